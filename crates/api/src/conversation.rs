@@ -112,7 +112,7 @@ pub struct SessionLogs {
 /// What turns used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
-pub struct Usage {
+pub struct SessionUsage {
     /// How many turns.
     pub turns: u64,
     /// Tokens that the model read, without those from its cache.
@@ -148,7 +148,7 @@ pub struct TurnUsage {
     /// When the turn ended (milliseconds since 1970).
     pub at_ms: u64,
     /// What it used.
-    pub usage: Usage,
+    pub usage: SessionUsage,
 }
 
 /// Answer of `GET /v1/usage`.
@@ -156,7 +156,7 @@ pub struct TurnUsage {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct UsageReport {
     /// All that was asked for, together.
-    pub total: Usage,
+    pub total: SessionUsage,
     /// One by one, the latest first; only as many as `limit` says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<TurnUsage>,

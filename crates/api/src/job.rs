@@ -13,7 +13,7 @@ use crate::execution::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum ExecutionState {
     /// Durable and waiting.
     Queued,
     /// Given to a worker.
@@ -28,22 +28,22 @@ pub enum State {
     Dead,
 }
 
-impl State {
+impl ExecutionState {
     /// The name, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Queued => "queued",
-            State::Running => "running",
-            State::Finished => "finished",
-            State::Cancelled => "cancelled",
-            State::Expired => "expired",
-            State::Dead => "dead",
+            ExecutionState::Queued => "queued",
+            ExecutionState::Running => "running",
+            ExecutionState::Finished => "finished",
+            ExecutionState::Cancelled => "cancelled",
+            ExecutionState::Expired => "expired",
+            ExecutionState::Dead => "dead",
         }
     }
 
     /// Whether it stays as it is.
     pub fn is_final(self) -> bool {
-        !matches!(self, State::Queued | State::Running)
+        !matches!(self, ExecutionState::Queued | ExecutionState::Running)
     }
 }
 
@@ -55,7 +55,7 @@ pub struct ExecutionRecord {
     /// Names it.
     pub id: ExecutionId,
     /// Where it is.
-    pub state: State,
+    pub state: ExecutionState,
     /// The language, or `argv`.
     pub language: String,
     /// As given.
@@ -195,7 +195,7 @@ pub enum EventKind {
     /// It has ended without a result. The last event.
     Ended {
         /// How.
-        state: State,
+        state: ExecutionState,
         /// Why.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,

@@ -26,7 +26,7 @@ pub use agent::{
 };
 pub use conversation::{
     InterruptAnswer, MessageAnswer, SessionEventList, SessionLogLine, SessionLogs, SessionMessage,
-    SessionMessageList, TurnUsage, Usage, UsageReport,
+    SessionMessageList, SessionUsage, TurnUsage, UsageReport,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use execution::{
@@ -41,7 +41,7 @@ pub use grant::{
 };
 pub use job::{
     BatchAnswer, BatchRequest, ClientMessage, EventBytes, EventKind, ExecutionEvent, ExecutionList,
-    ExecutionRecord, QueueChange, QueueStats, State, WebhookSecret,
+    ExecutionRecord, ExecutionState, QueueChange, QueueStats, WebhookSecret,
 };
 pub use language::{LanguageList, LanguageView};
 pub use session::{

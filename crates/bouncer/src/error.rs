@@ -77,8 +77,8 @@ impl From<SealError> for BouncerError {
     }
 }
 
-impl From<BouncerError> for http::Error {
-    fn from(error: BouncerError) -> http::Error {
+impl From<BouncerError> for http::HttpError {
+    fn from(error: BouncerError) -> http::HttpError {
         match &error {
             BouncerError::Internal(cause) => {
                 tracing::error!(error = &**cause as &dyn std::error::Error, "failed");
@@ -93,7 +93,7 @@ impl From<BouncerError> for http::Error {
             | BouncerError::NotHere(_) => {}
         }
         let code = error.code();
-        let mut answer = http::Error::new(code, error.to_string());
+        let mut answer = http::HttpError::new(code, error.to_string());
         if let BouncerError::Refused(refusal) = &error {
             answer = answer.at(refusal.field.clone());
         }

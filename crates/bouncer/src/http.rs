@@ -15,8 +15,8 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use node::auth::Principal;
-use node::http::{self, Json, query};
+use node::auth::TokenPrincipal;
+use node::http::{self, JsonBody, query};
 use node::http::{RouteTable, delete, get, post};
 use serde::Deserialize;
 
@@ -48,17 +48,17 @@ pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
         Ok(bouncer) => routes.layer(middleware::from_fn(for_operators)).with_state(Some(bouncer)),
         Err(why) => {
             let refuse =
-                move || async move { http::Error::from(BouncerError::NotHere(why.to_owned())) };
+                move || async move { http::HttpError::from(BouncerError::NotHere(why.to_owned())) };
             routes.layer(middleware::from_fn(move |_: Request, _: Next| refuse())).with_state(None)
         }
     }
 }
 
 /// Refuses whoever is no operator, before anything is looked at.
-async fn for_operators(who: Principal, request: Request, next: Next) -> Response {
+async fn for_operators(who: TokenPrincipal, request: Request, next: Next) -> Response {
     match who.operator {
         true => next.run(request).await,
-        false => http::Error::from(BouncerError::Forbidden).into_response(),
+        false => http::HttpError::from(BouncerError::Forbidden).into_response(),
     }
 }
 
@@ -66,14 +66,14 @@ async fn for_operators(who: Principal, request: Request, next: Next) -> Response
 struct RequestState(Bouncer);
 
 impl FromRequestParts<Option<Bouncer>> for RequestState {
-    type Rejection = http::Error;
+    type Rejection = http::HttpError;
 
     async fn from_request_parts(
         _: &mut Parts,
         bouncer: &Option<Bouncer>,
-    ) -> Result<RequestState, http::Error> {
+    ) -> Result<RequestState, http::HttpError> {
         // Without one no handler is reached.
-        bouncer.clone().map(RequestState).ok_or_else(http::Error::internal)
+        bouncer.clone().map(RequestState).ok_or_else(http::HttpError::internal)
     }
 }
 
@@ -81,15 +81,15 @@ impl FromRequestParts<Option<Bouncer>> for RequestState {
 struct TenantPath(String);
 
 impl FromRequestParts<Option<Bouncer>> for TenantPath {
-    type Rejection = http::Error;
+    type Rejection = http::HttpError;
 
     async fn from_request_parts(
         parts: &mut Parts,
         state: &Option<Bouncer>,
-    ) -> Result<TenantPath, http::Error> {
+    ) -> Result<TenantPath, http::HttpError> {
         let path: Result<Path<Vec<String>>, PathRejection> =
             Path::from_request_parts(parts, state).await;
-        let not_text = || http::Error::invalid("the path is not UTF-8");
+        let not_text = || http::HttpError::invalid("the path is not UTF-8");
         let Path(segments) = path.map_err(|_| not_text())?;
         segments.into_iter().next().map(TenantPath).ok_or_else(not_text)
     }
@@ -97,8 +97,8 @@ impl FromRequestParts<Option<Bouncer>> for TenantPath {
 
 async fn create(
     RequestState(bouncer): RequestState,
-    Json(spec): Json<TenantSpec>,
-) -> Result<impl IntoResponse, http::Error> {
+    JsonBody(spec): JsonBody<TenantSpec>,
+) -> Result<impl IntoResponse, http::HttpError> {
     let tenant = bouncer.create(spec).await?;
     let location = format!("/v1/tenants/{}", tenant.spec.name);
     Ok((StatusCode::CREATED, [(LOCATION, location)], axum::Json(tenant)))
@@ -111,22 +111,22 @@ async fn list(RequestState(bouncer): RequestState) -> axum::Json<TenantList> {
 async fn fetch(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<TenantView>, http::Error> {
+) -> Result<axum::Json<TenantView>, http::HttpError> {
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
 
 async fn replace(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-    Json(spec): Json<TenantSpec>,
-) -> Result<axum::Json<TenantView>, http::Error> {
+    JsonBody(spec): JsonBody<TenantSpec>,
+) -> Result<axum::Json<TenantView>, http::HttpError> {
     Ok(axum::Json(bouncer.replace(&name, spec).await?))
 }
 
 async fn remove(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     bouncer.remove(&name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -134,35 +134,35 @@ async fn remove(
 async fn stats(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<TenantStats>, http::Error> {
+) -> Result<axum::Json<TenantStats>, http::HttpError> {
     Ok(axum::Json(bouncer.stats(&name)?))
 }
 
 async fn health(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<TenantHealthReport>, http::Error> {
+) -> Result<axum::Json<TenantHealthReport>, http::HttpError> {
     Ok(axum::Json(bouncer.health(&name)?))
 }
 
 async fn clients(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<BouncerClientList>, http::Error> {
+) -> Result<axum::Json<BouncerClientList>, http::HttpError> {
     Ok(axum::Json(BouncerClientList { clients: bouncer.clients(&name).await? }))
 }
 
 async fn servers(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<BouncerServerList>, http::Error> {
+) -> Result<axum::Json<BouncerServerList>, http::HttpError> {
     Ok(axum::Json(BouncerServerList { servers: bouncer.servers(&name).await? }))
 }
 
 async fn pins(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<BouncerClientList>, http::Error> {
+) -> Result<axum::Json<BouncerClientList>, http::HttpError> {
     let mut clients = bouncer.clients(&name).await?;
     clients.retain(|client| !client.pins.is_empty());
     Ok(axum::Json(BouncerClientList { clients }))
@@ -171,9 +171,9 @@ async fn pins(
 async fn kill_client(
     RequestState(bouncer): RequestState,
     path: Result<Path<(String, u32)>, PathRejection>,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     let Ok(Path((name, pid))) = path else {
-        return Err(http::Error::invalid("must be a process id").at("pid"));
+        return Err(http::HttpError::invalid("must be a process id").at("pid"));
     };
     bouncer.kill_client(&name, pid).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -190,7 +190,7 @@ async fn pause(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
     uri: Uri,
-) -> Result<axum::Json<TenantView>, http::Error> {
+) -> Result<axum::Json<TenantView>, http::HttpError> {
     let PauseQuery { refuse } = query(&uri)?;
     bouncer.pause(&name, refuse)?;
     Ok(axum::Json(bouncer.tenant(&name).await?))
@@ -199,7 +199,7 @@ async fn pause(
 async fn resume(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<axum::Json<TenantView>, http::Error> {
+) -> Result<axum::Json<TenantView>, http::HttpError> {
     bouncer.resume(&name)?;
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
@@ -207,7 +207,7 @@ async fn resume(
 async fn drain(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<(StatusCode, axum::Json<TenantView>), http::Error> {
+) -> Result<(StatusCode, axum::Json<TenantView>), http::HttpError> {
     bouncer.drain(&name)?;
     Ok((StatusCode::ACCEPTED, axum::Json(bouncer.tenant(&name).await?)))
 }
@@ -215,7 +215,7 @@ async fn drain(
 async fn reconnect(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     bouncer.reconnect(&name)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -223,13 +223,13 @@ async fn reconnect(
 async fn kill(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     bouncer.kill(&name)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn reload(
     RequestState(bouncer): RequestState,
-) -> Result<axum::Json<BouncerReloaded>, http::Error> {
+) -> Result<axum::Json<BouncerReloaded>, http::HttpError> {
     Ok(axum::Json(bouncer.reload().await?))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use api::TenantSpec;
 use node::sealed::Sealer;
-use node::store::{MigrationStep, SqlStore, SqlStoreError, StoreDialect, Value};
+use node::store::{MigrationStep, SqlStore, SqlStoreError, SqlValue, StoreDialect};
 
 use crate::error::BouncerError;
 use crate::tenants::{TenantDefinition, passwords};
@@ -138,7 +138,7 @@ impl TenantStore {
     /// # Errors
     /// `NotFound` when there is none of its name.
     pub(crate) async fn delete(&self, name: &str) -> Result<u64, BouncerError> {
-        let parameters = [Value::from(name)];
+        let parameters = [SqlValue::from(name)];
         let written = self.store.transact("tenants.delete", move |it| {
             if it.execute("DELETE FROM bouncer_tenants WHERE name = $1", &parameters)? == 0 {
                 return Err(SqlStoreError::refuse(BouncerError::NotFound));
@@ -154,14 +154,14 @@ impl TenantStore {
         self.store.close().await;
     }
 
-    fn row(&self, spec: &TenantSpec, now_ms: u64) -> Result<[Value; 3], BouncerError> {
+    fn row(&self, spec: &TenantSpec, now_ms: u64) -> Result<[SqlValue; 3], BouncerError> {
         let mut sealed = spec.clone();
         for (place, text) in passwords(&mut sealed) {
             *text = self.sealer.seal_text(text, &about(&spec.name, &place))?;
         }
         let json = serde_json::to_vec(&sealed).map_err(BouncerError::internal)?;
         let now_ms = i64::try_from(now_ms).map_err(BouncerError::internal)?;
-        Ok([Value::from(&spec.name), Value::from(json), Value::from(now_ms)])
+        Ok([SqlValue::from(&spec.name), SqlValue::from(json), SqlValue::from(now_ms)])
     }
 
     fn opened(&self, name: &str, json: &[u8]) -> Result<TenantDefinition, BouncerError> {
@@ -232,7 +232,7 @@ mod tests {
 
         let row = store.row(&spec("b"), 9).unwrap();
         assert!(!format!("{row:?}").contains("very secret"));
-        let Value::Blob(json) = &row[1] else { panic!("{row:?}") };
+        let SqlValue::Blob(json) = &row[1] else { panic!("{row:?}") };
         assert!(store.opened("b", json).is_ok());
         assert!(store.opened("a", json).is_err(), "it was sealed for another tenant");
         store.store.close().await;

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufWriter, Write};
 
 use bytes::Bytes;
 use catalog::doc::TableDoc;
-use catalog::json::Fragment;
+use catalog::json::RawJson;
 use catalog::{Result, update};
 
 const UUID: &str = "9c12d441-03fe-4693-9a96-a0705ddf69c3";
@@ -30,7 +30,7 @@ fn main() -> io::Result<()> {
 
 fn apply(base: &str, updates: &str) -> Result<Bytes> {
     let now_ms = i64::try_from(node::clock::wall_ms()).unwrap_or(i64::MAX);
-    let body = Fragment::parse(format!("{{\"updates\":{updates}}}").into())?;
+    let body = RawJson::parse(format!("{{\"updates\":{updates}}}").into())?;
     let request = update::parse_commit(&body)?;
     if base.is_empty() {
         let doc = update::from_updates(&request.updates, UUID, "file:/default", now_ms)?;

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
-use node::auth::{Scope, Tokens};
+use node::auth::{TokenRegistry, TokenScope};
 use node::clock::{self, IdGenerator};
 use node::store::SqlStore;
 use parking_lot::RwLock;
@@ -57,15 +57,15 @@ pub use self::entities::{
     ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX, EntityChange, EntityKey, EntityKind,
     EntityRecord,
 };
-pub use self::grants::{GRANTS_MAX, Grant, RightSet};
+pub use self::grants::{GRANTS_MAX, PrincipalGrant, RightSet};
 pub use self::guests::{GUEST_PREFIX, GuestRights, TemporaryPrincipal};
 pub use self::keys::{
     KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewApiKey,
 };
 pub use self::known::KNOWN_MAX;
 pub use self::oidc::{
-    FETCH_INTERVAL, ISSUERS_MAX, Issuer, JWKS_AGE, JWKS_AGE_MAX, JWKS_BYTES_MAX, JWT_BYTES_MAX,
-    LEEWAY_MAX, VERIFIED_MAX,
+    FETCH_INTERVAL, ISSUERS_MAX, IssuerConfig, JWKS_AGE, JWKS_AGE_MAX, JWKS_BYTES_MAX,
+    JWT_BYTES_MAX, LEEWAY_MAX, VERIFIED_MAX,
 };
 pub use self::policies::{
     ColumnProjection, NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody,
@@ -84,7 +84,7 @@ use self::grants::GrantIndex;
 use self::guests::TemporaryPrincipals;
 use self::keys::ApiKeyIndex;
 use self::known::TokenCache;
-use self::oidc::Issuers;
+use self::oidc::TrustedIssuers;
 use self::policies::PolicyIndex;
 pub(crate) use self::roles::no_such as no_such_role;
 use self::roles::{CombinedRights, RoleMembership};
@@ -94,9 +94,9 @@ pub(crate) use self::store::{
     MIGRATIONS, SERVICE, forget_namespace, forget_relation, forget_warehouse, relation_moved,
     relation_replaced,
 };
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::{Object, Right, RightAuthority, VisibleNames, Who};
+use crate::service::{AccessRight, CatalogPrincipal, RightAuthority, RightTarget, VisibleNames};
 use crate::warehouse::Warehouse;
 
 /// How long another server may go on honouring what was taken back at this one.
@@ -117,7 +117,7 @@ pub struct AccessSettings {
     /// How much is kept of what was done.
     pub audit: CatalogAuditLimits,
     /// Whose signed tokens are honoured.
-    pub issuers: Vec<Issuer>,
+    pub issuers: Vec<IssuerConfig>,
 }
 
 /// Principals, their secrets, their tokens and their rights. Cheap to clone.
@@ -125,12 +125,12 @@ pub struct AccessSettings {
 pub struct AccessControl(Arc<AccessInner>);
 
 struct AccessInner {
-    cove: Tokens,
+    cove: TokenRegistry,
     store: AccessStore,
     ids: IdGenerator,
     generator: SecretGenerator,
     known: TokenCache,
-    issuers: Issuers,
+    issuers: TrustedIssuers,
     audit: CatalogAudit,
     guests: TemporaryPrincipals,
     wrong_secrets: WrongSecrets,
@@ -168,7 +168,7 @@ impl AccessControl {
     /// When the store cannot be used, or an issuer's configuration is wrong.
     pub fn open(
         store: SqlStore,
-        cove: Tokens,
+        cove: TokenRegistry,
         settings: AccessSettings,
     ) -> Boxed<'static, Result<AccessControl>> {
         Box::pin(async move {
@@ -176,10 +176,10 @@ impl AccessControl {
             let inner = AccessInner {
                 cove,
                 store,
-                ids: IdGenerator::new().map_err(Error::internal)?,
+                ids: IdGenerator::new().map_err(CatalogError::internal)?,
                 generator: SecretGenerator::new()?,
                 known: TokenCache::default(),
-                issuers: Issuers::new(settings.issuers)?,
+                issuers: TrustedIssuers::new(settings.issuers)?,
                 audit: CatalogAudit::new(settings.audit),
                 guests: TemporaryPrincipals::default(),
                 wrong_secrets: WrongSecrets::default(),
@@ -199,14 +199,14 @@ impl AccessControl {
     /// # Errors
     /// `NotAuthorized` when there is no token, several, or one that is not known;
     /// `AuthenticationTimeout` when it has ended; `Forbidden` when it is for something else.
-    pub async fn identify(&self, headers: &HeaderMap) -> Result<Who> {
+    pub async fn identify(&self, headers: &HeaderMap) -> Result<CatalogPrincipal> {
         if let Some(found) = self.recognise(headers, hash) {
             return found;
         }
         match bearer(headers) {
             Some(token) if token.starts_with(TOKEN_PREFIX) => self.holder(token).await,
             Some(token) => Box::pin(self.oidc_holder(token)).await,
-            None => Err(Error::internal("no token is looked up")),
+            None => Err(CatalogError::internal("no token is looked up")),
         }
     }
 
@@ -219,7 +219,7 @@ impl AccessControl {
         &self,
         headers: &HeaderMap,
         hash: impl FnOnce(&str) -> Hash,
-    ) -> Option<Result<Who>> {
+    ) -> Option<Result<CatalogPrincipal>> {
         match bearer(headers) {
             Some(token) if token.starts_with(TOKEN_PREFIX) => self.known_holder(token, hash),
             Some(token) if token.starts_with(KEY_PREFIX) => Some(self.key_holder(&hash(token))),
@@ -229,12 +229,12 @@ impl AccessControl {
     }
 
     /// Who has a token of Cove's own.
-    fn holder_of_coves(&self, headers: &HeaderMap) -> Result<Who> {
-        let found = node::http::authenticate(&self.0.cove, headers, Scope::Catalog);
+    fn holder_of_coves(&self, headers: &HeaderMap) -> Result<CatalogPrincipal> {
+        let found = node::http::authenticate(&self.0.cove, headers, TokenScope::Catalog);
         let principal = found.map_err(|error| crate::http::from_shell(&error))?;
         let operator = principal.operator;
-        let who = Who::new(&format!("tenant:{}", principal.tenant), &principal.name);
-        Ok(Who { operator, ..who })
+        let who = CatalogPrincipal::new(&format!("tenant:{}", principal.tenant), &principal.name);
+        Ok(CatalogPrincipal { operator, ..who })
     }
 
     /// Takes over what was changed by other servers, once per [`RELOAD_INTERVAL`], writes down what
@@ -298,7 +298,8 @@ impl AccessControl {
         let clients: HashMap<Box<str>, Arc<StoredClient>> =
             kept.clients.into_iter().map(|it| (it.id.clone(), Arc::new(it))).collect();
         let grants = GrantIndex::new(&kept.grants)?;
-        let is_there = |who: &Who| clients::of(who).is_none_or(|id| clients.contains_key(id));
+        let is_there =
+            |who: &CatalogPrincipal| clients::of(who).is_none_or(|id| clients.contains_key(id));
         self.0.known.keep(is_there);
         for hash in &kept.revoked {
             self.0.known.forget(hash);
@@ -315,7 +316,12 @@ impl AccessControl {
     }
 
     /// What somebody may do with something.
-    fn rights(&self, who: &Who, warehouse: &Warehouse, object: Object<'_>) -> RightSet {
+    fn rights(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        object: RightTarget<'_>,
+    ) -> RightSet {
         if who.operator {
             return RightSet::ALL;
         }
@@ -333,7 +339,12 @@ impl AccessControl {
     /// `Forbidden` when who gives them has no right to grant, or not all of these; `BadRequest`
     /// when there are too many grants; `NotFound` when they are to a role or a client that there
     /// is not; `NoSuchNamespace`, `NoSuchTable`.
-    pub async fn grant(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
+    pub async fn grant(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        grant: &PrincipalGrant,
+    ) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
         self.0.store.grant(warehouse.id(), grant).await?;
         self.load().await
@@ -343,7 +354,12 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` as of [`Access::grant`]; `NotFound` when none of them was given.
-    pub async fn revoke(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
+    pub async fn revoke(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        grant: &PrincipalGrant,
+    ) -> Result<()> {
         let left = |found: RightSet, taken| Ok(found.without(taken));
         self.revoke_by(who, warehouse, grant, left).await
     }
@@ -355,9 +371,9 @@ impl AccessControl {
     /// Those of [`Access::revoke`] and of `left`.
     pub async fn revoke_by(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        grant: &Grant,
+        grant: &PrincipalGrant,
         left: impl Fn(RightSet, RightSet) -> Result<RightSet> + Send + 'static,
     ) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
@@ -371,11 +387,11 @@ impl AccessControl {
     /// `Forbidden` without the right to grant on the warehouse.
     pub async fn grants(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         principal: Option<&str>,
-    ) -> Result<Vec<Grant>> {
-        self.may_grant(who, warehouse, Object::Warehouse, RightSet::NONE)?;
+    ) -> Result<Vec<PrincipalGrant>> {
+        self.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)?;
         let kept = self.0.store.load().await?.grants.into_iter();
         let here = kept.filter(|(place, _)| **place == **warehouse.id()).map(|(_, grant)| grant);
         Ok(here.filter(|it| principal.is_none_or(|wanted| it.principal == wanted)).collect())
@@ -385,7 +401,12 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` and `BadRequest` as of [`Access::grant`].
-    pub fn may_change(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
+    pub fn may_change(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        grant: &PrincipalGrant,
+    ) -> Result<()> {
         grant.check()?;
         let ident = match (&grant.namespace, &grant.name) {
             (Some(namespace), Some(name)) => Some(TableIdent::new(namespace.clone(), name)?),
@@ -396,14 +417,14 @@ impl AccessControl {
 
     fn may_grant(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        object: Object<'_>,
+        object: RightTarget<'_>,
         rights: RightSet,
     ) -> Result<()> {
         let own = self.rights(who, warehouse, object);
-        if !own.allow(Right::Grant) {
-            return Err(forbidden(who, Right::Grant));
+        if !own.allow(AccessRight::Grant) {
+            return Err(forbidden(who, AccessRight::Grant));
         }
         // Nobody can give away, or take away, more than he has.
         match rights.iter().find(|right| !own.allow(*right)) {
@@ -416,10 +437,10 @@ impl AccessControl {
 impl RightAuthority for AccessControl {
     fn check(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        right: Right,
-        object: Object<'_>,
+        right: AccessRight,
+        object: RightTarget<'_>,
     ) -> Result<()> {
         match self.rights(who, warehouse, object).allow(right) {
             true => Ok(()),
@@ -429,7 +450,7 @@ impl RightAuthority for AccessControl {
 
     fn visible(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         parent: Option<&NamespaceIdent>,
     ) -> VisibleNames {
@@ -445,7 +466,7 @@ impl RightAuthority for AccessControl {
 
     fn restrictions(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Option<Arc<TableRestrictions>> {
@@ -458,23 +479,29 @@ impl RightAuthority for AccessControl {
 }
 
 /// Refuses whoever is no operator.
-pub(crate) fn only_operators(who: &Who) -> Result<()> {
+pub(crate) fn only_operators(who: &CatalogPrincipal) -> Result<()> {
     if who.operator {
         return Ok(());
     }
-    Err(Error::new(Kind::Forbidden, "this needs the token of an operator"))
+    Err(CatalogError::new(ErrorReason::Forbidden, "this needs the token of an operator"))
 }
 
-fn forbidden(who: &Who, right: Right) -> Error {
+fn forbidden(who: &CatalogPrincipal, right: AccessRight) -> CatalogError {
     let right = grants::name(right);
-    Error::new(Kind::Forbidden, format!("`{}` has no right to {right} this", who.name))
+    CatalogError::new(
+        ErrorReason::Forbidden,
+        format!("`{}` has no right to {right} this", who.name),
+    )
 }
 
-fn object<'a>(namespace: Option<&'a NamespaceIdent>, ident: &'a Option<TableIdent>) -> Object<'a> {
+fn object<'a>(
+    namespace: Option<&'a NamespaceIdent>,
+    ident: &'a Option<TableIdent>,
+) -> RightTarget<'a> {
     match (ident, namespace) {
-        (Some(ident), _) => Object::Relation(ident),
-        (None, Some(namespace)) => Object::Namespace(namespace),
-        (None, None) => Object::Warehouse,
+        (Some(ident), _) => RightTarget::Relation(ident),
+        (None, Some(namespace)) => RightTarget::Namespace(namespace),
+        (None, None) => RightTarget::Warehouse,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::access::Issuer;
+use crate::access::IssuerConfig;
 
 /// Settings of the catalog. Every limit has its name here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct CatalogConfig {
     /// Most lines of that.
     pub audit_lines_max: u64,
     /// Identity providers whose signed tokens are honoured.
-    pub issuers: Vec<Issuer>,
+    pub issuers: Vec<IssuerConfig>,
 }
 
 impl Default for CatalogConfig {

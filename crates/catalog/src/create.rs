@@ -9,12 +9,13 @@ mod tests;
 use crate::Result;
 use crate::doc::properties::{FORMAT_VERSION, PREVIOUS_VERSIONS_MAX};
 use crate::doc::{
-    FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, MetadataPart, Properties, TableDoc, check, unsorted,
+    FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, MetadataPart, TableDoc, TableProperties, check,
+    unsorted,
 };
 use crate::error::{bad, illegal, invalid};
 use crate::ident::Uuid;
 use crate::json::cursor::JsonCursor;
-use crate::json::{Fragment, JsonKind};
+use crate::json::{JsonKind, RawJson};
 use crate::schema::{
     bind_order, bind_spec, check_schema, fresh_ids, fresh_order, fresh_spec, with_id,
 };
@@ -35,15 +36,15 @@ pub struct CreateTable {
     /// Where its files are to go, if the client wants to say.
     pub location: Option<String>,
     /// Its columns, under ids that mean nothing outside of the request.
-    pub schema: Fragment,
+    pub schema: RawJson,
     /// What partitions it.
-    pub spec: Option<Fragment>,
+    pub spec: Option<RawJson>,
     /// What sorts it.
-    pub order: Option<Fragment>,
+    pub order: Option<RawJson>,
     /// Whether it is only to be drafted, for a commit that makes it later.
     pub is_staged: bool,
     /// Its properties, the version of its format among them.
-    pub properties: Properties,
+    pub properties: TableProperties,
 }
 
 impl CreateTable {
@@ -51,7 +52,7 @@ impl CreateTable {
     ///
     /// # Errors
     /// [`Kind::BadRequest`]: it is none.
-    pub fn parse(body: &Fragment) -> Result<CreateTable> {
+    pub fn parse(body: &RawJson) -> Result<CreateTable> {
         let is_staged = match body.present("stage-create") {
             Some(flag) => flag.as_bool().ok_or_else(|| bad("`stage-create` is not a boolean"))?,
             None => false,
@@ -79,7 +80,7 @@ impl CreateTable {
         check_schema(&schema, version)?;
         let location = without_slash(location);
         let mut doc = TableDoc::empty(version, &uuid.to_string(), location, now_ms);
-        let unpartitioned = Fragment::written(b"{\"fields\":[]}".to_vec());
+        let unpartitioned = RawJson::written(b"{\"fields\":[]}".to_vec());
         let spec = self.spec.as_ref().unwrap_or(&unpartitioned);
         let (spec, last_partition_id) = fresh_spec(spec, &schema, &ids, &doc)?;
         let order = match &self.order {
@@ -159,14 +160,14 @@ fn without_slash(location: &str) -> &str {
 }
 
 /// A string, if it is there.
-pub(crate) fn text(body: &Fragment, name: &str) -> Result<Option<String>> {
+pub(crate) fn text(body: &RawJson, name: &str) -> Result<Option<String>> {
     let Some(value) = body.present(name) else { return Ok(None) };
     let said = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
     Ok(Some(said.into_owned()))
 }
 
 /// An object in bytes of its own, if it is there.
-pub(crate) fn object(body: &Fragment, name: &str) -> Result<Option<Fragment>> {
+pub(crate) fn object(body: &RawJson, name: &str) -> Result<Option<RawJson>> {
     let Some(value) = body.present(name) else { return Ok(None) };
     if value.kind() != JsonKind::Object {
         return Err(bad(format!("`{name}` is {}, not an object", value.kind())));
@@ -175,7 +176,7 @@ pub(crate) fn object(body: &Fragment, name: &str) -> Result<Option<Fragment>> {
 }
 
 /// Where a table or view is to be; an empty one is refused rather than taken for none.
-pub(crate) fn location(body: &Fragment) -> Result<Option<String>> {
+pub(crate) fn location(body: &RawJson) -> Result<Option<String>> {
     let location = text(body, "location")?;
     if location.as_deref() == Some("") {
         return Err(bad("`location` is empty"));
@@ -184,7 +185,7 @@ pub(crate) fn location(body: &Fragment) -> Result<Option<String>> {
 }
 
 /// Properties, or none.
-pub(crate) fn properties(body: &Fragment) -> Result<Properties> {
-    let Some(value) = object(body, "properties")? else { return Ok(Properties::default()) };
-    Ok(Properties::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())?)
+pub(crate) fn properties(body: &RawJson) -> Result<TableProperties> {
+    let Some(value) = object(body, "properties")? else { return Ok(TableProperties::default()) };
+    Ok(TableProperties::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())?)
 }

@@ -14,10 +14,10 @@ pub(crate) mod tests;
 
 use bytes::Bytes;
 
-use crate::json::{Fragment, RawString, put_integer, put_name, put_string};
+use crate::json::{RawJson, RawString, put_integer, put_name, put_string};
 use layout::DocumentLayout;
 pub(crate) use parse::{statistics as read_statistics, unsorted};
-pub use properties::Properties;
+pub use properties::TableProperties;
 
 /// The newest version of the format that is read and written.
 pub const FORMAT_VERSION_MAX: u8 = 3;
@@ -66,7 +66,7 @@ pub struct TableDoc {
     /// Sort orders.
     pub sort_orders: Vec<MetadataPart>,
     /// The table's properties, in order.
-    pub properties: Properties,
+    pub properties: TableProperties,
     /// The newest snapshot of the main branch, if there is any.
     pub current_snapshot_id: Option<i64>,
     /// Branches and tags.
@@ -94,7 +94,7 @@ pub struct MetadataPart {
     /// Its id among those of its kind.
     pub id: i32,
     /// As it was written.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 /// A state of the table.
@@ -115,7 +115,7 @@ pub struct TableSnapshot {
     /// The schema that was current when it was made.
     pub schema_id: Option<i32>,
     /// As it was written.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 /// What a name for a snapshot is.
@@ -154,7 +154,7 @@ pub struct SnapshotReference {
     /// How old it may get itself.
     pub max_ref_age_ms: Option<i64>,
     /// As it was written, without its name.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 impl SnapshotReference {
@@ -178,7 +178,7 @@ impl SnapshotReference {
             min_snapshots_to_keep: None,
             max_snapshot_age_ms: None,
             max_ref_age_ms: None,
-            raw: Fragment::null(),
+            raw: RawJson::null(),
         };
         reference.write();
         reference
@@ -203,7 +203,7 @@ impl SnapshotReference {
             }
         }
         out.push(b'}');
-        self.raw = Fragment::written(out);
+        self.raw = RawJson::written(out);
     }
 }
 
@@ -215,7 +215,7 @@ pub struct SnapshotLogEntry {
     /// Which.
     pub snapshot_id: i64,
     /// As it was written.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 impl SnapshotLogEntry {
@@ -228,7 +228,7 @@ impl SnapshotLogEntry {
         put_name(&mut out, "snapshot-id");
         put_integer(&mut out, snapshot_id);
         out.push(b'}');
-        SnapshotLogEntry { timestamp_ms, snapshot_id, raw: Fragment::written(out) }
+        SnapshotLogEntry { timestamp_ms, snapshot_id, raw: RawJson::written(out) }
     }
 }
 
@@ -240,7 +240,7 @@ pub struct MetadataLogEntry {
     /// Its location.
     pub metadata_file: RawString,
     /// As it was written.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 impl MetadataLogEntry {
@@ -254,7 +254,7 @@ impl MetadataLogEntry {
         put_string(&mut out, metadata_file);
         out.push(b'}');
         let metadata_file = metadata_file.into();
-        MetadataLogEntry { timestamp_ms, metadata_file, raw: Fragment::written(out) }
+        MetadataLogEntry { timestamp_ms, metadata_file, raw: RawJson::written(out) }
     }
 }
 
@@ -264,7 +264,7 @@ pub struct StatisticsPart {
     /// The snapshot that it is about.
     pub snapshot_id: i64,
     /// As it was written.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 /// A key that other keys are encrypted with.
@@ -273,7 +273,7 @@ pub struct KeyPart {
     /// `key-id`
     pub id: RawString,
     /// As it was written.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 impl TableDoc {
@@ -295,7 +295,7 @@ impl TableDoc {
             last_partition_id: LAST_PARTITION_ID_NONE,
             default_sort_order_id: 0,
             sort_orders: Vec::new(),
-            properties: Properties::default(),
+            properties: TableProperties::default(),
             current_snapshot_id: None,
             refs: Vec::new(),
             snapshots: Vec::new(),
@@ -341,7 +341,7 @@ impl TableDoc {
     }
 
     /// Members of the document that this code does not know, in order.
-    pub fn unknown(&self) -> impl Iterator<Item = (&RawString, &Fragment)> {
+    pub fn unknown(&self) -> impl Iterator<Item = (&RawString, &RawJson)> {
         self.layout.unknown()
     }
 

@@ -5,14 +5,14 @@ use std::fmt;
 use node::store::SqlStoreError;
 
 /// What the catalog answers.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, CatalogError>;
 
 /// What is underneath a failure of the server: for the log, never for a client.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A reason, by the name and the status that clients choose their exception by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ErrorReason {
     /// There is no such namespace.
     NoSuchNamespace,
     /// There is no such table.
@@ -69,67 +69,69 @@ pub enum Kind {
     Internal,
 }
 
-impl Kind {
+impl ErrorReason {
     /// All of them.
-    pub const ALL: [Kind; 27] = [
-        Kind::NoSuchNamespace,
-        Kind::NoSuchTable,
-        Kind::NoSuchView,
-        Kind::NoSuchWarehouse,
-        Kind::NoSuchPlanId,
-        Kind::NoSuchPlanTask,
-        Kind::NoSuchFunction,
-        Kind::NotFound,
-        Kind::AlreadyExists,
-        Kind::CommitFailed,
-        Kind::NamespaceNotEmpty,
-        Kind::BadRequest,
-        Kind::IllegalArgument,
-        Kind::Validation,
-        Kind::NotAuthorized,
-        Kind::Forbidden,
-        Kind::UnsupportedOperation,
-        Kind::UnprocessableEntity,
-        Kind::AuthenticationTimeout,
-        Kind::CommitStateUnknown,
-        Kind::ServiceUnavailable,
-        Kind::Gone,
-        Kind::TooLarge,
-        Kind::UnsupportedEncoding,
-        Kind::TooManyRequests,
-        Kind::NotImplemented,
-        Kind::Internal,
+    pub const ALL: [ErrorReason; 27] = [
+        ErrorReason::NoSuchNamespace,
+        ErrorReason::NoSuchTable,
+        ErrorReason::NoSuchView,
+        ErrorReason::NoSuchWarehouse,
+        ErrorReason::NoSuchPlanId,
+        ErrorReason::NoSuchPlanTask,
+        ErrorReason::NoSuchFunction,
+        ErrorReason::NotFound,
+        ErrorReason::AlreadyExists,
+        ErrorReason::CommitFailed,
+        ErrorReason::NamespaceNotEmpty,
+        ErrorReason::BadRequest,
+        ErrorReason::IllegalArgument,
+        ErrorReason::Validation,
+        ErrorReason::NotAuthorized,
+        ErrorReason::Forbidden,
+        ErrorReason::UnsupportedOperation,
+        ErrorReason::UnprocessableEntity,
+        ErrorReason::AuthenticationTimeout,
+        ErrorReason::CommitStateUnknown,
+        ErrorReason::ServiceUnavailable,
+        ErrorReason::Gone,
+        ErrorReason::TooLarge,
+        ErrorReason::UnsupportedEncoding,
+        ErrorReason::TooManyRequests,
+        ErrorReason::NotImplemented,
+        ErrorReason::Internal,
     ];
 
     /// The `type` of an error in an answer.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Kind::NoSuchNamespace => "NoSuchNamespaceException",
-            Kind::NoSuchTable => "NoSuchTableException",
-            Kind::NoSuchView => "NoSuchViewException",
-            Kind::NoSuchWarehouse => "NoSuchWarehouseException",
-            Kind::NoSuchPlanId => "NoSuchPlanIdException",
-            Kind::NoSuchPlanTask => "NoSuchPlanTaskException",
-            Kind::NoSuchFunction => "NoSuchFunctionException",
-            Kind::NotFound => "NotFoundException",
-            Kind::Gone => "GoneException",
-            Kind::AlreadyExists => "AlreadyExistsException",
-            Kind::CommitFailed => "CommitFailedException",
-            Kind::NamespaceNotEmpty => "NamespaceNotEmptyException",
-            Kind::BadRequest | Kind::TooLarge | Kind::UnsupportedEncoding => "BadRequestException",
-            Kind::TooManyRequests => "TooManyRequestsException",
-            Kind::IllegalArgument => "IllegalArgumentException",
-            Kind::Validation => "ValidationException",
-            Kind::NotAuthorized => "NotAuthorizedException",
-            Kind::Forbidden => "ForbiddenException",
-            Kind::UnsupportedOperation => "UnsupportedOperationException",
-            Kind::NotImplemented => "NotImplementedException",
-            Kind::UnprocessableEntity => "UnprocessableEntityException",
-            Kind::AuthenticationTimeout => "AuthenticationTimeoutException",
-            Kind::CommitStateUnknown => "CommitStateUnknownException",
-            Kind::ServiceUnavailable => "ServiceUnavailableException",
-            Kind::Internal => "InternalServerError",
+            ErrorReason::NoSuchNamespace => "NoSuchNamespaceException",
+            ErrorReason::NoSuchTable => "NoSuchTableException",
+            ErrorReason::NoSuchView => "NoSuchViewException",
+            ErrorReason::NoSuchWarehouse => "NoSuchWarehouseException",
+            ErrorReason::NoSuchPlanId => "NoSuchPlanIdException",
+            ErrorReason::NoSuchPlanTask => "NoSuchPlanTaskException",
+            ErrorReason::NoSuchFunction => "NoSuchFunctionException",
+            ErrorReason::NotFound => "NotFoundException",
+            ErrorReason::Gone => "GoneException",
+            ErrorReason::AlreadyExists => "AlreadyExistsException",
+            ErrorReason::CommitFailed => "CommitFailedException",
+            ErrorReason::NamespaceNotEmpty => "NamespaceNotEmptyException",
+            ErrorReason::BadRequest | ErrorReason::TooLarge | ErrorReason::UnsupportedEncoding => {
+                "BadRequestException"
+            }
+            ErrorReason::TooManyRequests => "TooManyRequestsException",
+            ErrorReason::IllegalArgument => "IllegalArgumentException",
+            ErrorReason::Validation => "ValidationException",
+            ErrorReason::NotAuthorized => "NotAuthorizedException",
+            ErrorReason::Forbidden => "ForbiddenException",
+            ErrorReason::UnsupportedOperation => "UnsupportedOperationException",
+            ErrorReason::NotImplemented => "NotImplementedException",
+            ErrorReason::UnprocessableEntity => "UnprocessableEntityException",
+            ErrorReason::AuthenticationTimeout => "AuthenticationTimeoutException",
+            ErrorReason::CommitStateUnknown => "CommitStateUnknownException",
+            ErrorReason::ServiceUnavailable => "ServiceUnavailableException",
+            ErrorReason::Internal => "InternalServerError",
         }
     }
 
@@ -137,111 +139,117 @@ impl Kind {
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
-            Kind::BadRequest | Kind::IllegalArgument | Kind::Validation => 400,
-            Kind::NotAuthorized => 401,
-            Kind::Forbidden => 403,
-            Kind::NoSuchNamespace
-            | Kind::NoSuchTable
-            | Kind::NoSuchView
-            | Kind::NoSuchWarehouse
-            | Kind::NoSuchPlanId
-            | Kind::NoSuchPlanTask
-            | Kind::NoSuchFunction
-            | Kind::NotFound => 404,
-            Kind::UnsupportedOperation => 406,
-            Kind::AlreadyExists | Kind::CommitFailed | Kind::NamespaceNotEmpty => 409,
-            Kind::Gone => 410,
-            Kind::TooLarge => 413,
-            Kind::UnsupportedEncoding => 415,
-            Kind::AuthenticationTimeout => 419,
-            Kind::UnprocessableEntity => 422,
-            Kind::TooManyRequests => 429,
-            Kind::CommitStateUnknown | Kind::Internal => 500,
-            Kind::NotImplemented => 501,
-            Kind::ServiceUnavailable => 503,
+            ErrorReason::BadRequest | ErrorReason::IllegalArgument | ErrorReason::Validation => 400,
+            ErrorReason::NotAuthorized => 401,
+            ErrorReason::Forbidden => 403,
+            ErrorReason::NoSuchNamespace
+            | ErrorReason::NoSuchTable
+            | ErrorReason::NoSuchView
+            | ErrorReason::NoSuchWarehouse
+            | ErrorReason::NoSuchPlanId
+            | ErrorReason::NoSuchPlanTask
+            | ErrorReason::NoSuchFunction
+            | ErrorReason::NotFound => 404,
+            ErrorReason::UnsupportedOperation => 406,
+            ErrorReason::AlreadyExists
+            | ErrorReason::CommitFailed
+            | ErrorReason::NamespaceNotEmpty => 409,
+            ErrorReason::Gone => 410,
+            ErrorReason::TooLarge => 413,
+            ErrorReason::UnsupportedEncoding => 415,
+            ErrorReason::AuthenticationTimeout => 419,
+            ErrorReason::UnprocessableEntity => 422,
+            ErrorReason::TooManyRequests => 429,
+            ErrorReason::CommitStateUnknown | ErrorReason::Internal => 500,
+            ErrorReason::NotImplemented => 501,
+            ErrorReason::ServiceUnavailable => 503,
         }
     }
 }
 
 /// Why something was not done.
-pub struct Error {
+pub struct CatalogError {
     /// How clients tell it apart.
-    pub kind: Kind,
+    pub kind: ErrorReason,
     /// For people; clients show it, and some compare it.
     pub message: String,
     cause: Option<Cause>,
 }
 
-impl Error {
+impl CatalogError {
     /// One that a client may read as it is.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Error {
-        Error { kind, message: message.into(), cause: None }
+    pub fn new(kind: ErrorReason, message: impl Into<String>) -> CatalogError {
+        CatalogError { kind, message: message.into(), cause: None }
     }
 
     /// The server failed at this; the cause is for the log.
-    pub fn internal(cause: impl Into<Cause>) -> Error {
-        Error::caused(Kind::Internal, "the server failed", cause)
+    pub fn internal(cause: impl Into<Cause>) -> CatalogError {
+        CatalogError::caused(ErrorReason::Internal, "the server failed", cause)
     }
 
     /// One with a cause, which only the log shows.
-    pub fn caused(kind: Kind, message: impl Into<String>, cause: impl Into<Cause>) -> Error {
-        Error { kind, message: message.into(), cause: Some(cause.into()) }
+    pub fn caused(
+        kind: ErrorReason,
+        message: impl Into<String>,
+        cause: impl Into<Cause>,
+    ) -> CatalogError {
+        CatalogError { kind, message: message.into(), cause: Some(cause.into()) }
     }
 }
 
-impl fmt::Debug for Error {
+impl fmt::Debug for CatalogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.kind.name(), self.message)?;
         self.cause.as_ref().map_or(Ok(()), |cause| write!(f, " ({cause:?})"))
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for CatalogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Error {
+impl std::error::Error for CatalogError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_ref().map(|cause| &**cause as &(dyn std::error::Error + 'static))
     }
 }
 
 /// A request that is none.
-pub(crate) fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadRequest, message)
+pub(crate) fn bad(message: impl Into<String>) -> CatalogError {
+    CatalogError::new(ErrorReason::BadRequest, message)
 }
 
 /// An argument that cannot be.
-pub(crate) fn illegal(message: impl Into<String>) -> Error {
-    Error::new(Kind::IllegalArgument, message)
+pub(crate) fn illegal(message: impl Into<String>) -> CatalogError {
+    CatalogError::new(ErrorReason::IllegalArgument, message)
 }
 
 /// A commit of more parts than there may be.
-pub(crate) fn too_many(what: &str, most: usize) -> Error {
-    Error::new(Kind::TooLarge, format!("a commit may have {most} {what} at the most"))
+pub(crate) fn too_many(what: &str, most: usize) -> CatalogError {
+    CatalogError::new(ErrorReason::TooLarge, format!("a commit may have {most} {what} at the most"))
 }
 
 /// What contradicts itself, or what is there.
-pub(crate) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Kind::Validation, message)
+pub(crate) fn invalid(message: impl Into<String>) -> CatalogError {
+    CatalogError::new(ErrorReason::Validation, message)
 }
 
-impl From<SqlStoreError> for Error {
+impl From<SqlStoreError> for CatalogError {
     /// The transaction's own reason, or the store's: unknown, not now, or not like this.
-    fn from(error: SqlStoreError) -> Error {
-        match error.refusal::<Error>() {
+    fn from(error: SqlStoreError) -> CatalogError {
+        match error.refusal::<CatalogError>() {
             Ok(reason) => reason,
             Err(error @ SqlStoreError::OutcomeUnknown(_)) => {
                 let message = "the connection to the store was lost: the outcome is not known";
-                Error::caused(Kind::CommitStateUnknown, message, error)
+                CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
             }
             Err(error) if error.is_temporary() || matches!(error, SqlStoreError::Closed) => {
                 let message = "the store cannot be reached at present";
-                Error::caused(Kind::ServiceUnavailable, message, error)
+                CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
             }
-            Err(error) => Error::internal(error),
+            Err(error) => CatalogError::internal(error),
         }
     }
 }
@@ -252,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_client_can_tell_kinds_of_one_status_apart() {
-        for kind in Kind::ALL {
-            let same = Kind::ALL
+        for kind in ErrorReason::ALL {
+            let same = ErrorReason::ALL
                 .iter()
                 .filter(|it| (it.name(), it.status()) == (kind.name(), kind.status()));
             assert_eq!(same.count(), 1, "{kind:?}");
@@ -263,13 +271,13 @@ mod tests {
 
     #[test]
     fn what_the_store_says_stays_in_the_log() {
-        let lost = Error::from(SqlStoreError::OutcomeUnknown("password=x".into()));
-        assert_eq!(lost.kind, Kind::CommitStateUnknown);
+        let lost = CatalogError::from(SqlStoreError::OutcomeUnknown("password=x".into()));
+        assert_eq!(lost.kind, ErrorReason::CommitStateUnknown);
         assert!(!lost.to_string().contains("password"));
-        let refused = Error::new(Kind::CommitFailed, "Cannot commit");
-        let refused = Error::from(SqlStoreError::refuse(refused));
-        assert_eq!((refused.kind, &*refused.message), (Kind::CommitFailed, "Cannot commit"));
-        assert_eq!(Error::from(SqlStoreError::Closed).kind, Kind::ServiceUnavailable);
-        assert_eq!(Error::from(SqlStoreError::Spoiled).kind, Kind::Internal);
+        let refused = CatalogError::new(ErrorReason::CommitFailed, "Cannot commit");
+        let refused = CatalogError::from(SqlStoreError::refuse(refused));
+        assert_eq!((refused.kind, &*refused.message), (ErrorReason::CommitFailed, "Cannot commit"));
+        assert_eq!(CatalogError::from(SqlStoreError::Closed).kind, ErrorReason::ServiceUnavailable);
+        assert_eq!(CatalogError::from(SqlStoreError::Spoiled).kind, ErrorReason::Internal);
     }
 }

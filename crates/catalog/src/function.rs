@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashSet};
 use bytes::Bytes;
 use serde::Deserialize;
 
-use crate::error::{Error, Kind, Result, illegal};
+use crate::error::{CatalogError, ErrorReason, Result, illegal};
 use crate::ident::Uuid;
-use crate::json::{Fragment, JsonKind};
+use crate::json::{JsonKind, RawJson};
 use crate::schema::ColumnType;
 
 /// Longest document, in bytes.
@@ -133,18 +133,18 @@ impl FunctionDoc {
     ///
     /// # Errors
     /// `BadRequest` when it is none; `IllegalArgument` when it contradicts itself; `TooLarge`.
-    pub fn parse(text: &Fragment, uuid: Uuid) -> Result<FunctionDoc> {
+    pub fn parse(text: &RawJson, uuid: Uuid) -> Result<FunctionDoc> {
         if text.kind() != JsonKind::Object {
-            return Err(Error::new(Kind::BadRequest, "`metadata` is an object"));
+            return Err(CatalogError::new(ErrorReason::BadRequest, "`metadata` is an object"));
         }
         let text = match text.present("function-uuid") {
             Some(_) => text.clone(),
-            None => text.with("function-uuid", &Fragment::string(&uuid.to_string()))?,
+            None => text.with("function-uuid", &RawJson::string(&uuid.to_string()))?,
         };
         let text = text.compact();
         if text.as_bytes().len() > FUNCTION_BYTES_MAX {
             let message = format!("a function has at most {FUNCTION_BYTES_MAX} bytes");
-            return Err(Error::new(Kind::TooLarge, message));
+            return Err(CatalogError::new(ErrorReason::TooLarge, message));
         }
         let read: FunctionMetadata = text.decode()?;
         let uuid = read.function_uuid.parse().map_err(|_| illegal("`function-uuid` is none"))?;
@@ -290,7 +290,7 @@ pub(crate) mod tests {
     }
 
     fn parse(metadata: &Value) -> Result<FunctionDoc> {
-        FunctionDoc::parse(&Fragment::of(metadata).unwrap(), Uuid::v4().unwrap())
+        FunctionDoc::parse(&RawJson::of(metadata).unwrap(), Uuid::v4().unwrap())
     }
 
     #[test]
@@ -341,10 +341,10 @@ pub(crate) mod tests {
         }
         let mut long = metadata();
         long["doc"] = json!("x".repeat(FUNCTION_BYTES_MAX));
-        assert_eq!(parse(&long).unwrap_err().kind, Kind::TooLarge);
-        assert_eq!(parse(&json!([])).unwrap_err().kind, Kind::BadRequest);
+        assert_eq!(parse(&long).unwrap_err().kind, ErrorReason::TooLarge);
+        assert_eq!(parse(&json!([])).unwrap_err().kind, ErrorReason::BadRequest);
         let mut uuid = metadata();
         uuid["function-uuid"] = json!("x");
-        assert_eq!(parse(&uuid).unwrap_err().kind, Kind::IllegalArgument);
+        assert_eq!(parse(&uuid).unwrap_err().kind, ErrorReason::IllegalArgument);
     }
 }

@@ -27,7 +27,7 @@ use api::AuditOutcome;
 use axum::body::{Body, HttpBody as _};
 use axum::{Extension, Router};
 use bytes::Bytes;
-use node::http::{Limits, ListenerSite, serve_one};
+use node::http::{ListenerSite, ShellLimits, serve_one};
 use node::task::Boxed;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -36,10 +36,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) use self::exchange::{SandboxExchange, named};
 use crate::access::{AccessControl, GuestRights, TemporaryPrincipal};
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::{Catalog, Who};
-use crate::storage::Scope;
+use crate::service::{Catalog, CatalogPrincipal};
+use crate::storage::TableScope;
 use crate::store::no_such_warehouse;
 use crate::warehouse::Warehouse;
 
@@ -98,7 +98,7 @@ pub struct SandboxRequestRecord<'a> {
 }
 
 /// Is told what a guest does. It never waits.
-pub trait Watch: Send + Sync + fmt::Debug {
+pub trait SandboxRequestObserver: Send + Sync + fmt::Debug {
     /// Takes what was done. Copies what it keeps.
     fn saw(&self, seen: &SandboxRequestRecord<'_>);
 }
@@ -117,7 +117,7 @@ pub struct NewGuest {
     /// Where it reaches the server: `http://127.0.0.1:8181`.
     pub address: String,
     /// Is told what it does.
-    pub watch: Arc<dyn Watch>,
+    pub watch: Arc<dyn SandboxRequestObserver>,
 }
 
 /// What is wrong with a guest that is to be let in.
@@ -237,7 +237,7 @@ impl fmt::Debug for CatalogSandboxListener {
 impl CatalogSandboxListener {
     /// Whose requests come in here.
     #[must_use]
-    pub fn who(&self) -> &Who {
+    pub fn who(&self) -> &CatalogPrincipal {
         self.visit.who()
     }
 
@@ -250,7 +250,7 @@ impl CatalogSandboxListener {
                 ListenerSite::from(router.layer(Extension(Arc::clone(&self.visit))))
             };
             let site = self.site.get_or_init(made).clone();
-            let limits = Limits { header_read_max: IDLE_TIME_MAX, ..Limits::default() };
+            let limits = ShellLimits { header_read_max: IDLE_TIME_MAX, ..ShellLimits::default() };
             serve_one(stream, site, limits).await;
         })
     }
@@ -259,12 +259,12 @@ impl CatalogSandboxListener {
 /// A guest that is there, as its requests know it.
 pub(crate) struct SandboxSession {
     shared: Arc<SandboxAccessShared>,
-    who: Who,
+    who: CatalogPrincipal,
     warehouse: Arc<str>,
     /// Another warehouse may have the name one day.
     warehouse_id: Arc<str>,
     address: String,
-    watch: Arc<dyn Watch>,
+    watch: Arc<dyn SandboxRequestObserver>,
     staged: Mutex<VecDeque<StagedTable>>,
     /// For all of its bodies.
     bodies: Arc<Semaphore>,
@@ -276,7 +276,7 @@ pub(crate) struct SandboxSession {
 #[derive(Clone, Debug)]
 pub(crate) struct StagedTable {
     pub(crate) ident: TableIdent,
-    pub(crate) scope: Scope,
+    pub(crate) scope: TableScope,
 }
 
 /// A body, and its place among those in memory.
@@ -287,7 +287,7 @@ pub(crate) struct BufferedBody {
 
 impl SandboxSession {
     /// Who it is.
-    pub(crate) fn who(&self) -> &Who {
+    pub(crate) fn who(&self) -> &CatalogPrincipal {
         &self.who
     }
 
@@ -352,7 +352,7 @@ impl SandboxSession {
         ident: &TableIdent,
         doc: &TableDoc,
     ) -> Result<()> {
-        let staged = StagedTable { ident: ident.clone(), scope: Scope::of(warehouse, doc)? };
+        let staged = StagedTable { ident: ident.clone(), scope: TableScope::of(warehouse, doc)? };
         let mut all = self.staged.lock();
         all.retain(|it| it.ident != staged.ident);
         if all.len() >= STAGED_MAX {
@@ -379,8 +379,12 @@ impl SandboxSession {
         bytes_max: u64,
     ) -> Result<BufferedBody> {
         let seconds = BODY_TIME_MAX.as_secs();
-        let late =
-            || Error::new(Kind::BadRequest, format!("the body did not come within {seconds} s"));
+        let late = || {
+            CatalogError::new(
+                ErrorReason::BadRequest,
+                format!("the body did not come within {seconds} s"),
+            )
+        };
         let read = self.read_all(&mut body, exchange, bytes_max);
         tokio::time::timeout(BODY_TIME_MAX, read).await.map_err(|_| late())?
     }
@@ -394,7 +398,7 @@ impl SandboxSession {
         let check = |bytes: u64| match bytes > bytes_max {
             true => {
                 let message = format!("the body is larger than {bytes_max} bytes");
-                Err(Error::new(Kind::TooLarge, message))
+                Err(CatalogError::new(ErrorReason::TooLarge, message))
             }
             false => Ok(()),
         };
@@ -403,8 +407,9 @@ impl SandboxSession {
         loop {
             let next = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx));
             let Some(frame) = next.await else { break };
-            let frame =
-                frame.map_err(|_| Error::new(Kind::BadRequest, "the body is incomplete"))?;
+            let frame = frame.map_err(|_| {
+                CatalogError::new(ErrorReason::BadRequest, "the body is incomplete")
+            })?;
             let Ok(piece) = frame.into_data() else { continue };
             exchange.sent(piece.len());
             let total = bytes.len().saturating_add(piece.len());
@@ -422,8 +427,12 @@ impl SandboxSession {
 
     /// Room for more of a body: the guest's own, or of what all share.
     fn room(&self, count: usize) -> Result<[OwnedSemaphorePermit; 2]> {
-        let refuse =
-            || Error::new(Kind::ServiceUnavailable, "too many request bodies are in memory");
+        let refuse = || {
+            CatalogError::new(
+                ErrorReason::ServiceUnavailable,
+                "too many request bodies are in memory",
+            )
+        };
         let counted = some(&self.bodies, count).ok_or_else(refuse)?;
         let taken = some(&self.own_bodies, count).or_else(|| some(&self.shared.bodies, count));
         Ok([counted, taken.ok_or_else(refuse)?])

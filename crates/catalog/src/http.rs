@@ -68,8 +68,8 @@ pub use self::polaris::PolarisOp;
 pub use self::request::BODY_BYTES_MAX;
 use self::request::CatalogRequest;
 use crate::access::AccessControl;
-use crate::error::{Error, Kind, Result};
-use crate::service::{Catalog, KEY_LIFETIME, Who};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::{Catalog, CatalogPrincipal, KEY_LIFETIME};
 
 /// Divides the levels of a namespace in a path where nothing else was said.
 pub const SEPARATOR_DEFAULT: &str = "\u{1f}";
@@ -90,7 +90,7 @@ const POLARIS: &str = "/polaris/api/catalog";
 const ICEBERG: &str = "/v1/";
 
 /// What requests share.
-pub(crate) struct Ground {
+pub(crate) struct HttpContext {
     catalog: Catalog,
     access: AccessControl,
     /// Divides the levels of a namespace in a path, beside the character that always does.
@@ -102,7 +102,7 @@ pub(crate) struct Ground {
 /// How the shell treats what is below [`PREFIX`]: this face finds out itself who makes a request.
 #[must_use]
 pub fn face() -> CompatFace {
-    CompatFace { access: http::Access::Own, render: Some(render_error), scope: None }
+    CompatFace { access: http::FaceAccess::Own, render: Some(render_error), scope: None }
 }
 
 /// Everything below [`PREFIX`], and what answers some of it from memory. `separator` divides the
@@ -112,7 +112,7 @@ pub fn routes(
     access: AccessControl,
     separator: &str,
 ) -> (Router, Arc<dyn FastPath>) {
-    let ground = Arc::new(Ground {
+    let ground = Arc::new(HttpContext {
         catalog,
         access,
         separator: separator.into(),
@@ -120,7 +120,7 @@ pub fn routes(
     });
     let mut router = Router::new();
     for operation in operations() {
-        let handler = move |State(ground): State<Arc<Ground>>, request: Request| async move {
+        let handler = move |State(ground): State<Arc<HttpContext>>, request: Request| async move {
             // Boxed: operations differ much in size, and every connection holds one.
             Box::pin(answer(&ground, operation, request)).await
         };
@@ -136,7 +136,7 @@ pub fn routes(
     (router, ground)
 }
 
-async fn answer(ground: &Ground, operation: &OperationEntry, request: Request) -> Response {
+async fn answer(ground: &HttpContext, operation: &OperationEntry, request: Request) -> Response {
     let op = operation.op;
     let trace = AuditTrace::of(&request);
     let mut who = None;
@@ -172,9 +172,9 @@ fn refusable(done: Result<Response>) -> (Response, Option<&'static str>) {
 }
 
 async fn perform(
-    ground: &Ground,
+    ground: &HttpContext,
     op: CatalogOperation,
-    who: Who,
+    who: CatalogPrincipal,
     request: Request,
 ) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
@@ -192,7 +192,9 @@ async fn perform(
 /// The parts of a path that an operation names.
 async fn params(parts: &mut Parts) -> Result<RawPathParams> {
     let params = RawPathParams::from_request_parts(parts, &()).await;
-    params.map_err(|_| Error::new(Kind::BadRequest, "the path is not UTF-8 once it is decoded"))
+    params.map_err(|_| {
+        CatalogError::new(ErrorReason::BadRequest, "the path is not UTF-8 once it is decoded")
+    })
 }
 
 async fn obey(op: CatalogOperation, input: &CatalogRequest<'_>) -> Result<Response> {
@@ -223,10 +225,10 @@ async fn carry_out_rarer(op: CatalogOperation, input: &CatalogRequest<'_>) -> Re
         CatalogOperation::LoadTable
         | CatalogOperation::LoadView
         | CatalogOperation::ListTables
-        | CatalogOperation::LoadNamespace => Err(Error::internal("it is done elsewhere")),
+        | CatalogOperation::LoadNamespace => Err(CatalogError::internal("it is done elsewhere")),
         CatalogOperation::Config => config(input),
         CatalogOperation::Token | CatalogOperation::RevokeToken => {
-            Err(Error::internal("tokens are not asked for here"))
+            Err(CatalogError::internal("tokens are not asked for here"))
         }
         CatalogOperation::ListNamespaces => namespaces::list(input).await,
         CatalogOperation::CreateNamespace => namespaces::create(input).await,
@@ -318,7 +320,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
                 "the content encoding `{:.40}` is not supported: send the body without encoding",
                 coding.trim()
             );
-            Err(Error::new(Kind::UnsupportedEncoding, message))
+            Err(CatalogError::new(ErrorReason::UnsupportedEncoding, message))
         }
     }
 }
@@ -356,5 +358,5 @@ fn config(input: &CatalogRequest<'_>) -> Result<Response> {
 
 /// A header's value that is known to be one.
 pub(crate) fn header_value(text: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(text).map_err(Error::internal)
+    HeaderValue::from_str(text).map_err(CatalogError::internal)
 }

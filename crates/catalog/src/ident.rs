@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most levels of a namespace.
 pub const LEVELS_MAX: usize = 32;
@@ -35,12 +35,12 @@ impl NamespaceIdent {
             check_name(level, "a level of a namespace")?;
             if checked.len() == LEVELS_MAX {
                 let message = format!("a namespace has at most {LEVELS_MAX} levels");
-                return Err(Error::new(Kind::BadRequest, message));
+                return Err(CatalogError::new(ErrorReason::BadRequest, message));
             }
             checked.push(level.into());
         }
         if checked.is_empty() {
-            return Err(Error::new(Kind::BadRequest, "Empty namespace"));
+            return Err(CatalogError::new(ErrorReason::BadRequest, "Empty namespace"));
         }
         Ok(NamespaceIdent(checked.into()))
     }
@@ -182,7 +182,7 @@ fn check_name(name: &str, what: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::new(Kind::BadRequest, format!("{what} {problem}")))
+    Err(CatalogError::new(ErrorReason::BadRequest, format!("{what} {problem}")))
 }
 
 /// A UUID (RFC 9562).
@@ -253,13 +253,13 @@ impl fmt::Debug for Uuid {
 }
 
 impl FromStr for Uuid {
-    type Err = Error;
+    type Err = CatalogError;
 
     /// 36 characters: 32 digits in either case and four hyphens.
     fn from_str(text: &str) -> Result<Uuid> {
         let refuse = || {
             let shown: String = text.chars().take(40).collect();
-            Error::new(Kind::BadRequest, format!("`{shown}` is no UUID"))
+            CatalogError::new(ErrorReason::BadRequest, format!("`{shown}` is no UUID"))
         };
         let (mut bytes, mut digits) = ([0_u8; 16], 0);
         for (index, byte) in text.bytes().enumerate() {
@@ -285,7 +285,7 @@ impl FromStr for Uuid {
 
 fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Error::internal(io::Error::from(error)))?;
+    getrandom::fill(&mut bytes).map_err(|error| CatalogError::internal(io::Error::from(error)))?;
     Ok(bytes)
 }
 
@@ -318,7 +318,7 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         for levels in [vec![], vec![""], vec!["a", ""], vec!["a\0"], vec!["\u{1f}"], vec![&*long]] {
             let error = NamespaceIdent::new(&levels).unwrap_err();
-            assert_eq!(error.kind, Kind::BadRequest, "{levels:?}");
+            assert_eq!(error.kind, ErrorReason::BadRequest, "{levels:?}");
         }
         assert!(NamespaceIdent::new(["x"; LEVELS_MAX]).is_ok());
         assert!(NamespaceIdent::new(["x"; LEVELS_MAX + 1]).is_err());

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use crate::{Error, Kind};
+use crate::{CatalogError, ErrorReason};
 use cursor::{JsonCursor, JsonText};
 
 /// Most objects and arrays within each other. A schema has three for each struct within a struct;
@@ -52,16 +52,16 @@ pub enum JsonError {
     Shape(String),
 }
 
-impl From<JsonError> for Error {
+impl From<JsonError> for CatalogError {
     /// Whoever sent it is to blame. What reads stored documents says so itself.
-    fn from(error: JsonError) -> Error {
+    fn from(error: JsonError) -> CatalogError {
         let kind = match error {
-            JsonError::TooLong => Kind::TooLarge,
+            JsonError::TooLong => ErrorReason::TooLarge,
             JsonError::Malformed { .. } | JsonError::TooDeep(_) | JsonError::Shape(_) => {
-                Kind::BadRequest
+                ErrorReason::BadRequest
             }
         };
-        Error::new(kind, error.to_string())
+        CatalogError::new(kind, error.to_string())
     }
 }
 
@@ -98,35 +98,35 @@ impl fmt::Display for JsonKind {
 /// One well-formed value: the bytes as they came, without white space around them. Two are equal if
 /// their bytes are. A clone shares the bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Fragment(Bytes);
+pub struct RawJson(Bytes);
 
-impl fmt::Debug for Fragment {
+impl fmt::Debug for RawJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.text())
     }
 }
 
-impl Fragment {
+impl RawJson {
     /// Checks that `text` is exactly one value.
     ///
     /// # Errors
     /// When it is not, or lies beyond [`DEPTH_MAX`] or [`TEXT_BYTES_MAX`].
-    pub fn parse(text: Bytes) -> Result<Fragment, JsonError> {
+    pub fn parse(text: Bytes) -> Result<RawJson, JsonError> {
         let mut cursor = JsonCursor::new(&text)?;
         let value = cursor.value()?;
         cursor.end()?;
-        Ok(Fragment::within(&text, value))
+        Ok(RawJson::within(&text, value))
     }
 
     /// `value`, which a cursor over `whole` has passed, as a share in the bytes of `whole`.
-    pub(crate) fn within(whole: &Bytes, value: &str) -> Fragment {
-        Fragment(whole.slice_ref(value.as_bytes()))
+    pub(crate) fn within(whole: &Bytes, value: &str) -> RawJson {
+        RawJson(whole.slice_ref(value.as_bytes()))
     }
 
     /// What this crate has written itself.
-    pub(crate) fn written(text: Vec<u8>) -> Fragment {
-        debug_assert!(Fragment::parse(text.clone().into()).is_ok(), "no JSON was written");
-        Fragment(text.into())
+    pub(crate) fn written(text: Vec<u8>) -> RawJson {
+        debug_assert!(RawJson::parse(text.clone().into()).is_ok(), "no JSON was written");
+        RawJson(text.into())
     }
 
     /// Becomes a share in `whole`, where it stands at `start` again. `None` if it does not.
@@ -136,24 +136,24 @@ impl Fragment {
 
     /// `null`
     #[must_use]
-    pub const fn null() -> Fragment {
-        Fragment(Bytes::from_static(b"null"))
+    pub const fn null() -> RawJson {
+        RawJson(Bytes::from_static(b"null"))
     }
 
     /// A value as serde writes it.
     ///
     /// # Errors
     /// When it cannot be written, such as a map whose keys are no strings.
-    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Fragment, JsonError> {
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<RawJson, JsonError> {
         let text = serde_json::to_vec(value).map_err(|e| JsonError::Shape(e.to_string()))?;
-        Fragment::parse(text.into())
+        RawJson::parse(text.into())
     }
 
     /// The object with this member set to `value`, where it was or at the end; all else as it is.
     ///
     /// # Errors
     /// When it is no object.
-    pub fn with(&self, name: &str, value: &Fragment) -> Result<Fragment, JsonError> {
+    pub fn with(&self, name: &str, value: &RawJson) -> Result<RawJson, JsonError> {
         let mut out = Vec::with_capacity(self.0.len() + name.len() + value.0.len() + 4);
         let mut is_set = false;
         out.push(b'{');
@@ -171,21 +171,21 @@ impl Fragment {
             out.extend_from_slice(&value.0);
         }
         out.push(b'}');
-        Ok(Fragment::written(out))
+        Ok(RawJson::written(out))
     }
 
     /// A string.
     #[must_use]
-    pub fn string(said: &str) -> Fragment {
+    pub fn string(said: &str) -> RawJson {
         let mut text = Vec::with_capacity(said.len() + 2);
         put_string(&mut text, said);
-        Fragment(text.into())
+        RawJson(text.into())
     }
 
     /// A whole number.
     #[must_use]
-    pub fn integer(number: i64) -> Fragment {
-        Fragment(number.to_string().into())
+    pub fn integer(number: i64) -> RawJson {
+        RawJson(number.to_string().into())
     }
 
     /// The bytes.
@@ -210,7 +210,7 @@ impl Fragment {
     /// A copy without insignificant white space, so that it no longer holds on to the text it came
     /// in. What enters a document for good is copied: a small value must not keep a large request.
     #[must_use]
-    pub fn compact(&self) -> Fragment {
+    pub fn compact(&self) -> RawJson {
         let mut copy = Vec::with_capacity(self.0.len());
         let (mut in_string, mut is_escaped) = (false, false);
         for &byte in self.as_bytes() {
@@ -224,7 +224,7 @@ impl Fragment {
             }
             copy.push(byte);
         }
-        Fragment(copy.into())
+        RawJson(copy.into())
     }
 
     /// What kind of value it is.
@@ -268,13 +268,13 @@ impl Fragment {
 
     /// A member of an object; the last of this name, as all readers of Iceberg take it.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<Fragment> {
+    pub fn get(&self, name: &str) -> Option<RawJson> {
         self.members().ok()?.filter(|(key, _)| key == name).last().map(|(_, value)| value)
     }
 
     /// The same, if it is not null.
     #[must_use]
-    pub fn present(&self, name: &str) -> Option<Fragment> {
+    pub fn present(&self, name: &str) -> Option<RawJson> {
         self.get(name).filter(|value| !value.is_null())
     }
 
@@ -330,7 +330,7 @@ pub struct JsonMembers<'a> {
 }
 
 impl<'a> Iterator for JsonMembers<'a> {
-    type Item = (Cow<'a, str>, Fragment);
+    type Item = (Cow<'a, str>, RawJson);
 
     fn next(&mut self) -> Option<Self::Item> {
         if !self.cursor.another(b'}', &mut self.first).ok()? {
@@ -338,7 +338,7 @@ impl<'a> Iterator for JsonMembers<'a> {
         }
         let name = self.cursor.member_name().ok()?;
         let value = self.cursor.value().ok()?;
-        Some((name.decode(), Fragment::within(self.whole, value)))
+        Some((name.decode(), RawJson::within(self.whole, value)))
     }
 }
 
@@ -351,13 +351,13 @@ pub struct JsonItems<'a> {
 }
 
 impl Iterator for JsonItems<'_> {
-    type Item = Fragment;
+    type Item = RawJson;
 
-    fn next(&mut self) -> Option<Fragment> {
+    fn next(&mut self) -> Option<RawJson> {
         if !self.cursor.another(b']', &mut self.first).ok()? {
             return None;
         }
-        self.cursor.value().ok().map(|value| Fragment::within(self.whole, value))
+        self.cursor.value().ok().map(|value| RawJson::within(self.whole, value))
     }
 }
 
@@ -370,7 +370,7 @@ impl RawString {
     /// Of what it says.
     #[must_use]
     pub fn new(said: &str) -> RawString {
-        RawString(Fragment::string(said).0)
+        RawString(RawJson::string(said).0)
     }
 
     /// `text`, which a cursor over `whole` has passed, as a share in the bytes of `whole`.
@@ -380,7 +380,7 @@ impl RawString {
 
     /// The string in `value`, if it is one.
     #[must_use]
-    pub fn of(value: &Fragment) -> Option<RawString> {
+    pub fn of(value: &RawJson) -> Option<RawString> {
         (value.kind() == JsonKind::String).then(|| RawString(value.bytes()))
     }
 

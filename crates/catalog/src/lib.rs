@@ -26,4 +26,4 @@ pub mod update;
 pub mod view;
 pub mod warehouse;
 
-pub use error::{Error, Kind, Result};
+pub use error::{CatalogError, ErrorReason, Result};

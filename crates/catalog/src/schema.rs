@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::Result;
 use crate::doc::TableDoc;
 use crate::error::{illegal, invalid};
-use crate::json::{Fragment, JsonKind, put_comma, put_name};
+use crate::json::{JsonKind, RawJson, put_comma, put_name};
 use columns::members as members_of_field;
 pub use columns::{COLUMNS_MAX, NAMES_BYTES_MAX};
 pub(crate) use columns::{SchemaColumn, SchemaColumns};
@@ -37,29 +37,29 @@ pub(crate) use types::ColumnType;
 
 /// The part with its id set to `id`, all else as it was.
 #[must_use]
-pub fn with_id(raw: &Fragment, key: &str, id: i32) -> Fragment {
+pub fn with_id(raw: &RawJson, key: &str, id: i32) -> RawJson {
     if raw.get(key).and_then(|old| old.as_i32()) == Some(id) {
         return raw.clone();
     }
     // What is no object has no members, and becomes one of this member.
     let object = if raw.kind() == JsonKind::Object { raw.clone() } else { empty() };
-    object.with(key, &Fragment::integer(id.into())).unwrap_or(object)
+    object.with(key, &RawJson::integer(id.into())).unwrap_or(object)
 }
 
 /// The highest id of a schema's columns, those within columns included. 0 if it has none.
 ///
 /// # Errors
 /// When it is no schema.
-pub fn last_column_id_of(schema: &Fragment) -> Result<i32> {
+pub fn last_column_id_of(schema: &RawJson) -> Result<i32> {
     Ok(SchemaColumns::read(schema)?.list.iter().map(|column| column.id).max().unwrap_or(0))
 }
 
 /// Whether both have the same columns and the same identifier fields; ids of the schemas, the order
 /// of members and the spelling of types do not matter.
 #[must_use]
-pub fn same_schema(a: &Fragment, b: &Fragment) -> bool {
-    let fields = |it: &Fragment| it.get("fields").and_then(|it| it.decode::<Value>().ok());
-    let identifiers = |it: &Fragment| -> BTreeSet<i32> {
+pub fn same_schema(a: &RawJson, b: &RawJson) -> bool {
+    let fields = |it: &RawJson| it.get("fields").and_then(|it| it.decode::<Value>().ok());
+    let identifiers = |it: &RawJson| -> BTreeSet<i32> {
         let ids = it.get("identifier-field-ids");
         ids.and_then(|ids| ids.decode().ok()).unwrap_or_default()
     };
@@ -109,11 +109,11 @@ fn same_type(a: &Value, b: &Value) -> bool {
 /// # Errors
 /// As of [`bind_spec`].
 pub(crate) fn fresh_spec(
-    spec: &Fragment,
-    schema: &Fragment,
+    spec: &RawJson,
+    schema: &RawJson,
     ids: &HashMap<i32, i32>,
     doc: &TableDoc,
-) -> Result<(Fragment, i32)> {
+) -> Result<(RawJson, i32)> {
     bind_spec(&with_sources(spec, ids, "partition")?, schema, doc)
 }
 
@@ -122,15 +122,15 @@ pub(crate) fn fresh_spec(
 /// # Errors
 /// As of [`bind_order`].
 pub(crate) fn fresh_order(
-    order: &Fragment,
-    schema: &Fragment,
+    order: &RawJson,
+    schema: &RawJson,
     ids: &HashMap<i32, i32>,
-) -> Result<Fragment> {
+) -> Result<RawJson> {
     bind_order(&with_sources(order, ids, "sort")?, schema)
 }
 
 /// The part with other ids of columns, and without ids of fields.
-fn with_sources(part: &Fragment, ids: &HashMap<i32, i32>, what: &str) -> Result<Fragment> {
+fn with_sources(part: &RawJson, ids: &HashMap<i32, i32>, what: &str) -> Result<RawJson> {
     let fresh = |id: i32| {
         let fresh = ids.get(&id).copied();
         fresh.ok_or_else(|| {
@@ -144,12 +144,12 @@ fn with_sources(part: &Fragment, ids: &HashMap<i32, i32>, what: &str) -> Result<
         for (name, value) in field.members()? {
             let value = match (&*name, value.as_i32()) {
                 ("field-id", _) => continue,
-                ("source-id", Some(id)) => Fragment::integer(fresh(id)?.into()),
+                ("source-id", Some(id)) => RawJson::integer(fresh(id)?.into()),
                 ("source-ids", _) if !value.is_null() => {
                     let sources: Vec<i32> = value.decode()?;
                     let sources: Vec<i32> =
                         sources.into_iter().map(fresh).collect::<Result<_>>()?;
-                    Fragment::of(&sources)?
+                    RawJson::of(&sources)?
                 }
                 _ => value,
             };
@@ -159,10 +159,10 @@ fn with_sources(part: &Fragment, ids: &HashMap<i32, i32>, what: &str) -> Result<
         out.push(b'}');
     }
     out.push(b']');
-    Ok(part.with("fields", &Fragment::written(out))?.compact())
+    Ok(part.with("fields", &RawJson::written(out))?.compact())
 }
 
-fn fields_of(part: &Fragment) -> Result<Vec<Fragment>> {
+fn fields_of(part: &RawJson) -> Result<Vec<RawJson>> {
     let [fields] = members_of_field(part, ["fields"])?;
     let fields = fields.ok_or_else(|| illegal("Cannot parse missing field: fields"))?;
     let items = fields.items().map_err(|_| {
@@ -171,6 +171,6 @@ fn fields_of(part: &Fragment) -> Result<Vec<Fragment>> {
     Ok(items.collect())
 }
 
-fn empty() -> Fragment {
-    Fragment::written(b"{}".to_vec())
+fn empty() -> RawJson {
+    RawJson::written(b"{}".to_vec())
 }

@@ -48,11 +48,14 @@ use node::sealed::Sealer;
 use node::store::SqlStore;
 
 pub use self::changes::{
-    CHANGES_DEFAULT, CHANGES_MAX, Change, ChangeFilter, ChangePage, ChangeStream, FOLLOW_MAX, POLL,
+    CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFilter, ChangePage, ChangeStream,
+    FOLLOW_MAX, POLL,
 };
 pub use self::commit::RETRIES_MAX;
 pub use self::delegation::VendedCredentials;
-pub use self::dropped::{DropSweepReport, LEASE, UNDROP_RETENTION, UNDROP_SECONDS_MAX, Undropped};
+pub use self::dropped::{
+    DropSweepReport, LEASE, RestoredRelation, UNDROP_RETENTION, UNDROP_SECONDS_MAX,
+};
 pub use self::inspect::{
     InspectAspect, InspectCell, InspectRows, ROWS_DEFAULT, ROWS_MAX, RowsPage,
 };
@@ -79,11 +82,11 @@ pub use self::warehouses::{
     WarehouseRecord,
 };
 pub use self::who::{
-    Call, IdempotencyKey, Object, OperatorsOnly, Right, RightAuthority, TokenClaims, VisibleNames,
-    Who,
+    AccessRight, CatalogPrincipal, ChangeCall, IdempotencyKey, OperatorsOnly, RightAuthority,
+    RightTarget, TokenClaims, VisibleNames,
 };
 use crate::cache::{CacheFigures, CacheKey, EntryCache};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::storage::StorageSettings;
 use crate::store::{CatalogStore, NameCounters};
@@ -184,7 +187,8 @@ impl PageRequest {
         if token.is_empty() {
             return Ok((None, Some(limit)));
         }
-        let refuse = || Error::new(Kind::BadRequest, "`pageToken` is none of this catalog's");
+        let refuse =
+            || CatalogError::new(ErrorReason::BadRequest, "`pageToken` is none of this catalog's");
         let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| refuse())?;
         Ok((Some(String::from_utf8(bytes).map_err(|_| refuse())?), Some(limit)))
     }
@@ -282,16 +286,16 @@ impl Catalog {
     /// `Forbidden`.
     pub fn allow(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        right: Right,
-        object: Object<'_>,
+        right: AccessRight,
+        object: RightTarget<'_>,
     ) -> Result<()> {
         self.has_right(who, warehouse, right, object)?;
-        let changes = matches!(right, Right::Write | Right::Manage);
+        let changes = matches!(right, AccessRight::Write | AccessRight::Manage);
         if changes && warehouse.status() == WarehouseStatus::ReadOnly {
             let message = format!("the warehouse `{}` is read-only", warehouse.name());
-            return Err(Error::new(Kind::Forbidden, message));
+            return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
         Ok(())
     }
@@ -299,10 +303,10 @@ impl Catalog {
     /// Refuses who has no right, whatever may be done with the warehouse at present.
     fn has_right(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        right: Right,
-        object: Object<'_>,
+        right: AccessRight,
+        object: RightTarget<'_>,
     ) -> Result<()> {
         if who.operator { Ok(()) } else { self.0.authority.check(who, warehouse, right, object) }
     }
@@ -315,14 +319,14 @@ impl Catalog {
     /// `Forbidden` when there is none.
     fn listed_names(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         parent: Option<&NamespaceIdent>,
     ) -> Result<VisibleNames> {
         match self.visible(who, warehouse, parent) {
             VisibleNames::Nothing => {
-                let object = parent.map_or(Object::Warehouse, Object::Namespace);
-                self.allow(who, warehouse, Right::Read, object).map(|()| VisibleNames::All)
+                let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
+                self.allow(who, warehouse, AccessRight::Read, object).map(|()| VisibleNames::All)
             }
             visible => Ok(visible),
         }
@@ -330,7 +334,7 @@ impl Catalog {
 
     fn visible(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         parent: Option<&NamespaceIdent>,
     ) -> VisibleNames {
@@ -344,7 +348,7 @@ impl Catalog {
     /// that may read there.
     pub(crate) fn sees_all(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         parent: Option<&NamespaceIdent>,
     ) -> bool {

@@ -36,15 +36,15 @@ use parking_lot::Mutex;
 
 pub use self::policy::POLICY_BYTES_MAX;
 pub(crate) use self::relay::StoreReply;
-pub use self::scope::{PATHS, Permission, Scope};
+pub use self::scope::{FilePermission, PATHS, TableScope};
 pub use self::settings::{CREDENTIALS_SECONDS_MAX, CREDENTIALS_SECONDS_MIN, StorageSettings};
 pub(crate) use self::signer::parameters;
 pub use self::signer::{SignRequest, SignResult};
 use self::sts::StsClient;
 pub use self::sts::TemporaryCredentials;
-use self::vend::{CredentialRequest, Kept};
+use self::vend::{CredentialRequest, VendedCache};
 pub(crate) use self::xml::XML_BYTES_MAX;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// How long a table is taken to be alone in its places once that was seen, in milliseconds: clients
 /// ask for a signature with every file.
@@ -62,11 +62,11 @@ pub struct BucketStorage {
     /// The warehouse's own.
     credentials: SigningCredentials,
     sts: Option<StsClient>,
-    kept: Kept,
+    kept: VendedCache,
     /// For requests that are sent on.
     client: HttpClient,
     /// Tables in whose places no other one was, and until when that is taken to be so.
-    apart: Mutex<HashMap<Box<str>, (Scope, u64)>>,
+    apart: Mutex<HashMap<Box<str>, (TableScope, u64)>>,
 }
 
 impl BucketStorage {
@@ -87,7 +87,7 @@ impl BucketStorage {
             location,
             credentials,
             sts,
-            kept: Kept::default(),
+            kept: VendedCache::default(),
             // The place is the owner's configuration.
             client: HttpClient::with_roots(AddressGuard::Open, roots),
             apart: Mutex::default(),
@@ -119,11 +119,14 @@ impl BucketStorage {
     /// service does not, `BadRequest` when the places do not fit a policy.
     pub async fn vend(
         &self,
-        scope: Scope,
-        permission: Permission,
+        scope: TableScope,
+        permission: FilePermission,
     ) -> Result<Arc<TemporaryCredentials>> {
         let sts = self.sts.as_ref().ok_or_else(|| {
-            Error::new(Kind::UnsupportedOperation, "the warehouse has no token service")
+            CatalogError::new(
+                ErrorReason::UnsupportedOperation,
+                "the warehouse has no token service",
+            )
         })?;
         let role = self.settings.role_arn.as_deref();
         let policy = policy::session_policy(&scope, permission, role)?;
@@ -137,7 +140,7 @@ impl BucketStorage {
     }
 
     /// Whether it was seen lately that no other table is in these places.
-    pub(crate) fn is_known_apart(&self, id: &str, scope: &Scope) -> bool {
+    pub(crate) fn is_known_apart(&self, id: &str, scope: &TableScope) -> bool {
         let apart = self.apart.lock();
         apart
             .get(id)
@@ -145,7 +148,7 @@ impl BucketStorage {
     }
 
     /// Says that it was seen now. A table that is not there yet has no id to know it by.
-    pub(crate) fn note_apart(&self, id: &str, scope: &Scope) {
+    pub(crate) fn note_apart(&self, id: &str, scope: &TableScope) {
         if id.is_empty() {
             return;
         }
@@ -166,8 +169,8 @@ impl BucketStorage {
     /// `Forbidden` when it asks for more, `BadRequest` when it is none; those of [`Storage::vend`].
     pub async fn sign(
         &self,
-        scope: Scope,
-        permission: Permission,
+        scope: TableScope,
+        permission: FilePermission,
         request: &SignRequest,
     ) -> Result<SignResult> {
         let examined = signer::examine(request, &self.location, &scope, permission)?;
@@ -186,8 +189,9 @@ impl BucketStorage {
 /// # Errors
 /// `BadRequest` when it is in none.
 pub(crate) fn bucket(root: &str) -> Result<S3Location> {
-    let refuse =
-        |why: String| Error::new(Kind::BadRequest, format!("the location `{root}`: {why}"));
+    let refuse = |why: String| {
+        CatalogError::new(ErrorReason::BadRequest, format!("the location `{root}`: {why}"))
+    };
     // Other names of the same protocol, which clients use, are none to the object store.
     let rest = root.split_once("://").map_or(root, |(_, rest)| rest);
     let url: ObjectsUrl =

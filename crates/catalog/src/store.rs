@@ -25,28 +25,28 @@ mod warehouses;
 use std::sync::Arc;
 
 use node::clock::IdGenerator;
-use node::store::{SqlStore, SqlStoreError, StoreDialect, StoreTransaction, Value};
+use node::store::{SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
-pub use self::dropped::{DROPPED_MAX, Dropped, Keep};
+pub use self::dropped::{DROPPED_MAX, DropMode, DroppedRelation};
 pub use self::functions::FUNCTIONS_MAX;
 pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobText};
-pub use self::log::{Act, IdempotentOutcome, LINES_MAX, Stamp, StoredLogLine};
+pub use self::log::{ChangeContext, IdempotentOutcome, LINES_MAX, LogAction, StoredLogLine};
 pub use self::names::{NameChange, NameCount, NameCounters};
 pub use self::namespaces::no_such_namespace;
 pub use self::namespaces::{Properties, PropertiesChange, PropertiesChanged};
 pub use self::past::{LINES_BACK_MAX, PastAndPresent, PastRelation};
 pub(crate) use self::places::{not_apart, place_of};
 pub use self::relations::{
-    DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, NewRelation, Relation, RelationKind, Swap,
-    SwapOutcome,
+    DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, NewRelation, PointerSwap, RelationKind,
+    StoredRelation, SwapOutcome,
 };
 pub use self::rules::RuleSubject;
 pub(crate) use self::storage::no_such as no_such_warehouse;
 pub use self::storage::{StorageRow, WarehouseCounts};
-pub use self::timeline::{Moment, TimelineBounds, too_old};
+pub use self::timeline::{TimelineBounds, TimelineMoment, too_old};
 pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow};
 use crate::access;
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 
 /// Rows that are asked for at a time where all are wanted.
 const ROWS_AT_A_TIME: usize = 10_000;
@@ -65,7 +65,7 @@ impl CatalogStore {
     /// When that fails; see [`Store::migrate`].
     pub async fn open(store: SqlStore) -> Result<CatalogStore> {
         migrate(&store).await?;
-        let ids = Arc::new(IdGenerator::new().map_err(Error::internal)?);
+        let ids = Arc::new(IdGenerator::new().map_err(CatalogError::internal)?);
         Ok(CatalogStore { store, ids })
     }
 
@@ -100,8 +100,8 @@ pub(crate) async fn migrate(store: &SqlStore) -> Result<()> {
 }
 
 /// A time as a column.
-fn ms(ms: u64) -> Value {
-    Value::Int(i64::try_from(ms).unwrap_or(i64::MAX))
+fn ms(ms: u64) -> SqlValue {
+    SqlValue::Int(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 
 /// The one column of all rows that a statement answers, in several steps. Parameter 3 is what the
@@ -109,7 +109,7 @@ fn ms(ms: u64) -> Value {
 fn page_all(
     it: &mut dyn StoreTransaction,
     sql: &str,
-    first: &[Value; 2],
+    first: &[SqlValue; 2],
     after: Option<String>,
     limit: Option<usize>,
 ) -> std::result::Result<Vec<String>, SqlStoreError> {
@@ -119,7 +119,7 @@ fn page_all(
         let step = ROWS_AT_A_TIME.min(limit - names.len());
         let wanted = i64::try_from(step).unwrap_or(i64::MAX);
         let [one, two] = first.clone();
-        let rows = it.query(sql, &[one, two, Value::from(&after), Value::Int(wanted)])?;
+        let rows = it.query(sql, &[one, two, SqlValue::from(&after), SqlValue::Int(wanted)])?;
         for row in &rows {
             names.push(row.get::<String>(0)?);
         }

@@ -12,9 +12,9 @@ mod snapshots;
 #[cfg(test)]
 mod tests;
 
-use crate::doc::{KeyPart, Properties, SnapshotReference, StatisticsPart, TableSnapshot};
+use crate::doc::{KeyPart, SnapshotReference, StatisticsPart, TableProperties, TableSnapshot};
 use crate::ident::TableIdent;
-use crate::json::Fragment;
+use crate::json::RawJson;
 
 pub use apply::{apply, from_updates, logged};
 pub(crate) use parse::asked;
@@ -79,15 +79,15 @@ pub enum TableUpdate {
     /// `upgrade-format-version`
     UpgradeFormatVersion(i32),
     /// `add-schema`
-    AddSchema(Fragment),
+    AddSchema(RawJson),
     /// `set-current-schema`; [`LAST_ADDED`] for the last that was added.
     SetCurrentSchema(i32),
     /// `add-spec`
-    AddSpec(Fragment),
+    AddSpec(RawJson),
     /// `set-default-spec`; [`LAST_ADDED`] for the last that was added.
     SetDefaultSpec(i32),
     /// `add-sort-order`
-    AddSortOrder(Fragment),
+    AddSortOrder(RawJson),
     /// `set-default-sort-order`; [`LAST_ADDED`] for the last that was added.
     SetDefaultSortOrder(i32),
     /// `add-snapshot`
@@ -101,7 +101,7 @@ pub enum TableUpdate {
     /// `set-location`
     SetLocation(String),
     /// `set-properties`
-    SetProperties(Properties),
+    SetProperties(TableProperties),
     /// `remove-properties`
     RemoveProperties(Vec<String>),
     /// `set-statistics`

@@ -12,8 +12,8 @@ mod update;
 use bytes::Bytes;
 
 use crate::Result;
-use crate::doc::{MetadataPart, Properties, part};
-use crate::json::{Fragment, RawString, put_comma, put_integer, put_name, put_string};
+use crate::doc::{MetadataPart, TableProperties, part};
+use crate::json::{RawJson, RawString, put_comma, put_integer, put_name, put_string};
 
 pub use create::CreateView;
 pub use update::{
@@ -44,7 +44,7 @@ pub struct ViewDoc {
     /// Schemas of the versions.
     pub schemas: Vec<MetadataPart>,
     /// The view's properties, in order.
-    pub properties: Properties,
+    pub properties: TableProperties,
     /// In which order and form the members came.
     layout: Vec<ViewSlot>,
 }
@@ -59,7 +59,7 @@ pub struct ViewVersion {
     /// When it was made, in milliseconds since 1970.
     pub timestamp_ms: i64,
     /// As it was written.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 /// A version became the current one.
@@ -70,7 +70,7 @@ pub struct VersionLogEntry {
     /// Which.
     pub version_id: i32,
     /// As it was written.
-    pub raw: Fragment,
+    pub raw: RawJson,
 }
 
 /// A member of a document.
@@ -107,7 +107,7 @@ struct ViewSlot {
     /// With the escapes that it came with.
     name: RawString,
     /// `None` for what was not there.
-    raw: Option<Fragment>,
+    raw: Option<RawJson>,
 }
 
 impl VersionLogEntry {
@@ -120,7 +120,7 @@ impl VersionLogEntry {
         put_name(&mut out, "version-id");
         put_integer(&mut out, version_id.into());
         out.push(b'}');
-        VersionLogEntry { timestamp_ms, version_id, raw: Fragment::written(out) }
+        VersionLogEntry { timestamp_ms, version_id, raw: RawJson::written(out) }
     }
 }
 
@@ -137,7 +137,7 @@ impl ViewDoc {
             versions: Vec::new(),
             version_log: Vec::new(),
             schemas: Vec::new(),
-            properties: Properties::default(),
+            properties: TableProperties::default(),
             layout: KNOWN.into_iter().map(slot).collect(),
         }
     }
@@ -161,7 +161,7 @@ impl ViewDoc {
     }
 
     /// Members of the document that this code does not know, in order.
-    pub fn unknown(&self) -> impl Iterator<Item = (&RawString, &Fragment)> {
+    pub fn unknown(&self) -> impl Iterator<Item = (&RawString, &RawJson)> {
         let unknown = self.layout.iter().filter(|slot| slot.key == ViewKey::Unknown);
         unknown.filter_map(|slot| Some((&slot.name, slot.raw.as_ref()?)))
     }
@@ -246,7 +246,7 @@ impl ViewDoc {
 
     /// Whether a member that came as `raw` says now what it said then. Lists are written item by
     /// item, so that they never do.
-    fn still_says(&self, key: ViewKey, raw: &Fragment) -> bool {
+    fn still_says(&self, key: ViewKey, raw: &RawJson) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {
             ViewKey::Uuid => raw.as_str().is_some_and(|said| said == self.uuid),
@@ -263,7 +263,7 @@ impl ViewDoc {
     }
 }
 
-fn put_array<'a>(out: &mut Vec<u8>, raws: impl Iterator<Item = &'a Fragment>) {
+fn put_array<'a>(out: &mut Vec<u8>, raws: impl Iterator<Item = &'a RawJson>) {
     out.push(b'[');
     for raw in raws {
         put_comma(out);

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 
 pub use self::files::{FILE_BYTES_MAX, FlushMode, WarehouseFiles};
 pub use self::place::{LOCATION_BYTES_MAX, TableLocation};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{TableIdent, Uuid};
 use crate::storage::{BucketStorage, StorageSettings};
 
@@ -174,7 +174,7 @@ impl Warehouse {
         }
         let shown: String = location.chars().take(200).collect();
         let message = format!("the location `{shown}` is outside of the warehouse `{}`", self.name);
-        Err(Error::new(Kind::Forbidden, message))
+        Err(CatalogError::new(ErrorReason::Forbidden, message))
     }
 
     /// The directory below `base` that namespaces of these levels have. Other levels have another

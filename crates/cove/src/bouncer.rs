@@ -33,7 +33,7 @@ use bouncer::service::{BouncerParts, InitialTenants, RelayThreads, Reread, Resol
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use bouncer::{Bouncer, metrics};
 use node::auth;
-use node::drain::{Drain, Hangups};
+use node::drain::{DrainHandle, Hangups};
 use node::sealed::Sealer;
 use node::store::SqlStore;
 use node::telemetry::{self, Registry};
@@ -74,7 +74,7 @@ pub(crate) struct BouncerContext {
 
 /// A process that is configured by `cove.toml`, as the console sees it.
 #[derive(Debug)]
-struct ConsoleProcess(Drain);
+struct ConsoleProcess(DrainHandle);
 
 impl ConsoleHost for ConsoleProcess {
     fn words(&self) -> ErrorDialect {
@@ -110,7 +110,7 @@ struct ConfigUpdate {
 
 impl BouncerContext {
     /// Beside a server.
-    pub(crate) fn beside(store: SqlStore, sealer: Sealer, drain: &Drain) -> BouncerContext {
+    pub(crate) fn beside(store: SqlStore, sealer: Sealer, drain: &DrainHandle) -> BouncerContext {
         let login_secret = sealer.derived_key(LOGIN_PURPOSE);
         let host = Arc::new(ConsoleProcess(drain.clone()));
         BouncerContext { store: Some((store, sealer)), login_secret, host, succession: None }
@@ -211,7 +211,7 @@ impl RunningBouncer {
     }
 
     /// Works until the server drains; then sees clients off, for `patience`, and ends.
-    pub(crate) async fn work(mut self, drain: &Drain, patience: Duration) {
+    pub(crate) async fn work(mut self, drain: &DrainHandle, patience: Duration) {
         tokio::select! {
             () = self.bouncer.work(drain, patience) => {}
             () = reload(&self.bouncer, &mut self.hangups) => {}
@@ -436,7 +436,7 @@ fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
     telemetry::init_logs(config.log.format, config.log.level, source.environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
     control_plane()?.block_on(async {
-        let drain = Drain::new();
+        let drain = DrainHandle::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let login_secret = auth::random_key().context("failed to make a key")?;

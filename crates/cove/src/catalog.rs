@@ -29,8 +29,8 @@ use catalog::guest::SandboxAccess;
 use catalog::service::{Catalog, CatalogSettings};
 use catalog::storage::StorageSettings;
 use catalog::{http, metrics};
-use node::auth::Tokens;
-use node::drain::Drain;
+use node::auth::TokenRegistry;
+use node::drain::DrainHandle;
 use node::http::{CompatFace, FastPath, HttpShell, ListenerSite};
 use node::objects::SigningCredentials;
 use node::store::SqlStore;
@@ -131,7 +131,7 @@ impl RunningCatalog {
         config: &CoveConfig,
         environment: &Environment,
         data_dir: &Path,
-        (store, tokens): (&SqlStore, &Tokens),
+        (store, tokens): (&SqlStore, &TokenRegistry),
     ) -> Result<Option<RunningCatalog>> {
         if !config.catalog.enabled {
             return Ok(None);
@@ -182,7 +182,7 @@ impl RunningCatalog {
     }
 
     /// Does what has to be done beside serving, until the server drains.
-    pub(crate) async fn work(self, drain: &Drain) {
+    pub(crate) async fn work(self, drain: &DrainHandle) {
         tokio::select! {
             () = self.catalog.work(drain) => {}
             () = self.access.keep_current() => {}

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use api::Grant;
 use clap::{ArgAction, Args, FromArgMatches as _, Parser, Subcommand};
-use node::auth::Scope;
+use node::auth::TokenScope;
 
 use self::grants::parse_grant;
 use crate::values;
@@ -233,7 +233,7 @@ pub(crate) enum TokenCommand {
         tenant: Option<String>,
         /// What it is for: executions, sessions, agents, tokens [default: all]
         #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
-        scope: Vec<Scope>,
+        scope: Vec<TokenScope>,
     },
     /// List tokens: id, when it was made, name; tenant and scopes that are not the default
     List,

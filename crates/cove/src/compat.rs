@@ -8,9 +8,9 @@ use bouncer::Bouncer;
 use bouncer::faces::dbbouncer;
 use executions::Jobs;
 use executions::faces::{gojudge, judge0, piston};
-use node::auth::{Principal, Scope, Tokens};
-use node::drain::Drain;
-use node::http::{self, Access, BoundListener, CompatFace, HttpShell, ListenerSite};
+use node::auth::{TokenPrincipal, TokenRegistry, TokenScope};
+use node::drain::DrainHandle;
+use node::http::{self, BoundListener, CompatFace, FaceAccess, HttpShell, ListenerSite};
 use node::http::{RouteTable, get};
 use node::telemetry::MetricsRegistry;
 use sessions::faces::{ash, e2b};
@@ -23,7 +23,7 @@ pub(crate) struct CompatInterface {
     prefix: &'static str,
     routes: Router,
     /// How errors look there.
-    render: fn(&http::Error) -> Response,
+    render: fn(&http::HttpError) -> Response,
     /// Where it has a listener for itself.
     listen: Option<String>,
 }
@@ -34,8 +34,8 @@ impl CompatInterface {
     }
 
     /// All of them run programs.
-    fn face(&self, access: Access) -> CompatFace {
-        CompatFace { access, render: Some(self.render), scope: Some(Scope::Executions) }
+    fn face(&self, access: FaceAccess) -> CompatFace {
+        CompatFace { access, render: Some(self.render), scope: Some(TokenScope::Executions) }
     }
 }
 
@@ -69,12 +69,15 @@ pub(crate) fn faces(config: &CompatConfig, jobs: &Jobs) -> Vec<CompatInterface> 
 pub(crate) fn ash(
     config: &CompatConfig,
     sessions: sessions::Sessions,
-    drain: &Drain,
+    drain: &DrainHandle,
 ) -> Result<(Router, Vec<(&'static str, CompatFace)>)> {
     let routes = ash::routes(sessions, config.ash.clone(), drain).context("failed to seed ids")?;
-    let face = |scope| CompatFace { access: Access::Token, render: Some(ash::render_error), scope };
-    let shapes =
-        vec![("/api", face(Some(Scope::Sessions))), ("/api/agents", face(Some(Scope::Agents)))];
+    let face =
+        |scope| CompatFace { access: FaceAccess::Token, render: Some(ash::render_error), scope };
+    let shapes = vec![
+        ("/api", face(Some(TokenScope::Sessions))),
+        ("/api/agents", face(Some(TokenScope::Agents))),
+    ];
     Ok((routes, shapes))
 }
 
@@ -84,14 +87,14 @@ pub(crate) async fn e2b(
     config: &CompatConfig,
     shell: &HttpShell,
     sessions: sessions::Sessions,
-    tokens: &Tokens,
+    tokens: &TokenRegistry,
 ) -> Result<Option<(BoundListener, ListenerSite)>> {
     let Some(address) = &config.e2b.listen else { return Ok(None) };
     let listener = BoundListener::bind(address).await.context("failed to listen for e2b")?;
     let routes = e2b::routes(sessions, tokens.clone(), config.e2b.settings.clone());
     let routes = routes.context("failed to make keys for e2b")?;
     tracing::info!(face = "e2b", address = %listener.address(), "listening");
-    let face = CompatFace { access: Access::Own, render: Some(e2b::render_error), scope: None };
+    let face = CompatFace { access: FaceAccess::Own, render: Some(e2b::render_error), scope: None };
     let shell = shell.clone().streaming(&e2b::ROUTES);
     Ok(Some((listener, shell.wrap_face(routes, face))))
 }
@@ -102,7 +105,7 @@ pub(crate) async fn dbbouncer(
     config: &CompatConfig,
     shell: &HttpShell,
     bouncer: Option<&Bouncer>,
-    drain: &Drain,
+    drain: &DrainHandle,
     metrics: MetricsRegistry,
 ) -> Result<Option<(BoundListener, ListenerSite)>> {
     let Some(address) = &config.dbbouncer.listen else { return Ok(None) };
@@ -111,8 +114,8 @@ pub(crate) async fn dbbouncer(
     let metrics = get(move |headers: HeaderMap| async move { metrics.response(&headers) });
     let routes = dbbouncer::routes(bouncer.clone(), drain).at("/metrics", metrics);
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
-    let render = Some(dbbouncer::render_error as fn(&http::Error) -> Response);
-    let face = CompatFace { access: Access::Token, render, scope: Some(Scope::Tenants) };
+    let render = Some(dbbouncer::render_error as fn(&http::HttpError) -> Response);
+    let face = CompatFace { access: FaceAccess::Token, render, scope: Some(TokenScope::Tenants) };
     let site = ListenerSite::from(shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]));
     Ok(Some((listener, site.with_errors(render))))
 }
@@ -125,7 +128,7 @@ pub(crate) fn mount(
     let mounted = faces
         .iter()
         .fold(routes, |routes, foreign| routes.nest(foreign.prefix, foreign.routes.clone()));
-    let shapes = faces.iter().map(|foreign| (foreign.prefix, foreign.face(Access::Token)));
+    let shapes = faces.iter().map(|foreign| (foreign.prefix, foreign.face(FaceAccess::Token)));
     (mounted, shapes.collect())
 }
 
@@ -141,10 +144,10 @@ pub(crate) async fn listen(
         let Some(address) = &foreign.listen else { continue };
         let listener = BoundListener::bind(address).await;
         let listener = listener.with_context(|| format!("failed to listen for {name}"))?;
-        let nobody = Principal::without_token(&format!("compat_{name}"), name);
+        let nobody = TokenPrincipal::without_token(&format!("compat_{name}"), name);
         let access = match config.insecure_open {
-            true => Access::Open(nobody),
-            false => Access::Loopback(nobody),
+            true => FaceAccess::Open(nobody),
+            false => FaceAccess::Loopback(nobody),
         };
         tracing::info!(face = name, address = %listener.address(), open = config.insecure_open, "listening");
         let face = foreign.face(access);

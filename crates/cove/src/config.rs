@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use executions::faces::{gojudge, judge0, piston};
-use node::http::Limits;
+use node::http::ShellLimits;
 use node::store::CommitDurability;
 use node::telemetry::{LevelFilter, LogFormat};
 use serde::{Deserialize, Deserializer, de};
@@ -208,7 +208,7 @@ impl Default for LogConfig {
 
 impl Default for HttpConfig {
     fn default() -> HttpConfig {
-        let limits = Limits::default();
+        let limits = ShellLimits::default();
         HttpConfig {
             connections_max: limits.connections_max,
             connections_per_address_max: limits.connections_per_address_max,
@@ -244,8 +244,8 @@ impl HttpConfig {
         self.disk_free_bytes_min
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> ShellLimits {
+        ShellLimits {
             connections_max: self.connections_max,
             connections_per_address_max: self.connections_per_address_max,
             streams_max: self.streams_max,
@@ -256,7 +256,7 @@ impl HttpConfig {
             body_bytes_per_s_min: self.body_bytes_per_s_min,
             bodies_bytes_max: self.bodies_bytes_max,
             write_stall_max: self.write_stall_s,
-            ..Limits::default()
+            ..ShellLimits::default()
         }
     }
 }

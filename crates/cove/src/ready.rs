@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use api::ExecutionId;
-use executions::queue::Parts;
+use executions::queue::JobParts;
 use executions::{Jobs, Languages};
 use node::readiness::ReadinessChecks;
 use node::store::{SqlStore, SqlStoreError};
@@ -57,7 +57,7 @@ fn check_queue(readiness: &ReadinessChecks, jobs: &Jobs) {
         let jobs = jobs.clone();
         Box::pin(async move {
             let id = ExecutionId(NO_EXECUTION.to_owned());
-            let found = jobs.queue().get(id, Parts::default()).await;
+            let found = jobs.queue().get(id, JobParts::default()).await;
             found.map(drop).map_err(|_| "its back end cannot be reached".to_owned())
         })
     });

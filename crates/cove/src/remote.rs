@@ -19,7 +19,9 @@ use std::time::Duration;
 use anyhow::Result;
 use api::{ErrorBody, ErrorCode};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use node::client::{AddressGuard, ClientError, ClientResponse, HttpClient, Request, check_url};
+use node::client::{
+    AddressGuard, ClientError, ClientRequest, ClientResponse, HttpClient, check_url,
+};
 use node::data_dir::ADDRESSES_FILE;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -234,7 +236,7 @@ impl Remote {
         method: Method,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<Request, RemoteFailure> {
+    ) -> Result<ClientRequest, RemoteFailure> {
         let mut request = self.request(method, path);
         let body = serde_json::to_vec(body).map_err(|error| {
             RemoteFailure::new(
@@ -251,14 +253,14 @@ impl Remote {
     /// Sends a request whose answer is a document.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
-        request: Request,
+        request: ClientRequest,
     ) -> Result<T, RemoteFailure> {
         self.answer(self.open(request).await?).await
     }
 
     /// A request to this server, with the token.
-    pub(crate) fn request(&self, method: Method, path: &str) -> Request {
-        let mut request = Request::new(method, format!("{}{path}", self.base));
+    pub(crate) fn request(&self, method: Method, path: &str) -> ClientRequest {
+        let mut request = ClientRequest::new(method, format!("{}{path}", self.base));
         request.timeout = ANSWER_TIMEOUT;
         request.response_bytes_max = ANSWER_BYTES_MAX;
         if let Some(token) = &self.token {
@@ -268,7 +270,10 @@ impl Remote {
     }
 
     /// Sends it; an answer that is an error becomes one.
-    pub(crate) async fn open(&self, request: Request) -> Result<ClientResponse, RemoteFailure> {
+    pub(crate) async fn open(
+        &self,
+        request: ClientRequest,
+    ) -> Result<ClientResponse, RemoteFailure> {
         let response = self.client.send(request).await.map_err(|error| self.explain(error))?;
         if response.status.is_success() {
             return Ok(response);
@@ -281,7 +286,7 @@ impl Remote {
     /// Sends a request whose answer may be without a document: that is null.
     pub(crate) async fn ask_maybe(
         &self,
-        request: Request,
+        request: ClientRequest,
     ) -> Result<serde_json::Value, RemoteFailure> {
         let response = self.open(request).await?;
         match response.status {

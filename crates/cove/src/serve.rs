@@ -12,10 +12,10 @@ use api::{ErrorCode, TenantEngine};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
-use node::auth::{Scope, Tokens};
+use node::auth::{TokenRegistry, TokenScope};
 use node::clock::IdGenerator;
 use node::data_dir::DataDir;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use node::http::{self, BoundListener, CompatFace, HttpShell, ListenerSite, RouteTable, get};
 use node::readiness::ReadinessChecks;
 use node::store::SqlStore;
@@ -47,11 +47,11 @@ const BLOCKING_THREADS_MAX: usize = 8;
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
 /// What a token must be for, by the beginning of the path. What is not here is for any token.
-const SCOPES: [(&str, Scope); 4] = [
-    ("/v1/executions", Scope::Executions),
-    ("/v1/queue", Scope::Executions),
-    ("/v1/webhooks", Scope::Executions),
-    ("/v1/agents", Scope::Agents),
+const SCOPES: [(&str, TokenScope); 4] = [
+    ("/v1/executions", TokenScope::Executions),
+    ("/v1/queue", TokenScope::Executions),
+    ("/v1/webhooks", TokenScope::Executions),
+    ("/v1/agents", TokenScope::Agents),
 ];
 
 /// The settings that have a flag.
@@ -82,7 +82,7 @@ pub(crate) fn serve(source: &Source) -> Result<()> {
         tracing::info!(variable, "looks like a setting, but is none");
     }
     let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
-    let tokens = Tokens::open(data_dir.path()).context("failed to read the API tokens")?;
+    let tokens = TokenRegistry::open(data_dir.path()).context("failed to read the API tokens")?;
     tokens.ensure_first().context("failed to make the first API token")?;
 
     let host = ToolHost { home: environment.home(), cache: Some(data_dir.path().join("cache")) };
@@ -143,7 +143,7 @@ struct ServerParts<'a> {
     data_dir: DataDir,
     storage: ServerStorage,
     sessions: SessionsSettings,
-    tokens: Tokens,
+    tokens: TokenRegistry,
     languages: Languages,
     capacity: HostCapacity,
 }
@@ -170,7 +170,7 @@ impl ServerParts<'_> {
     async fn serve(self, listener: BoundListener, engine: &Engine) -> Result<()> {
         let ServerParts { source, data_dir, storage, tokens, languages, .. } = self;
         let Source { config, .. } = source;
-        let drain = Drain::new();
+        let drain = DrainHandle::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
 
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
@@ -251,7 +251,7 @@ struct SandboxServices {
 impl SandboxServices {
     async fn start(
         source: &Source,
-        (data_dir, store, tokens, drain): (&DataDir, &SqlStore, &Tokens, &Drain),
+        (data_dir, store, tokens, drain): (&DataDir, &SqlStore, &TokenRegistry, &DrainHandle),
         registry: &mut Registry,
     ) -> Result<SandboxServices> {
         let Source { config, environment, .. } = source;
@@ -294,7 +294,7 @@ fn begin_executions(
 async fn work_beside(
     pooler: Option<bouncer::RunningBouncer>,
     lake: Option<catalog::RunningCatalog>,
-    drain: &Drain,
+    drain: &DrainHandle,
     patience: Duration,
 ) {
     let pooling = async {
@@ -325,8 +325,8 @@ fn native_routes(
 
 /// Who may use what of it.
 fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
-    let of_sessions = sessions::http::PATHS.map(|path| (path, Scope::Sessions));
-    let of_tenants = ::bouncer::http::PATHS.map(|path| (path, Scope::Tenants));
+    let of_sessions = sessions::http::PATHS.map(|path| (path, TokenScope::Sessions));
+    let of_tenants = ::bouncer::http::PATHS.map(|path| (path, TokenScope::Tenants));
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)))
 }
@@ -347,7 +347,7 @@ fn addresses<const N: usize>(
 async fn beside(
     serving: impl Future<Output = ()>,
     signals: impl Future<Output = ()>,
-    tokens: Tokens,
+    tokens: TokenRegistry,
     languages: Languages,
 ) {
     let background = async {
@@ -366,7 +366,7 @@ async fn beside(
 
 /// What everybody who reaches the server may ask.
 pub(crate) fn open_routes(
-    drain: &Drain,
+    drain: &DrainHandle,
     metrics: MetricsRegistry,
     readiness: ReadinessChecks,
 ) -> Router {
@@ -375,7 +375,7 @@ pub(crate) fn open_routes(
         let (draining, readiness) = (drain.is_draining(), readiness.clone());
         async move {
             if draining {
-                return Err(node::http::Error::draining());
+                return Err(node::http::HttpError::draining());
             }
             let missing = readiness.missing().await;
             if missing.is_empty() {
@@ -387,7 +387,7 @@ pub(crate) fn open_routes(
                 return Ok((StatusCode::OK, text));
             }
             let message = format!("the server is not ready: {}", missing.join("; "));
-            let error = node::http::Error::new(ErrorCode::Overloaded, message);
+            let error = node::http::HttpError::new(ErrorCode::Overloaded, message);
             Err(error.retry_after(node::readiness::CHECK_INTERVAL))
         }
     };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use node::auth::Tokens;
+use node::auth::TokenRegistry;
 use node::clock::IdGenerator;
 use node::data_dir::{DataDir, write_atomic};
 use node::gateway::GrantGateway;
@@ -45,7 +45,7 @@ pub(crate) struct SessionsSettings {
 pub(crate) struct SessionNeighbours {
     pub(crate) store: SqlStore,
     pub(crate) gateway: Arc<dyn GrantGateway>,
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: TokenRegistry,
 }
 
 /// Where Claude's program is.

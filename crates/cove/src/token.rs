@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use node::auth::{self, NewToken, Scopes, TokenRecord, Tokens};
+use node::auth::{self, NewToken, TokenRecord, TokenRegistry, TokenScopes};
 use serde_json::{Value, json};
 
 use crate::agent::print_line;
@@ -33,7 +33,7 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, style: TokenSt
             data_dir.display()
         );
     }
-    let tokens = Tokens::open(data_dir).context("failed to read the tokens")?;
+    let tokens = TokenRegistry::open(data_dir).context("failed to read the tokens")?;
     match command {
         None => {
             let path = tokens.first_token_path();
@@ -47,7 +47,8 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, style: TokenSt
             }
         }
         Some(TokenCommand::Create { name, operator, tenant, scope }) => {
-            let scopes = if scope.is_empty() { Scopes::ALL } else { scope.into_iter().collect() };
+            let scopes =
+                if scope.is_empty() { TokenScopes::ALL } else { scope.into_iter().collect() };
             let new = NewToken { name: &name, operator, tenant: tenant.as_deref(), scopes };
             let (record, secret) = tokens.create_as(&new).context("failed to create a token")?;
             let text = if e2b { secret.expose_as_e2b() } else { secret.expose() };
@@ -68,7 +69,7 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, style: TokenSt
                 let mark = if record.operator { "  (operator)" } else { "" };
                 let tenant = record.tenant.map(|it| format!("  tenant {it}")).unwrap_or_default();
                 let scopes = match record.scopes {
-                    Scopes::ALL => String::new(),
+                    TokenScopes::ALL => String::new(),
                     some => format!("  for {some}"),
                 };
                 let about = format!("{mark}{tenant}{scopes}");

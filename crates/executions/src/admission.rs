@@ -17,7 +17,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
-use node::auth::Tokens;
+use node::auth::TokenRegistry;
 use parking_lot::Mutex;
 
 use self::queue::{AdmissionQueue, AdmissionTicket, ArrivalOutcome, TurnRequest};
@@ -70,7 +70,7 @@ pub(crate) struct AdmissionLoad {
 pub(crate) struct Admission {
     queue: Arc<Mutex<AdmissionQueue<Waker>>>,
     /// Tokens of the server: places are kept for others where there are others.
-    tokens: Arc<OnceLock<Tokens>>,
+    tokens: Arc<OnceLock<TokenRegistry>>,
 }
 
 /// The right to run, until it is dropped.
@@ -89,7 +89,7 @@ impl Admission {
 
     /// Keeps places for others from now on, where there are other tokens. Only the first call
     /// counts.
-    pub(crate) fn share_by(&self, tokens: Tokens) {
+    pub(crate) fn share_by(&self, tokens: TokenRegistry) {
         drop(self.tokens.set(tokens));
     }
 

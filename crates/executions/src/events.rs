@@ -400,7 +400,7 @@ mod tests {
         log.push(EventKind::Queued { position: None });
         log.push(EventKind::Started { attempt: 1 });
         assert_eq!(texts(&early.next().await.unwrap()), ["1 queued", "2 started"]);
-        let state = api::State::Cancelled;
+        let state = api::ExecutionState::Cancelled;
         log.push(EventKind::Ended { state, message: None });
         log.push(EventKind::Queued { position: None });
         assert_eq!(texts(&early.next().await.unwrap()), ["3 ended"]);

@@ -10,7 +10,7 @@ use std::future::pending;
 use std::sync::{Arc, OnceLock};
 
 use api::{ExecutionId, ExecutionRequest, Grant};
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
 use node::http;
 use sandbox::{LoopbackListen, OutputSink, PORT_MIN, PORTS_MAX, ProgramExit, SandboxCommand};
@@ -45,7 +45,7 @@ impl GatewayCell {
     /// When one of them is not his to give, or nobody serves any.
     pub(crate) fn authorize(
         &self,
-        who: &Principal,
+        who: &TokenPrincipal,
         grants: &[Grant],
     ) -> Result<(), RequestRefusal> {
         match grants {
@@ -102,7 +102,7 @@ fn check_ports(grants: &[Grant]) -> Result<(), RequestRefusal> {
 }
 
 /// What a gateway refuses, as an error of the request.
-fn refusal(error: http::Error) -> RequestRefusal {
+fn refusal(error: http::HttpError) -> RequestRefusal {
     let detail = error.detail();
     let field = detail.field.clone().unwrap_or_else(|| FIELD.to_owned());
     RequestRefusal::new(detail.code, field, detail.message.clone())

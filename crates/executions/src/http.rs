@@ -4,23 +4,23 @@ mod live;
 
 use api::{
     BatchAnswer, BatchRequest, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
-    LanguageList, QueueChange, QueueStats, State as JobState, WebhookSecret,
+    ExecutionState as JobState, LanguageList, QueueChange, QueueStats, WebhookSecret,
 };
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::clock;
-use node::http::{self, Json, query};
+use node::http::{self, JsonBody, query};
 use node::http::{RouteTable, get, post};
 use serde::Deserialize;
 
 use crate::answers::AnswerDocument;
 use crate::error::{ExecutionError, IDEMPOTENCY_KEY};
-use crate::jobs::{Jobs, Submission};
-use crate::queue::{Filter, Parts as QueueParts};
+use crate::jobs::{JobSubmission, Jobs};
+use crate::queue::{JobFilter, JobParts as QueueParts};
 use crate::service::ProgramIo;
 
 /// Executions on a page of a list, unless the caller says otherwise.
@@ -49,12 +49,12 @@ pub fn routes(jobs: Jobs) -> Router {
 struct ExecutionIdPath(ExecutionId);
 
 impl<S: Send + Sync> FromRequestParts<S> for ExecutionIdPath {
-    type Rejection = http::Error;
+    type Rejection = http::HttpError;
 
     async fn from_request_parts(
         parts: &mut Parts,
         state: &S,
-    ) -> Result<ExecutionIdPath, http::Error> {
+    ) -> Result<ExecutionIdPath, http::HttpError> {
         let path = Path::<String>::from_request_parts(parts, state).await;
         path.map(|Path(id)| ExecutionIdPath(ExecutionId(id)))
             .map_err(|_| ExecutionError::NotFound.into())
@@ -70,18 +70,18 @@ struct WaitQuery {
 
 async fn submit(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
     headers: HeaderMap,
-    Json(request): Json<ExecutionRequest>,
-) -> Result<Response, http::Error> {
+    JsonBody(request): JsonBody<ExecutionRequest>,
+) -> Result<Response, http::HttpError> {
     let WaitQuery { wait } = query(&uri)?;
     let idempotency_key = idempotency_key(&headers)?;
     jobs.service().authorize(&who, &request)?;
     if !wait {
-        let submission = Submission { request, idempotency_key, face: None };
+        let submission = JobSubmission { request, idempotency_key, face: None };
         let records = Box::pin(jobs.submit(&who.token_id, vec![submission])).await?;
-        let record = records.into_iter().next().ok_or_else(http::Error::internal)?;
+        let record = records.into_iter().next().ok_or_else(http::HttpError::internal)?;
         let location = format!("/v1/executions/{}", record.id);
         let headers = [(header::LOCATION, location)];
         return Ok((StatusCode::ACCEPTED, headers, axum::Json(record)).into_response());
@@ -95,7 +95,7 @@ async fn submit(
     ] {
         if given {
             let message = "is for asynchronous executions; leave out `wait=true`";
-            return Err(http::Error::invalid(message).at(field));
+            return Err(http::HttpError::invalid(message).at(field));
         }
     }
     // Boxed: it holds a request and its result, and stays where it is while it waits.
@@ -106,16 +106,16 @@ async fn submit(
     let (execution, room) = Box::pin(execution).await?;
     let document = AnswerDocument::of(&execution).map_err(|error| {
         tracing::error!(execution = %execution.id, %error, "an answer cannot be written");
-        http::Error::internal()
+        http::HttpError::internal()
     })?;
     drop(execution);
     Ok(document.held([room]).answer(StatusCode::OK))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, http::Error> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, http::HttpError> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
-    let refuse = |message: &str| http::Error::invalid(message).at(IDEMPOTENCY_KEY);
+    let refuse = |message: &str| http::HttpError::invalid(message).at(IDEMPOTENCY_KEY);
     if values.next().is_some() {
         return Err(refuse("is given twice"));
     }
@@ -125,10 +125,10 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, http::Error> {
 
 async fn batch(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     headers: HeaderMap,
-    Json(request): Json<BatchRequest>,
-) -> Result<(StatusCode, axum::Json<BatchAnswer>), http::Error> {
+    JsonBody(request): JsonBody<BatchRequest>,
+) -> Result<(StatusCode, axum::Json<BatchAnswer>), http::HttpError> {
     let key = idempotency_key(&headers)?;
     let alone = request.executions.len() == 1;
     for (index, request) in request.executions.iter().enumerate() {
@@ -139,7 +139,7 @@ async fn batch(
         // One key for the batch is one for each of its executions; no key of a header has a line
         // end, so that none of them is one of a single execution.
         let idempotency_key = key.as_ref().map(|key| format!("{key}\n{index}"));
-        Submission { request, idempotency_key, face: None }
+        JobSubmission { request, idempotency_key, face: None }
     });
     let executions = Box::pin(jobs.submit(&who.token_id, submissions.collect())).await;
     // What is wrong with a submission that is alone is said as if there were no batch.
@@ -149,10 +149,10 @@ async fn batch(
 
 async fn fetch(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     ExecutionIdPath(id): ExecutionIdPath,
     uri: Uri,
-) -> Result<Response, http::Error> {
+) -> Result<Response, http::HttpError> {
     let WaitQuery { wait } = query(&uri)?;
     if wait {
         Box::pin(jobs.ended(&who.token_id, &id)).await?;
@@ -172,11 +172,11 @@ struct ExecutionListQuery {
 }
 
 impl ExecutionListQuery {
-    fn filter(self) -> Result<Filter, http::Error> {
+    fn filter(self) -> Result<JobFilter, http::HttpError> {
         let limit = self.limit.unwrap_or(PAGE_DEFAULT);
         if limit == 0 || limit > crate::jobs::PAGE_MAX {
             let message = format!("must be 1 to {}", crate::jobs::PAGE_MAX);
-            return Err(http::Error::invalid(message).at("limit"));
+            return Err(http::HttpError::invalid(message).at("limit"));
         }
         let mut states = Vec::new();
         for name in self.state.iter().flat_map(|names| names.split(',')) {
@@ -186,11 +186,11 @@ impl ExecutionListQuery {
                     name.chars().take(64).collect::<String>(),
                     STATES.map(JobState::as_str).join(", ")
                 );
-                http::Error::invalid(message).at("state")
+                http::HttpError::invalid(message).at("state")
             })?);
         }
         let before = self.cursor.map(ExecutionId);
-        Ok(Filter {
+        Ok(JobFilter {
             tenant: None,
             states,
             language: self.language,
@@ -216,32 +216,32 @@ fn state(name: &str) -> Option<JobState> {
 
 async fn list(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
-) -> Result<axum::Json<ExecutionList>, http::Error> {
+) -> Result<axum::Json<ExecutionList>, http::HttpError> {
     let filter = query::<ExecutionListQuery>(&uri)?.filter()?;
     if let Some(cursor) = filter.before.as_ref().filter(|cursor| !clock::is_id("ex_", &cursor.0))
         && jobs.job(&who.token_id, cursor, QueueParts::default()).await.is_err()
     {
         let message = "must be the `next_cursor` of another page";
-        return Err(http::Error::invalid(message).at("cursor"));
+        return Err(http::HttpError::invalid(message).at("cursor"));
     }
     Ok(axum::Json(jobs.list(&who.token_id, filter).await?))
 }
 
 async fn cancel(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     ExecutionIdPath(id): ExecutionIdPath,
-) -> Result<axum::Json<ExecutionRecord>, http::Error> {
+) -> Result<axum::Json<ExecutionRecord>, http::HttpError> {
     Ok(axum::Json(jobs.cancel(&who.token_id, &id).await?))
 }
 
 async fn retry(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     ExecutionIdPath(id): ExecutionIdPath,
-) -> Result<axum::Json<ExecutionRecord>, http::Error> {
+) -> Result<axum::Json<ExecutionRecord>, http::HttpError> {
     jobs.replay(Some(&who.token_id), Some(&id)).await?;
     Ok(axum::Json(jobs.state(&who.token_id, &id).await?))
 }
@@ -255,7 +255,7 @@ struct QueueScope {
 }
 
 impl QueueScope {
-    fn of<'a>(uri: &Uri, who: &'a Principal) -> Result<Option<&'a str>, http::Error> {
+    fn of<'a>(uri: &Uri, who: &'a TokenPrincipal) -> Result<Option<&'a str>, http::HttpError> {
         let QueueScope { all } = query(uri)?;
         if all {
             operator(who)?;
@@ -264,38 +264,38 @@ impl QueueScope {
     }
 }
 
-fn operator(who: &Principal) -> Result<(), ExecutionError> {
+fn operator(who: &TokenPrincipal) -> Result<(), ExecutionError> {
     let message = "only an operator's token may do this to everybody's executions";
     if who.operator { Ok(()) } else { Err(ExecutionError::Forbidden(message)) }
 }
 
 async fn stats(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
-) -> Result<axum::Json<QueueStats>, http::Error> {
+) -> Result<axum::Json<QueueStats>, http::HttpError> {
     Ok(axum::Json(jobs.stats(QueueScope::of(&uri, &who)?).await?))
 }
 
 async fn pause(
     State(jobs): State<Jobs>,
-    who: Principal,
-) -> Result<axum::Json<QueueStats>, http::Error> {
+    who: TokenPrincipal,
+) -> Result<axum::Json<QueueStats>, http::HttpError> {
     set_paused(&jobs, &who, true).await
 }
 
 async fn resume(
     State(jobs): State<Jobs>,
-    who: Principal,
-) -> Result<axum::Json<QueueStats>, http::Error> {
+    who: TokenPrincipal,
+) -> Result<axum::Json<QueueStats>, http::HttpError> {
     set_paused(&jobs, &who, false).await
 }
 
 async fn set_paused(
     jobs: &Jobs,
-    who: &Principal,
+    who: &TokenPrincipal,
     paused: bool,
-) -> Result<axum::Json<QueueStats>, http::Error> {
+) -> Result<axum::Json<QueueStats>, http::HttpError> {
     operator(who)?;
     jobs.set_paused(paused).await?;
     Ok(axum::Json(jobs.stats(None).await?))
@@ -303,34 +303,37 @@ async fn set_paused(
 
 async fn drain(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
-) -> Result<axum::Json<QueueChange>, http::Error> {
+) -> Result<axum::Json<QueueChange>, http::HttpError> {
     let changed = jobs.drain(QueueScope::of(&uri, &who)?).await?;
     Ok(axum::Json(QueueChange { changed }))
 }
 
 async fn retry_all(
     State(jobs): State<Jobs>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
-) -> Result<axum::Json<QueueChange>, http::Error> {
+) -> Result<axum::Json<QueueChange>, http::HttpError> {
     let changed = jobs.replay(QueueScope::of(&uri, &who)?, None).await?;
     Ok(axum::Json(QueueChange { changed }))
 }
 
-async fn webhook_secret(State(jobs): State<Jobs>, who: Principal) -> axum::Json<WebhookSecret> {
+async fn webhook_secret(
+    State(jobs): State<Jobs>,
+    who: TokenPrincipal,
+) -> axum::Json<WebhookSecret> {
     axum::Json(WebhookSecret { secret: jobs.webhook_secret(&who.token_id) })
 }
 
-async fn languages(State(jobs): State<Jobs>, _who: Principal) -> axum::Json<LanguageList> {
+async fn languages(State(jobs): State<Jobs>, _who: TokenPrincipal) -> axum::Json<LanguageList> {
     axum::Json(jobs.service().languages().await)
 }
 
-impl From<ExecutionError> for http::Error {
-    fn from(error: ExecutionError) -> http::Error {
+impl From<ExecutionError> for http::HttpError {
+    fn from(error: ExecutionError) -> http::HttpError {
         let detail = error.detail();
-        let mut answer = http::Error::new(detail.code, detail.message);
+        let mut answer = http::HttpError::new(detail.code, detail.message);
         if let Some(field) = detail.field {
             answer = answer.at(field);
         }
@@ -397,12 +400,14 @@ mod tests {
 
     #[test]
     fn errors_keep_what_they_say() {
-        let full = http::Error::from(ExecutionError::QueueFull { queue_max: 3 });
+        let full = http::HttpError::from(ExecutionError::QueueFull { queue_max: 3 });
         let again =
-            http::Error::new(api::ErrorCode::Overloaded, "3 executions are waiting already");
+            http::HttpError::new(api::ErrorCode::Overloaded, "3 executions are waiting already");
         assert_eq!(full, again.retry_after(Duration::from_secs(1)));
-        let refused =
-            http::Error::from(ExecutionError::from(RequestRefusal::invalid("limits.cpu_ms", "no")));
-        assert_eq!(refused, http::Error::invalid("no").at("limits.cpu_ms"));
+        let refused = http::HttpError::from(ExecutionError::from(RequestRefusal::invalid(
+            "limits.cpu_ms",
+            "no",
+        )));
+        assert_eq!(refused, http::HttpError::invalid("no").at("limits.cpu_ms"));
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use api::{
     EventKind, Execution, ExecutionEvent, ExecutionId, ExecutionList, ExecutionRecord,
-    ExecutionRequest, QueueStats, State,
+    ExecutionRequest, ExecutionState, QueueStats,
 };
 use node::client::{AddressGuard, AllowedNetwork, HttpClient, NotAllowed};
 pub(crate) use node::clock::rfc3339_of_ms as date;
@@ -35,7 +35,7 @@ use crate::config::{ConfigError, JobsConfig};
 use crate::error::{ExecutionError, IDEMPOTENCY_KEY, RequestRefusal};
 use crate::events;
 use crate::queue::{
-    CancelAnswer, Filter, IdempotencyMark, JobQueue, NewJob, Parts, PushOutcome, QueuedJob,
+    CancelAnswer, IdempotencyMark, JobFilter, JobParts, JobQueue, NewJob, PushOutcome, QueuedJob,
 };
 use crate::service::ExecutionService;
 
@@ -69,7 +69,7 @@ struct JobsInner {
 
 /// One execution to accept.
 #[derive(Clone, Debug, Default)]
-pub struct Submission {
+pub struct JobSubmission {
     /// What to run.
     pub request: ExecutionRequest,
     /// Makes a second submission of the same harmless.
@@ -143,7 +143,7 @@ impl Jobs {
     pub async fn submit(
         &self,
         tenant: &str,
-        submissions: Vec<Submission>,
+        submissions: Vec<JobSubmission>,
     ) -> Result<Vec<ExecutionRecord>, ExecutionError> {
         let batch_max = self.inner.config.batch_max;
         let count = submissions.len();
@@ -195,9 +195,9 @@ impl Jobs {
     pub(crate) async fn check(
         &self,
         tenant: &str,
-        submission: Submission,
+        submission: JobSubmission,
     ) -> Result<CheckedSubmission, ExecutionError> {
-        let Submission { mut request, idempotency_key, face } = submission;
+        let JobSubmission { mut request, idempotency_key, face } = submission;
         // Implied by a terminal; the worker looks at one of them only.
         request.interactive |= request.terminal.is_some();
         let text = granted::stored(&self.inner.sender.key, tenant, &request)
@@ -244,7 +244,7 @@ impl Jobs {
         tenant: &str,
         id: &ExecutionId,
     ) -> Result<ExecutionRecord, ExecutionError> {
-        let job = self.job(tenant, id, Parts::default()).await?;
+        let job = self.job(tenant, id, JobParts::default()).await?;
         self.with_place(self.record(job)).await
     }
 
@@ -257,7 +257,7 @@ impl Jobs {
         tenant: &str,
         id: &ExecutionId,
     ) -> Result<AnswerDocument, ExecutionError> {
-        let parts = Parts { request: false, result: true };
+        let parts = JobParts { request: false, result: true };
         let (mut job, room) = self.fetch(Some(tenant), id, parts, AnswerPatience::Caller).await?;
         let stored = job.result.take().filter(|text| is_json(id, text));
         let record = self.with_place(self.record(job)).await?;
@@ -278,7 +278,7 @@ impl Jobs {
         &self,
         tenant: Option<&str>,
         id: &ExecutionId,
-        parts: Parts,
+        parts: JobParts,
         patience: AnswerPatience,
     ) -> Result<(QueuedJob, AnswerMemory), ExecutionError> {
         let answers = self.inner.service.answers();
@@ -308,7 +308,7 @@ impl Jobs {
         tenant: &str,
         id: &ExecutionId,
     ) -> Result<ExecutionRecord, ExecutionError> {
-        let job = self.job(tenant, id, Parts { request: false, result: true }).await?;
+        let job = self.job(tenant, id, JobParts { request: false, result: true }).await?;
         self.with_place(self.record(job)).await
     }
 
@@ -320,7 +320,7 @@ impl Jobs {
         &self,
         tenant: &str,
         id: &ExecutionId,
-        parts: Parts,
+        parts: JobParts,
     ) -> Result<QueuedJob, ExecutionError> {
         let job = self.inner.queue.get(id.clone(), parts).await?;
         job.filter(|job| job.tenant == tenant).ok_or(ExecutionError::NotFound)
@@ -333,9 +333,9 @@ impl Jobs {
     pub async fn jobs(
         &self,
         tenant: &str,
-        filter: Filter,
+        filter: JobFilter,
     ) -> Result<Vec<QueuedJob>, ExecutionError> {
-        let filter = Filter { tenant: Some(tenant.to_owned()), ..filter };
+        let filter = JobFilter { tenant: Some(tenant.to_owned()), ..filter };
         Ok(self.inner.queue.list(filter).await?)
     }
 
@@ -346,11 +346,11 @@ impl Jobs {
     pub async fn list(
         &self,
         tenant: &str,
-        filter: Filter,
+        filter: JobFilter,
     ) -> Result<ExecutionList, ExecutionError> {
         let limit = filter.limit.clamp(1, PAGE_MAX);
         // One more tells whether there is another page.
-        let mut jobs = self.jobs(tenant, Filter { limit: limit + 1, ..filter }).await?;
+        let mut jobs = self.jobs(tenant, JobFilter { limit: limit + 1, ..filter }).await?;
         let more = jobs.len() > limit;
         jobs.truncate(limit);
         let next_cursor = jobs.last().filter(|_| more).map(|job| job.id.0.clone());
@@ -375,7 +375,9 @@ impl Jobs {
                 let message = format!("the execution is {} already", state.as_str());
                 return Err(ExecutionError::Conflict(message));
             }
-            CancelAnswer::Cancelled => self.publish_end(id, State::Cancelled, Some(message)),
+            CancelAnswer::Cancelled => {
+                self.publish_end(id, ExecutionState::Cancelled, Some(message))
+            }
             // At once where it runs here; else its server learns of it by its next heartbeat.
             CancelAnswer::Running => self.inner.lives.cancel(id, &message),
         }
@@ -407,7 +409,7 @@ impl Jobs {
     /// # Errors
     /// When there is none with this id.
     pub async fn ended(&self, tenant: &str, id: &ExecutionId) -> Result<(), ExecutionError> {
-        let job = self.job(tenant, id, Parts::default()).await?;
+        let job = self.job(tenant, id, JobParts::default()).await?;
         if !job.state.is_final() {
             let mut subscription = self.follow(&job, 0);
             while subscription.next().await.is_some() {}
@@ -426,7 +428,7 @@ impl Jobs {
         id: &ExecutionId,
         after: u64,
     ) -> Result<ExecutionSubscription, ExecutionError> {
-        Ok(self.follow(&self.job(tenant, id, Parts::default()).await?, after))
+        Ok(self.follow(&self.job(tenant, id, JobParts::default()).await?, after))
     }
 
     /// The same for one that was looked up already, by whoever may follow it.
@@ -451,11 +453,11 @@ impl Jobs {
         &self,
         id: &ExecutionId,
     ) -> Result<Option<(ExecutionEvent, AnswerMemory)>, ExecutionError> {
-        let job = self.inner.queue.get(id.clone(), Parts::default()).await?;
+        let job = self.inner.queue.get(id.clone(), JobParts::default()).await?;
         if !job.ok_or(ExecutionError::NotFound)?.state.is_final() {
             return Ok(None);
         }
-        let parts = Parts { request: false, result: true };
+        let parts = JobParts { request: false, result: true };
         let (job, mut room) = self.fetch(None, id, parts, AnswerPatience::Endless).await?;
         // What is made of it, its text, and what a WebSocket makes of that.
         room.set(job.result.as_ref().map_or(0, Vec::len).saturating_mul(3));
@@ -504,7 +506,7 @@ impl Jobs {
         let drained = self.inner.queue.drain(tenant.map(str::to_owned), now_ms()).await?;
         for id in &drained {
             let message = Some("the queue was drained".to_owned());
-            self.publish_end(id, State::Cancelled, message);
+            self.publish_end(id, ExecutionState::Cancelled, message);
         }
         self.inner.webhooks.notify_one();
         Ok(u64::try_from(drained.len()).unwrap_or(u64::MAX))
@@ -525,7 +527,7 @@ impl Jobs {
             self.inner.lives.forget(id);
         }
         if let (true, Some(id)) = (replayed.is_empty(), id) {
-            let job = queue.get(id.clone(), Parts::default()).await?;
+            let job = queue.get(id.clone(), JobParts::default()).await?;
             let visible = job.filter(|job| tenant.is_none_or(|tenant| job.tenant == tenant));
             let state = visible.ok_or(ExecutionError::NotFound)?.state;
             let message =
@@ -536,7 +538,7 @@ impl Jobs {
     }
 
     /// Says in the events of this process that an execution has ended without a result.
-    fn publish_end(&self, id: &ExecutionId, state: State, message: Option<String>) {
+    fn publish_end(&self, id: &ExecutionId, state: ExecutionState, message: Option<String>) {
         self.inner.metrics.ended(state);
         self.inner.lives.end(id, Some(EventKind::Ended { state, message }), 0);
     }
@@ -565,7 +567,7 @@ impl Jobs {
 
     /// Adds the place in the queue and what follows from it.
     async fn with_place(&self, record: ExecutionRecord) -> Result<ExecutionRecord, ExecutionError> {
-        if record.state != State::Queued {
+        if record.state != ExecutionState::Queued {
             return Ok(record);
         }
         let position = self.inner.queue.position(record.id.clone(), now_ms()).await?;
@@ -579,7 +581,7 @@ impl Jobs {
 fn accepted(job: &NewJob) -> ExecutionRecord {
     ExecutionRecord {
         id: job.id.clone(),
-        state: State::Queued,
+        state: ExecutionState::Queued,
         language: job.language.clone(),
         priority: job.priority,
         label: job.label.clone(),

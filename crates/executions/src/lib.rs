@@ -75,7 +75,7 @@ mod verdict;
 
 pub use config::{ConfigError, ExecutionsConfig, HostCapacity, JobsConfig};
 pub use error::{ExecutionError, RequestRefusal};
-pub use jobs::{Jobs, Submission};
+pub use jobs::{JobSubmission, Jobs};
 pub use languages::{Languages, LoadError, Tie, ToolHost};
 pub use service::{ExecutionService, ProgramIo, ProgressObserver, ServiceStartError};
 pub use verdict::signal_number;

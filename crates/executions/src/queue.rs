@@ -33,7 +33,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use api::{ExecutionId, QueueStats, State};
+use api::{ExecutionId, ExecutionState, QueueStats};
 
 pub use self::quota::ClaimQuota;
 
@@ -171,7 +171,7 @@ pub enum LeaseRenewal {
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finish {
+pub enum AttemptResult {
     /// With a result, as JSON.
     Result(Vec<u8>),
     /// At its owner's wish.
@@ -192,7 +192,7 @@ pub enum Finish {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptDisposition {
     /// The job is in this state now.
-    Now(State),
+    Now(ExecutionState),
     /// The lease was not current any more; nothing was changed.
     Fenced,
 }
@@ -205,7 +205,7 @@ pub enum CancelAnswer {
     /// It runs; its worker is told by the next heartbeat.
     Running,
     /// It had ended already, in this state.
-    Ended(State),
+    Ended(ExecutionState),
     /// There is no such job of this tenant.
     Unknown,
 }
@@ -218,7 +218,7 @@ pub struct QueuedJob {
     /// Whose it is.
     pub tenant: String,
     /// Where it is.
-    pub state: State,
+    pub state: ExecutionState,
     /// As pushed.
     pub language: String,
     /// As pushed.
@@ -247,7 +247,7 @@ pub struct QueuedJob {
 
 /// Which parts of a job are read besides its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct JobParts {
     /// `Job::request`.
     pub request: bool,
     /// `Job::result`.
@@ -256,11 +256,11 @@ pub struct Parts {
 
 /// Which jobs to list, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
+pub struct JobFilter {
     /// Whose; `None` is everybody's (for operators).
     pub tenant: Option<String>,
     /// In one of these states; empty means all.
-    pub states: Vec<State>,
+    pub states: Vec<ExecutionState>,
     /// In this language.
     pub language: Option<String>,
     /// With this label.
@@ -282,11 +282,11 @@ pub struct WebhookDelivery {
 
 /// What a sweep found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct QueueSweepReport {
     /// Jobs whose lease had run out and that are queued again.
     pub requeued: Vec<ExecutionId>,
     /// Jobs that reached a final state by the sweep: expired, or dead for lack of attempts.
-    pub ended: Vec<(ExecutionId, State)>,
+    pub ended: Vec<(ExecutionId, ExecutionState)>,
     /// Ended jobs that were forgotten.
     pub removed: u64,
 }
@@ -352,7 +352,7 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     fn finish(
         &self,
         lease: JobLease,
-        finish: Finish,
+        finish: AttemptResult,
         now_ms: u64,
     ) -> Pending<'_, AttemptDisposition>;
 
@@ -366,11 +366,11 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     ) -> Pending<'_, CancelAnswer>;
 
     /// One job, of any tenant; who may see it is the caller's business.
-    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<QueuedJob>>;
+    fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>>;
 
     /// Jobs, newest first, without what may be large: request, result and [`Job::face`], which are
     /// read job by job with [`Queue::get`].
-    fn list(&self, filter: Filter) -> Pending<'_, Vec<QueuedJob>>;
+    fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>>;
 
     /// How many go before a job that waits; `None` when it does not wait.
     fn position(&self, id: ExecutionId, now_ms: u64) -> Pending<'_, Option<u64>>;
@@ -396,7 +396,7 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     fn remove(&self, tenant: String, id: ExecutionId) -> Pending<'_, bool>;
 
     /// Looks for lost leases, passed deadlines and what is kept too long or too much of.
-    fn sweep(&self, now_ms: u64) -> Pending<'_, Swept>;
+    fn sweep(&self, now_ms: u64) -> Pending<'_, QueueSweepReport>;
 
     /// Webhooks that are due, oldest first; each is hidden from others until `now_ms + hide`.
     fn due_webhooks(

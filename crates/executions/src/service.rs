@@ -10,7 +10,7 @@ use api::{
     Execution, ExecutionId, ExecutionMode, ExecutionRequest, OutputComparison, StageName,
     StageOutcome,
 };
-use node::auth::{Principal, Tokens};
+use node::auth::{TokenPrincipal, TokenRegistry};
 use node::clock::{self, IdGenerator};
 use node::gateway::GrantGateway;
 use node::telemetry::Registry;
@@ -162,7 +162,7 @@ impl ExecutionService {
 
     /// The same, keeping places for others where there is more than one token.
     #[must_use]
-    pub fn with_tokens(self, tokens: Tokens) -> ExecutionService {
+    pub fn with_tokens(self, tokens: TokenRegistry) -> ExecutionService {
         self.inner.admission.share_by(tokens);
         self
     }
@@ -174,7 +174,7 @@ impl ExecutionService {
     /// When they are not.
     pub fn authorize(
         &self,
-        who: &Principal,
+        who: &TokenPrincipal,
         request: &ExecutionRequest,
     ) -> Result<(), ExecutionError> {
         Ok(self.inner.gateways.authorize(who, &request.grants)?)

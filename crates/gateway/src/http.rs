@@ -4,7 +4,7 @@ use api::AuditRecordList;
 use axum::Router;
 use axum::extract::State;
 use axum::http::Uri;
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::http::{self, RouteTable as _, get, query};
 use serde::Deserialize;
 
@@ -30,15 +30,15 @@ struct AuditQuery {
 
 async fn audit(
     State(service): State<GatewayService>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
-) -> Result<axum::Json<AuditRecordList>, http::Error> {
+) -> Result<axum::Json<AuditRecordList>, http::HttpError> {
     let wanted: AuditQuery = query(&uri)?;
     let event = known("event", wanted.event.as_deref(), event_of)?;
     let outcome = known("outcome", wanted.outcome.as_deref(), outcome_of)?;
     let limit = wanted.limit.unwrap_or(PAGE_DEFAULT);
     if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(http::Error::invalid(format!("must be 1 to {PAGE_MAX}")).at("limit"));
+        return Err(http::HttpError::invalid(format!("must be 1 to {PAGE_MAX}")).at("limit"));
     }
     let AuditQuery { holder, tenant, after, .. } = wanted;
     let after = after.unwrap_or(0);
@@ -50,11 +50,11 @@ fn known<T>(
     field: &str,
     name: Option<&str>,
     of_name: impl Fn(&str) -> Option<T>,
-) -> Result<Option<T>, http::Error> {
+) -> Result<Option<T>, http::HttpError> {
     let Some(name) = name else { return Ok(None) };
     match of_name(name) {
         Some(value) => Ok(Some(value)),
-        None => Err(http::Error::invalid("there is nothing of this name").at(field)),
+        None => Err(http::HttpError::invalid("there is nothing of this name").at(field)),
     }
 }
 

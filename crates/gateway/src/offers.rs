@@ -5,7 +5,7 @@ use api::{
     DatabaseGrant, DatabaseGrantLimits, ErrorCode, Grant, GrantAccess, HeaderSource, HttpEffect,
     HttpGrant, HttpRule,
 };
-use node::auth::{Principal, Scope};
+use node::auth::{TokenPrincipal, TokenScope};
 use node::client::AllowedNetwork;
 use node::http;
 
@@ -56,10 +56,10 @@ pub(crate) fn check(offers: &[GrantOffer]) -> Result<(), String> {
 /// 403 with the grant that is not his to give.
 pub(crate) fn authorize(
     config: &GatewayConfig,
-    who: &Principal,
+    who: &TokenPrincipal,
     grants: &[Grant],
-) -> Result<(), http::Error> {
-    if who.operator && who.scopes.has(Scope::Tenants) {
+) -> Result<(), http::HttpError> {
+    if who.operator && who.scopes.has(TokenScope::Tenants) {
         return Ok(());
     }
     let is_his = |tenant: &String| tenant == EVERYBODY || **tenant == *who.tenant;
@@ -69,7 +69,7 @@ pub(crate) fn authorize(
         let refused = |field: &str, what: String| {
             let message = format!("{what} is not offered to this token's tenant");
             let field = format!("grants[{index}]{field}");
-            http::Error::new(ErrorCode::Forbidden, message).at(field)
+            http::HttpError::new(ErrorCode::Forbidden, message).at(field)
         };
         let is_offered = match grant {
             Grant::Postgres(it) | Grant::Mysql(it) => database(&offers, grant, it),
@@ -86,7 +86,7 @@ pub(crate) fn authorize(
         if let Some(limit) = over(config, grant) {
             let message = "is above what this server gives";
             let field = format!("grants[{index}].limits.{limit}");
-            return Err(http::Error::new(ErrorCode::Forbidden, message).at(field));
+            return Err(http::HttpError::new(ErrorCode::Forbidden, message).at(field));
         }
     }
     Ok(())
@@ -193,7 +193,7 @@ fn over(config: &GatewayConfig, grant: &Grant) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use node::auth::Scopes;
+    use node::auth::TokenScopes;
 
     use super::*;
 
@@ -216,9 +216,9 @@ mod tests {
         ports = [443, 8443]
     "#;
 
-    fn who(tenant: &str, operator: bool, scopes: Scopes) -> Principal {
+    fn who(tenant: &str, operator: bool, scopes: TokenScopes) -> TokenPrincipal {
         let (token_id, name) = ("tok_1".into(), "x".into());
-        Principal { token_id, name, operator, tenant: tenant.into(), scopes }
+        TokenPrincipal { token_id, name, operator, tenant: tenant.into(), scopes }
     }
 
     fn grant(json: &str) -> Grant {
@@ -272,7 +272,7 @@ mod tests {
             let [tenant, json, expected] = parts[..] else { panic!("{line}") };
             let expected = Some(expected).filter(|field| !field.is_empty());
             let json = if json.contains("kind") { json.to_owned() } else { http(json) };
-            for scopes in [Scopes::ALL, Scopes::NONE] {
+            for scopes in [TokenScopes::ALL, TokenScopes::NONE] {
                 let found = authorize(&config, &who(tenant, false, scopes), &[grant(&json)]);
                 let found = found.map_err(|error| {
                     assert_eq!(error.detail().code, ErrorCode::Forbidden);
@@ -280,9 +280,9 @@ mod tests {
                 });
                 assert_eq!(found.err().as_deref(), expected, "{tenant} {json}");
             }
-            let operator = who("ops", true, Scopes::ALL);
+            let operator = who("ops", true, TokenScopes::ALL);
             authorize(&config, &operator, &[grant(&json)]).unwrap();
-            let narrow = who("ops", true, [Scope::Sessions].into_iter().collect());
+            let narrow = who("ops", true, [TokenScope::Sessions].into_iter().collect());
             let found = authorize(&GatewayConfig::default(), &narrow, &[grant(&json)]);
             assert!(found.is_err(), "{json}");
         }

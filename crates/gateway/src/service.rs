@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use api::{AuditRecordList, DatabaseGrantLimits, ErrorCode, Grant, ModelGrant, TenantEngine};
-use node::auth::{Principal, Scope};
+use node::auth::{TokenPrincipal, TokenScope};
 use node::client::TlsRoots;
 use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
 use node::http;
@@ -172,29 +172,29 @@ impl GatewayService {
     /// 403 for whoever asks for others', or lacks a scope; when the store cannot be read.
     pub async fn audit(
         &self,
-        who: &Principal,
+        who: &TokenPrincipal,
         mut filter: AuditFilter,
-    ) -> Result<AuditRecordList, http::Error> {
-        if !who.scopes.has(Scope::Executions) {
-            who.require(Scope::Sessions)?;
+    ) -> Result<AuditRecordList, http::HttpError> {
+        if !who.scopes.has(TokenScope::Executions) {
+            who.require(TokenScope::Sessions)?;
         }
         if !who.operator {
             let own = who.tenant.to_string();
             if filter.tenant.as_ref().is_some_and(|tenant| *tenant != own) {
                 let message = "this is not the token's tenant";
-                return Err(http::Error::new(ErrorCode::Forbidden, message).at("tenant"));
+                return Err(http::HttpError::new(ErrorCode::Forbidden, message).at("tenant"));
             }
             filter.tenant = Some(own);
         }
         self.0.shared.audit.records(filter).await.map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, "read the audit");
-            http::Error::internal()
+            http::HttpError::internal()
         })
     }
 }
 
 impl GrantGateway for GatewayService {
-    fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error> {
+    fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), http::HttpError> {
         offers::authorize(&self.0.shared.config, who, grants)
     }
 
@@ -202,17 +202,18 @@ impl GrantGateway for GatewayService {
         &self,
         holder: &GrantHolder,
         grants: &[Grant],
-    ) -> Result<Box<dyn GrantOpening>, http::Error> {
+    ) -> Result<Box<dyn GrantOpening>, http::HttpError> {
         let shared = &self.0.shared;
         if grants.len() > GRANTS_MAX {
             let message = format!("must be at most {GRANTS_MAX}");
-            return Err(http::Error::invalid(message).at("grants"));
+            return Err(http::HttpError::invalid(message).at("grants"));
         }
         let mut ports = Vec::with_capacity(grants.len());
         let mut meanings = Vec::with_capacity(grants.len());
         for (index, grant) in grants.iter().enumerate() {
             let wrong = |error: FieldError| {
-                http::Error::invalid(error.message).at(format!("grants[{index}].{}", error.field))
+                http::HttpError::invalid(error.message)
+                    .at(format!("grants[{index}].{}", error.field))
             };
             let port = grant.port();
             if port == 0 || ports.contains(&port) {

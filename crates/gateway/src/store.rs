@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::{AuditEvent, AuditOutcome, AuditRecord};
 use node::clock;
 use node::gateway::GrantHolder;
-use node::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransaction, Value};
+use node::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
 
 use crate::audit::{AuditFilter, AuditSource, Bounds, MissingRecords, WaitingRecord};
 
@@ -91,8 +91,8 @@ pub(crate) fn outcome_of(name: &str) -> Option<AuditOutcome> {
 }
 
 /// A number as a column.
-fn number(number: u64) -> Value {
-    Value::Int(i64::try_from(number).unwrap_or(i64::MAX))
+fn number(number: u64) -> SqlValue {
+    SqlValue::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 /// Records at rest. Cheap to clone.
@@ -144,7 +144,7 @@ impl AuditStore {
             let mut conditions = String::from("seq > $1");
             for (column, text) in &texts {
                 if let Some(text) = text {
-                    parameters.push(Value::from(text));
+                    parameters.push(SqlValue::from(text));
                     conditions.push_str(&format!(" AND {column} = ${}", parameters.len()));
                 }
             }
@@ -220,11 +220,11 @@ impl AuditStore {
                      FROM (SELECT seq, tenant, event, returned, at_ms, took_us \
                      FROM gateway_audit WHERE {column} = $1 ORDER BY seq LIMIT $2) AS oldest"
                 );
-                let row = it.query_one(&sql, &[Value::from(&name), number(chunk)])?;
+                let row = it.query_one(&sql, &[SqlValue::from(&name), number(chunk)])?;
                 let last = row.as_ref().map(|row| row.get::<Option<u64>>(0)).transpose()?;
                 let (Some(row), Some(last)) = (row, last.flatten()) else { return Ok(()) };
                 let sql = format!("DELETE FROM gateway_audit WHERE {column} = $1 AND seq <= $2");
-                it.execute(&sql, &[Value::from(&name), number(last)])?;
+                it.execute(&sql, &[SqlValue::from(&name), number(last)])?;
                 let (tenant, count): (String, u64) = (row.get(1)?, row.get(2)?);
                 let id = if whose == AuditOwner::Holder { name.as_str() } else { "" };
                 let holder = GrantHolder { id: id.into(), tenant: tenant.into() };
@@ -279,17 +279,17 @@ fn insert(it: &mut dyn StoreTransaction, record: &WaitingRecord) -> Result<(), S
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     let parameters = [
         number(record.at_ms),
-        Value::from(&*record.source.holder.tenant),
-        Value::from(&*record.source.holder.id),
-        Value::from(&*record.source.grant),
-        Value::from(name_of(&EVENTS, &record.event)),
-        Value::from(name_of(&OUTCOMES, &record.outcome)),
-        Value::from(record.text.as_deref()),
-        Value::from(record.error.as_deref()),
+        SqlValue::from(&*record.source.holder.tenant),
+        SqlValue::from(&*record.source.holder.id),
+        SqlValue::from(&*record.source.grant),
+        SqlValue::from(name_of(&EVENTS, &record.event)),
+        SqlValue::from(name_of(&OUTCOMES, &record.outcome)),
+        SqlValue::from(record.text.as_deref()),
+        SqlValue::from(record.error.as_deref()),
         number(record.took_us),
-        record.rows.map_or(Value::Null, number),
-        record.bytes_out.map_or(Value::Null, number),
-        record.bytes_in.map_or(Value::Null, number),
+        record.rows.map_or(SqlValue::Null, number),
+        record.bytes_out.map_or(SqlValue::Null, number),
+        record.bytes_in.map_or(SqlValue::Null, number),
     ];
     it.execute(sql, &parameters).map(drop)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{AuditEvent, AuditOutcome, DatabaseGrant, Grant, TenantEngine};
-use node::auth::{Principal, Scope, Scopes};
+use node::auth::{TokenPrincipal, TokenScope, TokenScopes};
 use node::client::TlsRoots;
 use node::gateway::{GrantGate, GrantGateway as _, GrantHolder, GrantOpening};
 use node::store::{SqlStore, StoreConfig, StoreUrl};
@@ -141,14 +141,14 @@ impl Ground {
 
     async fn events(&self) -> Vec<(AuditEvent, AuditOutcome, String)> {
         let filter = AuditFilter { limit: 100, ..AuditFilter::default() };
-        let page = self.service.audit(&who("ops", true, Scopes::ALL), filter).await.unwrap();
+        let page = self.service.audit(&who("ops", true, TokenScopes::ALL), filter).await.unwrap();
         page.records.into_iter().map(|it| (it.event, it.outcome, it.grant)).collect()
     }
 }
 
-fn who(tenant: &str, operator: bool, scopes: Scopes) -> Principal {
+fn who(tenant: &str, operator: bool, scopes: TokenScopes) -> TokenPrincipal {
     let (token_id, name) = ("tok_1".into(), "x".into());
-    Principal { token_id, name, operator, tenant: tenant.into(), scopes }
+    TokenPrincipal { token_id, name, operator, tenant: tenant.into(), scopes }
 }
 
 async fn listeners(count: usize) -> (Vec<TcpListener>, Vec<SocketAddr>) {
@@ -224,7 +224,7 @@ async fn what_cannot_be_given_is_named() {
     assert!(
         ground
             .service
-            .authorize(&who("a", false, Scopes::ALL), &grants(&format!("[{SHOP}]")))
+            .authorize(&who("a", false, TokenScopes::ALL), &grants(&format!("[{SHOP}]")))
             .is_err()
     );
 }
@@ -354,18 +354,18 @@ async fn tenants_see_what_their_own_sandboxes_did() {
     let gate = ground.resolve(&grants(&format!("[{SHOP}]"))).open(sockets);
     let all = || AuditFilter { limit: 10, ..AuditFilter::default() };
     let of = |tenant: &str| AuditFilter { tenant: Some(tenant.to_owned()), ..all() };
-    let seen = async |who: &Principal, filter| {
+    let seen = async |who: &TokenPrincipal, filter| {
         let found = ground.service.audit(who, filter).await;
         found.map(|page| page.records.len()).map_err(|error| error.status().as_u16())
     };
-    let scopes = |scope| -> Scopes { [scope].into_iter().collect() };
-    assert_eq!(seen(&who("ops", true, Scopes::ALL), all()).await, Ok(1));
-    assert_eq!(seen(&who("ops", true, Scopes::ALL), of("team")).await, Ok(1));
-    assert_eq!(seen(&who("team", false, scopes(Scope::Sessions)), all()).await, Ok(1));
-    assert_eq!(seen(&who("team", false, scopes(Scope::Executions)), of("team")).await, Ok(1));
-    assert_eq!(seen(&who("other", false, Scopes::ALL), all()).await, Ok(0));
-    assert_eq!(seen(&who("other", false, Scopes::ALL), of("team")).await, Err(403));
-    assert_eq!(seen(&who("team", false, scopes(Scope::Catalog)), all()).await, Err(403));
+    let scopes = |scope| -> TokenScopes { [scope].into_iter().collect() };
+    assert_eq!(seen(&who("ops", true, TokenScopes::ALL), all()).await, Ok(1));
+    assert_eq!(seen(&who("ops", true, TokenScopes::ALL), of("team")).await, Ok(1));
+    assert_eq!(seen(&who("team", false, scopes(TokenScope::Sessions)), all()).await, Ok(1));
+    assert_eq!(seen(&who("team", false, scopes(TokenScope::Executions)), of("team")).await, Ok(1));
+    assert_eq!(seen(&who("other", false, TokenScopes::ALL), all()).await, Ok(0));
+    assert_eq!(seen(&who("other", false, TokenScopes::ALL), of("team")).await, Err(403));
+    assert_eq!(seen(&who("team", false, scopes(TokenScope::Catalog)), all()).await, Err(403));
     drop(gate);
     ground.service.close().await.unwrap();
 }

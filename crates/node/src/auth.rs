@@ -27,7 +27,7 @@ use crate::data_dir::{self, write_atomic};
 use crate::{clock, hex, http};
 
 pub use self::revocation::RevocationSignal;
-pub use self::scope::{Scope, Scopes, UnknownScope};
+pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
 pub use self::secret::{TokenSecret, as_e2b};
 
 /// How long a running server may go on honouring a token that was revoked.
@@ -59,7 +59,7 @@ const FIRST_TOKEN_NAME: &str = "first";
 
 /// Who makes a request: the token that came with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Principal {
+pub struct TokenPrincipal {
     /// Id of the token; limits and accounts of executions go by it.
     pub token_id: Arc<str>,
     /// What its owner calls it.
@@ -70,25 +70,25 @@ pub struct Principal {
     /// The token's own id when nothing else was said.
     pub tenant: Arc<str>,
     /// What it may be used for.
-    pub scopes: Scopes,
+    pub scopes: TokenScopes,
 }
 
-impl Principal {
+impl TokenPrincipal {
     /// Whoever comes without a token where that is allowed: a tenant of its own.
     #[must_use]
-    pub fn without_token(id: &str, name: &str) -> Principal {
+    pub fn without_token(id: &str, name: &str) -> TokenPrincipal {
         let id: Arc<str> = id.into();
         let tenant = Arc::clone(&id);
         let name = name.into();
-        Principal { token_id: id, name, operator: false, tenant, scopes: Scopes::ALL }
+        TokenPrincipal { token_id: id, name, operator: false, tenant, scopes: TokenScopes::ALL }
     }
 
     /// Refuses what the token is not for.
     ///
     /// # Errors
     /// When the scope is missing: 403, with its name.
-    pub fn require(&self, scope: Scope) -> Result<(), http::Error> {
-        if self.scopes.has(scope) { Ok(()) } else { Err(http::Error::missing_scope(scope)) }
+    pub fn require(&self, scope: TokenScope) -> Result<(), http::HttpError> {
+        if self.scopes.has(scope) { Ok(()) } else { Err(http::HttpError::missing_scope(scope)) }
     }
 }
 
@@ -113,8 +113,8 @@ pub struct TokenRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// What it may be used for.
-    #[serde(default, skip_serializing_if = "Scopes::is_all")]
-    pub scopes: Scopes,
+    #[serde(default, skip_serializing_if = "TokenScopes::is_all")]
+    pub scopes: TokenScopes,
 }
 
 impl TokenRecord {
@@ -139,12 +139,12 @@ pub struct NewToken<'a> {
     /// Who it belongs to; none for a tenant of its own.
     pub tenant: Option<&'a str>,
     /// What it may be used for.
-    pub scopes: Scopes,
+    pub scopes: TokenScopes,
 }
 
 /// Why the tokens cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TokenError {
     /// A file operation failed.
     #[error("{action} `{}`", path.display())]
     File {
@@ -175,7 +175,7 @@ pub enum Error {
     },
     /// Writing failed.
     #[error(transparent)]
-    Write(#[from] data_dir::Error),
+    Write(#[from] data_dir::DataDirError),
     /// The kernel gave no random bytes.
     #[error("draw random bytes")]
     Random(#[source] io::Error),
@@ -204,7 +204,7 @@ pub enum Error {
 
 /// The tokens of one data directory. Cheap to clone; clones share their state.
 #[derive(Clone, Debug)]
-pub struct Tokens(Arc<TokenRegistryShared>);
+pub struct TokenRegistry(Arc<TokenRegistryShared>);
 
 #[derive(Debug)]
 struct TokenRegistryShared {
@@ -221,8 +221,8 @@ struct TokenRegistryShared {
 struct LoadedTokens {
     records: Vec<TokenRecord>,
     /// Looking up a hash takes a time that depends on the hash alone, and nobody can choose one.
-    by_hash: HashMap<[u8; 32], Principal>,
-    by_id: HashMap<Arc<str>, Principal>,
+    by_hash: HashMap<[u8; 32], TokenPrincipal>,
+    by_id: HashMap<Arc<str>, TokenPrincipal>,
     version: Option<FileVersion>,
 }
 
@@ -234,14 +234,14 @@ struct FileVersion {
     modified: (i64, i64),
 }
 
-impl Tokens {
+impl TokenRegistry {
     /// Reads the tokens of a data directory; none when there is no file yet.
     ///
     /// # Errors
     /// When the file cannot be read or understood.
-    pub fn open(directory: &Path) -> Result<Tokens, Error> {
+    pub fn open(directory: &Path) -> Result<TokenRegistry, TokenError> {
         let loaded = load(&directory.join(TOKENS_FILE))?;
-        Ok(Tokens(Arc::new(TokenRegistryShared {
+        Ok(TokenRegistry(Arc::new(TokenRegistryShared {
             directory: directory.to_owned(),
             loaded: RwLock::new(loaded),
             reloading: Mutex::new(()),
@@ -254,7 +254,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn ensure_first(&self) -> Result<(), Error> {
+    pub fn ensure_first(&self) -> Result<(), TokenError> {
         if self.0.loaded.read().version.is_some() {
             return Ok(());
         }
@@ -263,8 +263,12 @@ impl Tokens {
         // The plain text goes first: a crash in between leaves a token that does not work yet and
         // is replaced at the next start, rather than one that works and that nobody has.
         write_atomic(&self.first_token_path(), text.as_bytes())?;
-        let first =
-            NewToken { name: FIRST_TOKEN_NAME, operator: true, tenant: None, scopes: Scopes::ALL };
+        let first = NewToken {
+            name: FIRST_TOKEN_NAME,
+            operator: true,
+            tenant: None,
+            scopes: TokenScopes::ALL,
+        };
         self.add(&first, usize::MAX, &secret)?;
         Ok(())
     }
@@ -275,7 +279,7 @@ impl Tokens {
     }
 
     /// Who the token belongs to, in either spelling. Touches no disk for a token that is known.
-    pub fn verify(&self, token: &str) -> Option<Principal> {
+    pub fn verify(&self, token: &str) -> Option<TokenPrincipal> {
         let hash = hash(&secret::canonical(token)?);
         let known = self.0.loaded.read().by_hash.get(&hash).cloned();
         if known.is_some() {
@@ -293,20 +297,20 @@ impl Tokens {
 
     /// Who has the token with this id; none when there is no such token any more.
     #[must_use]
-    pub fn principal(&self, token_id: &str) -> Option<Principal> {
+    pub fn principal(&self, token_id: &str) -> Option<TokenPrincipal> {
         self.0.loaded.read().by_id.get(token_id).cloned()
     }
 
     /// Everybody who has a token of this tenant.
     #[must_use]
-    pub fn principals_of(&self, tenant: &str) -> Vec<Principal> {
+    pub fn principals_of(&self, tenant: &str) -> Vec<TokenPrincipal> {
         let loaded = self.0.loaded.read();
         loaded.by_id.values().filter(|principal| *principal.tenant == *tenant).cloned().collect()
     }
 
     /// Tells when the token behind a principal is revoked, or is for something else.
     #[must_use]
-    pub fn revocation(&self, principal: &Principal) -> RevocationSignal {
+    pub fn revocation(&self, principal: &TokenPrincipal) -> RevocationSignal {
         let (tokens, expected) = (Arc::downgrade(&self.0), principal.clone());
         RevocationSignal::new(self.0.changes.subscribe(), move || {
             let Some(tokens) = tokens.upgrade() else { return true };
@@ -319,7 +323,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When the file cannot be read or understood. What was loaded before stays in force.
-    pub fn reload(&self) -> Result<bool, Error> {
+    pub fn reload(&self) -> Result<bool, TokenError> {
         let _one_at_a_time = self.0.reloading.lock();
         let path = self.0.directory.join(TOKENS_FILE);
         if file_version(&path)? == self.0.loaded.read().version {
@@ -371,8 +375,12 @@ impl Tokens {
     ///
     /// # Errors
     /// When the name is unusable, there are too many, or the file cannot be written.
-    pub fn create(&self, name: &str, operator: bool) -> Result<(TokenRecord, TokenSecret), Error> {
-        self.create_as(&NewToken { name, operator, tenant: None, scopes: Scopes::ALL })
+    pub fn create(
+        &self,
+        name: &str,
+        operator: bool,
+    ) -> Result<(TokenRecord, TokenSecret), TokenError> {
+        self.create_as(&NewToken { name, operator, tenant: None, scopes: TokenScopes::ALL })
     }
 
     /// Makes a token. Writes files, so not on a thread that must not wait; the same holds for all
@@ -380,7 +388,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When something of it is unusable, there are too many, or the file cannot be written.
-    pub fn create_as(&self, new: &NewToken<'_>) -> Result<(TokenRecord, TokenSecret), Error> {
+    pub fn create_as(&self, new: &NewToken<'_>) -> Result<(TokenRecord, TokenSecret), TokenError> {
         let secret = new_secret()?;
         let record = self.add(new, usize::MAX, &secret)?;
         Ok((record, secret))
@@ -395,8 +403,8 @@ impl Tokens {
         &self,
         tenant: &str,
         name: &str,
-        scopes: Scopes,
-    ) -> Result<(TokenRecord, TokenSecret), Error> {
+        scopes: TokenScopes,
+    ) -> Result<(TokenRecord, TokenSecret), TokenError> {
         let secret = new_secret()?;
         let new = NewToken { name, operator: false, tenant: Some(tenant), scopes };
         let record = self.add(&new, TOKENS_OF_TENANT_MAX, &secret)?;
@@ -413,7 +421,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When he has none with this id, or the file cannot be written.
-    pub fn revoke_of(&self, tenant: &str, id: &str) -> Result<TokenRecord, Error> {
+    pub fn revoke_of(&self, tenant: &str, id: &str) -> Result<TokenRecord, TokenError> {
         self.revoke_where(id, |record| record.tenant() == tenant)
     }
 
@@ -421,7 +429,7 @@ impl Tokens {
     ///
     /// # Errors
     /// When there is none with this id, or the file cannot be written.
-    pub fn revoke(&self, id: &str) -> Result<TokenRecord, Error> {
+    pub fn revoke(&self, id: &str) -> Result<TokenRecord, TokenError> {
         self.revoke_where(id, |_| true)
     }
 
@@ -429,15 +437,15 @@ impl Tokens {
         &self,
         id: &str,
         may: impl Fn(&TokenRecord) -> bool,
-    ) -> Result<TokenRecord, Error> {
+    ) -> Result<TokenRecord, TokenError> {
         let mut revoked = None;
         self.change(|records| {
             let place = records.iter().position(|record| record.id == id && may(record));
-            let place = place.ok_or_else(|| Error::NoSuchToken(id.to_owned()))?;
+            let place = place.ok_or_else(|| TokenError::NoSuchToken(id.to_owned()))?;
             revoked = Some(records.remove(place));
             Ok(())
         })?;
-        let revoked = revoked.ok_or_else(|| Error::NoSuchToken(id.to_owned()))?;
+        let revoked = revoked.ok_or_else(|| TokenError::NoSuchToken(id.to_owned()))?;
         self.remove_first_token_file(&revoked)?;
         Ok(revoked)
     }
@@ -447,16 +455,16 @@ impl Tokens {
         new: &NewToken<'_>,
         of_tenant_max: usize,
         secret: &TokenSecret,
-    ) -> Result<TokenRecord, Error> {
+    ) -> Result<TokenRecord, TokenError> {
         let NewToken { name, operator, tenant, scopes } = *new;
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            return Err(Error::BadName);
+            return Err(TokenError::BadName);
         }
         if !tenant.is_none_or(is_tenant) {
-            return Err(Error::BadTenant);
+            return Err(TokenError::BadTenant);
         }
-        if scopes == Scopes::NONE {
-            return Err(Error::NoScope);
+        if scopes == TokenScopes::NONE {
+            return Err(TokenError::NoScope);
         }
         let record = TokenRecord {
             id: new_id()?,
@@ -469,11 +477,11 @@ impl Tokens {
         };
         self.change(|records| {
             if records.len() >= TOKENS_MAX {
-                return Err(Error::TooMany);
+                return Err(TokenError::TooMany);
             }
             let of_tenant = records.iter().filter(|other| other.tenant() == record.tenant());
             if of_tenant.count() >= of_tenant_max {
-                return Err(Error::TooManyOfTenant);
+                return Err(TokenError::TooManyOfTenant);
             }
             records.push(record.clone());
             Ok(())
@@ -484,8 +492,8 @@ impl Tokens {
     /// Changes the file, one process at a time, starting from what it holds now.
     fn change(
         &self,
-        edit: impl FnOnce(&mut Vec<TokenRecord>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        edit: impl FnOnce(&mut Vec<TokenRecord>) -> Result<(), TokenError>,
+    ) -> Result<(), TokenError> {
         let lock_path = self.0.directory.join(TOKENS_LOCK_FILE);
         let lock = data_dir::open_private(&lock_path, false)
             .and_then(|file| file.lock().map(|()| file))
@@ -506,7 +514,7 @@ impl Tokens {
     }
 
     /// A file with a token that does not work any more would only mislead.
-    fn remove_first_token_file(&self, revoked: &TokenRecord) -> Result<(), Error> {
+    fn remove_first_token_file(&self, revoked: &TokenRecord) -> Result<(), TokenError> {
         let path = self.first_token_path();
         match fs::read_to_string(&path) {
             Ok(text) if hex::encode(&hash(text.trim())) == revoked.sha256 => {
@@ -517,7 +525,7 @@ impl Tokens {
     }
 }
 
-fn load(path: &Path) -> Result<LoadedTokens, Error> {
+fn load(path: &Path) -> Result<LoadedTokens, TokenError> {
     // The version is taken first: a change between the two is seen as one next time.
     let version = file_version(path)?;
     if version.is_none() {
@@ -528,11 +536,11 @@ fn load(path: &Path) -> Result<LoadedTokens, Error> {
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let line_number = index + 1;
         let record: TokenRecord = serde_json::from_str(line).map_err(|source| {
-            Error::Malformed { path: path.to_owned(), line: line_number, source }
+            TokenError::Malformed { path: path.to_owned(), line: line_number, source }
         })?;
         let hash = hex::decode_32(&record.sha256)
-            .ok_or_else(|| Error::NotAHash { path: path.to_owned(), line: line_number })?;
-        let principal = Principal {
+            .ok_or_else(|| TokenError::NotAHash { path: path.to_owned(), line: line_number })?;
+        let principal = TokenPrincipal {
             token_id: record.id.as_str().into(),
             name: record.name.as_str().into(),
             operator: record.operator,
@@ -546,7 +554,7 @@ fn load(path: &Path) -> Result<LoadedTokens, Error> {
     Ok(loaded)
 }
 
-fn file_version(path: &Path) -> Result<Option<FileVersion>, Error> {
+fn file_version(path: &Path) -> Result<Option<FileVersion>, TokenError> {
     match fs::metadata(path) {
         Ok(metadata) => Ok(Some(FileVersion {
             inode: metadata.ino(),
@@ -558,22 +566,22 @@ fn file_version(path: &Path) -> Result<Option<FileVersion>, Error> {
     }
 }
 
-fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TokenError {
     let path = path.to_owned();
-    move |source| Error::File { action, path, source }
+    move |source| TokenError::File { action, path, source }
 }
 
 /// 32 random bytes, for a key.
 ///
 /// # Errors
 /// When the kernel gives none.
-pub fn random_key() -> Result<[u8; 32], Error> {
+pub fn random_key() -> Result<[u8; 32], TokenError> {
     let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.into()))?;
+    getrandom::fill(&mut bytes).map_err(|error| TokenError::Random(error.into()))?;
     Ok(bytes)
 }
 
-fn new_secret() -> Result<TokenSecret, Error> {
+fn new_secret() -> Result<TokenSecret, TokenError> {
     random_key().map(TokenSecret::new)
 }
 
@@ -585,9 +593,9 @@ fn is_tenant(text: &str) -> bool {
         && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
 }
 
-fn new_id() -> Result<String, Error> {
+fn new_id() -> Result<String, TokenError> {
     let mut bytes = [0; 10];
-    getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.into()))?;
+    getrandom::fill(&mut bytes).map_err(|error| TokenError::Random(error.into()))?;
     let digits = bytes.iter().map(|byte| char::from(clock::BASE32[usize::from(byte & 31)]));
     Ok(format!("tok_{}", digits.collect::<String>()))
 }
@@ -610,11 +618,15 @@ pub(crate) fn bearer(headers: &axum::http::HeaderMap) -> Option<&str> {
 
 /// Handlers below `/v1` take the principal the shell found out. One that is reached without the
 /// check, by a mistake in the routes, refuses.
-impl<S: Sync> FromRequestParts<S> for Principal {
-    type Rejection = http::Error;
+impl<S: Sync> FromRequestParts<S> for TokenPrincipal {
+    type Rejection = http::HttpError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        parts.extensions.get::<Principal>().cloned().ok_or_else(http::Error::unauthenticated)
+        parts
+            .extensions
+            .get::<TokenPrincipal>()
+            .cloned()
+            .ok_or_else(http::HttpError::unauthenticated)
     }
 }
 

@@ -33,7 +33,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use crate::{clock, tls};
 
 pub use self::guard::{
-    ALLOWED_MAX, AddressGuard, AllowedNetwork, NotAllowed, Refused, is_name, is_public,
+    ALLOWED_MAX, AddressGuard, AddressRefusal, AllowedNetwork, NotAllowed, is_name, is_public,
 };
 
 /// Longest address of a request, in bytes.
@@ -59,7 +59,7 @@ pub enum ClientError {
     Header(String),
     /// The address may not be reached.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] AddressRefusal),
     /// The name is not known.
     #[error("find the address of `{host}`")]
     Resolve {
@@ -115,7 +115,7 @@ pub type Outgoing = UnsyncBoxBody<Bytes, BodyError>;
 
 /// One request.
 #[derive(Clone)]
-pub struct Request {
+pub struct ClientRequest {
     /// What to do.
     pub method: Method,
     /// `http://…` or `https://…`.
@@ -132,10 +132,10 @@ pub struct Request {
     pub response_bytes_max: u64,
 }
 
-impl Request {
+impl ClientRequest {
     /// A request without headers or body, with 30 seconds' time and 1 MiB for the answer.
-    pub fn new(method: Method, url: impl Into<String>) -> Request {
-        Request {
+    pub fn new(method: Method, url: impl Into<String>) -> ClientRequest {
+        ClientRequest {
             method,
             url: url.into(),
             headers: HeaderMap::new(),
@@ -147,7 +147,7 @@ impl Request {
     }
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for ClientRequest {
     /// Without headers and query, which hold credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = self.url.split(['?', '#']).next().unwrap_or_default();
@@ -292,7 +292,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// When there is no answer. A redirect is one.
-    pub async fn send(&self, mut request: Request) -> Result<ClientResponse, ClientError> {
+    pub async fn send(&self, mut request: ClientRequest) -> Result<ClientResponse, ClientError> {
         let body = Full::new(std::mem::take(&mut request.body));
         self.send_stream(request, body.map_err(|never| match never {}).boxed_unsync()).await
     }
@@ -305,7 +305,7 @@ impl HttpClient {
     /// As of [`Client::send`], and when the body breaks off.
     pub async fn send_stream(
         &self,
-        request: Request,
+        request: ClientRequest,
         body: Outgoing,
     ) -> Result<ClientResponse, ClientError> {
         let (limit, deadline) = (request.timeout, clock::now() + request.timeout);
@@ -315,7 +315,7 @@ impl HttpClient {
 
     async fn exchange(
         &self,
-        request: Request,
+        request: ClientRequest,
         body: Outgoing,
         deadline: Instant,
     ) -> Result<ClientResponse, ClientError> {
@@ -506,7 +506,7 @@ impl RequestTarget {
 
 /// The request as it goes over the wire.
 fn message(
-    request: &Request,
+    request: &ClientRequest,
     target: &RequestTarget,
     body: Outgoing,
 ) -> Result<hyper::Request<Outgoing>, ClientError> {

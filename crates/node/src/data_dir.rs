@@ -17,7 +17,7 @@ const FILE_MODE: u32 = 0o600;
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DataDirError {
     /// It cannot be created.
     #[error("create data directory `{}`", path.display())]
     Create {
@@ -69,7 +69,7 @@ impl DataDir {
     ///
     /// # Errors
     /// When another server has it, or the file system refuses.
-    pub fn open(path: &Path) -> Result<DataDir, Error> {
+    pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         create(path)?;
         let lock = lock(path)?;
         let data_dir = DataDir { path: path.to_owned(), _lock: lock };
@@ -92,7 +92,7 @@ impl DataDir {
         &self,
         http: SocketAddr,
         others: &[(&str, SocketAddr)],
-    ) -> Result<(), Error> {
+    ) -> Result<(), DataDirError> {
         let mut document = serde_json::json!({ "http": http.to_string() });
         for (name, address) in others {
             document[name] = address.to_string().into();
@@ -104,24 +104,24 @@ impl DataDir {
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn remove_addresses(&self) -> Result<(), Error> {
+    pub fn remove_addresses(&self) -> Result<(), DataDirError> {
         let path = self.path.join(ADDRESSES_FILE);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::File { action: "remove", path, source: error })
+                Err(DataDirError::File { action: "remove", path, source: error })
             }
             _ => Ok(()),
         }
     }
 }
 
-fn create(path: &Path) -> Result<(), Error> {
+fn create(path: &Path) -> Result<(), DataDirError> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Ok(()),
-        Ok(_) => return Err(Error::NotADirectory { path: path.to_owned() }),
+        Ok(_) => return Err(DataDirError::NotADirectory { path: path.to_owned() }),
         Err(_) => {}
     }
-    let create_error = |source| Error::Create { path: path.to_owned(), source };
+    let create_error = |source| DataDirError::Create { path: path.to_owned(), source };
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(create_error)?;
     }
@@ -132,11 +132,11 @@ fn create(path: &Path) -> Result<(), Error> {
     }
 }
 
-fn lock(directory: &Path) -> Result<File, Error> {
+fn lock(directory: &Path) -> Result<File, DataDirError> {
     let path = directory.join(LOCK_FILE);
     let error = |action| {
         let path = path.clone();
-        move |source| Error::File { action, path, source }
+        move |source| DataDirError::File { action, path, source }
     };
     let mut file = open_private(&path, false).map_err(error("open"))?;
     match file.try_lock() {
@@ -148,7 +148,7 @@ fn lock(directory: &Path) -> Result<File, Error> {
                 Ok(_) => pid.trim().to_owned(),
                 Err(_) => String::new(),
             };
-            return Err(Error::InUse { path: directory.to_owned(), pid });
+            return Err(DataDirError::InUse { path: directory.to_owned(), pid });
         }
         Err(TryLockError::Error(source)) => return Err(error("lock")(source)),
     }
@@ -173,7 +173,7 @@ pub(crate) fn open_private(path: &Path, truncate: bool) -> io::Result<File> {
 ///
 /// # Errors
 /// When the file system refuses.
-pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), Error> {
+pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), DataDirError> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = directory.join(format!(".{name}.{}.new", std::process::id()));
@@ -185,7 +185,7 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), Error> {
         // The rename is durable once the directory is.
         File::open(directory)?.sync_all()
     };
-    write().map_err(|source| Error::File { action: "write", path: path.to_owned(), source })
+    write().map_err(|source| DataDirError::File { action: "write", path: path.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ enum DrainPhase {
 
 /// Shared by everything that takes work or waits for it to end. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Drain(Arc<DrainShared>);
+pub struct DrainHandle(Arc<DrainShared>);
 
 #[derive(Debug)]
 struct DrainShared {
@@ -48,17 +48,17 @@ impl Drop for WorkInProgress {
     }
 }
 
-impl Default for Drain {
+impl Default for DrainHandle {
     fn default() -> Self {
-        Drain::new()
+        DrainHandle::new()
     }
 }
 
-impl Drain {
+impl DrainHandle {
     /// A server that takes work.
-    pub fn new() -> Drain {
+    pub fn new() -> DrainHandle {
         let phase = watch::Sender::new(DrainPhase::Running);
-        Drain(Arc::new(DrainShared { phase, working: watch::Sender::new(0) }))
+        DrainHandle(Arc::new(DrainShared { phase, working: watch::Sender::new(0) }))
     }
 
     /// Begins to drain. Does nothing when that has happened already.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use api::Grant;
 use tokio::net::TcpListener;
 
-use crate::auth::Principal;
+use crate::auth::TokenPrincipal;
 use crate::http;
 
 /// Whose sandbox it is.
@@ -37,7 +37,7 @@ pub trait GrantGateway: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// 403 with the grant that is not his to give.
-    fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error>;
+    fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), http::HttpError>;
 
     /// Finds out what the grants of one sandbox mean: every tenant, warehouse, role and rule is
     /// looked up. Does not wait for anything.
@@ -48,7 +48,7 @@ pub trait GrantGateway: Send + Sync + fmt::Debug {
         &self,
         holder: &GrantHolder,
         grants: &[Grant],
-    ) -> Result<Box<dyn GrantOpening>, http::Error>;
+    ) -> Result<Box<dyn GrantOpening>, http::HttpError>;
 }
 
 /// Grants that can be given. [`Any`], because a gate takes only those of its own gateway.

@@ -33,15 +33,15 @@ mod socket;
 mod stream;
 mod upload;
 
-pub use access::{Access, CompatFace, authenticate};
+pub use access::{CompatFace, FaceAccess, authenticate};
 pub use connection::{ConnectionPeer, serve_one};
 pub use credential::CredentialBinding;
-pub use error::Error;
+pub use error::HttpError;
 pub use fast::{AtOnce, FastHead, FastPath, ListenerSite, Memory, path_part};
-pub use json::{Json, parse_json, plain_json_error};
+pub use json::{JsonBody, parse_json, plain_json_error};
 pub use query::{last_event_id, query};
 pub use routing::{PathMethods, RouteTable, delete, get, patch, post, put};
-pub use server::{BindError, BoundListener, Limits, serve_all};
+pub use server::{BindError, BoundListener, ShellLimits, serve_all};
 pub use shell::{HttpShell, RequestId, VerbatimAnswer};
 pub use upload::UploadBody;
 

@@ -66,10 +66,10 @@ pub enum SealKeyError {
     },
     /// It cannot be written.
     #[error(transparent)]
-    Write(#[from] data_dir::Error),
+    Write(#[from] data_dir::DataDirError),
     /// None can be made.
     #[error("make a key")]
-    Make(#[source] auth::Error),
+    Make(#[source] auth::TokenError),
 }
 
 /// Why something is not sealed or opened.

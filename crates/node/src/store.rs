@@ -50,7 +50,7 @@ use crate::telemetry::Registry;
 
 pub use self::error::SqlStoreError;
 pub use self::migrate::MigrationStep;
-pub use self::value::{FromValue, SqlRow, Value};
+pub use self::value::{FromValue, SqlRow, SqlValue};
 
 /// Which database keeps the state.
 #[derive(Clone, PartialEq, Eq)]
@@ -160,13 +160,13 @@ pub trait StoreTransaction {
     ///
     /// # Errors
     /// When the statement fails; the transaction is spoiled then.
-    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, SqlStoreError>;
+    fn execute(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<u64, SqlStoreError>;
 
     /// Runs a statement that answers rows, be it `SELECT` or `… RETURNING`.
     ///
     /// # Errors
     /// When the statement fails or answers too many rows; the transaction is spoiled then.
-    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<SqlRow>, SqlStoreError>;
+    fn query(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<Vec<SqlRow>, SqlStoreError>;
 
     /// Runs statements without parameters, one after the other, divided by semicolons. For
     /// migrations: nothing of it is kept prepared.
@@ -182,7 +182,7 @@ pub trait StoreTransaction {
     fn query_one(
         &mut self,
         sql: &str,
-        parameters: &[Value],
+        parameters: &[SqlValue],
     ) -> Result<Option<SqlRow>, SqlStoreError> {
         Ok(self.query(sql, parameters)?.into_iter().next())
     }
@@ -299,12 +299,11 @@ impl SqlStore {
         self.run(name, TransactionAccess::Read, body)
     }
 
-    fn run<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        access: TransactionAccess,
-        mut body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
-    ) -> Answer<'_, T> {
+    fn run<T, F>(&self, name: &'static str, access: TransactionAccess, mut body: F) -> Answer<'_, T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
+    {
         let slot = Slot::default();
         let value = Arc::clone(&slot);
         let body: Body = Box::new(move |transaction| {

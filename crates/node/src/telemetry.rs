@@ -106,7 +106,7 @@ impl MetricsRegistry {
                     error = &error as &dyn std::error::Error,
                     "failed to render metrics"
                 );
-                http::Error::internal().into_response()
+                http::HttpError::internal().into_response()
             }
         }
     }

@@ -12,13 +12,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SessionError {
     /// The request cannot be carried out as it is.
     #[error(transparent)]
     Refused(#[from] SessionRefusal),
     /// What is granted cannot be, or not by this caller.
     #[error("{}", .0.detail().message)]
-    Grant(Box<http::Error>),
+    Grant(Box<http::HttpError>),
     /// There is no such thing, or none that this caller may know of. Says what was looked for.
     #[error("there is no such {0}")]
     NotFound(&'static str),
@@ -64,67 +64,70 @@ pub struct SessionRefusal {
     pub message: String,
 }
 
-impl Error {
+impl SessionError {
     /// A field has a value that it cannot have.
-    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Error {
-        Error::Refused(SessionRefusal { field: field.into(), message: message.into() })
+    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> SessionError {
+        SessionError::Refused(SessionRefusal { field: field.into(), message: message.into() })
     }
 
     /// Cove failed at this.
-    pub fn internal(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-        Error::Internal(cause.into())
+    pub fn internal(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SessionError {
+        SessionError::Internal(cause.into())
     }
 
     /// What to match on.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Error::Refused(_) => ErrorCode::InvalidRequest,
-            Error::Grant(error) => error.detail().code,
-            Error::NotFound(_) => ErrorCode::NotFound,
-            Error::Conflict(_) | Error::Agent(_) | Error::SandboxEnded(_) => ErrorCode::Conflict,
-            Error::Ended => ErrorCode::Gone,
-            Error::TooMany(_) => ErrorCode::TooManyRequests,
-            Error::Capacity | Error::DiskFull(_) | Error::NotHere(_) | Error::Unavailable(_) => {
-                ErrorCode::Overloaded
+            SessionError::Refused(_) => ErrorCode::InvalidRequest,
+            SessionError::Grant(error) => error.detail().code,
+            SessionError::NotFound(_) => ErrorCode::NotFound,
+            SessionError::Conflict(_) | SessionError::Agent(_) | SessionError::SandboxEnded(_) => {
+                ErrorCode::Conflict
             }
-            Error::Internal(_) => ErrorCode::Internal,
+            SessionError::Ended => ErrorCode::Gone,
+            SessionError::TooMany(_) => ErrorCode::TooManyRequests,
+            SessionError::Capacity
+            | SessionError::DiskFull(_)
+            | SessionError::NotHere(_)
+            | SessionError::Unavailable(_) => ErrorCode::Overloaded,
+            SessionError::Internal(_) => ErrorCode::Internal,
         }
     }
 }
 
-impl From<http::Error> for Error {
-    fn from(error: http::Error) -> Error {
-        Error::Grant(Box::new(error))
+impl From<http::HttpError> for SessionError {
+    fn from(error: http::HttpError) -> SessionError {
+        SessionError::Grant(Box::new(error))
     }
 }
 
-impl From<SqlStoreError> for Error {
-    fn from(error: SqlStoreError) -> Error {
-        Error::Unavailable(Box::new(error))
+impl From<SqlStoreError> for SessionError {
+    fn from(error: SqlStoreError) -> SessionError {
+        SessionError::Unavailable(Box::new(error))
     }
 }
 
-impl From<SandboxError> for Error {
-    fn from(error: SandboxError) -> Error {
+impl From<SandboxError> for SessionError {
+    fn from(error: SandboxError) -> SessionError {
         match error {
             // Nobody has noticed yet, or it ended meanwhile.
-            SandboxError::Lost(how) => Error::SandboxEnded(how.to_owned()),
-            other => Error::Internal(Box::new(other)),
+            SandboxError::Lost(how) => SessionError::SandboxEnded(how.to_owned()),
+            other => SessionError::Internal(Box::new(other)),
         }
     }
 }
 
-impl From<Error> for http::Error {
-    fn from(error: Error) -> http::Error {
-        if let Error::Internal(cause) | Error::Unavailable(cause) = &error {
+impl From<SessionError> for http::HttpError {
+    fn from(error: SessionError) -> http::HttpError {
+        if let SessionError::Internal(cause) | SessionError::Unavailable(cause) = &error {
             tracing::error!(error = &**cause as &dyn std::error::Error, "failed");
         }
-        if let Error::Grant(error) = error {
+        if let SessionError::Grant(error) = error {
             return *error;
         }
         let code = error.code();
-        let mut answer = http::Error::new(code, error.to_string());
-        if let Error::Refused(refusal) = &error {
+        let mut answer = http::HttpError::new(code, error.to_string());
+        if let SessionError::Refused(refusal) = &error {
             answer = answer.at(refusal.field.clone());
         }
         match code {

@@ -106,12 +106,12 @@ fn of_shelf() -> Router<Sessions> {
 struct SessionIdPath(String);
 
 impl<S: Send + Sync> FromRequestParts<S> for SessionIdPath {
-    type Rejection = http::Error;
+    type Rejection = http::HttpError;
 
     async fn from_request_parts(
         parts: &mut Parts,
         state: &S,
-    ) -> Result<SessionIdPath, http::Error> {
+    ) -> Result<SessionIdPath, http::HttpError> {
         let path = Path::<String>::from_request_parts(parts, state).await;
         path.map(|Path(id)| SessionIdPath(id)).map_err(|_| not_text())
     }
@@ -121,16 +121,16 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionIdPath {
 struct FilePath(String, String);
 
 impl<S: Send + Sync> FromRequestParts<S> for FilePath {
-    type Rejection = http::Error;
+    type Rejection = http::HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<FilePath, http::Error> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<FilePath, http::HttpError> {
         let path = Path::<(String, String)>::from_request_parts(parts, state).await;
         path.map(|Path((id, path))| FilePath(id, path)).map_err(|_| not_text())
     }
 }
 
-fn not_text() -> http::Error {
-    http::Error::invalid("the path is not UTF-8")
+fn not_text() -> http::HttpError {
+    http::HttpError::invalid("the path is not UTF-8")
 }
 
 /// Whether a caller wants this media type rather than the one that it gets unasked.
@@ -145,11 +145,11 @@ fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
 }
 
 /// How many things stand on a page: what the caller says, or `default`.
-fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usize, http::Error> {
+fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usize, http::HttpError> {
     let limit = limit.unwrap_or(default);
     match (1..=max).contains(&limit) {
         true => Ok(limit),
-        false => Err(http::Error::invalid(format!("must be 1 to {max}")).at("limit")),
+        false => Err(http::HttpError::invalid(format!("must be 1 to {max}")).at("limit")),
     }
 }
 

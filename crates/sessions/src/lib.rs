@@ -31,6 +31,6 @@ mod turn;
 mod workspace;
 
 pub use config::SessionsConfig;
-pub use error::{Error, SessionRefusal};
+pub use error::{SessionError, SessionRefusal};
 pub use model::door as model_door;
 pub use service::Sessions;

@@ -43,7 +43,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use api::{SandboxCounts, SandboxState, SessionList, SessionState, SessionView};
-use node::auth::{Principal, Tokens};
+use node::auth::{TokenPrincipal, TokenRegistry};
 use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
 use node::gateway::GrantGateway;
@@ -74,7 +74,7 @@ use self::storage::{FreeSpace, StorageCount};
 use self::sweeps::SweepTimers;
 pub use self::turns::{ConversationMessage, EventStream, MessageStream};
 use crate::config::SessionsConfig;
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::events::{EventWriter, LostSession};
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::{ModelKey, ModelRelay, UsageTotals};
@@ -115,7 +115,7 @@ pub struct SessionParts {
     /// Who serves the sockets of grants. Nothing can be granted without it.
     pub gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server: places are kept for other tenants where there are others.
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<TokenRegistry>,
 }
 
 /// Agents and sessions. Cheap to clone.
@@ -145,7 +145,7 @@ pub(crate) struct SessionsInner {
     claude: Option<String>,
     is_shared: bool,
     gateway: Option<Arc<dyn GrantGateway>>,
-    tokens: Option<Tokens>,
+    tokens: Option<TokenRegistry>,
     ids: IdGenerator,
     books: ResidentLedger,
     metrics: SessionCounters,
@@ -191,7 +191,7 @@ impl Sessions {
     pub fn start<'a>(
         parts: SessionParts,
         registry: &'a mut Registry,
-    ) -> Boxed<'a, Result<Sessions, Error>> {
+    ) -> Boxed<'a, Result<Sessions, SessionError>> {
         Box::pin(async move {
             let metrics = SessionCounters::new(registry);
             let SessionParts { config, engine, store, objects, sealer, .. } = parts;
@@ -202,23 +202,18 @@ impl Sessions {
             let opened = {
                 let objects = objects.clone();
                 let open = move || WorkspaceStore::open(&data_dir, objects, ready_size, ready);
-                node::task::blocking(open).await.map_err(Error::internal)?
+                node::task::blocking(open).await.map_err(SessionError::internal)?
             };
             let workspaces = match opened {
                 Ok(workspaces) => workspaces,
                 Err(error) => return Ok(Sessions::unavailable(&chain(&error))),
             };
             let relay = match &config.model.url {
-                Some(url) => Some(
-                    ModelRelay::new(url, TlsRoots::Machine)
-                        .map_err(|what| Error::invalid("sessions.model.url", what))?,
-                ),
+                Some(url) => Some(model_relay(url)?),
                 None => None,
             };
             let model_key = match &parts.model_key {
-                Some(key) => Some(ModelKey::new(key).ok_or_else(|| {
-                    Error::invalid("sessions.model.api_key", "has characters that no key has")
-                })?),
+                Some(key) => Some(model_key(key)?),
                 None => None,
             };
             let (writer, lost) = EventWriter::start(store.clone());
@@ -238,7 +233,7 @@ impl Sessions {
                 is_shared: parts.is_shared,
                 gateway: parts.gateway,
                 tokens: parts.tokens,
-                ids: IdGenerator::new().map_err(Error::internal)?,
+                ids: IdGenerator::new().map_err(SessionError::internal)?,
                 books,
                 metrics,
                 model_use: Arc::clone(&model_use),
@@ -277,10 +272,10 @@ impl Sessions {
         }
     }
 
-    fn ready(&self) -> Result<&Arc<SessionsInner>, Error> {
+    fn ready(&self) -> Result<&Arc<SessionsInner>, SessionError> {
         match &self.0 {
             ServerSupport::Ready(inner) => Ok(inner),
-            ServerSupport::Unavailable(why) => Err(Error::NotHere(why.to_string())),
+            ServerSupport::Unavailable(why) => Err(SessionError::NotHere(why.to_string())),
         }
     }
 
@@ -288,7 +283,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn get(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
+    pub async fn get(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = self.ready()?;
         match inner.here(tenant, id) {
             Some(entry) => Ok(inner.view(&entry)),
@@ -300,7 +295,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn list(&self, tenant: &str, query: ListQuery) -> Result<SessionList, Error> {
+    pub async fn list(&self, tenant: &str, query: ListQuery) -> Result<SessionList, SessionError> {
         let page = self.list_with_extras(tenant, query).await?;
         let sessions = page.sessions.into_iter().map(|listed| listed.session).collect();
         Ok(SessionList { sessions, next_cursor: page.next_cursor })
@@ -314,7 +309,7 @@ impl Sessions {
         &self,
         tenant: &str,
         query: ListQuery,
-    ) -> Result<ListedPage, Error> {
+    ) -> Result<ListedPage, SessionError> {
         let inner = self.ready()?;
         if !query.states.is_empty() {
             inner.settle_rows(tenant).await;
@@ -354,7 +349,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn extras(&self, tenant: &str, id: &str) -> Result<KeptExtras, Error> {
+    pub async fn extras(&self, tenant: &str, id: &str) -> Result<KeptExtras, SessionError> {
         let inner = self.ready()?;
         match inner.here(tenant, id) {
             Some(entry) => Ok(KeptExtras::from(&entry.state.lock().row)),
@@ -371,7 +366,7 @@ impl Sessions {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<Option<(String, Option<String>)>, Error> {
+    ) -> Result<Option<(String, Option<String>)>, SessionError> {
         let inner = self.ready()?;
         let Some(owner) = inner.row(tenant, id).await?.owner else { return Ok(None) };
         let server = inner.store.server(&owner).await?;
@@ -380,7 +375,7 @@ impl Sessions {
 
     /// Figures of sandboxes for a caller: those of the whole server for an operator, else of the
     /// own tenant, without what was counted for all tenants together.
-    pub fn counts_for(&self, who: &Principal) -> SandboxCounts {
+    pub fn counts_for(&self, who: &TokenPrincipal) -> SandboxCounts {
         match &self.0 {
             ServerSupport::Ready(inner) if who.operator => inner.counts(),
             ServerSupport::Ready(inner) => counted(inner.books.stats_of(&who.tenant)),
@@ -497,12 +492,12 @@ impl SessionsInner {
     }
 
     /// The row of a session that this server does not work with.
-    async fn row(&self, tenant: &str, id: &str) -> Result<SessionRow, Error> {
-        self.store.session(tenant, id).await?.ok_or(Error::NotFound("session"))
+    async fn row(&self, tenant: &str, id: &str) -> Result<SessionRow, SessionError> {
+        self.store.session(tenant, id).await?.ok_or(SessionError::NotFound("session"))
     }
 
     /// A session to work with: this server's already, or made so.
-    async fn acquire(&self, tenant: &str, id: &str) -> Result<Arc<SessionEntry>, Error> {
+    async fn acquire(&self, tenant: &str, id: &str) -> Result<Arc<SessionEntry>, SessionError> {
         self.acquire_for(tenant, id, SessionUse::Work).await
     }
 
@@ -511,11 +506,11 @@ impl SessionsInner {
         tenant: &str,
         id: &str,
         purpose: SessionUse,
-    ) -> Result<Arc<SessionEntry>, Error> {
+    ) -> Result<Arc<SessionEntry>, SessionError> {
         if let Some(entry) = self.known(id) {
             return match &*entry.tenant == tenant {
                 true => Ok(entry),
-                false => Err(Error::NotFound("session")),
+                false => Err(SessionError::NotFound("session")),
             };
         }
         let _loading = self.loading(id).lock().await;
@@ -525,14 +520,14 @@ impl SessionsInner {
         }
         let row = self.row(tenant, id).await?;
         if row.state == SessionState::Ended {
-            return Err(Error::Ended);
+            return Err(SessionError::Ended);
         }
         if purpose == SessionUse::Work {
             self.check_files(&row)?;
         }
         let claimed = self.store.claim(id, &self.server, row.epoch, clock::wall_ms()).await?;
         let row = claimed.ok_or_else(|| {
-            Error::Conflict("the session is on another server at present".to_owned())
+            SessionError::Conflict("the session is on another server at present".to_owned())
         })?;
         let log = self.writer.log(&row);
         let deadline = row.deadline_ms;
@@ -545,14 +540,14 @@ impl SessionsInner {
 
     /// Refuses to take a session over whose files are on another server alone: it could do nothing
     /// with it, and that one would not get it back.
-    fn check_files(&self, row: &SessionRow) -> Result<(), Error> {
+    fn check_files(&self, row: &SessionRow) -> Result<(), SessionError> {
         let elsewhere = row.disk_server.as_ref().filter(|server| **server != self.server);
         if row.disk.is_some()
             && row.manifest.is_none()
             && let Some(server) = elsewhere
         {
             let message = format!("the session's files are on the server {server} alone");
-            return Err(Error::Conflict(message));
+            return Err(SessionError::Conflict(message));
         }
         Ok(())
     }
@@ -571,10 +566,10 @@ impl SessionsInner {
     }
 
     /// Has all of a session's row written, and waits for that.
-    async fn save(&self, entry: &SessionEntry) -> Result<(), Error> {
+    async fn save(&self, entry: &SessionEntry) -> Result<(), SessionError> {
         match Self::to_write(entry) {
             Some(row) => entry.log.save(row).await,
-            None => Err(Error::Conflict("the session was let go just now".to_owned())),
+            None => Err(SessionError::Conflict("the session was let go just now".to_owned())),
         }
     }
 
@@ -626,6 +621,17 @@ impl SessionsInner {
     fn view_of(&self, row: &SessionRow) -> SessionView {
         shown(row.clone())
     }
+}
+
+fn model_relay(url: &str) -> Result<ModelRelay, SessionError> {
+    ModelRelay::new(url, TlsRoots::Machine)
+        .map_err(|what| SessionError::invalid("sessions.model.url", what))
+}
+
+fn model_key(key: &str) -> Result<ModelKey, SessionError> {
+    ModelKey::new(key).ok_or_else(|| {
+        SessionError::invalid("sessions.model.api_key", "has characters that no key has")
+    })
 }
 
 /// Figures of the books, as callers see them.

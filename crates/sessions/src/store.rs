@@ -34,7 +34,7 @@ use parking_lot::Mutex;
 pub(crate) use self::events::{SessionBatch, WriteBatch};
 pub(crate) use self::rows::*;
 pub(crate) use self::secrets::SecretStore;
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// Rows that one page has at most.
 pub(crate) const PAGE_MAX: usize = 1000;
@@ -80,7 +80,7 @@ impl SessionStore {
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
-    ) -> Result<T, Error> {
+    ) -> Result<T, SessionError> {
         self.store.read(name, body).await.map_err(refused)
     }
 
@@ -88,7 +88,7 @@ impl SessionStore {
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
-    ) -> Result<T, Error> {
+    ) -> Result<T, SessionError> {
         self.store.transact(name, body).await.map_err(refused)
     }
 
@@ -97,20 +97,20 @@ impl SessionStore {
         &self,
         name: &'static str,
         body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
-    ) -> Result<T, Error> {
+    ) -> Result<T, SessionError> {
         self.store.transact_idempotent(name, body).await.map_err(refused)
     }
 }
 
 /// The transaction's own reason, or the store's: not now, or not like this.
-fn refused(error: SqlStoreError) -> Error {
-    match error.refusal::<Error>() {
+fn refused(error: SqlStoreError) -> SessionError {
+    match error.refusal::<SessionError>() {
         Ok(reason) => reason,
         Err(error @ (SqlStoreError::OutcomeUnknown(_) | SqlStoreError::Closed)) => {
-            Error::from(error)
+            SessionError::from(error)
         }
-        Err(error) if error.is_temporary() => Error::from(error),
-        Err(error) => Error::internal(error),
+        Err(error) if error.is_temporary() => SessionError::from(error),
+        Err(error) => SessionError::internal(error),
     }
 }
 

@@ -28,7 +28,7 @@ use node::objects::ObjectStore;
 use parking_lot::Mutex;
 use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
 
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// How long an image may be held by a server that is just going away.
 const ATTACH_WAIT: Duration = Duration::from_secs(20);
@@ -88,23 +88,23 @@ impl WorkspaceStore {
         objects: ObjectStore,
         ready_size: DiskSize,
         ready_max: usize,
-    ) -> Result<WorkspaceStore, Error> {
+    ) -> Result<WorkspaceStore, SessionError> {
         let directory = data_dir.join("sessions");
         for name in ["disks", "layers", "templates"] {
-            fs::create_dir_all(directory.join(name)).map_err(Error::internal)?;
+            fs::create_dir_all(directory.join(name)).map_err(SessionError::internal)?;
         }
-        let maker = Disks::open(&directory.join("templates")).map_err(Error::internal)?;
+        let maker = Disks::open(&directory.join("templates")).map_err(SessionError::internal)?;
         match fs::remove_dir_all(directory.join(COPIES)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::internal(error));
+                return Err(SessionError::internal(error));
             }
-            _ => fs::create_dir(directory.join(COPIES)).map_err(Error::internal)?,
+            _ => fs::create_dir(directory.join(COPIES)).map_err(SessionError::internal)?,
         }
         Ok(WorkspaceStore(Arc::new(WorkspaceShared {
             directory,
             maker,
             objects,
-            ids: IdGenerator::new().map_err(Error::internal)?,
+            ids: IdGenerator::new().map_err(SessionError::internal)?,
             ready_size,
             ready_max,
             ready: Mutex::default(),
@@ -128,7 +128,7 @@ impl WorkspaceStore {
     }
 
     /// A fresh disk; one of those that are ready when it has the usual size.
-    pub(crate) async fn blank(&self, size: DiskSize) -> Result<AttachedDisk, Error> {
+    pub(crate) async fn blank(&self, size: DiskSize) -> Result<AttachedDisk, SessionError> {
         if size == self.0.ready_size
             && let Some(ready) = self.0.ready.lock().pop_front()
         {
@@ -137,19 +137,19 @@ impl WorkspaceStore {
         self.make(size).await
     }
 
-    async fn make(&self, size: DiskSize) -> Result<AttachedDisk, Error> {
+    async fn make(&self, size: DiskSize) -> Result<AttachedDisk, SessionError> {
         let id = self.0.ids.next("d_");
         let (path, maker) = (self.disk_path(&id), self.0.maker.clone());
         let disk = blocking(move || {
-            maker.create(&path, size).map_err(Error::internal)?;
-            AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
+            maker.create(&path, size).map_err(SessionError::internal)?;
+            AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(SessionError::internal)
         })
         .await?;
         Ok(AttachedDisk { id, disk: Arc::new(disk), source: DiskSource::Fresh })
     }
 
     /// Makes one disk for those that are kept ready, when there are too few; tells whether it did.
-    pub(crate) async fn replenish(&self) -> Result<bool, Error> {
+    pub(crate) async fn replenish(&self) -> Result<bool, SessionError> {
         if self.0.ready.lock().len() >= self.0.ready_max {
             return Ok(false);
         }
@@ -174,15 +174,15 @@ impl WorkspaceStore {
         &self,
         id: &str,
         manifest: Option<&str>,
-    ) -> Result<AttachedDisk, Error> {
+    ) -> Result<AttachedDisk, SessionError> {
         let path = self.disk_path(id);
         let is_here = {
             let path = path.clone();
-            blocking(move || path.try_exists().map_err(Error::internal)).await?
+            blocking(move || path.try_exists().map_err(SessionError::internal)).await?
         };
         if is_here {
             let disk = blocking(move || {
-                AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
+                AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(SessionError::internal)
             })
             .await?;
             return Ok(AttachedDisk {
@@ -193,13 +193,13 @@ impl WorkspaceStore {
         }
         let Some(manifest) = manifest else {
             let message = format!("the disk {id} is on no server and in no object store");
-            return Err(Error::internal(message));
+            return Err(SessionError::internal(message));
         };
         let new = self.0.ids.next("d_");
         let path = self.disk_path(&new);
         image::restore(&self.0.objects, manifest, &path).await?;
         let disk = blocking(move || {
-            AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(Error::internal)
+            AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(SessionError::internal)
         })
         .await?;
         Ok(AttachedDisk { id: new, disk: Arc::new(disk), source: DiskSource::Remote })
@@ -207,7 +207,10 @@ impl WorkspaceStore {
 
     /// The layers of a chain, in its order, attached once for all who stand on them; brought from
     /// the object store where they are not here.
-    pub(crate) async fn layers(&self, chain: &[LayerId]) -> Result<Vec<Arc<AttachedLayer>>, Error> {
+    pub(crate) async fn layers(
+        &self,
+        chain: &[LayerId],
+    ) -> Result<Vec<Arc<AttachedLayer>>, SessionError> {
         let mut found = Vec::new();
         for id in chain {
             found.push(self.layer(id).await?);
@@ -215,7 +218,7 @@ impl WorkspaceStore {
         Ok(found)
     }
 
-    async fn layer(&self, id: &str) -> Result<Arc<AttachedLayer>, Error> {
+    async fn layer(&self, id: &str) -> Result<Arc<AttachedLayer>, SessionError> {
         let known = || self.0.layers.lock().get(id).and_then(Weak::upgrade);
         if let Some(layer) = known() {
             return Ok(layer);
@@ -226,13 +229,14 @@ impl WorkspaceStore {
         }
         let path = self.layer_path(id);
         let exists = path.clone();
-        if !blocking(move || exists.try_exists().map_err(Error::internal)).await? {
+        if !blocking(move || exists.try_exists().map_err(SessionError::internal)).await? {
             let manifest = image::manifest_key("layers", id);
             image::restore(&self.0.objects, &manifest, &path).await?;
             self.0.published.lock().insert(id.to_owned());
         }
-        let layer =
-            blocking(move || AttachedLayer::attach(&path, ATTACH_WAIT).map_err(Error::internal));
+        let layer = blocking(move || {
+            AttachedLayer::attach(&path, ATTACH_WAIT).map_err(SessionError::internal)
+        });
         let layer = Arc::new(layer.await?);
         let mut layers = self.0.layers.lock();
         layers.retain(|_, layer| layer.strong_count() > 0);
@@ -241,12 +245,12 @@ impl WorkspaceStore {
     }
 
     /// Makes a layer of a disk that is not attached any more. The disk is gone then.
-    pub(crate) async fn freeze(&self, disk: &str) -> Result<LayerId, Error> {
+    pub(crate) async fn freeze(&self, disk: &str) -> Result<LayerId, SessionError> {
         let id = self.0.ids.next("l_");
         let (from, to) = (self.disk_path(disk), self.layer_path(&id));
         blocking(move || {
             settle(&from)?;
-            fs::rename(&from, &to).map_err(Error::internal)
+            fs::rename(&from, &to).map_err(SessionError::internal)
         })
         .await?;
         Ok(id)
@@ -257,7 +261,7 @@ impl WorkspaceStore {
         &self,
         attached: &AttachedDisk,
         user: Option<&SandboxedSession>,
-    ) -> Result<LayerId, Error> {
+    ) -> Result<LayerId, SessionError> {
         let id = self.0.ids.next("l_");
         copy(attached, user, &self.layer_path(&id)).await?;
         Ok(id)
@@ -272,7 +276,7 @@ impl WorkspaceStore {
         attached: AttachedDisk,
         user: Option<SandboxedSession>,
         chain: &[LayerId],
-    ) -> Result<String, Error> {
+    ) -> Result<String, SessionError> {
         let path = self.copy_path();
         copy(&attached, user.as_ref(), &path).await?;
         drop(user);
@@ -298,7 +302,7 @@ impl WorkspaceStore {
         &self,
         disk: &str,
         chain: &[LayerId],
-    ) -> Result<String, Error> {
+    ) -> Result<String, SessionError> {
         self.publish_all(chain).await?;
         let path = self.disk_path(disk);
         let settled = path.clone();
@@ -307,7 +311,7 @@ impl WorkspaceStore {
     }
 
     /// Brings layers to the object store, where they are not there.
-    pub(crate) async fn publish_all(&self, chain: &[LayerId]) -> Result<(), Error> {
+    pub(crate) async fn publish_all(&self, chain: &[LayerId]) -> Result<(), SessionError> {
         for id in chain {
             if self.0.published.lock().contains(id) {
                 continue;
@@ -326,12 +330,12 @@ impl WorkspaceStore {
     pub(crate) async fn layer_bytes(&self, id: &str) -> u64 {
         use std::os::unix::fs::MetadataExt as _;
         let path = self.layer_path(id);
-        let blocks = blocking(move || fs::metadata(path).map_err(Error::internal));
+        let blocks = blocking(move || fs::metadata(path).map_err(SessionError::internal));
         blocks.await.map_or(0, |metadata| metadata.blocks() * 512)
     }
 
     /// Bytes that these disks take on this machine; none for those that are not here.
-    pub(crate) async fn disks_bytes(&self, disks: Vec<DiskId>) -> Result<u64, Error> {
+    pub(crate) async fn disks_bytes(&self, disks: Vec<DiskId>) -> Result<u64, SessionError> {
         use std::os::unix::fs::MetadataExt as _;
         let paths: Vec<PathBuf> = disks.iter().map(|disk| self.disk_path(disk)).collect();
         blocking(move || {
@@ -342,9 +346,9 @@ impl WorkspaceStore {
     }
 
     /// Bytes that are free on the file system of this machine's disks.
-    pub(crate) async fn free_bytes(&self) -> Result<u64, Error> {
+    pub(crate) async fn free_bytes(&self) -> Result<u64, SessionError> {
         let maker = self.0.maker.clone();
-        blocking(move || maker.free_bytes().map_err(Error::internal)).await
+        blocking(move || maker.free_bytes().map_err(SessionError::internal)).await
     }
 
     /// Removes a disk that is not attached from this machine; the object store keeps what it has.
@@ -376,7 +380,7 @@ impl WorkspaceStore {
     async fn remove_file(&self, path: PathBuf) {
         let removed = blocking(move || match fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(Error::internal),
+            other => other.map_err(SessionError::internal),
         });
         if let Err(error) = removed.await {
             tracing::error!(error = &error as &dyn std::error::Error, "failed to remove an image");
@@ -389,17 +393,17 @@ impl WorkspaceStore {
         &self,
         disks: HashSet<DiskId>,
         layers: HashSet<LayerId>,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, SessionError> {
         let directory = self.0.directory.clone();
         blocking(move || {
             let mut removed = 0;
             for (name, known) in [("disks", disks), ("layers", layers)] {
-                for entry in fs::read_dir(directory.join(name)).map_err(Error::internal)? {
-                    let entry = entry.map_err(Error::internal)?;
+                for entry in fs::read_dir(directory.join(name)).map_err(SessionError::internal)? {
+                    let entry = entry.map_err(SessionError::internal)?;
                     let file = entry.file_name();
                     let id = file.to_str().and_then(|file| file.strip_suffix(".img"));
                     if id.is_none_or(|id| !known.contains(id)) {
-                        fs::remove_file(entry.path()).map_err(Error::internal)?;
+                        fs::remove_file(entry.path()).map_err(SessionError::internal)?;
                         removed += 1;
                     }
                 }
@@ -415,43 +419,43 @@ async fn copy(
     attached: &AttachedDisk,
     user: Option<&SandboxedSession>,
     to: &Path,
-) -> Result<(), Error> {
+) -> Result<(), SessionError> {
     let (disk, to) = (Arc::clone(&attached.disk), to.to_owned());
     let once = move || {
         let (disk, to) = (Arc::clone(&disk), to.clone());
         node::task::blocking(move || disk.copy_to(&to))
     };
-    match (once().await.map_err(Error::internal)?, user.cloned()) {
+    match (once().await.map_err(SessionError::internal)?, user.cloned()) {
         (Err(DiskError::Busy { .. }), Some(user)) => {
             // A task of its own: whoever waits may go away, and the programs must go on.
             let held = node::task::to_the_end(async move {
                 user.freeze().await?;
                 let copied = once().await;
                 user.thaw().await?;
-                copied.map_err(Error::internal)?.map_err(Error::internal)
+                copied.map_err(SessionError::internal)?.map_err(SessionError::internal)
             });
-            held.await.map_err(Error::internal)?
+            held.await.map_err(SessionError::internal)?
         }
-        (copied, _) => copied.map_err(Error::internal),
+        (copied, _) => copied.map_err(SessionError::internal),
     }
 }
 
 /// Waits until the last user of a disk is gone, repeats what that one's journal has, and gives the
 /// room of what was deleted back, so that it is not carried along.
-fn settle(path: &Path) -> Result<(), Error> {
-    let disk = AttachedDiskImage::attach(path, ATTACH_WAIT).map_err(Error::internal)?;
-    disk.sync().and_then(|()| disk.trim()).map_err(Error::internal)
+fn settle(path: &Path) -> Result<(), SessionError> {
+    let disk = AttachedDiskImage::attach(path, ATTACH_WAIT).map_err(SessionError::internal)?;
+    disk.sync().and_then(|()| disk.trim()).map_err(SessionError::internal)
 }
 
 /// Does what may wait for the disk where nothing else waits for it.
 async fn blocking<T: Send + 'static>(
-    body: impl FnOnce() -> Result<T, Error> + Send + 'static,
-) -> Result<T, Error> {
-    node::task::blocking(body).await.map_err(Error::internal)?
+    body: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
+) -> Result<T, SessionError> {
+    node::task::blocking(body).await.map_err(SessionError::internal)?
 }
 
-fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::Unavailable(error.into())
+fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SessionError {
+    SessionError::Unavailable(error.into())
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
-use node::auth::Principal;
-use node::drain::Drain;
+use node::auth::TokenPrincipal;
+use node::drain::DrainHandle;
 use node::http;
 use node::http::{RouteTable, get, post};
 use serde::Deserialize;
@@ -37,7 +37,7 @@ const THEIR_REDACTED: &str = "***REDACTED***";
 pub const PROTECTED: &str = "/tenants";
 
 /// DBBouncer's paths, without a prefix.
-pub fn routes(bouncer: Bouncer, drain: &Drain) -> Router {
+pub fn routes(bouncer: Bouncer, drain: &DrainHandle) -> Router {
     let drain = drain.clone();
     let protected = Router::new()
         .at("/tenants", get(list).post(create))
@@ -61,7 +61,7 @@ pub fn routes(bouncer: Bouncer, drain: &Drain) -> Router {
 }
 
 /// How errors look here. For [`node::http::Face::render`].
-pub fn render_error(error: &http::Error) -> Response {
+pub fn render_error(error: &http::HttpError) -> Response {
     // DBBouncer calls a body that is too long a bad one.
     let status = match error.status() {
         StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNSUPPORTED_MEDIA_TYPE => {
@@ -72,7 +72,7 @@ pub fn render_error(error: &http::Error) -> Response {
     (status, Json(json!({ "error": error.to_string() }))).into_response()
 }
 
-async fn for_operators(who: Principal, request: Request, next: Next) -> Response {
+async fn for_operators(who: TokenPrincipal, request: Request, next: Next) -> Response {
     match who.operator {
         true => next.run(request).await,
         false => render_error(&BouncerError::Forbidden.into()),
@@ -82,7 +82,7 @@ async fn for_operators(who: Principal, request: Request, next: Next) -> Response
 /// An answer, or an error as it looks here.
 type Answer = Result<Response, DbbouncerError>;
 
-struct DbbouncerError(http::Error);
+struct DbbouncerError(http::HttpError);
 
 impl IntoResponse for DbbouncerError {
     fn into_response(self) -> Response {
@@ -96,15 +96,15 @@ impl From<BouncerError> for DbbouncerError {
     }
 }
 
-impl From<http::Error> for DbbouncerError {
-    fn from(error: http::Error) -> DbbouncerError {
+impl From<http::HttpError> for DbbouncerError {
+    fn from(error: http::HttpError) -> DbbouncerError {
         DbbouncerError(error)
     }
 }
 
 impl From<PathRejection> for DbbouncerError {
     fn from(_: PathRejection) -> DbbouncerError {
-        DbbouncerError(http::Error::invalid("the path is not UTF-8"))
+        DbbouncerError(http::HttpError::invalid("the path is not UTF-8"))
     }
 }
 
@@ -132,7 +132,7 @@ struct DbbouncerTenant {
 
 impl DbbouncerTenant {
     /// Lays it over a tenant.
-    fn apply(self, spec: &mut TenantSpec) -> Result<(), http::Error> {
+    fn apply(self, spec: &mut TenantSpec) -> Result<(), http::HttpError> {
         let engine = self.db_type.as_deref().map(engine).transpose()?;
         let (host, port) = split(&spec.server, spec.engine);
         // The port that it had meant the other engine, unless somebody chose it.
@@ -143,7 +143,7 @@ impl DbbouncerTenant {
         spec.engine = engine.unwrap_or(spec.engine);
         let host = self.host.unwrap_or(host);
         if host.is_empty() {
-            return Err(http::Error::invalid("host is missing").at("host"));
+            return Err(http::HttpError::invalid("host is missing").at("host"));
         }
         let is_bare_v6 = host.contains(':') && !host.starts_with(['[', '/']);
         let host = if is_bare_v6 { format!("[{host}]") } else { host };
@@ -179,11 +179,11 @@ impl DbbouncerTenant {
 }
 
 /// What DBBouncer calls a database's kind.
-fn engine(db_type: &str) -> Result<TenantEngine, http::Error> {
+fn engine(db_type: &str) -> Result<TenantEngine, http::HttpError> {
     match db_type {
         "postgres" | "postgresql" => Ok(TenantEngine::Postgres),
         "mysql" | "mariadb" => Ok(TenantEngine::Mysql),
-        _ => Err(http::Error::invalid("db_type must be `postgres` or `mysql`").at("db_type")),
+        _ => Err(http::HttpError::invalid("db_type must be `postgres` or `mysql`").at("db_type")),
     }
 }
 
@@ -288,9 +288,9 @@ async fn list(State(bouncer): State<Bouncer>) -> Json<Value> {
 
 async fn create(
     State(bouncer): State<Bouncer>,
-    body: Result<http::Json<DbbouncerTenant>, http::Error>,
+    body: Result<http::JsonBody<DbbouncerTenant>, http::HttpError>,
 ) -> Answer {
-    let http::Json(mut body) = body?;
+    let http::JsonBody(mut body) = body?;
     let name = body.id.take().unwrap_or_default();
     for (field, is_there) in [
         ("id", !name.is_empty()),
@@ -300,7 +300,7 @@ async fn create(
         ("password", body.password.is_some()),
     ] {
         if !is_there {
-            return Err(http::Error::invalid(format!("{field} is missing")).at(field).into());
+            return Err(http::HttpError::invalid(format!("{field} is missing")).at(field).into());
         }
     }
     let mut spec = TenantSpec { name, ..TenantSpec::default() };
@@ -318,10 +318,10 @@ async fn fetch(State(bouncer): State<Bouncer>, id: Id) -> Answer {
 async fn update(
     State(bouncer): State<Bouncer>,
     id: Id,
-    body: Result<http::Json<DbbouncerTenant>, http::Error>,
+    body: Result<http::JsonBody<DbbouncerTenant>, http::HttpError>,
 ) -> Answer {
     let Path(id) = id?;
-    let http::Json(body) = body?;
+    let http::JsonBody(body) = body?;
     let mut spec = bouncer.tenant(&id).await?.spec;
     body.apply(&mut spec)?;
     let tenant = bouncer.replace(&id, spec).await?;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use node::clock;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 
 use super::{Bouncer, by_name};
 use crate::relay::orders::ThreadCommand;
@@ -18,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 impl Bouncer {
     /// Does what goes on beside requests, until the server drains. Clients of a tenant that drains
     /// may go on for `patience` with what they are doing.
-    pub fn work<'a>(&'a self, drain: &'a Drain, patience: Duration) -> Boxed<'a, ()> {
+    pub fn work<'a>(&'a self, drain: &'a DrainHandle, patience: Duration) -> Boxed<'a, ()> {
         Box::pin(async move {
             tokio::select! {
                 () = drain.begun() => {}

@@ -225,7 +225,7 @@ async fn pauses_and_drains_are_seen_at_once_and_told_once() {
 #[tokio::test]
 async fn who_does_not_leave_a_draining_tenant_is_closed() {
     let it = Fixture::new(with_tenants([spec("a"), spec("b")])).await;
-    let drain = node::drain::Drain::new();
+    let drain = node::drain::DrainHandle::new();
     let bouncer = it.bouncer.clone();
     let work = {
         let drain = drain.clone();

@@ -11,7 +11,7 @@ use node::clock;
 use parking_lot::Mutex;
 
 use super::AccessControl;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Wrong secrets of one client from one address that are looked at one after another.
 pub const WRONG_SECRETS_MAX: u32 = 20;
@@ -84,7 +84,7 @@ impl AccessControl {
         let now = clock::now();
         if !self.0.wrong_secrets.is_allowed(&source, now) {
             let message = "too many wrong secrets came from this address: try again in a second";
-            return Err(Error::new(Kind::TooManyRequests, message));
+            return Err(CatalogError::new(ErrorReason::TooManyRequests, message));
         }
         check().inspect_err(|_| self.0.wrong_secrets.count(source, now))
     }

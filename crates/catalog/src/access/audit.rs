@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{AccessControl, only_operators};
-use crate::error::{Error, Kind, Result};
-use crate::service::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, Who};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::{CatalogPrincipal, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
 
 /// Most lines that wait to be written.
 pub const WAITING_MAX: usize = 10_000;
@@ -147,7 +147,7 @@ impl CatalogAuditFilter {
     pub fn outcome_of(name: &str) -> Result<&'static str> {
         let found = OUTCOMES.iter().find(|(known, ..)| *known == name).map(|(known, ..)| *known);
         found.ok_or_else(|| {
-            Error::new(Kind::BadRequest, "`outcome` is `done`, `refused` or `failed`")
+            CatalogError::new(ErrorReason::BadRequest, "`outcome` is `done`, `refused` or `failed`")
         })
     }
 
@@ -222,7 +222,7 @@ impl AccessControl {
     /// Writes down, soon, what became of a request.
     pub(crate) fn audit(
         &self,
-        who: Option<&Who>,
+        who: Option<&CatalogPrincipal>,
         operation: String,
         origin: RequestOrigin,
         (status, refusal): (u16, Option<&'static str>),
@@ -273,7 +273,11 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.
-    pub async fn audit_lines(&self, who: &Who, filter: CatalogAuditFilter) -> Result<AuditPage> {
+    pub async fn audit_lines(
+        &self,
+        who: &CatalogPrincipal,
+        filter: CatalogAuditFilter,
+    ) -> Result<AuditPage> {
         only_operators(who)?;
         self.write_audit().await?;
         let limit = filter.limit();

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use super::grants::RightSet;
 use super::roles;
 use super::{AccessControl, entities, only_operators};
-use crate::error::{Error, Kind, Result};
-use crate::service::{Object, Who};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::{CatalogPrincipal, RightTarget};
 use crate::store::Properties;
 use crate::warehouse::Warehouse;
 
@@ -82,9 +82,9 @@ fn key(record: &CatalogRoleRecord) -> (&str, &str) {
     (&record.warehouse, &record.name)
 }
 
-pub(super) fn no_such(name: &str) -> Error {
+pub(super) fn no_such(name: &str) -> CatalogError {
     let shown: String = name.chars().take(100).collect();
-    Error::new(Kind::NotFound, format!("Catalog role does not exist: {shown}"))
+    CatalogError::new(ErrorReason::NotFound, format!("Catalog role does not exist: {shown}"))
 }
 
 impl AccessControl {
@@ -95,7 +95,7 @@ impl AccessControl {
     /// there are too many, or its properties are.
     pub async fn create_catalog_role(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
         properties: &Properties,
@@ -113,7 +113,7 @@ impl AccessControl {
     /// `Forbidden` for whoever is no operator; `NotFound`.
     pub async fn delete_catalog_role(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
     ) -> Result<()> {
@@ -129,7 +129,7 @@ impl AccessControl {
     /// `BadRequest` when too many are given.
     pub async fn give_catalog_role(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         (name, role): (&str, &str),
         is_to_have: bool,
@@ -145,10 +145,10 @@ impl AccessControl {
     /// `Forbidden` without the right to grant on the warehouse.
     pub fn catalog_roles(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
     ) -> Result<Vec<CatalogRoleRecord>> {
-        self.may_grant(who, warehouse, Object::Warehouse, RightSet::NONE)?;
+        self.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)?;
         let loaded = self.0.loaded.read();
         Ok(loaded.roles.catalog_roles.of_warehouse(warehouse.id()).cloned().collect())
     }
@@ -159,11 +159,11 @@ impl AccessControl {
     /// `Forbidden` without the right to grant on the warehouse; `NotFound`.
     pub fn catalog_role(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
     ) -> Result<CatalogRoleRecord> {
-        self.may_grant(who, warehouse, Object::Warehouse, RightSet::NONE)?;
+        self.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)?;
         let loaded = self.0.loaded.read();
         let found = loaded.roles.catalog_roles.find(warehouse.id(), name);
         found.cloned().ok_or_else(|| no_such(name))

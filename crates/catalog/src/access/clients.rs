@@ -10,8 +10,8 @@ use subtle::ConstantTimeEq as _;
 
 use super::random::{self, Hash, hash};
 use super::{AccessControl, entities, only_operators};
-use crate::error::{Error, Kind, Result};
-use crate::service::Who;
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::CatalogPrincipal;
 use crate::store::Properties;
 
 /// Most clients.
@@ -97,8 +97,11 @@ impl StoredClient {
     }
 
     /// Who it is where something is asked for.
-    pub(super) fn who(&self) -> Who {
-        Who { operator: self.operator, ..Who::new(&self.principal(), &self.name) }
+    pub(super) fn who(&self) -> CatalogPrincipal {
+        CatalogPrincipal {
+            operator: self.operator,
+            ..CatalogPrincipal::new(&self.principal(), &self.name)
+        }
     }
 
     fn principal(&self) -> String {
@@ -118,13 +121,13 @@ impl StoredClient {
 }
 
 /// The client that a principal is.
-pub(super) fn of(who: &Who) -> Option<&str> {
+pub(super) fn of(who: &CatalogPrincipal) -> Option<&str> {
     who.id.strip_prefix(PRINCIPAL_PREFIX)
 }
 
 /// Refuses others than operators and the client itself. A token that may use one role only, and an
 /// API key, which lasts long and lies about, give no way to other secrets.
-pub(super) fn require_own(who: &Who, id: &str) -> Result<()> {
+pub(super) fn require_own(who: &CatalogPrincipal, id: &str) -> Result<()> {
     match of(who) == Some(id) && who.claims.is_none() {
         true => Ok(()),
         false => only_operators(who),
@@ -137,22 +140,22 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!("`name` has 1 to {NAME_BYTES_MAX} bytes and no control characters");
-    Err(Error::new(Kind::BadRequest, message))
+    Err(CatalogError::new(ErrorReason::BadRequest, message))
 }
 
 /// Until when an old secret is good beside a new one (milliseconds since 1970).
 pub(super) fn grace_ends(grace: Duration, now_ms: u64) -> Result<u64> {
     if grace > GRACE_MAX {
         let message = format!("`grace-seconds` is at most {}", GRACE_MAX.as_secs());
-        return Err(Error::new(Kind::BadRequest, message));
+        return Err(CatalogError::new(ErrorReason::BadRequest, message));
     }
-    let grace_ms = u64::try_from(grace.as_millis()).map_err(Error::internal)?;
+    let grace_ms = u64::try_from(grace.as_millis()).map_err(CatalogError::internal)?;
     Ok(now_ms.saturating_add(grace_ms))
 }
 
-pub(super) fn no_such(id: &str) -> Error {
+pub(super) fn no_such(id: &str) -> CatalogError {
     let shown: String = id.chars().take(100).collect();
-    Error::new(Kind::NotFound, format!("Client does not exist: {shown}"))
+    CatalogError::new(ErrorReason::NotFound, format!("Client does not exist: {shown}"))
 }
 
 impl AccessControl {
@@ -161,7 +164,12 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` for whoever is no operator; `BadRequest` when the name is none, or there are
     /// too many.
-    pub async fn create_client(&self, who: &Who, name: &str, operator: bool) -> Result<NewSecret> {
+    pub async fn create_client(
+        &self,
+        who: &CatalogPrincipal,
+        name: &str,
+        operator: bool,
+    ) -> Result<NewSecret> {
         self.make_client(who, name, operator, None).await
     }
 
@@ -172,7 +180,7 @@ impl AccessControl {
     /// too many.
     pub async fn create_named_client(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         name: &str,
         properties: Properties,
     ) -> Result<NewSecret> {
@@ -181,7 +189,7 @@ impl AccessControl {
 
     async fn make_client(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         name: &str,
         operator: bool,
         properties: Option<Properties>,
@@ -209,7 +217,12 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
     /// the grace is too long.
-    pub async fn rotate_client(&self, who: &Who, id: &str, grace: Duration) -> Result<NewSecret> {
+    pub async fn rotate_client(
+        &self,
+        who: &CatalogPrincipal,
+        id: &str,
+        grace: Duration,
+    ) -> Result<NewSecret> {
         require_own(who, id)?;
         let until_ms = grace_ends(grace, clock::wall_ms())?;
         let text = random::text(SECRET_PREFIX, &self.0.generator.secret()?);
@@ -225,7 +238,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator; `NotFound`.
-    pub async fn delete_client(&self, who: &Who, id: &str) -> Result<()> {
+    pub async fn delete_client(&self, who: &CatalogPrincipal, id: &str) -> Result<()> {
         only_operators(who)?;
         let principal = format!("{PRINCIPAL_PREFIX}{id}");
         if !self.0.store.delete_client(id, &principal).await? {
@@ -239,7 +252,7 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` for others than operators and the client itself; `NotFound`; `AlreadyExists`
     /// when several have the name, which then names none of them.
-    pub fn client_named(&self, who: &Who, name: &str) -> Result<ClientRecord> {
+    pub fn client_named(&self, who: &CatalogPrincipal, name: &str) -> Result<ClientRecord> {
         let loaded = self.0.loaded.read();
         let mut found = loaded.clients.values().filter(|it| *it.name == *name);
         let (first, second) = (found.next(), found.next());
@@ -249,7 +262,7 @@ impl AccessControl {
         }
         if second.is_some() {
             let message = format!("several clients are called `{name}`: they have ids alone");
-            return Err(Error::new(Kind::AlreadyExists, message));
+            return Err(CatalogError::new(ErrorReason::AlreadyExists, message));
         }
         first.map(|it| it.record()).ok_or_else(|| no_such(name))
     }
@@ -258,7 +271,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.
-    pub fn clients(&self, who: &Who) -> Result<Vec<ClientRecord>> {
+    pub fn clients(&self, who: &CatalogPrincipal) -> Result<Vec<ClientRecord>> {
         only_operators(who)?;
         let loaded = self.0.loaded.read();
         let mut all: Vec<ClientRecord> = loaded.clients.values().map(|it| it.record()).collect();

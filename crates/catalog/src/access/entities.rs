@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use super::{AccessControl, only_operators};
-use crate::error::{Error, Kind, Result};
-use crate::service::Who;
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::CatalogPrincipal;
 use crate::store::Properties;
 
 /// Most properties of one thing.
@@ -127,7 +127,7 @@ pub(crate) fn check_properties(properties: &Properties) -> Result<()> {
     let message = format!(
         "`properties` are at most {ENTITY_PROPERTIES_MAX}, with {ENTITY_PROPERTIES_BYTES_MAX} bytes"
     );
-    Err(Error::new(Kind::BadRequest, message))
+    Err(CatalogError::new(ErrorReason::BadRequest, message))
 }
 
 impl AccessControl {
@@ -159,7 +159,7 @@ impl AccessControl {
     /// version; `BadRequest` when the properties are too many.
     pub async fn update_entity(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         key: EntityKey,
         change: EntityChange,
     ) -> Result<EntityRecord> {

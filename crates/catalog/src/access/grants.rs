@@ -8,32 +8,33 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::roles;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::{Object, Right, VisibleNames};
+use crate::service::{AccessRight, RightTarget, VisibleNames};
 
 /// Most grants.
 pub const GRANTS_MAX: usize = 50_000;
 
 /// All rights there are.
-const RIGHTS: [Right; 4] = [Right::Read, Right::Write, Right::Manage, Right::Grant];
+const RIGHTS: [AccessRight; 4] =
+    [AccessRight::Read, AccessRight::Write, AccessRight::Manage, AccessRight::Grant];
 
 /// How a right is written.
-pub(super) const fn name(right: Right) -> &'static str {
+pub(super) const fn name(right: AccessRight) -> &'static str {
     match right {
-        Right::Read => "read",
-        Right::Write => "write",
-        Right::Manage => "manage",
-        Right::Grant => "grant",
+        AccessRight::Read => "read",
+        AccessRight::Write => "write",
+        AccessRight::Manage => "manage",
+        AccessRight::Grant => "grant",
     }
 }
 
-const fn bit(right: Right) -> u8 {
+const fn bit(right: AccessRight) -> u8 {
     match right {
-        Right::Read => 1,
-        Right::Write => 2,
-        Right::Manage => 4,
-        Right::Grant => 8,
+        AccessRight::Read => 1,
+        AccessRight::Write => 2,
+        AccessRight::Manage => 4,
+        AccessRight::Grant => 8,
     }
 }
 
@@ -50,12 +51,14 @@ impl RightSet {
 
     /// Whether they are enough for what needs this one.
     #[must_use]
-    pub const fn allow(self, right: Right) -> bool {
+    pub const fn allow(self, right: AccessRight) -> bool {
         let enough = match right {
-            Right::Read => bit(Right::Read) | bit(Right::Write) | bit(Right::Manage),
-            Right::Write => bit(Right::Write) | bit(Right::Manage),
-            Right::Manage => bit(Right::Manage),
-            Right::Grant => bit(Right::Grant),
+            AccessRight::Read => {
+                bit(AccessRight::Read) | bit(AccessRight::Write) | bit(AccessRight::Manage)
+            }
+            AccessRight::Write => bit(AccessRight::Write) | bit(AccessRight::Manage),
+            AccessRight::Manage => bit(AccessRight::Manage),
+            AccessRight::Grant => bit(AccessRight::Grant),
         };
         self.0 & enough != 0
     }
@@ -74,12 +77,12 @@ impl RightSet {
 
     /// Whether this one was given itself, not only one that allows the same.
     #[must_use]
-    pub const fn has(self, right: Right) -> bool {
+    pub const fn has(self, right: AccessRight) -> bool {
         self.0 & bit(right) != 0
     }
 
     /// Each of them, as they were given.
-    pub fn iter(self) -> impl Iterator<Item = Right> {
+    pub fn iter(self) -> impl Iterator<Item = AccessRight> {
         RIGHTS.into_iter().filter(move |right| self.has(*right))
     }
 
@@ -94,8 +97,8 @@ impl RightSet {
     }
 }
 
-impl FromIterator<Right> for RightSet {
-    fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> RightSet {
+impl FromIterator<AccessRight> for RightSet {
+    fn from_iter<I: IntoIterator<Item = AccessRight>>(rights: I) -> RightSet {
         RightSet(rights.into_iter().fold(0, |bits, right| bits | bit(right)))
     }
 }
@@ -130,7 +133,7 @@ impl<'de> Deserialize<'de> for RightSet {
 /// Rights of a principal to something of a warehouse.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Grant {
+pub struct PrincipalGrant {
     /// Who: `client:` and the id of a client, `role:` and the name of a role, `tenant:` and the
     /// tenant of a token, or `oidc:` or `group:`, the name of an issuer, and what it calls
     /// somebody or a group; or `catalog-role:`, the id of the warehouse, and the name of a role of
@@ -146,13 +149,13 @@ pub struct Grant {
     pub rights: RightSet,
 }
 
-impl Grant {
+impl PrincipalGrant {
     /// Refuses what cannot be granted.
     ///
     /// # Errors
     /// `BadRequest` that names the field.
     pub fn check(&self) -> Result<()> {
-        let refuse = |message: &str| Err(Error::new(Kind::BadRequest, message));
+        let refuse = |message: &str| Err(CatalogError::new(ErrorReason::BadRequest, message));
         roles::check_principal(&self.principal, roles::PRINCIPALS)?;
         if self.rights == RightSet::NONE {
             return refuse("`rights` is empty");
@@ -183,8 +186,8 @@ struct RightNode {
 impl RightNode {
     /// Tells whether there is a right to read it, or anything in it.
     fn leads_to_readable(&self) -> bool {
-        self.rights.allow(Right::Read)
-            || self.relations.values().any(|rights| rights.allow(Right::Read))
+        self.rights.allow(AccessRight::Read)
+            || self.relations.values().any(|rights| rights.allow(AccessRight::Read))
             || self.namespaces.values().any(RightNode::leads_to_readable)
     }
 
@@ -205,10 +208,10 @@ impl GrantIndex {
     ///
     /// # Errors
     /// When one of them is none.
-    pub(super) fn new(all: &[(Box<str>, Grant)]) -> Result<GrantIndex> {
+    pub(super) fn new(all: &[(Box<str>, PrincipalGrant)]) -> Result<GrantIndex> {
         let mut grants: HashMap<Box<str>, RightTrees> = HashMap::new();
         for (warehouse, grant) in all {
-            grant.check().map_err(Error::internal)?;
+            grant.check().map_err(CatalogError::internal)?;
             let of_principal = grants.entry(grant.principal.as_str().into()).or_default();
             let mut node = of_principal.0.entry(warehouse.clone()).or_default();
             for level in grant.namespace.iter().flat_map(|it| it.levels()) {
@@ -266,19 +269,19 @@ impl RightTrees {
         let above = parent.map(NamespaceIdent::levels).unwrap_or_default();
         let Some(mut node) = self.0.get(warehouse) else { return VisibleNames::Nothing };
         for level in above {
-            if node.rights.allow(Right::Read) {
+            if node.rights.allow(AccessRight::Read) {
                 return VisibleNames::All;
             }
             let Some(below) = node.namespaces.get(level) else { return VisibleNames::Nothing };
             node = below;
         }
-        if node.rights.allow(Right::Read) {
+        if node.rights.allow(AccessRight::Read) {
             return VisibleNames::All;
         }
         let leading = node.namespaces.iter().filter(|(_, below)| below.leads_to_readable());
         let idents = leading.map(|(level, _)| NamespaceIdent::new(above.iter().chain([level])));
         let namespaces: HashSet<_> = idents.filter_map(Result::ok).collect();
-        let readable = node.relations.iter().filter(|(_, rights)| rights.allow(Right::Read));
+        let readable = node.relations.iter().filter(|(_, rights)| rights.allow(AccessRight::Read));
         let relations: HashSet<_> = readable.map(|(name, _)| name.clone()).collect();
         if namespaces.is_empty() && relations.is_empty() {
             return VisibleNames::Nothing;
@@ -287,11 +290,11 @@ impl RightTrees {
     }
 
     /// What follows for something: what was given on it and on all that it is in.
-    pub(super) fn rights(&self, warehouse: &str, object: Object<'_>) -> RightSet {
+    pub(super) fn rights(&self, warehouse: &str, object: RightTarget<'_>) -> RightSet {
         let (namespace, relation) = match object {
-            Object::Warehouse => (None, None),
-            Object::Namespace(namespace) => (Some(namespace), None),
-            Object::Relation(ident) => (Some(&ident.namespace), Some(&ident.name)),
+            RightTarget::Warehouse => (None, None),
+            RightTarget::Namespace(namespace) => (Some(namespace), None),
+            RightTarget::Relation(ident) => (Some(&ident.namespace), Some(&ident.name)),
         };
         let Some(mut node) = self.0.get(warehouse) else { return RightSet::NONE };
         let mut rights = node.rights;
@@ -315,8 +318,8 @@ mod tests {
         (!path.is_empty()).then(|| NamespaceIdent::new(path.split('/')).unwrap())
     }
 
-    fn grant(path: &str, name: Option<&str>, right: Right) -> (Box<str>, Grant) {
-        let grant = Grant {
+    fn grant(path: &str, name: Option<&str>, right: AccessRight) -> (Box<str>, PrincipalGrant) {
+        let grant = PrincipalGrant {
             principal: "client:a".to_owned(),
             namespace: namespace(path),
             name: name.map(str::to_owned),
@@ -328,25 +331,37 @@ mod tests {
     #[test]
     fn a_right_is_one_to_all_that_is_in_it() {
         let grants = GrantIndex::new(&[
-            grant("a", None, Right::Read),
-            grant("a/b", None, Right::Manage),
-            grant("c", Some("t"), Right::Write),
-            grant("d", None, Right::Grant),
+            grant("a", None, AccessRight::Read),
+            grant("a/b", None, AccessRight::Manage),
+            grant("c", Some("t"), AccessRight::Write),
+            grant("d", None, AccessRight::Grant),
         ]);
         let grants = grants.unwrap();
         for (who, warehouse, path, name, expected) in [
             ("client:a", "wh_1", "", None, &[][..]),
-            ("client:a", "wh_1", "a", None, &[Right::Read]),
-            ("client:a", "wh_1", "a", Some("t"), &[Right::Read]),
-            ("client:a", "wh_1", "a/x", Some("t"), &[Right::Read]),
-            ("client:a", "wh_1", "a/b", None, &[Right::Read, Right::Write, Right::Manage]),
-            ("client:a", "wh_1", "a/b/c", Some("t"), &[Right::Read, Right::Write, Right::Manage]),
+            ("client:a", "wh_1", "a", None, &[AccessRight::Read]),
+            ("client:a", "wh_1", "a", Some("t"), &[AccessRight::Read]),
+            ("client:a", "wh_1", "a/x", Some("t"), &[AccessRight::Read]),
+            (
+                "client:a",
+                "wh_1",
+                "a/b",
+                None,
+                &[AccessRight::Read, AccessRight::Write, AccessRight::Manage],
+            ),
+            (
+                "client:a",
+                "wh_1",
+                "a/b/c",
+                Some("t"),
+                &[AccessRight::Read, AccessRight::Write, AccessRight::Manage],
+            ),
             ("client:a", "wh_1", "b", None, &[]),
             ("client:a", "wh_1", "c", None, &[]),
-            ("client:a", "wh_1", "c", Some("t"), &[Right::Read, Right::Write]),
+            ("client:a", "wh_1", "c", Some("t"), &[AccessRight::Read, AccessRight::Write]),
             ("client:a", "wh_1", "c", Some("u"), &[]),
             ("client:a", "wh_1", "c/t", None, &[]),
-            ("client:a", "wh_1", "d", Some("t"), &[Right::Grant]),
+            ("client:a", "wh_1", "d", Some("t"), &[AccessRight::Grant]),
             ("client:b", "wh_1", "a", None, &[]),
             ("client:a", "wh_2", "a", None, &[]),
         ] {
@@ -354,24 +369,27 @@ mod tests {
             let ident = namespace.clone().zip(name);
             let ident = ident.map(|(namespace, name)| TableIdent::new(namespace, name).unwrap());
             let object = match (&ident, &namespace) {
-                (Some(ident), _) => Object::Relation(ident),
-                (None, Some(namespace)) => Object::Namespace(namespace),
-                (None, None) => Object::Warehouse,
+                (Some(ident), _) => RightTarget::Relation(ident),
+                (None, Some(namespace)) => RightTarget::Namespace(namespace),
+                (None, None) => RightTarget::Warehouse,
             };
             let found = grants.of(who).map(|it| it.rights(warehouse, object)).unwrap_or_default();
-            let found: Vec<Right> = RIGHTS.into_iter().filter(|it| found.allow(*it)).collect();
+            let found: Vec<AccessRight> =
+                RIGHTS.into_iter().filter(|it| found.allow(*it)).collect();
             assert_eq!(found, expected, "{who} {warehouse} {path} {name:?}");
         }
     }
 
     #[test]
     fn rights_of_several_add_up() {
-        let one =
-            GrantIndex::new(&[grant("a", None, Right::Read), grant("c", Some("t"), Right::Read)]);
+        let one = GrantIndex::new(&[
+            grant("a", None, AccessRight::Read),
+            grant("c", Some("t"), AccessRight::Read),
+        ]);
         let other = GrantIndex::new(&[
-            grant("a/b", None, Right::Write),
-            grant("a", None, Right::Grant),
-            grant("c", Some("t"), Right::Grant),
+            grant("a/b", None, AccessRight::Write),
+            grant("a", None, AccessRight::Grant),
+            grant("c", Some("t"), AccessRight::Grant),
         ]);
         let (one, other) = (one.unwrap(), other.unwrap());
         let sum = RightTrees::of_all([&one, &other].map(|it| it.of("client:a").unwrap()));
@@ -383,17 +401,18 @@ mod tests {
         ] {
             let namespace = namespace(path).unwrap();
             let ident = name.map(|name| TableIdent::new(namespace.clone(), name).unwrap());
-            let object = ident.as_ref().map_or(Object::Namespace(&namespace), Object::Relation);
+            let object =
+                ident.as_ref().map_or(RightTarget::Namespace(&namespace), RightTarget::Relation);
             let found: Vec<&str> = sum.rights("wh_1", object).iter().map(super::name).collect();
             assert_eq!(found, expected, "{path} {name:?}");
         }
-        assert_eq!(sum.rights("wh_2", Object::Warehouse), RightSet::NONE);
+        assert_eq!(sum.rights("wh_2", RightTarget::Warehouse), RightSet::NONE);
     }
 
     #[test]
     fn a_grant_is_read_as_it_is_written_and_a_wrong_one_refused() {
         let text = r#"{"principal":"client:a","namespace":["x","y"],"name":"t","rights":["read"]}"#;
-        let grant: Grant = serde_json::from_str(text).unwrap();
+        let grant: PrincipalGrant = serde_json::from_str(text).unwrap();
         grant.check().unwrap();
         assert_eq!(serde_json::to_string(&grant).unwrap(), text);
         for text in [
@@ -401,7 +420,7 @@ mod tests {
             r#"{"principal":"client:a","rights":["read"],"table":"t"}"#,
             r#"{"principal":"client:a"}"#,
         ] {
-            assert!(serde_json::from_str::<Grant>(text).is_err(), "{text}");
+            assert!(serde_json::from_str::<PrincipalGrant>(text).is_err(), "{text}");
         }
         for text in [
             r#"{"principal":"a","rights":["read"]}"#,
@@ -411,12 +430,13 @@ mod tests {
             r#"{"principal":"client:a","name":"t","rights":["read"]}"#,
             r#"{"principal":"client:a","namespace":["n"],"name":"","rights":["read"]}"#,
         ] {
-            let refused = serde_json::from_str::<Grant>(text).unwrap().check().unwrap_err();
-            assert_eq!(refused.kind, Kind::BadRequest, "{text}");
+            let refused =
+                serde_json::from_str::<PrincipalGrant>(text).unwrap().check().unwrap_err();
+            assert_eq!(refused.kind, ErrorReason::BadRequest, "{text}");
         }
         assert_eq!(RightSet::of_bits(16), None);
         assert_eq!(RightSet::of_bits(-1), None);
-        let both: RightSet = [Right::Read, Right::Grant].into_iter().collect();
+        let both: RightSet = [AccessRight::Read, AccessRight::Grant].into_iter().collect();
         assert_eq!(RightSet::of_bits(both.bits()), Some(both));
         assert_eq!(both.without(RightSet::of_bits(1).unwrap()).bits(), 8);
     }

@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use super::grants::RightTrees;
 use super::{AccessControl, RightSet};
 use crate::ident::NamespaceIdent;
-use crate::service::{Object, Right, TokenClaims, Who};
+use crate::service::{AccessRight, CatalogPrincipal, RightTarget, TokenClaims};
 use crate::warehouse::Warehouse;
 
 /// What the id of a guest begins with among those of principals; the tenant follows.
@@ -47,7 +47,7 @@ impl TemporaryPrincipals {
     }
 
     /// What one has; nothing when it is not there any more.
-    pub(super) fn rights(&self, guest: u64, warehouse: &str, object: Object<'_>) -> RightSet {
+    pub(super) fn rights(&self, guest: u64, warehouse: &str, object: RightTarget<'_>) -> RightSet {
         self.trees(guest).map(|it| it.rights(warehouse, object)).unwrap_or_default()
     }
 }
@@ -58,13 +58,13 @@ impl TemporaryPrincipals {
 pub struct TemporaryPrincipal {
     access: AccessControl,
     guest: u64,
-    who: Who,
+    who: CatalogPrincipal,
 }
 
 impl TemporaryPrincipal {
     /// Who it is.
     #[must_use]
-    pub fn who(&self) -> &Who {
+    pub fn who(&self) -> &CatalogPrincipal {
         &self.who
     }
 }
@@ -80,8 +80,10 @@ impl AccessControl {
     #[must_use]
     pub fn admit(&self, tenant: &str, to: GuestRights<'_>) -> TemporaryPrincipal {
         let rights: RightSet = match to.writes {
-            true => [Right::Read, Right::Write, Right::Manage].into_iter().collect(),
-            false => [Right::Read].into_iter().collect(),
+            true => {
+                [AccessRight::Read, AccessRight::Write, AccessRight::Manage].into_iter().collect()
+            }
+            false => [AccessRight::Read].into_iter().collect(),
         };
         let trees = RightTrees::to(to.warehouse.id(), to.namespaces, rights);
         let guests = &self.0.guests;
@@ -90,7 +92,8 @@ impl AccessControl {
         let id = format!("{GUEST_PREFIX}{tenant}");
         let groups = vec![format!("{TENANT_PREFIX}{tenant}").into()];
         let claims = TokenClaims { groups, guest: Some(guest), ..TokenClaims::default() };
-        let who = Who { claims: Some(Arc::new(claims)), ..Who::new(&id, &id) };
+        let who =
+            CatalogPrincipal { claims: Some(Arc::new(claims)), ..CatalogPrincipal::new(&id, &id) };
         TemporaryPrincipal { access: self.clone(), guest, who }
     }
 }

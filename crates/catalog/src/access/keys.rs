@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::clients::{StoredClient, check_name, grace_ends, require_own};
 use super::random::{self, Hash, hash};
 use super::{AccessControl, clients};
-use crate::error::{Error, Kind, Result};
-use crate::service::{TokenClaims, Who};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::{CatalogPrincipal, TokenClaims};
 
 /// What keys begin with, so that they are found where they should not be.
 pub const KEY_PREFIX: &str = "cove_ck_";
@@ -137,7 +137,7 @@ impl ApiKeyIndex {
         let found = self.by_id.get(id).filter(|key| *key.client == *client);
         found.ok_or_else(|| {
             let shown: String = id.chars().take(100).collect();
-            Error::new(Kind::NotFound, format!("Key does not exist: {shown}"))
+            CatalogError::new(ErrorReason::NotFound, format!("Key does not exist: {shown}"))
         })
     }
 
@@ -151,17 +151,17 @@ impl ApiKeyIndex {
 
 impl AccessControl {
     /// Whose an API key is.
-    pub(super) fn key_holder(&self, hash: &Hash) -> Result<Who> {
+    pub(super) fn key_holder(&self, hash: &Hash) -> Result<CatalogPrincipal> {
         let now_ms = clock::wall_ms();
         let loaded = self.0.loaded.read();
         let key = loaded.keys.by_hash.get(hash).filter(|it| it.is_good(hash, now_ms));
         let found = key.and_then(|key| Some((key, loaded.clients.get(&key.client)?)));
         let (key, client) = found.ok_or_else(|| {
-            Error::new(Kind::NotAuthorized, "the API key is not known, or has ended")
+            CatalogError::new(ErrorReason::NotAuthorized, "the API key is not known, or has ended")
         })?;
         key.used_ms.fetch_max(now_ms, Ordering::Relaxed);
         let claims = TokenClaims { key: Some(key.id.clone()), ..TokenClaims::default() };
-        Ok(Who { claims: Some(Arc::new(claims)), ..client.who() })
+        Ok(CatalogPrincipal { claims: Some(Arc::new(claims)), ..client.who() })
     }
 
     fn client(&self, id: &str) -> Result<Arc<StoredClient>> {
@@ -175,7 +175,7 @@ impl AccessControl {
     /// the name is none, it would last too long, or there are too many.
     pub async fn create_key(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         client: &str,
         name: &str,
         lifetime: Option<Duration>,
@@ -185,11 +185,11 @@ impl AccessControl {
         self.client(client)?;
         if lifetime.is_some_and(|it| it.is_zero() || it > KEY_LIFETIME_MAX) {
             let message = format!("`expires-seconds` is 1 to {}", KEY_LIFETIME_MAX.as_secs());
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         let now_ms = clock::wall_ms();
         let lifetime_ms = lifetime.map(|it| u64::try_from(it.as_millis()));
-        let lifetime_ms = lifetime_ms.transpose().map_err(Error::internal)?;
+        let lifetime_ms = lifetime_ms.transpose().map_err(CatalogError::internal)?;
         let text = random::text(KEY_PREFIX, &self.0.generator.secret()?);
         let key = ApiKey {
             id: self.0.ids.next("ck_").into(),
@@ -216,7 +216,7 @@ impl AccessControl {
     /// the grace is too long.
     pub async fn rotate_key(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         client: &str,
         id: &str,
         grace: Duration,
@@ -234,7 +234,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for others than operators and the client itself; `NotFound`.
-    pub async fn delete_key(&self, who: &Who, client: &str, id: &str) -> Result<()> {
+    pub async fn delete_key(&self, who: &CatalogPrincipal, client: &str, id: &str) -> Result<()> {
         require_own(who, client)?;
         let id = self.0.loaded.read().keys.of(client, id)?.id.to_string();
         self.0.store.delete_key(&id).await?;
@@ -245,7 +245,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for others than operators and the client itself; `NotFound`.
-    pub fn keys(&self, who: &Who, client: &str) -> Result<Vec<KeyRecord>> {
+    pub fn keys(&self, who: &CatalogPrincipal, client: &str) -> Result<Vec<KeyRecord>> {
         require_own(who, client)?;
         self.client(client)?;
         let loaded = self.0.loaded.read();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::random::Hash;
-use crate::service::Who;
+use crate::service::CatalogPrincipal;
 
 /// Most tokens in memory.
 pub const KNOWN_MAX: usize = 65_536;
@@ -46,7 +46,7 @@ impl Hasher for HashPrefix {
 /// Whose a token is.
 #[derive(Clone, Debug)]
 pub(super) struct BearerOwner {
-    pub(super) who: Who,
+    pub(super) who: CatalogPrincipal,
     /// Hash of the client's secret that the token was issued for; none for other tokens.
     pub(super) secret: Option<Hash>,
     /// Until when it is good (milliseconds since 1970).
@@ -99,7 +99,7 @@ impl TokenCache {
     }
 
     /// Forgets what is not to be kept.
-    pub(super) fn keep(&self, wanted: impl Fn(&Who) -> bool) {
+    pub(super) fn keep(&self, wanted: impl Fn(&CatalogPrincipal) -> bool) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         for shard in &self.shards {
             shard.write().retain(|_, bearer| wanted(&bearer.who));
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn bearer(name: &str, ends_ms: u64) -> BearerOwner {
-        BearerOwner { who: Who::new(name, name), secret: None, ends_ms }
+        BearerOwner { who: CatalogPrincipal::new(name, name), secret: None, ends_ms }
     }
 
     fn hash(number: usize) -> Hash {

@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::Method;
-use node::client::{AddressGuard, AllowedNetwork, HttpClient, Request};
+use node::client::{AddressGuard, AllowedNetwork, ClientRequest, HttpClient};
 use node::clock;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use self::jwt::{Token, VerifiedClaims};
+use self::jwt::{UnverifiedToken, VerifiedClaims};
 use self::keys::{IssuerKeys, SignatureAlgorithm};
 use super::known::BearerOwner;
 use super::random::{Hash, hash};
 use super::{AccessControl, roles};
-use crate::error::{Error, Kind, Result};
-use crate::service::{TokenClaims, Who};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::{CatalogPrincipal, TokenClaims};
 
 /// Most issuers.
 pub const ISSUERS_MAX: usize = 20;
@@ -59,7 +59,7 @@ pub const LEEWAY_MAX: Duration = Duration::from_secs(300);
 /// An issuer of tokens, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Issuer {
+pub struct IssuerConfig {
     /// What it is called here: a part of the ids of its principals.
     pub name: String,
     /// What it calls itself in `iss`.
@@ -82,9 +82,9 @@ pub struct Issuer {
     pub leeway_seconds: u64,
 }
 
-impl Default for Issuer {
-    fn default() -> Issuer {
-        Issuer {
+impl Default for IssuerConfig {
+    fn default() -> IssuerConfig {
+        IssuerConfig {
             name: String::new(),
             issuer: String::new(),
             audience: String::new(),
@@ -109,7 +109,7 @@ enum KeySource {
 /// An issuer that is ready.
 #[derive(Debug)]
 struct TrustedIssuer {
-    config: Issuer,
+    config: IssuerConfig,
     algorithms: Vec<SignatureAlgorithm>,
     source: KeySource,
     keys: RwLock<Option<FetchedKeys>>,
@@ -126,14 +126,14 @@ struct FetchedKeys {
 
 /// All issuers.
 #[derive(Debug, Default)]
-pub(super) struct Issuers(Vec<TrustedIssuer>);
+pub(super) struct TrustedIssuers(Vec<TrustedIssuer>);
 
-impl Issuers {
+impl TrustedIssuers {
     /// Makes them ready. Their keys are fetched when they are needed.
     ///
     /// # Errors
     /// `BadRequest` that names what is wrong in the configuration.
-    pub(super) fn new(all: Vec<Issuer>) -> Result<Issuers> {
+    pub(super) fn new(all: Vec<IssuerConfig>) -> Result<TrustedIssuers> {
         if all.len() > ISSUERS_MAX {
             return Err(wrong(&format!("there are more than {ISSUERS_MAX}")));
         }
@@ -147,7 +147,7 @@ impl Issuers {
             }
             ready.push(TrustedIssuer::new(config)?);
         }
-        Ok(Issuers(ready))
+        Ok(TrustedIssuers(ready))
     }
 
     /// Whether a bearer's token looks like one of theirs.
@@ -156,18 +156,18 @@ impl Issuers {
     }
 }
 
-fn wrong(message: &str) -> Error {
-    Error::new(Kind::BadRequest, format!("catalog.issuers: {message}"))
+fn wrong(message: &str) -> CatalogError {
+    CatalogError::new(ErrorReason::BadRequest, format!("catalog.issuers: {message}"))
 }
 
 /// Why a token is not taken. What exactly is wrong with it is for the log of the server: a forger
 /// learns nothing from it, and an honest client sees its own token.
-fn refused(why: &str) -> Error {
-    Error::new(Kind::NotAuthorized, format!("the token is not valid: {why}"))
+fn refused(why: &str) -> CatalogError {
+    CatalogError::new(ErrorReason::NotAuthorized, format!("the token is not valid: {why}"))
 }
 
 impl TrustedIssuer {
-    fn new(config: Issuer) -> Result<TrustedIssuer> {
+    fn new(config: IssuerConfig) -> Result<TrustedIssuer> {
         let name = &config.name;
         let wrong = |message: &str| wrong(&format!("`{name}`: {message}"));
         let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -219,7 +219,7 @@ impl TrustedIssuer {
     }
 
     /// The keys to verify a token with: those that are there if they have the one that it names.
-    async fn keys(&self, token: &Token<'_>, now: Instant) -> Result<Arc<IssuerKeys>> {
+    async fn keys(&self, token: &UnverifiedToken<'_>, now: Instant) -> Result<Arc<IssuerKeys>> {
         let here = self.keys.read().clone();
         if let Some(here) = &here
             && now.saturating_duration_since(here.at) < JWKS_AGE
@@ -233,7 +233,7 @@ impl TrustedIssuer {
         let found = found.filter(|it| now.saturating_duration_since(it.at) < JWKS_AGE_MAX);
         found.map(|it| it.keys).ok_or_else(|| {
             let message = format!("the keys of `{}` cannot be had at present", self.config.name);
-            Error::new(Kind::ServiceUnavailable, message)
+            CatalogError::new(ErrorReason::ServiceUnavailable, message)
         })
     }
 
@@ -259,7 +259,7 @@ impl TrustedIssuer {
     ) -> std::result::Result<IssuerKeys, Box<dyn std::error::Error + Send + Sync>> {
         let bytes = match &self.source {
             KeySource::Url(url, client) => {
-                let mut request = Request::new(Method::GET, url);
+                let mut request = ClientRequest::new(Method::GET, url);
                 request.timeout = FETCH_MAX;
                 request.response_bytes_max = JWKS_BYTES_MAX;
                 let response = client.send(request).await?;
@@ -277,7 +277,7 @@ impl TrustedIssuer {
     }
 
     /// Who somebody is by what his token claims.
-    fn who(&self, claimed: &VerifiedClaims) -> Result<Who> {
+    fn who(&self, claimed: &VerifiedClaims) -> Result<CatalogPrincipal> {
         let name = &self.config.name;
         let id = format!("oidc:{name}:{}", word(&claimed.principal));
         let groups: Vec<String> =
@@ -286,7 +286,7 @@ impl TrustedIssuer {
             let known = roles::check_principal(principal, roles::PRINCIPALS);
             known.map_err(|_| refused("it names somebody, or a group, by too long a name"))?;
         }
-        let mut who = Who::new(&id, &claimed.principal);
+        let mut who = CatalogPrincipal::new(&id, &claimed.principal);
         if !groups.is_empty() {
             let groups = groups.into_iter().map(Into::into).collect();
             who.claims = Some(Arc::new(TokenClaims { groups, ..TokenClaims::default() }));
@@ -316,7 +316,7 @@ impl AccessControl {
         &self,
         text: &str,
         hash: impl FnOnce(&str) -> Hash,
-    ) -> Option<Result<Who>> {
+    ) -> Option<Result<CatalogPrincipal>> {
         if text.len() > JWT_BYTES_MAX {
             return Some(Err(refused("it is too long")));
         }
@@ -329,12 +329,12 @@ impl AccessControl {
     /// # Errors
     /// `NotAuthorized` when it is not valid; `AuthenticationTimeout` when it has ended;
     /// `ServiceUnavailable` when the issuer's keys cannot be had.
-    pub(super) async fn oidc_holder(&self, text: &str) -> Result<Who> {
+    pub(super) async fn oidc_holder(&self, text: &str) -> Result<CatalogPrincipal> {
         if let Some(found) = self.verified_holder(text, hash) {
             return found;
         }
         let (hash, epoch, now_ms) = (hash(text), self.0.known.epoch(), clock::wall_ms());
-        let token = Token::parse(text)?;
+        let token = UnverifiedToken::parse(text)?;
         let issuer = self.0.issuers.0.iter().find(|it| it.config.issuer == token.issuer);
         let issuer = issuer.ok_or_else(|| refused("its issuer is not one that is trusted here"))?;
         if !issuer.algorithms.contains(&token.algorithm) {
@@ -344,7 +344,8 @@ impl AccessControl {
         keys.verify(&token)?;
         let claimed = token.claims(&issuer.config, now_ms)?;
         let who = issuer.who(&claimed)?;
-        let verified_ms = u64::try_from(VERIFIED_MAX.as_millis()).map_err(Error::internal)?;
+        let verified_ms =
+            u64::try_from(VERIFIED_MAX.as_millis()).map_err(CatalogError::internal)?;
         let ends_ms = claimed.ends_ms.min(now_ms.saturating_add(verified_ms));
         self.0.known.put(
             hash,

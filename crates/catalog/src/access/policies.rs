@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use super::roles::{self, RoleMembership};
 use super::{AccessControl, RightSet};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::schema::{MaskAction, RestrictableColumns};
-use crate::service::{Object, Who};
+use crate::service::{CatalogPrincipal, RightTarget};
 use crate::warehouse::Warehouse;
 
 /// Most policies.
@@ -161,8 +161,8 @@ impl TableRestrictions {
 
 impl NewPolicy {
     /// What it says, for a table with this schema.
-    fn bind(&self, schema: &Fragment) -> Result<PolicyBody> {
-        let refuse = |message: String| Err(Error::new(Kind::BadRequest, message));
+    fn bind(&self, schema: &RawJson) -> Result<PolicyBody> {
+        let refuse = |message: String| Err(CatalogError::new(ErrorReason::BadRequest, message));
         if self.row_filter.is_none() && self.column_projections.is_empty() {
             return refuse("a policy has a `row-filter` or `column-projections`".to_owned());
         }
@@ -210,7 +210,7 @@ impl PolicyIndex {
 
     fn restrictions(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &str,
         ident: &TableIdent,
         roles: &RoleMembership,
@@ -237,7 +237,7 @@ fn check_name(name: &str) -> Result<()> {
     let message = format!(
         "the name of a policy has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.` of ASCII"
     );
-    Err(Error::new(Kind::BadRequest, message))
+    Err(CatalogError::new(ErrorReason::BadRequest, message))
 }
 
 impl AccessControl {
@@ -245,8 +245,8 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
-    pub fn may_restrict(&self, who: &Who, warehouse: &Warehouse) -> Result<()> {
-        self.may_grant(who, warehouse, Object::Warehouse, RightSet::NONE)
+    pub fn may_restrict(&self, who: &CatalogPrincipal, warehouse: &Warehouse) -> Result<()> {
+        self.may_grant(who, warehouse, RightTarget::Warehouse, RightSet::NONE)
     }
 
     /// Makes a policy, or another one in its place. `schema` is that of the table.
@@ -256,10 +256,10 @@ impl AccessControl {
     /// there is no such role or client; `NoSuchTable`.
     pub async fn put_policy(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
-        (new, schema): (&NewPolicy, &Fragment),
+        (new, schema): (&NewPolicy, &RawJson),
     ) -> Result<PolicyRecord> {
         self.may_restrict(who, warehouse)?;
         check_name(name)?;
@@ -283,7 +283,12 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` of [`Access::may_restrict`]; `NotFound`.
-    pub async fn delete_policy(&self, who: &Who, warehouse: &Warehouse, name: &str) -> Result<()> {
+    pub async fn delete_policy(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        name: &str,
+    ) -> Result<()> {
         self.may_restrict(who, warehouse)?;
         self.0.store.delete_policy(warehouse.id(), name).await?;
         self.load().await
@@ -293,7 +298,11 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` of [`Access::may_restrict`].
-    pub fn policies(&self, who: &Who, warehouse: &Warehouse) -> Result<Vec<PolicyRecord>> {
+    pub fn policies(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+    ) -> Result<Vec<PolicyRecord>> {
         self.may_restrict(who, warehouse)?;
         let loaded = self.0.loaded.read();
         let tables = loaded.policies.0.get(&**warehouse.id());
@@ -306,7 +315,7 @@ impl AccessControl {
     /// What somebody may read of a table; none when it is all of it.
     pub(super) fn restrictions_of(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Option<Arc<TableRestrictions>> {
@@ -316,9 +325,9 @@ impl AccessControl {
     }
 }
 
-pub(super) fn no_such(name: &str) -> Error {
+pub(super) fn no_such(name: &str) -> CatalogError {
     let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
-    Error::new(Kind::NotFound, format!("Policy does not exist: {shown}"))
+    CatalogError::new(ErrorReason::NotFound, format!("Policy does not exist: {shown}"))
 }
 
 #[cfg(test)]
@@ -357,7 +366,7 @@ mod tests {
     fn a_policy_is_bound_to_its_table_or_refused() {
         let schema = json!({"type": "struct", "fields": [
             {"id": 7, "name": "mail", "required": false, "type": "string"}]});
-        let schema = Fragment::of(&schema).unwrap();
+        let schema = RawJson::of(&schema).unwrap();
         let base = json!({"principal": "role:bi", "namespace": ["n"], "table": "t"});
         let with = |more: Value| {
             let mut all = base.clone();

@@ -8,7 +8,7 @@ use std::fmt;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 
 /// Secrets that one question to the kernel is good for.
 const SECRETS: usize = 128;
@@ -31,7 +31,7 @@ struct GeneratorState {
 
 impl GeneratorState {
     fn fill(&mut self) -> Result<()> {
-        getrandom::fill(&mut self.bytes).map_err(Error::internal)?;
+        getrandom::fill(&mut self.bytes).map_err(CatalogError::internal)?;
         self.given = 0;
         Ok(())
     }

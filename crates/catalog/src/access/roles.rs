@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::catalog_roles::{self, CatalogRoles};
 use super::grants::{GrantIndex, RightTrees};
 use super::{AccessControl, entities, only_operators};
-use crate::error::{Error, Kind, Result};
-use crate::service::{TokenClaims, Who};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::{CatalogPrincipal, TokenClaims};
 use crate::store::Properties;
 
 /// Most roles.
@@ -82,7 +82,7 @@ pub(super) fn check_principal(id: &str, kinds: &[&str]) -> Result<()> {
     }
     let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
     let message = format!("a principal is one of {} and an id", kinds.join(", "));
-    Err(Error::new(Kind::BadRequest, message))
+    Err(CatalogError::new(ErrorReason::BadRequest, message))
 }
 
 /// Refuses what no role may be called.
@@ -95,13 +95,13 @@ pub(super) fn check_name(name: &str) -> Result<()> {
         "the name of a role has 1 to {NAME_BYTES_MAX} characters of ASCII, no space and none of \
          `:`, `/`, `\\` and `\"`"
     );
-    Err(Error::new(Kind::BadRequest, message))
+    Err(CatalogError::new(ErrorReason::BadRequest, message))
 }
 
 fn check_members(members: &[String]) -> Result<()> {
     if members.len() > MEMBERS_AT_ONCE_MAX {
         let message = format!("more than {MEMBERS_AT_ONCE_MAX} members at once");
-        return Err(Error::new(Kind::BadRequest, message));
+        return Err(CatalogError::new(ErrorReason::BadRequest, message));
     }
     members.iter().try_for_each(|member| check_principal(member, MEMBERS))
 }
@@ -141,13 +141,13 @@ impl RoleMembership {
     }
 
     /// Names of the roles that somebody has, whichever his token lets him use; some may come twice.
-    fn of_who<'a>(&'a self, who: &'a Who) -> impl Iterator<Item = &'a str> {
+    fn of_who<'a>(&'a self, who: &'a CatalogPrincipal) -> impl Iterator<Item = &'a str> {
         let groups = who.claims.iter().flat_map(|it| &it.groups);
         self.of_id(&who.id).chain(groups.flat_map(|group| self.of_id(group)))
     }
 
     /// Ids of all principals whose rights somebody has. His token may be for one role only.
-    pub(super) fn principals(&self, who: &Who) -> Vec<String> {
+    pub(super) fn principals(&self, who: &CatalogPrincipal) -> Vec<String> {
         let only = who.claims.as_ref().and_then(|it| it.role.as_deref());
         if let Some(only) = only {
             let has = self.of_who(who).any(|role| role == only);
@@ -157,7 +157,7 @@ impl RoleMembership {
     }
 
     /// Ids of everything that somebody is, whatever his token is for.
-    pub(super) fn every_principal(&self, who: &Who) -> Vec<String> {
+    pub(super) fn every_principal(&self, who: &CatalogPrincipal) -> Vec<String> {
         let mut all = vec![who.id.to_string()];
         all.extend(who.claims.iter().flat_map(|it| &it.groups).map(ToString::to_string));
         all.extend(self.of_who(who).flat_map(|role| self.principals_of(role)));
@@ -173,7 +173,7 @@ impl RoleMembership {
     }
 
     /// Whether somebody is nothing but himself, so that what was given to him is all he has.
-    fn is_alone(&self, who: &Who) -> bool {
+    fn is_alone(&self, who: &CatalogPrincipal) -> bool {
         let claims = who.claims.as_ref();
         claims.is_none_or(|it| it.role.is_none() && it.groups.is_empty())
             && !self.of.contains_key(&*who.id)
@@ -192,7 +192,7 @@ impl CombinedRights {
     /// All that somebody has.
     pub(super) fn trees(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         roles: &RoleMembership,
         grants: &GrantIndex,
     ) -> Option<Arc<RightTrees>> {
@@ -223,7 +223,12 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` for whoever is no operator; `AlreadyExists`; `BadRequest` when the name is none,
     /// a member is none, or there are too many.
-    pub async fn create_role(&self, who: &Who, name: &str, members: &[String]) -> Result<()> {
+    pub async fn create_role(
+        &self,
+        who: &CatalogPrincipal,
+        name: &str,
+        members: &[String],
+    ) -> Result<()> {
         self.create_role_with(who, name, members, &Properties::new()).await
     }
 
@@ -233,7 +238,7 @@ impl AccessControl {
     /// Those of [`Access::create_role`]; `BadRequest` when the properties are too many.
     pub async fn create_role_with(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         name: &str,
         members: &[String],
         properties: &Properties,
@@ -251,7 +256,12 @@ impl AccessControl {
     /// # Errors
     /// `Forbidden` for whoever is no operator; `NotFound`; `BadRequest` when a member is none, or
     /// there are too many.
-    pub async fn change_members(&self, who: &Who, role: &str, to: &MembersChange) -> Result<()> {
+    pub async fn change_members(
+        &self,
+        who: &CatalogPrincipal,
+        role: &str,
+        to: &MembersChange,
+    ) -> Result<()> {
         only_operators(who)?;
         check_members(&to.add)?;
         check_members(&to.remove)?;
@@ -263,7 +273,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator; `NotFound`.
-    pub async fn delete_role(&self, who: &Who, role: &str) -> Result<()> {
+    pub async fn delete_role(&self, who: &CatalogPrincipal, role: &str) -> Result<()> {
         only_operators(who)?;
         self.0.store.delete_role(role).await?;
         self.load().await
@@ -273,25 +283,25 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.
-    pub fn roles(&self, who: &Who) -> Result<Vec<RoleRecord>> {
+    pub fn roles(&self, who: &CatalogPrincipal) -> Result<Vec<RoleRecord>> {
         only_operators(who)?;
         Ok(self.0.loaded.read().roles.all.clone())
     }
 
     /// Refuses somebody who does not have a role.
-    pub(super) fn require_role(&self, who: &Who, role: &str) -> Result<()> {
+    pub(super) fn require_role(&self, who: &CatalogPrincipal, role: &str) -> Result<()> {
         if self.0.loaded.read().roles.of_who(who).any(|it| it == role) {
             return Ok(());
         }
         let shown: String = role.chars().take(NAME_BYTES_MAX).collect();
         let message = format!("`{}` does not have the role `{shown}`", who.name);
-        Err(Error::new(Kind::Forbidden, message))
+        Err(CatalogError::new(ErrorReason::Forbidden, message))
     }
 }
 
-pub(crate) fn no_such(role: &str) -> Error {
+pub(crate) fn no_such(role: &str) -> CatalogError {
     let shown: String = role.chars().take(NAME_BYTES_MAX).collect();
-    Error::new(Kind::NotFound, format!("Role does not exist: {shown}"))
+    CatalogError::new(ErrorReason::NotFound, format!("Role does not exist: {shown}"))
 }
 
 #[cfg(test)]
@@ -344,7 +354,10 @@ mod tests {
                 role: role.map(Into::into),
                 ..TokenClaims::default()
             };
-            let who = Who { claims: Some(Arc::new(claims)), ..Who::new(id, id) };
+            let who = CatalogPrincipal {
+                claims: Some(Arc::new(claims)),
+                ..CatalogPrincipal::new(id, id)
+            };
             let mut found = roles.principals(&who);
             found.sort();
             assert_eq!(found, expected, "{id} {groups:?} {role:?}");

@@ -11,7 +11,7 @@ mod roles;
 mod schema;
 mod tokens;
 
-use node::store::{SqlRow, SqlStore, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
 
 pub(crate) use self::objects::{
     forget_namespace, forget_relation, forget_warehouse, relation_moved, relation_replaced,
@@ -21,12 +21,12 @@ pub(crate) use self::schema::{MIGRATIONS, SERVICE};
 use super::catalog_roles::CatalogRoleRecord;
 use super::clients::{CLIENTS_MAX, StoredClient};
 use super::entities::EntityKey;
-use super::grants::{GRANTS_MAX, Grant, RightSet};
+use super::grants::{GRANTS_MAX, PrincipalGrant, RightSet};
 use super::keys::ApiKey;
 use super::policies::PolicyRecord;
 use super::random::Hash;
 use super::roles::RoleRecord;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, SEPARATOR};
 use crate::store::Properties;
 
@@ -49,7 +49,7 @@ pub(super) struct StoredAccess {
     /// With the id of the warehouse of each.
     pub(super) policies: Vec<(Box<str>, PolicyRecord)>,
     /// With the id of the warehouse of each.
-    pub(super) grants: Vec<(Box<str>, Grant)>,
+    pub(super) grants: Vec<(Box<str>, PrincipalGrant)>,
 }
 
 impl AccessStore {
@@ -102,9 +102,12 @@ impl AccessStore {
         let written = self.0.transact("catalog.insert_client", move |it| {
             if let Some(properties) = &properties {
                 let sql = "SELECT 1 FROM catalog_clients WHERE name = $1 LIMIT 1";
-                if it.query_one(sql, &[Value::from(&*client.name)])?.is_some() {
+                if it.query_one(sql, &[SqlValue::from(&*client.name)])?.is_some() {
                     let message = format!("Client already exists: {}", client.name);
-                    return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                    return Err(SqlStoreError::refuse(CatalogError::new(
+                        ErrorReason::AlreadyExists,
+                        message,
+                    )));
                 }
                 let key = EntityKey::client(&client.id);
                 entities::made(it, &key, properties, client.created_ms)?;
@@ -114,10 +117,10 @@ impl AccessStore {
                 (id, name, operator, secret, previous, previous_until_ms, created_ms) \
                 VALUES ($1, $2, $3, $4, NULL, 0, $5)";
             let parameters = [
-                Value::from(&*client.id),
-                Value::from(&*client.name),
-                Value::Int(i64::from(client.operator)),
-                Value::from(&client.secret[..]),
+                SqlValue::from(&*client.id),
+                SqlValue::from(&*client.name),
+                SqlValue::Int(i64::from(client.operator)),
+                SqlValue::from(&client.secret[..]),
                 ms(client.created_ms)?,
             ];
             it.execute(sql, &parameters)?;
@@ -137,7 +140,7 @@ impl AccessStore {
         let written = self.0.transact("catalog.rotate_client", move |it| {
             let sql = "UPDATE catalog_clients \
                 SET previous = secret, previous_until_ms = $2, secret = $3 WHERE id = $1";
-            let parameters = [Value::from(&id), ms(until_ms)?, Value::from(&secret[..])];
+            let parameters = [SqlValue::from(&id), ms(until_ms)?, SqlValue::from(&secret[..])];
             let count = it.execute(sql, &parameters)?;
             changed(it)?;
             Ok(count > 0)
@@ -151,15 +154,15 @@ impl AccessStore {
         let (id, principal) = (id.to_owned(), principal.to_owned());
         let written = self.0.transact("catalog.delete_client", move |it| {
             let sql = "DELETE FROM catalog_clients WHERE id = $1";
-            let count = it.execute(sql, &[Value::from(&id)])?;
+            let count = it.execute(sql, &[SqlValue::from(&id)])?;
             for sql in [
                 "DELETE FROM catalog_tokens WHERE client = $1",
                 "DELETE FROM catalog_api_keys WHERE client = $1",
             ] {
-                it.execute(sql, &[Value::from(&id)])?;
+                it.execute(sql, &[SqlValue::from(&id)])?;
             }
             let sql = "DELETE FROM catalog_role_members WHERE member = $1";
-            it.execute(sql, &[Value::from(&principal)])?;
+            it.execute(sql, &[SqlValue::from(&principal)])?;
             roles::forget_principal(it, &principal)?;
             entities::gone(it, &EntityKey::client(&id))?;
             changed(it)?;
@@ -169,7 +172,7 @@ impl AccessStore {
     }
 
     /// Adds rights to those that were given.
-    pub(super) async fn grant(&self, warehouse: &str, grant: &Grant) -> Result<()> {
+    pub(super) async fn grant(&self, warehouse: &str, grant: &PrincipalGrant) -> Result<()> {
         let (warehouse, grant, rights) = (warehouse.to_owned(), grant.clone(), grant.rights);
         let written = self.0.transact("catalog.grant", move |it| {
             roles::require_principal(it, &warehouse, &grant.principal)?;
@@ -187,13 +190,14 @@ impl AccessStore {
     pub(super) async fn revoke(
         &self,
         warehouse: &str,
-        grant: &Grant,
+        grant: &PrincipalGrant,
         left: impl Fn(RightSet, RightSet) -> Result<RightSet> + Send + 'static,
     ) -> Result<()> {
         let (warehouse, grant, rights) = (warehouse.to_owned(), grant.clone(), grant.rights);
         let written = self.0.transact("catalog.revoke", move |it| {
             let place = objects::place(it, &warehouse, &grant)?;
-            let refuse = |message| SqlStoreError::refuse(Error::new(Kind::NotFound, message));
+            let refuse =
+                |message| SqlStoreError::refuse(CatalogError::new(ErrorReason::NotFound, message));
             let Some(found) = given(it, &place)? else {
                 return Err(refuse("nothing was granted to this principal on this"));
             };
@@ -228,10 +232,10 @@ fn require_room(it: &mut dyn StoreTransaction, sql: &str, most: usize, what: &st
         return Ok(());
     }
     let message = format!("there are {most} {what} already");
-    Err(SqlStoreError::refuse(Error::new(Kind::BadRequest, message)))
+    Err(SqlStoreError::refuse(CatalogError::new(ErrorReason::BadRequest, message)))
 }
 
-fn given(it: &mut dyn StoreTransaction, place: &[Value; 4]) -> Stored<Option<RightSet>> {
+fn given(it: &mut dyn StoreTransaction, place: &[SqlValue; 4]) -> Stored<Option<RightSet>> {
     let sql = "SELECT rights FROM catalog_rights \
         WHERE principal = $1 AND warehouse = $2 AND kind = $3 AND object = $4";
     it.query_one(sql, place)?.map(|row| rights(&row, 0)).transpose()
@@ -239,7 +243,7 @@ fn given(it: &mut dyn StoreTransaction, place: &[Value; 4]) -> Stored<Option<Rig
 
 fn put(
     it: &mut dyn StoreTransaction,
-    place: &[Value; 4],
+    place: &[SqlValue; 4],
     is_there: bool,
     all: RightSet,
 ) -> Stored<()> {
@@ -254,7 +258,7 @@ fn put(
         }
     };
     let [principal, warehouse, kind, object] = place.clone();
-    it.execute(sql, &[principal, warehouse, kind, object, Value::Int(all.bits())])?;
+    it.execute(sql, &[principal, warehouse, kind, object, SqlValue::Int(all.bits())])?;
     changed(it)
 }
 
@@ -272,7 +276,7 @@ fn client(row: &SqlRow) -> Stored<StoredClient> {
     })
 }
 
-fn grant(row: &SqlRow) -> Stored<(Box<str>, Grant)> {
+fn grant(row: &SqlRow) -> Stored<(Box<str>, PrincipalGrant)> {
     let (kind, object): (String, String) = (row.get(2)?, row.get(3)?);
     let (namespace, name) = match &*kind {
         objects::WAREHOUSE => (None, None),
@@ -280,7 +284,7 @@ fn grant(row: &SqlRow) -> Stored<(Box<str>, Grant)> {
         _ => (row.get(5)?, row.get(6)?),
     };
     let namespace = namespace.map(|path| NamespaceIdent::new(path.split(SEPARATOR)));
-    let grant = Grant {
+    let grant = PrincipalGrant {
         principal: row.get(1)?,
         namespace: namespace.transpose().map_err(SqlStoreError::refuse)?,
         name,
@@ -297,10 +301,10 @@ fn digest(bytes: &[u8]) -> Stored<Hash> {
     bytes.try_into().map_err(|_| broken("a secret's hash has another length"))
 }
 
-fn ms(ms: u64) -> Stored<Value> {
-    i64::try_from(ms).map(Value::Int).map_err(|_| broken("a time beyond all times"))
+fn ms(ms: u64) -> Stored<SqlValue> {
+    i64::try_from(ms).map(SqlValue::Int).map_err(|_| broken("a time beyond all times"))
 }
 
 fn broken(what: &'static str) -> SqlStoreError {
-    SqlStoreError::refuse(Error::internal(what))
+    SqlStoreError::refuse(CatalogError::internal(what))
 }

@@ -1,7 +1,7 @@
 //! Clients and grants, kept on SQLite and on PostgreSQL.
 
 use axum::http::HeaderValue;
-use node::auth::{NewToken, Scopes};
+use node::auth::{NewToken, TokenScopes};
 use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use testkit::{Postgres, Scratch};
@@ -12,14 +12,16 @@ mod polaris;
 
 use super::*;
 use crate::ident::Uuid;
-use crate::service::Call;
-use crate::store::{Act, CatalogStore, NewRelation, Properties, RelationKind, Stamp, WarehouseRow};
+use crate::service::ChangeCall;
+use crate::store::{
+    CatalogStore, ChangeContext, LogAction, NewRelation, Properties, RelationKind, WarehouseRow,
+};
 use crate::warehouse::WarehouseSpec;
 
 struct Ground {
     scratch: Scratch,
     url: StoreUrl,
-    tokens: Tokens,
+    tokens: TokenRegistry,
 }
 
 impl Ground {
@@ -52,7 +54,7 @@ async fn check(claim: impl AsyncFn(&Ground)) {
     let server = Postgres::shared();
     for is_shared in [false, true] {
         let scratch = Scratch::new();
-        let tokens = Tokens::open(scratch.path()).unwrap();
+        let tokens = TokenRegistry::open(scratch.path()).unwrap();
         let url = match is_shared {
             false => StoreUrl::Sqlite(scratch.path().join("db")),
             true => StoreUrl::Postgres(server.database()),
@@ -61,8 +63,8 @@ async fn check(claim: impl AsyncFn(&Ground)) {
     }
 }
 
-fn operator() -> Who {
-    Who::operator("tenant:root", "root")
+fn operator() -> CatalogPrincipal {
+    CatalogPrincipal::operator("tenant:root", "root")
 }
 
 fn headers(token: &str) -> HeaderMap {
@@ -72,8 +74,8 @@ fn headers(token: &str) -> HeaderMap {
     headers
 }
 
-fn grant(principal: &str, namespace: Option<&str>, rights: &[Right]) -> Grant {
-    Grant {
+fn grant(principal: &str, namespace: Option<&str>, rights: &[AccessRight]) -> PrincipalGrant {
+    PrincipalGrant {
         principal: principal.to_owned(),
         namespace: namespace.map(|it| NamespaceIdent::new([it]).unwrap()),
         name: None,
@@ -81,8 +83,8 @@ fn grant(principal: &str, namespace: Option<&str>, rights: &[Right]) -> Grant {
     }
 }
 
-fn stamp() -> Stamp {
-    Call::of(&operator()).stamp()
+fn stamp() -> ChangeContext {
+    ChangeCall::of(&operator()).stamp()
 }
 
 fn ident(name: &str) -> TableIdent {
@@ -109,7 +111,7 @@ async fn make_table(catalog: &CatalogStore, name: &str) {
         places: Vec::new(),
         location: format!("file:///w/{name}/1.metadata.json"),
         document: "{}".into(),
-        act: Act::CreateTable,
+        act: LogAction::CreateTable,
     };
     catalog.insert_relation(&stamp(), "wh_1", new).await.unwrap();
 }
@@ -155,7 +157,7 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
         let last = here.token_for(&id, &third.client_secret, None).await.unwrap().token;
         for secret in [&first, &second, ""] {
             let refused = here.token_for(&id, secret, None).await.unwrap_err();
-            assert_eq!(refused.kind, Kind::NotAuthorized);
+            assert_eq!(refused.kind, ErrorReason::NotAuthorized);
         }
         let stale = there.token_for(&id, &first, None).await.unwrap().token;
         there.reload().await.unwrap();
@@ -163,9 +165,9 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
         for token in [&token, &of_first, &exchanged, &of_second, &stale] {
             for server in [&here, &there, &new] {
                 let refused = server.identify(&headers(token)).await.unwrap_err();
-                assert_eq!(refused.kind, Kind::NotAuthorized);
+                assert_eq!(refused.kind, ErrorReason::NotAuthorized);
                 let refused = server.token_after(token, None).await.unwrap_err();
-                assert_eq!(refused.kind, Kind::NotAuthorized);
+                assert_eq!(refused.kind, ErrorReason::NotAuthorized);
             }
         }
         for server in [&here, &there, &new] {
@@ -176,12 +178,12 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
         there.reload().await.unwrap();
         for (server, token) in [(&here, last), (&there, other)] {
             let refused = server.identify(&headers(&token)).await.unwrap_err();
-            assert_eq!(refused.kind, Kind::NotAuthorized);
+            assert_eq!(refused.kind, ErrorReason::NotAuthorized);
             let refused = server.token_after(&token, None).await.unwrap_err();
-            assert_eq!(refused.kind, Kind::NotAuthorized);
+            assert_eq!(refused.kind, ErrorReason::NotAuthorized);
         }
         let gone = here.delete_client(&operator(), &id).await.unwrap_err();
-        assert_eq!(gone.kind, Kind::NotFound);
+        assert_eq!(gone.kind, ErrorReason::NotFound);
     })
     .await;
 }
@@ -198,38 +200,38 @@ async fn nobody_gives_more_than_he_has() {
         let token = access.token_for(&made.client.client_id, &made.client_secret, None);
         let token = token.await.unwrap();
         let etl = access.identify(&headers(&token.token)).await.unwrap();
-        let to_etl = grant(&etl.id, Some("n"), &[Right::Write, Right::Grant]);
+        let to_etl = grant(&etl.id, Some("n"), &[AccessRight::Write, AccessRight::Grant]);
         access.grant(&operator(), &warehouse, &to_etl).await.unwrap();
 
         for (namespace, right, expected) in [
-            (Some("n"), Right::Read, Ok(())),
-            (Some("n"), Right::Write, Ok(())),
-            (Some("n"), Right::Manage, Err(Kind::Forbidden)),
-            (Some("m"), Right::Read, Err(Kind::Forbidden)),
-            (None, Right::Read, Err(Kind::Forbidden)),
+            (Some("n"), AccessRight::Read, Ok(())),
+            (Some("n"), AccessRight::Write, Ok(())),
+            (Some("n"), AccessRight::Manage, Err(ErrorReason::Forbidden)),
+            (Some("m"), AccessRight::Read, Err(ErrorReason::Forbidden)),
+            (None, AccessRight::Read, Err(ErrorReason::Forbidden)),
         ] {
             let to_other = grant("tenant:bi", namespace, &[right]);
             let done = access.grant(&etl, &warehouse, &to_other).await;
             assert_eq!(done.map_err(|error| error.kind), expected, "{namespace:?} {right:?}");
         }
-        let bi = Who::new("tenant:bi", "bi");
+        let bi = CatalogPrincipal::new("tenant:bi", "bi");
         let namespace = NamespaceIdent::new(["n"]).unwrap();
-        let may = |right| access.check(&bi, &warehouse, right, Object::Namespace(&namespace));
-        assert!(may(Right::Write).is_ok() && may(Right::Manage).is_err());
-        let from_bi = grant("tenant:x", Some("n"), &[Right::Read]);
+        let may = |right| access.check(&bi, &warehouse, right, RightTarget::Namespace(&namespace));
+        assert!(may(AccessRight::Write).is_ok() && may(AccessRight::Manage).is_err());
+        let from_bi = grant("tenant:x", Some("n"), &[AccessRight::Read]);
         let refused = access.grant(&bi, &warehouse, &from_bi).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::Forbidden);
+        assert_eq!(refused.kind, ErrorReason::Forbidden);
 
-        let back = grant("tenant:bi", Some("n"), &[Right::Write]);
+        let back = grant("tenant:bi", Some("n"), &[AccessRight::Write]);
         access.revoke(&etl, &warehouse, &back).await.unwrap();
-        assert!(may(Right::Read).is_ok() && may(Right::Write).is_err());
+        assert!(may(AccessRight::Read).is_ok() && may(AccessRight::Write).is_err());
         let listed = access.grants(&operator(), &warehouse, Some("tenant:bi")).await.unwrap();
-        assert_eq!(listed, [grant("tenant:bi", Some("n"), &[Right::Read])]);
-        let rest = grant("tenant:bi", Some("n"), &[Right::Read]);
+        assert_eq!(listed, [grant("tenant:bi", Some("n"), &[AccessRight::Read])]);
+        let rest = grant("tenant:bi", Some("n"), &[AccessRight::Read]);
         access.revoke(&operator(), &warehouse, &rest).await.unwrap();
-        assert!(may(Right::Read).is_err());
+        assert!(may(AccessRight::Read).is_err());
         let again = access.revoke(&operator(), &warehouse, &rest).await.unwrap_err();
-        assert_eq!(again.kind, Kind::NotFound);
+        assert_eq!(again.kind, ErrorReason::NotFound);
         access.delete_client(&operator(), &made.client.client_id).await.unwrap();
         assert_eq!(access.grants(&operator(), &warehouse, None).await.unwrap(), []);
     })
@@ -241,7 +243,7 @@ async fn a_token_of_the_server_is_its_tenant_where_it_is_for_the_catalog() {
     check(async |ground| {
         let access = ground.access().await;
         let secret = |operator, scope| {
-            let scopes: Scopes = [scope].into_iter().collect();
+            let scopes: TokenScopes = [scope].into_iter().collect();
             let new = NewToken { name: "t", operator, tenant: Some("team"), scopes };
             ground.tokens.create_as(&new).unwrap().1.expose()
         };
@@ -250,16 +252,16 @@ async fn a_token_of_the_server_is_its_tenant_where_it_is_for_the_catalog() {
             who.map(|who| (who.id.to_string(), who.operator))
         };
         let team = "tenant:team".to_owned();
-        assert_eq!(found(&secret(false, Scope::Catalog)).await, Ok((team.clone(), false)));
-        assert_eq!(found(&secret(true, Scope::Catalog)).await, Ok((team, true)));
-        assert_eq!(found(&secret(true, Scope::Sessions)).await, Err(Kind::Forbidden));
-        assert_eq!(found("cove_00").await, Err(Kind::NotAuthorized));
-        assert_eq!(found("cat_00").await, Err(Kind::NotAuthorized));
+        assert_eq!(found(&secret(false, TokenScope::Catalog)).await, Ok((team.clone(), false)));
+        assert_eq!(found(&secret(true, TokenScope::Catalog)).await, Ok((team, true)));
+        assert_eq!(found(&secret(true, TokenScope::Sessions)).await, Err(ErrorReason::Forbidden));
+        assert_eq!(found("cove_00").await, Err(ErrorReason::NotAuthorized));
+        assert_eq!(found("cat_00").await, Err(ErrorReason::NotAuthorized));
         let nobody = access.identify(&HeaderMap::new()).await.unwrap_err();
-        assert_eq!(nobody.kind, Kind::NotAuthorized);
+        assert_eq!(nobody.kind, ErrorReason::NotAuthorized);
         let mut twice = headers("cat_00");
         twice.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer cat_01"));
-        assert_eq!(access.identify(&twice).await.unwrap_err().kind, Kind::NotAuthorized);
+        assert_eq!(access.identify(&twice).await.unwrap_err().kind, ErrorReason::NotAuthorized);
     })
     .await;
 }

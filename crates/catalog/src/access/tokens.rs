@@ -10,8 +10,8 @@ use node::clock;
 use super::known::BearerOwner;
 use super::random::{self, Hash, hash};
 use super::{AccessControl, TOKEN_PREFIX, clients, only_operators};
-use crate::error::{Error, Kind, Result};
-use crate::service::{TokenClaims, Who};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::{CatalogPrincipal, TokenClaims};
 
 /// How long an access token is good.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
@@ -36,15 +36,15 @@ pub struct AccessToken {
     pub role: Option<String>,
 }
 
-fn unknown() -> Error {
-    Error::new(Kind::NotAuthorized, "the access token is not known")
+fn unknown() -> CatalogError {
+    CatalogError::new(ErrorReason::NotAuthorized, "the access token is not known")
 }
 
 /// A client that showed a valid secret.
 #[derive(Debug)]
 pub(crate) struct AuthenticatedClient {
     /// Principal of the client.
-    pub(crate) who: Who,
+    pub(crate) who: CatalogPrincipal,
     /// Hash of the secret that it showed. Tokens that are issued for it end with that secret.
     secret: Hash,
 }
@@ -92,7 +92,10 @@ impl AccessControl {
             let client = self.0.loaded.read().clients.get(id).cloned();
             let client = client.filter(|it| it.accepts(&secret, clock::wall_ms()));
             client.map(|it| AuthenticatedClient { who: it.who(), secret }).ok_or_else(|| {
-                Error::new(Kind::NotAuthorized, "the client is not known, or its secret is another")
+                CatalogError::new(
+                    ErrorReason::NotAuthorized,
+                    "the client is not known, or its secret is another",
+                )
             })
         };
         self.limited(id, address, check)
@@ -112,7 +115,7 @@ impl AccessControl {
             (Some(own), Some(wanted)) if own == wanted => Some(own),
             (Some(_), Some(_)) => {
                 let message = "the token that is exchanged is for another role";
-                return Err(Error::new(Kind::Forbidden, message));
+                return Err(CatalogError::new(ErrorReason::Forbidden, message));
             }
         };
         self.issue_for(&who, secret, role).await
@@ -132,18 +135,18 @@ impl AccessControl {
 
     async fn issue_for(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         secret: Option<Hash>,
         role: Option<&str>,
     ) -> Result<AccessToken> {
         let client = clients::of(who).ok_or_else(|| {
-            Error::new(Kind::NotAuthorized, "access tokens are given to clients only")
+            CatalogError::new(ErrorReason::NotAuthorized, "access tokens are given to clients only")
         })?;
         if let Some(role) = role {
             self.require_role(who, role)?;
         }
         let token = random::text(TOKEN_PREFIX, &self.0.generator.secret()?);
-        let lifetime_ms = u64::try_from(LIFETIME.as_millis()).map_err(Error::internal)?;
+        let lifetime_ms = u64::try_from(LIFETIME.as_millis()).map_err(CatalogError::internal)?;
         let now_ms = clock::wall_ms();
         let row = TokenRow {
             client: client.to_owned(),
@@ -163,7 +166,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended.
-    pub(crate) async fn holder(&self, token: &str) -> Result<Who> {
+    pub(crate) async fn holder(&self, token: &str) -> Result<CatalogPrincipal> {
         self.bearer_of(token).await.map(|bearer| bearer.who)
     }
 
@@ -180,7 +183,7 @@ impl AccessControl {
         &self,
         token: &str,
         hash: impl FnOnce(&str) -> Hash,
-    ) -> Option<Result<Who>> {
+    ) -> Option<Result<CatalogPrincipal>> {
         let found = self.cached_bearer(token, hash)?;
         Some(found.map(|bearer| bearer.who))
     }
@@ -202,7 +205,7 @@ impl AccessControl {
         let now_ms = clock::wall_ms();
         if bearer.ends_ms <= now_ms {
             let message = "the access token has ended; ask for another one";
-            return Err(Error::new(Kind::AuthenticationTimeout, message));
+            return Err(CatalogError::new(ErrorReason::AuthenticationTimeout, message));
         }
         // It may have been given out while its client was removed.
         let is_valid = clients::of(&bearer.who).is_some_and(|id| {
@@ -215,7 +218,7 @@ impl AccessControl {
 
     /// A token that this server has not seen yet.
     async fn look_up(&self, hash: [u8; 32]) -> Result<Option<BearerOwner>> {
-        let _one = self.0.lookups.acquire().await.map_err(Error::internal)?;
+        let _one = self.0.lookups.acquire().await.map_err(CatalogError::internal)?;
         let epoch = self.0.known.epoch();
         let Some(row) = self.0.store.token(hash).await? else { return Ok(None) };
         let mut bearer = self.bearer(&row);
@@ -238,7 +241,7 @@ impl AccessControl {
             Some(role) => {
                 let claims =
                     TokenClaims { role: Some(role.as_str().into()), ..TokenClaims::default() };
-                Who { operator: false, claims: Some(Arc::new(claims)), ..who }
+                CatalogPrincipal { operator: false, claims: Some(Arc::new(claims)), ..who }
             }
         };
         Some(BearerOwner { who, secret: row.secret, ends_ms: row.ends_ms })
@@ -249,7 +252,7 @@ impl AccessControl {
     ///
     /// # Errors
     /// `Forbidden` when it is another's and who asks is no operator.
-    pub async fn revoke_token(&self, who: &Who, token: &str) -> Result<()> {
+    pub async fn revoke_token(&self, who: &CatalogPrincipal, token: &str) -> Result<()> {
         if token.len() > TOKEN_BYTES_MAX {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use node::auth::RevocationSignal;
 use std::sync::Arc;
 
 use super::{AccessControl, hash};
-use crate::service::Who;
+use crate::service::CatalogPrincipal;
 
 /// Headers that a credential is found in.
 const CREDENTIALS: [HeaderName; 3] = [
@@ -18,7 +18,7 @@ impl AccessControl {
     /// Tells when the credential that these headers show is revoked, has expired, or is somebody
     /// else's. What has to be looked up in the store is taken for valid until it was.
     #[must_use]
-    pub fn revocation(&self, headers: &HeaderMap, who: &Who) -> RevocationSignal {
+    pub fn revocation(&self, headers: &HeaderMap, who: &CatalogPrincipal) -> RevocationSignal {
         let mut shown = HeaderMap::new();
         for name in &CREDENTIALS {
             for value in headers.get_all(name) {

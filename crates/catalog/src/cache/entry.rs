@@ -18,7 +18,7 @@ use tokio::sync::OnceCell;
 
 use super::gzip::{self, CompressedPrefix};
 use crate::doc::{TableDoc, TableSnapshot};
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 use crate::json::{put_name, put_string};
 use crate::store::MetadataPointer;
 use crate::view::ViewDoc;
@@ -238,7 +238,7 @@ impl CachedVersion {
             }
             let entry = Arc::clone(self);
             let compress = move || entry.compress(snapshots, LEVEL_LONG);
-            node::task::blocking(compress).await.map_err(Error::internal)?
+            node::task::blocking(compress).await.map_err(CatalogError::internal)?
         });
         packed(beginning.await?, end)
     }

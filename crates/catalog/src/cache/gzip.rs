@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 
 /// Magic number, deflate, no flags, no time, no hints, unknown system (RFC 1952, section 2.3).
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
@@ -38,8 +38,10 @@ pub(super) fn begin(pieces: &[&[u8]], level: u32) -> Result<CompressedPrefix> {
         loop {
             out.reserve(rest.len() / 4 + 256);
             let before = deflate.total_in();
-            let status = deflate.compress_vec(rest, &mut out, flush).map_err(Error::internal)?;
-            let taken = usize::try_from(deflate.total_in() - before).map_err(Error::internal)?;
+            let status =
+                deflate.compress_vec(rest, &mut out, flush).map_err(CatalogError::internal)?;
+            let taken =
+                usize::try_from(deflate.total_in() - before).map_err(CatalogError::internal)?;
             rest = rest.get(taken..).unwrap_or_default();
             // With room left in the output, everything that was given is in it.
             let is_done = rest.is_empty() && (out.len() < out.capacity() || !is_last);
@@ -54,7 +56,8 @@ pub(super) fn begin(pieces: &[&[u8]], level: u32) -> Result<CompressedPrefix> {
 
 /// The rest of the member whose text ends with `end`, of at most [`END_BYTES_MAX`].
 pub(super) fn end(beginning: &CompressedPrefix, end: &[u8]) -> Result<Bytes> {
-    let refuse = || Error::internal(format!("the end of an answer has over {END_BYTES_MAX} bytes"));
+    let refuse =
+        || CatalogError::internal(format!("the end of an answer has over {END_BYTES_MAX} bytes"));
     let length = u16::try_from(end.len()).map_err(|_| refuse())?;
     let mut crc = Crc::new();
     crc.update(end);

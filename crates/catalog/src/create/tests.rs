@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Kind;
+use crate::ErrorReason;
 
 const CREATES: &str = include_str!("tests/creates.json");
 const UUID: Uuid = Uuid::from_bytes([7; 16]);
 const NOW_MS: i64 = 1_700_000_000_000;
 
-fn fragment(value: &Value) -> Fragment {
-    Fragment::of(value).expect("JSON")
+fn fragment(value: &Value) -> RawJson {
+    RawJson::of(value).expect("JSON")
 }
 
 fn written(doc: &TableDoc) -> Value {
@@ -65,7 +65,7 @@ fn what_is_no_request_is_none() {
         (json!([]), "Invalid table name: null"),
     ] {
         let refused = CreateTable::parse(&fragment(&body)).expect_err("no request");
-        assert_eq!(refused.kind, Kind::BadRequest, "{body}");
+        assert_eq!(refused.kind, ErrorReason::BadRequest, "{body}");
         assert!(refused.message.contains(said), "{body} {refused:?}");
     }
     let nulls = json!({"name": "t", "schema": schema, "location": null, "partition-spec": null,
@@ -78,7 +78,7 @@ fn what_is_no_request_is_none() {
         "properties": {"write.metadata.previous-versions-max": "many"}});
     let request = CreateTable::parse(&fragment(&most)).expect("a request");
     let refused = request.document(UUID, "file:///t", NOW_MS).expect_err("no number");
-    assert_eq!(refused.kind, Kind::Validation);
+    assert_eq!(refused.kind, ErrorReason::Validation);
 }
 
 #[test]

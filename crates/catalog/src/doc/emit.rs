@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use super::layout::{DocumentKey, DocumentSlot};
 use super::{FORMAT_VERSION_ROW_IDS, MetadataPart, TableDoc};
-use crate::json::{Fragment, RawString, put_comma, put_integer, put_string};
-use crate::{Error, Result};
+use crate::json::{RawJson, RawString, put_comma, put_integer, put_string};
+use crate::{CatalogError, Result};
 
 /// Bytes that a document takes beside its parts, about.
 const FRAME_BYTES: usize = 1024;
@@ -27,7 +27,7 @@ impl DocumentOutput<'_> {
     }
 
     /// Writes an array of things that were written before.
-    fn array<'b>(&mut self, parts: impl Iterator<Item = &'b Fragment>) {
+    fn array<'b>(&mut self, parts: impl Iterator<Item = &'b RawJson>) {
         self.out.push(b'[');
         for raw in parts {
             put_comma(self.out);
@@ -76,7 +76,9 @@ impl TableDoc {
         let mut doc = self.clone();
         let mut starts = starts.into_iter();
         if doc.move_into(&written, &mut starts).is_none() || starts.next().is_some() {
-            return Err(Error::internal("the parts of a document are not where they were written"));
+            return Err(CatalogError::internal(
+                "the parts of a document are not where they were written",
+            ));
         }
         Ok((doc, written))
     }
@@ -185,7 +187,7 @@ impl TableDoc {
     /// Whether a member that came as `raw` says now what it said then, so that it is written as it
     /// came. The elements of lists and maps are written one by one, so that they never do, unless
     /// they are null.
-    fn still_says(&self, key: DocumentKey, raw: &Fragment) -> bool {
+    fn still_says(&self, key: DocumentKey, raw: &RawJson) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {
             DocumentKey::FormatVersion => is(self.format_version.into()),
@@ -242,7 +244,7 @@ impl TableDoc {
                 // It says something else, or its elements are what counts.
                 slot.raw = None;
             }
-            let mut raws: Vec<&mut Fragment> = match slot.key {
+            let mut raws: Vec<&mut RawJson> = match slot.key {
                 DocumentKey::Schemas => raws_mut(&mut self.schemas),
                 DocumentKey::PartitionSpecs => raws_mut(&mut self.specs),
                 DocumentKey::SortOrders => raws_mut(&mut self.sort_orders),
@@ -311,14 +313,14 @@ impl TableDoc {
     }
 }
 
-fn raws(parts: &[MetadataPart]) -> impl Iterator<Item = &Fragment> {
+fn raws(parts: &[MetadataPart]) -> impl Iterator<Item = &RawJson> {
     parts.iter().map(|it| &it.raw)
 }
 
-fn raws_mut(parts: &mut [MetadataPart]) -> Vec<&mut Fragment> {
+fn raws_mut(parts: &mut [MetadataPart]) -> Vec<&mut RawJson> {
     parts.iter_mut().map(|it| &mut it.raw).collect()
 }
 
-fn put_or_null(out: &mut Vec<u8>, value: Option<&Fragment>) {
-    out.extend_from_slice(value.map_or(b"null", Fragment::as_bytes));
+fn put_or_null(out: &mut Vec<u8>, value: Option<&RawJson>) {
+    out.extend_from_slice(value.map_or(b"null", RawJson::as_bytes));
 }

@@ -1,7 +1,7 @@
 //! In which order a document's members came, under which names, and in which form: what makes it
 //! come back byte for byte.
 
-use crate::json::{Fragment, RawString};
+use crate::json::{RawJson, RawString};
 
 /// A member of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(super) struct DocumentSlot {
     pub(super) name: Option<RawString>,
     /// As it came. A value whose meaning has not changed since is written like this. `None` for a
     /// member that was not there.
-    pub(super) raw: Option<Fragment>,
+    pub(super) raw: Option<RawJson>,
 }
 
 /// The members in order.
@@ -147,7 +147,7 @@ impl DocumentLayout {
         }
     }
 
-    pub(super) fn unknown(&self) -> impl Iterator<Item = (&RawString, &Fragment)> {
+    pub(super) fn unknown(&self) -> impl Iterator<Item = (&RawString, &RawJson)> {
         let unknown = self.slots.iter().filter(|slot| slot.key == DocumentKey::Unknown);
         unknown.filter_map(|slot| Some((slot.name.as_ref()?, slot.raw.as_ref()?)))
     }

@@ -5,13 +5,13 @@ use bytes::Bytes;
 use super::layout::{DocumentKey, DocumentLayout, DocumentSlot};
 use super::{
     FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, KeyPart, LAST_PARTITION_ID_NONE, MetadataLogEntry,
-    MetadataPart, PARTS_MAX, Properties, ReferenceKind, SnapshotLogEntry, SnapshotReference,
-    StatisticsPart, TableDoc, TableSnapshot, UNKNOWN_MEMBERS_MAX, check,
+    MetadataPart, PARTS_MAX, ReferenceKind, SnapshotLogEntry, SnapshotReference, StatisticsPart,
+    TableDoc, TableProperties, TableSnapshot, UNKNOWN_MEMBERS_MAX, check,
 };
 use crate::error::illegal;
 use crate::json::cursor::{JsonCursor, JsonText};
-use crate::json::{Fragment, JsonKind, RawString};
-use crate::{Error, Result};
+use crate::json::{JsonKind, RawJson, RawString};
+use crate::{CatalogError, Result};
 
 /// What was found so far.
 #[derive(Default)]
@@ -24,16 +24,16 @@ struct DocumentDraft {
     last_sequence_number: Option<i64>,
     last_updated_ms: Option<i64>,
     last_column_id: Option<i32>,
-    schema: Option<Fragment>,
+    schema: Option<RawJson>,
     current_schema_id: Option<i32>,
     schemas: Option<Vec<MetadataPart>>,
-    partition_spec: Option<Fragment>,
+    partition_spec: Option<RawJson>,
     default_spec_id: Option<i32>,
     specs: Option<Vec<MetadataPart>>,
     last_partition_id: Option<i32>,
     default_sort_order_id: Option<i32>,
     sort_orders: Option<Vec<MetadataPart>>,
-    properties: Properties,
+    properties: TableProperties,
     current_snapshot_id: Option<i64>,
     next_row_id: Option<i64>,
     refs: Option<Vec<SnapshotReference>>,
@@ -87,7 +87,7 @@ impl DocumentDraft {
         } else {
             self.known(key, cursor, whole)?;
         }
-        let raw = Fragment::within(whole, cursor.since(start));
+        let raw = RawJson::within(whole, cursor.since(start));
         let is_named = key == DocumentKey::Unknown || name.is_escaped();
         let name = is_named.then(|| RawString::within(whole, name));
         self.slots.push(DocumentSlot { key, name, raw: Some(raw) });
@@ -112,11 +112,11 @@ impl DocumentDraft {
             }
             DocumentKey::LastUpdatedMs => self.last_updated_ms = Some(long(cursor, name)?),
             DocumentKey::LastColumnId => self.last_column_id = Some(int(cursor, name)?),
-            DocumentKey::Schema => self.schema = Some(Fragment::within(whole, cursor.value()?)),
+            DocumentKey::Schema => self.schema = Some(RawJson::within(whole, cursor.value()?)),
             DocumentKey::CurrentSchemaId => self.current_schema_id = Some(int(cursor, name)?),
             DocumentKey::Schemas => self.schemas = Some(parts(cursor, whole, "schema-id")?),
             DocumentKey::PartitionSpec => {
-                self.partition_spec = Some(Fragment::within(whole, cursor.value()?));
+                self.partition_spec = Some(RawJson::within(whole, cursor.value()?));
             }
             DocumentKey::DefaultSpecId => self.default_spec_id = Some(int(cursor, name)?),
             DocumentKey::PartitionSpecs => self.specs = Some(parts(cursor, whole, "spec-id")?),
@@ -125,7 +125,7 @@ impl DocumentDraft {
                 self.default_sort_order_id = Some(int(cursor, name)?)
             }
             DocumentKey::SortOrders => self.sort_orders = Some(parts(cursor, whole, "order-id")?),
-            DocumentKey::Properties => self.properties = Properties::read(cursor, whole)?,
+            DocumentKey::Properties => self.properties = TableProperties::read(cursor, whole)?,
             DocumentKey::CurrentSnapshotId => self.current_snapshot_id = Some(long(cursor, name)?),
             DocumentKey::NextRowId => self.next_row_id = Some(long(cursor, name)?),
             DocumentKey::Refs => {
@@ -136,7 +136,7 @@ impl DocumentDraft {
                         whole,
                         RawString::within(whole, name),
                     )?);
-                    Ok::<(), Error>(())
+                    Ok::<(), CatalogError>(())
                 })?;
                 self.refs = Some(refs);
             }
@@ -242,7 +242,7 @@ impl DocumentDraft {
         let id = schema.get("schema-id").and_then(|id| id.as_i32());
         let raw = match id {
             Some(_) => schema,
-            None => schema.with("schema-id", &Fragment::integer(0))?,
+            None => schema.with("schema-id", &RawJson::integer(0))?,
         };
         Ok((id.unwrap_or(0), vec![MetadataPart { id: id.unwrap_or(0), raw }]))
     }
@@ -257,7 +257,7 @@ impl DocumentDraft {
             return Err(must_exist("partition-specs", 2));
         }
         let fields = need(self.partition_spec.take(), "partition-spec")?;
-        let raw = Fragment::written(b"{\"spec-id\":0}".to_vec()).with("fields", &fields)?;
+        let raw = RawJson::written(b"{\"spec-id\":0}".to_vec()).with("fields", &fields)?;
         Ok((0, vec![MetadataPart { id: 0, raw }]))
     }
 }
@@ -409,7 +409,7 @@ pub(crate) fn statistics(cursor: &mut JsonCursor<'_>, whole: &Bytes) -> Result<S
 
 /// The order of a table that nobody asks to sort.
 pub(crate) fn unsorted() -> MetadataPart {
-    MetadataPart { id: 0, raw: Fragment::written(b"{\"order-id\":0,\"fields\":[]}".to_vec()) }
+    MetadataPart { id: 0, raw: RawJson::written(b"{\"order-id\":0,\"fields\":[]}".to_vec()) }
 }
 
 /// `branch` or `tag`, in any case, as the reference reads it.
@@ -462,11 +462,11 @@ fn object<'a>(
     cursor: &mut JsonCursor<'a>,
     whole: &Bytes,
     mut member: impl FnMut(&mut JsonCursor<'a>, &str) -> Result<()>,
-) -> Result<Fragment> {
+) -> Result<RawJson> {
     cursor.peek()?;
     let start = cursor.offset();
     cursor.object(|cursor, name| member(cursor, &name.decode()))?;
-    Ok(Fragment::within(whole, cursor.since(start)))
+    Ok(RawJson::within(whole, cursor.since(start)))
 }
 
 fn list<'a, T>(
@@ -476,7 +476,7 @@ fn list<'a, T>(
     let mut items = Vec::new();
     cursor.array(|cursor| {
         items.push(read(cursor)?);
-        Ok::<(), Error>(())
+        Ok::<(), CatalogError>(())
     })?;
     Ok(items)
 }
@@ -523,6 +523,6 @@ fn need<T>(value: Option<T>, name: &str) -> Result<T> {
     value.ok_or_else(|| illegal(format!("`{name}` is missing")))
 }
 
-fn must_exist(name: &str, format_version: u8) -> Error {
+fn must_exist(name: &str, format_version: u8) -> CatalogError {
     illegal(format!("{name} must exist in format v{format_version}"))
 }

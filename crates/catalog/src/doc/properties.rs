@@ -34,14 +34,14 @@ pub const RESERVED: [&str; 9] = [
 
 /// Strings by strings, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Properties(pub(super) Vec<(RawString, RawString)>);
+pub struct TableProperties(pub(super) Vec<(RawString, RawString)>);
 
-impl Properties {
+impl TableProperties {
     /// Reads an object whose values are strings.
     pub(crate) fn read(
         cursor: &mut JsonCursor<'_>,
         whole: &Bytes,
-    ) -> Result<Properties, JsonError> {
+    ) -> Result<TableProperties, JsonError> {
         let mut entries = Vec::new();
         cursor.object(|cursor, name| {
             if entries.len() == PROPERTIES_MAX {
@@ -58,7 +58,7 @@ impl Properties {
             entries.push((RawString::within(whole, name), RawString::within(whole, value)));
             Ok::<(), JsonError>(())
         })?;
-        Ok(Properties(entries))
+        Ok(TableProperties(entries))
     }
 
     /// How many there are.
@@ -95,7 +95,7 @@ impl Properties {
     }
 
     /// Sets many at once; whether that changed anything. The reserved ones are left out.
-    pub fn merge(&mut self, updates: &Properties) -> bool {
+    pub fn merge(&mut self, updates: &TableProperties) -> bool {
         let mut places: HashMap<String, usize> = HashMap::with_capacity(self.0.len());
         for (place, (key, _)) in self.0.iter().enumerate() {
             places.insert(key.as_str().into_owned(), place);
@@ -131,17 +131,17 @@ impl Properties {
     }
 }
 
-impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Properties {
-    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Properties {
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for TableProperties {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> TableProperties {
         let entries = entries.into_iter();
-        Properties(entries.map(|(k, v)| (k.as_ref().into(), v.as_ref().into())).collect())
+        TableProperties(entries.map(|(k, v)| (k.as_ref().into(), v.as_ref().into())).collect())
     }
 }
 
-impl PartialEq for Properties {
+impl PartialEq for TableProperties {
     /// Whether both say the same, in whatever order.
-    fn eq(&self, other: &Properties) -> bool {
-        let said = |it: &Properties| -> HashMap<String, String> {
+    fn eq(&self, other: &TableProperties) -> bool {
+        let said = |it: &TableProperties| -> HashMap<String, String> {
             it.iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect()
         };
         said(self) == said(other)

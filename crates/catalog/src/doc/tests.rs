@@ -304,15 +304,15 @@ fn a_member_is_found_by_its_name() {
 
 #[test]
 fn many_properties_are_merged_in_order() {
-    let mut properties = Properties::from_iter([("a", "1"), ("b", "2"), ("c", "3")]);
-    let updates = Properties::from_iter([("b", "x"), ("d", "4"), ("uuid", "no"), ("a", "1")]);
+    let mut properties = TableProperties::from_iter([("a", "1"), ("b", "2"), ("c", "3")]);
+    let updates = TableProperties::from_iter([("b", "x"), ("d", "4"), ("uuid", "no"), ("a", "1")]);
     assert!(properties.merge(&updates));
     assert!(!properties.merge(&updates));
     let said: Vec<String> = properties.iter().map(|(k, v)| format!("{k}={v}")).collect();
     assert_eq!(said, ["a=1", "b=x", "c=3", "d=4"]);
     assert!(properties.remove_all(["c", "e"]));
     assert!(!properties.remove_all(["c", "e"]));
-    assert_eq!(properties, Properties::from_iter([("d", "4"), ("b", "x"), ("a", "1")]));
+    assert_eq!(properties, TableProperties::from_iter([("d", "4"), ("b", "x"), ("a", "1")]));
 }
 
 /// A document of somebody, with one byte or one value changed.

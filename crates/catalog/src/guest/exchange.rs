@@ -17,7 +17,7 @@ use hyper::body::{Frame, SizeHint};
 use node::clock;
 use parking_lot::Mutex;
 
-use super::{SandboxRequestRecord, Watch};
+use super::{SandboxRequestObserver, SandboxRequestRecord};
 
 /// Bytes of what a request named that are told.
 const TEXT_BYTES_MAX: usize = 2048;
@@ -26,7 +26,7 @@ const TEXT_BYTES_MAX: usize = 2048;
 #[derive(Debug)]
 pub(crate) struct SandboxExchange {
     text: String,
-    watch: Arc<dyn Watch>,
+    watch: Arc<dyn SandboxRequestObserver>,
     started: Instant,
     /// When something of it moved last, in milliseconds since it was started.
     moved_ms: AtomicU64,
@@ -45,7 +45,7 @@ pub(crate) fn named(method: &Method, uri: &Uri) -> String {
 }
 
 impl SandboxExchange {
-    pub(super) fn new(text: String, watch: Arc<dyn Watch>) -> SandboxExchange {
+    pub(super) fn new(text: String, watch: Arc<dyn SandboxRequestObserver>) -> SandboxExchange {
         SandboxExchange {
             text,
             watch,

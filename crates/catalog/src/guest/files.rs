@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use super::exchange::{SandboxExchange, named};
 use super::pieces::{ChunkedDecoder, MALFORMED};
 use super::{BufferedBody, SandboxSession};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::{self, StoreReply, XML_BYTES_MAX};
 
 /// Longest object that is written at once, in bytes: that of the services.
@@ -115,14 +115,17 @@ async fn relay(
     let warehouse = visit.warehouse()?;
     let store = warehouse.storage().ok_or_else(|| {
         let message = "the warehouse is not in a bucket: its files are not reached from here";
-        Error::new(Kind::Forbidden, message)
+        CatalogError::new(ErrorReason::Forbidden, message)
     })?;
     let parameters = storage::parameters(parts.uri.query().unwrap_or_default())?;
     let (form, is_cut) = (form(parts, &parameters), is_cut(&parts.headers));
     let mut rest = Some(body);
     let words: Option<BufferedBody> = match form {
         BodyForm::Words if is_cut => {
-            return Err(Error::new(Kind::BadRequest, "a body of this kind is not cut in pieces"));
+            return Err(CatalogError::new(
+                ErrorReason::BadRequest,
+                "a body of this kind is not cut in pieces",
+            ));
         }
         BodyForm::Words => {
             let body = rest.take().unwrap_or_default();
@@ -131,7 +134,8 @@ async fn relay(
         BodyForm::File | BodyForm::Nothing => None,
     };
     let text = words.as_ref().map(|it| String::from_utf8(it.bytes.to_vec())).transpose();
-    let text = text.map_err(|_| Error::new(Kind::BadRequest, "the body is no text"))?;
+    let text =
+        text.map_err(|_| CatalogError::new(ErrorReason::BadRequest, "the body is no text"))?;
     let head = (&parts.method, &parts.uri, &parts.headers);
     let asked = store.asked(head, text, is_cut)?;
     let (bucket, key) = store.subject(&asked)?;
@@ -163,13 +167,18 @@ async fn watched(
     loop {
         match timeout(LOOK_INTERVAL, &mut answer).await {
             // What the guest sent was wrong, and not what the store did.
-            Ok(Err(error)) if error.kind == Kind::ServiceUnavailable && exchange.is_noted() => {
-                return Err(Error::new(Kind::BadRequest, "the body is not what it says"));
+            Ok(Err(error))
+                if error.kind == ErrorReason::ServiceUnavailable && exchange.is_noted() =>
+            {
+                return Err(CatalogError::new(
+                    ErrorReason::BadRequest,
+                    "the body is not what it says",
+                ));
             }
             Ok(done) => return done,
             Err(_) if exchange.rested() > PAUSE_MAX => {
                 let message = format!("nothing has moved for {} s", PAUSE_MAX.as_secs());
-                return Err(Error::new(Kind::ServiceUnavailable, message));
+                return Err(CatalogError::new(ErrorReason::ServiceUnavailable, message));
             }
             Err(_) => {}
         }
@@ -203,10 +212,11 @@ impl FileUpload {
             true => (Some(ChunkedDecoder::default()), number(headers, DECODED_LENGTH)),
             false => (None, number(headers, header::CONTENT_LENGTH)),
         };
-        let left = length.ok_or_else(|| Error::new(Kind::Validation, LENGTH_MISSING))?;
+        let left =
+            length.ok_or_else(|| CatalogError::new(ErrorReason::Validation, LENGTH_MISSING))?;
         if left > OBJECT_BYTES_MAX {
             let message = format!("an object is written with at most {OBJECT_BYTES_MAX} bytes");
-            return Err(Error::new(Kind::TooLarge, message));
+            return Err(CatalogError::new(ErrorReason::TooLarge, message));
         }
         Ok(FileUpload { inner, pieces, input: Bytes::new(), left, exchange })
     }
@@ -315,7 +325,7 @@ async fn passed(
 /// Reads an answer that is short.
 async fn short(answer: &mut node::client::ClientResponse, bytes_max: usize) -> Result<String> {
     let mut bytes = Vec::new();
-    let broken = |error| Error::caused(Kind::ServiceUnavailable, BROKEN_OFF, error);
+    let broken = |error| CatalogError::caused(ErrorReason::ServiceUnavailable, BROKEN_OFF, error);
     while let Some(chunk) = answer.chunk().await.map_err(broken)? {
         if bytes.len().saturating_add(chunk.len()) > bytes_max {
             break;
@@ -334,7 +344,7 @@ async fn put_together(mut answer: node::client::ClientResponse, is_copy: bool) -
     let Some(tag) = tag else {
         let code = said.and_then(|it| it.text_of("Code")).unwrap_or_default();
         let message = format!("the object store has failed: {}", plain(&code));
-        return Err(Error::new(Kind::ServiceUnavailable, message));
+        return Err(CatalogError::new(ErrorReason::ServiceUnavailable, message));
     };
     let tag = format!("<ETag>&quot;{}&quot;</ETag>", plain(&tag));
     let text = match is_copy {
@@ -379,14 +389,14 @@ fn plain(text: &str) -> String {
 }
 
 /// That something is refused here.
-fn refusal(error: &Error) -> Response {
+fn refusal(error: &CatalogError) -> Response {
     let known = match error.kind {
-        Kind::BadRequest => (StatusCode::BAD_REQUEST, "InvalidRequest"),
-        Kind::TooLarge => (StatusCode::BAD_REQUEST, "EntityTooLarge"),
-        Kind::Validation => (StatusCode::LENGTH_REQUIRED, "MissingContentLength"),
-        Kind::NoSuchWarehouse => (StatusCode::NOT_FOUND, "NoSuchBucket"),
-        Kind::ServiceUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
-        Kind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        ErrorReason::BadRequest => (StatusCode::BAD_REQUEST, "InvalidRequest"),
+        ErrorReason::TooLarge => (StatusCode::BAD_REQUEST, "EntityTooLarge"),
+        ErrorReason::Validation => (StatusCode::LENGTH_REQUIRED, "MissingContentLength"),
+        ErrorReason::NoSuchWarehouse => (StatusCode::NOT_FOUND, "NoSuchBucket"),
+        ErrorReason::ServiceUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+        ErrorReason::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
         _ => (StatusCode::FORBIDDEN, "AccessDenied"),
     };
     if known.0.is_server_error() {

@@ -18,7 +18,7 @@ use super::header_value;
 use super::request::{self, CatalogRequest};
 use super::tail::FinishedSuffix;
 use crate::cache::{CachedVersion, SnapshotSelection};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::json::{put_integer, put_string};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -53,7 +53,7 @@ pub(super) fn of<T: Serialize>(value: &T) -> Result<Response> {
 
 /// A value as JSON.
 pub(super) fn body<T: Serialize>(value: &T) -> Result<Bytes> {
-    Ok(serde_json::to_vec(value).map_err(Error::internal)?.into())
+    Ok(serde_json::to_vec(value).map_err(CatalogError::internal)?.into())
 }
 
 /// That it is done, or that it is there: nothing more is to be said.
@@ -85,7 +85,7 @@ fn envelope(status: u16, kind: &str, message: &str) -> Response {
 }
 
 /// Appends a reason as the envelope has it.
-pub(super) fn put_error(text: &mut Vec<u8>, error: &Error) {
+pub(super) fn put_error(text: &mut Vec<u8>, error: &CatalogError) {
     put_reason(text, error.kind.status(), error.kind.name(), &error.message);
 }
 
@@ -100,20 +100,20 @@ fn put_reason(text: &mut Vec<u8>, status: u16, kind: &str, message: &str) {
 }
 
 /// Why an operation was not done.
-pub(super) fn refusal(error: &Error) -> Response {
-    if error.kind.status() >= 500 && error.kind != Kind::NotImplemented {
+pub(super) fn refusal(error: &CatalogError) -> Response {
+    if error.kind.status() >= 500 && error.kind != ErrorReason::NotImplemented {
         let cause = error as &dyn std::error::Error;
         tracing::error!(error = cause, "an operation of the catalog failed");
     }
     let mut response = envelope(error.kind.status(), error.kind.name(), &error.message);
     let headers = response.headers_mut();
     match error.kind {
-        Kind::NotAuthorized => drop(headers.insert(header::WWW_AUTHENTICATE, BEARER)),
-        Kind::ServiceUnavailable | Kind::TooManyRequests => {
+        ErrorReason::NotAuthorized => drop(headers.insert(header::WWW_AUTHENTICATE, BEARER)),
+        ErrorReason::ServiceUnavailable | ErrorReason::TooManyRequests => {
             drop(headers.insert(header::RETRY_AFTER, SOON));
         }
         // RFC 9110 §15.5.16
-        Kind::UnsupportedEncoding => drop(headers.insert(header::ACCEPT_ENCODING, IDENTITY)),
+        ErrorReason::UnsupportedEncoding => drop(headers.insert(header::ACCEPT_ENCODING, IDENTITY)),
         _ => {}
     }
     response
@@ -122,33 +122,33 @@ pub(super) fn refusal(error: &Error) -> Response {
 /// An error of the shell in Iceberg's envelope: too long a body, an unknown route, a method that
 /// the route has not, a server that stops.
 #[must_use]
-pub fn render(error: &http::Error) -> Response {
+pub fn render(error: &http::HttpError) -> Response {
     let status = error.status().as_u16();
     let kind = match status {
-        401 => Kind::NotAuthorized.name(),
-        403 => Kind::Forbidden.name(),
-        404 => Kind::NotFound.name(),
-        405 => Kind::UnsupportedOperation.name(),
-        429 => Kind::TooManyRequests.name(),
-        503 => Kind::ServiceUnavailable.name(),
-        400..=499 => Kind::BadRequest.name(),
-        _ => Kind::Internal.name(),
+        401 => ErrorReason::NotAuthorized.name(),
+        403 => ErrorReason::Forbidden.name(),
+        404 => ErrorReason::NotFound.name(),
+        405 => ErrorReason::UnsupportedOperation.name(),
+        429 => ErrorReason::TooManyRequests.name(),
+        503 => ErrorReason::ServiceUnavailable.name(),
+        400..=499 => ErrorReason::BadRequest.name(),
+        _ => ErrorReason::Internal.name(),
     };
     envelope(status, kind, &error.to_string())
 }
 
 /// An error of the shell's parts that handlers call.
-pub fn from_shell(error: &http::Error) -> Error {
+pub fn from_shell(error: &http::HttpError) -> CatalogError {
     let kind = match error.status().as_u16() {
-        401 => Kind::NotAuthorized,
-        403 => Kind::Forbidden,
-        413 => Kind::TooLarge,
-        429 => Kind::TooManyRequests,
-        503 => Kind::ServiceUnavailable,
-        400..=499 => Kind::BadRequest,
-        _ => Kind::Internal,
+        401 => ErrorReason::NotAuthorized,
+        403 => ErrorReason::Forbidden,
+        413 => ErrorReason::TooLarge,
+        429 => ErrorReason::TooManyRequests,
+        503 => ErrorReason::ServiceUnavailable,
+        400..=499 => ErrorReason::BadRequest,
+        _ => ErrorReason::Internal,
     };
-    Error::new(kind, error.to_string())
+    CatalogError::new(kind, error.to_string())
 }
 
 /// A table with its version's tag, or that the client has it already.
@@ -241,7 +241,7 @@ fn weak(
 ) -> Result<HeaderValue> {
     match end.bytes() {
         None => HeaderValue::from_maybe_shared(entry.weak_etag(snapshots).clone())
-            .map_err(Error::internal),
+            .map_err(CatalogError::internal),
         Some(_) => quoted(&end.tag(entry.etag(snapshots))),
     }
 }

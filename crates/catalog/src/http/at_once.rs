@@ -12,11 +12,11 @@ use axum::response::Response;
 use node::http::{AtOnce, FastHead, FastPath, Memory, path_part};
 
 use super::moment::AS_OF;
-use super::{Ground, POLARIS, PREFIX, answer, delegation, tables};
+use super::{HttpContext, POLARIS, PREFIX, answer, delegation, tables};
 use crate::access::{Hash, hash};
 use crate::cache::SnapshotSelection;
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::{ListContent, Who};
+use crate::service::{CatalogPrincipal, ListContent};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -91,7 +91,7 @@ impl<'a> CachedPath<'a> {
     }
 }
 
-impl FastPath for Ground {
+impl FastPath for HttpContext {
     fn answer(&self, head: FastHead<'_>, memory: &Memory) -> Option<AtOnce> {
         if head.method != Method::GET || head.headers.contains_key(AS_OF) {
             return None;
@@ -151,15 +151,15 @@ fn hash_of(token: &str, memory: &Memory) -> Hash {
 /// Who asks where, and how.
 #[derive(Clone, Copy)]
 struct FastRequest<'a> {
-    who: &'a Who,
+    who: &'a CatalogPrincipal,
     warehouse: &'a Arc<Warehouse>,
     headers: &'a HeaderMap,
 }
 
-impl Ground {
+impl HttpContext {
     fn told(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         what: (ListContent, &NamespaceIdent),
     ) -> Option<Response> {

@@ -5,13 +5,13 @@ use axum::http::Uri;
 use axum::response::Response;
 use node::http::{ConnectionPeer, RequestId};
 
-use super::Ground;
+use super::HttpContext;
 use super::answer;
-use super::operations::{CatalogOperation, Method, OperationEntry};
+use super::operations::{CatalogOperation, OperationEntry, OperationMethod};
 use super::request::CatalogRequest;
 use crate::access::{CatalogAuditFilter, RequestOrigin};
-use crate::error::{Error, Kind, Result};
-use crate::service::Who;
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::service::CatalogPrincipal;
 
 /// Marks an answer that has credentials.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +38,9 @@ impl AuditTrace {
     /// was refused.
     pub(super) fn write(
         self,
-        ground: &Ground,
+        ground: &HttpContext,
         operation: &OperationEntry,
-        who: Option<&Who>,
+        who: Option<&CatalogPrincipal>,
         (response, refusal): (&Response, Option<&'static str>),
     ) {
         let status = response.status().as_u16();
@@ -68,7 +68,7 @@ fn changes(operation: &OperationEntry) -> bool {
         | CatalogOperation::Sign => false,
         // Whoever gets them can read or write the table's files.
         CatalogOperation::LoadCredentials => true,
-        _ => !matches!(operation.method, Method::Get | Method::Head),
+        _ => !matches!(operation.method, OperationMethod::Get | OperationMethod::Head),
     }
 }
 
@@ -88,21 +88,22 @@ fn name(op: CatalogOperation) -> String {
 }
 
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
-    let text = |name: &str| Ok::<_, Error>(input.query(name)?.unwrap_or_default().to_owned());
+    let text =
+        |name: &str| Ok::<_, CatalogError>(input.query(name)?.unwrap_or_default().to_owned());
     let number = |name: &str| match input.query(name)? {
         None | Some("") => Ok(None),
         Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
-            Error::new(
-                Kind::BadRequest,
+            CatalogError::new(
+                ErrorReason::BadRequest,
                 format!("`{name}` is a number, of milliseconds since 1970"),
             )
         }),
     };
     let page = input.page()?;
     let before = page.token.as_deref().filter(|token| !token.is_empty()).map(str::parse::<i64>);
-    let before = before
-        .transpose()
-        .map_err(|_| Error::new(Kind::BadRequest, "`pageToken` is none of this catalog's"))?;
+    let before = before.transpose().map_err(|_| {
+        CatalogError::new(ErrorReason::BadRequest, "`pageToken` is none of this catalog's")
+    })?;
     let filter = CatalogAuditFilter {
         principal: text("principal")?,
         operation: text("operation")?,

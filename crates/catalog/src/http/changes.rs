@@ -11,7 +11,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use node::clock;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use node::http::last_event_id;
 use serde::Serialize;
 use tokio::time;
@@ -19,9 +19,9 @@ use tokio::time;
 use super::answer::{self, from_shell};
 use super::request::CatalogRequest;
 use crate::access::AccessControl;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::TableIdent;
-use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, Change, ChangeFilter, ChangeStream};
+use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFilter, ChangeStream};
 
 /// How often a sign of life is sent.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -48,7 +48,7 @@ const LATEST: &str = "latest";
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ChangePageQuery {
-    changes: Vec<Change>,
+    changes: Vec<CatalogChange>,
     /// What `after` of the next request is.
     next_after: i64,
     more: bool,
@@ -72,7 +72,7 @@ pub(super) async fn changes(input: &CatalogRequest<'_>) -> Result<Response> {
     let ident = match (input.query("table")?, &namespace) {
         (Some(name), Some(namespace)) => Some(TableIdent::new(namespace.clone(), name)?),
         (Some(_), None) => {
-            return Err(Error::new(Kind::BadRequest, "`table` needs a `namespace`"));
+            return Err(CatalogError::new(ErrorReason::BadRequest, "`table` needs a `namespace`"));
         }
         (None, _) => None,
     };
@@ -90,15 +90,17 @@ pub(super) async fn changes(input: &CatalogRequest<'_>) -> Result<Response> {
             newest: found.bounds.newest,
         });
     }
-    let drain = input.parts.extensions.get::<Drain>().cloned();
-    let drain = drain.ok_or_else(|| Error::internal("changes are routed outside of the shell"))?;
+    let drain = input.parts.extensions.get::<DrainHandle>().cloned();
+    let drain =
+        drain.ok_or_else(|| CatalogError::internal("changes are routed outside of the shell"))?;
     if !is_socket {
         let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
         return Ok(server_sent(ChangeFollower::new(input, follow, drain)));
     }
     let mut parts = input.parts.clone();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
-    let upgrade = upgrade.map_err(|error| Error::new(Kind::BadRequest, error.to_string()))?;
+    let upgrade =
+        upgrade.map_err(|error| CatalogError::new(ErrorReason::BadRequest, error.to_string()))?;
     let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     let follower = ChangeFollower::new(input, follow, drain);
@@ -109,14 +111,18 @@ pub(super) async fn changes(input: &CatalogRequest<'_>) -> Result<Response> {
 async fn after(input: &CatalogRequest<'_>) -> Result<Option<i64>> {
     let Some(text) = input.query("after")? else {
         let last = last_event_id(&input.parts.headers).map_err(|error| from_shell(&error))?;
-        let refuse = |_| Error::new(Kind::BadRequest, "`Last-Event-ID` is no number of a change");
+        let refuse = |_| {
+            CatalogError::new(ErrorReason::BadRequest, "`Last-Event-ID` is no number of a change")
+        };
         return last.map(i64::try_from).transpose().map_err(refuse);
     };
     if text == LATEST {
         return input.ground.catalog.last_change().await.map(Some);
     }
     let number = text.parse::<i64>().ok().filter(|number| *number >= 0);
-    let refuse = || Error::new(Kind::BadRequest, "`after` is the number of a change, or `latest`");
+    let refuse = || {
+        CatalogError::new(ErrorReason::BadRequest, "`after` is the number of a change, or `latest`")
+    };
     number.ok_or_else(refuse).map(Some)
 }
 
@@ -124,7 +130,10 @@ fn limit(input: &CatalogRequest<'_>) -> Result<usize> {
     let Some(text) = input.query("limit")? else { return Ok(CHANGES_DEFAULT) };
     let limit = text.parse::<usize>().ok().filter(|limit| (1..=CHANGES_MAX).contains(limit));
     limit.ok_or_else(|| {
-        Error::new(Kind::BadRequest, format!("`limit` is a number from 1 to {CHANGES_MAX}"))
+        CatalogError::new(
+            ErrorReason::BadRequest,
+            format!("`limit` is a number from 1 to {CHANGES_MAX}"),
+        )
     })
 }
 
@@ -142,13 +151,13 @@ enum ChangeStreamEnd {
     /// The reader is to come back, here or elsewhere.
     Later,
     /// It would be the same again.
-    Refused(Error),
+    Refused(CatalogError),
 }
 
 /// Somebody who is told of changes as long as what he showed is good.
 struct ChangeFollower {
     follow: ChangeStream,
-    drain: Drain,
+    drain: DrainHandle,
     access: AccessControl,
     headers: HeaderMap,
     /// When he is identified again.
@@ -156,14 +165,14 @@ struct ChangeFollower {
 }
 
 impl ChangeFollower {
-    fn new(input: &CatalogRequest<'_>, follow: ChangeStream, drain: Drain) -> ChangeFollower {
+    fn new(input: &CatalogRequest<'_>, follow: ChangeStream, drain: DrainHandle) -> ChangeFollower {
         let (access, headers) = (input.ground.access.clone(), input.parts.headers.clone());
         ChangeFollower { follow, drain, access, headers, due: clock::now() + IDENTIFY_INTERVAL }
     }
 
     /// The next changes, or why there are none any more. Dropping the future puts off nothing: who
     /// is due to be identified is told nothing before.
-    async fn next(&mut self) -> std::result::Result<Vec<Change>, ChangeStreamEnd> {
+    async fn next(&mut self) -> std::result::Result<Vec<CatalogChange>, ChangeStreamEnd> {
         loop {
             if clock::now() >= self.due {
                 let who =
@@ -209,7 +218,7 @@ fn events(
     batches.flat_map(stream::iter)
 }
 
-fn event(change: &Change) -> sse::Event {
+fn event(change: &CatalogChange) -> sse::Event {
     let text = serde_json::to_string(change).unwrap_or_default();
     sse::Event::default().event("change").id(change.seq.to_string()).data(text)
 }
@@ -262,14 +271,16 @@ async fn talk(socket: WebSocket, mut follower: ChangeFollower) {
     drop(time::timeout(GOODBYE_TIMEOUT, sink.send(farewell)).await);
 }
 
-fn text(change: &Change) -> Message {
+fn text(change: &CatalogChange) -> Message {
     Message::text(serde_json::to_string(change).unwrap_or_default())
 }
 
-fn closing(kind: Kind) -> u16 {
+fn closing(kind: ErrorReason) -> u16 {
     match kind {
-        Kind::Gone => CLOSE_GONE,
-        Kind::Forbidden | Kind::NotAuthorized | Kind::AuthenticationTimeout => close_code::POLICY,
+        ErrorReason::Gone => CLOSE_GONE,
+        ErrorReason::Forbidden
+        | ErrorReason::NotAuthorized
+        | ErrorReason::AuthenticationTimeout => close_code::POLICY,
         _ => close_code::ERROR,
     }
 }

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::answer;
 use super::request::CatalogRequest;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::ProtectionLevel;
-use crate::store::Dropped;
+use crate::store::DroppedRelation;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -28,8 +28,8 @@ struct DroppedQuery {
 }
 
 impl DroppedQuery {
-    fn new(one: Dropped, is_operator: bool) -> DroppedQuery {
-        let Dropped { ident, pointer, dropped_ms, keep, principal, is_purging, .. } = one;
+    fn new(one: DroppedRelation, is_operator: bool) -> DroppedQuery {
+        let DroppedRelation { ident, pointer, dropped_ms, keep, principal, is_purging, .. } = one;
         DroppedQuery {
             id: pointer.id,
             uuid: pointer.uuid,
@@ -118,7 +118,12 @@ pub(super) async fn undrop(input: &CatalogRequest<'_>) -> Result<Response> {
     let UndropRequest { id, uuid, namespace, name } = input.body()?;
     let wanted = match (id, uuid) {
         (Some(wanted), None) | (None, Some(wanted)) => wanted,
-        _ => return Err(Error::new(Kind::BadRequest, "it takes either `id` or `uuid`")),
+        _ => {
+            return Err(CatalogError::new(
+                ErrorReason::BadRequest,
+                "it takes either `id` or `uuid`",
+            ));
+        }
     };
     let to = move |was: &TableIdent| {
         let namespace = namespace.unwrap_or_else(|| was.namespace.clone());
@@ -151,7 +156,7 @@ fn named(namespace: &NamespaceIdent, name: Option<&str>) -> Result<Option<TableI
 
 pub(super) async fn protection(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let missing = || Error::new(Kind::BadRequest, "`namespace` is missing");
+    let missing = || CatalogError::new(ErrorReason::BadRequest, "`namespace` is missing");
     let namespace = input.split(input.query("namespace")?.ok_or_else(missing)?)?;
     let ident = named(&namespace, input.query("name")?)?;
     let what = (&namespace, ident.as_ref());

@@ -14,17 +14,17 @@ use bytes::Bytes;
 use super::audit::AuditTrace;
 use super::operations::{self, CatalogOperation, OperationEntry, operations};
 use super::request::CatalogRequest;
-use super::{BODY_BYTES_MAX, Ground, answer, obey, params};
+use super::{BODY_BYTES_MAX, HttpContext, answer, obey, params};
 use crate::access::AccessControl;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::{SandboxExchange, SandboxSession, named};
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::service::Catalog;
 
 /// Below `/v1/`, without what a guest has no use for. Whose requests they are is an extension of
 /// them.
 pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -> Router {
-    let ground = Arc::new(Ground {
+    let ground = Arc::new(HttpContext {
         catalog,
         access,
         separator: separator.into(),
@@ -32,7 +32,7 @@ pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -
     });
     let mut router = Router::new();
     for operation in operations().iter().filter(|it| it.op.is_for_guests()) {
-        let handler = move |State(ground): State<Arc<Ground>>,
+        let handler = move |State(ground): State<Arc<HttpContext>>,
                             Extension(visit): Extension<Arc<SandboxSession>>,
                             request: Request| async move {
             // Boxed: operations differ much in size, and every connection holds one.
@@ -46,22 +46,26 @@ pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -
 async fn no_method(Extension(visit): Extension<Arc<SandboxSession>>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
     let message = "there is no such method at this path";
-    refused(&visit, &parts, &Error::new(Kind::UnsupportedOperation, message))
+    refused(&visit, &parts, &CatalogError::new(ErrorReason::UnsupportedOperation, message))
 }
 
 /// That there is nothing at a path.
 pub(crate) fn no_route(visit: &SandboxSession, parts: &Parts) -> Response {
-    refused(visit, parts, &Error::new(Kind::NotFound, "there is nothing at this path"))
+    refused(
+        visit,
+        parts,
+        &CatalogError::new(ErrorReason::NotFound, "there is nothing at this path"),
+    )
 }
 
-fn refused(visit: &SandboxSession, parts: &Parts, error: &Error) -> Response {
+fn refused(visit: &SandboxSession, parts: &Parts, error: &CatalogError) -> Response {
     let exchange = visit.exchange(named(&parts.method, &parts.uri));
     exchange.note(&error.message);
     exchange.answered(&parts.method, answer::refusal(error))
 }
 
 async fn answer_guest(
-    ground: &Ground,
+    ground: &HttpContext,
     operation: &OperationEntry,
     visit: &SandboxSession,
     request: Request,
@@ -84,7 +88,7 @@ async fn answer_guest(
 }
 
 async fn perform(
-    ground: &Ground,
+    ground: &HttpContext,
     op: CatalogOperation,
     (visit, exchange): (&SandboxSession, &SandboxExchange),
     request: Request,
@@ -114,8 +118,8 @@ async fn perform(
 /// Refuses snapshots where a guest cannot have written their files: clients look for `file:///…` on
 /// their own machine, find it there, and what they commit is nowhere else.
 fn check_no_data(body: &Bytes) -> Result<()> {
-    let body = Fragment::parse(body.clone())?;
-    let list = |of: &Fragment, name: &str| -> Result<Vec<Fragment>> {
+    let body = RawJson::parse(body.clone())?;
+    let list = |of: &RawJson, name: &str| -> Result<Vec<RawJson>> {
         let Some(found) = of.present(name) else { return Ok(Vec::new()) };
         Ok(found.items()?.collect())
     };
@@ -123,13 +127,13 @@ fn check_no_data(body: &Bytes) -> Result<()> {
     for change in list(&body, "table-changes")? {
         updates.extend(list(&change, "updates")?);
     }
-    let adds = |it: &Fragment| {
+    let adds = |it: &RawJson| {
         it.get("action").is_some_and(|it| it.as_str().as_deref() == Some("add-snapshot"))
     };
     if updates.iter().any(adds) {
         let message = "the warehouse is not in a bucket: its files are not reached from here, and \
             no snapshot of them is added";
-        return Err(Error::new(Kind::Forbidden, message));
+        return Err(CatalogError::new(ErrorReason::Forbidden, message));
     }
     Ok(())
 }

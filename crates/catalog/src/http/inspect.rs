@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::moment::as_of;
 use super::request::CatalogRequest;
 use super::{answer, header_value};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::json::{put_comma, put_name};
 use crate::service::{InspectAspect, InspectCell, InspectRows, ROWS_MAX, RowsPage};
 
@@ -23,7 +23,7 @@ pub(super) async fn inspect(input: &CatalogRequest<'_>) -> Result<Response> {
     let aspect = InspectAspect::ALL.into_iter().find(|it| it.name() == wanted);
     let aspect = aspect.ok_or_else(|| {
         let names = InspectAspect::ALL.map(InspectAspect::name).join(", ");
-        Error::new(Kind::NotFound, format!("of a table there are {names}"))
+        CatalogError::new(ErrorReason::NotFound, format!("of a table there are {names}"))
     })?;
     let is_csv = wants_csv(input)?;
     let page = page(input)?;
@@ -37,7 +37,9 @@ fn wants_csv(input: &CatalogRequest<'_>) -> Result<bool> {
     match input.query("format")? {
         Some("csv") => return Ok(true),
         Some("json") => return Ok(false),
-        Some(_) => return Err(Error::new(Kind::BadRequest, "`format` is `json` or `csv`")),
+        Some(_) => {
+            return Err(CatalogError::new(ErrorReason::BadRequest, "`format` is `json` or `csv`"));
+        }
         None => {}
     }
     let values = input.parts.headers.get_all(header::ACCEPT).iter();
@@ -52,10 +54,10 @@ fn page(input: &CatalogRequest<'_>) -> Result<RowsPage> {
     let size = input.query("pageSize")?.map(|text| {
         let size = text.parse::<usize>().ok().filter(|size| (1..=ROWS_MAX).contains(size));
         let refuse = || format!("`pageSize` is a number from 1 to {ROWS_MAX}");
-        size.ok_or_else(|| Error::new(Kind::BadRequest, refuse()))
+        size.ok_or_else(|| CatalogError::new(ErrorReason::BadRequest, refuse()))
     });
     let snapshot = input.query("snapshot-id")?.map(|text| {
-        let refuse = |_| Error::new(Kind::BadRequest, "`snapshot-id` is a number");
+        let refuse = |_| CatalogError::new(ErrorReason::BadRequest, "`snapshot-id` is a number");
         text.parse::<i64>().map_err(refuse)
     });
     let token = input.query("pageToken")?.map(str::to_owned);
@@ -75,14 +77,14 @@ fn json(aspect: InspectAspect, rows: &InspectRows) -> Result<Response> {
             put_name(&mut out, name);
             match cell {
                 InspectCell::Json(part) => out.extend_from_slice(part.as_bytes()),
-                cell => serde_json::to_writer(&mut out, cell).map_err(Error::internal)?,
+                cell => serde_json::to_writer(&mut out, cell).map_err(CatalogError::internal)?,
             }
         }
         out.push(b'}');
     }
     out.push(b']');
     put_name(&mut out, "next-page-token");
-    serde_json::to_writer(&mut out, &InspectCursor(&rows.next)).map_err(Error::internal)?;
+    serde_json::to_writer(&mut out, &InspectCursor(&rows.next)).map_err(CatalogError::internal)?;
     out.push(b'}');
     Ok(answer::of_json(out.into()))
 }
@@ -167,7 +169,7 @@ mod tests {
             (InspectCell::Integer(-2), "-2"),
             (InspectCell::Null, ""),
             (InspectCell::Bool(true), "true"),
-            (InspectCell::Json(crate::json::Fragment::integer(-7)), "'-7"),
+            (InspectCell::Json(crate::json::RawJson::integer(-7)), "'-7"),
         ] {
             assert_eq!(field(&cell), expected, "{cell:?}");
         }

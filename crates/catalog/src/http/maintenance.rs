@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::answer;
 use super::request::CatalogRequest;
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 use crate::service::{JobReport, MaintenanceRequest};
 
 #[derive(Serialize)]
@@ -19,7 +19,7 @@ pub(super) async fn start(input: &CatalogRequest<'_>) -> Result<Response> {
     let asked: MaintenanceRequest = input.body()?;
     let call = input.call()?;
     let id = input.ground.catalog.start_maintenance(&call, &warehouse, asked).await?;
-    let text = serde_json::to_vec(&StartedJob { id }).map_err(Error::internal)?;
+    let text = serde_json::to_vec(&StartedJob { id }).map_err(CatalogError::internal)?;
     Ok(answer::other(StatusCode::ACCEPTED, &[], text))
 }
 

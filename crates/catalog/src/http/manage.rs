@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer;
 use super::request::CatalogRequest;
-use crate::access::{ClientRecord, Grant};
+use crate::access::{ClientRecord, PrincipalGrant};
 use crate::error::Result;
 
 #[derive(Serialize)]
@@ -32,7 +32,7 @@ pub(super) struct RotateRequest {
 
 #[derive(Serialize)]
 struct GrantList {
-    grants: Vec<Grant>,
+    grants: Vec<PrincipalGrant>,
 }
 
 pub(super) fn list_clients(input: &CatalogRequest<'_>) -> Result<Response> {

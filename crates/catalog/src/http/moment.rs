@@ -1,8 +1,8 @@
 //! A moment of the past as a request says it: the number of a change, or a time.
 
 use super::request::CatalogRequest;
-use crate::error::{Error, Kind, Result};
-use crate::store::Moment;
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::store::TimelineMoment;
 
 /// What says it beside the parameter `as-of`, for clients that cannot add parameters.
 pub(super) const AS_OF: &str = "x-cove-as-of";
@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 64;
 ///
 /// # Errors
 /// `BadRequest` when it is none, or the parameter and the header both say one.
-pub(super) fn as_of(input: &CatalogRequest<'_>) -> Result<Option<Moment>> {
+pub(super) fn as_of(input: &CatalogRequest<'_>) -> Result<Option<TimelineMoment>> {
     let mut values = input.parts.headers.get_all(AS_OF).iter();
     let header = values.next().map(|it| it.to_str().unwrap_or_default());
     let texts = [input.query("as-of")?, header, values.next().map(|_| "")];
@@ -22,25 +22,25 @@ pub(super) fn as_of(input: &CatalogRequest<'_>) -> Result<Option<Moment>> {
     let Some(text) = texts.next() else { return Ok(None) };
     if texts.next().is_some() {
         let message = "the moment is said twice: by `as-of` and `X-Cove-As-Of`";
-        return Err(Error::new(Kind::BadRequest, message));
+        return Err(CatalogError::new(ErrorReason::BadRequest, message));
     }
     moment(text).map(Some)
 }
 
 /// Reads a number, or a time as RFC 3339 has it.
-fn moment(text: &str) -> Result<Moment> {
+fn moment(text: &str) -> Result<TimelineMoment> {
     let refuse = || {
         let message = "`as-of` is the number of a change, or a time as in RFC 3339 such as \
             `2026-11-21T03:05:09Z`";
-        Error::new(Kind::BadRequest, message)
+        CatalogError::new(ErrorReason::BadRequest, message)
     };
     if text.is_empty() || text.len() > TEXT_BYTES_MAX {
         return Err(refuse());
     }
     if text.bytes().all(|it| it.is_ascii_digit()) {
-        return text.parse().map(Moment::Number).map_err(|_| refuse());
+        return text.parse().map(TimelineMoment::Number).map_err(|_| refuse());
     }
-    millis(text.as_bytes()).map(Moment::Time).ok_or_else(refuse)
+    millis(text.as_bytes()).map(TimelineMoment::Time).ok_or_else(refuse)
 }
 
 /// Milliseconds since 1970 of a time as RFC 3339 has it, for whoever types one; none if it is none.
@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn a_moment_is_a_number_or_a_time() {
-        let time = |ms| Some(Moment::Time(ms));
+        let time = |ms| Some(TimelineMoment::Time(ms));
         for (text, expected) in [
-            ("0", Some(Moment::Number(0))),
-            ("17", Some(Moment::Number(17))),
-            ("9223372036854775807", Some(Moment::Number(i64::MAX))),
+            ("0", Some(TimelineMoment::Number(0))),
+            ("17", Some(TimelineMoment::Number(17))),
+            ("9223372036854775807", Some(TimelineMoment::Number(i64::MAX))),
             ("9223372036854775808", None),
             ("1970-01-01T00:00:00Z", time(0)),
             ("1970-01-01T01:00:00.5+01:00", time(500)),

@@ -12,10 +12,10 @@ use base64::engine::general_purpose::STANDARD;
 use node::http::{ConnectionPeer, UploadBody};
 use serde::Serialize;
 
-use super::{Ground, answer, check_encoding};
+use super::{HttpContext, answer, check_encoding};
 use crate::access::{AccessToken, KEY_PREFIX, bearer};
-use crate::error::Kind;
-use crate::service::Who;
+use crate::error::ErrorReason;
+use crate::service::CatalogPrincipal;
 
 /// Longest form, in bytes.
 const FORM_BYTES_MAX: u64 = 16 << 10;
@@ -70,7 +70,11 @@ fn invalid(description: &str) -> OauthFailure {
 }
 
 /// Answers a request for a token.
-pub(super) async fn reply(ground: &Ground, request: Request, who: &mut Option<Who>) -> Response {
+pub(super) async fn reply(
+    ground: &HttpContext,
+    request: Request,
+    who: &mut Option<CatalogPrincipal>,
+) -> Response {
     match give(ground, request, who).await {
         Ok(AccessToken { token, lifetime, role }) => {
             let given = TokenAnswer {
@@ -89,9 +93,9 @@ pub(super) async fn reply(ground: &Ground, request: Request, who: &mut Option<Wh
 
 /// Answers a request to take a token back. One that nobody knows is as good as taken back.
 pub(super) async fn reply_to_revoke(
-    ground: &Ground,
+    ground: &HttpContext,
     request: Request,
-    who: &mut Option<Who>,
+    who: &mut Option<CatalogPrincipal>,
 ) -> Response {
     match revoke(ground, request, who).await {
         Ok(()) => answer::other(StatusCode::OK, &[(header::CACHE_CONTROL, NO_STORE)], Vec::new()),
@@ -113,7 +117,11 @@ fn refusal(OauthFailure { status, error, description }: OauthFailure) -> Respons
 }
 
 /// Who asks is a client that shows its secret, or whoever shows a token of his own.
-async fn revoke(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Done<()> {
+async fn revoke(
+    ground: &HttpContext,
+    request: Request,
+    seen: &mut Option<CatalogPrincipal>,
+) -> Done<()> {
     let (headers, address) = (request.headers().clone(), address(&request));
     let form = form(request).await?;
     let access = &ground.access;
@@ -135,7 +143,11 @@ async fn revoke(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Do
     access.revoke_token(who, token).await.map_err(|error| failure(&error, "invalid_client"))
 }
 
-async fn give(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Done<AccessToken> {
+async fn give(
+    ground: &HttpContext,
+    request: Request,
+    seen: &mut Option<CatalogPrincipal>,
+) -> Done<AccessToken> {
     let (headers, address) = (request.headers().clone(), address(&request));
     let form = form(request).await?;
     let role = role(field(&form, "scope")?)?;
@@ -192,7 +204,7 @@ fn address(request: &Request) -> Option<IpAddr> {
 
 /// The form in the body: a query, as it would stand behind a path.
 async fn form(request: Request) -> Done<Vec<(String, String)>> {
-    let shell = |error: node::http::Error| OauthFailure {
+    let shell = |error: node::http::HttpError| OauthFailure {
         status: error.status(),
         error: match error.status().is_server_error() {
             true => "server_error",
@@ -263,10 +275,10 @@ fn basic(headers: &HeaderMap) -> Done<Option<(String, String)>> {
     Ok(found)
 }
 
-fn failure(error: &crate::Error, refused: &'static str) -> OauthFailure {
+fn failure(error: &crate::CatalogError, refused: &'static str) -> OauthFailure {
     let description = error.message.clone();
     match error.kind {
-        Kind::NotAuthorized | Kind::AuthenticationTimeout => {
+        ErrorReason::NotAuthorized | ErrorReason::AuthenticationTimeout => {
             let status = match refused {
                 "invalid_client" => StatusCode::UNAUTHORIZED,
                 _ => StatusCode::BAD_REQUEST,
@@ -274,11 +286,11 @@ fn failure(error: &crate::Error, refused: &'static str) -> OauthFailure {
             OauthFailure { status, error: refused, description }
         }
         // Iceberg's description has no name for this: the status says it.
-        Kind::TooManyRequests => {
+        ErrorReason::TooManyRequests => {
             OauthFailure { status: StatusCode::TOO_MANY_REQUESTS, error: refused, description }
         }
         // The role that was asked for, or another's token.
-        Kind::Forbidden => {
+        ErrorReason::Forbidden => {
             let error = if refused == "invalid_grant" { refused } else { "invalid_scope" };
             OauthFailure { status: StatusCode::BAD_REQUEST, error, description }
         }

@@ -12,7 +12,7 @@ pub const PREFIX: &str = "/catalog";
 
 /// A method that some operation has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum OperationMethod {
     /// `GET`
     Get,
     /// `HEAD`
@@ -27,28 +27,28 @@ pub enum Method {
     Delete,
 }
 
-impl Method {
+impl OperationMethod {
     /// As requests say it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Method::Get => "GET",
-            Method::Head => "HEAD",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Patch => "PATCH",
-            Method::Delete => "DELETE",
+            OperationMethod::Get => "GET",
+            OperationMethod::Head => "HEAD",
+            OperationMethod::Post => "POST",
+            OperationMethod::Put => "PUT",
+            OperationMethod::Patch => "PATCH",
+            OperationMethod::Delete => "DELETE",
         }
     }
 
     pub(super) const fn filter(self) -> MethodFilter {
         match self {
-            Method::Get => MethodFilter::GET,
-            Method::Head => MethodFilter::HEAD,
-            Method::Post => MethodFilter::POST,
-            Method::Put => MethodFilter::PUT,
-            Method::Patch => MethodFilter::PATCH,
-            Method::Delete => MethodFilter::DELETE,
+            OperationMethod::Get => MethodFilter::GET,
+            OperationMethod::Head => MethodFilter::HEAD,
+            OperationMethod::Post => MethodFilter::POST,
+            OperationMethod::Put => MethodFilter::PUT,
+            OperationMethod::Patch => MethodFilter::PATCH,
+            OperationMethod::Delete => MethodFilter::DELETE,
         }
     }
 }
@@ -209,33 +209,33 @@ pub struct OperationEntry {
     /// Which.
     pub op: CatalogOperation,
     /// By which method.
-    pub method: Method,
+    pub method: OperationMethod,
     /// Behind [`PREFIX`], as Iceberg's specification writes it.
     pub path: &'static str,
 }
 
 pub(super) const fn get(path: &'static str, op: CatalogOperation) -> OperationEntry {
-    OperationEntry { op, method: Method::Get, path }
+    OperationEntry { op, method: OperationMethod::Get, path }
 }
 
 const fn head(path: &'static str, op: CatalogOperation) -> OperationEntry {
-    OperationEntry { op, method: Method::Head, path }
+    OperationEntry { op, method: OperationMethod::Head, path }
 }
 
 pub(super) const fn post(path: &'static str, op: CatalogOperation) -> OperationEntry {
-    OperationEntry { op, method: Method::Post, path }
+    OperationEntry { op, method: OperationMethod::Post, path }
 }
 
 pub(super) const fn put(path: &'static str, op: CatalogOperation) -> OperationEntry {
-    OperationEntry { op, method: Method::Put, path }
+    OperationEntry { op, method: OperationMethod::Put, path }
 }
 
 const fn patch(path: &'static str, op: CatalogOperation) -> OperationEntry {
-    OperationEntry { op, method: Method::Patch, path }
+    OperationEntry { op, method: OperationMethod::Patch, path }
 }
 
 pub(super) const fn delete(path: &'static str, op: CatalogOperation) -> OperationEntry {
-    OperationEntry { op, method: Method::Delete, path }
+    OperationEntry { op, method: OperationMethod::Delete, path }
 }
 
 /// A table's path.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::answer;
 use super::request::CatalogRequest;
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 use crate::json::{put_name, put_string};
 use crate::plan::ScanRequest;
 use crate::service::plans::{PlanOutcome, PlanTasks};
@@ -81,7 +81,7 @@ fn told(state: &PlanOutcome, id: Option<&str>, tasks: Option<PlanTasks>) -> Resp
     }
     if let PlanOutcome::Failed(kind, message) = state {
         put_name(&mut text, "error");
-        answer::put_error(&mut text, &Error::new(*kind, message.as_str()));
+        answer::put_error(&mut text, &CatalogError::new(*kind, message.as_str()));
     }
     if let Some(tasks) = tasks {
         tasks.page.put(&tasks.plan_tasks, &mut text);

@@ -24,7 +24,7 @@ use super::operations::{OperationEntry, delete, get, post, put};
 use super::request::CatalogRequest;
 use super::{CatalogOperation, answer};
 use crate::access::{EntityChange, EntityRecord};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::Properties;
 
 /// One thing that can be asked for.
@@ -217,6 +217,6 @@ impl From<EntityUpdate> for EntityChange {
 }
 
 /// That something of Polaris's is not here.
-fn missing(message: impl Into<String>) -> Error {
-    Error::new(Kind::NotImplemented, message)
+fn missing(message: impl Into<String>) -> CatalogError {
+    CatalogError::new(ErrorReason::NotImplemented, message)
 }

@@ -13,12 +13,12 @@ use sha2::{Digest as _, Sha256};
 
 use std::sync::Arc;
 
-use super::Ground;
-use crate::error::{Error, Kind, Result};
+use super::HttpContext;
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::SandboxSession;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::json::Fragment;
-use crate::service::{Call, IdempotencyKey, PageRequest, Who};
+use crate::json::RawJson;
+use crate::service::{CatalogPrincipal, ChangeCall, IdempotencyKey, PageRequest};
 use crate::warehouse::Warehouse;
 
 /// Longest body, in bytes.
@@ -29,8 +29,8 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// A request of somebody who is known.
 pub(super) struct CatalogRequest<'a> {
-    pub(super) ground: &'a Ground,
-    pub(super) who: Who,
+    pub(super) ground: &'a HttpContext,
+    pub(super) who: CatalogPrincipal,
     pub(super) parts: &'a Parts,
     params: &'a RawPathParams,
     query: Vec<(String, String)>,
@@ -43,14 +43,14 @@ pub(super) struct CatalogRequest<'a> {
 
 impl<'a> CatalogRequest<'a> {
     pub(super) fn new(
-        ground: &'a Ground,
-        who: Who,
+        ground: &'a HttpContext,
+        who: CatalogPrincipal,
         parts: &'a Parts,
         params: &'a RawPathParams,
         body: Bytes,
     ) -> Result<CatalogRequest<'a>> {
         let Query(query) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
-            .map_err(|_| Error::new(Kind::BadRequest, "the query is malformed"))?;
+            .map_err(|_| CatalogError::new(ErrorReason::BadRequest, "the query is malformed"))?;
         let has_given = AtomicBool::new(false);
         Ok(CatalogRequest { ground, who, parts, params, query, body, has_given, visit: None })
     }
@@ -73,7 +73,7 @@ impl<'a> CatalogRequest<'a> {
     /// A part of the path, decoded.
     pub(super) fn param(&self, name: &str) -> Result<&str> {
         let found = self.params.iter().find(|(key, _)| *key == name).map(|(_, value)| value);
-        found.ok_or_else(|| Error::internal("a route lacks a part that its handler needs"))
+        found.ok_or_else(|| CatalogError::internal("a route lacks a part that its handler needs"))
     }
 
     /// What the query says of this, once at most.
@@ -82,7 +82,9 @@ impl<'a> CatalogRequest<'a> {
         let first = found.next().map(|(_, value)| value.as_str());
         match found.next() {
             None => Ok(first),
-            Some(_) => Err(Error::new(Kind::BadRequest, format!("`{name}` is given twice"))),
+            Some(_) => {
+                Err(CatalogError::new(ErrorReason::BadRequest, format!("`{name}` is given twice")))
+            }
         }
     }
 
@@ -125,10 +127,10 @@ impl<'a> CatalogRequest<'a> {
         // be what tells of the files of a table `n`.
         if namespace.is_empty() {
             let (kind, title) = match part {
-                "view" => (Kind::NoSuchView, "View"),
-                _ => (Kind::NoSuchTable, "Table"),
+                "view" => (ErrorReason::NoSuchView, "View"),
+                _ => (ErrorReason::NoSuchTable, "Table"),
             };
-            return Err(Error::new(kind, format!("{title} does not exist: {name}")));
+            return Err(CatalogError::new(kind, format!("{title} does not exist: {name}")));
         }
         TableIdent::new(self.split(namespace)?, name)
     }
@@ -137,7 +139,9 @@ impl<'a> CatalogRequest<'a> {
     pub(super) fn page(&self) -> Result<PageRequest> {
         let size = self.query("pageSize")?.map(|text| {
             let size = text.parse::<usize>().ok().filter(|size| *size > 0);
-            size.ok_or_else(|| Error::new(Kind::BadRequest, "`pageSize` is a number from 1"))
+            size.ok_or_else(|| {
+                CatalogError::new(ErrorReason::BadRequest, "`pageSize` is a number from 1")
+            })
         });
         let token = self.query("pageToken")?.map(str::to_owned);
         Ok(PageRequest { token, size: size.transpose()? })
@@ -152,14 +156,14 @@ impl<'a> CatalogRequest<'a> {
             Some(text) if text.eq_ignore_ascii_case("false") => Ok(false),
             Some(_) => {
                 let message = format!("`{name}` is `true` or `false`");
-                Err(Error::new(Kind::BadRequest, message))
+                Err(CatalogError::new(ErrorReason::BadRequest, message))
             }
         }
     }
 
     /// The body, which has to be JSON whatever its content type says.
-    pub(super) fn json(&self) -> Result<Fragment> {
-        Ok(Fragment::parse(self.body.clone())?)
+    pub(super) fn json(&self) -> Result<RawJson> {
+        Ok(RawJson::parse(self.body.clone())?)
     }
 
     /// Whether there is a body at all.
@@ -173,17 +177,17 @@ impl<'a> CatalogRequest<'a> {
     }
 
     /// The request as one that changes something.
-    pub(super) fn call(&self) -> Result<Call<'_>> {
-        Ok(Call { who: &self.who, key: self.key()? })
+    pub(super) fn call(&self) -> Result<ChangeCall<'_>> {
+        Ok(ChangeCall { who: &self.who, key: self.key()? })
     }
 
     fn key(&self) -> Result<Option<IdempotencyKey>> {
         let mut values = self.parts.headers.get_all(IDEMPOTENCY_KEY).iter();
         let Some(value) = values.next() else { return Ok(None) };
         let key = value.to_str().ok().and_then(|text| text.trim().parse::<Uuid>().ok());
-        let key = key
-            .filter(|_| values.next().is_none())
-            .ok_or_else(|| Error::new(Kind::BadRequest, "`Idempotency-Key` is not one UUID"))?;
+        let key = key.filter(|_| values.next().is_none()).ok_or_else(|| {
+            CatalogError::new(ErrorReason::BadRequest, "`Idempotency-Key` is not one UUID")
+        })?;
         let mut hash = Sha256::new();
         let target = self.parts.uri.path_and_query().map_or("", |it| it.as_str());
         // What is between them is in neither of them.

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::moment::as_of;
 use super::request::CatalogRequest;
 use super::tail::{FinishedSuffix, ResponseSuffix};
-use super::{Ground, answer, delegation, request};
+use super::{HttpContext, answer, delegation, request};
 use crate::cache::{CachedVersion, SnapshotSelection};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::Fragment;
-use crate::service::{ListContent, Who};
+use crate::json::RawJson;
+use crate::service::{CatalogPrincipal, ListContent};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -71,11 +71,11 @@ async fn made(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
     namespace: &NamespaceIdent,
-    body: &Fragment,
+    body: &RawJson,
     entry: &Arc<CachedVersion>,
 ) -> Result<Response> {
     let name = body.get("name");
-    let name = name.as_ref().and_then(Fragment::as_str).unwrap_or_default();
+    let name = name.as_ref().and_then(RawJson::as_str).unwrap_or_default();
     let ident = TableIdent::new(namespace.clone(), &name)?;
     let tail = delegation::tail(input, warehouse, &ident, entry).await;
     let tail = tail.unwrap_or_else(|error| {
@@ -92,7 +92,10 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
         None | Some("all") => SnapshotSelection::All,
         Some("refs") => SnapshotSelection::Refs,
         Some(_) => {
-            return Err(Error::new(Kind::BadRequest, "`snapshots` is `all` or `refs`"));
+            return Err(CatalogError::new(
+                ErrorReason::BadRequest,
+                "`snapshots` is `all` or `refs`",
+            ));
         }
     };
     check_referenced_by(input)?;
@@ -124,8 +127,8 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
 
 /// Ends what is said of a table with what of it somebody may read.
 pub(super) fn end(
-    ground: &Ground,
-    (who, warehouse): (&Who, &Warehouse),
+    ground: &HttpContext,
+    (who, warehouse): (&CatalogPrincipal, &Warehouse),
     ident: &TableIdent,
     mut tail: ResponseSuffix,
 ) -> Result<FinishedSuffix> {
@@ -149,7 +152,7 @@ fn check_referenced_by(input: &CatalogRequest<'_>) -> Result<()> {
                 "`referenced-by` is a list of at most {REFERENCED_BY_MAX} views with their \
                  namespaces"
             );
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 
 /// Members of an answer beside the document and where that is.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl ResponseSuffix {
 
     /// A member of the answer itself.
     pub(super) fn put<T: Serialize>(&mut self, name: &str, value: &T) -> Result<()> {
-        let value = serde_json::to_value(value).map_err(Error::internal)?;
+        let value = serde_json::to_value(value).map_err(CatalogError::internal)?;
         self.members.insert(name.to_owned(), value);
         Ok(())
     }
@@ -46,7 +46,7 @@ impl ResponseSuffix {
         if members.is_empty() {
             return Ok(FinishedSuffix(None));
         }
-        let mut text = serde_json::to_vec(&members).map_err(Error::internal)?;
+        let mut text = serde_json::to_vec(&members).map_err(CatalogError::internal)?;
         // In place of its `{`: it goes on where the document ends.
         if let Some(first) = text.first_mut() {
             *first = b',';

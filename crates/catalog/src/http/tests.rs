@@ -22,10 +22,10 @@ use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::auth::Tokens;
+use node::auth::TokenRegistry;
 use node::clock::IdGenerator;
-use node::drain::Drain;
-use node::http::{BoundListener, HttpShell, Limits, ListenerSite};
+use node::drain::DrainHandle;
+use node::http::{BoundListener, HttpShell, ListenerSite, ShellLimits};
 use node::sealed::Sealer;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::{HttpMetrics, Registry};
@@ -35,7 +35,7 @@ use tokio::runtime::Runtime;
 
 use super::*;
 use crate::access::{AccessControl, AccessSettings};
-use crate::service::{CatalogSettings, Who};
+use crate::service::{CatalogPrincipal, CatalogSettings};
 use crate::storage::StorageSettings;
 
 /// A server with a catalog, and an operator's token.
@@ -61,7 +61,7 @@ impl Server {
             .enable_all()
             .build()
             .unwrap();
-        let tokens = Tokens::open(scratch.path()).unwrap();
+        let tokens = TokenRegistry::open(scratch.path()).unwrap();
         tokens.ensure_first().unwrap();
         let root = std::fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
         let (access, catalog, at_once, address) = runtime.block_on(async {
@@ -86,7 +86,7 @@ impl Server {
                 log_retention_seconds: 86_400,
             };
             let catalog = Catalog::open(store, settings, Arc::new(access.clone())).await.unwrap();
-            let (limits, drain) = (Limits::default(), Drain::new());
+            let (limits, drain) = (ShellLimits::default(), DrainHandle::new());
             let metrics = HttpMetrics::new(&mut registry);
             let ids = IdGenerator::new().unwrap();
             let shell = HttpShell::new(limits, tokens, drain.clone(), metrics, ids);
@@ -156,8 +156,8 @@ impl Server {
     }
 }
 
-pub(super) fn operator() -> Who {
-    Who::operator("tenant:root", "root")
+pub(super) fn operator() -> CatalogPrincipal {
+    CatalogPrincipal::operator("tenant:root", "root")
 }
 
 pub(super) fn schema() -> Value {
@@ -190,7 +190,7 @@ pub(super) fn assert_refused(response: &Response, status: u16, kind: &str) {
 
 /// Bytes of the future that a function answers.
 fn bytes_of<'a, F: Future>(
-    _: fn(&'a Ground, &'a OperationEntry, axum::extract::Request) -> F,
+    _: fn(&'a HttpContext, &'a OperationEntry, axum::extract::Request) -> F,
 ) -> usize {
     size_of::<F>()
 }

@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::*;
 
-fn fragment(text: &str) -> Fragment {
-    Fragment::parse(Bytes::copy_from_slice(text.as_bytes())).expect(text)
+fn fragment(text: &str) -> RawJson {
+    RawJson::parse(Bytes::copy_from_slice(text.as_bytes())).expect(text)
 }
 
 /// The value, taken apart and put together again by our own means.
-fn rebuilt(fragment: &Fragment) -> Value {
+fn rebuilt(fragment: &RawJson) -> Value {
     match fragment.kind() {
         JsonKind::Object => {
             let members = fragment.members().expect("an object");
@@ -30,7 +30,7 @@ fn rebuilt(fragment: &Fragment) -> Value {
 
 /// Both readers agree whether it is JSON, and what it says.
 fn check(text: &[u8]) {
-    let ours = Fragment::parse(Bytes::copy_from_slice(text));
+    let ours = RawJson::parse(Bytes::copy_from_slice(text));
     let shown = String::from_utf8_lossy(text);
     match (serde_json::from_slice::<Value>(text), ours) {
         (Ok(theirs), Ok(ours)) => {
@@ -122,7 +122,7 @@ fn both_readers_agree_at_the_borders_of_the_grammar() {
     }
     for bytes in [&b"\"\xff\""[..], b"\"\xc3\"", b"\xe2\x82", b"\"\xed\xa0\x80\"", b"[\"\x80\"]"] {
         assert!(matches!(
-            Fragment::parse(Bytes::from_static(bytes)),
+            RawJson::parse(Bytes::from_static(bytes)),
             Err(JsonError::Malformed { what: "a byte that is not UTF-8", .. })
         ));
     }
@@ -132,20 +132,20 @@ fn both_readers_agree_at_the_borders_of_the_grammar() {
 fn a_tower_of_values_is_refused_without_a_stack() {
     let tower = |height: usize| "[".repeat(height) + &"]".repeat(height);
     let depth = DEPTH_MAX;
-    assert!(Fragment::parse(tower(depth).into()).is_ok());
-    let refused = Fragment::parse(tower(depth + 1).into());
+    assert!(RawJson::parse(tower(depth).into()).is_ok());
+    let refused = RawJson::parse(tower(depth + 1).into());
     assert_eq!(refused, Err(JsonError::TooDeep(DEPTH_MAX)));
     // Objects and arrays by turns, so that each end has to be the right one.
     let mixed = "[{\"a\":".repeat(depth / 2) + "1" + &"}]".repeat(depth / 2);
-    assert!(Fragment::parse(mixed.clone().into()).is_ok());
+    assert!(RawJson::parse(mixed.clone().into()).is_ok());
     let wrong = mixed.replacen("}]}]", "}]]}", 1);
-    assert!(matches!(Fragment::parse(wrong.into()), Err(JsonError::Malformed { .. })));
+    assert!(matches!(RawJson::parse(wrong.into()), Err(JsonError::Malformed { .. })));
     // What serde reads is less deep, and says so.
-    let deep = Fragment::parse(tower(depth).into()).expect("not too deep");
+    let deep = RawJson::parse(tower(depth).into()).expect("not too deep");
     let read = deep.decode::<serde_json::Value>();
     assert_eq!(read, Err(JsonError::TooDeep(DECODED_DEPTH_MAX)));
-    assert!(Fragment::parse("[".repeat(10_000_000).into()).is_err());
-    assert!(Fragment::parse("{\"a\":".repeat(1_000_000).into()).is_err());
+    assert!(RawJson::parse("[".repeat(10_000_000).into()).is_err());
+    assert!(RawJson::parse("{\"a\":".repeat(1_000_000).into()).is_err());
     // What is entered member by member counts as well.
     fn descend(cursor: &mut JsonCursor<'_>) -> Result<(), JsonError> {
         cursor.array(descend)
@@ -161,7 +161,7 @@ fn numbers_keep_every_digit() {
     let text =
         "[9223372036854775807,-9223372036854775808,7258950548773449607,9223372036854775808,1.0]";
     let items: Vec<_> = fragment(text).items().expect("items").collect();
-    let whole: Vec<_> = items.iter().map(Fragment::as_i64).collect();
+    let whole: Vec<_> = items.iter().map(RawJson::as_i64).collect();
     assert_eq!(whole[..3], [Some(i64::MAX), Some(i64::MIN), Some(7_258_950_548_773_449_607)]);
     assert_eq!(whole[3..], [None, None]);
     assert_eq!(items[3].text(), "9223372036854775808");
@@ -176,9 +176,8 @@ fn only_white_space_that_means_nothing_is_left_out() {
 
 #[test]
 fn a_member_is_set_where_it_is_or_at_the_end() {
-    let with = |text, name| {
-        fragment(text).with(name, &Fragment::integer(7)).map(|it| it.text().to_owned())
-    };
+    let with =
+        |text, name| fragment(text).with(name, &RawJson::integer(7)).map(|it| it.text().to_owned());
     assert_eq!(with(r#"{"a":1,"b":[ ],"a":2}"#, "a").as_deref(), Ok(r#"{"a":7,"b":[ ]}"#));
     assert_eq!(with(r#"{"a":1}"#, "b").as_deref(), Ok(r#"{"a":1,"b":7}"#));
     assert_eq!(with("{}", "b").as_deref(), Ok(r#"{"b":7}"#));
@@ -252,7 +251,7 @@ proptest! {
         out.push(b'}');
         let read: BTreeMap<String, i64> = serde_json::from_slice(&out).expect("JSON");
         prop_assert_eq!(&read, &names);
-        let ours = Fragment::parse(out.into()).expect("JSON");
+        let ours = RawJson::parse(out.into()).expect("JSON");
         for (name, number) in &names {
             prop_assert_eq!(ours.get(name).and_then(|it| it.as_i64()), Some(*number));
             prop_assert!(RawString::new(name) == name.as_str());

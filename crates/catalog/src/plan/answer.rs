@@ -8,7 +8,7 @@ use super::manifest::{Bounds, ContentFile, Counts, FileContent, LiveFile};
 use super::prune::{PruneSpec, PruneSpecs, partition_key, rest};
 use super::scan::BoundScan;
 use super::value::upper_hex;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::json::{put_comma, put_integer, put_name, put_string};
 use crate::schema::ColumnType;
 
@@ -56,8 +56,12 @@ impl PlanPage {
     /// # Errors
     /// As of [`Deletes::of`].
     pub(super) fn add(&mut self, data: &LiveFile) -> Result<()> {
-        let no_spec =
-            || Error::new(Kind::Validation, "a data file is of a partition spec that is gone");
+        let no_spec = || {
+            CatalogError::new(
+                ErrorReason::Validation,
+                "a data file is of a partition spec that is gone",
+            )
+        };
         let scan = Arc::clone(&self.scan);
         let spec = scan.specs.get(data.spec_id).ok_or_else(no_spec)?;
         let found = scan.deletes.of(data, &scan.specs, &scan.columns)?;

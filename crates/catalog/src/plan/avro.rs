@@ -9,7 +9,7 @@ mod unpack;
 pub(super) use self::schema::AvroSchema;
 use self::schema::{AvroType, NodeId};
 use self::unpack::{AvroCodec, BlockUnpacker};
-use crate::json::Fragment;
+use crate::json::RawJson;
 
 /// Bytes of all blocks of a file together, unpacked.
 pub(super) const UNPACKED_BYTES_MAX: usize = 128 << 20;
@@ -181,7 +181,7 @@ impl<'a> AvroContainer<'a> {
         let entry = |name: &str| header.iter().find(|(key, _)| *key == name).map(|(_, it)| *it);
         let codec = AvroCodec::named(entry("avro.codec"))?;
         let schema = entry("avro.schema").ok_or(AvroError("the header has no schema"))?;
-        let schema = Fragment::parse(schema.to_vec().into())
+        let schema = RawJson::parse(schema.to_vec().into())
             .map_err(|_| AvroError("the schema is no JSON"))?;
         let schema = AvroSchema::read(&schema)?;
         Ok(AvroContainer { header, schema, codec, sync, blocks: cursor })

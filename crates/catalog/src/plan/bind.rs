@@ -329,7 +329,7 @@ impl<'a> FilterBinder<'a> {
     fn beyond(
         &self,
         mut leaf: BoundPredicate,
-        values: &[crate::json::Fragment],
+        values: &[crate::json::RawJson],
         is_above: bool,
     ) -> BoundFilter {
         let all = match (leaf.op, is_above) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::manifest::{ContentFile, FileContent, LiveFile, of_column};
 use super::prune::{PruneSpecs, partition_key};
 use super::value::PlanValue;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::schema::{ColumnType, SchemaColumns};
 
 /// Delete files of a scan at the most.
@@ -55,7 +55,7 @@ impl DeleteIndex {
         let place = self.all.len();
         if place == DELETES_MAX {
             let message = format!("the snapshot has more than {DELETES_MAX} delete files");
-            return Err(Error::new(Kind::Validation, message));
+            return Err(CatalogError::new(ErrorReason::Validation, message));
         }
         let spec = specs.get(live.spec_id);
         let spec = spec.ok_or_else(|| no_spec(live.spec_id))?;
@@ -69,14 +69,14 @@ impl DeleteIndex {
         }
         if self.weight > weight_max {
             let message = "the delete files of the snapshot take too much memory";
-            return Err(Error::new(Kind::Validation, message));
+            return Err(CatalogError::new(ErrorReason::Validation, message));
         }
         match (file.content, path) {
             (FileContent::Data, _) => return Ok(()),
             (FileContent::PositionDeletes, Some(path)) if &*file.format == "puffin" => {
                 if self.vectors.insert(Arc::clone(&path), place).is_some() {
                     let message = format!("there are two deletion vectors of `{path:.200}`");
-                    return Err(Error::new(Kind::Validation, message));
+                    return Err(CatalogError::new(ErrorReason::Validation, message));
                 }
             }
             (FileContent::PositionDeletes, Some(path)) => {
@@ -150,14 +150,14 @@ impl DeleteIndex {
         found.extend(equalities.into_iter().filter(is_before).filter(may_equal));
         if found.len() > DELETES_OF_FILE_MAX {
             let message = format!("a data file has more than {DELETES_OF_FILE_MAX} delete files");
-            return Err(Error::new(Kind::Validation, message));
+            return Err(CatalogError::new(ErrorReason::Validation, message));
         }
         Ok(found.into_iter().collect())
     }
 }
 
-fn no_spec(id: i32) -> Error {
-    Error::new(Kind::Validation, format!("the table has no partition spec {id}"))
+fn no_spec(id: i32) -> CatalogError {
+    CatalogError::new(ErrorReason::Validation, format!("the table has no partition spec {id}"))
 }
 
 /// The one data file that a delete file is about, when it is about one.
@@ -245,6 +245,6 @@ mod tests {
         deletes.add_within(delete("b"), &specs, 2 * weight).unwrap();
         assert_eq!(deletes.weight(), 2 * weight);
         let error = deletes.add_within(delete("c"), &specs, 3 * weight - 1).unwrap_err();
-        assert_eq!(error.kind, Kind::Validation);
+        assert_eq!(error.kind, ErrorReason::Validation);
     }
 }

@@ -3,7 +3,7 @@
 //! They are read here, without a schema; `bind` finds the columns.
 
 use crate::error::{Result, bad};
-use crate::json::{Fragment, JsonKind};
+use crate::json::{JsonKind, RawJson};
 use crate::schema::FieldTransform;
 
 /// Predicates of a filter at the most.
@@ -110,7 +110,7 @@ pub(super) struct FilterTerm {
 pub(super) struct FilterPredicate {
     pub(super) op: PredicateOperator,
     pub(super) term: FilterTerm,
-    pub(super) values: Vec<Fragment>,
+    pub(super) values: Vec<RawJson>,
 }
 
 /// A filter that nobody has looked for the columns of.
@@ -132,7 +132,7 @@ impl FilterExpression {
     /// # Errors
     /// `BadRequest` when it is none, asks for what nobody here knows, or goes beyond
     /// [`PREDICATES_MAX`] or [`VALUES_MAX`].
-    pub fn parse(text: &Fragment) -> Result<FilterExpression> {
+    pub fn parse(text: &RawJson) -> Result<FilterExpression> {
         let mut reader = ExpressionReader { predicates: PREDICATES_MAX, values: VALUES_MAX };
         Ok(FilterExpression(reader.node(text)?))
     }
@@ -147,7 +147,7 @@ impl FilterExpression {
 /// One side of a comparison.
 enum ComparisonSide {
     Term(FilterTerm),
-    Value(Fragment),
+    Value(RawJson),
 }
 
 /// Reads a filter, and counts what is in it. How deep it goes was seen to when its JSON was read.
@@ -157,7 +157,7 @@ struct ExpressionReader {
 }
 
 impl ExpressionReader {
-    fn node(&mut self, text: &Fragment) -> Result<ExpressionNode> {
+    fn node(&mut self, text: &RawJson) -> Result<ExpressionNode> {
         self.predicates = self
             .predicates
             .checked_sub(1)
@@ -192,7 +192,7 @@ impl ExpressionReader {
         })
     }
 
-    fn predicate(&mut self, op: PredicateOperator, text: &Fragment) -> Result<FilterPredicate> {
+    fn predicate(&mut self, op: PredicateOperator, text: &RawJson) -> Result<FilterPredicate> {
         if op.is_unary() || op.is_set() {
             let operand = match (text.get("child"), text.get("term")) {
                 (Some(child), _) => side(&child)?,
@@ -224,7 +224,7 @@ impl ExpressionReader {
         Ok(FilterPredicate { op, term, values: vec![value] })
     }
 
-    fn values(&mut self, text: &Fragment) -> Result<Vec<Fragment>> {
+    fn values(&mut self, text: &RawJson) -> Result<Vec<RawJson>> {
         let mut all = member(text, "values")?;
         if all.kind() == JsonKind::Object {
             all = member(&all, "values")?;
@@ -249,7 +249,7 @@ impl ExpressionReader {
 
 /// A literal's value, however it is wrapped. Which type it says it has does not matter: it has to
 /// be a value of the column's.
-fn literal(text: &Fragment) -> Result<Fragment> {
+fn literal(text: &RawJson) -> Result<RawJson> {
     let value = match text.kind() {
         JsonKind::Object if kind_of(text).as_deref() == Some("literal") => member(text, "value")?,
         _ => text.clone(),
@@ -261,7 +261,7 @@ fn literal(text: &Fragment) -> Result<Fragment> {
 }
 
 /// The older form of a column: a name, or a transform of one. What has a type is of the newer form.
-fn term(text: &Fragment) -> Result<ComparisonSide> {
+fn term(text: &RawJson) -> Result<ComparisonSide> {
     match (text.as_str(), kind_of(text).as_deref()) {
         (Some(name), _) => Ok(ComparisonSide::Term(FilterTerm {
             reference: ColumnReference::Name(name.into_owned()),
@@ -277,7 +277,7 @@ fn term(text: &Fragment) -> Result<ComparisonSide> {
 }
 
 /// The newer form: a reference, a function of one, or a value.
-fn side(text: &Fragment) -> Result<ComparisonSide> {
+fn side(text: &RawJson) -> Result<ComparisonSide> {
     match (text.kind(), kind_of(text).as_deref()) {
         (JsonKind::Object, Some("reference")) => {
             let reference = match (text.get("id"), text.get("name")) {
@@ -286,7 +286,7 @@ fn side(text: &Fragment) -> Result<ComparisonSide> {
                     ColumnReference::Id(id)
                 }
                 (None, name) => {
-                    let name = name.as_ref().and_then(Fragment::as_str);
+                    let name = name.as_ref().and_then(RawJson::as_str);
                     let name = name.ok_or_else(|| bad("a reference has an `id` or a `name`"))?;
                     ColumnReference::Name(name.into_owned())
                 }
@@ -303,12 +303,12 @@ fn side(text: &Fragment) -> Result<ComparisonSide> {
 }
 
 /// A function of a field: one of the transforms, with its width before the field if it has one.
-fn applied(text: &Fragment) -> Result<FilterTerm> {
+fn applied(text: &RawJson) -> Result<FilterTerm> {
     let function = member(text, "function")?;
     let name = function.as_str().ok_or_else(|| bad("`function` is not one that is known here"))?;
     let arguments = member(text, "arguments")?;
     let arguments = arguments.items().map_err(|_| bad("`arguments` is a list"))?;
-    let arguments: Vec<Fragment> = arguments.take(3).collect();
+    let arguments: Vec<RawJson> = arguments.take(3).collect();
     match arguments.as_slice() {
         [field] => of_transform(&name, side(field)?),
         [width, field] => {
@@ -337,10 +337,10 @@ fn of_transform(name: &str, field: ComparisonSide) -> Result<FilterTerm> {
     }
 }
 
-fn kind_of(text: &Fragment) -> Option<String> {
+fn kind_of(text: &RawJson) -> Option<String> {
     text.get("type").and_then(|kind| kind.as_str().map(std::borrow::Cow::into_owned))
 }
 
-fn member(text: &Fragment, name: &str) -> Result<Fragment> {
+fn member(text: &RawJson, name: &str) -> Result<RawJson> {
     text.get(name).ok_or_else(|| bad(format!("a part of `filter` has no `{name}`")))
 }

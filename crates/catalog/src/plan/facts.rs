@@ -202,7 +202,8 @@ impl ValueFacts {
                 return PredicateVerdict::Never;
             }
         }
-        let is_one = matches!((&self.lower, &self.upper), (Some(lower), Some(UpperBound::Value(upper)))
+        let bounds = (&self.lower, &self.upper);
+        let is_one = matches!(bounds, (Some(lower), Some(UpperBound::Value(upper)))
             if lower.order(upper) == Some(Ordering::Equal));
         // One value, and one of those: it is that one.
         if is_one { PredicateVerdict::Always } else { PredicateVerdict::Maybe }

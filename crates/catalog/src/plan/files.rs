@@ -8,7 +8,7 @@ use super::manifest::{FileContent, ManifestEntryStatus, ManifestRef};
 use super::reader::ManifestReader;
 use super::scan::{self, ManifestListSource};
 use crate::doc::TableSnapshot;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Manifests that one page is made of at the most.
 const MANIFESTS_OF_PAGE_MAX: usize = 32;
@@ -130,7 +130,7 @@ impl ManifestReader {
             }
             if all.len() > most {
                 let message = format!("the snapshots have more than {most} files");
-                return Err(Error::new(Kind::Validation, message));
+                return Err(CatalogError::new(ErrorReason::Validation, message));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use super::expression::ColumnReference;
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::schema::{SchemaColumn, SchemaColumns};
 
 const SCHEMA: &str = r#"{"type": "struct", "fields": [
@@ -27,7 +27,7 @@ const SCHEMA: &str = r#"{"type": "struct", "fields": [
 
 static COLUMNS: LazyLock<SchemaColumns> = LazyLock::new(|| {
     // The text above is a schema: a test reads it.
-    SchemaColumns::read(&Fragment::written(SCHEMA.into())).unwrap_or_default()
+    SchemaColumns::read(&RawJson::written(SCHEMA.into())).unwrap_or_default()
 });
 
 /// Finds the metadata column that a reference names; `None` where there is no such column.

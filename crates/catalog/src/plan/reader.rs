@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use super::avro::AvroError;
 use super::manifest::{self, DataManifest, ManifestRef};
 use super::scan::ManifestListSource;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::Warehouse;
 
 /// Longest manifest or manifest list, in bytes.
@@ -142,12 +142,15 @@ impl ManifestReader {
         location: &str,
         parse: impl FnOnce(&[u8]) -> std::result::Result<T, AvroError> + Send + 'static,
     ) -> Result<T> {
-        let _turn = self.manifests.turns.acquire().await.map_err(Error::internal)?;
+        let _turn = self.manifests.turns.acquire().await.map_err(CatalogError::internal)?;
         let bytes = self.warehouse.files().read_at_most(location, MANIFEST_BYTES_MAX).await?;
         let parsed = node::task::blocking(move || parse(&bytes)).await;
-        parsed.map_err(Error::internal)?.map_err(|why| {
+        parsed.map_err(CatalogError::internal)?.map_err(|why| {
             let shown: String = location.chars().take(200).collect();
-            Error::new(Kind::Validation, format!("the manifest `{shown}` cannot be read: {why}"))
+            CatalogError::new(
+                ErrorReason::Validation,
+                format!("the manifest `{shown}` cannot be read: {why}"),
+            )
         })
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::expression::FilterExpression;
 use crate::error::{Result, bad};
-use crate::json::Fragment;
+use crate::json::RawJson;
 
 /// Names of columns in a request at the most.
 const NAMES_MAX: usize = 10_000;
@@ -71,7 +71,7 @@ impl ScanRequest {
     ///
     /// # Errors
     /// `BadRequest` when it is none, or contradicts itself.
-    pub fn parse(body: &Fragment) -> Result<ScanRequest> {
+    pub fn parse(body: &RawJson) -> Result<ScanRequest> {
         let read: PlanRequestBody = body.decode()?;
         let filter = match body.present("filter") {
             Some(filter) => FilterExpression::parse(&filter)?,

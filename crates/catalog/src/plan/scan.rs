@@ -13,8 +13,8 @@ use super::prune::{PruneSpecs, may_match_manifest, may_match_partition, may_matc
 use super::reader::ManifestReader;
 use super::request::{ReadRestriction, ScanRequest};
 use crate::doc::{TableDoc, TableSnapshot, part};
-use crate::error::{Error, Kind, Result, illegal};
-use crate::json::Fragment;
+use crate::error::{CatalogError, ErrorReason, Result, illegal};
+use crate::json::RawJson;
 use crate::schema::{SchemaColumn, SchemaColumns};
 
 /// Snapshots of an incremental scan at the most.
@@ -95,8 +95,8 @@ impl BoundScan {
             _ => None,
         };
         let schema = of_snapshot.or_else(|| doc.current_schema());
-        let schema = schema.ok_or_else(|| Error::internal("a table has no schema"))?;
-        let columns = SchemaColumns::read(&schema.raw).map_err(Error::internal)?;
+        let schema = schema.ok_or_else(|| CatalogError::internal("a table has no schema"))?;
+        let columns = SchemaColumns::read(&schema.raw).map_err(CatalogError::internal)?;
         let ReadRestriction { filter, hidden, is_trusted } = &request.restriction;
         let hidden = &with_those_within(hidden, doc, &columns)?;
         // What a policy says is about the values as they are.
@@ -110,7 +110,7 @@ impl BoundScan {
         let specs = PruneSpecs::read(doc, &columns)?;
         if !is_trusted && specs.are_made_of(hidden) {
             let message = "the table is partitioned by a column that may not be read as it is";
-            return Err(Error::new(Kind::Forbidden, message));
+            return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
         let lists = snapshots.iter().map(|it| list(it)).collect::<Result<_>>()?;
         let named = columns.list.iter().map(|it| COLUMN_BYTES.saturating_add(2 * it.name.len()));
@@ -174,7 +174,7 @@ impl BoundScan {
                 if manifest.has_deletes { &mut self.delete_manifests } else { &mut self.data };
             if kind.len() == MANIFESTS_MAX {
                 let message = format!("the scan has more than {MANIFESTS_MAX} manifests");
-                return Err(Error::new(Kind::Validation, message));
+                return Err(CatalogError::new(ErrorReason::Validation, message));
             }
             kind.push(manifest);
         }
@@ -185,7 +185,7 @@ impl BoundScan {
         self.manifests_weight = self.manifests_weight.saturating_add(weight);
         if self.manifests_weight > weight_max {
             let message = "the manifests of the scan take too much memory";
-            return Err(Error::new(Kind::Validation, message));
+            return Err(CatalogError::new(ErrorReason::Validation, message));
         }
         Ok(())
     }
@@ -250,7 +250,7 @@ impl BoundScan {
             let read = reader.manifest(manifest).await?;
             let (scan, manifest) = (Arc::clone(self), manifest.clone());
             let take = move || scan.take_files(page, &read, &manifest, entry);
-            let taken = node::task::blocking(take).await.map_err(Error::internal)?;
+            let taken = node::task::blocking(take).await.map_err(CatalogError::internal)?;
             let next;
             (page, next) = taken?;
             match next {
@@ -296,7 +296,7 @@ impl BoundScan {
             let spec = live.as_ref().and_then(|live| self.specs.get(live.spec_id));
             let (Some(live), Some(spec)) = (live, spec) else {
                 let message = "a manifest is of a partition spec that the table has not got";
-                return Err(Error::new(Kind::Validation, message));
+                return Err(CatalogError::new(ErrorReason::Validation, message));
             };
             if may_match_partition(&self.filter, spec, &live.file)
                 && may_match_rows(&self.counted, &live.file)
@@ -359,7 +359,7 @@ fn with_those_within(
     extend(columns);
     if !hidden.is_empty() {
         for schema in &doc.schemas {
-            extend(&SchemaColumns::read(&schema.raw).map_err(Error::internal)?);
+            extend(&SchemaColumns::read(&schema.raw).map_err(CatalogError::internal)?);
         }
     }
     Ok(all)
@@ -405,18 +405,18 @@ fn snapshots<'d>(
 
 fn is_append(snapshot: &TableSnapshot) -> bool {
     let operation = snapshot.raw.get("summary").and_then(|it| it.get("operation"));
-    operation.as_ref().and_then(Fragment::as_str).as_deref() == Some("append")
+    operation.as_ref().and_then(RawJson::as_str).as_deref() == Some("append")
 }
 
 pub(super) fn list(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
-    if let Some(path) = snapshot.raw.get("manifest-list").as_ref().and_then(Fragment::as_str) {
+    if let Some(path) = snapshot.raw.get("manifest-list").as_ref().and_then(RawJson::as_str) {
         return Ok(ManifestListSource::At(path.into_owned()));
     }
     match snapshot.raw.get("manifests") {
         Some(paths) => Ok(ManifestListSource::Here(paths.decode()?)),
         None => {
             let message = format!("the snapshot {} lists no manifests", snapshot.id);
-            Err(Error::new(Kind::Validation, message))
+            Err(CatalogError::new(ErrorReason::Validation, message))
         }
     }
 }
@@ -459,6 +459,6 @@ mod tests {
         assert_eq!(scan.weight(), 7 + 10 * weight);
         assert!(scan.data.iter().all(|it| it.partitions.is_none()));
         let error = BoundScan::of_weight(7).take_list(list, 10 * weight - 1).unwrap_err();
-        assert_eq!(error.kind, Kind::Validation);
+        assert_eq!(error.kind, ErrorReason::Validation);
     }
 }

@@ -10,7 +10,7 @@ use super::expression::{FilterExpression, PREDICATES_MAX, PredicateOperator, VAL
 use super::facts::{PredicateVerdict, UpperBound, ValueFacts};
 use super::transform::{apply, bucket_of, inverse, murmur3};
 use super::value::PlanValue;
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::schema::{ColumnType, FieldTransform, SchemaColumns};
 
 pub(crate) use super::avro::tests::Writer;
@@ -196,7 +196,14 @@ proptest! {
         rows in prop::collection::vec(prop::sample::select(FLOATS.to_vec()), 1..5),
         literal in prop::sample::select(FLOATS[1..].to_vec()),
         op in prop::sample::select(vec![
-            PredicateOperator::IsNan, PredicateOperator::NotNan, PredicateOperator::Lt, PredicateOperator::LtEq, PredicateOperator::Gt, PredicateOperator::GtEq, PredicateOperator::Eq, PredicateOperator::NotEq,
+            PredicateOperator::IsNan,
+            PredicateOperator::NotNan,
+            PredicateOperator::Lt,
+            PredicateOperator::LtEq,
+            PredicateOperator::Gt,
+            PredicateOperator::GtEq,
+            PredicateOperator::Eq,
+            PredicateOperator::NotEq,
         ]),
     ) {
         let literals = [PlanValue::Float(literal)];
@@ -230,7 +237,8 @@ proptest! {
             let place = usize::try_from(column).unwrap();
             known[place].unwrap_or(hidden[place])
         };
-        let mut verdict = |leaf: &BoundPredicate| match known[usize::try_from(leaf.column).unwrap()] {
+        let place = |leaf: &BoundPredicate| usize::try_from(leaf.column).unwrap();
+        let mut verdict = |leaf: &BoundPredicate| match known[place(leaf)] {
             Some(true) => PredicateVerdict::Always,
             Some(false) => PredicateVerdict::Never,
             None => PredicateVerdict::Maybe,
@@ -303,15 +311,14 @@ fn bound_text(filter: &serde_json::Value, hidden: &[i32]) -> Result<String, Stri
         {"id": 6, "name": "all", "required": false, "type": {
             "type": "list", "element-id": 7, "element": "int", "element-required": true}},
     ]});
-    let columns = SchemaColumns::read(&Fragment::of(&schema).unwrap()).unwrap();
-    let filter =
-        FilterExpression::parse(&Fragment::of(filter).unwrap()).map_err(|it| it.message)?;
+    let columns = SchemaColumns::read(&RawJson::of(&schema).unwrap()).unwrap();
+    let filter = FilterExpression::parse(&RawJson::of(filter).unwrap()).map_err(|it| it.message)?;
     let hidden = hidden.iter().copied().collect();
     let bound = BoundFilter::new(&filter, &columns, true, &hidden).map_err(|it| it.message)?;
     let mut out = Vec::new();
     bound.put_json(&mut out);
     // What is written can be read again.
-    let again = Fragment::parse(out.clone().into()).unwrap();
+    let again = RawJson::parse(out.clone().into()).unwrap();
     let again =
         BoundFilter::new(&FilterExpression::parse(&again).unwrap(), &columns, true, &hidden)
             .unwrap();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::calendar::{DAY_MICROS, put_date, put_time, read_date, read_time, read_timestamp};
 use crate::ident::Uuid;
-use crate::json::{Fragment, JsonKind, put_integer, put_string};
+use crate::json::{JsonKind, RawJson, put_integer, put_string};
 use crate::schema::ColumnType;
 
 const MICROS: i64 = 1_000_000;
@@ -174,7 +174,7 @@ impl PlanValue {
     ///
     /// # Errors
     /// What is expected instead.
-    pub(super) fn of_json(kind: &ColumnType, said: &Fragment) -> Result<FilterLiteral, String> {
+    pub(super) fn of_json(kind: &ColumnType, said: &RawJson) -> Result<FilterLiteral, String> {
         use ColumnType as T;
         let text = said.as_str();
         let text = text.as_deref();
@@ -238,7 +238,7 @@ fn big_endian(bytes: &[u8]) -> Option<i128> {
     Some(bytes.iter().fold(sign, |sum: i128, byte| sum << 8 | i128::from(*byte)))
 }
 
-fn whole(said: &Fragment, min: i64, max: i64) -> Result<FilterLiteral, String> {
+fn whole(said: &RawJson, min: i64, max: i64) -> Result<FilterLiteral, String> {
     let refuse = || format!("{:.80} is no whole number", said.text());
     if said.kind() != JsonKind::Number {
         return Err(refuse());
@@ -264,7 +264,7 @@ fn whole(said: &Fragment, min: i64, max: i64) -> Result<FilterLiteral, String> {
     })
 }
 
-fn real(said: &Fragment, kind: &ColumnType) -> Result<FilterLiteral, String> {
+fn real(said: &RawJson, kind: &ColumnType) -> Result<FilterLiteral, String> {
     let refuse = || format!("{:.80} is no number", said.text());
     if said.kind() != JsonKind::Number {
         return Err(refuse());

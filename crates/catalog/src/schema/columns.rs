@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::types::ColumnType;
 use crate::error::{bad, invalid};
-use crate::json::{Fragment, JsonKind};
-use crate::{Error, Kind, Result};
+use crate::json::{JsonKind, RawJson};
+use crate::{CatalogError, ErrorReason, Result};
 
 /// Columns of a schema at the most, those within columns included.
 pub const COLUMNS_MAX: usize = 100_000;
@@ -22,10 +22,10 @@ pub(crate) struct SchemaColumn {
     pub(crate) parent: Option<usize>,
     pub(crate) kind: ColumnType,
     /// The type as it was written.
-    pub(crate) written: Fragment,
+    pub(crate) written: RawJson,
     pub(crate) is_required: bool,
-    pub(crate) initial_default: Option<Fragment>,
-    pub(crate) write_default: Option<Fragment>,
+    pub(crate) initial_default: Option<RawJson>,
+    pub(crate) write_default: Option<RawJson>,
 }
 
 /// All columns of a schema: each before those within it.
@@ -42,7 +42,7 @@ pub(crate) struct SchemaColumns {
 impl SchemaColumns {
     /// Reads the columns of a schema. Any type may be there, and names may be there twice: it is
     /// how documents of other versions and other writers are read.
-    pub(crate) fn read(schema: &Fragment) -> Result<SchemaColumns> {
+    pub(crate) fn read(schema: &RawJson) -> Result<SchemaColumns> {
         let [kind, fields] = members(schema, ["type", "fields"])?;
         if let Some(kind) = kind.filter(|kind| kind.as_str().as_deref() != Some("struct")) {
             return Err(bad(format!(
@@ -71,7 +71,7 @@ impl SchemaColumns {
         std::iter::successors(parent(column), move |it| parent(it))
     }
 
-    fn add_fields(&mut self, fields: Option<Fragment>, parent: Option<usize>) -> Result<()> {
+    fn add_fields(&mut self, fields: Option<RawJson>, parent: Option<usize>) -> Result<()> {
         let fields = fields.ok_or_else(|| bad("a struct has no `fields`"))?;
         let items = fields.items().map_err(|_| {
             bad(format!("Cannot parse struct fields from non-array: {:.80}", fields.text()))
@@ -80,7 +80,7 @@ impl SchemaColumns {
             let names = ["id", "name", "required", "type", "initial-default", "write-default"];
             let [id, name, required, kind, initial_default, write_default] =
                 members(&field, names)?;
-            let name = name.as_ref().and_then(Fragment::as_str);
+            let name = name.as_ref().and_then(RawJson::as_str);
             let name = name.ok_or_else(|| bad("Cannot parse missing string: name"))?;
             let part = ColumnPart { id, name: &name, kind, required };
             let place = self.add(part, parent)?;
@@ -112,7 +112,7 @@ impl SchemaColumns {
             ColumnType::Map => {
                 let names = ["key-id", "key", "value-id", "value", "value-required"];
                 let [key_id, key, value_id, value, required] = members(&written, names)?;
-                let always = Some(Fragment::written(b"true".to_vec()));
+                let always = Some(RawJson::written(b"true".to_vec()));
                 let key = ColumnPart { id: key_id, name: "key", kind: key, required: always };
                 let key = self.add(key, Some(place))?;
                 self.add_within(key)?;
@@ -125,11 +125,11 @@ impl SchemaColumns {
     }
 
     fn add(&mut self, part: ColumnPart<'_>, parent: Option<usize>) -> Result<usize> {
-        let id = part.id.as_ref().and_then(Fragment::as_i32);
+        let id = part.id.as_ref().and_then(RawJson::as_i32);
         let id = id.ok_or_else(|| bad(format!("the column `{:.80}` has no id", part.name)))?;
         let written = part.kind.ok_or_else(|| bad(format!("column {id} has no type")))?;
         let kind = type_of(&written)?;
-        let required = part.required.as_ref().and_then(Fragment::as_bool);
+        let required = part.required.as_ref().and_then(RawJson::as_bool);
         let is_required = required
             .ok_or_else(|| bad(format!("column {id} does not say whether it is required")))?;
         let name = match parent.and_then(|place| self.list.get(place)) {
@@ -142,7 +142,7 @@ impl SchemaColumns {
                 "a schema may have {COLUMNS_MAX} columns at the most, and names of \
                  {NAMES_BYTES_MAX} bytes"
             );
-            return Err(Error::new(Kind::TooLarge, message));
+            return Err(CatalogError::new(ErrorReason::TooLarge, message));
         }
         let place = self.list.len();
         if self.by_id.insert(id, place).is_some() {
@@ -170,13 +170,13 @@ impl SchemaColumns {
 
 /// What a schema says of a column.
 struct ColumnPart<'a> {
-    id: Option<Fragment>,
+    id: Option<RawJson>,
     name: &'a str,
-    kind: Option<Fragment>,
-    required: Option<Fragment>,
+    kind: Option<RawJson>,
+    required: Option<RawJson>,
 }
 
-pub(crate) fn type_of(written: &Fragment) -> Result<ColumnType> {
+pub(crate) fn type_of(written: &RawJson) -> Result<ColumnType> {
     if let Some(text) = written.as_str() {
         return Ok(ColumnType::read(&text));
     }
@@ -184,7 +184,7 @@ pub(crate) fn type_of(written: &Fragment) -> Result<ColumnType> {
         return Err(bad(format!("Cannot parse type from json: {:.80}", written.text())));
     }
     let [kind] = members(written, ["type"])?;
-    match kind.as_ref().and_then(Fragment::as_str).as_deref() {
+    match kind.as_ref().and_then(RawJson::as_str).as_deref() {
         Some("struct") => Ok(ColumnType::Struct),
         Some("list") => Ok(ColumnType::List),
         Some("map") => Ok(ColumnType::Map),
@@ -197,9 +197,9 @@ pub(crate) fn type_of(written: &Fragment) -> Result<ColumnType> {
 ///
 /// Each may be there once: readers do not agree on which of two counts.
 pub(crate) fn members<const N: usize>(
-    object: &Fragment,
+    object: &RawJson,
     names: [&str; N],
-) -> Result<[Option<Fragment>; N]> {
+) -> Result<[Option<RawJson>; N]> {
     let mut found = [const { None }; N];
     let all = object
         .members()

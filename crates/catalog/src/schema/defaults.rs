@@ -5,8 +5,8 @@ use super::columns::SchemaColumn;
 use super::types::ColumnType;
 use crate::error::illegal;
 use crate::ident::Uuid;
-use crate::json::{Fragment, JsonKind};
-use crate::{Error, Result};
+use crate::json::{JsonKind, RawJson};
+use crate::{CatalogError, Result};
 
 /// Digits of a fraction of a second at the most.
 const MICROS_DIGITS: usize = 6;
@@ -21,7 +21,7 @@ pub(super) fn check_defaults(column: &SchemaColumn) -> Result<()> {
     defaults.into_iter().flatten().try_for_each(|default| check(column, default))
 }
 
-fn check(column: &SchemaColumn, default: &Fragment) -> Result<()> {
+fn check(column: &SchemaColumn, default: &RawJson) -> Result<()> {
     let kind = default.kind();
     let is_one = match &column.kind {
         ColumnType::Boolean => kind == JsonKind::Bool,
@@ -45,7 +45,7 @@ fn check(column: &SchemaColumn, default: &Fragment) -> Result<()> {
     if is_one { Ok(()) } else { Err(refuse(column, default)) }
 }
 
-fn refuse(column: &SchemaColumn, default: &Fragment) -> Error {
+fn refuse(column: &SchemaColumn, default: &RawJson) -> CatalogError {
     let (said, written) = (default.text(), column.written.text().trim_matches('"'));
     illegal(format!("Cannot cast default value to {written:.80}: {said:.80}"))
 }

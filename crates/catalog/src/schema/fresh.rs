@@ -7,14 +7,14 @@ use super::columns::{SchemaColumns, members, type_of};
 use super::types::ColumnType;
 use crate::Result;
 use crate::error::{bad, invalid};
-use crate::json::{Fragment, put_comma, put_integer, put_name};
+use crate::json::{RawJson, put_comma, put_integer, put_name};
 
 /// The schema with ids from `first` on. Also the highest of them (one less than `first` if there is
 /// no column), and which of the new ids each of the old ones became.
 ///
 /// # Errors
 /// When it is no schema, an id stands for two columns, or an identifier field is none of them.
-pub fn fresh_ids(schema: &Fragment, first: i32) -> Result<(Fragment, i32, HashMap<i32, i32>)> {
+pub fn fresh_ids(schema: &RawJson, first: i32) -> Result<(RawJson, i32, HashMap<i32, i32>)> {
     let columns = SchemaColumns::read(schema)?;
     let mut ids = HashMap::with_capacity(columns.list.len());
     let mut next = first;
@@ -37,10 +37,10 @@ pub fn fresh_ids(schema: &Fragment, first: i32) -> Result<(Fragment, i32, HashMa
     Ok((schema, next.saturating_sub(1), ids))
 }
 
-fn rewritten(schema: &Fragment, ids: &HashMap<i32, i32>) -> Result<Fragment> {
+fn rewritten(schema: &RawJson, ids: &HashMap<i32, i32>) -> Result<RawJson> {
     let mut out = Vec::with_capacity(schema.as_bytes().len());
     put_struct(&mut out, schema, ids)?;
-    let schema = Fragment::written(out).compact();
+    let schema = RawJson::written(out).compact();
     let [identifiers] = members(&schema, ["identifier-field-ids"])?;
     let Some(identifiers) = identifiers else { return Ok(schema) };
     let identifiers: Vec<i32> = identifiers.decode()?;
@@ -50,10 +50,10 @@ fn rewritten(schema: &Fragment, ids: &HashMap<i32, i32>) -> Result<Fragment> {
     };
     let fresh: BTreeSet<i32> = identifiers.iter().map(fresh).collect::<Result<_>>()?;
     let fresh: Vec<i32> = fresh.into_iter().collect();
-    Ok(schema.with("identifier-field-ids", &Fragment::of(&fresh)?)?)
+    Ok(schema.with("identifier-field-ids", &RawJson::of(&fresh)?)?)
 }
 
-fn put_struct(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) -> Result<()> {
+fn put_struct(out: &mut Vec<u8>, value: &RawJson, ids: &HashMap<i32, i32>) -> Result<()> {
     out.push(b'{');
     for (name, value) in value.members()? {
         put_name(out, &name);
@@ -72,7 +72,7 @@ fn put_struct(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) -> R
     Ok(())
 }
 
-fn put_field(out: &mut Vec<u8>, field: &Fragment, ids: &HashMap<i32, i32>) -> Result<()> {
+fn put_field(out: &mut Vec<u8>, field: &RawJson, ids: &HashMap<i32, i32>) -> Result<()> {
     out.push(b'{');
     for (name, value) in field.members()? {
         // No default is no member: the reference cannot read one that is null.
@@ -90,7 +90,7 @@ fn put_field(out: &mut Vec<u8>, field: &Fragment, ids: &HashMap<i32, i32>) -> Re
     Ok(())
 }
 
-fn put_type(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) -> Result<()> {
+fn put_type(out: &mut Vec<u8>, value: &RawJson, ids: &HashMap<i32, i32>) -> Result<()> {
     let is_list = match value.members() {
         Err(_) => None,
         Ok(_) => match type_of(value)? {
@@ -115,7 +115,7 @@ fn put_type(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) -> Res
     Ok(())
 }
 
-fn put_id(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) {
+fn put_id(out: &mut Vec<u8>, value: &RawJson, ids: &HashMap<i32, i32>) {
     match value.as_i32().and_then(|id| ids.get(&id)) {
         Some(id) => put_integer(out, (*id).into()),
         None => out.extend_from_slice(value.as_bytes()),

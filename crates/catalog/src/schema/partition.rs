@@ -8,8 +8,8 @@ use super::transform::{FieldTransform, TransformTerm};
 use super::{fields_of, members_of_field, with_id};
 use crate::doc::{LAST_PARTITION_ID_NONE, TableDoc};
 use crate::error::{illegal, invalid};
-use crate::json::{Fragment, put_comma};
-use crate::{Error, Kind, Result};
+use crate::json::{RawJson, put_comma};
+use crate::{CatalogError, ErrorReason, Result};
 
 /// Fields of a specification at the most.
 pub const PARTITION_FIELDS_MAX: usize = 1_000;
@@ -27,9 +27,9 @@ struct PartitionField {
 }
 
 impl PartitionField {
-    fn read(field: &Fragment) -> Result<PartitionField> {
+    fn read(field: &RawJson) -> Result<PartitionField> {
         let [id, name] = members_of_field(field, ["field-id", "name"])?;
-        let name = name.as_ref().and_then(Fragment::as_str);
+        let name = name.as_ref().and_then(RawJson::as_str);
         let name = name.ok_or_else(|| illegal("Cannot parse missing string: name"))?;
         let id = match id {
             Some(id) => Some(
@@ -54,8 +54,8 @@ impl fmt::Display for PartitionField {
 /// Whether both partition by the same columns, transforms and names, in the same order; ids of the
 /// fields do not matter.
 #[must_use]
-pub fn same_spec(a: &Fragment, b: &Fragment) -> bool {
-    let read = |spec: &Fragment| -> Result<Vec<PartitionField>> {
+pub fn same_spec(a: &RawJson, b: &RawJson) -> bool {
+    let read = |spec: &RawJson| -> Result<Vec<PartitionField>> {
         fields_of(spec)?.iter().map(PartitionField::read).collect()
     };
     match (read(a), read(b)) {
@@ -76,12 +76,12 @@ pub fn same_spec(a: &Fragment, b: &Fragment) -> bool {
 /// # Errors
 /// [`Kind::Validation`] when a field has no column in `schema`, or none that it can be made of;
 /// [`Kind::IllegalArgument`] when it has no name of its own.
-pub fn bind_spec(spec: &Fragment, schema: &Fragment, doc: &TableDoc) -> Result<(Fragment, i32)> {
+pub fn bind_spec(spec: &RawJson, schema: &RawJson, doc: &TableDoc) -> Result<(RawJson, i32)> {
     let raws = fields_of(spec)?;
     if raws.len() > PARTITION_FIELDS_MAX {
         let message =
             format!("a partition spec may have {PARTITION_FIELDS_MAX} fields at the most");
-        return Err(Error::new(Kind::TooLarge, message));
+        return Err(CatalogError::new(ErrorReason::TooLarge, message));
     }
     let columns = SchemaColumns::read(schema)?;
     let mut fields: Vec<PartitionField> =
@@ -116,7 +116,7 @@ pub fn bind_spec(spec: &Fragment, schema: &Fragment, doc: &TableDoc) -> Result<(
         }
     }
     out.push(b']');
-    Ok((spec.with("fields", &Fragment::written(out))?, last))
+    Ok((spec.with("fields", &RawJson::written(out))?, last))
 }
 
 /// Gives an id to each field without one, and refuses ids that other fields have.

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::columns::{SchemaColumn, SchemaColumns};
 use super::types::ColumnType;
 use crate::error::bad;
-use crate::json::Fragment;
-use crate::{Error, Result};
+use crate::json::RawJson;
+use crate::{CatalogError, Result};
 
 /// Predicates of a filter at the most.
 pub const FILTER_PREDICATES_MAX: usize = 1000;
@@ -91,7 +91,7 @@ pub(crate) struct RestrictableColumns(SchemaColumns);
 
 impl RestrictableColumns {
     /// Those of a schema.
-    pub(crate) fn of(schema: &Fragment) -> Result<RestrictableColumns> {
+    pub(crate) fn of(schema: &RawJson) -> Result<RestrictableColumns> {
         Ok(RestrictableColumns(SchemaColumns::read(schema)?))
     }
 
@@ -260,7 +260,7 @@ fn member<'a>(all: &'a Map<String, Value>, name: &str) -> Result<&'a Value> {
     all.get(name).ok_or_else(|| wrong(&format!("a part of it has no `{name}`")))
 }
 
-fn wrong(message: &str) -> Error {
+fn wrong(message: &str) -> CatalogError {
     bad(format!("`row-filter`: {message}"))
 }
 
@@ -280,14 +280,14 @@ mod tests {
                 {"id": 8, "name": "street", "required": false, "type": "string"}]}},
             {"id": 9, "name": "at", "required": false, "type": "timestamptz"},
         ]});
-        RestrictableColumns::of(&Fragment::of(&schema).unwrap()).unwrap()
+        RestrictableColumns::of(&RawJson::of(&schema).unwrap()).unwrap()
     }
 
     fn check(filter: &Value, expected: std::result::Result<Value, &str>) {
         match (table().bind(filter), expected) {
             (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{filter}"),
             (Err(error), Err(expected)) => {
-                assert_eq!(error.kind, crate::Kind::BadRequest);
+                assert_eq!(error.kind, crate::ErrorReason::BadRequest);
                 assert!(error.message.contains(expected), "{filter} {}", error.message);
             }
             (found, expected) => panic!("{filter}: {found:?} is not {expected:?}"),

@@ -7,7 +7,7 @@ use super::defaults::check_defaults;
 use super::types::ColumnType;
 use crate::Result;
 use crate::error::{bad, illegal, invalid};
-use crate::json::Fragment;
+use crate::json::RawJson;
 
 /// The highest id of a column; those above are for columns that every table has (the table format,
 /// §Reserved Field IDs).
@@ -20,7 +20,7 @@ const FORMAT_VERSION_DEFAULTS: u8 = 3;
 /// # Errors
 /// When it is no schema, an id or a name stands for two columns, identifier fields are none that
 /// can be, or a type or a default is none of this version.
-pub fn check_schema(schema: &Fragment, format_version: u8) -> Result<()> {
+pub fn check_schema(schema: &RawJson, format_version: u8) -> Result<()> {
     let [kind, identifiers] = members(schema, ["type", "identifier-field-ids"])?;
     if kind.is_none() {
         return Err(bad("Cannot parse missing string: type"));

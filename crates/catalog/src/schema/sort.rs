@@ -6,8 +6,8 @@ use super::columns::SchemaColumns;
 use super::transform::TransformTerm;
 use super::{fields_of, members_of_field};
 use crate::error::{illegal, invalid};
-use crate::json::Fragment;
-use crate::{Error, Kind, Result};
+use crate::json::RawJson;
+use crate::{CatalogError, ErrorReason, Result};
 
 /// Fields of an order at the most.
 pub const SORT_FIELDS_MAX: usize = 1_000;
@@ -21,10 +21,10 @@ struct SortField {
 }
 
 impl SortField {
-    fn read(field: &Fragment) -> Result<SortField> {
+    fn read(field: &RawJson) -> Result<SortField> {
         let [direction, nulls] = members_of_field(field, ["direction", "null-order"])?;
-        let text = |value: &Option<Fragment>, name| {
-            let said = value.as_ref().and_then(Fragment::as_str).map(|it| it.to_ascii_lowercase());
+        let text = |value: &Option<RawJson>, name| {
+            let said = value.as_ref().and_then(RawJson::as_str).map(|it| it.to_ascii_lowercase());
             said.ok_or_else(|| illegal(format!("Cannot parse missing string: {name}")))
         };
         let is_descending = match &*text(&direction, "direction")? {
@@ -52,8 +52,8 @@ impl fmt::Display for SortField {
 
 /// Whether both sort by the same columns, transforms and directions, in the same order.
 #[must_use]
-pub fn same_order(a: &Fragment, b: &Fragment) -> bool {
-    let read = |order: &Fragment| -> Result<Vec<SortField>> {
+pub fn same_order(a: &RawJson, b: &RawJson) -> bool {
+    let read = |order: &RawJson| -> Result<Vec<SortField>> {
         fields_of(order)?.iter().map(SortField::read).collect()
     };
     match (read(a), read(b)) {
@@ -67,11 +67,11 @@ pub fn same_order(a: &Fragment, b: &Fragment) -> bool {
 /// # Errors
 /// [`Kind::Validation`] when a field has no column in `schema`, or none that it can be made of;
 /// [`Kind::IllegalArgument`] when it does not say how it sorts.
-pub fn bind_order(order: &Fragment, schema: &Fragment) -> Result<Fragment> {
+pub fn bind_order(order: &RawJson, schema: &RawJson) -> Result<RawJson> {
     let raws = fields_of(order)?;
     if raws.len() > SORT_FIELDS_MAX {
         let message = format!("a sort order may have {SORT_FIELDS_MAX} fields at the most");
-        return Err(Error::new(Kind::TooLarge, message));
+        return Err(CatalogError::new(ErrorReason::TooLarge, message));
     }
     if raws.is_empty() {
         return Ok(order.clone());

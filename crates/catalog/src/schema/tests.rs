@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::Kind;
+use crate::ErrorReason;
 use crate::doc::MetadataPart;
 
 const SCHEMAS: &str = include_str!("tests/schemas.json");
@@ -18,11 +18,11 @@ const SPECS: &str = include_str!("tests/specs.json");
 const ORDERS: &str = include_str!("tests/orders.json");
 const COLUMNS: &str = include_str!("tests/columns.json");
 
-fn fragment(value: &Value) -> Fragment {
-    Fragment::of(value).expect("JSON")
+fn fragment(value: &Value) -> RawJson {
+    RawJson::of(value).expect("JSON")
 }
 
-fn value(fragment: &Fragment) -> Value {
+fn value(fragment: &RawJson) -> Value {
     fragment.decode().expect("JSON")
 }
 
@@ -41,7 +41,11 @@ fn check<T: std::fmt::Debug>(
             (Ok(made), None) => see(&case, made),
             (Err(error), Some(said)) => {
                 assert!(error.message.contains(said), "{case}\n{error:?}");
-                let kinds = [Kind::Validation, Kind::IllegalArgument, Kind::BadRequest];
+                let kinds = [
+                    ErrorReason::Validation,
+                    ErrorReason::IllegalArgument,
+                    ErrorReason::BadRequest,
+                ];
                 assert!(kinds.contains(&error.kind), "{case}\n{error:?}");
             }
             (made, _) => panic!("{case}\n{made:?}"),
@@ -83,7 +87,7 @@ fn doc(version: u8, last_partition_id: i32, specs: &[Value]) -> TableDoc {
     doc
 }
 
-fn ids(spec: &Fragment) -> Vec<i64> {
+fn ids(spec: &RawJson) -> Vec<i64> {
     let fields = value(spec)["fields"].as_array().cloned().unwrap_or_default();
     fields.iter().filter_map(|field| field["field-id"].as_i64()).collect()
 }
@@ -108,7 +112,7 @@ fn specifications_are_bound_to_columns() {
 
 #[test]
 fn fields_get_the_ids_of_equal_fields_of_before() {
-    let columns: Fragment = fragment(&serde_json::from_str(COLUMNS).expect("a schema"));
+    let columns: RawJson = fragment(&serde_json::from_str(COLUMNS).expect("a schema"));
     let field = |source: i32, transform: &str, name: &str, id: Option<i32>| {
         let mut field = json!({"source-id": source, "transform": transform, "name": name});
         if let Some(id) = id {
@@ -168,7 +172,7 @@ fn a_column_may_get_the_name_of_a_field_that_is_there() {
     let (schema, raw) = (fragment(&schema), fragment(&spec));
     assert!(bind_spec(&raw, &schema, &doc(2, 1000, &[spec])).is_ok());
     let refused = bind_spec(&raw, &schema, &doc(2, 999, &[])).expect_err("a conflict");
-    assert_eq!(refused.kind, Kind::IllegalArgument);
+    assert_eq!(refused.kind, ErrorReason::IllegalArgument);
 }
 
 #[test]
@@ -228,12 +232,15 @@ fn a_schema_has_its_limits() {
         |id: usize, name: &str| json!({"id": id, "name": name, "required": true, "type": "int"});
     let fields: Vec<Value> = (0..=COLUMNS_MAX).map(|id| field(id, &id.to_string())).collect();
     let schema = fragment(&json!({"type": "struct", "fields": fields}));
-    assert_eq!(check_schema(&schema, 2).expect_err("too many").kind, Kind::TooLarge);
+    assert_eq!(check_schema(&schema, 2).expect_err("too many").kind, ErrorReason::TooLarge);
     // Names within a long name are long.
     let within: Vec<Value> = (1..3000).map(|id| field(id, "x")).collect();
     let long = json!({"type": "struct", "fields": [{"id": 0, "name": "n".repeat(40_000),
         "required": true, "type": {"type": "struct", "fields": within}}]});
-    assert_eq!(last_column_id_of(&fragment(&long)).expect_err("too long").kind, Kind::TooLarge);
+    assert_eq!(
+        last_column_id_of(&fragment(&long)).expect_err("too long").kind,
+        ErrorReason::TooLarge
+    );
     // What is deeper cannot be read as JSON at all.
     let mut deep = json!("int");
     for id in 0..380 {
@@ -250,14 +257,14 @@ fn a_schema_has_its_limits() {
         .collect();
     let spec = fragment(&json!({"spec-id": 0, "fields": fields}));
     let refused = bind_spec(&spec, &deep, &doc(2, 999, &[]));
-    assert_eq!(refused.expect_err("too many").kind, Kind::TooLarge);
+    assert_eq!(refused.expect_err("too many").kind, ErrorReason::TooLarge);
     let fields = vec![
         json!({"source-id": 999, "transform": "identity", "direction": "asc",
         "null-order": "nulls-first"});
         SORT_FIELDS_MAX + 1
     ];
     let order = fragment(&json!({"order-id": 0, "fields": fields}));
-    assert_eq!(bind_order(&order, &deep).expect_err("too many").kind, Kind::TooLarge);
+    assert_eq!(bind_order(&order, &deep).expect_err("too many").kind, ErrorReason::TooLarge);
 }
 
 /// Columns in any shape, with ids that are right.
@@ -336,7 +343,7 @@ proptest! {
 
     #[test]
     fn hostile_texts_are_refused_and_nothing_worse(text in hostile()) {
-        let Ok(raw) = Fragment::parse(Bytes::from(text)) else { return Ok(()) };
+        let Ok(raw) = RawJson::parse(Bytes::from(text)) else { return Ok(()) };
         let columns = fragment(&serde_json::from_str(COLUMNS).expect("a schema"));
         let doc = doc(3, 999, &[]);
         for version in 1..=3 {

@@ -6,7 +6,7 @@ use super::members_of_field;
 use super::types::ColumnType;
 use crate::Result;
 use crate::error::illegal;
-use crate::json::Fragment;
+use crate::json::RawJson;
 
 /// Columns that one transform is made of at the most.
 pub const SOURCES_MAX: usize = 100;
@@ -120,10 +120,10 @@ pub(crate) struct TransformTerm {
 
 impl TransformTerm {
     /// Reads the term of a partition field or a sort field.
-    pub(crate) fn read(field: &Fragment) -> Result<TransformTerm> {
+    pub(crate) fn read(field: &RawJson) -> Result<TransformTerm> {
         let [one, several, transform] =
             members_of_field(field, ["source-id", "source-ids", "transform"])?;
-        let transform = transform.as_ref().and_then(Fragment::as_str);
+        let transform = transform.as_ref().and_then(RawJson::as_str);
         let transform =
             transform.ok_or_else(|| illegal("Cannot parse missing string: transform"))?;
         let sources = match (several, one) {

@@ -12,8 +12,8 @@ use node::clock;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
-use super::{Catalog, Object, Right, Who};
-use crate::error::{Error, Kind, Result};
+use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::{CatalogStore, LINES_MAX, StoredLogLine, TimelineBounds};
 use crate::warehouse::Warehouse;
@@ -80,7 +80,7 @@ pub struct ChangeFilter {
 }
 
 impl ChangeFilter {
-    fn wants(&self, change: &Change) -> bool {
+    fn wants(&self, change: &CatalogChange) -> bool {
         let here = change.place();
         if let Some(ident) = &self.ident {
             return here.as_ref() == Some(ident) || change.to.as_ref() == Some(ident);
@@ -96,7 +96,7 @@ impl ChangeFilter {
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Change {
+pub struct CatalogChange {
     /// Its number: one more than that of the change before, whoever may see that.
     pub seq: i64,
     /// When it was asked for, in RFC 3339.
@@ -129,10 +129,11 @@ pub struct Change {
     pub principal: Option<String>,
 }
 
-impl Change {
-    fn new(line: StoredLogLine, is_operator: bool) -> Result<Change> {
-        let namespace = NamespaceIdent::split(&line.namespace, "").map_err(Error::internal)?;
-        Ok(Change {
+impl CatalogChange {
+    fn new(line: StoredLogLine, is_operator: bool) -> Result<CatalogChange> {
+        let namespace =
+            NamespaceIdent::split(&line.namespace, "").map_err(CatalogError::internal)?;
+        Ok(CatalogChange {
             seq: line.seq,
             at: clock::rfc3339_of_ms(line.at_ms),
             action: line.act,
@@ -157,7 +158,7 @@ impl Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangePage {
     /// In order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<CatalogChange>,
     /// After which number the next page begins.
     pub next_after: i64,
     /// Whether there is more already.
@@ -168,7 +169,7 @@ pub struct ChangePage {
 
 /// The ids of tables and views that changes are about which are wanted, and the keys of their
 /// namespaces and of those that these are in.
-fn about(changes: &[Change], filter: &ChangeFilter) -> (BTreeSet<String>, BTreeSet<String>) {
+fn about(changes: &[CatalogChange], filter: &ChangeFilter) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut ids, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for change in changes.iter().filter(|it| filter.wants(it)) {
         ids.extend(change.id.clone());
@@ -217,7 +218,7 @@ impl Catalog {
     /// not go back so far any more.
     pub async fn changes(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         filter: &ChangeFilter,
         after: Option<i64>,
@@ -234,13 +235,13 @@ impl Catalog {
         if page.next_after > bounds.newest || page.next_after < 0 {
             let newest = bounds.newest;
             let message = format!("`after` is 0 to {newest}, the number of the last change");
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         let limit = limit.clamp(1, CHANGES_MAX);
         for _ in 0..STEPS_MAX {
             let lines = self.0.store.log(warehouse.id(), page.next_after, LINES_MAX).await?;
             let is_last = lines.len() < LINES_MAX;
-            let changes = lines.into_iter().map(|line| Change::new(line, who.operator));
+            let changes = lines.into_iter().map(|line| CatalogChange::new(line, who.operator));
             let changes = changes.collect::<Result<Vec<_>>>()?;
             let today = self.today(who, warehouse, filter, &changes).await?;
             for change in changes {
@@ -268,7 +269,7 @@ impl Catalog {
     /// Those of [`Catalog::changes`].
     pub async fn follow(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         filter: ChangeFilter,
         after: Option<i64>,
@@ -297,26 +298,26 @@ impl Catalog {
 
     fn allow_following(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         filter: &ChangeFilter,
     ) -> Result<()> {
         let object = match (&filter.ident, &filter.namespace) {
-            (Some(ident), _) => Object::Relation(ident),
-            (None, Some(namespace)) => Object::Namespace(namespace),
+            (Some(ident), _) => RightTarget::Relation(ident),
+            (None, Some(namespace)) => RightTarget::Namespace(namespace),
             // What may not be seen is left out.
             (None, None) => return Ok(()),
         };
-        self.allow(who, warehouse, Right::Read, object)
+        self.allow(who, warehouse, AccessRight::Read, object)
     }
 
     /// What there is now of what changes are about. Operators see all of them by any name.
     async fn today(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         filter: &ChangeFilter,
-        changes: &[Change],
+        changes: &[CatalogChange],
     ) -> Result<CurrentObjects> {
         let Some(first) = changes.first().filter(|_| !who.operator).map(|it| it.seq) else {
             return Ok(CurrentObjects::default());
@@ -332,21 +333,22 @@ impl Catalog {
     /// namespace do, or on what that is in where it was made again since.
     fn shown(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         now: &CurrentObjects,
-        mut change: Change,
-    ) -> Option<Change> {
-        let may = |object: Object<'_>| self.allow(who, warehouse, Right::Read, object).is_ok();
+        mut change: CatalogChange,
+    ) -> Option<CatalogChange> {
+        let may =
+            |object: RightTarget<'_>| self.allow(who, warehouse, AccessRight::Read, object).is_ok();
         let today = change.id.as_ref().and_then(|id| now.names.get(id));
-        let is_read = today.is_some_and(|ident| may(Object::Relation(ident)));
+        let is_read = today.is_some_and(|ident| may(RightTarget::Relation(ident)));
         let seq = change.seq;
         let sees_in = |namespace: &NamespaceIdent| match now.kept(namespace, seq) {
-            Some(kept) => may(Object::Namespace(&kept)),
-            None => may(Object::Warehouse),
+            Some(kept) => may(RightTarget::Namespace(&kept)),
+            None => may(RightTarget::Warehouse),
         };
         let sees = |ident: &TableIdent| match is_read {
-            true => may(Object::Relation(ident)),
+            true => may(RightTarget::Relation(ident)),
             false => sees_in(&ident.namespace),
         };
         let sees_place = match (change.place(), &change.namespace) {
@@ -374,7 +376,7 @@ impl Catalog {
 #[derive(Debug)]
 pub struct ChangeStream {
     catalog: Catalog,
-    who: Who,
+    who: CatalogPrincipal,
     warehouse: Arc<Warehouse>,
     filter: ChangeFilter,
     after: i64,
@@ -388,7 +390,7 @@ impl ChangeStream {
     ///
     /// # Errors
     /// Those of [`Catalog::changes`]. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<Option<Vec<Change>>> {
+    pub async fn next(&mut self) -> Result<Option<Vec<CatalogChange>>> {
         loop {
             if clock::now() >= self.until {
                 return Ok(None);
@@ -415,7 +417,7 @@ impl ChangeStream {
     }
 
     /// From now on it is this one who follows: the same principal, with the rights that it has now.
-    pub fn set_who(&mut self, who: Who) {
+    pub fn set_who(&mut self, who: CatalogPrincipal) {
         self.who = who;
     }
 

@@ -3,18 +3,19 @@
 
 use std::sync::Arc;
 
-use super::documents::{self, METADATA_PATH, Written};
-use super::homes::{Chosen, LocationScope};
+use super::documents::{self, METADATA_PATH, WrittenDocument};
+use super::homes::{ChosenLocation, LocationScope};
 use super::protection::{moves_away, touches_protection};
-use super::relations::Change;
-use super::{Call, Catalog, KeyLockGuard, Object, Right, key};
+use super::relations::RelationChange;
+use super::{AccessRight, Catalog, ChangeCall, KeyLockGuard, RightTarget, key};
 use crate::cache::{CacheKey, CachedVersion};
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{TableIdent, Uuid};
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::store::{
-    Act, MetadataPointer, NewRelation, RelationKind, Stamp, Swap, SwapOutcome, not_apart,
+    ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind, SwapOutcome,
+    not_apart,
 };
 use crate::update::{self, CommitRequest};
 use crate::warehouse::{TableLocation, Warehouse};
@@ -31,17 +32,17 @@ pub(super) enum CommitStep {
     /// A table gets another document.
     Next {
         base: Arc<CachedVersion>,
-        written: Written<TableDoc>,
+        written: WrittenDocument<TableDoc>,
         /// Metadata files that the new document does not name any more.
         fallen: Vec<String>,
     },
     /// A table is made.
-    New(Written<TableDoc>),
+    New(WrittenDocument<TableDoc>),
 }
 
 /// What a commit is to do to one table.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct TableCommit {
     pub(super) ident: TableIdent,
     pub(super) request: CommitRequest,
     /// Where whoever asks may have its files.
@@ -56,17 +57,19 @@ impl Catalog {
     /// [`update::apply`]. `CommitStateUnknown` when it may have happened.
     pub async fn commit_table(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-        body: &Fragment,
+        body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
         let request = update::parse_commit(body)?;
         let wanted = self.allow_commit(call, warehouse, ident.clone(), request)?;
-        let act = async move |it: Change| {
+        let act = async move |it: RelationChange| {
             let changes = vec![wanted];
             let mut entries = it.catalog.commit_all(&it.warehouse, &it.stamp, &changes).await?;
-            entries.pop().ok_or_else(|| Error::internal("a commit of one table changed none"))
+            entries
+                .pop()
+                .ok_or_else(|| CatalogError::internal("a commit of one table changed none"))
         };
         self.change_one(call, warehouse, (RelationKind::Table, ident), act).await
     }
@@ -75,20 +78,20 @@ impl Catalog {
     /// it is known whether they are anywhere else than before.
     pub(super) fn allow_commit(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Warehouse,
         ident: TableIdent,
         request: CommitRequest,
-    ) -> Result<Wanted> {
+    ) -> Result<TableCommit> {
         let object = match update::is_create(&request.requirements)? {
-            true => Object::Namespace(&ident.namespace),
-            false => Object::Relation(&ident),
+            true => RightTarget::Namespace(&ident.namespace),
+            false => RightTarget::Relation(&ident),
         };
-        self.allow(call.who, warehouse, Right::Write, object)?;
-        if let Object::Relation(_) = object {
+        self.allow(call.who, warehouse, AccessRight::Write, object)?;
+        if let RightTarget::Relation(_) = object {
             let moves = moves_away(&request.updates);
             if moves || touches_protection(&request.updates) {
-                self.allow(call.who, warehouse, Right::Manage, object)?;
+                self.allow(call.who, warehouse, AccessRight::Manage, object)?;
             }
             // Files that a table has left have no policy.
             if moves {
@@ -96,7 +99,7 @@ impl Catalog {
             }
         }
         let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
-        Ok(Wanted { ident, request, reach })
+        Ok(TableCommit { ident, request, reach })
     }
 
     /// Commits changes of several tables, all or none, and tries again when another server came
@@ -104,8 +107,8 @@ impl Catalog {
     pub(super) async fn commit_all(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
-        changes: &[Wanted],
+        stamp: &ChangeContext,
+        changes: &[TableCommit],
     ) -> Result<Vec<Arc<CachedVersion>>> {
         let mut tries = 0;
         loop {
@@ -122,8 +125,8 @@ impl Catalog {
     async fn commit_once(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
-        changes: &[Wanted],
+        stamp: &ChangeContext,
+        changes: &[TableCommit],
     ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
         let mut steps = Vec::with_capacity(changes.len());
         for wanted in changes {
@@ -144,7 +147,7 @@ impl Catalog {
     pub(super) async fn land(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         idents: &[TableIdent],
         steps: Vec<CommitStep>,
     ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
@@ -164,13 +167,13 @@ impl Catalog {
                     self.forget(warehouse, ident);
                 }
                 let error = certain(error);
-                if error.kind == Kind::CommitStateUnknown {
+                if error.kind == ErrorReason::CommitStateUnknown {
                     // The files may be those that pointers lead to now.
                     return Err(CommitConflict::ForGood(error));
                 }
                 discard(warehouse, &steps).await;
                 match error.kind {
-                    Kind::CommitFailed => Err(CommitConflict::ToAnother(error)),
+                    ErrorReason::CommitFailed => Err(CommitConflict::ToAnother(error)),
                     _ => Err(CommitConflict::ForGood(error)),
                 }
             }
@@ -181,16 +184,16 @@ impl Catalog {
     async fn step(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
-        Wanted { ident, request, reach }: &Wanted,
+        stamp: &ChangeContext,
+        TableCommit { ident, request, reach }: &TableCommit,
     ) -> Result<CommitStep> {
-        let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
+        let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
         let CommitRequest { requirements, updates, .. } = request;
         let found = self.entry(warehouse, RelationKind::Table, ident).await;
         if update::is_create(requirements)? {
             let base = match found {
                 Ok(base) => Some(base),
-                Err(error) if error.kind == Kind::NoSuchTable => None,
+                Err(error) if error.kind == ErrorReason::NoSuchTable => None,
                 Err(error) => return Err(error),
             };
             update::check(requirements, base.as_ref().and_then(|it| it.table()).map(|it| &**it))?;
@@ -212,7 +215,7 @@ impl Catalog {
         };
         if next.location != doc.location {
             let (location, own) = (&*next.location, Some(&*doc.location));
-            let chosen = Chosen { field: "location", location, own };
+            let chosen = ChosenLocation { field: "location", location, own };
             self.check_reach(warehouse, reach, chosen).await?;
             self.check_apart(stamp, &next.location, &pointer.id).await?;
         }
@@ -242,7 +245,8 @@ impl Catalog {
                 CommitStep::Next { written, fallen, .. } => (swapped.next(), written, fallen),
                 CommitStep::New(written) => (made.next(), written, Vec::new()),
             };
-            let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
+            let pointer =
+                pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"))?;
             let entry = self.publish_written(warehouse, ident, pointer, written);
             if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
                 self.delete_old(warehouse, doc, &fallen, "").await;
@@ -285,7 +289,7 @@ impl Catalog {
     /// gets at what is there. An operator knows what he does.
     pub(super) async fn check_apart(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         location: &str,
         own_id: &str,
     ) -> Result<()> {
@@ -313,9 +317,9 @@ impl Catalog {
 /// Why a commit did not happen, or may not have.
 pub(super) enum CommitConflict {
     /// Another server was faster: from the new document on it may go well.
-    ToAnother(Error),
+    ToAnother(CatalogError),
     /// It would be the same again.
-    ForGood(Error),
+    ForGood(CatalogError),
 }
 
 impl CommitConflict {
@@ -325,15 +329,15 @@ impl CommitConflict {
     }
 
     /// Why.
-    pub(super) fn into_error(self) -> Error {
+    pub(super) fn into_error(self) -> CatalogError {
         match self {
             CommitConflict::ToAnother(error) | CommitConflict::ForGood(error) => error,
         }
     }
 }
 
-impl From<Error> for CommitConflict {
-    fn from(error: Error) -> CommitConflict {
+impl From<CatalogError> for CommitConflict {
+    fn from(error: CatalogError) -> CommitConflict {
         CommitConflict::ForGood(error)
     }
 }
@@ -341,15 +345,17 @@ impl From<Error> for CommitConflict {
 /// What the store is to do.
 fn plan<'a>(
     steps: impl Iterator<Item = (&'a TableIdent, &'a CommitStep)>,
-) -> Result<(Vec<Swap>, Vec<NewRelation>)> {
+) -> Result<(Vec<PointerSwap>, Vec<NewRelation>)> {
     let (mut swaps, mut new) = (Vec::new(), Vec::new());
     for (ident, step) in steps {
         match step {
             CommitStep::Same(_) => {}
             CommitStep::Next { base, written, .. } => {
-                swaps.push(written.swap(ident, table(base)?.1, Act::UpdateTable));
+                swaps.push(written.swap(ident, table(base)?.1, LogAction::UpdateTable));
             }
-            CommitStep::New(written) => new.push(written.new_relation(ident, Act::CreateTable)),
+            CommitStep::New(written) => {
+                new.push(written.new_relation(ident, LogAction::CreateTable))
+            }
         }
     }
     Ok((swaps, new))
@@ -358,24 +364,24 @@ fn plan<'a>(
 /// A table's document and pointer.
 pub(super) fn table(entry: &CachedVersion) -> Result<(&TableDoc, &MetadataPointer)> {
     let found = entry.table().zip(entry.pointer.as_ref());
-    let (doc, pointer) = found.ok_or_else(|| Error::internal("an entry of no table"))?;
+    let (doc, pointer) = found.ok_or_else(|| CatalogError::internal("an entry of no table"))?;
     Ok((doc, pointer))
 }
 
 /// Clients take any failure of a server for a commit that may have happened, and leave everything
 /// as it is then. Where nothing happened they are told so.
-pub(crate) fn certain(error: Error) -> Error {
+pub(crate) fn certain(error: CatalogError) -> CatalogError {
     let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<SqlStoreError>());
     match error.kind {
         // The store ended, with whatever it was doing.
-        Kind::ServiceUnavailable if matches!(cause, Some(SqlStoreError::Closed)) => {
+        ErrorReason::ServiceUnavailable if matches!(cause, Some(SqlStoreError::Closed)) => {
             let message = "the server is stopping: the outcome is not known";
-            Error::caused(Kind::CommitStateUnknown, message, error)
+            CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
         }
-        Kind::Internal | Kind::ServiceUnavailable => {
+        ErrorReason::Internal | ErrorReason::ServiceUnavailable => {
             tracing::error!(error = &error as &dyn std::error::Error, "a commit failed");
             let message = format!("Cannot commit: {}", error.message);
-            Error::caused(Kind::CommitFailed, message, error)
+            CatalogError::caused(ErrorReason::CommitFailed, message, error)
         }
         _ => error,
     }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::homes::{Chosen, LocationScope};
-use super::relations::Change;
-use super::{Call, Catalog, Object, Right};
+use super::homes::{ChosenLocation, LocationScope};
+use super::relations::RelationChange;
+use super::{AccessRight, Catalog, ChangeCall, RightTarget};
 use crate::cache::{CachedVersion, ParsedDocument};
 use crate::create::CreateTable;
 use crate::doc::TableDoc;
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::json::Fragment;
-use crate::store::{Act, RelationKind};
+use crate::json::RawJson;
+use crate::store::{LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 
 impl Catalog {
@@ -24,29 +24,29 @@ impl Catalog {
     /// [`CreateTable`].
     pub async fn create_table(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         namespace: &NamespaceIdent,
-        body: &Fragment,
+        body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
+        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(namespace))?;
         let request = CreateTable::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
         let reach = self.reach(call.who, warehouse, Some(namespace));
         if request.is_staged {
             return self.stage(call, warehouse, &ident, (&request, &reach)).await;
         }
-        let act = async move |it: Change| {
-            let Change { catalog, warehouse, ident, stamp } = &it;
+        let act = async move |it: RelationChange| {
+            let RelationChange { catalog, warehouse, ident, stamp } = &it;
             let doc = catalog.drafted(warehouse, ident, (&request, &reach), stamp.now_ms).await?;
-            catalog.make(warehouse, stamp, ident, &doc, Act::CreateTable).await
+            catalog.make(warehouse, stamp, ident, &doc, LogAction::CreateTable).await
         };
         self.change_one(call, warehouse, (RelationKind::Table, &ident), act).await
     }
 
     async fn stage(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Warehouse,
         ident: &TableIdent,
         request: (&CreateTable, &LocationScope),
@@ -69,10 +69,10 @@ impl Catalog {
         let location = self.new_location(warehouse, ident, uuid).await?;
         self.require_free(warehouse, RelationKind::Table, ident).await?;
         if let Some(location) = &request.location {
-            self.check_reach(warehouse, reach, Chosen::anew("location", location)).await?;
+            self.check_reach(warehouse, reach, ChosenLocation::anew("location", location)).await?;
         }
         let location = request.location.as_deref().unwrap_or(&location);
         let location = location.trim_end_matches('/');
-        request.document(uuid, location, i64::try_from(now_ms).map_err(Error::internal)?)
+        request.document(uuid, location, i64::try_from(now_ms).map_err(CatalogError::internal)?)
     }
 }

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use super::{Call, Catalog, Object, Right, Who};
+use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::cache::CachedVersion;
-use crate::doc::Properties;
-use crate::error::{Error, Kind, Result};
+use crate::doc::TableProperties;
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::StagedTable;
 use crate::ident::TableIdent;
 use crate::storage::{
-    BucketStorage, PATHS, Permission, Scope, SignRequest, SignResult, TemporaryCredentials,
+    BucketStorage, FilePermission, PATHS, SignRequest, SignResult, TableScope, TemporaryCredentials,
 };
-use crate::store::{RelationKind, Stamp};
+use crate::store::{ChangeContext, RelationKind};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// Credentials for a table's files.
@@ -32,7 +32,7 @@ impl Catalog {
     /// files are in the same place.
     pub async fn vend(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
         entry: &CachedVersion,
@@ -55,11 +55,11 @@ impl Catalog {
     /// [`Catalog::vend`].
     pub async fn credentials(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Result<Option<VendedCredentials>> {
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         self.require_unrestricted(who, warehouse, ident)?;
         let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
         self.vend(who, warehouse, ident, &entry).await
@@ -73,20 +73,23 @@ impl Catalog {
     /// right to.
     pub async fn sign(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
         request: impl FnOnce() -> Result<SignRequest>,
     ) -> Result<SignResult> {
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         self.require_unrestricted(who, warehouse, ident)?;
         let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
         let Some(storage) = warehouse.storage() else {
             let message = "the warehouse is not in a bucket: there is nothing to sign";
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         };
         if !storage.settings().remote_signing {
-            return Err(Error::new(Kind::Forbidden, "the warehouse signs no requests"));
+            return Err(CatalogError::new(
+                ErrorReason::Forbidden,
+                "the warehouse signs no requests",
+            ));
         }
         let request = request()?;
         let scope = self.scope(who, warehouse, storage, &entry).await?;
@@ -100,24 +103,29 @@ impl Catalog {
     /// `Forbidden` when it is of none that he may see all of, whether there is one or not.
     pub(crate) async fn files_at(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         (bucket, key): (&str, &str),
         staged: Option<StagedTable>,
-    ) -> Result<(Scope, Permission)> {
-        let refusal =
-            || Error::new(Kind::Forbidden, "no table whose files may be reached has this place");
+    ) -> Result<(TableScope, FilePermission)> {
+        let refusal = || {
+            CatalogError::new(
+                ErrorReason::Forbidden,
+                "no table whose files may be reached has this place",
+            )
+        };
         let storage = warehouse.storage().ok_or_else(refusal)?;
         let object = format!("s3://{bucket}/{key}");
         for ident in self.0.store.tables_around(warehouse.id(), &object).await? {
-            let may_read = self.allow(who, warehouse, Right::Read, Object::Relation(&ident));
+            let may_read =
+                self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(&ident));
             if may_read.and_then(|()| self.require_unrestricted(who, warehouse, &ident)).is_err() {
                 continue;
             }
             let entry = match self.entry(warehouse, RelationKind::Table, &ident).await {
                 Ok(entry) => entry,
                 // It was dropped meanwhile.
-                Err(error) if error.kind == Kind::NoSuchTable => continue,
+                Err(error) if error.kind == ErrorReason::NoSuchTable => continue,
                 Err(error) => return Err(error),
             };
             let scope = self.scope(who, warehouse, storage, &entry).await?;
@@ -126,21 +134,26 @@ impl Catalog {
             }
         }
         let Some(StagedTable { ident, scope }) = staged else { return Err(refusal()) };
-        self.allow(who, warehouse, Right::Write, Object::Relation(&ident))?;
+        self.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(&ident))?;
         for place in scope.texts() {
             // Another one may have been made there since.
             if self.0.store.is_shared(&place, "").await? {
                 return Err(refusal());
             }
         }
-        Ok((scope, Permission::Write))
+        Ok((scope, FilePermission::Write))
     }
 
     /// What somebody who sees a table may do with its files.
-    fn permission(&self, who: &Who, warehouse: &Warehouse, ident: &TableIdent) -> Permission {
-        match self.allow(who, warehouse, Right::Write, Object::Relation(ident)) {
-            Ok(()) => Permission::Write,
-            Err(_) => Permission::Read,
+    fn permission(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> FilePermission {
+        match self.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(ident)) {
+            Ok(()) => FilePermission::Write,
+            Err(_) => FilePermission::Read,
         }
     }
 
@@ -148,13 +161,13 @@ impl Catalog {
     /// locations that operators chose may be within each other.
     async fn scope(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         storage: &BucketStorage,
         entry: &CachedVersion,
-    ) -> Result<Scope> {
-        let doc = entry.table().ok_or_else(|| Error::internal("a view has no files"))?;
-        let scope = Scope::of(warehouse, doc)?;
+    ) -> Result<TableScope> {
+        let doc = entry.table().ok_or_else(|| CatalogError::internal("a view has no files"))?;
+        let scope = TableScope::of(warehouse, doc)?;
         let id = entry.pointer.as_ref().map_or("", |it| &*it.id);
         if who.operator || storage.is_known_apart(id, &scope) {
             return Ok(scope);
@@ -162,7 +175,7 @@ impl Catalog {
         for place in scope.texts() {
             if self.0.store.is_shared(&place, id).await? {
                 let message = "another table's files are in the same place";
-                return Err(Error::new(Kind::Forbidden, message));
+                return Err(CatalogError::new(ErrorReason::Forbidden, message));
             }
         }
         storage.note_apart(id, &scope);
@@ -173,18 +186,19 @@ impl Catalog {
     /// operator says so, outside of the table's own location. Credentials are for all of them, so
     /// nobody claims a place where others' tables may be one day. What was said `before` stays.
     pub(super) fn check_paths(
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &Warehouse,
-        (location, properties): (&str, &Properties),
-        before: Option<&Properties>,
+        (location, properties): (&str, &TableProperties),
+        before: Option<&TableProperties>,
     ) -> Result<()> {
         for name in PATHS {
             let Some(path) = properties.get(name) else { continue };
             if before.and_then(|it| it.get(name)).is_some_and(|it| it == path) {
                 continue;
             }
-            let told =
-                |error: Error| Error::new(error.kind, format!("`{name}`: {}", error.message));
+            let told = |error: CatalogError| {
+                CatalogError::new(error.kind, format!("`{name}`: {}", error.message))
+            };
             warehouse.check_location(&path).map_err(told)?;
             let (own, place): (TableLocation, TableLocation) = (location.parse()?, path.parse()?);
             if !stamp.is_operator && own != place && !place.is_below(&own) {
@@ -192,7 +206,7 @@ impl Catalog {
                     "`{name}`: only an operator may have files elsewhere than in \
                     the table's location"
                 );
-                return Err(Error::new(Kind::Forbidden, message));
+                return Err(CatalogError::new(ErrorReason::Forbidden, message));
             }
         }
         Ok(())
@@ -201,9 +215,9 @@ impl Catalog {
     /// Refuses a table that is only to be staged where it may not be: its files come before it.
     pub(super) async fn check_staged(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Warehouse,
-        (location, properties): (&str, &Properties),
+        (location, properties): (&str, &TableProperties),
     ) -> Result<()> {
         let stamp = call.stamp();
         self.check_apart(&stamp, location, "").await?;

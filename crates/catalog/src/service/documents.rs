@@ -12,13 +12,15 @@ use flate2::write::GzEncoder;
 use node::clock;
 
 use super::relations::RelationDocument;
-use super::{Catalog, Object, Right, Who, key};
+use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget, key};
 use crate::cache::CachedVersion;
-use crate::doc::{Properties, TableDoc};
-use crate::error::{Error, Kind, Result};
+use crate::doc::{TableDoc, TableProperties};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::TEXT_BYTES_MAX;
-use crate::store::{DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, Relation, RelationKind, place_of};
+use crate::store::{
+    DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, RelationKind, StoredRelation, place_of,
+};
 use crate::view::ViewDoc;
 use crate::warehouse::{FlushMode, Warehouse};
 
@@ -42,7 +44,7 @@ const FILE_NUMBER_MAX: u64 = 1 << 40;
 
 /// A document in its file, which nothing points to yet.
 #[derive(Debug)]
-pub(crate) struct Written<D> {
+pub(crate) struct WrittenDocument<D> {
     pub(crate) doc: D,
     pub(crate) document: Bytes,
     pub(crate) location: String,
@@ -122,12 +124,12 @@ impl Catalog {
     /// What [`Catalog::load`] finds, where that takes no waiting and nothing is wrong with it.
     pub(crate) fn at_hand(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Option<Arc<CachedVersion>> {
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident)).ok()?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident)).ok()?;
         let entry = self.0.cache.get(warehouse.id(), ident)?;
         let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);
         let is_good = is_of_kind
@@ -205,7 +207,7 @@ impl Catalog {
         }
         let location = entry.location().unwrap_or_default();
         let message = format!("Failed to open input stream for file: {location}");
-        Err(Error::new(Kind::NotFound, message))
+        Err(CatalogError::new(ErrorReason::NotFound, message))
     }
 }
 
@@ -218,13 +220,13 @@ fn check_same<D: RelationDocument>(pointer: &MetadataPointer, doc: &D) -> Result
     if is_same { Ok(()) } else { Err(not_committed(pointer)) }
 }
 
-fn not_committed(pointer: &MetadataPointer) -> Error {
+fn not_committed(pointer: &MetadataPointer) -> CatalogError {
     let message = format!("the metadata file is not what was committed: {}", pointer.location);
-    Error::new(Kind::NotFound, message)
+    CatalogError::new(ErrorReason::NotFound, message)
 }
 
-async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<CachedVersion> {
-    let Relation { pointer, document } = relation;
+async fn parsed(warehouse: &Warehouse, relation: StoredRelation) -> Result<CachedVersion> {
+    let StoredRelation { pointer, document } = relation;
     let document = match document {
         Some(document) => document,
         None => read(warehouse, &pointer.location).await?,
@@ -234,7 +236,7 @@ async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<CachedVersi
         RelationKind::Table => TableDoc::parse(document.clone()).map(RelationDocument::into_doc),
         RelationKind::View => ViewDoc::parse(document.clone()).map(RelationDocument::into_doc),
     };
-    Ok(CachedVersion::new(Some(pointer), doc.map_err(Error::internal)?, document))
+    Ok(CachedVersion::new(Some(pointer), doc.map_err(CatalogError::internal)?, document))
 }
 
 /// The document in a metadata file.
@@ -247,7 +249,7 @@ pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes>
         return Ok(bytes);
     }
     let unpacked = node::task::blocking(move || unpack(&bytes)).await;
-    unpacked.map_err(Error::internal)?
+    unpacked.map_err(CatalogError::internal)?
 }
 
 /// Writes a document to a new file after `previous`.
@@ -258,17 +260,17 @@ pub(super) async fn write<D: RelationDocument>(
     warehouse: &Warehouse,
     doc: &D,
     previous: Option<&str>,
-) -> Result<Written<D>> {
+) -> Result<WrittenDocument<D>> {
     let (doc, document) = doc.settle()?;
     let location = next_file(warehouse, (doc.location(), doc.properties()), previous)?;
     write_document(warehouse, &location, document.clone()).await?;
-    Ok(Written { doc, document, location })
+    Ok(WrittenDocument { doc, document, location })
 }
 
 /// Where the next document goes of what says this of itself.
 fn next_file(
     warehouse: &Warehouse,
-    (base, properties): (&str, &Properties),
+    (base, properties): (&str, &TableProperties),
     previous: Option<&str>,
 ) -> Result<String> {
     warehouse.check_location(base)?;
@@ -298,7 +300,7 @@ pub(crate) async fn write_document(
 /// `<directory>/<number>-<uuid>.metadata.json`: one more than the number of the file before.
 fn metadata_location(
     base: &str,
-    properties: &Properties,
+    properties: &TableProperties,
     previous: Option<&str>,
     uuid: Uuid,
 ) -> String {
@@ -340,14 +342,15 @@ async fn pack(document: Bytes) -> Result<Bytes> {
         encoder.write_all(&document)?;
         encoder.finish()
     });
-    Ok(packed.await.map_err(Error::internal)?.map_err(Error::internal)?.into())
+    Ok(packed.await.map_err(CatalogError::internal)?.map_err(CatalogError::internal)?.into())
 }
 
 fn unpack(bytes: &[u8]) -> Result<Bytes> {
     let mut text = Vec::new();
-    let most = u64::try_from(TEXT_BYTES_MAX).map_err(Error::internal)?;
+    let most = u64::try_from(TEXT_BYTES_MAX).map_err(CatalogError::internal)?;
     let unpacked = MultiGzDecoder::new(bytes).take(most + 1).read_to_end(&mut text);
-    let refuse = |what| Error::new(Kind::BadRequest, format!("the metadata file {what}"));
+    let refuse =
+        |what| CatalogError::new(ErrorReason::BadRequest, format!("the metadata file {what}"));
     unpacked.map_err(|_| refuse("is not compressed by gzip as its name says"))?;
     if text.len() > TEXT_BYTES_MAX {
         return Err(refuse("is too long"));
@@ -396,7 +399,7 @@ mod tests {
         let text = Bytes::from("{\"a\":1}".repeat(1000));
         assert_eq!(unpack(&pack(text.clone()).await.unwrap()).unwrap(), text);
         for bytes in [&b"{}"[..], b"", &pack(text).await.unwrap()[..20]] {
-            assert_eq!(unpack(bytes).unwrap_err().kind, Kind::BadRequest);
+            assert_eq!(unpack(bytes).unwrap_err().kind, ErrorReason::BadRequest);
         }
     }
 }

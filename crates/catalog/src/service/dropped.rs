@@ -11,15 +11,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::clock;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 
 use super::documents;
 
-use super::{Call, Catalog, ListPage, Object, PageRequest, Right, Who};
+use super::{
+    AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
+};
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::store::{Act, Dropped, Keep, MetadataPointer, RelationKind, Stamp};
+use crate::store::{
+    ChangeContext, DropMode, DroppedRelation, LogAction, MetadataPointer, RelationKind,
+};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// The property of a namespace that says for how long what is dropped in it can come back: seconds,
@@ -55,7 +59,7 @@ pub struct DropSweepReport {
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undropped {
+pub struct RestoredRelation {
     /// What it is called now.
     pub ident: TableIdent,
     /// What it is.
@@ -84,7 +88,7 @@ pub(super) fn seconds(text: &str) -> Result<u64> {
             "`{UNDROP_RETENTION}` is a number of seconds, or one with `s`, `m`, `h` or `d`, \
              of at most ten years"
         );
-        Error::new(Kind::BadRequest, message)
+        CatalogError::new(ErrorReason::BadRequest, message)
     })
 }
 
@@ -118,8 +122,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `Forbidden`.
-    pub async fn retention(&self, who: &Who, warehouse: &Warehouse) -> Result<u64> {
-        self.allow(who, warehouse, Right::Read, Object::Warehouse)?;
+    pub async fn retention(&self, who: &CatalogPrincipal, warehouse: &Warehouse) -> Result<u64> {
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Warehouse)?;
         self.retention_of(warehouse).await
     }
 
@@ -130,14 +134,14 @@ impl Catalog {
     /// `Forbidden`; `BadRequest` when it is too long.
     pub async fn set_retention(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         seconds: Option<u64>,
     ) -> Result<u64> {
-        self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+        self.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
         if seconds.is_some_and(|it| it > UNDROP_SECONDS_MAX) {
             let message = format!("`undrop-seconds` is at most {UNDROP_SECONDS_MAX}");
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         self.0.store.set_retention(warehouse.id(), seconds).await?;
         self.retention_of(warehouse).await
@@ -147,21 +151,21 @@ impl Catalog {
     pub(super) async fn drop_one(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         (kind, ident): (RelationKind, &TableIdent),
         purge: bool,
     ) -> Result<()> {
         self.require_unprotected(warehouse, kind, ident).await?;
         let act = match kind {
-            RelationKind::Table => Act::DropTable,
-            RelationKind::View => Act::DropView,
+            RelationKind::Table => LogAction::DropTable,
+            RelationKind::View => LogAction::DropView,
         };
         let seconds = self.undrop_seconds(warehouse, &ident.namespace).await?;
         if seconds == 0 && !purge {
             return self.release(warehouse, stamp, (kind, ident), act).await;
         }
         let until_ms = stamp.now_ms.saturating_add(seconds.saturating_mul(1000));
-        let keep = Keep { until_ms, purge };
+        let keep = DropMode { until_ms, purge };
         let store = &self.0.store;
         let kept = store.set_aside(stamp, warehouse.id(), (kind, ident), act, keep).await;
         self.forget(warehouse, ident);
@@ -170,7 +174,7 @@ impl Catalog {
         if seconds > 0 {
             return Ok(());
         }
-        let one = Dropped {
+        let one = DroppedRelation {
             ident: ident.clone(),
             pointer,
             dropped_ms: stamp.now_ms,
@@ -188,12 +192,17 @@ impl Catalog {
     }
 
     /// Purges what was dropped by a request that is carried out and remembered already.
-    async fn purge_at_once(&self, warehouse: &Warehouse, by: &Stamp, one: &Dropped) -> Result<()> {
-        let stamp = Stamp { key: None, ..by.clone() };
+    async fn purge_at_once(
+        &self,
+        warehouse: &Warehouse,
+        by: &ChangeContext,
+        one: &DroppedRelation,
+    ) -> Result<()> {
+        let stamp = ChangeContext { key: None, ..by.clone() };
         match self.0.store.take_dropped(&one.pointer.id, clock::wall_ms()).await {
             Ok(()) => {}
             // Another server's sweep was faster.
-            Err(error) if error.kind == Kind::NotFound => return Ok(()),
+            Err(error) if error.kind == ErrorReason::NotFound => return Ok(()),
             Err(error) => return Err(error),
         }
         self.purge_held(warehouse, &stamp, one).await?;
@@ -206,7 +215,7 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         doc: &TableDoc,
-        one: &Dropped,
+        one: &DroppedRelation,
     ) -> Result<()> {
         let (location, own_id) = (&one.pointer.location, &one.pointer.id);
         if doc.properties.get(GC_ENABLED).is_some_and(|it| it.eq_ignore_ascii_case("false")) {
@@ -235,7 +244,7 @@ impl Catalog {
     }
 
     /// Removes what is left of a table whose document went when it was being purged before.
-    async fn purge_rest(&self, warehouse: &Warehouse, one: &Dropped) -> Result<()> {
+    async fn purge_rest(&self, warehouse: &Warehouse, one: &DroppedRelation) -> Result<()> {
         let (base, id) = (&*one.pointer.base, &*one.pointer.id);
         if self.0.store.is_shared(base, id).await? {
             tracing::warn!(base, "not purged: another table has files there");
@@ -253,13 +262,13 @@ impl Catalog {
     /// `Forbidden`.
     pub async fn list_dropped(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         namespace: Option<&NamespaceIdent>,
         page: &PageRequest,
-    ) -> Result<ListPage<Dropped>> {
-        let object = namespace.map_or(Object::Warehouse, Object::Namespace);
-        self.allow(who, warehouse, Right::Read, object)?;
+    ) -> Result<ListPage<DroppedRelation>> {
+        let object = namespace.map_or(RightTarget::Warehouse, RightTarget::Namespace);
+        self.allow(who, warehouse, AccessRight::Read, object)?;
         // There is no end to what was dropped: this list always comes in pages.
         let page =
             PageRequest { token: Some(page.token.clone().unwrap_or_default()), ..page.clone() };
@@ -267,12 +276,12 @@ impl Catalog {
         let (after, limit) = page.bounds()?;
         let (after, limit) = (after.unwrap_or_default(), limit.unwrap_or_default());
         let found = self.0.store.dropped(warehouse.id(), namespace, &after, limit).await?;
-        let mut listing = page.cut(found, |it: &Dropped| it.pointer.id.clone());
+        let mut listing = page.cut(found, |it: &DroppedRelation| it.pointer.id.clone());
         if let Some(namespace) = namespace {
             // What is left of a namespace that had this name is not shown by rights to this one.
             let made = self.0.store.made_up(warehouse.id(), namespace).await?;
-            let may = |it: &Dropped| {
-                self.allow(who, warehouse, Right::Read, kept_in(&made, it.dropped_ms)).is_ok()
+            let may = |it: &DroppedRelation| {
+                self.allow(who, warehouse, AccessRight::Read, kept_in(&made, it.dropped_ms)).is_ok()
             };
             listing.items.retain(may);
         }
@@ -286,34 +295,39 @@ impl Catalog {
     /// when several were dropped that had the UUID.
     pub async fn undrop(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         name: &str,
         to: impl FnOnce(&TableIdent) -> Result<TableIdent> + Send + 'static,
-    ) -> Result<Undropped> {
+    ) -> Result<RestoredRelation> {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
         let (again_who, again_in, stamp) = (who.clone(), Arc::clone(&warehouse), call.stamp());
         // Looked for once it is known that it was not brought back by this request before.
-        let act = async move |catalog: Catalog, stamp: Stamp| {
+        let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let found = catalog.require_dropped(&who, &warehouse, &name).await?;
             let ident = to(&found.ident)?;
-            catalog.allow(&who, &warehouse, Right::Write, Object::Namespace(&ident.namespace))?;
+            catalog.allow(
+                &who,
+                &warehouse,
+                AccessRight::Write,
+                RightTarget::Namespace(&ident.namespace),
+            )?;
             let _turn = catalog.turn(&warehouse, &ident).await;
             let (kind, id) = (found.pointer.kind, found.pointer.id);
             let done = catalog.0.store.undrop(&stamp, warehouse.id(), &id, &ident).await;
             catalog.forget(&warehouse, &ident);
             catalog.rights_moved().await;
-            done.map(|_| Undropped { ident, kind, id })
+            done.map(|_| RestoredRelation { ident, kind, id })
         };
         let again = async move |catalog: Catalog| {
             let done = catalog.0.store.undropped(&stamp, again_in.id()).await?;
             let (ident, kind, id) = done.ok_or_else(|| {
                 let message = "it was brought back; where to is not in the log any more";
-                Error::new(Kind::Gone, message)
+                CatalogError::new(ErrorReason::Gone, message)
             })?;
-            let place = Object::Namespace(&ident.namespace);
-            catalog.allow(&again_who, &again_in, Right::Write, place)?;
-            Ok(Undropped { ident, kind, id })
+            let place = RightTarget::Namespace(&ident.namespace);
+            catalog.allow(&again_who, &again_in, AccessRight::Write, place)?;
+            Ok(RestoredRelation { ident, kind, id })
         };
         self.change(call, act, again).await
     }
@@ -325,15 +339,15 @@ impl Catalog {
     /// again in the background.
     pub async fn purge_dropped(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         name: &str,
     ) -> Result<()> {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
+        let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let found = catalog.require_dropped(&who, &warehouse, &name).await?;
             // Whoever asks for it wants the files gone, whatever was said when it was dropped.
-            let found = Dropped { keep: Keep { purge: true, ..found.keep }, ..found };
+            let found = DroppedRelation { keep: DropMode { purge: true, ..found.keep }, ..found };
             catalog.0.store.take_dropped(&found.pointer.id, stamp.now_ms).await?;
             catalog.purge_one(&warehouse, &stamp, &found).await
         };
@@ -343,10 +357,10 @@ impl Catalog {
     /// What was dropped with this id or UUID, for somebody who may manage it.
     async fn require_dropped(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
-    ) -> Result<Dropped> {
+    ) -> Result<DroppedRelation> {
         let mut found = self.0.store.dropped_as(warehouse.id(), name).await?.into_iter();
         let (first, second) = (found.next(), found.next());
         // Another table may have its name by now, or another namespace that of its own: rights to
@@ -356,27 +370,40 @@ impl Catalog {
             None => Vec::new(),
         };
         let dropped_ms = first.as_ref().map_or(0, |it| it.dropped_ms);
-        self.allow(who, warehouse, Right::Manage, kept_in(&made, dropped_ms))?;
+        self.allow(who, warehouse, AccessRight::Manage, kept_in(&made, dropped_ms))?;
         let first = first.filter(|it| !it.is_purging).ok_or_else(|| {
             let shown: String = name.chars().take(100).collect();
-            Error::new(Kind::NotFound, format!("nothing that was dropped is kept as {shown}"))
+            CatalogError::new(
+                ErrorReason::NotFound,
+                format!("nothing that was dropped is kept as {shown}"),
+            )
         })?;
         if second.is_some() && first.pointer.id != name {
             let message = "several that were dropped have this UUID: say the `id`";
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         Ok(first)
     }
 
     /// Removes what was dropped and is marked, with its files where that was asked for.
-    async fn purge_one(&self, warehouse: &Warehouse, stamp: &Stamp, one: &Dropped) -> Result<()> {
+    async fn purge_one(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &ChangeContext,
+        one: &DroppedRelation,
+    ) -> Result<()> {
         // Nobody registers it meanwhile.
         let _turn = self.turn(warehouse, &one.ident).await;
         self.purge_held(warehouse, stamp, one).await
     }
 
     /// The same for who has the turn of its name.
-    async fn purge_held(&self, warehouse: &Warehouse, stamp: &Stamp, one: &Dropped) -> Result<()> {
+    async fn purge_held(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &ChangeContext,
+        one: &DroppedRelation,
+    ) -> Result<()> {
         tokio::select! {
             done = self.purge_marked(warehouse, stamp, one) => done,
             never = self.keep_taken(&one.pointer.id, RENEW_EVERY) => match never {},
@@ -398,8 +425,8 @@ impl Catalog {
     async fn purge_marked(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
-        one: &Dropped,
+        stamp: &ChangeContext,
+        one: &DroppedRelation,
     ) -> Result<()> {
         if one.keep.purge && one.pointer.kind == RelationKind::Table {
             let kept = self.0.store.dropped_document(&one.pointer.id).await?;
@@ -439,13 +466,13 @@ impl Catalog {
     pub fn sweep<'a>(&'a self) -> Boxed<'a, Result<DropSweepReport>> {
         Box::pin(async move {
             let mut swept = DropSweepReport::default();
-            let lease_ms = u64::try_from(LEASE.as_millis()).map_err(Error::internal)?;
+            let lease_ms = u64::try_from(LEASE.as_millis()).map_err(CatalogError::internal)?;
             loop {
                 let now_ms = clock::wall_ms();
                 // One at a time: what waits for its turn here another server may take.
                 let mut expired = self.0.store.take_expired(now_ms, lease_ms, 1).await?;
                 let Some((warehouse, one)) = expired.pop() else { break };
-                let stamp = Stamp {
+                let stamp = ChangeContext {
                     principal: SWEEPER.to_owned(),
                     is_operator: true,
                     now_ms: clock::wall_ms(),
@@ -469,20 +496,28 @@ impl Catalog {
         })
     }
 
-    async fn purge_in(&self, warehouse: &str, stamp: &Stamp, one: &Dropped) -> Result<()> {
+    async fn purge_in(
+        &self,
+        warehouse: &str,
+        stamp: &ChangeContext,
+        one: &DroppedRelation,
+    ) -> Result<()> {
         let found = self.all_warehouses().into_iter().find(|it| **it.id() == *warehouse);
         let found = found.ok_or_else(|| {
-            Error::new(Kind::NoSuchWarehouse, "its warehouse is not open at this server")
+            CatalogError::new(
+                ErrorReason::NoSuchWarehouse,
+                "its warehouse is not open at this server",
+            )
         })?;
         self.purge_one(&found, stamp, one).await
     }
 
     /// Sweeps now and then, until the server drains.
-    pub(super) async fn sweep_now_and_then(&self, drain: &Drain) {
+    pub(super) async fn sweep_now_and_then(&self, drain: &DrainHandle) {
         self.sweep_every(SWEEP_EVERY, drain).await;
     }
 
-    pub(super) async fn sweep_every(&self, every: Duration, drain: &Drain) {
+    pub(super) async fn sweep_every(&self, every: Duration, drain: &DrainHandle) {
         let mut failed = false;
         loop {
             tokio::select! {
@@ -508,14 +543,14 @@ impl Catalog {
 
 /// What rights are needed to for something that was dropped at this time: the innermost namespace
 /// that it was in and that has been there since. One that was made after it only has the name.
-pub(super) fn kept_in(made: &[(NamespaceIdent, u64)], dropped_ms: u64) -> Object<'_> {
+pub(super) fn kept_in(made: &[(NamespaceIdent, u64)], dropped_ms: u64) -> RightTarget<'_> {
     let since = made.iter().find(|(_, made_ms)| *made_ms < dropped_ms);
-    since.map_or(Object::Warehouse, |(ident, _)| Object::Namespace(ident))
+    since.map_or(RightTarget::Warehouse, |(ident, _)| RightTarget::Namespace(ident))
 }
 
 /// Whether a document is gone or is none, rather than out of reach for a time.
-const fn is_lost(kind: Kind) -> bool {
-    matches!(kind, Kind::NotFound | Kind::BadRequest | Kind::Validation)
+const fn is_lost(kind: ErrorReason) -> bool {
+    matches!(kind, ErrorReason::NotFound | ErrorReason::BadRequest | ErrorReason::Validation)
 }
 
 #[cfg(test)]

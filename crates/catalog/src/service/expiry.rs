@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use super::inspect::ancestry;
 use crate::doc::{MAIN, ReferenceKind, SnapshotReference, TableDoc};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 const MAX_SNAPSHOT_AGE_MS: &str = "history.expire.max-snapshot-age-ms";
 const MIN_SNAPSHOTS_TO_KEEP: &str = "history.expire.min-snapshots-to-keep";
@@ -39,7 +39,10 @@ fn number(doc: &TableDoc, name: &str, default: i64) -> Result<i64> {
     let number = text.trim().parse::<i64>().ok().filter(|number| *number >= 0);
     number.ok_or_else(|| {
         let shown: String = text.chars().take(40).collect();
-        Error::new(Kind::Validation, format!("the property `{name}` is no number: `{shown}`"))
+        CatalogError::new(
+            ErrorReason::Validation,
+            format!("the property `{name}` is no number: `{shown}`"),
+        )
     })
 }
 

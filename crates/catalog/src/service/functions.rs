@@ -7,17 +7,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Deserialize;
 
-use super::homes::Chosen;
-use super::{Call, Catalog, ListPage, Object, PageRequest, Right, VisibleNames, Who};
-use crate::error::{Error, Kind, Result};
+use super::homes::ChosenLocation;
+use super::{
+    AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
+    VisibleNames,
+};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::function::FunctionDoc;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::warehouse::Warehouse;
 
 /// A function that is to be there.
 #[derive(Debug, Deserialize)]
-struct Put {
+struct PutFunction {
     namespace: NamespaceIdent,
     name: String,
     #[serde(default)]
@@ -26,7 +29,7 @@ struct Put {
 
 /// Where a function's document says that its files are.
 fn location_in(document: &[u8]) -> Option<String> {
-    let document = Fragment::parse(document.to_vec().into()).ok()?;
+    let document = RawJson::parse(document.to_vec().into()).ok()?;
     let location = document.present("location")?;
     location.as_str().map(Cow::into_owned)
 }
@@ -38,7 +41,7 @@ impl Catalog {
     /// `NoSuchNamespace`; `Forbidden`.
     pub async fn list_functions(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         namespace: &NamespaceIdent,
         page: &PageRequest,
@@ -58,11 +61,11 @@ impl Catalog {
     /// `NoSuchNamespace`, `NoSuchFunction`.
     pub async fn load_function(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Result<Bytes> {
-        self.allow(who, warehouse, Right::Read, Object::Namespace(&ident.namespace))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(&ident.namespace))?;
         Ok(self.0.store.function(warehouse.id(), ident).await?.into())
     }
 
@@ -74,24 +77,34 @@ impl Catalog {
     /// where whoever asks may put nothing.
     pub async fn put_function(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
-        body: &Fragment,
+        body: &RawJson,
     ) -> Result<Bytes> {
-        let Put { namespace, name, overwrite } = body.decode()?;
+        let PutFunction { namespace, name, overwrite } = body.decode()?;
         let ident = TableIdent::new(namespace, &name)?;
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(&ident.namespace))?;
+        self.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            RightTarget::Namespace(&ident.namespace),
+        )?;
         if overwrite {
-            self.allow(call.who, warehouse, Right::Manage, Object::Namespace(&ident.namespace))?;
+            self.allow(
+                call.who,
+                warehouse,
+                AccessRight::Manage,
+                RightTarget::Namespace(&ident.namespace),
+            )?;
         }
         let metadata = body.get("metadata");
-        let metadata =
-            metadata.ok_or_else(|| Error::new(Kind::BadRequest, "`metadata` is missing"))?;
+        let metadata = metadata
+            .ok_or_else(|| CatalogError::new(ErrorReason::BadRequest, "`metadata` is missing"))?;
         let known = match overwrite {
             true => self.0.store.function_uuid(warehouse.id(), &ident).await?,
             false => None,
         };
-        let fresh = || Uuid::v4().map_err(Error::internal);
+        let fresh = || Uuid::v4().map_err(CatalogError::internal);
         let doc = FunctionDoc::parse(&metadata, known.map_or_else(fresh, Ok)?)?;
         let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
         let (warehouse, again_in) = (Arc::clone(warehouse), Arc::clone(warehouse));
@@ -104,7 +117,7 @@ impl Catalog {
                     None => None,
                 };
                 let (field, own) = ("metadata.location", own.as_deref());
-                let chosen = Chosen { field, location, own };
+                let chosen = ChosenLocation { field, location, own };
                 catalog.check_reach(&warehouse, &reach, chosen).await?;
             }
             store.put_function(&stamp, id, &ident, &doc, overwrite).await?;
@@ -122,11 +135,16 @@ impl Catalog {
     /// `NoSuchFunction`.
     pub async fn drop_function(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<()> {
-        self.allow(call.who, warehouse, Right::Manage, Object::Namespace(&ident.namespace))?;
+        self.allow(
+            call.who,
+            warehouse,
+            AccessRight::Manage,
+            RightTarget::Namespace(&ident.namespace),
+        )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp| {
             catalog.0.store.drop_function(&stamp, warehouse.id(), &ident).await

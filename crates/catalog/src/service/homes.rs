@@ -6,8 +6,8 @@
 //! otherwise, and no other namespace has it.
 
 use super::namespaces::LOCATION;
-use super::{Catalog, Object, Right, Who};
-use crate::error::{Error, Kind, Result};
+use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::store::{Properties, no_such_namespace};
 use crate::warehouse::{TableLocation, Warehouse};
@@ -24,7 +24,7 @@ pub(super) enum LocationScope {
 
 /// A place that somebody has chosen.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chosen<'a> {
+pub(super) struct ChosenLocation<'a> {
     /// What it is called in the request.
     pub(super) field: &'a str,
     /// It.
@@ -35,19 +35,19 @@ pub(super) struct Chosen<'a> {
 
 impl LocationScope {
     /// Whether all that is in something is within it.
-    pub(super) fn has(&self, object: Object<'_>) -> bool {
+    pub(super) fn has(&self, object: RightTarget<'_>) -> bool {
         match (self, object) {
             (LocationScope::Warehouse, _) => true,
-            (LocationScope::Homes(homes), Object::Namespace(ident)) => homes.contains(ident),
+            (LocationScope::Homes(homes), RightTarget::Namespace(ident)) => homes.contains(ident),
             (LocationScope::Homes(_), _) => false,
         }
     }
 }
 
-impl<'a> Chosen<'a> {
+impl<'a> ChosenLocation<'a> {
     /// A place for what is not there yet.
-    pub(super) const fn anew(field: &'a str, location: &'a str) -> Chosen<'a> {
-        Chosen { field, location, own: None }
+    pub(super) const fn anew(field: &'a str, location: &'a str) -> ChosenLocation<'a> {
+        ChosenLocation { field, location, own: None }
     }
 }
 
@@ -59,18 +59,20 @@ impl Catalog {
     /// first level.
     pub(super) fn reach(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         namespace: Option<&NamespaceIdent>,
     ) -> LocationScope {
-        let may = |object: Object<'_>| self.allow(who, warehouse, Right::Write, object).is_ok();
-        if may(Object::Warehouse) {
+        let may = |object: RightTarget<'_>| {
+            self.allow(who, warehouse, AccessRight::Write, object).is_ok()
+        };
+        if may(RightTarget::Warehouse) {
             return LocationScope::Warehouse;
         }
         let mut homes = Vec::new();
         let mut next = namespace.cloned();
         // A right to a namespace is one to those in it: from the first without it on, none has it.
-        while let Some(ident) = next.filter(|it| may(Object::Namespace(it))) {
+        while let Some(ident) = next.filter(|it| may(RightTarget::Namespace(it))) {
             next = ident.parent();
             homes.push(ident);
         }
@@ -85,7 +87,7 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         reach: &LocationScope,
-        chosen: Chosen<'_>,
+        chosen: ChosenLocation<'_>,
     ) -> Result<()> {
         warehouse.check_location(chosen.location)?;
         let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
@@ -119,7 +121,7 @@ impl Catalog {
         if homes.iter().any(|(_, home)| home.parse().is_ok_and(is_within)) {
             return Ok(());
         }
-        Err(refusal(warehouse, &homes, Chosen { field: LOCATION, location, own: None }))
+        Err(refusal(warehouse, &homes, ChosenLocation { field: LOCATION, location, own: None }))
     }
 
     /// Refuses a change of a namespace that gives it a home which whoever makes it may not choose.
@@ -205,7 +207,7 @@ impl Catalog {
         if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {
             return Ok(());
         }
-        self.check_reach(warehouse, reach, Chosen::anew("location", location)).await
+        self.check_reach(warehouse, reach, ChosenLocation::anew("location", location)).await
     }
 
     /// The home that a namespace will have which is not there yet, as its `location` says it. Where
@@ -267,8 +269,12 @@ fn home(warehouse: &Warehouse, chain: &Chain) -> String {
     }
 }
 
-fn refusal(warehouse: &Warehouse, homes: &[(NamespaceIdent, String)], chosen: Chosen<'_>) -> Error {
-    let Chosen { field, location, own } = chosen;
+fn refusal(
+    warehouse: &Warehouse,
+    homes: &[(NamespaceIdent, String)],
+    chosen: ChosenLocation<'_>,
+) -> CatalogError {
+    let ChosenLocation { field, location, own } = chosen;
     let shown = |text: &str| text.chars().take(200).collect::<String>();
     let place = match (homes.first(), own) {
         (Some((ident, home)), _) => format!("`{}`, the home of namespace {ident}", shown(home)),
@@ -281,5 +287,5 @@ fn refusal(warehouse: &Warehouse, homes: &[(NamespaceIdent, String)], chosen: Ch
         shown(location),
         warehouse.name()
     );
-    Error::new(Kind::Forbidden, message)
+    CatalogError::new(ErrorReason::Forbidden, message)
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use node::clock;
 use serde::{Serialize, Serializer};
 
-use super::{Catalog, Who};
+use super::{Catalog, CatalogPrincipal};
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::TableIdent;
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::plan::list_of;
 use crate::schema::SchemaColumns;
-use crate::store::{Moment, RelationKind};
+use crate::store::{RelationKind, TimelineMoment};
 use crate::warehouse::Warehouse;
 
 /// Rows of a page when their number is not said.
@@ -121,7 +121,7 @@ pub enum InspectCell {
     /// Text.
     Text(String),
     /// Something with parts.
-    Json(Fragment),
+    Json(RawJson),
 }
 
 impl InspectCell {
@@ -134,7 +134,7 @@ impl InspectCell {
     }
 
     /// What a part of a document says: its text, or its bytes.
-    fn said(part: Option<Fragment>) -> InspectCell {
+    fn said(part: Option<RawJson>) -> InspectCell {
         let Some(part) = part else { return InspectCell::Null };
         match part.as_str() {
             Some(text) => InspectCell::Text(text.into_owned()),
@@ -182,7 +182,8 @@ pub struct InspectRows {
 /// A page's token: what it is a page of, and two places in it.
 fn place(token: Option<&str>, of: &str) -> Result<(usize, usize)> {
     let Some(token) = token.filter(|it| !it.is_empty()) else { return Ok((0, 0)) };
-    let refuse = || Error::new(Kind::BadRequest, "`pageToken` is none of this list's");
+    let refuse =
+        || CatalogError::new(ErrorReason::BadRequest, "`pageToken` is none of this list's");
     let mut parts = token.split('.');
     let (was, mut number) = (parts.next().unwrap_or_default().to_owned(), || {
         parts.next().and_then(|it| it.parse::<usize>().ok())
@@ -193,7 +194,7 @@ fn place(token: Option<&str>, of: &str) -> Result<(usize, usize)> {
     }
     if was != of {
         let message = "the table has changed since the first page: begin again";
-        return Err(Error::new(Kind::Gone, message));
+        return Err(CatalogError::new(ErrorReason::Gone, message));
     }
     Ok((one, two))
 }
@@ -206,10 +207,10 @@ impl Catalog {
     /// the table has changed since the first page; of files, those of reading manifests.
     pub async fn inspect(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-        (aspect, moment): (InspectAspect, Option<Moment>),
+        (aspect, moment): (InspectAspect, Option<TimelineMoment>),
         page: &RowsPage,
     ) -> Result<InspectRows> {
         let what = (RelationKind::Table, ident);
@@ -266,9 +267,9 @@ impl Catalog {
                 })
             }
             InspectAspect::Schema | InspectAspect::Files => {
-                let schema = doc.current_schema();
-                let schema = schema.ok_or_else(|| Error::internal("a table has no schema"))?;
-                let columns = SchemaColumns::read(&schema.raw).map_err(Error::internal)?;
+                let missing = || CatalogError::internal("a table has no schema");
+                let schema = doc.current_schema().ok_or_else(missing)?;
+                let columns = SchemaColumns::read(&schema.raw).map_err(CatalogError::internal)?;
                 part(columns.list.iter(), from, limit, |it| {
                     Ok(vec![
                         InspectCell::Integer(it.id.into()),
@@ -285,13 +286,13 @@ impl Catalog {
 
     async fn files(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         (warehouse, ident): (&Arc<Warehouse>, &TableIdent),
         (doc, id): (&Arc<TableDoc>, i64),
         (token, limit): (Option<&str>, usize),
     ) -> Result<InspectRows> {
         let snapshot = doc.snapshot(id).ok_or_else(|| {
-            Error::new(Kind::BadRequest, format!("the table has no snapshot {id}"))
+            CatalogError::new(ErrorReason::BadRequest, format!("the table has no snapshot {id}"))
         })?;
         // Digits alone: a sign would be no part of the token that everybody passes on whole.
         let of = format!("{:016x}", id.cast_unsigned());

@@ -13,8 +13,8 @@ use node::clock;
 use serde::Serialize;
 
 use super::maintenance::{JobReport, JobState, MaintenanceJob};
-use super::{Catalog, Object, Right, Who};
-use crate::error::{Error, Kind, Result};
+use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::{JOBS_KEPT_MAX, JobRow, JobText};
 use crate::warehouse::Warehouse;
 
@@ -34,7 +34,7 @@ const LISTED_MAX: usize = 256;
 impl JobReport {
     /// As it is written down.
     fn text(&self) -> Result<JobText> {
-        let json = |it: &JobReport| serde_json::to_vec(it).map_err(Error::internal);
+        let json = |it: &JobReport| serde_json::to_vec(it).map_err(CatalogError::internal);
         let mut kept = self.figures();
         kept.items = first(&self.items)?;
         kept.failures = first(&self.failures)?;
@@ -48,7 +48,7 @@ impl JobReport {
 fn first<T: Clone + Serialize>(all: &[T]) -> Result<Vec<T>> {
     let (mut kept, mut room) = (Vec::new(), LIST_BYTES_MAX);
     for it in all.iter().take(ITEMS_KEPT_MAX) {
-        let bytes = serde_json::to_vec(it).map_err(Error::internal)?.len();
+        let bytes = serde_json::to_vec(it).map_err(CatalogError::internal)?.len();
         let Some(left) = room.checked_sub(bytes) else { break };
         room = left;
         kept.push(it.clone());
@@ -118,7 +118,8 @@ impl Catalog {
 
     /// What a row says, by now.
     fn report_of(&self, row: &JobRow) -> Result<JobReport> {
-        let mut report: JobReport = serde_json::from_slice(&row.report).map_err(Error::internal)?;
+        let mut report: JobReport =
+            serde_json::from_slice(&row.report).map_err(CatalogError::internal)?;
         // Without others that share the store it is this server's, which does not have it.
         let is_stale = !self.0.store.is_shared_by_servers()
             || row.beat_ms < clock::wall_ms().saturating_sub(STALE_MS);
@@ -134,7 +135,7 @@ impl Catalog {
     /// `Forbidden` for others than who started it and who manages the warehouse; `NotFound`.
     pub async fn maintenance(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         id: &str,
     ) -> Result<JobReport> {
@@ -150,10 +151,10 @@ impl Catalog {
     /// `Forbidden` unless the principal may manage the warehouse.
     pub async fn maintenance_jobs(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
     ) -> Result<Vec<JobReport>> {
-        self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+        self.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
         let rows = self.0.store.jobs(warehouse.id(), LISTED_MAX).await?;
         let report = |row: &JobRow| match self.0.jobs.find(&row.id) {
             Some(job) => Ok(job.report.lock().figures()),
@@ -169,7 +170,7 @@ impl Catalog {
     /// Those of [`Catalog::maintenance`].
     pub async fn cancel_maintenance(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         id: &str,
     ) -> Result<()> {
@@ -180,18 +181,23 @@ impl Catalog {
         Ok(())
     }
 
-    async fn job(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<JobLocation> {
+    async fn job(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        id: &str,
+    ) -> Result<JobLocation> {
         let found = match self.0.jobs.find(id) {
             Some(job) => Some(JobLocation::Own(job)),
             None => self.0.store.job(id).await?.map(JobLocation::Kept),
         };
         let found = found.filter(|it| it.place().0 == &**warehouse.id());
         if found.as_ref().is_none_or(|it| it.place().1 != &*who.id) {
-            self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+            self.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
         }
         found.ok_or_else(|| {
             let shown: String = id.chars().take(100).collect();
-            Error::new(Kind::NotFound, format!("there is no job {shown}"))
+            CatalogError::new(ErrorReason::NotFound, format!("there is no job {shown}"))
         })
     }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::clock;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 
-use super::{Call, Catalog};
-use crate::error::{Error, Kind, Result};
-use crate::store::{IdempotentOutcome, Stamp};
+use super::{Catalog, ChangeCall};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::store::{ChangeContext, IdempotentOutcome};
 
 /// How long a key is remembered.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -29,8 +29,8 @@ impl Catalog {
     /// request.
     pub(crate) async fn change<T, A, B>(
         &self,
-        call: &Call<'_>,
-        act: impl FnOnce(Catalog, Stamp) -> A + Send + 'static,
+        call: &ChangeCall<'_>,
+        act: impl FnOnce(Catalog, ChangeContext) -> A + Send + 'static,
         again: impl FnOnce(Catalog) -> B + Send + 'static,
     ) -> Result<T>
     where
@@ -82,12 +82,12 @@ impl Catalog {
         };
         node::task::to_the_end(work).await.map_err(|error| {
             let message = "the change was broken off: its outcome is not known";
-            Error::caused(Kind::CommitStateUnknown, message, error)
+            CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
         })?
     }
 
     /// Does what has to be done now and then, until the server drains.
-    pub async fn work(&self, drain: &Drain) {
+    pub async fn work(&self, drain: &DrainHandle) {
         let beside = async {
             tokio::join!(self.forget_now_and_then(drain), self.sweep_now_and_then(drain));
         };
@@ -97,7 +97,7 @@ impl Catalog {
         }
     }
 
-    async fn forget_now_and_then(&self, drain: &Drain) {
+    async fn forget_now_and_then(&self, drain: &DrainHandle) {
         loop {
             tokio::select! {
                 () = drain.begun() => return,
@@ -115,7 +115,7 @@ impl Catalog {
     /// # Errors
     /// When the store cannot be written.
     pub async fn forget_keys(&self) -> Result<u64> {
-        let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(Error::internal)?;
+        let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(CatalogError::internal)?;
         self.0.store.forget_keys(clock::wall_ms().saturating_sub(lifetime)).await
     }
 }
@@ -124,13 +124,18 @@ impl Catalog {
 fn judge(done: IdempotentOutcome, hash: &[u8; 32]) -> Result<()> {
     if done.hash != hash {
         let message = "the Idempotency-Key was used for another request";
-        return Err(Error::new(Kind::UnprocessableEntity, message));
+        return Err(CatalogError::new(ErrorReason::UnprocessableEntity, message));
     }
-    done.refused.map_or(Ok(()), |(kind, message)| Err(Error::new(kind, message)))
+    done.refused.map_or(Ok(()), |(kind, message)| Err(CatalogError::new(kind, message)))
 }
 
 /// Whether the same request would be refused again as long as nothing else changes.
-fn is_final(kind: Kind) -> bool {
+fn is_final(kind: ErrorReason) -> bool {
     (400..500).contains(&kind.status())
-        && !matches!(kind, Kind::NotAuthorized | Kind::Forbidden | Kind::AuthenticationTimeout)
+        && !matches!(
+            kind,
+            ErrorReason::NotAuthorized
+                | ErrorReason::Forbidden
+                | ErrorReason::AuthenticationTimeout
+        )
 }

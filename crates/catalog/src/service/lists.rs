@@ -16,7 +16,7 @@ use bytes::Bytes;
 use node::clock;
 use parking_lot::RwLock;
 
-use super::{Catalog, KeyLocks, Object, Right, Who};
+use super::{AccessRight, Catalog, CatalogPrincipal, KeyLocks, RightTarget};
 use crate::error::Result;
 use crate::ident::NamespaceIdent;
 use crate::store::{NameCount, NameCounters, RelationKind};
@@ -170,11 +170,11 @@ impl Catalog {
     /// What [`Catalog::ready`] answers, where that is ready.
     pub(crate) fn ready_at_hand(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         (told, namespace): (ListContent, &NamespaceIdent),
     ) -> Option<Bytes> {
-        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace)).ok()?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace)).ok()?;
         let lists = &self.0.lists;
         if lists.kept == Some(Duration::ZERO) {
             return None;
@@ -191,13 +191,13 @@ impl Catalog {
     /// `Forbidden`; those of `make`.
     pub(crate) async fn ready(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         (told, namespace): (ListContent, Option<&NamespaceIdent>),
         make: impl AsyncFnOnce() -> Result<Bytes>,
     ) -> Result<Bytes> {
-        let object = namespace.map_or(Object::Warehouse, Object::Namespace);
-        self.allow(who, warehouse, Right::Read, object)?;
+        let object = namespace.map_or(RightTarget::Warehouse, RightTarget::Namespace);
+        self.allow(who, warehouse, AccessRight::Read, object)?;
         let lists = &self.0.lists;
         if lists.kept == Some(Duration::ZERO) {
             return make().await;

@@ -19,13 +19,13 @@ use super::commit::{CommitStep, table};
 use super::documents;
 use super::expiry::{ExpiryPlan, expiry};
 use super::plans::PlanTarget;
-use super::{Call, Catalog, Object, RETRIES_MAX, Right, Who};
+use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RETRIES_MAX, RightTarget};
 use crate::cache::CachedVersion;
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::plan::list_of;
-use crate::store::{RelationKind, Stamp};
+use crate::store::{ChangeContext, RelationKind};
 use crate::update::{self, TableUpdate};
 use crate::warehouse::{TableLocation, Warehouse};
 
@@ -210,7 +210,7 @@ impl MaintenanceJobs {
             });
             let oldest = ended.min().ok_or_else(|| {
                 let message = format!("there are {JOBS_MAX} jobs already: wait for one, or cancel");
-                Error::new(Kind::ServiceUnavailable, message)
+                CatalogError::new(ErrorReason::ServiceUnavailable, message)
             })?;
             all.remove(&oldest.1);
         }
@@ -260,22 +260,22 @@ impl Catalog {
     /// `NoSuchNamespace`; `ServiceUnavailable` when too many jobs run.
     pub async fn start_maintenance(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         asked: MaintenanceRequest,
     ) -> Result<String> {
-        let refuse = |message: &str| Err(Error::new(Kind::BadRequest, message));
-        let manage = |object| self.allow(call.who, warehouse, Right::Manage, object);
+        let refuse = |message: &str| Err(CatalogError::new(ErrorReason::BadRequest, message));
+        let manage = |object| self.allow(call.who, warehouse, AccessRight::Manage, object);
         match (&asked.tables, &asked.namespace) {
             (Some(_), Some(_)) => return refuse("it takes either `tables` or a `namespace`"),
             (Some(tables), None) if tables.len() > JOB_TABLES_MAX => {
                 return refuse(&format!("`tables` has at most {JOB_TABLES_MAX}"));
             }
             (Some(tables), None) => {
-                tables.iter().try_for_each(|it| manage(Object::Relation(it)))?
+                tables.iter().try_for_each(|it| manage(RightTarget::Relation(it)))?
             }
-            (None, Some(namespace)) => manage(Object::Namespace(namespace))?,
-            (None, None) => manage(Object::Warehouse)?,
+            (None, Some(namespace)) => manage(RightTarget::Namespace(namespace))?,
+            (None, None) => manage(RightTarget::Warehouse)?,
         }
         if asked.actions.is_empty() {
             return refuse("`actions` has `expire-snapshots`, `clean-metadata` or both");
@@ -325,7 +325,7 @@ impl Catalog {
     /// Waits for a turn, and does what a job is to do.
     async fn go_through(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         (asked, tables): (&MaintenanceRequest, &[TableIdent]),
         job: &MaintenanceJob,
@@ -375,7 +375,7 @@ impl Catalog {
             }
             if tables.len() > JOB_SCOPE_MAX || seen > JOB_SCOPE_MAX {
                 let message = format!("these are more than {JOB_SCOPE_MAX} tables or namespaces");
-                return Err(Error::new(Kind::BadRequest, message));
+                return Err(CatalogError::new(ErrorReason::BadRequest, message));
             }
         }
         Ok(tables)
@@ -385,7 +385,7 @@ impl Catalog {
 /// One table in a job's hands.
 struct MaintenanceTask<'a> {
     catalog: &'a Catalog,
-    who: &'a Who,
+    who: &'a CatalogPrincipal,
     warehouse: &'a Arc<Warehouse>,
     ident: &'a TableIdent,
 }
@@ -404,7 +404,7 @@ impl MaintenanceTask<'_> {
     /// The table as it is. Rights may have been taken back since the job began.
     async fn target(&self) -> Result<(Arc<CachedVersion>, PlanTarget)> {
         let MaintenanceTask { catalog, who, warehouse, ident } = self;
-        catalog.allow(who, warehouse, Right::Manage, Object::Relation(ident))?;
+        catalog.allow(who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
         let entry = catalog.entry(warehouse, RelationKind::Table, ident).await?;
         let (doc, pointer) = table(&entry)?;
         let relation = pointer.id.clone();
@@ -424,7 +424,7 @@ impl MaintenanceTask<'_> {
                 job.fail(self.ident, message);
                 return Ok(());
             }
-            let now_ms = i64::try_from(clock::wall_ms()).map_err(Error::internal)?;
+            let now_ms = i64::try_from(clock::wall_ms()).map_err(CatalogError::internal)?;
             let expiry = expiry(doc, now_ms)?;
             if expiry.is_empty() {
                 return Ok(());
@@ -440,7 +440,7 @@ impl MaintenanceTask<'_> {
             if !is_done {
                 if tries == RETRIES_MAX {
                     let message = format!("Cannot commit {}: it changes all the time", self.ident);
-                    return Err(Error::new(Kind::CommitFailed, message));
+                    return Err(CatalogError::new(ErrorReason::CommitFailed, message));
                 }
                 tries += 1;
                 continue;
@@ -461,8 +461,8 @@ impl MaintenanceTask<'_> {
         if now.pointer != base.pointer {
             return Ok(false);
         }
-        let stamp: Stamp = Call::of(who).stamp();
-        let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
+        let stamp: ChangeContext = ChangeCall::of(who).stamp();
+        let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
         let (doc, pointer) = table(base)?;
         let mut updates: Vec<_> =
             expiry.refs.iter().cloned().map(TableUpdate::RemoveSnapshotRef).collect();

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Call, Catalog, ListPage, Object, PageRequest, Right, VisibleNames, Who};
-use crate::error::{Error, Kind, Result};
+use super::{
+    AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
+    VisibleNames,
+};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::NamespaceIdent;
 use crate::store::{Properties, PropertiesChange, PropertiesChanged, no_such_namespace};
 use crate::warehouse::Warehouse;
@@ -26,7 +29,7 @@ impl Catalog {
     /// what may be read.
     pub async fn list_namespaces(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         parent: Option<&NamespaceIdent>,
         page: &PageRequest,
@@ -50,12 +53,12 @@ impl Catalog {
     /// `Forbidden`, `NoSuchNamespace`.
     pub async fn namespace_exists(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
     ) -> Result<()> {
         if self.sees_all(who, warehouse, Some(ident)) {
-            self.allow(who, warehouse, Right::Read, Object::Namespace(ident))?;
+            self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(ident))?;
         }
         self.namespace(warehouse, ident).await.map(drop)
     }
@@ -67,12 +70,12 @@ impl Catalog {
     /// when its location is outside of the warehouse, or of the homes of those that it is in.
     pub async fn create_namespace(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
         mut properties: Properties,
     ) -> Result<Properties> {
-        self.allow(call.who, warehouse, Right::Write, below(ident.parent().as_ref()))?;
+        self.allow(call.who, warehouse, AccessRight::Write, below(ident.parent().as_ref()))?;
         if warehouse.has_plain_locations() && !properties.contains_key(LOCATION) {
             let location = self.home_of_new(warehouse, ident).await?;
             properties.insert(LOCATION.to_owned(), location);
@@ -99,11 +102,11 @@ impl Catalog {
     /// `NoSuchNamespace`.
     pub async fn load_namespace(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
     ) -> Result<Properties> {
-        self.allow(who, warehouse, Right::Read, Object::Namespace(ident))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(ident))?;
         self.namespace(warehouse, ident).await
     }
 
@@ -113,11 +116,11 @@ impl Catalog {
     /// `NoSuchNamespace`, `NamespaceNotEmpty`, or `Forbidden` when it is protected.
     pub async fn drop_namespace(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
     ) -> Result<()> {
-        self.allow(call.who, warehouse, Right::Manage, Object::Namespace(ident))?;
+        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Namespace(ident))?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp| {
             catalog.require_unprotected_namespace(&warehouse, &ident).await?;
@@ -135,20 +138,20 @@ impl Catalog {
     /// `Forbidden` when it is to have another home than whoever asks may choose.
     pub async fn update_namespace(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
         removals: Vec<String>,
         updates: Properties,
     ) -> Result<PropertiesChanged> {
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(ident))?;
+        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(ident))?;
         check(warehouse, &updates)?;
         let rules = (&*removals, &updates);
-        self.check_rules(call.who, warehouse, Object::Namespace(ident), rules)?;
+        self.check_rules(call.who, warehouse, RightTarget::Namespace(ident), rules)?;
         if let Some(key) = removals.iter().find(|key| updates.contains_key(*key)) {
             let message =
                 format!("Invalid namespace update: cannot simultaneously set and remove `{key}`");
-            return Err(Error::new(Kind::UnprocessableEntity, message));
+            return Err(CatalogError::new(ErrorReason::UnprocessableEntity, message));
         }
         // What was asked for is there: a key that was missing the first time is not known any more.
         let done = PropertiesChanged {
@@ -182,8 +185,8 @@ impl Catalog {
 }
 
 /// What a list is of, and what a new namespace is in.
-fn below(parent: Option<&NamespaceIdent>) -> Object<'_> {
-    parent.map_or(Object::Warehouse, Object::Namespace)
+fn below(parent: Option<&NamespaceIdent>) -> RightTarget<'_> {
+    parent.map_or(RightTarget::Warehouse, RightTarget::Namespace)
 }
 
 fn check(warehouse: &Warehouse, properties: &Properties) -> Result<()> {
@@ -192,7 +195,7 @@ fn check(warehouse: &Warehouse, properties: &Properties) -> Result<()> {
         let message = format!(
             "a namespace has at most {PROPERTIES_MAX} properties with {PROPERTIES_BYTES_MAX} bytes"
         );
-        return Err(Error::new(Kind::BadRequest, message));
+        return Err(CatalogError::new(ErrorReason::BadRequest, message));
     }
     properties.get(LOCATION).map_or(Ok(()), |location| warehouse.check_location(location))
 }

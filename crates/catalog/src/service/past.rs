@@ -10,12 +10,12 @@ use tokio::sync::Semaphore;
 
 use super::documents;
 use super::relations::RelationDocument as _;
-use super::{Catalog, ListPage, Object, PageRequest, Right, Who};
+use super::{AccessRight, Catalog, CatalogPrincipal, ListPage, PageRequest, RightTarget};
 use crate::cache::CachedVersion;
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::store::{MetadataPointer, Moment, PastAndPresent, PastRelation, RelationKind};
+use crate::store::{MetadataPointer, PastAndPresent, PastRelation, RelationKind, TimelineMoment};
 use crate::view::ViewDoc;
 use crate::warehouse::Warehouse;
 
@@ -67,14 +67,14 @@ impl Catalog {
     /// go back so far.
     pub async fn list_namespaces_at(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         parent: Option<&NamespaceIdent>,
-        moment: Moment,
+        moment: TimelineMoment,
         page: &PageRequest,
     ) -> Result<ListPage<NamespaceIdent>> {
-        let object = parent.map_or(Object::Warehouse, Object::Namespace);
-        self.allow(who, warehouse, Right::Read, object)?;
+        let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
+        self.allow(who, warehouse, AccessRight::Read, object)?;
         let (found, kept) = self.0.store.namespaces_at(warehouse.id(), parent, moment).await?;
         if parent.is_some() {
             self.allow_kept(who, warehouse, kept.as_ref())?;
@@ -89,13 +89,13 @@ impl Catalog {
     /// far.
     pub async fn list_at(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         (kind, namespace): (RelationKind, &NamespaceIdent),
-        moment: Moment,
+        moment: TimelineMoment,
         page: &PageRequest,
     ) -> Result<ListPage<TableIdent>> {
-        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))?;
         let store = &self.0.store;
         let (names, kept) = store.relations_at(warehouse.id(), namespace, kind, moment).await?;
         self.allow_kept(who, warehouse, kept.as_ref())?;
@@ -108,12 +108,12 @@ impl Catalog {
     /// that has its name now.
     fn allow_kept(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         kept: Option<&NamespaceIdent>,
     ) -> Result<()> {
-        let object = kept.map_or(Object::Warehouse, Object::Namespace);
-        self.allow(who, warehouse, Right::Read, object)
+        let object = kept.map_or(RightTarget::Warehouse, RightTarget::Namespace);
+        self.allow(who, warehouse, AccessRight::Read, object)
     }
 
     /// A table or view as it was, to who may read both the name that is asked for and what the
@@ -125,12 +125,12 @@ impl Catalog {
     /// does not go back so far, or the metadata file was removed.
     pub async fn load_at(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         (kind, ident): (RelationKind, &TableIdent),
-        moment: Moment,
+        moment: TimelineMoment,
     ) -> Result<AsOf> {
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let then = self.0.store.relation_at(warehouse.id(), (kind, ident), moment).await?;
         self.allow_then(who, warehouse, ident, &then)?;
         let PastAndPresent { past, today, is_current, .. } = then;
@@ -150,24 +150,24 @@ impl Catalog {
     /// Refuses a relation of the past to whoever may not read what has become of it.
     fn allow_then(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         asked: &TableIdent,
         then: &PastAndPresent,
     ) -> Result<()> {
         if let Some(today) = &then.today {
-            return self.allow(who, warehouse, Right::Read, Object::Relation(today));
+            return self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(today));
         }
         // Rights to a namespace are none to the one that had its name.
         let object = match then.is_of_another {
-            true => Object::Warehouse,
-            false => Object::Namespace(&asked.namespace),
+            true => RightTarget::Warehouse,
+            false => RightTarget::Namespace(&asked.namespace),
         };
-        self.has_right(who, warehouse, Right::Manage, object)?;
+        self.has_right(who, warehouse, AccessRight::Manage, object)?;
         if then.has_policies && !who.operator {
             let message =
                 format!("{asked} was dropped and has policies: it is shown to operators only");
-            return Err(Error::new(Kind::Forbidden, message));
+            return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
         Ok(())
     }
@@ -179,25 +179,25 @@ impl Catalog {
         kind: RelationKind,
         past: PastRelation,
     ) -> Result<Arc<CachedVersion>> {
-        let _place = self.0.readers.0.acquire().await.map_err(Error::internal)?;
+        let _place = self.0.readers.0.acquire().await.map_err(CatalogError::internal)?;
         let gone = || {
             let location = &past.location;
             let message = format!("the metadata file of then was removed: {location}");
-            Error::new(Kind::Gone, message)
+            CatalogError::new(ErrorReason::Gone, message)
         };
         let document = match documents::read(warehouse, &past.location).await {
-            Err(error) if error.kind == Kind::NotFound => return Err(gone()),
+            Err(error) if error.kind == ErrorReason::NotFound => return Err(gone()),
             document => document?,
         };
         let PastRelation { id, version, location } = past;
         let (doc, uuid, base) = match kind {
             RelationKind::Table => {
-                let doc = TableDoc::parse(document.clone()).map_err(Error::internal)?;
+                let doc = TableDoc::parse(document.clone()).map_err(CatalogError::internal)?;
                 let (uuid, base) = (doc.uuid().to_owned(), doc.location().to_owned());
                 (doc.into_doc(), uuid, base)
             }
             RelationKind::View => {
-                let doc = ViewDoc::parse(document.clone()).map_err(Error::internal)?;
+                let doc = ViewDoc::parse(document.clone()).map_err(CatalogError::internal)?;
                 let (uuid, base) = (doc.uuid().to_owned(), doc.location().to_owned());
                 (doc.into_doc(), uuid, base)
             }

@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::{Catalog, Object, Right, Who};
+use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
 use crate::cache::CachedVersion;
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::TableIdent;
 use crate::plan::{
     BoundScan, ManifestCache, ManifestListSource, ManifestReader, PlanPage, ScanPosition,
@@ -55,7 +55,7 @@ pub(crate) enum PlanOutcome {
     /// There it is.
     Completed(Arc<BoundScan>),
     /// It could not be made.
-    Failed(Kind, String),
+    Failed(ErrorReason, String),
     /// The client did not want it any more.
     Cancelled,
 }
@@ -170,14 +170,20 @@ impl PlanStore {
     }
 
     /// What became of a plan of this principal's about this table.
-    fn get(&self, who: &Who, relation: &str, id: &str, now: Instant) -> Option<PlanOutcome> {
+    fn get(
+        &self,
+        who: &CatalogPrincipal,
+        relation: &str,
+        id: &str,
+        now: Instant,
+    ) -> Option<PlanOutcome> {
         let all = self.kept.lock();
         let kept = all.get(id).filter(|it| is_of(it, who, relation, now))?;
         Some(kept.state.clone())
     }
 
     /// Ends a plan.
-    fn cancel(&self, who: &Who, relation: &str, id: &str, now: Instant) -> bool {
+    fn cancel(&self, who: &CatalogPrincipal, relation: &str, id: &str, now: Instant) -> bool {
         let mut all = self.kept.lock();
         let Some(kept) = all.get_mut(id).filter(|it| is_of(it, who, relation, now)) else {
             return false;
@@ -190,7 +196,7 @@ impl PlanStore {
     }
 }
 
-fn is_of(kept: &StoredPlan, who: &Who, relation: &str, now: Instant) -> bool {
+fn is_of(kept: &StoredPlan, who: &CatalogPrincipal, relation: &str, now: Instant) -> bool {
     kept.owner == who.id && kept.relation == relation && kept.until > now
 }
 
@@ -218,7 +224,7 @@ impl Catalog {
     /// for; `NotFound` when a manifest is gone.
     pub(crate) async fn plan_scan(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         request: &ScanRequest,
@@ -226,7 +232,7 @@ impl Catalog {
         let target = self.scan_target(who, warehouse, ident).await?;
         let request = self.restricted_scan(who, warehouse, ident, request)?;
         let (scan, lists) = BoundScan::new(&target.doc, &request)?;
-        let secret = node::auth::random_key().map_err(Error::internal)?;
+        let secret = node::auth::random_key().map_err(CatalogError::internal)?;
         let id: Arc<str> = hex::encode(&secret).into();
         let mut scan = Box::new(scan);
         let is_short = lists.len() <= MANIFESTS_AT_ONCE_MAX;
@@ -264,13 +270,13 @@ impl Catalog {
 
     async fn make_plan(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         target: &PlanTarget,
         mut scan: Box<BoundScan>,
         lists: Option<Vec<ManifestListSource>>,
     ) -> Result<Arc<BoundScan>> {
         let background = Arc::clone(&self.0.plans.background);
-        let _turn = background.acquire_owned().await.map_err(Error::internal)?;
+        let _turn = background.acquire_owned().await.map_err(CatalogError::internal)?;
         if let Some(lists) = lists {
             self.read_lists(who, target, &mut scan, lists).await?;
         }
@@ -284,7 +290,7 @@ impl Catalog {
     /// `NoSuchTable`, `NoSuchPlanId`.
     pub(crate) async fn plan(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         id: &str,
@@ -300,7 +306,7 @@ impl Catalog {
     /// `NoSuchTable`, `NoSuchPlanId`.
     pub(crate) async fn cancel_plan(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         id: &str,
@@ -331,13 +337,14 @@ impl Catalog {
     /// `NoSuchTable`, `NoSuchPlanTask`; as of reading manifests.
     pub(crate) async fn tasks(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         task: &str,
     ) -> Result<PlanTasks> {
         let target = self.scan_target(who, warehouse, ident).await?;
-        let no_such = || Error::new(Kind::NoSuchPlanTask, "The plan task does not exist");
+        let no_such =
+            || CatalogError::new(ErrorReason::NoSuchPlanTask, "The plan task does not exist");
         let (id, place) = parse_task(task).ok_or_else(no_such)?;
         match self.0.plans.get(who, &target.relation, id, clock::now()) {
             Some(PlanOutcome::Completed(scan)) if scan.has(place) => {
@@ -366,11 +373,11 @@ impl Catalog {
 
     pub(super) async fn scan_target(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<PlanTarget> {
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let entry: Arc<CachedVersion> = self.entry(warehouse, RelationKind::Table, ident).await?;
         let pointer = entry.pointer.as_ref();
         let (Some(doc), Some(pointer)) = (entry.table(), pointer) else {
@@ -382,7 +389,7 @@ impl Catalog {
 
     fn keep_plan(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         id: &Arc<str>,
         relation: &str,
         (state, pending): (PlanOutcome, usize),
@@ -396,7 +403,7 @@ impl Catalog {
 
     async fn read_lists(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         target: &PlanTarget,
         scan: &mut BoundScan,
         lists: Vec<ManifestListSource>,
@@ -414,7 +421,7 @@ impl Catalog {
     /// not read what he has no right to by that.
     pub(super) async fn check_own<'p>(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         target: &PlanTarget,
         paths: impl Iterator<Item = &'p str>,
     ) -> Result<()> {
@@ -431,12 +438,12 @@ impl Catalog {
             }
             if directories.len() == DIRECTORIES_MAX {
                 let message = "the table's manifests are in too many places outside of it";
-                return Err(Error::new(Kind::Validation, message));
+                return Err(CatalogError::new(ErrorReason::Validation, message));
             }
             if self.0.store.is_shared(directory, &target.relation).await? {
                 let shown: String = path.chars().take(200).collect();
                 let message = format!("the manifest `{shown}` is within another table's location");
-                return Err(Error::new(Kind::Forbidden, message));
+                return Err(CatalogError::new(ErrorReason::Forbidden, message));
             }
             directories.push(directory);
         }
@@ -444,8 +451,8 @@ impl Catalog {
     }
 }
 
-fn no_such_plan() -> Error {
-    Error::new(Kind::NoSuchPlanId, "The plan id does not exist")
+fn no_such_plan() -> CatalogError {
+    CatalogError::new(ErrorReason::NoSuchPlanId, "The plan id does not exist")
 }
 
 /// A task is named by its plan, which nobody can guess, and where in it to go on.
@@ -466,8 +473,8 @@ mod tests {
         StoredPlan { owner, relation, until, state: PlanOutcome::Submitted, pending: 0, work: None }
     }
 
-    fn who(id: &str) -> Who {
-        Who { id: id.into(), name: id.into(), operator: false, claims: None }
+    fn who(id: &str) -> CatalogPrincipal {
+        CatalogPrincipal { id: id.into(), name: id.into(), operator: false, claims: None }
     }
 
     #[test]
@@ -496,7 +503,7 @@ mod tests {
         plans.insert(&"p".into(), kept("me", now + PLAN_LIFETIME), now);
         assert!(!plans.cancel(&who("other"), "t", "p", now));
         assert!(plans.cancel(&who("me"), "t", "p", now));
-        plans.settle("p", PlanOutcome::Failed(Kind::Internal, String::new()));
+        plans.settle("p", PlanOutcome::Failed(ErrorReason::Internal, String::new()));
         let state = plans.get(&who("me"), "t", "p", now).unwrap();
         assert!(matches!(state, PlanOutcome::Cancelled));
     }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use super::dropped::{UNDROP_RETENTION, seconds};
-use super::{Call, Catalog, Object, Right, Who};
-use crate::doc::Properties as DocProperties;
-use crate::error::{Error, Kind, Result};
+use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
+use crate::doc::TableProperties as DocProperties;
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::{Properties, RelationKind, RuleSubject, no_such_namespace};
 use crate::update::TableUpdate;
@@ -46,7 +46,7 @@ impl ProtectionLevel {
                  `protected` to `false`"
             }
         };
-        Err(Error::new(Kind::Forbidden, format!("{what} is protected: {how}")))
+        Err(CatalogError::new(ErrorReason::Forbidden, format!("{what} is protected: {how}")))
     }
 }
 
@@ -86,9 +86,9 @@ impl Catalog {
     /// set or remove.
     pub(super) fn check_rules(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        object: Object<'_>,
+        object: RightTarget<'_>,
         (removals, updates): (&[String], &Properties),
     ) -> Result<()> {
         if let Some(text) = updates.get(UNDROP_RETENTION) {
@@ -96,7 +96,7 @@ impl Catalog {
         }
         let mut names = removals.iter().chain(updates.keys());
         if names.any(|it| it == PROTECTED || it == UNDROP_RETENTION) {
-            self.allow(who, warehouse, Right::Manage, object)?;
+            self.allow(who, warehouse, AccessRight::Manage, object)?;
         }
         Ok(())
     }
@@ -162,16 +162,16 @@ impl Catalog {
     /// `NoSuchNamespace`, `NoSuchTable`.
     pub async fn protection(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         (namespace, ident): (&NamespaceIdent, Option<&TableIdent>),
     ) -> Result<ProtectionLevel> {
         let Some(ident) = ident else {
-            self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
+            self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))?;
             let found = self.protection_of_namespace(warehouse, namespace).await?;
             return found.ok_or_else(|| no_such_namespace(namespace));
         };
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let found = self.protection_of(warehouse, ident).await?;
         found.map(|(_, it)| it).ok_or_else(|| RelationKind::Table.no_such(ident))
     }
@@ -182,20 +182,25 @@ impl Catalog {
     /// `NoSuchNamespace`, `NoSuchTable`.
     pub async fn protect(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         (namespace, ident): (&NamespaceIdent, Option<&TableIdent>),
         is_protected: bool,
     ) -> Result<ProtectionLevel> {
         let (catalog, store) = (self, &self.0.store);
         let Some(ident) = ident else {
-            catalog.allow(call.who, warehouse, Right::Manage, Object::Namespace(namespace))?;
+            catalog.allow(
+                call.who,
+                warehouse,
+                AccessRight::Manage,
+                RightTarget::Namespace(namespace),
+            )?;
             let found = catalog.protection_of_namespace(warehouse, namespace).await?;
             let found = found.ok_or_else(|| no_such_namespace(namespace))?;
             store.protect(warehouse.id(), RuleSubject::Namespace(namespace), is_protected).await?;
             return Ok(ProtectionLevel { by_flag: is_protected, ..found });
         };
-        catalog.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        catalog.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
         // Who is dropping it is done first.
         let _turn = catalog.turn(warehouse, ident).await;
         let found = catalog.protection_of(warehouse, ident).await?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::Catalog;
 use super::documents::{read, write_document};
-use crate::error::{Error, Kind, Result};
-use crate::store::Relation;
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::store::StoredRelation;
 use crate::warehouse::Warehouse;
 
 /// How long before the last change a file may have been written that the disk never saw. Kernels
@@ -35,7 +35,7 @@ impl Catalog {
     pub async fn recover(&self) -> Result<RecoveryReport> {
         let mut all = RecoveryReport::default();
         let warehouses = self.all_warehouses();
-        let window_ms = u64::try_from(WINDOW.as_millis()).map_err(Error::internal)?;
+        let window_ms = u64::try_from(WINDOW.as_millis()).map_err(CatalogError::internal)?;
         for warehouse in warehouses {
             let mut after = String::new();
             loop {
@@ -56,7 +56,7 @@ impl Catalog {
 }
 
 /// Writes one file again if it is not as it was; whether it was not.
-async fn again(warehouse: &Warehouse, relation: &Relation) -> Result<bool> {
+async fn again(warehouse: &Warehouse, relation: &StoredRelation) -> Result<bool> {
     let (location, files) = (&*relation.pointer.location, warehouse.files());
     // A bucket loses nothing; what the configuration does not allow any more is its owner's.
     let is_local = files.local_path(location).is_ok_and(|path| path.is_some());
@@ -67,7 +67,7 @@ async fn again(warehouse: &Warehouse, relation: &Relation) -> Result<bool> {
     match read(warehouse, location).await {
         Ok(found) if found == document => return Ok(false),
         Ok(_) => {}
-        Err(error) if matches!(error.kind, Kind::NotFound | Kind::BadRequest) => {}
+        Err(error) if matches!(error.kind, ErrorReason::NotFound | ErrorReason::BadRequest) => {}
         Err(error) => return Err(error),
     }
     tracing::warn!(location, "a metadata file was lost and is written again");

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::commit::{certain, delete_quietly};
-use super::documents::{self, Written};
-use super::{Call, Catalog, ListPage, Object, PageRequest, Right, VisibleNames, Who, key};
+use super::documents::{self, WrittenDocument};
+use super::{
+    AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
+    VisibleNames, key,
+};
 use crate::cache::{CachedVersion, ParsedDocument};
-use crate::doc::{Properties, TableDoc};
-use crate::error::{Kind, Result};
+use crate::doc::{TableDoc, TableProperties};
+use crate::error::{ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::storage::PATHS;
-use crate::store::{Act, MetadataPointer, NewRelation, RelationKind, Stamp, Swap};
+use crate::store::{
+    ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind,
+};
 use crate::view::ViewDoc;
 use crate::warehouse::Warehouse;
 
@@ -24,7 +29,7 @@ pub(crate) trait RelationDocument: Sized {
 
     fn uuid(&self) -> &str;
     fn location(&self) -> &str;
-    fn properties(&self) -> &Properties;
+    fn properties(&self) -> &TableProperties;
     /// Where its files go beside its location.
     fn places(&self) -> Vec<String>;
     /// The same in one piece, and its bytes.
@@ -43,7 +48,7 @@ impl RelationDocument for TableDoc {
         &self.location
     }
 
-    fn properties(&self) -> &Properties {
+    fn properties(&self) -> &TableProperties {
         &self.properties
     }
 
@@ -72,7 +77,7 @@ impl RelationDocument for ViewDoc {
         &self.location
     }
 
-    fn properties(&self) -> &Properties {
+    fn properties(&self) -> &TableProperties {
         &self.properties
     }
 
@@ -89,9 +94,9 @@ impl RelationDocument for ViewDoc {
     }
 }
 
-impl<D: RelationDocument> Written<D> {
+impl<D: RelationDocument> WrittenDocument<D> {
     /// The table or view that was written.
-    pub(super) fn new_relation(&self, ident: &TableIdent, act: Act) -> NewRelation {
+    pub(super) fn new_relation(&self, ident: &TableIdent, act: LogAction) -> NewRelation {
         NewRelation {
             ident: ident.clone(),
             kind: D::KIND,
@@ -105,8 +110,13 @@ impl<D: RelationDocument> Written<D> {
     }
 
     /// The move of a pointer from where it leads to what was written.
-    pub(super) fn swap(&self, ident: &TableIdent, expected: &MetadataPointer, act: Act) -> Swap {
-        Swap {
+    pub(super) fn swap(
+        &self,
+        ident: &TableIdent,
+        expected: &MetadataPointer,
+        act: LogAction,
+    ) -> PointerSwap {
+        PointerSwap {
             ident: ident.clone(),
             expected: expected.clone(),
             uuid: self.doc.uuid().to_owned(),
@@ -120,11 +130,11 @@ impl<D: RelationDocument> Written<D> {
 }
 
 /// A change of what is behind a name, which has its turn.
-pub(super) struct Change {
+pub(super) struct RelationChange {
     pub(super) catalog: Catalog,
     pub(super) warehouse: Arc<Warehouse>,
     pub(super) ident: TableIdent,
-    pub(super) stamp: Stamp,
+    pub(super) stamp: ChangeContext,
 }
 
 impl Catalog {
@@ -132,19 +142,19 @@ impl Catalog {
     /// answered by how it is now.
     pub(super) async fn change_one<A>(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         (kind, ident): (RelationKind, &TableIdent),
-        act: impl FnOnce(Change) -> A + Send + 'static,
+        act: impl FnOnce(RelationChange) -> A + Send + 'static,
     ) -> Result<Arc<CachedVersion>>
     where
         A: Future<Output = Result<Arc<CachedVersion>>> + Send,
     {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
+        let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let _turn = catalog.turn(&warehouse, &ident).await;
-            act(Change { catalog: catalog.clone(), warehouse, ident, stamp }).await
+            act(RelationChange { catalog: catalog.clone(), warehouse, ident, stamp }).await
         };
         self.change(call, act, async move |it: Catalog| it.entry(&again_in, kind, &again).await)
             .await
@@ -156,7 +166,7 @@ impl Catalog {
     /// `NoSuchNamespace`.
     pub async fn list(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         kind: RelationKind,
         namespace: &NamespaceIdent,
@@ -184,12 +194,12 @@ impl Catalog {
     /// `NoSuchTable`, `NoSuchView`; `NotFound` when its metadata file is gone.
     pub async fn load(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let entry = self.entry_to_read(warehouse, kind, ident).await?;
         self.check_file(warehouse, &entry)?;
         Ok(entry)
@@ -202,15 +212,15 @@ impl Catalog {
     /// protected.
     pub async fn rename(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         kind: RelationKind,
         (from, to): (&TableIdent, &TableIdent),
     ) -> Result<()> {
-        self.allow(call.who, warehouse, Right::Manage, Object::Relation(from))?;
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(&to.namespace))?;
+        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(from))?;
+        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(&to.namespace))?;
         let (warehouse, from, to) = (Arc::clone(warehouse), from.clone(), to.clone());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
+        let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let mut names = vec![&from, &to];
             names.sort();
             names.dedup();
@@ -246,10 +256,10 @@ impl Catalog {
     pub(super) async fn make<D: RelationDocument>(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         ident: &TableIdent,
         doc: &D,
-        act: Act,
+        act: LogAction,
     ) -> Result<Arc<CachedVersion>> {
         self.check_apart(stamp, doc.location(), "").await?;
         Catalog::check_paths(stamp, warehouse, (doc.location(), doc.properties()), None)?;
@@ -259,7 +269,7 @@ impl Catalog {
             Ok(pointer) => Ok(self.publish_written(warehouse, ident, pointer, written)),
             Err(error) => {
                 self.forget(warehouse, ident);
-                if error.kind != Kind::CommitStateUnknown {
+                if error.kind != ErrorReason::CommitStateUnknown {
                     delete_quietly(warehouse, &written.location).await;
                 }
                 Err(error)
@@ -271,9 +281,9 @@ impl Catalog {
     pub(super) async fn release(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         (kind, ident): (RelationKind, &TableIdent),
-        act: Act,
+        act: LogAction,
     ) -> Result<()> {
         let released = self.0.store.drop_relation(stamp, warehouse.id(), (kind, ident), act).await;
         self.forget(warehouse, ident);
@@ -287,7 +297,7 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &TableIdent,
         pointer: MetadataPointer,
-        written: Written<D>,
+        written: WrittenDocument<D>,
     ) -> Arc<CachedVersion> {
         let doc = written.doc.into_doc();
         let entry = Arc::new(CachedVersion::new(Some(pointer), doc, written.document));

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Catalog, Who};
+use super::{Catalog, CatalogPrincipal};
 use crate::access::TableRestrictions;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::TableIdent;
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::plan::{FilterExpression, ReadRestriction, ScanRequest};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
@@ -16,7 +16,7 @@ impl Catalog {
     #[must_use]
     pub fn restrictions_for(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Option<Arc<TableRestrictions>> {
@@ -30,7 +30,7 @@ impl Catalog {
     /// `Forbidden` when he is restricted, and not trusted to keep to that.
     pub fn require_unrestricted(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Result<()> {
@@ -40,7 +40,7 @@ impl Catalog {
                     "`{}` may read a part of {ident} only, and is given no way to its files",
                     who.name
                 );
-                Err(Error::new(Kind::Forbidden, message))
+                Err(CatalogError::new(ErrorReason::Forbidden, message))
             }
             _ => Ok(()),
         }
@@ -52,7 +52,7 @@ impl Catalog {
     /// `Internal` when a policy's filter cannot be read any more.
     pub(crate) fn restricted_scan(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
         request: &ScanRequest,
@@ -63,8 +63,8 @@ impl Catalog {
         };
         let filter = match &restrictions.row_filter {
             Some(filter) => {
-                let filter = Fragment::of(filter).map_err(Error::internal)?;
-                FilterExpression::parse(&filter).map_err(Error::internal)?
+                let filter = RawJson::of(filter).map_err(CatalogError::internal)?;
+                FilterExpression::parse(&filter).map_err(CatalogError::internal)?
             }
             None => FilterExpression::everything(),
         };
@@ -78,10 +78,10 @@ impl Catalog {
         &self,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-    ) -> Result<Fragment> {
+    ) -> Result<RawJson> {
         let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
         let schema = entry.table().and_then(|doc| doc.current_schema());
-        let schema = schema.ok_or_else(|| Error::internal("a table without a schema"))?;
+        let schema = schema.ok_or_else(|| CatalogError::internal("a table without a schema"))?;
         Ok(schema.raw.clone())
     }
 }

@@ -6,24 +6,24 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::commit::table;
-use super::documents::{self, Written};
+use super::documents::{self, WrittenDocument};
 use super::dropped::kept_in;
-use super::homes::{Chosen, LocationScope};
-use super::relations::Change;
-use super::{Call, Catalog, Object, Right, Who};
+use super::homes::{ChosenLocation, LocationScope};
+use super::relations::RelationChange;
+use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::cache::CachedVersion;
 use crate::create::check_registered;
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::{Fragment, JsonKind};
-use crate::store::{Act, RelationKind, Stamp};
+use crate::json::{JsonKind, RawJson};
+use crate::store::{ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 
 /// A table that is to be made from a document that exists.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Register {
+struct RegisterTable {
     name: String,
     metadata_location: String,
     #[serde(default)]
@@ -37,11 +37,11 @@ impl Catalog {
     /// `NoSuchTable` when there is none.
     pub async fn table_exists(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<()> {
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         self.entry_to_read(warehouse, RelationKind::Table, ident).await.map(drop)
     }
 
@@ -51,15 +51,15 @@ impl Catalog {
     /// `NoSuchTable`, or `BadRequest` when it is no report.
     pub async fn report_metrics(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-        report: &Fragment,
+        report: &RawJson,
     ) -> Result<()> {
         self.table_exists(who, warehouse, ident).await?;
         let kind = report.get("report-type");
-        if report.kind() != JsonKind::Object || kind.as_ref().and_then(Fragment::as_str).is_none() {
-            return Err(Error::new(Kind::BadRequest, "a report has a `report-type`"));
+        if report.kind() != JsonKind::Object || kind.as_ref().and_then(RawJson::as_str).is_none() {
+            return Err(CatalogError::new(ErrorReason::BadRequest, "a report has a `report-type`"));
         }
         tracing::debug!(table = %ident, principal = &*who.id, "a client has measured something");
         Ok(())
@@ -72,16 +72,16 @@ impl Catalog {
     /// `NoSuchTable`; `Forbidden` when it is protected, or to whoever may read only a part of it.
     pub async fn drop_table(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
         purge: bool,
     ) -> Result<()> {
-        self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
         // As when it is released: files may stay that no policy is for.
         self.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
+        let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let _turn = catalog.turn(&warehouse, &ident).await;
             let what = (RelationKind::Table, &ident);
             catalog.drop_one(&warehouse, &stamp, what, purge).await
@@ -97,22 +97,22 @@ impl Catalog {
     /// `AlreadyExists`; `NoSuchNamespace`.
     pub async fn register_table(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         namespace: &NamespaceIdent,
-        body: &Fragment,
+        body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        let Register { name, metadata_location, overwrite } = body.decode()?;
+        let RegisterTable { name, metadata_location, overwrite } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
+        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(namespace))?;
         if overwrite {
-            self.allow(call.who, warehouse, Right::Manage, Object::Relation(&ident))?;
+            self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(&ident))?;
             self.require_unrestricted(call.who, warehouse, &ident)?;
         }
         warehouse.check_location(&metadata_location)?;
         let reach = self.reach(call.who, warehouse, Some(namespace));
-        let act = async move |it: Change| {
-            let Change { catalog, warehouse, ident, stamp } = &it;
+        let act = async move |it: RelationChange| {
+            let RelationChange { catalog, warehouse, ident, stamp } = &it;
             let wanted = (metadata_location, overwrite, &reach);
             catalog.register(warehouse, stamp, ident, wanted).await
         };
@@ -122,7 +122,7 @@ impl Catalog {
     async fn register(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         ident: &TableIdent,
         (location, overwrite, reach): (String, bool, &LocationScope),
     ) -> Result<Arc<CachedVersion>> {
@@ -147,12 +147,12 @@ impl Catalog {
             Some(it) => (it.id.clone(), Some(&*it.base)),
             None => (String::new(), None),
         };
-        let file = Chosen { field: "metadata-location", location: &location, own };
+        let file = ChosenLocation { field: "metadata-location", location: &location, own };
         self.check_reach(warehouse, reach, file).await?;
         let document = documents::read(warehouse, &location).await?;
         let doc = TableDoc::parse(document.clone())?;
         check_registered(&doc)?;
-        let chosen = Chosen { field: "location", location: &doc.location, own };
+        let chosen = ChosenLocation { field: "location", location: &doc.location, own };
         self.check_reach(warehouse, reach, chosen).await?;
         if overwrite {
             self.require_unprotected(warehouse, RelationKind::Table, ident).await?;
@@ -160,8 +160,8 @@ impl Catalog {
         self.check_apart(stamp, &doc.location, &own_id).await?;
         self.check_apart(stamp, &location, &own_id).await?;
         Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
-        let written = Written { doc, document, location };
-        let act = Act::RegisterTable;
+        let written = WrittenDocument { doc, document, location };
+        let act = LogAction::RegisterTable;
         let pointer = match self.entry(warehouse, RelationKind::Table, ident).await {
             // Another server has made one since its name was free.
             Ok(_) if !overwrite => {
@@ -171,7 +171,7 @@ impl Catalog {
                 let swaps = vec![written.swap(ident, table(&base)?.1, act)];
                 self.0.store.swap(stamp, warehouse.id(), swaps, Vec::new()).await?.swapped.pop()
             }
-            Err(error) if error.kind == Kind::NoSuchTable => {
+            Err(error) if error.kind == ErrorReason::NoSuchTable => {
                 let new = written.new_relation(ident, act);
                 let (store, id) = (&self.0.store, warehouse.id());
                 let made = match &dropped {
@@ -186,7 +186,7 @@ impl Catalog {
             }
             Err(error) => return Err(error),
         };
-        let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
+        let pointer = pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"))?;
         Ok(self.publish_written(warehouse, ident, pointer, written))
     }
 
@@ -197,21 +197,21 @@ impl Catalog {
     /// `NoSuchTable`; `Forbidden` when it is protected, or to whoever may read only a part of it.
     pub async fn unregister_table(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
         // Its policies go with it: whoever registers its file again has none.
         self.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let gone = RelationKind::Table.no_such(&ident);
-        let act = async move |catalog: Catalog, stamp: Stamp| {
+        let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let _turn = catalog.turn(&warehouse, &ident).await;
             let last = catalog.entry(&warehouse, RelationKind::Table, &ident).await?;
             catalog.require_unprotected(&warehouse, RelationKind::Table, &ident).await?;
             let what = (RelationKind::Table, &ident);
-            catalog.release(&warehouse, &stamp, what, Act::UnregisterTable).await?;
+            catalog.release(&warehouse, &stamp, what, LogAction::UnregisterTable).await?;
             Ok(last)
         };
         // Who has missed the answer finds the location in the log.

@@ -23,9 +23,9 @@ use testkit::{Postgres, Scratch};
 
 use super::*;
 use crate::cache::{CachedVersion, SnapshotSelection};
-use crate::error::{Error, Kind};
+use crate::error::{CatalogError, ErrorReason};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::store::{Properties, RelationKind};
 
 /// A catalog over a store, with a directory for its files.
@@ -36,7 +36,7 @@ struct Stage {
     store: SqlStore,
     catalog: Catalog,
     warehouse: Arc<Warehouse>,
-    who: Who,
+    who: CatalogPrincipal,
 }
 
 impl Stage {
@@ -61,7 +61,7 @@ impl Stage {
         let catalog = Catalog::open(store.clone(), settings, Arc::new(OperatorsOnly)).await;
         let catalog = catalog.unwrap();
         let warehouse = catalog.default_warehouse().unwrap();
-        let who = Who::operator("tk_1", "someone");
+        let who = CatalogPrincipal::operator("tk_1", "someone");
         Stage { _scratch: scratch, directory, url, store, catalog, warehouse, who }
     }
 
@@ -70,8 +70,8 @@ impl Stage {
         Stage::new(self.url.clone(), Arc::clone(&self._scratch)).await
     }
 
-    fn call(&self) -> Call<'_> {
-        Call::of(&self.who)
+    fn call(&self) -> ChangeCall<'_> {
+        ChangeCall::of(&self.who)
     }
 
     async fn namespace(&self, levels: &[&str]) -> NamespaceIdent {
@@ -88,7 +88,7 @@ impl Stage {
     }
 
     async fn commit(&self, ident: &TableIdent, body: &Value) -> Result<Arc<CachedVersion>> {
-        let body = Fragment::of(body).unwrap();
+        let body = RawJson::of(body).unwrap();
         self.catalog.commit_table(&self.call(), &self.warehouse, ident, &body).await
     }
 
@@ -153,8 +153,8 @@ fn version(entry: &CachedVersion) -> u64 {
     entry.pointer.as_ref().unwrap().version
 }
 
-fn refusal<T>(result: Result<T>) -> (Kind, String) {
-    let Err(Error { kind, message, .. }) = result else { panic!("it was done") };
+fn refusal<T>(result: Result<T>) -> (ErrorReason, String) {
+    let Err(CatalogError { kind, message, .. }) = result else { panic!("it was done") };
     (kind, message)
 }
 
@@ -202,7 +202,7 @@ async fn lists_come_in_pages_when_that_is_asked_for() {
         }
         let page = PageRequest { token: Some("%".to_owned()), size: None };
         let list = stage.catalog.list_namespaces(&stage.who, &stage.warehouse, None, &page).await;
-        assert_eq!(refusal(list).0, Kind::BadRequest);
+        assert_eq!(refusal(list).0, ErrorReason::BadRequest);
     })
     .await;
 }
@@ -214,10 +214,10 @@ async fn a_namespace_keeps_to_the_warehouse_and_to_what_was_asked() {
         let (catalog, warehouse) = (&stage.catalog, &stage.warehouse);
         let of = |key: &str, value: &str| Properties::from([(key.to_owned(), value.to_owned())]);
         for (removals, updates, expected) in [
-            (vec![], of("location", "file:///etc"), Kind::Forbidden),
-            (vec![], of("location", "../x"), Kind::BadRequest),
-            (vec!["k".to_owned()], of("k", "v"), Kind::UnprocessableEntity),
-            (vec![], of("k", &"x".repeat(PROPERTIES_BYTES_MAX)), Kind::BadRequest),
+            (vec![], of("location", "file:///etc"), ErrorReason::Forbidden),
+            (vec![], of("location", "../x"), ErrorReason::BadRequest),
+            (vec!["k".to_owned()], of("k", "v"), ErrorReason::UnprocessableEntity),
+            (vec![], of("k", &"x".repeat(PROPERTIES_BYTES_MAX)), ErrorReason::BadRequest),
         ] {
             let call = stage.call();
             let done = catalog.update_namespace(&call, warehouse, &ident, removals, updates).await;
@@ -238,15 +238,15 @@ async fn who_has_no_right_does_nothing() {
     let stage = sqlite().await;
     let (ns, t) = (stage.namespace(&["a"]).await, ident(&["a"], "t"));
     stage.table(&t).await;
-    let who = Who { operator: false, ..stage.who.clone() };
-    let (catalog, warehouse, call) = (&stage.catalog, &stage.warehouse, &Call::of(&who));
-    let body = Fragment::of(&setting("k", "v")).unwrap();
+    let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
+    let (catalog, warehouse, call) = (&stage.catalog, &stage.warehouse, &ChangeCall::of(&who));
+    let body = RawJson::of(&setting("k", "v")).unwrap();
     let transaction = json!({"table-changes": [{
         "identifier": {"namespace": ["a"], "name": "t"}, "requirements": [], "updates": [],
     }]});
-    let transaction = Fragment::of(&transaction).unwrap();
+    let transaction = RawJson::of(&transaction).unwrap();
     let register = json!({"name": "r", "metadata-location": "file:///x"});
-    let register = Fragment::of(&register).unwrap();
+    let register = RawJson::of(&register).unwrap();
     let (page, none) = (PageRequest::default(), Properties::new());
     let view = RelationKind::View;
     for refused in [
@@ -268,7 +268,7 @@ async fn who_has_no_right_does_nothing() {
         catalog.unregister_table(call, warehouse, &t).await.map(drop),
         catalog.commit_transaction(call, warehouse, &transaction).await,
     ] {
-        assert_eq!(refusal(refused).0, Kind::Forbidden);
+        assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }
     assert_eq!(version(&stage.load(&t).await.unwrap()), 1);
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::commit::Wanted;
-use super::{Call, Catalog};
-use crate::error::{Error, Kind, Result};
-use crate::json::Fragment;
-use crate::store::Stamp;
+use super::commit::TableCommit;
+use super::{Catalog, ChangeCall};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::json::RawJson;
+use crate::store::ChangeContext;
 use crate::update;
 use crate::warehouse::Warehouse;
 
@@ -20,11 +20,11 @@ impl Catalog {
     /// As of [`Catalog::commit_table`], of the first table that has one.
     pub async fn commit_transaction(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
-        body: &Fragment,
+        body: &RawJson,
     ) -> Result<()> {
-        let refuse = |message: &str| Error::new(Kind::BadRequest, message);
+        let refuse = |message: &str| CatalogError::new(ErrorReason::BadRequest, message);
         let wanted =
             body.get("table-changes").ok_or_else(|| refuse("`table-changes` is missing"))?;
         let mut changes = Vec::new();
@@ -50,9 +50,9 @@ impl Catalog {
             return Err(refuse("a table is in `table-changes` twice"));
         }
         let warehouse = Arc::clone(warehouse);
-        let act = async move |catalog: Catalog, stamp: Stamp| {
+        let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let mut turns = Vec::with_capacity(changes.len());
-            for Wanted { ident, .. } in &changes {
+            for TableCommit { ident, .. } in &changes {
                 turns.push(catalog.turn(&warehouse, ident).await);
             }
             catalog.commit_all(&warehouse, &stamp, &changes).await.map(drop)

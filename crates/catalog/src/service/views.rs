@@ -6,23 +6,23 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::commit::{certain, delete_quietly};
-use super::documents::{self, Written};
-use super::homes::{Chosen, LocationScope};
+use super::documents::{self, WrittenDocument};
+use super::homes::{ChosenLocation, LocationScope};
 use super::protection::view_touches_protection;
-use super::relations::Change;
-use super::{Call, Catalog, Object, RETRIES_MAX, Right};
+use super::relations::RelationChange;
+use super::{AccessRight, Catalog, ChangeCall, RETRIES_MAX, RightTarget};
 use crate::cache::CachedVersion;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::json::Fragment;
-use crate::store::{Act, RelationKind, Stamp};
+use crate::json::RawJson;
+use crate::store::{ChangeContext, LogAction, RelationKind};
 use crate::view::{CreateView, ViewCommit, ViewDoc, apply_view, check_view, parse_view_commit};
 use crate::warehouse::Warehouse;
 
 /// A view that is to be made from a document that exists.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Register {
+struct RegisterView {
     name: String,
     metadata_location: String,
 }
@@ -36,28 +36,28 @@ impl Catalog {
     /// [`CreateView`].
     pub async fn create_view(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         namespace: &NamespaceIdent,
-        body: &Fragment,
+        body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
+        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(namespace))?;
         let request = CreateView::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
         let reach = self.reach(call.who, warehouse, Some(namespace));
-        let act = async move |it: Change| {
-            let Change { catalog, warehouse, ident, stamp } = &it;
+        let act = async move |it: RelationChange| {
+            let RelationChange { catalog, warehouse, ident, stamp } = &it;
             let uuid = Uuid::v4()?;
             let location = catalog.new_location(warehouse, ident, uuid).await?;
             catalog.require_free(warehouse, RelationKind::View, ident).await?;
             if let Some(location) = &request.location {
-                let chosen = Chosen::anew("location", location);
+                let chosen = ChosenLocation::anew("location", location);
                 catalog.check_reach(warehouse, &reach, chosen).await?;
             }
             let location = request.location.as_deref().unwrap_or(&location);
-            let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
+            let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
             let doc = request.document(uuid, location.trim_end_matches('/'), now_ms)?;
-            catalog.make(warehouse, stamp, ident, &doc, Act::CreateView).await
+            catalog.make(warehouse, stamp, ident, &doc, LogAction::CreateView).await
         };
         self.change_one(call, warehouse, (RelationKind::View, &ident), act).await
     }
@@ -69,19 +69,19 @@ impl Catalog {
     /// `CommitStateUnknown` when it may have happened.
     pub async fn replace_view(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-        body: &Fragment,
+        body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, Right::Write, Object::Relation(ident))?;
+        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Relation(ident))?;
         let request = parse_view_commit(body)?;
         if view_touches_protection(&request.updates) {
-            self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+            self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
         }
         let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
-        let act = async move |it: Change| {
-            let Change { catalog, warehouse, ident, stamp } = &it;
+        let act = async move |it: RelationChange| {
+            let RelationChange { catalog, warehouse, ident, stamp } = &it;
             let (mut tries, wanted) = (0, (&request, &reach));
             loop {
                 let (done, is_lost) = catalog.replace(warehouse, stamp, ident, wanted).await;
@@ -98,7 +98,7 @@ impl Catalog {
     async fn replace(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         ident: &TableIdent,
         request: (&ViewCommit, &LocationScope),
     ) -> (Result<Arc<CachedVersion>>, bool) {
@@ -111,23 +111,24 @@ impl Catalog {
             Err(error) => return (Err(error), false),
         };
         let Some(expected) = &base.pointer else {
-            return (Err(Error::internal("a view without a pointer")), false);
+            return (Err(CatalogError::internal("a view without a pointer")), false);
         };
-        let swap = written.swap(ident, expected, Act::UpdateView);
+        let swap = written.swap(ident, expected, LogAction::UpdateView);
         let moved = self.0.store.swap(stamp, warehouse.id(), vec![swap], Vec::new()).await;
         match moved.map_err(certain) {
             Ok(mut done) => {
                 let pointer = done.swapped.pop();
-                let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"));
+                let pointer =
+                    pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"));
                 let publish = |it| self.publish_written(warehouse, ident, it, written);
                 (pointer.map(publish), false)
             }
             Err(error) => {
                 self.forget(warehouse, ident);
-                if error.kind != Kind::CommitStateUnknown {
+                if error.kind != ErrorReason::CommitStateUnknown {
                     delete_quietly(warehouse, &written.location).await;
                 }
-                let is_lost = error.kind == Kind::CommitFailed;
+                let is_lost = error.kind == ErrorReason::CommitFailed;
                 (Err(error), is_lost)
             }
         }
@@ -137,21 +138,21 @@ impl Catalog {
     async fn prepared(
         &self,
         warehouse: &Warehouse,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         ident: &TableIdent,
         (request, reach): (&ViewCommit, &LocationScope),
-    ) -> Result<(Arc<CachedVersion>, Option<Written<ViewDoc>>)> {
+    ) -> Result<(Arc<CachedVersion>, Option<WrittenDocument<ViewDoc>>)> {
         let base = self.entry(warehouse, RelationKind::View, ident).await?;
-        let doc = base.view().ok_or_else(|| Error::internal("an entry of no view"))?;
+        let doc = base.view().ok_or_else(|| CatalogError::internal("an entry of no view"))?;
         check_view(&request.requirements, doc)?;
-        let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
+        let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
         let next = apply_view(doc, &request.updates, now_ms)?;
         let Some(next) = &next else { return Ok((base, None)) };
         if let Some(pointer) = &base.pointer
             && next.location != doc.location
         {
             let (location, own) = (&*next.location, Some(&*doc.location));
-            let chosen = Chosen { field: "location", location, own };
+            let chosen = ChosenLocation { field: "location", location, own };
             self.check_reach(warehouse, reach, chosen).await?;
             self.check_apart(stamp, location, &pointer.id).await?;
         }
@@ -167,13 +168,13 @@ impl Catalog {
     /// `NoSuchView`; `Forbidden` when it is protected.
     pub async fn drop_view(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<()> {
-        self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
+        let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let _turn = catalog.turn(&warehouse, &ident).await;
             catalog.drop_one(&warehouse, &stamp, (RelationKind::View, &ident), false).await
         };
@@ -188,32 +189,32 @@ impl Catalog {
     /// `AlreadyExists`; `NoSuchNamespace`.
     pub async fn register_view(
         &self,
-        call: &Call<'_>,
+        call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         namespace: &NamespaceIdent,
-        body: &Fragment,
+        body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
-        let Register { name, metadata_location } = body.decode()?;
+        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(namespace))?;
+        let RegisterView { name, metadata_location } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;
         warehouse.check_location(&metadata_location)?;
         let reach = self.reach(call.who, warehouse, Some(namespace));
-        let act = async move |it: Change| {
-            let Change { catalog, warehouse, ident, stamp } = &it;
+        let act = async move |it: RelationChange| {
+            let RelationChange { catalog, warehouse, ident, stamp } = &it;
             catalog.namespace(warehouse, &ident.namespace).await?;
             catalog.require_free(warehouse, RelationKind::View, ident).await?;
-            let file = Chosen::anew("metadata-location", &metadata_location);
+            let file = ChosenLocation::anew("metadata-location", &metadata_location);
             catalog.check_reach(warehouse, &reach, file).await?;
             let document = documents::read(warehouse, &metadata_location).await?;
             let doc = ViewDoc::parse(document.clone())?;
-            let chosen = Chosen::anew("location", &doc.location);
+            let chosen = ChosenLocation::anew("location", &doc.location);
             catalog.check_reach(warehouse, &reach, chosen).await?;
             for location in [&doc.location, &metadata_location] {
                 catalog.check_apart(stamp, location, "").await?;
             }
             Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
-            let written = Written { doc, document, location: metadata_location };
-            let new = written.new_relation(ident, Act::RegisterView);
+            let written = WrittenDocument { doc, document, location: metadata_location };
+            let new = written.new_relation(ident, LogAction::RegisterView);
             let made = catalog.0.store.insert_relation(stamp, warehouse.id(), new).await;
             if made.is_err() {
                 catalog.forget(warehouse, ident);

@@ -12,10 +12,10 @@ use node::objects::SigningCredentials;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, CatalogSettings, Object, Right, Who};
+use super::{AccessRight, Catalog, CatalogPrincipal, CatalogSettings, RightTarget};
 use crate::access::EntityChange;
 use crate::access::entities::check_properties;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::TableIdent;
 use crate::storage::StorageSettings;
 use crate::store::{Properties, StorageRow, WarehouseCounts, WarehouseRow, no_such_warehouse};
@@ -135,7 +135,7 @@ impl Catalog {
         let known = loaded.by_name.get(name).ok_or_else(|| no_such_warehouse(name))?;
         known.warehouse.clone().ok_or_else(|| {
             let message = "the warehouse cannot be opened; the server's log says why";
-            Error::new(Kind::ServiceUnavailable, message)
+            CatalogError::new(ErrorReason::ServiceUnavailable, message)
         })
     }
 
@@ -226,7 +226,7 @@ impl Catalog {
             if own.iter().any(|one| theirs.iter().any(|it| one.overlaps(it))) {
                 let message =
                     format!("the warehouse `{}` has a part of `catalog.root`", other.name);
-                return Err(Error::new(Kind::AlreadyExists, message));
+                return Err(CatalogError::new(ErrorReason::AlreadyExists, message));
             }
         }
         Ok(())
@@ -248,7 +248,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn list_warehouses(&self, who: &Who) -> Result<Vec<WarehouseRecord>> {
+    pub async fn list_warehouses(&self, who: &CatalogPrincipal) -> Result<Vec<WarehouseRecord>> {
         self.reload_warehouses().await?;
         let mut records: Vec<_> = {
             let loaded = self.0.warehouses.loaded.read();
@@ -263,7 +263,11 @@ impl Catalog {
     ///
     /// # Errors
     /// `Forbidden` without the right to manage it; `NoSuchWarehouse`.
-    pub async fn show_warehouse(&self, who: &Who, name: &str) -> Result<WarehouseRecord> {
+    pub async fn show_warehouse(
+        &self,
+        who: &CatalogPrincipal,
+        name: &str,
+    ) -> Result<WarehouseRecord> {
         let known = self.known(name)?;
         self.may_see(who, &known)?;
         let counts = self.0.store.warehouse_counts(&known.row.id).await?;
@@ -276,7 +280,11 @@ impl Catalog {
     /// `Forbidden` to whoever is no operator, and when its root is a directory that no warehouse
     /// may be in; `AlreadyExists` when another one has its name or a part of its place;
     /// `BadRequest` when something about it cannot be.
-    pub async fn create_warehouse(&self, who: &Who, new: NewWarehouse) -> Result<WarehouseRecord> {
+    pub async fn create_warehouse(
+        &self,
+        who: &CatalogPrincipal,
+        new: NewWarehouse,
+    ) -> Result<WarehouseRecord> {
         self.create_warehouse_with(who, new, Properties::new()).await
     }
 
@@ -286,7 +294,7 @@ impl Catalog {
     /// Those of [`Catalog::create_warehouse`]; `BadRequest` when the properties are too many.
     pub async fn create_warehouse_with(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         new: NewWarehouse,
         properties: Properties,
     ) -> Result<WarehouseRecord> {
@@ -296,7 +304,7 @@ impl Catalog {
         TableIdent::check_name(&name)?;
         if RESERVED.contains(&&*name) || name.contains('/') {
             let message = format!("`name`: no warehouse can be called `{name}`");
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         let (id, now_ms) = (self.0.store.new_warehouse_id(), clock::wall_ms());
         let secret = credentials.map(|key| self.seal(&id, &key)).transpose()?;
@@ -323,7 +331,7 @@ impl Catalog {
     /// `NoSuchWarehouse`; those of [`Catalog::create_warehouse`].
     pub async fn update_warehouse(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         name: &str,
         change: WarehouseChange,
     ) -> Result<WarehouseRecord> {
@@ -337,7 +345,7 @@ impl Catalog {
     /// `BadRequest` when the properties are too many.
     pub async fn update_warehouse_with(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         name: &str,
         change: WarehouseChange,
         entity: Option<EntityChange>,
@@ -352,7 +360,7 @@ impl Catalog {
         let WarehouseChange { status, locations, storage, credentials } = change;
         if !is_made && (locations.is_some() || storage.is_some() || credentials.is_some()) {
             let message = "the configuration describes this warehouse: only its `status` changes";
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         let secret = credentials.map(|key| self.seal(&row.id, &key)).transpose()?;
         let mut said = row.storage.take().unwrap_or_else(|| StorageRow {
@@ -385,19 +393,24 @@ impl Catalog {
     /// # Errors
     /// `NamespaceNotEmpty`; `Forbidden` when it is protected, or is the configured one;
     /// `NoSuchWarehouse`.
-    pub async fn delete_warehouse(&self, who: &Who, name: &str, insist: bool) -> Result<()> {
+    pub async fn delete_warehouse(
+        &self,
+        who: &CatalogPrincipal,
+        name: &str,
+        insist: bool,
+    ) -> Result<()> {
         only_operators(who)?;
         self.reload_warehouses().await?;
         let row = self.known(name)?.row;
         if row.name == self.0.settings.warehouse {
             let message = "the configured warehouse cannot be removed";
-            return Err(Error::new(Kind::Forbidden, message));
+            return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
         let is_protected =
             row.storage.as_ref().is_some_and(|it| it.status == WarehouseStatus::Protected);
         if is_protected && !insist {
             let message = "the warehouse is protected; `force=true` removes it all the same";
-            return Err(Error::new(Kind::Forbidden, message));
+            return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
         self.0.store.delete_warehouse(&row.id, &row.name).await?;
         self.rights_moved().await;
@@ -410,9 +423,11 @@ impl Catalog {
     }
 
     /// One that cannot be opened is for operators.
-    fn may_see(&self, who: &Who, known: &KnownWarehouses) -> Result<()> {
+    fn may_see(&self, who: &CatalogPrincipal, known: &KnownWarehouses) -> Result<()> {
         match &known.warehouse {
-            Some(warehouse) => self.has_right(who, warehouse, Right::Manage, Object::Warehouse),
+            Some(warehouse) => {
+                self.has_right(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)
+            }
             None => only_operators(who),
         }
     }
@@ -448,15 +463,15 @@ impl Catalog {
             if text.is_empty() || text.len() > 4096 || !text.bytes().all(|it| it.is_ascii_graphic())
             {
                 let message = "`credentials` are visible ASCII characters, and not empty";
-                return Err(Error::new(Kind::BadRequest, message));
+                return Err(CatalogError::new(ErrorReason::BadRequest, message));
             }
         }
         let Some(sealer) = &self.0.settings.sealer else {
             let message = "this server has no key to keep `credentials` with";
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         };
-        let text = serde_json::to_string(key).map_err(Error::internal)?;
-        sealer.seal_text(&text, &about(id)).map_err(Error::internal)
+        let text = serde_json::to_string(key).map_err(CatalogError::internal)?;
+        sealer.seal_text(&text, &about(id)).map_err(CatalogError::internal)
     }
 
     /// Refuses a warehouse that could not be opened, or is where none may be made.
@@ -464,7 +479,7 @@ impl Catalog {
         let Some(said) = &row.storage else { return Ok(()) };
         if said.locations.len() > LOCATIONS_MAX {
             let message = format!("`locations` are at most {LOCATIONS_MAX}");
-            return Err(Error::new(Kind::BadRequest, message));
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
         }
         said.settings.check()?;
         let anchors: Vec<TableLocation> =
@@ -474,18 +489,18 @@ impl Catalog {
         let is_bucket = row.root.starts_with("s3");
         for (field, text) in all {
             // What else there is to say of a bucket has names of its own, which are checked.
-            let place: TableLocation = text.parse().map_err(|error: Error| {
-                Error::new(error.kind, format!("`{field}`: {}", error.message))
+            let place: TableLocation = text.parse().map_err(|error: CatalogError| {
+                CatalogError::new(error.kind, format!("`{field}`: {}", error.message))
             })?;
             if place.path().is_none() != is_bucket {
                 let message = "a warehouse is in buckets, or in directories, with all `locations`";
-                return Err(Error::new(Kind::BadRequest, message));
+                return Err(CatalogError::new(ErrorReason::BadRequest, message));
             }
             if !is_bucket && !anchors.iter().any(|anchor| place.is_below(anchor)) {
                 let message = format!(
                     "`{field}`: a directory has to be below one of `catalog.warehouse_roots`"
                 );
-                return Err(Error::new(Kind::Forbidden, message));
+                return Err(CatalogError::new(ErrorReason::Forbidden, message));
             }
         }
         Warehouse::new(spec(row, &self.0.settings)?).map(drop)
@@ -521,10 +536,10 @@ fn spec(row: &WarehouseRow, settings: &CatalogSettings) -> Result<WarehouseSpec>
     spec.anchors = settings.warehouse_roots.clone();
     if let Some(secret) = &said.secret {
         let sealer = settings.sealer.as_ref();
-        let sealer = sealer.ok_or_else(|| Error::internal("there is no key for secrets"))?;
-        let opened = sealer.open_text(secret, &about(&row.id)).map_err(Error::internal)?;
+        let sealer = sealer.ok_or_else(|| CatalogError::internal("there is no key for secrets"))?;
+        let opened = sealer.open_text(secret, &about(&row.id)).map_err(CatalogError::internal)?;
         let key: NewStorageKey = serde_json::from_slice(opened.expose())
-            .map_err(|_| Error::internal("a sealed key is damaged"))?;
+            .map_err(|_| CatalogError::internal("a sealed key is damaged"))?;
         spec.credentials = Some(SigningCredentials {
             access_key_id: key.access_key_id,
             secret_access_key: key.secret_access_key,
@@ -539,6 +554,6 @@ fn about(id: &str) -> String {
     format!("catalog/warehouse/{id}")
 }
 
-fn only_operators(who: &Who) -> Result<()> {
+fn only_operators(who: &CatalogPrincipal) -> Result<()> {
     crate::access::only_operators(who)
 }

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::access::TableRestrictions;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::store::Stamp;
+use crate::store::ChangeContext;
 use crate::warehouse::Warehouse;
 
 /// A principal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Who {
+pub struct CatalogPrincipal {
     /// What the log and grants know it by.
     pub id: Arc<str>,
     /// What people call it.
@@ -36,11 +36,11 @@ pub struct TokenClaims {
     pub guest: Option<u64>,
 }
 
-impl Who {
+impl CatalogPrincipal {
     /// Somebody who may do what was granted to him.
     #[must_use]
-    pub fn new(id: &str, name: &str) -> Who {
-        Who { id: id.into(), name: name.into(), operator: false, claims: None }
+    pub fn new(id: &str, name: &str) -> CatalogPrincipal {
+        CatalogPrincipal { id: id.into(), name: name.into(), operator: false, claims: None }
     }
 
     /// The number of the guest that it is; none for those who say who they are.
@@ -51,8 +51,8 @@ impl Who {
 
     /// Somebody who may do everything.
     #[must_use]
-    pub fn operator(id: &str, name: &str) -> Who {
-        Who { operator: true, ..Who::new(id, name) }
+    pub fn operator(id: &str, name: &str) -> CatalogPrincipal {
+        CatalogPrincipal { operator: true, ..CatalogPrincipal::new(id, name) }
     }
 }
 
@@ -67,24 +67,24 @@ pub struct IdempotencyKey {
 
 /// A request that changes something.
 #[derive(Clone, Copy, Debug)]
-pub struct Call<'a> {
+pub struct ChangeCall<'a> {
     /// Who makes it.
-    pub who: &'a Who,
+    pub who: &'a CatalogPrincipal,
     /// Its name, if it has one.
     pub key: Option<IdempotencyKey>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> ChangeCall<'a> {
     /// A request without a name.
     #[must_use]
-    pub const fn of(who: &'a Who) -> Call<'a> {
-        Call { who, key: None }
+    pub const fn of(who: &'a CatalogPrincipal) -> ChangeCall<'a> {
+        ChangeCall { who, key: None }
     }
 
     /// What the store writes down of it.
     #[must_use]
-    pub fn stamp(&self) -> Stamp {
-        Stamp {
+    pub fn stamp(&self) -> ChangeContext {
+        ChangeContext {
             principal: (*self.who.id).to_owned(),
             is_operator: self.who.operator,
             now_ms: node::clock::wall_ms(),
@@ -96,7 +96,7 @@ impl<'a> Call<'a> {
 
 /// What may be done with something. A right to a thing is one to all that is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Right {
+pub enum AccessRight {
     /// See it: list, load, plan.
     Read,
     /// Change it: make, commit, set properties.
@@ -109,7 +109,7 @@ pub enum Right {
 
 /// What a right is to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Object<'a> {
+pub enum RightTarget<'a> {
     /// A warehouse and all that is in it.
     Warehouse,
     /// A namespace and all that is in it.
@@ -142,21 +142,21 @@ pub trait RightAuthority: Send + Sync {
     /// `Forbidden`.
     fn check(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        right: Right,
-        object: Object<'_>,
+        right: AccessRight,
+        object: RightTarget<'_>,
     ) -> Result<()>;
 
     /// Finds out which names directly in a namespace, or in a warehouse, a principal may know of.
     fn visible(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
         parent: Option<&NamespaceIdent>,
     ) -> VisibleNames {
-        let object = parent.map_or(Object::Warehouse, Object::Namespace);
-        match self.check(who, warehouse, Right::Read, object) {
+        let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
+        match self.check(who, warehouse, AccessRight::Read, object) {
             Ok(()) => VisibleNames::All,
             Err(_) => VisibleNames::Nothing,
         }
@@ -165,7 +165,7 @@ pub trait RightAuthority: Send + Sync {
     /// What a principal may read of a table; none when it is all of it.
     fn restrictions(
         &self,
-        _who: &Who,
+        _who: &CatalogPrincipal,
         _warehouse: &Warehouse,
         _ident: &TableIdent,
     ) -> Option<Arc<TableRestrictions>> {
@@ -187,13 +187,22 @@ pub trait RightAuthority: Send + Sync {
 pub struct OperatorsOnly;
 
 impl RightAuthority for OperatorsOnly {
-    fn check(&self, who: &Who, _: &Warehouse, right: Right, _: Object<'_>) -> Result<()> {
+    fn check(
+        &self,
+        who: &CatalogPrincipal,
+        _: &Warehouse,
+        right: AccessRight,
+        _: RightTarget<'_>,
+    ) -> Result<()> {
         let what = match right {
-            Right::Read => "see",
-            Right::Write => "change",
-            Right::Manage => "manage",
-            Right::Grant => "give rights to",
+            AccessRight::Read => "see",
+            AccessRight::Write => "change",
+            AccessRight::Manage => "manage",
+            AccessRight::Grant => "give rights to",
         };
-        Err(Error::new(Kind::Forbidden, format!("`{}` may not {what} this", who.name)))
+        Err(CatalogError::new(
+            ErrorReason::Forbidden,
+            format!("`{}` may not {what} this", who.name),
+        ))
     }
 }

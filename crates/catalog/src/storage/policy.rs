@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::scope::{Permission, Scope};
-use crate::error::{Error, Kind, Result};
+use super::scope::{FilePermission, TableScope};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Longest policy that token services take, in bytes.
 pub const POLICY_BYTES_MAX: usize = 2048;
@@ -20,15 +20,15 @@ const WRITE: &[&str] =
 /// # Errors
 /// `BadRequest` when there is more to say than a policy can hold.
 pub(super) fn session_policy(
-    scope: &Scope,
-    permission: Permission,
+    scope: &TableScope,
+    permission: FilePermission,
     role: Option<&str>,
 ) -> Result<String> {
     let partition = role.and_then(|arn| arn.split(':').nth(1)).filter(|it| !it.is_empty());
     let arn = |resource: &str| format!("arn:{}:s3:::{resource}", partition.unwrap_or("aws"));
     let actions = match permission {
-        Permission::Read => READ,
-        Permission::Write => WRITE,
+        FilePermission::Read => READ,
+        FilePermission::Write => WRITE,
     };
     let mut buckets: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut objects = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn session_policy(
     let policy = json!({"Version": "2012-10-17", "Statement": statements}).to_string();
     if policy.len() > POLICY_BYTES_MAX {
         let message = "the table's locations are too long for credentials to be bound to them";
-        return Err(Error::new(Kind::BadRequest, message));
+        return Err(CatalogError::new(ErrorReason::BadRequest, message));
     }
     Ok(policy)
 }
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_policy_names_the_tables_places_and_nothing_else() {
         let scope = scope(&["s3://b/w/t", "s3://c/data"]);
-        let found = session_policy(&scope, Permission::Read, None).unwrap();
+        let found = session_policy(&scope, FilePermission::Read, None).unwrap();
         let found: Value = serde_json::from_str(&found).unwrap();
         let list = |bucket: &str, prefix: &str| {
             json!({"Effect": "Allow", "Action": ["s3:ListBucket"],
@@ -84,7 +84,7 @@ mod tests {
         ]});
         assert_eq!(found, expected);
         let role = Some("arn:aws-cn:iam::1:role/x");
-        let found = session_policy(&scope, Permission::Write, role).unwrap();
+        let found = session_policy(&scope, FilePermission::Write, role).unwrap();
         assert!(found.contains("arn:aws-cn:s3:::b/w/t/*") && !found.contains("arn:aws:"));
         for action in WRITE {
             assert!(found.contains(action), "{action}");
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_policy_that_no_service_takes_is_not_asked_for() {
         let long = format!("s3://b/{}", ["x".repeat(250).as_str(); 6].join("/"));
-        let error = session_policy(&scope(&[&long]), Permission::Read, None).unwrap_err();
-        assert_eq!(error.kind, Kind::BadRequest);
+        let error = session_policy(&scope(&[&long]), FilePermission::Read, None).unwrap_err();
+        assert_eq!(error.kind, ErrorReason::BadRequest);
     }
 }

@@ -8,15 +8,15 @@
 use std::collections::BTreeMap;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
-use node::client::{ClientError, ClientResponse, Outgoing, Request};
+use node::client::{ClientError, ClientRequest, ClientResponse, Outgoing};
 use node::objects::{BucketStyle, S3Location, SigningCredentials};
 use std::time::Duration;
 
 use super::BucketStorage;
-use super::scope::{Permission, Scope};
+use super::scope::{FilePermission, TableScope};
 use super::signer::{self, SignRequest, SignTarget};
 use super::xml::XmlElement;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Longest time from the first byte of a request to the head of its answer.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(60 * 60);
@@ -124,7 +124,10 @@ impl RelayedRequest {
                 continue;
             }
             let value = value.to_str().map_err(|_| {
-                Error::new(Kind::BadRequest, format!("the header `{text}` is no text"))
+                CatalogError::new(
+                    ErrorReason::BadRequest,
+                    format!("the header `{text}` is no text"),
+                )
             })?;
             own.entry(text.to_owned()).or_default().push(value.to_owned());
         }
@@ -177,8 +180,8 @@ impl BucketStorage {
     pub(crate) async fn relay(
         &self,
         asked: &RelayedRequest,
-        scope: Scope,
-        permission: Permission,
+        scope: TableScope,
+        permission: FilePermission,
         body: Outgoing,
     ) -> Result<ClientResponse> {
         let target = SignTarget::read(&asked.request, &self.location)?;
@@ -195,23 +198,23 @@ impl BucketStorage {
         let (url, headers) = signer::authorized(method, &examined, place, credentials);
         let mut sent = asked.forwarded.clone();
         for (name, value) in headers.iter().filter(|(name, _)| *name != "host") {
-            let name: HeaderName = name.parse().map_err(Error::internal)?;
-            sent.insert(name, HeaderValue::from_str(value).map_err(Error::internal)?);
+            let name: HeaderName = name.parse().map_err(CatalogError::internal)?;
+            sent.insert(name, HeaderValue::from_str(value).map_err(CatalogError::internal)?);
         }
-        let request = Request {
+        let request = ClientRequest {
             headers: sent,
             timeout: REQUEST_TIME_MAX,
             pause_max: ANSWER_PAUSE_MAX,
             response_bytes_max: ANSWER_BYTES_MAX,
-            ..Request::new(asked.method.clone(), url)
+            ..ClientRequest::new(asked.method.clone(), url)
         };
         self.client.send_stream(request, body).await.map_err(failed)
     }
 }
 
-fn failed(error: ClientError) -> Error {
+fn failed(error: ClientError) -> CatalogError {
     let message = "the object store gives no answer";
-    Error::caused(Kind::ServiceUnavailable, message, error)
+    CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
 }
 
 /// Where a request that names its bucket in the path goes.
@@ -221,7 +224,9 @@ fn address(place: &S3Location, uri: &Uri) -> Result<String> {
     match place.style {
         BucketStyle::Path => Ok(format!("{}{path}{query}", place.endpoint)),
         BucketStyle::Virtual => {
-            let wrong = || Error::new(Kind::BadRequest, "the path is no address of an object");
+            let wrong = || {
+                CatalogError::new(ErrorReason::BadRequest, "the path is no address of an object")
+            };
             let rest = path.strip_prefix('/').ok_or_else(wrong)?;
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
             let (scheme, host) = place.endpoint.split_once("://").ok_or_else(wrong)?;
@@ -250,7 +255,8 @@ fn without_cutting(headers: &mut HeaderMap) {
 
 /// The list of parts that an object is put together from, written anew: their numbers and tags.
 fn parts(text: &str) -> Result<String> {
-    let wrong = |why: &str| Error::new(Kind::BadRequest, format!("the list of parts {why}"));
+    let wrong =
+        |why: &str| CatalogError::new(ErrorReason::BadRequest, format!("the list of parts {why}"));
     let list = XmlElement::parse(text).filter(|it| it.name == "CompleteMultipartUpload");
     let list = list.ok_or_else(|| wrong("is none"))?;
     if list.elements.is_empty() || list.elements.len() > PARTS_MAX {
@@ -296,7 +302,7 @@ mod tests {
             RelayedRequest::new(&place, (&method, &uri, &map), body.map(str::to_owned), is_cut)?;
         let target = SignTarget::read(&asked.request, &place)?;
         target.subject()?;
-        let judged = target.judge(&scope(&["s3://bkt/w/t"]), Permission::Write)?;
+        let judged = target.judge(&scope(&["s3://bkt/w/t"]), FilePermission::Write)?;
         let credentials = SigningCredentials {
             access_key_id: "ID".to_owned(),
             secret_access_key: "S".to_owned(),
@@ -391,13 +397,17 @@ mod tests {
             ("PUT", "/bkt/w/t/x", Some(("x-amz-website-redirect-location", "/y"))),
         ] {
             let refused = ask(STORE, (method, target), header.as_slice(), None);
-            assert_eq!(refused.unwrap_err().kind, Kind::Forbidden, "{method} {target} {header:?}");
+            assert_eq!(
+                refused.unwrap_err().kind,
+                ErrorReason::Forbidden,
+                "{method} {target} {header:?}"
+            );
         }
         let body =
             "<Delete><Object><Key>w/t/x</Key></Object><Object><Key>w/u/x</Key></Object></Delete>";
         assert_eq!(
             ask(STORE, ("POST", delete), &[], Some(body)).unwrap_err().kind,
-            Kind::Forbidden
+            ErrorReason::Forbidden
         );
         ask(STORE, ("POST", delete), &[], Some(&body.replace("w/u", "w/t"))).unwrap();
         ask(STORE, ("GET", "/bkt?list-type=2&prefix=w/t/"), &[], None).unwrap();

@@ -1,7 +1,7 @@
 //! Which places are a table's: its location, and where its properties say that files go.
 
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// Properties that say where files of a table go in place of its location. They are confined as
@@ -15,7 +15,7 @@ pub const PATHS: [&str; 4] = [
 
 /// What somebody may do with a table's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Permission {
+pub enum FilePermission {
     /// Look at them.
     Read,
     /// Write and remove them, too.
@@ -24,15 +24,15 @@ pub enum Permission {
 
 /// Places of one table, all of them in buckets; none is within another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Scope(Vec<TableLocation>);
+pub struct TableScope(Vec<TableLocation>);
 
-impl Scope {
+impl TableScope {
     /// The places of a table.
     ///
     /// # Errors
     /// `BadRequest` when it is not in a bucket, or a place has characters that mean something in a
     /// policy; `Forbidden` when one is outside of the warehouse.
-    pub fn of(warehouse: &Warehouse, doc: &TableDoc) -> Result<Scope> {
+    pub fn of(warehouse: &Warehouse, doc: &TableDoc) -> Result<TableScope> {
         let paths = PATHS.iter().filter_map(|name| doc.properties.get(name));
         let texts = std::iter::once(doc.location.as_str().into()).chain(paths);
         let mut places: Vec<TableLocation> = Vec::new();
@@ -51,7 +51,7 @@ impl Scope {
                 kept.push(place);
             }
         }
-        Ok(Scope(kept))
+        Ok(TableScope(kept))
     }
 
     /// The places: bucket, and key without a `/` at its end.
@@ -91,7 +91,7 @@ fn is_plain(rest: &str) -> bool {
 fn check(text: &str, place: &TableLocation) -> Result<()> {
     let refuse = |why: &str| {
         let shown: String = text.chars().take(200).collect();
-        Err(Error::new(Kind::BadRequest, format!("the location `{shown}` {why}")))
+        Err(CatalogError::new(ErrorReason::BadRequest, format!("the location `{shown}` {why}")))
     };
     let Some((_, key)) = place.bucket_and_key() else {
         return refuse("is not in a bucket: there are no credentials and no signatures for it");
@@ -108,8 +108,8 @@ pub(super) mod tests {
     use super::*;
 
     /// A scope of these places, not looked at.
-    pub(in crate::storage) fn scope(places: &[&str]) -> Scope {
-        Scope(places.iter().map(|it| it.parse().unwrap()).collect())
+    pub(in crate::storage) fn scope(places: &[&str]) -> TableScope {
+        TableScope(places.iter().map(|it| it.parse().unwrap()).collect())
     }
 
     #[test]
@@ -147,7 +147,7 @@ pub(super) mod tests {
         for text in ["s3://b/w/*", "s3://b/a$b", "s3://b/a b", "s3://b/ü", "s3://b", "file:///w/t"]
         {
             let place: TableLocation = text.parse().unwrap();
-            assert_eq!(check(text, &place).unwrap_err().kind, Kind::BadRequest, "{text}");
+            assert_eq!(check(text, &place).unwrap_err().kind, ErrorReason::BadRequest, "{text}");
         }
         let place: TableLocation = "s3://b/w/t-1_x.y=z".parse().unwrap();
         check("", &place).unwrap();

@@ -4,7 +4,7 @@ use node::client::check_url;
 use node::objects::sign::escaped;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Shortest time that credentials are good for, in seconds: what token services take.
 pub const CREDENTIALS_SECONDS_MIN: u64 = 900;
@@ -150,7 +150,7 @@ impl StorageSettings {
 }
 
 fn refuse<T>(field: &str, why: &str) -> Result<T> {
-    Err(Error::new(Kind::BadRequest, format!("`storage.{field}` {why}")))
+    Err(CatalogError::new(ErrorReason::BadRequest, format!("`storage.{field}` {why}")))
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use node::objects::sign::{self, SignedParts};
 use node::objects::{BucketStyle, S3Location, SigningCredentials, decoded};
 use serde::{Deserialize, Serialize};
 
-use super::scope::{Permission, Scope};
+use super::scope::{FilePermission, TableScope};
 use super::xml::XmlElement;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most headers of a request.
 const HEADERS_MAX: usize = 64;
@@ -129,8 +129,8 @@ pub(super) struct SignTarget<'a> {
 pub(super) fn examine(
     request: &SignRequest,
     place: &S3Location,
-    scope: &Scope,
-    permission: Permission,
+    scope: &TableScope,
+    permission: FilePermission,
 ) -> Result<ExaminedRequest> {
     SignTarget::read(request, place)?.judge(scope, permission)
 }
@@ -245,9 +245,13 @@ impl<'a> SignTarget<'a> {
     /// # Errors
     /// `Forbidden` when it asks for more than `permission` in `scope`; `BadRequest` when it is
     /// none.
-    pub(super) fn judge(&self, scope: &Scope, permission: Permission) -> Result<ExaminedRequest> {
+    pub(super) fn judge(
+        &self,
+        scope: &TableScope,
+        permission: FilePermission,
+    ) -> Result<ExaminedRequest> {
         let needed = self.permission(scope)?;
-        if needed == Permission::Write && permission == Permission::Read {
+        if needed == FilePermission::Write && permission == FilePermission::Read {
             return forbidden("there is no right to write to the table");
         }
         let payload = self.payload()?;
@@ -268,7 +272,7 @@ impl<'a> SignTarget<'a> {
     }
 
     /// Which permission it needs, when it is a request that clients need at all.
-    fn permission(&self, scope: &Scope) -> Result<Permission> {
+    fn permission(&self, scope: &TableScope) -> Result<FilePermission> {
         let (bucket, query) = (&*self.bucket, &self.query);
         let names: Vec<&str> = query.keys().map(|it| &**it).filter(|it| *it != "x-id").collect();
         let in_scope = match (self.key.is_empty(), query.get("prefix")) {
@@ -281,14 +285,14 @@ impl<'a> SignTarget<'a> {
             return forbidden("the request names what is not the table's");
         }
         let permission = match (self.method, self.key.is_empty(), &names[..]) {
-            ("GET" | "HEAD", false, []) | ("GET", true, ["location"]) => Permission::Read,
-            ("GET", true, names) if self.is_list(names) => Permission::Read,
+            ("GET" | "HEAD", false, []) | ("GET", true, ["location"]) => FilePermission::Read,
+            ("GET", true, names) if self.is_list(names) => FilePermission::Read,
             ("PUT", false, [] | ["partNumber", "uploadId"])
             | ("POST", false, ["uploads"] | ["uploadId"])
-            | ("DELETE", false, [] | ["uploadId"]) => Permission::Write,
+            | ("DELETE", false, [] | ["uploadId"]) => FilePermission::Write,
             ("POST", true, ["delete"]) => {
                 self.check_deleted(scope)?;
-                Permission::Write
+                FilePermission::Write
             }
             _ => return forbidden("the signer signs no requests of this kind"),
         };
@@ -308,7 +312,7 @@ impl<'a> SignTarget<'a> {
     }
 
     /// Refuses a request to delete what is not the table's.
-    fn check_deleted(&self, scope: &Scope) -> Result<()> {
+    fn check_deleted(&self, scope: &TableScope) -> Result<()> {
         let Some(body) = self.body else {
             return malformed("body", "is needed of a request that deletes what it lists");
         };
@@ -356,7 +360,7 @@ impl<'a> SignTarget<'a> {
 }
 
 /// Refuses to copy what is not the table's.
-fn check_source(source: &str, scope: &Scope) -> Result<()> {
+fn check_source(source: &str, scope: &TableScope) -> Result<()> {
     let source = source.strip_prefix('/').unwrap_or(source);
     // A version may be another object's that had the name; a `+` is read in two ways.
     let text = decoded(source).filter(|_| !source.contains(['?', '+']));
@@ -405,7 +409,7 @@ type ReadUri = (&'static str, String, String, BTreeMap<String, String>);
 
 /// Scheme, host, path and query of an address, decoded once.
 fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
-    let wrong = || Error::new(Kind::BadRequest, "`uri` is no address of an object");
+    let wrong = || CatalogError::new(ErrorReason::BadRequest, "`uri` is no address of an object");
     let is_good = |byte: u8| byte.is_ascii_graphic() && !b"#\\\"<>^`{|}+".contains(&byte);
     if uri.len() > TEXT_BYTES_MAX || !uri.bytes().all(is_good) {
         return Err(wrong());
@@ -434,7 +438,7 @@ fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
 /// # Errors
 /// `BadRequest` when it is none, or has one twice.
 pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>> {
-    let wrong = || Error::new(Kind::BadRequest, "`uri` is no address of an object");
+    let wrong = || CatalogError::new(ErrorReason::BadRequest, "`uri` is no address of an object");
     let mut pairs = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -472,11 +476,11 @@ fn locate(host: &str, path: &str, place: &S3Location) -> Result<(String, String)
 }
 
 fn malformed<T>(field: &str, why: &str) -> Result<T> {
-    Err(Error::new(Kind::BadRequest, format!("`{field}` {why}")))
+    Err(CatalogError::new(ErrorReason::BadRequest, format!("`{field}` {why}")))
 }
 
 fn forbidden<T>(why: &str) -> Result<T> {
-    Err(Error::new(Kind::Forbidden, why))
+    Err(CatalogError::new(ErrorReason::Forbidden, why))
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use bytes::Bytes;
-use node::client::{AddressGuard, HttpClient, Request, TlsRoots};
+use node::client::{AddressGuard, ClientRequest, HttpClient, TlsRoots};
 use node::clock;
 use node::objects::sign::{self, SignedParts};
 use node::objects::{S3Location, SigningCredentials};
 
 use super::settings::StorageSettings;
 use super::xml::XmlElement;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -114,7 +114,7 @@ impl StsClient {
         fields.collect::<Vec<_>>().join("&")
     }
 
-    fn request(&self, own: &SigningCredentials, form: String) -> Result<Request> {
+    fn request(&self, own: &SigningCredentials, form: String) -> Result<ClientRequest> {
         let time = sign::stamp(clock::wall());
         let payload = sign::sha256(form.as_bytes());
         let mut headers =
@@ -138,19 +138,19 @@ impl StsClient {
         if let Some(token) = &own.session_token {
             sent.insert(X_AMZ_SECURITY_TOKEN, crate::http::header_value(token)?);
         }
-        Ok(Request {
+        Ok(ClientRequest {
             headers: sent,
             body: Bytes::from(form),
             timeout: TIMEOUT,
             response_bytes_max: ANSWER_BYTES_MAX,
-            ..Request::new(Method::POST, format!("{}/", self.endpoint))
+            ..ClientRequest::new(Method::POST, format!("{}/", self.endpoint))
         })
     }
 }
 
-fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CatalogError {
     let message = "the token service of the warehouse gives no credentials at present";
-    Error::caused(Kind::ServiceUnavailable, message, cause)
+    CatalogError::caused(ErrorReason::ServiceUnavailable, message, cause)
 }
 
 /// What the service calls its refusal, for the log.

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use node::clock;
 use parking_lot::Mutex;
 
-use super::scope::{Permission, Scope};
+use super::scope::{FilePermission, TableScope};
 use super::sts::TemporaryCredentials;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::service::KeyLocks;
 
 /// Most credentials of a warehouse that are kept.
@@ -24,14 +24,14 @@ const REFUSED_MS: u64 = 2000;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CredentialRequest {
     /// Where.
-    pub(super) scope: Scope,
+    pub(super) scope: TableScope,
     /// What.
-    pub(super) permission: Permission,
+    pub(super) permission: FilePermission,
 }
 
 /// Credentials that were given lately.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct VendedCache {
     kept: Mutex<HashMap<CredentialRequest, CachedCredentials>>,
     asking: Arc<KeyLocks<CredentialRequest>>,
 }
@@ -44,7 +44,7 @@ struct CachedCredentials {
     until_ms: u64,
 }
 
-impl Kept {
+impl VendedCache {
     /// What is kept, or what `ask` gets.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Kept {
         let given = self.kept.lock().get(wanted).filter(|it| now_ms < it.until_ms).cloned()?;
         Some(given.found.ok_or_else(|| {
             let message = "the token service of the warehouse gives no credentials at present";
-            Error::new(Kind::ServiceUnavailable, message)
+            CatalogError::new(ErrorReason::ServiceUnavailable, message)
         }))
     }
 
@@ -106,7 +106,7 @@ mod tests {
     use super::super::scope::tests::scope;
     use super::*;
 
-    fn wanted(place: &str, permission: Permission) -> CredentialRequest {
+    fn wanted(place: &str, permission: FilePermission) -> CredentialRequest {
         CredentialRequest { scope: scope(&[place]), permission }
     }
 
@@ -121,7 +121,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_asks_and_all_get_it_until_half_of_its_time_is_over() {
-        let (kept, asked) = (Kept::default(), AtomicU32::new(0));
+        let (kept, asked) = (VendedCache::default(), AtomicU32::new(0));
         let get = async |place: &str, permission, lives_ms| {
             let ask = async || {
                 asked.fetch_add(1, Ordering::SeqCst);
@@ -131,41 +131,41 @@ mod tests {
             kept.get(&wanted(place, permission), ask).await.unwrap()
         };
         let hour = 3_600_000;
-        let first = get("s3://b/t", Permission::Read, hour);
-        let second = get("s3://b/t", Permission::Read, hour);
+        let first = get("s3://b/t", FilePermission::Read, hour);
+        let second = get("s3://b/t", FilePermission::Read, hour);
         let (first, second) = tokio::join!(first, second);
         assert!(Arc::ptr_eq(&first, &second));
         assert_eq!(asked.load(Ordering::SeqCst), 1);
         // What is for something else is asked for by itself.
-        get("s3://b/t", Permission::Write, hour).await;
-        get("s3://b/u", Permission::Read, hour).await;
+        get("s3://b/t", FilePermission::Write, hour).await;
+        get("s3://b/u", FilePermission::Read, hour).await;
         assert_eq!(asked.load(Ordering::SeqCst), 3);
         // What has no time left is asked for every time.
-        get("s3://b/v", Permission::Read, 0).await;
-        get("s3://b/v", Permission::Read, 0).await;
+        get("s3://b/v", FilePermission::Read, 0).await;
+        get("s3://b/v", FilePermission::Read, 0).await;
         assert_eq!(asked.load(Ordering::SeqCst), 5);
         assert!(kept.asking.is_idle());
     }
 
     #[tokio::test]
     async fn a_refusal_is_not_asked_for_again_at_once() {
-        let (kept, asked) = (Kept::default(), AtomicU32::new(0));
+        let (kept, asked) = (VendedCache::default(), AtomicU32::new(0));
         for _ in 0..3 {
             let ask = async || {
                 asked.fetch_add(1, Ordering::SeqCst);
-                Err(Error::new(Kind::ServiceUnavailable, "no"))
+                Err(CatalogError::new(ErrorReason::ServiceUnavailable, "no"))
             };
-            let error = kept.get(&wanted("s3://b/t", Permission::Read), ask).await.unwrap_err();
-            assert_eq!(error.kind, Kind::ServiceUnavailable);
+            let error = kept.get(&wanted("s3://b/t", FilePermission::Read), ask).await.unwrap_err();
+            assert_eq!(error.kind, ErrorReason::ServiceUnavailable);
         }
         assert_eq!(asked.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]
     async fn what_is_kept_is_bounded() {
-        let kept = Kept::default();
+        let kept = VendedCache::default();
         for n in 0..KEPT_MAX + 10 {
-            let wanted = wanted(&format!("s3://b/t{n}"), Permission::Read);
+            let wanted = wanted(&format!("s3://b/t{n}"), FilePermission::Read);
             kept.get(&wanted, async || Ok(temporary(3_600_000))).await.unwrap();
         }
         assert_eq!(kept.kept.lock().len(), KEPT_MAX);

@@ -2,13 +2,13 @@
 //! the time until which it stays.
 
 use bytes::Bytes;
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::log::{self, Act, LogRecord, Stamp};
+use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::relations::{self, MetadataPointer, NewRelation, RelationKind};
 use super::{CatalogStore, ms, namespaces, places};
 use crate::access;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 
 /// Most dropped relations of one answer of the store.
@@ -16,7 +16,7 @@ pub const DROPPED_MAX: usize = 1000;
 
 /// How a relation is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct DropMode {
     /// Until when it can come back, in milliseconds since 1970.
     pub until_ms: u64,
     /// Whether its files go with it then.
@@ -25,7 +25,7 @@ pub struct Keep {
 
 /// A relation that was dropped and is kept for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedRelation {
     /// What it was called.
     pub ident: TableIdent,
     /// Which version, and where.
@@ -33,7 +33,7 @@ pub struct Dropped {
     /// When it was dropped, in milliseconds since 1970.
     pub dropped_ms: u64,
     /// For how long, and what becomes of its files.
-    pub keep: Keep,
+    pub keep: DropMode,
     /// Id of who dropped it.
     pub principal: String,
     /// Whether it is being purged, so that it cannot come back any more.
@@ -50,23 +50,23 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 const COLUMNS: &str = "id, kind, uuid, base, version, location, namespace, name, dropped_ms, \
     until_ms, purge, principal, purging_ms";
 
-fn dropped(row: &SqlRow) -> Stored<Dropped> {
+fn dropped(row: &SqlRow) -> Stored<DroppedRelation> {
     let namespace =
         NamespaceIdent::split(&row.get::<String>(6)?, "").map_err(SqlStoreError::refuse)?;
     let name: String = row.get(7)?;
     let ident = TableIdent::new(namespace, &name).map_err(SqlStoreError::refuse)?;
-    Ok(Dropped {
+    Ok(DroppedRelation {
         ident,
         pointer: relations::pointer(row)?,
         dropped_ms: row.get(8)?,
-        keep: Keep { until_ms: row.get(9)?, purge: row.get::<i64>(10)? != 0 },
+        keep: DropMode { until_ms: row.get(9)?, purge: row.get::<i64>(10)? != 0 },
         principal: row.get(11)?,
         is_purging: row.get::<i64>(12)? != 0,
         has_begun: row.get::<i64>(10)? == PURGE_BEGUN,
     })
 }
 
-fn all(rows: &[SqlRow]) -> Stored<Vec<Dropped>> {
+fn all(rows: &[SqlRow]) -> Stored<Vec<DroppedRelation>> {
     rows.iter().map(dropped).collect()
 }
 
@@ -77,11 +77,11 @@ impl CatalogStore {
     /// `NoSuchTable` or `NoSuchView`.
     pub async fn set_aside(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         (kind, ident): (RelationKind, &TableIdent),
-        act: Act,
-        keep: Keep,
+        act: LogAction,
+        keep: DropMode,
     ) -> Result<MetadataPointer> {
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store().transact("catalog.set_aside", move |it| {
@@ -93,10 +93,10 @@ impl CatalogStore {
                 document, created_ms, CAST($2 AS BIGINT), CAST($3 AS BIGINT), \
                 CAST($4 AS BIGINT), CAST($5 AS TEXT), 0 FROM catalog_tables WHERE id = $1";
             let parameters = [
-                Value::from(&found.id),
+                SqlValue::from(&found.id),
                 ms(stamp.now_ms),
                 ms(keep.until_ms),
-                Value::Int(i64::from(keep.purge)),
+                SqlValue::Int(i64::from(keep.purge)),
                 (&stamp.principal).into(),
             ];
             it.execute(sql, &parameters)?;
@@ -120,9 +120,9 @@ impl CatalogStore {
         namespace: Option<&NamespaceIdent>,
         after: &str,
         limit: usize,
-    ) -> Result<Vec<Dropped>> {
-        let limit = i64::try_from(limit.min(DROPPED_MAX)).map_err(Error::internal)?;
-        let mut parameters = vec![warehouse.into(), Value::from(after), Value::Int(limit)];
+    ) -> Result<Vec<DroppedRelation>> {
+        let limit = i64::try_from(limit.min(DROPPED_MAX)).map_err(CatalogError::internal)?;
+        let mut parameters = vec![warehouse.into(), SqlValue::from(after), SqlValue::Int(limit)];
         let within = match namespace {
             Some(namespace) => {
                 parameters.push(namespace.key().into());
@@ -146,8 +146,8 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn dropped_as(&self, warehouse: &str, name: &str) -> Result<Vec<Dropped>> {
-        let parameters = [Value::from(warehouse), Value::from(name)];
+    pub async fn dropped_as(&self, warehouse: &str, name: &str) -> Result<Vec<DroppedRelation>> {
+        let parameters = [SqlValue::from(warehouse), SqlValue::from(name)];
         let read = self.store().read("catalog.dropped_as", move |it| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM catalog_dropped WHERE warehouse = $1 \
@@ -163,8 +163,12 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn dropped_at(&self, warehouse: &str, location: &str) -> Result<Option<Dropped>> {
-        let parameters = [Value::from(warehouse), Value::from(location)];
+    pub async fn dropped_at(
+        &self,
+        warehouse: &str,
+        location: &str,
+    ) -> Result<Option<DroppedRelation>> {
+        let parameters = [SqlValue::from(warehouse), SqlValue::from(location)];
         let read = self.store().read("catalog.dropped_at", move |it| {
             let sql = format!(
                 "SELECT {COLUMNS} FROM catalog_dropped WHERE warehouse = $1 AND location = $2 \
@@ -180,7 +184,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn dropped_document(&self, id: &str) -> Result<Option<Bytes>> {
-        let parameters = [Value::from(id)];
+        let parameters = [SqlValue::from(id)];
         let read = self.store().read("catalog.dropped_document", move |it| {
             let sql = "SELECT document FROM catalog_dropped WHERE id = $1";
             let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
@@ -195,7 +199,7 @@ impl CatalogStore {
     /// `NotFound` when it is not kept any more, `NoSuchNamespace`, `AlreadyExists`.
     pub async fn undrop(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         id: &str,
         ident: &TableIdent,
@@ -205,12 +209,12 @@ impl CatalogStore {
         let written = self.store().transact("catalog.undrop", move |it| {
             let gone = || SqlStoreError::refuse(gone(&id));
             let sql = format!("SELECT {COLUMNS} FROM catalog_dropped WHERE id = $1");
-            let row = it.query_one(&sql, &[Value::from(&id)])?.ok_or_else(gone)?;
+            let row = it.query_one(&sql, &[SqlValue::from(&id)])?.ok_or_else(gone)?;
             let found = dropped(&row)?;
             // Taken in hand before anything else: of two who bring it back at the same time, one
             // waits here, and then finds that it is gone.
             let sql = "UPDATE catalog_dropped SET purging_ms = 0 WHERE id = $1 AND purging_ms = 0";
-            if it.execute(sql, &[Value::from(&id)])? == 0 {
+            if it.execute(sql, &[SqlValue::from(&id)])? == 0 {
                 return Err(gone());
             }
             namespaces::require(it, &warehouse, &ident.namespace)?;
@@ -224,17 +228,17 @@ impl CatalogStore {
                 version, location, document, created_ms, CAST($4 AS BIGINT) \
                 FROM catalog_dropped WHERE id = $1";
             let parameters = [
-                Value::from(&id),
+                SqlValue::from(&id),
                 ident.namespace.key().into(),
-                Value::from(&*ident.name),
+                SqlValue::from(&*ident.name),
                 ms(stamp.now_ms),
             ];
             it.execute(sql, &parameters)?;
-            it.execute("DELETE FROM catalog_dropped WHERE id = $1", &[Value::from(&id)])?;
+            it.execute("DELETE FROM catalog_dropped WHERE id = $1", &[SqlValue::from(&id)])?;
             access::relation_moved(it, &id)?;
             let act = match found.pointer.kind {
-                RelationKind::Table => Act::UndropTable,
-                RelationKind::View => Act::UndropView,
+                RelationKind::Table => LogAction::UndropTable,
+                RelationKind::View => LogAction::UndropView,
             };
             let line = LogRecord {
                 relation: Some(&id),
@@ -256,23 +260,23 @@ impl CatalogStore {
     /// When the store cannot be read.
     pub async fn undropped(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
     ) -> Result<Option<(TableIdent, RelationKind, String)>> {
         let Some((key, _)) = stamp.key else { return Ok(None) };
         let parameters = [
-            Value::from(&stamp.principal),
-            Value::from(key.to_string()),
+            SqlValue::from(&stamp.principal),
+            SqlValue::from(key.to_string()),
             warehouse.into(),
-            Act::UndropTable.name().into(),
-            Act::UndropView.name().into(),
+            LogAction::UndropTable.name().into(),
+            LogAction::UndropView.name().into(),
         ];
         let read = self.store().read("catalog.undropped", move |it| {
             let sql = "SELECT act, namespace, name, relation FROM catalog_log \
                 WHERE principal = $1 AND key = $2 AND warehouse = $3 AND act IN ($4, $5) \
                 ORDER BY seq DESC LIMIT 1";
             let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
-            let kind = match row.get::<String>(0)? == Act::UndropTable.name() {
+            let kind = match row.get::<String>(0)? == LogAction::UndropTable.name() {
                 true => RelationKind::Table,
                 false => RelationKind::View,
             };
@@ -294,15 +298,15 @@ impl CatalogStore {
         now_ms: u64,
         lease_ms: u64,
         limit: usize,
-    ) -> Result<Vec<(String, Dropped)>> {
-        let limit = i64::try_from(limit.min(DROPPED_MAX)).map_err(Error::internal)?;
+    ) -> Result<Vec<(String, DroppedRelation)>> {
+        let limit = i64::try_from(limit.min(DROPPED_MAX)).map_err(CatalogError::internal)?;
         let written = self.store().transact("catalog.take_expired", move |it| {
             let sql = format!(
                 "SELECT {COLUMNS}, warehouse FROM catalog_dropped \
                  WHERE until_ms <= $1 AND purging_ms < $2 ORDER BY until_ms, id LIMIT $3"
             );
             let taken = ms(now_ms.saturating_sub(lease_ms).max(1));
-            let rows = it.query(&sql, &[ms(now_ms), taken, Value::Int(limit)])?;
+            let rows = it.query(&sql, &[ms(now_ms), taken, SqlValue::Int(limit)])?;
             let mut expired = Vec::with_capacity(rows.len());
             for row in &rows {
                 let found = dropped(row)?;
@@ -325,7 +329,7 @@ impl CatalogStore {
             let sql = "UPDATE catalog_dropped SET until_ms = $2, \
                     purge = CASE WHEN purge = 0 THEN 1 ELSE purge END \
                     WHERE id = $1 AND (until_ms > $2 OR purge = 0)";
-            it.execute(sql, &[Value::from(&id), ms(now_ms)])?;
+            it.execute(sql, &[SqlValue::from(&id), ms(now_ms)])?;
             match mark(it, &id, now_ms)? {
                 0 => Err(SqlStoreError::refuse(gone(&id))),
                 _ => Ok(()),
@@ -355,7 +359,7 @@ impl CatalogStore {
         let id = id.to_owned();
         let written = self.store().transact_idempotent("catalog.begin_purge", move |it| {
             let sql = "UPDATE catalog_dropped SET purge = $2 WHERE id = $1 AND purging_ms > 0";
-            Ok(it.execute(sql, &[Value::from(&id), Value::Int(PURGE_BEGUN)])? > 0)
+            Ok(it.execute(sql, &[SqlValue::from(&id), SqlValue::Int(PURGE_BEGUN)])? > 0)
         });
         Ok(written.await?)
     }
@@ -368,7 +372,7 @@ impl CatalogStore {
     /// [`CatalogStore::insert_relation`].
     pub async fn register_dropped(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         new: NewRelation,
         dropped: &str,
@@ -377,12 +381,15 @@ impl CatalogStore {
         let id = self.ids.next("tb_");
         let written = self.store().transact("catalog.register_dropped", move |it| {
             let sql = "DELETE FROM catalog_dropped WHERE id = $1 AND purging_ms = 0";
-            if it.execute(sql, &[Value::from(&dropped)])? == 0 {
+            if it.execute(sql, &[SqlValue::from(&dropped)])? == 0 {
                 let message = format!(
                     "Cannot register {}: what was dropped is being purged or came back",
                     new.ident
                 );
-                return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::CommitFailed,
+                    message,
+                )));
             }
             // First of all, so that its place is its own.
             places::pass_on(it, &dropped, &id)?;
@@ -400,22 +407,22 @@ impl CatalogStore {
     /// When the store cannot be written. That it is forgotten already is as good.
     pub async fn forget_dropped(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
-        one: &Dropped,
+        one: &DroppedRelation,
     ) -> Result<()> {
         let (stamp, warehouse, one) = (stamp.clone(), warehouse.to_owned(), one.clone());
         let written = self.store().transact("catalog.forget_dropped", move |it| {
             let MetadataPointer { id, kind, version, location, .. } = &one.pointer;
             let sql = "DELETE FROM catalog_dropped WHERE id = $1";
-            if it.execute(sql, &[Value::from(id)])? == 0 {
+            if it.execute(sql, &[SqlValue::from(id)])? == 0 {
                 return log::remember(it, &stamp, None);
             }
             access::forget_relation(it, id)?;
             places::forget(it, id)?;
             let act = match kind {
-                RelationKind::Table => Act::PurgeTable,
-                RelationKind::View => Act::PurgeView,
+                RelationKind::Table => LogAction::PurgeTable,
+                RelationKind::View => LogAction::PurgeView,
             };
             let (version, previous) = (Some(*version), Some(&**location));
             let line = LogRecord { relation: Some(id), version, previous, ..LogRecord::default() };
@@ -428,10 +435,10 @@ impl CatalogStore {
 
 fn mark(it: &mut dyn StoreTransaction, id: &str, now_ms: u64) -> Stored<u64> {
     let sql = "UPDATE catalog_dropped SET purging_ms = $2 WHERE id = $1";
-    it.execute(sql, &[Value::from(id), ms(now_ms.max(1))])
+    it.execute(sql, &[SqlValue::from(id), ms(now_ms.max(1))])
 }
 
-fn gone(id: &str) -> Error {
+fn gone(id: &str) -> CatalogError {
     let shown: String = id.chars().take(100).collect();
-    Error::new(Kind::NotFound, format!("nothing that was dropped is kept as {shown}"))
+    CatalogError::new(ErrorReason::NotFound, format!("nothing that was dropped is kept as {shown}"))
 }

@@ -1,10 +1,10 @@
 //! Functions: a row for each, with its document.
 
-use node::store::{MigrationStep, SqlStoreError, StoreTransaction, Value};
+use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::log::{Act, Stamp};
+use super::log::{ChangeContext, LogAction};
 use super::{CatalogStore, ms, namespaces, page_all};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::function::FunctionDoc;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 
@@ -31,19 +31,19 @@ pub const FUNCTIONS_MAX: i64 = 10_000;
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// That there is no such function.
-pub(crate) fn no_such_function(ident: &TableIdent) -> Error {
-    Error::new(Kind::NoSuchFunction, format!("Function does not exist: {ident}"))
+pub(crate) fn no_such_function(ident: &TableIdent) -> CatalogError {
+    CatalogError::new(ErrorReason::NoSuchFunction, format!("Function does not exist: {ident}"))
 }
 
 /// The UUID of a function; none when there is none.
-fn uuid_of(it: &mut dyn StoreTransaction, key: &[Value; 3]) -> Stored<Option<String>> {
+fn uuid_of(it: &mut dyn StoreTransaction, key: &[SqlValue; 3]) -> Stored<Option<String>> {
     let sql = "SELECT uuid FROM catalog_functions \
         WHERE warehouse = $1 AND namespace = $2 AND name = $3";
     it.query_one(sql, key)?.map(|row| row.get(0)).transpose()
 }
 
-fn key(warehouse: &str, ident: &TableIdent) -> [Value; 3] {
-    [Value::from(warehouse), ident.namespace.key().into(), Value::from(&*ident.name)]
+fn key(warehouse: &str, ident: &TableIdent) -> [SqlValue; 3] {
+    [SqlValue::from(warehouse), ident.namespace.key().into(), SqlValue::from(&*ident.name)]
 }
 
 impl CatalogStore {
@@ -63,7 +63,7 @@ impl CatalogStore {
             namespaces::require(it, &warehouse, &namespace)?;
             let sql = "SELECT name FROM catalog_functions \
                 WHERE warehouse = $1 AND namespace = $2 AND name > $3 ORDER BY name LIMIT $4";
-            let first = [Value::from(&warehouse), namespace.key().into()];
+            let first = [SqlValue::from(&warehouse), namespace.key().into()];
             page_all(it, sql, &first, after.clone(), limit)
         });
         Ok(read.await?)
@@ -92,7 +92,7 @@ impl CatalogStore {
     pub async fn function_uuid(&self, warehouse: &str, ident: &TableIdent) -> Result<Option<Uuid>> {
         let key = key(warehouse, ident);
         let read = self.store.read("catalog.function_uuid", move |it| uuid_of(it, &key));
-        read.await?.map(|uuid| uuid.parse().map_err(Error::internal)).transpose()
+        read.await?.map(|uuid| uuid.parse().map_err(CatalogError::internal)).transpose()
     }
 
     /// Keeps a function: a new one, or in place of the one that there is.
@@ -102,7 +102,7 @@ impl CatalogStore {
     /// `IllegalArgument` when it has another UUID, or the namespace is full.
     pub async fn put_function(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         ident: &TableIdent,
         doc: &FunctionDoc,
@@ -114,16 +114,17 @@ impl CatalogStore {
             namespaces::require(it, &warehouse, &ident.namespace)?;
             let found = uuid_of(it, &key(&warehouse, &ident))?;
             let uuid = doc.uuid.to_string();
-            let refuse =
-                |kind, message: String| Err(SqlStoreError::refuse(Error::new(kind, message)));
+            let refuse = |kind, message: String| {
+                Err(SqlStoreError::refuse(CatalogError::new(kind, message)))
+            };
             match &found {
                 Some(_) if !is_overwrite => {
                     let message = format!("Function already exists: {ident}");
-                    return refuse(Kind::AlreadyExists, message);
+                    return refuse(ErrorReason::AlreadyExists, message);
                 }
                 Some(found) if *found != uuid => {
                     let message = format!("`function-uuid` of {ident} is {found}");
-                    return refuse(Kind::IllegalArgument, message);
+                    return refuse(ErrorReason::IllegalArgument, message);
                 }
                 _ => {}
             }
@@ -134,16 +135,17 @@ impl CatalogStore {
                 let row = it.query_one(sql, &[at.clone(), within.clone()])?;
                 if row.map(|row| row.get::<i64>(0)).transpose()? >= Some(FUNCTIONS_MAX) {
                     let message = format!("a namespace has at most {FUNCTIONS_MAX} functions");
-                    return refuse(Kind::IllegalArgument, message);
+                    return refuse(ErrorReason::IllegalArgument, message);
                 }
             }
             let sql = "INSERT INTO catalog_functions \
                 (warehouse, namespace, name, uuid, document, created_ms, updated_ms) \
                 VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (warehouse, namespace, name) \
                 DO UPDATE SET document = $5, updated_ms = $6";
-            let document = Value::from(doc.document.to_vec());
+            let document = SqlValue::from(doc.document.to_vec());
             it.execute(sql, &[at, within, name, uuid.into(), document, ms(stamp.now_ms)])?;
-            let act = if found.is_some() { Act::UpdateFunction } else { Act::CreateFunction };
+            let act =
+                if found.is_some() { LogAction::UpdateFunction } else { LogAction::CreateFunction };
             let named = (&ident.namespace, Some(&*ident.name));
             namespaces::changed(it, &stamp, &warehouse, act, named)
         });
@@ -156,7 +158,7 @@ impl CatalogStore {
     /// `NoSuchFunction`.
     pub async fn drop_function(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         ident: &TableIdent,
     ) -> Result<()> {
@@ -168,7 +170,7 @@ impl CatalogStore {
                 return Err(SqlStoreError::refuse(no_such_function(&ident)));
             }
             let named = (&ident.namespace, Some(&*ident.name));
-            namespaces::changed(it, &stamp, &warehouse, Act::DropFunction, named)
+            namespaces::changed(it, &stamp, &warehouse, LogAction::DropFunction, named)
         });
         Ok(written.await?)
     }

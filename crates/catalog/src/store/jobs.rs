@@ -1,7 +1,7 @@
 //! Jobs that look after tables: a row for each, with its report, so that it is found after its
 //! server has ended.
 
-use node::store::{MigrationStep, SqlRow, SqlStoreError, Value};
+use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue};
 
 use super::{CatalogStore, ms, no_such_warehouse};
 use crate::error::Result;
@@ -80,7 +80,7 @@ impl CatalogStore {
     /// `NoSuchWarehouse`; when the store cannot be written.
     pub async fn insert_job(&self, row: JobRow, figures: Vec<u8>, stale_ms: u64) -> Result<()> {
         let written = self.store.transact("catalog.insert_job", move |it| {
-            let warehouse = [Value::from(&row.warehouse)];
+            let warehouse = [SqlValue::from(&row.warehouse)];
             let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
             if it.query_one(sql, &warehouse)?.is_none() {
                 return Err(SqlStoreError::refuse(no_such_warehouse(&row.warehouse)));
@@ -88,19 +88,19 @@ impl CatalogStore {
             let sql = "DELETE FROM catalog_jobs WHERE warehouse = $1 \
                 AND (beat_ms < $2 OR is_over = 1) AND id NOT IN (SELECT id FROM catalog_jobs \
                 WHERE warehouse = $1 ORDER BY created_ms DESC, id DESC LIMIT $3)";
-            let room = Value::Int(JOBS_KEPT_MAX - 1);
-            it.execute(sql, &[Value::from(&row.warehouse), ms(stale_ms), room])?;
+            let room = SqlValue::Int(JOBS_KEPT_MAX - 1);
+            it.execute(sql, &[SqlValue::from(&row.warehouse), ms(stale_ms), room])?;
             let sql = "INSERT INTO catalog_jobs \
                 (id, warehouse, owner, report, stopped, created_ms, beat_ms, figures) \
                 VALUES ($1, $2, $3, $4, 0, $5, $6, $7)";
             let values = [
-                Value::from(&row.id),
-                Value::from(&row.warehouse),
-                Value::from(&row.owner),
-                Value::from(row.report.clone()),
+                SqlValue::from(&row.id),
+                SqlValue::from(&row.warehouse),
+                SqlValue::from(&row.owner),
+                SqlValue::from(row.report.clone()),
                 ms(row.created_ms),
                 ms(row.beat_ms),
-                Value::from(figures.clone()),
+                SqlValue::from(figures.clone()),
             ];
             it.execute(sql, &values).map(drop)
         });
@@ -113,13 +113,13 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be written.
     pub async fn beat_job(&self, id: &str, text: JobText, now_ms: u64) -> Result<bool> {
-        let id = Value::from(id);
+        let id = SqlValue::from(id);
         let written = self.store.transact("catalog.beat_job", move |it| {
             let sql = "UPDATE catalog_jobs \
                 SET report = $2, beat_ms = $3, figures = $4, is_over = $5 \
                 WHERE id = $1 AND is_over = 0";
             let JobText { report, figures, is_over } = text.clone();
-            let is_over = Value::Int(i64::from(is_over));
+            let is_over = SqlValue::Int(i64::from(is_over));
             it.execute(sql, &[id.clone(), report.into(), ms(now_ms), figures.into(), is_over])?;
             let sql = "SELECT stopped FROM catalog_jobs WHERE id = $1";
             let row = it.query_one(sql, std::slice::from_ref(&id))?;
@@ -133,7 +133,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be written.
     pub async fn stop_job(&self, id: &str) -> Result<()> {
-        let id = Value::from(id);
+        let id = SqlValue::from(id);
         let written = self.store.transact("catalog.stop_job", move |it| {
             let sql = "UPDATE catalog_jobs SET stopped = 1 WHERE id = $1";
             it.execute(sql, std::slice::from_ref(&id)).map(drop)
@@ -146,7 +146,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn job(&self, id: &str) -> Result<Option<JobRow>> {
-        let id = Value::from(id);
+        let id = SqlValue::from(id);
         let read = self.store.read("catalog.job", move |it| {
             let sql = "SELECT id, warehouse, owner, report, created_ms, beat_ms \
                 FROM catalog_jobs WHERE id = $1";
@@ -160,13 +160,14 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn jobs(&self, warehouse: &str, limit: usize) -> Result<Vec<JobRow>> {
-        let (warehouse, limit) = (Value::from(warehouse), i64::try_from(limit).unwrap_or(i64::MAX));
+        let (warehouse, limit) =
+            (SqlValue::from(warehouse), i64::try_from(limit).unwrap_or(i64::MAX));
         let read = self.store.read("catalog.jobs", move |it| {
             // A server of an earlier version writes no figures.
             let sql = "SELECT id, warehouse, owner, COALESCE(figures, report), created_ms, beat_ms \
                 FROM catalog_jobs WHERE warehouse = $1 \
                 ORDER BY created_ms DESC, id DESC LIMIT $2";
-            it.query(sql, &[warehouse.clone(), Value::Int(limit)])?.iter().map(job).collect()
+            it.query(sql, &[warehouse.clone(), SqlValue::Int(limit)])?.iter().map(job).collect()
         });
         Ok(read.await?)
     }

@@ -1,10 +1,10 @@
 //! What every change leaves behind: a line of the log, and the record of its idempotency key.
 
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::timeline::{self, number_column};
 use super::{CatalogStore, NameCounters, ms};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 
 /// Most lines of the log that one answer has.
@@ -12,7 +12,7 @@ pub const LINES_MAX: usize = 1000;
 
 /// What happened, as the log calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum LogAction {
     /// A namespace was made.
     CreateNamespace,
     /// A namespace has other properties.
@@ -57,47 +57,47 @@ pub enum Act {
     PurgeView,
 }
 
-impl Act {
+impl LogAction {
     /// As the log writes it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Act::CreateNamespace => "create-namespace",
-            Act::UpdateNamespace => "update-namespace",
-            Act::DropNamespace => "drop-namespace",
-            Act::CreateTable => "create-table",
-            Act::UpdateTable => "update-table",
-            Act::DropTable => "drop-table",
-            Act::RenameTable => "rename-table",
-            Act::RegisterTable => "register-table",
-            Act::UnregisterTable => "unregister-table",
-            Act::CreateView => "create-view",
-            Act::UpdateView => "update-view",
-            Act::DropView => "drop-view",
-            Act::RenameView => "rename-view",
-            Act::RegisterView => "register-view",
-            Act::UndropTable => "undrop-table",
-            Act::UndropView => "undrop-view",
-            Act::CreateFunction => "create-function",
-            Act::UpdateFunction => "update-function",
-            Act::DropFunction => "drop-function",
-            Act::PurgeTable => "purge-table",
-            Act::PurgeView => "purge-view",
+            LogAction::CreateNamespace => "create-namespace",
+            LogAction::UpdateNamespace => "update-namespace",
+            LogAction::DropNamespace => "drop-namespace",
+            LogAction::CreateTable => "create-table",
+            LogAction::UpdateTable => "update-table",
+            LogAction::DropTable => "drop-table",
+            LogAction::RenameTable => "rename-table",
+            LogAction::RegisterTable => "register-table",
+            LogAction::UnregisterTable => "unregister-table",
+            LogAction::CreateView => "create-view",
+            LogAction::UpdateView => "update-view",
+            LogAction::DropView => "drop-view",
+            LogAction::RenameView => "rename-view",
+            LogAction::RegisterView => "register-view",
+            LogAction::UndropTable => "undrop-table",
+            LogAction::UndropView => "undrop-view",
+            LogAction::CreateFunction => "create-function",
+            LogAction::UpdateFunction => "update-function",
+            LogAction::DropFunction => "drop-function",
+            LogAction::PurgeTable => "purge-table",
+            LogAction::PurgeView => "purge-view",
         }
     }
 }
 
-impl Act {
+impl LogAction {
     /// Whether there are other names than before, or a namespace says something else of itself.
     fn is_of_names(self) -> bool {
         // Everything but what happens all the time: to count too much costs a read.
-        !matches!(self, Act::UpdateTable | Act::UpdateView)
+        !matches!(self, LogAction::UpdateTable | LogAction::UpdateView)
     }
 }
 
 /// Who changes something, when, and by which request.
 #[derive(Clone, Debug)]
-pub struct Stamp {
+pub struct ChangeContext {
     /// Id of the principal.
     pub principal: String,
     /// Whether the principal may do everything.
@@ -126,7 +126,7 @@ pub struct IdempotentOutcome {
     /// The hash of that request.
     pub hash: Vec<u8>,
     /// Why it was refused; none when it was done.
-    pub refused: Option<(Kind, String)>,
+    pub refused: Option<(ErrorReason, String)>,
 }
 
 /// One line of the log.
@@ -164,7 +164,7 @@ pub(super) const LINE: &str = "at_ms, act, namespace, name, relation, version, p
 pub(super) fn line(row: &SqlRow) -> std::result::Result<StoredLogLine, SqlStoreError> {
     let target = row.get::<Option<String>>(9)?.map(|text| serde_json::from_str(&text));
     let target =
-        target.transpose().map_err(|error| SqlStoreError::refuse(Error::internal(error)))?;
+        target.transpose().map_err(|error| SqlStoreError::refuse(CatalogError::internal(error)))?;
     Ok(StoredLogLine {
         seq: row.get(0)?,
         at_ms: row.get(1)?,
@@ -183,9 +183,9 @@ pub(super) fn line(row: &SqlRow) -> std::result::Result<StoredLogLine, SqlStoreE
 /// Writes the line of a change, and once for its request the record of the key.
 pub(super) fn write(
     it: &mut dyn StoreTransaction,
-    stamp: &Stamp,
+    stamp: &ChangeContext,
     warehouse: &str,
-    act: Act,
+    act: LogAction,
     (namespace, name): (&NamespaceIdent, Option<&str>),
     line: &LogRecord<'_>,
 ) -> std::result::Result<(), SqlStoreError> {
@@ -222,9 +222,9 @@ pub(super) fn write(
 /// Writes the same of a table or a view.
 pub(super) fn write_relation(
     it: &mut dyn StoreTransaction,
-    stamp: &Stamp,
+    stamp: &ChangeContext,
     warehouse: &str,
-    act: Act,
+    act: LogAction,
     ident: &TableIdent,
     line: &LogRecord<'_>,
 ) -> std::result::Result<(), SqlStoreError> {
@@ -235,8 +235,8 @@ pub(super) fn write_relation(
 /// the same time: then this transaction changes nothing, and the caller looks again.
 pub(super) fn remember(
     it: &mut dyn StoreTransaction,
-    stamp: &Stamp,
-    refused: Option<(Kind, &str)>,
+    stamp: &ChangeContext,
+    refused: Option<(ErrorReason, &str)>,
 ) -> std::result::Result<(), SqlStoreError> {
     let Some((key, hash)) = stamp.key else { return Ok(()) };
     let sql = "INSERT INTO catalog_keys (principal, key, hash, refused, message, created_ms) \
@@ -254,7 +254,7 @@ pub(super) fn remember(
     )?;
     if written == 0 {
         let message = "another request with this Idempotency-Key was carried out meanwhile";
-        return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
+        return Err(SqlStoreError::refuse(CatalogError::new(ErrorReason::CommitFailed, message)));
     }
     Ok(())
 }
@@ -269,7 +269,7 @@ impl CatalogStore {
         principal: &str,
         key: Uuid,
     ) -> Result<Option<IdempotentOutcome>> {
-        let parameters = [principal.into(), Value::from(key.to_string())];
+        let parameters = [principal.into(), SqlValue::from(key.to_string())];
         let read = self.store.read("catalog.remembered", move |it| {
             let sql = "SELECT hash, refused, message FROM catalog_keys \
                 WHERE principal = $1 AND key = $2";
@@ -277,9 +277,10 @@ impl CatalogStore {
             let refused: Option<String> = row.get(1)?;
             let message: Option<String> = row.get(2)?;
             // A kind that a newer version wrote is answered as a malformed request.
-            let kind = |name: String| Kind::ALL.into_iter().find(|it| it.name() == name);
-            let refused = refused
-                .map(|name| (kind(name).unwrap_or(Kind::BadRequest), message.unwrap_or_default()));
+            let kind = |name: String| ErrorReason::ALL.into_iter().find(|it| it.name() == name);
+            let refused = refused.map(|name| {
+                (kind(name).unwrap_or(ErrorReason::BadRequest), message.unwrap_or_default())
+            });
             Ok(Some(IdempotentOutcome { hash: row.get(0)?, refused }))
         });
         Ok(read.await?)
@@ -289,7 +290,7 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn remember_done(&self, stamp: &Stamp) -> Result<()> {
+    pub async fn remember_done(&self, stamp: &ChangeContext) -> Result<()> {
         if stamp.key.is_none() {
             return Ok(());
         }
@@ -302,14 +303,18 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn remember_refusal(&self, stamp: &Stamp, error: &Error) -> Result<()> {
+    pub async fn remember_refusal(
+        &self,
+        stamp: &ChangeContext,
+        error: &CatalogError,
+    ) -> Result<()> {
         let (stamp, kind, message) = (stamp.clone(), error.kind, error.message.clone());
         let written = self.store.transact_idempotent("catalog.refused", move |it| {
             remember(it, &stamp, Some((kind, &message)))
         });
-        match written.await.map_err(Error::from) {
+        match written.await.map_err(CatalogError::from) {
             // It was remembered already.
-            Err(error) if error.kind == Kind::CommitFailed => Ok(()),
+            Err(error) if error.kind == ErrorReason::CommitFailed => Ok(()),
             result => result,
         }
     }
@@ -337,8 +342,8 @@ impl CatalogStore {
         limit: usize,
     ) -> Result<Vec<StoredLogLine>> {
         self.number_lines().await?;
-        let limit = i64::try_from(limit.min(LINES_MAX)).map_err(Error::internal)?;
-        let parameters = [warehouse.into(), Value::Int(after), Value::Int(limit)];
+        let limit = i64::try_from(limit.min(LINES_MAX)).map_err(CatalogError::internal)?;
+        let parameters = [warehouse.into(), SqlValue::Int(after), SqlValue::Int(limit)];
         let read = self.store.read("catalog.log", move |it| {
             let bounds = timeline::bounds(it)?;
             if after < bounds.oldest {

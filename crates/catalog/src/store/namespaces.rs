@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use node::store::{SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use super::log::{self, Act, LogRecord, Stamp};
+use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::{CatalogStore, ms, page_all, rules};
 use crate::access;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::NamespaceIdent;
 
 /// What a namespace says of itself.
@@ -40,8 +40,8 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// That there is no such namespace.
 #[must_use]
-pub fn no_such_namespace(ident: &NamespaceIdent) -> Error {
-    Error::new(Kind::NoSuchNamespace, format!("Namespace does not exist: {ident}"))
+pub fn no_such_namespace(ident: &NamespaceIdent) -> CatalogError {
+    CatalogError::new(ErrorReason::NoSuchNamespace, format!("Namespace does not exist: {ident}"))
 }
 
 /// Its properties; none when there is no such namespace.
@@ -73,11 +73,12 @@ fn require_warehouse(it: &mut dyn StoreTransaction, warehouse: &str) -> Stored<(
 }
 
 fn decoded(json: &[u8]) -> Stored<Properties> {
-    serde_json::from_slice(json).map_err(|error| SqlStoreError::refuse(Error::internal(error)))
+    serde_json::from_slice(json)
+        .map_err(|error| SqlStoreError::refuse(CatalogError::internal(error)))
 }
 
 fn encoded(properties: &Properties) -> Result<Vec<u8>> {
-    serde_json::to_vec(properties).map_err(Error::internal)
+    serde_json::to_vec(properties).map_err(CatalogError::internal)
 }
 
 impl CatalogStore {
@@ -112,7 +113,7 @@ impl CatalogStore {
                 next = ident.parent();
                 let sql = "SELECT created_ms FROM catalog_namespaces \
                     WHERE warehouse = $1 AND path = $2";
-                let row = it.query_one(sql, &[Value::from(&warehouse), ident.key().into()])?;
+                let row = it.query_one(sql, &[SqlValue::from(&warehouse), ident.key().into()])?;
                 if let Some(row) = row {
                     let made_ms: i64 = row.get(0)?;
                     all.push((ident, made_ms.unsigned_abs()));
@@ -143,7 +144,7 @@ impl CatalogStore {
             let above = parent.as_ref().map(NamespaceIdent::key).unwrap_or_default();
             let sql = "SELECT path FROM catalog_namespaces \
                 WHERE warehouse = $1 AND parent = $2 AND path > $3 ORDER BY path LIMIT $4";
-            let first = [Value::from(&warehouse), above.into()];
+            let first = [SqlValue::from(&warehouse), above.into()];
             page_all(it, sql, &first, after.clone(), limit)
         });
         let paths = read.await?;
@@ -156,7 +157,7 @@ impl CatalogStore {
     /// `AlreadyExists`, or `NoSuchNamespace` when the one it is to be in is not there.
     pub async fn insert_namespace(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
         properties: &Properties,
@@ -174,7 +175,7 @@ impl CatalogStore {
                 created_ms) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (warehouse, path) DO NOTHING";
             let above = parent.as_ref().map(NamespaceIdent::key).unwrap_or_default();
             let parameters = [
-                Value::from(&warehouse),
+                SqlValue::from(&warehouse),
                 ident.key().into(),
                 above.into(),
                 properties.clone().into(),
@@ -182,9 +183,12 @@ impl CatalogStore {
             ];
             if it.execute(sql, &parameters)? == 0 {
                 let message = format!("Namespace already exists: {ident}");
-                return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::AlreadyExists,
+                    message,
+                )));
             }
-            changed(it, &stamp, &warehouse, Act::CreateNamespace, (&ident, None))
+            changed(it, &stamp, &warehouse, LogAction::CreateNamespace, (&ident, None))
         });
         Ok(written.await?)
     }
@@ -195,7 +199,7 @@ impl CatalogStore {
     /// `NoSuchNamespace`; `CommitFailed` when its location is not the known one any more.
     pub async fn update_namespace(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
         change: PropertiesChange,
@@ -209,7 +213,10 @@ impl CatalogStore {
                 .is_some_and(|known| known.as_ref() != properties.get("location"))
             {
                 let message = format!("the `location` of {ident} has changed meanwhile");
-                return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::CommitFailed,
+                    message,
+                )));
             }
             let mut done = PropertiesChanged::default();
             for key in &removals {
@@ -221,8 +228,8 @@ impl CatalogStore {
             let json = encoded(&properties).map_err(SqlStoreError::refuse)?;
             let sql = "UPDATE catalog_namespaces SET properties = $3 \
                 WHERE warehouse = $1 AND path = $2";
-            it.execute(sql, &[Value::from(&warehouse), ident.key().into(), json.into()])?;
-            changed(it, &stamp, &warehouse, Act::UpdateNamespace, (&ident, None))?;
+            it.execute(sql, &[SqlValue::from(&warehouse), ident.key().into(), json.into()])?;
+            changed(it, &stamp, &warehouse, LogAction::UpdateNamespace, (&ident, None))?;
             Ok(done)
         });
         Ok(written.await?)
@@ -234,14 +241,14 @@ impl CatalogStore {
     /// `NoSuchNamespace`, or `NamespaceNotEmpty`.
     pub async fn drop_namespace(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         ident: &NamespaceIdent,
     ) -> Result<()> {
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.drop_namespace", move |it| {
             require(it, &warehouse, &ident)?;
-            let parameters = [Value::from(&warehouse), ident.key().into()];
+            let parameters = [SqlValue::from(&warehouse), ident.key().into()];
             for sql in [
                 "SELECT name FROM catalog_tables WHERE warehouse = $1 AND namespace = $2 LIMIT 1",
                 "SELECT path FROM catalog_namespaces WHERE warehouse = $1 AND parent = $2 LIMIT 1",
@@ -250,8 +257,8 @@ impl CatalogStore {
             ] {
                 if it.query_one(sql, &parameters)?.is_some() {
                     let message = format!("Namespace {ident} is not empty");
-                    return Err(SqlStoreError::refuse(Error::new(
-                        Kind::NamespaceNotEmpty,
+                    return Err(SqlStoreError::refuse(CatalogError::new(
+                        ErrorReason::NamespaceNotEmpty,
                         message,
                     )));
                 }
@@ -260,7 +267,7 @@ impl CatalogStore {
             it.execute(sql, &parameters)?;
             access::forget_namespace(it, &warehouse, &ident)?;
             rules::forget_namespace(it, &warehouse, &ident)?;
-            changed(it, &stamp, &warehouse, Act::DropNamespace, (&ident, None))
+            changed(it, &stamp, &warehouse, LogAction::DropNamespace, (&ident, None))
         });
         Ok(written.await?)
     }
@@ -269,9 +276,9 @@ impl CatalogStore {
 /// Writes down that a namespace was changed, or what has a name in it.
 pub(super) fn changed(
     it: &mut dyn StoreTransaction,
-    stamp: &Stamp,
+    stamp: &ChangeContext,
     warehouse: &str,
-    act: Act,
+    act: LogAction,
     of: (&NamespaceIdent, Option<&str>),
 ) -> Stored<()> {
     log::write(it, stamp, warehouse, act, of, &LogRecord::default())?;

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{LINE, StoredLogLine, line};
 use super::relations::{self, RelationKind};
-use super::timeline::{Moment, number_at, number_column};
+use super::timeline::{TimelineMoment, number_at, number_column};
 use super::{CatalogStore, namespaces};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 
 /// Most lines that are gone through to find what was there.
@@ -84,12 +84,12 @@ fn before(line: &StoredLogLine, ident: &TableIdent) -> PriorName {
 fn lines_after(
     it: &mut dyn StoreTransaction,
     condition: &str,
-    mut parameters: Vec<Value>,
+    mut parameters: Vec<SqlValue>,
     number: i64,
 ) -> Stored<Vec<StoredLogLine>> {
     let column = number_column(it.dialect());
     let next = parameters.len() + 1;
-    parameters.push(Value::Int(number));
+    parameters.push(SqlValue::Int(number));
     let most = LINES_BACK_MAX;
     // Lines without a number were written after all that have one.
     let sql = format!(
@@ -101,7 +101,7 @@ fn lines_after(
     let rows = it.query(&sql, &parameters)?;
     if rows.len() > most {
         let message = format!("more than {most} changes were made since then");
-        return Err(SqlStoreError::refuse(Error::new(Kind::Gone, message)));
+        return Err(SqlStoreError::refuse(CatalogError::new(ErrorReason::Gone, message)));
     }
     rows.iter().map(line).collect()
 }
@@ -168,7 +168,7 @@ fn relations_then(
 ) -> Stored<BTreeSet<String>> {
     let sql = "SELECT name FROM catalog_tables \
         WHERE warehouse = $1 AND namespace = $2 AND kind = $3 ORDER BY name";
-    let place = [warehouse.into(), namespace.key().into(), Value::from(kind.name())];
+    let place = [warehouse.into(), namespace.key().into(), SqlValue::from(kind.name())];
     let rows = it.query(sql, &place)?;
     let names = rows.iter().map(|row| row.get::<String>(0));
     let mut names = names.collect::<Stored<BTreeSet<_>>>()?;
@@ -201,7 +201,7 @@ fn relation_then(
     let condition = "warehouse = $1 AND (namespace = $2 AND name = $3 \
         OR target IS NOT NULL AND name IS NOT NULL)";
     let parameters =
-        vec![warehouse.into(), ident.namespace.key().into(), Value::from(&*ident.name)];
+        vec![warehouse.into(), ident.namespace.key().into(), SqlValue::from(&*ident.name)];
     let lines = lines_after(it, condition, parameters, number)?;
     let is_own = |line: &StoredLogLine| {
         line.namespace == ident.namespace.key() && line.name.as_deref() == Some(&*ident.name)
@@ -229,7 +229,7 @@ fn version_then(
     let lines = lines_after(
         it,
         "relation = $1 AND previous IS NOT NULL AND act NOT IN ('purge-table', 'purge-view')",
-        vec![Value::from(&id)],
+        vec![SqlValue::from(&id)],
         number,
     )?;
     if let Some(StoredLogLine { act, version, previous: Some(location), .. }) =
@@ -241,7 +241,7 @@ fn version_then(
         return Ok(Some(PastRelation { id, version, location }));
     }
     let sql = "SELECT version, location FROM catalog_tables WHERE id = $1";
-    let row = it.query_one(sql, &[Value::from(&id)])?;
+    let row = it.query_one(sql, &[SqlValue::from(&id)])?;
     row.map(|row| Ok(PastRelation { id, version: Some(row.get(0)?), location: row.get(1)? }))
         .transpose()
 }
@@ -252,7 +252,7 @@ fn with_today(
     warehouse: &str,
     past: PastRelation,
 ) -> Stored<PastAndPresent> {
-    let id = Value::from(&past.id);
+    let id = SqlValue::from(&past.id);
     let sql = "SELECT namespace, name, location FROM catalog_tables \
         WHERE id = $1 AND warehouse = $2";
     let Some(row) = it.query_one(sql, &[id.clone(), warehouse.into()])? else {
@@ -286,7 +286,7 @@ impl CatalogStore {
         &self,
         warehouse: &str,
         parent: Option<&NamespaceIdent>,
-        moment: Moment,
+        moment: TimelineMoment,
     ) -> Result<(Vec<NamespaceIdent>, Option<NamespaceIdent>)> {
         self.number_lines().await?;
         let (warehouse, parent) = (warehouse.to_owned(), parent.cloned());
@@ -300,13 +300,13 @@ impl CatalogStore {
             let above = parent.as_ref().map(NamespaceIdent::key).unwrap_or_default();
             let sql = "SELECT path FROM catalog_namespaces \
                 WHERE warehouse = $1 AND parent = $2 ORDER BY path";
-            let rows = it.query(sql, &[Value::from(&warehouse), above.into()])?;
+            let rows = it.query(sql, &[SqlValue::from(&warehouse), above.into()])?;
             let paths = rows.iter().map(|row| row.get::<String>(0));
             let mut paths = paths.collect::<Stored<BTreeSet<_>>>()?;
             let condition =
                 "warehouse = $1 AND act IN ('create-namespace', 'drop-namespace') AND name IS NULL";
             let mut judged = HashSet::new();
-            for line in lines_after(it, condition, vec![Value::from(&warehouse)], number)? {
+            for line in lines_after(it, condition, vec![SqlValue::from(&warehouse)], number)? {
                 let Ok(ident) = NamespaceIdent::split(&line.namespace, "") else { continue };
                 if ident.parent() != parent || !judged.insert(line.namespace.clone()) {
                     continue;
@@ -333,7 +333,7 @@ impl CatalogStore {
         warehouse: &str,
         namespace: &NamespaceIdent,
         kind: RelationKind,
-        moment: Moment,
+        moment: TimelineMoment,
     ) -> Result<(Vec<String>, Option<NamespaceIdent>)> {
         self.number_lines().await?;
         let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
@@ -357,7 +357,7 @@ impl CatalogStore {
         let mut parts: Vec<_> = directory.rsplit('/').filter(|it| !it.is_empty()).take(2).collect();
         parts.reverse();
         // Whatever the scheme and the root are written like.
-        let part = Value::from(format!("/{}/", parts.join("/")));
+        let part = SqlValue::from(format!("/{}/", parts.join("/")));
         let read = self.store().read("catalog.logged_below", move |it| {
             let sql = "SELECT previous, location FROM catalog_log \
                 WHERE replace(previous, $1, '') <> previous \
@@ -396,8 +396,8 @@ impl CatalogStore {
                     i64::MAX,
                     places.join(", ")
                 );
-                let mut parameters = vec![Value::from(&warehouse), Value::Int(number)];
-                parameters.extend(paths.iter().map(Value::from));
+                let mut parameters = vec![SqlValue::from(&warehouse), SqlValue::Int(number)];
+                parameters.extend(paths.iter().map(SqlValue::from));
                 for row in it.query(&sql, &parameters)? {
                     made.insert(row.get(0)?, row.get(1)?);
                 }
@@ -424,8 +424,8 @@ impl CatalogStore {
             "SELECT id, namespace, name FROM catalog_tables WHERE warehouse = $1 AND id IN ({})",
             places.join(", ")
         );
-        let mut parameters = vec![Value::from(warehouse)];
-        parameters.extend(ids.into_iter().map(Value::from));
+        let mut parameters = vec![SqlValue::from(warehouse)];
+        parameters.extend(ids.into_iter().map(SqlValue::from));
         let read = self.store().read("catalog.names_today", move |it| {
             let rows = it.query(&sql, &parameters)?;
             let name = |row: &SqlRow| {
@@ -446,7 +446,7 @@ impl CatalogStore {
         &self,
         warehouse: &str,
         (kind, ident): (RelationKind, &TableIdent),
-        moment: Moment,
+        moment: TimelineMoment,
     ) -> Result<PastAndPresent> {
         self.number_lines().await?;
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
@@ -455,7 +455,7 @@ impl CatalogStore {
             let past = relation_then(it, &warehouse, (kind, &ident), number)?;
             let past = past.ok_or_else(|| SqlStoreError::refuse(kind.no_such(&ident)))?;
             let then = with_today(it, &warehouse, past)?;
-            let parameters = vec![Value::from(&warehouse), ident.namespace.key().into()];
+            let parameters = vec![SqlValue::from(&warehouse), ident.namespace.key().into()];
             let is_of_another = !lines_after(it, MADE, parameters, number)?.is_empty();
             Ok(PastAndPresent { is_of_another, ..then })
         });

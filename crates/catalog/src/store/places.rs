@@ -2,11 +2,11 @@
 //! Snapshots and old metadata stay where they were written when a location changes, so a place is
 //! a relation's until that is forgotten.
 
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::CatalogStore;
-use super::log::Stamp;
-use crate::error::{Error, Kind, Result};
+use super::log::ChangeContext;
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::warehouse::TableLocation;
 
@@ -28,7 +28,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn is_place_of(&self, place: &str, relation: &str) -> Result<bool> {
-        let mut parameters = vec![Value::from(relation)];
+        let mut parameters = vec![SqlValue::from(relation)];
         let within = within(&mut parameters, &place_of(place));
         let read = self.store().read("catalog.is_place_of", move |it| {
             let sql = format!(
@@ -49,7 +49,7 @@ impl CatalogStore {
         if object.matches('/').count() > DIRECTORIES_MAX {
             return Ok(Vec::new());
         }
-        let mut parameters = vec![Value::from(warehouse)];
+        let mut parameters = vec![SqlValue::from(warehouse)];
         let within = within(&mut parameters, object);
         let read = self.store().read("catalog.tables_around", move |it| {
             let sql = format!(
@@ -94,7 +94,7 @@ impl CatalogStore {
 }
 
 /// Adds a place and all that it is in to the parameters of a statement. Answers their numbers.
-fn within(parameters: &mut Vec<Value>, place: &str) -> String {
+fn within(parameters: &mut Vec<SqlValue>, place: &str) -> String {
     let mut numbers = String::new();
     let above = place.match_indices('/').skip(SLASHES_OF_ROOT).map(|(at, _)| &place[..at]);
     for one in above.chain([place]) {
@@ -107,7 +107,7 @@ fn within(parameters: &mut Vec<Value>, place: &str) -> String {
 
 /// Whether a place, as [`place_of`] writes it, is another relation's or in such a one.
 fn is_within(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bool> {
-    let mut parameters = vec![Value::from(except)];
+    let mut parameters = vec![SqlValue::from(except)];
     let within = within(&mut parameters, place);
     let sql = format!(
         "SELECT relation FROM catalog_places WHERE place IN ({within}) AND relation <> $1 LIMIT 1"
@@ -126,7 +126,7 @@ fn shared(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bo
     let sql = "SELECT relation FROM catalog_places \
         WHERE place > $2 AND place < $3 AND relation <> $1 ORDER BY place LIMIT 1";
     let [first, end] = ['/', '0'].map(|it| format!("{place}{it}").into_bytes());
-    let parameters = [except.into(), Value::from(first), end.into()];
+    let parameters = [except.into(), SqlValue::from(first), end.into()];
     Ok(it.query_one(sql, &parameters)?.is_some())
 }
 
@@ -134,7 +134,7 @@ fn shared(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bo
 /// transaction that gives the place away: of two who want one at the same time one gets it.
 pub(super) fn require_apart(
     it: &mut dyn StoreTransaction,
-    stamp: &Stamp,
+    stamp: &ChangeContext,
     location: &str,
     own: &str,
 ) -> Stored<()> {
@@ -145,13 +145,13 @@ pub(super) fn require_apart(
 }
 
 /// That others have files at a location.
-pub(crate) fn not_apart(location: &str) -> Error {
+pub(crate) fn not_apart(location: &str) -> CatalogError {
     let shown: String = location.chars().take(200).collect();
     let message = format!(
         "the location `{shown}` is within another table's or contains it, or within that of one \
          that was dropped and can come back"
     );
-    Error::new(Kind::Forbidden, message)
+    CatalogError::new(ErrorReason::Forbidden, message)
 }
 
 /// The one text that stands for a location, so that two of them can be compared.

@@ -2,13 +2,13 @@
 //! one transaction with the line of the log.
 
 use bytes::Bytes;
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::log::{self, Act, LogRecord, Stamp};
+use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::places::{self, place_of};
 use super::{CatalogStore, ms, namespaces, page_all};
 use crate::access;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 
 /// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
@@ -38,7 +38,7 @@ impl RelationKind {
         match name {
             "table" => Ok(RelationKind::Table),
             "view" => Ok(RelationKind::View),
-            other => Err(SqlStoreError::refuse(Error::internal(format!(
+            other => Err(SqlStoreError::refuse(CatalogError::internal(format!(
                 "`{other}` is no kind of relation"
             )))),
         }
@@ -55,22 +55,22 @@ impl RelationKind {
 
     /// That there is none of this name.
     #[must_use]
-    pub fn no_such(self, ident: &TableIdent) -> Error {
+    pub fn no_such(self, ident: &TableIdent) -> CatalogError {
         let kind = match self {
-            RelationKind::Table => Kind::NoSuchTable,
-            RelationKind::View => Kind::NoSuchView,
+            RelationKind::Table => ErrorReason::NoSuchTable,
+            RelationKind::View => ErrorReason::NoSuchView,
         };
-        Error::new(kind, format!("{} does not exist: {ident}", self.title()))
+        CatalogError::new(kind, format!("{} does not exist: {ident}", self.title()))
     }
 
     /// That one cannot be made because `found` has its name.
     #[must_use]
-    pub fn exists(self, found: RelationKind, ident: &TableIdent) -> Error {
+    pub fn exists(self, found: RelationKind, ident: &TableIdent) -> CatalogError {
         let message = match self == found {
             true => format!("{} already exists: {ident}", self.title()),
             false => format!("{} with same name already exists: {ident}", found.title()),
         };
-        Error::new(Kind::AlreadyExists, message)
+        CatalogError::new(ErrorReason::AlreadyExists, message)
     }
 }
 
@@ -93,7 +93,7 @@ pub struct MetadataPointer {
 
 /// A relation at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relation {
+pub struct StoredRelation {
     /// Which version, and where.
     pub pointer: MetadataPointer,
     /// Its document; none when that is too long to be kept here.
@@ -102,7 +102,7 @@ pub struct Relation {
 
 /// The next version of a relation.
 #[derive(Clone, Debug)]
-pub struct Swap {
+pub struct PointerSwap {
     /// What it is called.
     pub ident: TableIdent,
     /// What it has to be still.
@@ -118,7 +118,7 @@ pub struct Swap {
     /// The new document.
     pub document: Bytes,
     /// What the log calls it.
-    pub act: Act,
+    pub act: LogAction,
 }
 
 /// A relation that is to be.
@@ -139,7 +139,7 @@ pub struct NewRelation {
     /// Its document.
     pub document: Bytes,
     /// What the log calls it.
-    pub act: Act,
+    pub act: LogAction,
 }
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
@@ -158,8 +158,8 @@ pub(super) fn pointer(row: &SqlRow) -> Stored<MetadataPointer> {
 }
 
 /// The document as the store keeps it.
-fn kept(document: &Bytes) -> Value {
-    if document.len() > DOCUMENT_BYTES_KEPT_MAX { Value::Null } else { document.to_vec().into() }
+fn kept(document: &Bytes) -> SqlValue {
+    if document.len() > DOCUMENT_BYTES_KEPT_MAX { SqlValue::Null } else { document.to_vec().into() }
 }
 
 pub(super) fn find(
@@ -175,8 +175,8 @@ pub(super) fn find(
     row.as_ref().map(pointer).transpose()
 }
 
-fn place(warehouse: &str, ident: &TableIdent) -> [Value; 3] {
-    [warehouse.into(), ident.namespace.key().into(), Value::from(&*ident.name)]
+fn place(warehouse: &str, ident: &TableIdent) -> [SqlValue; 3] {
+    [warehouse.into(), ident.namespace.key().into(), SqlValue::from(&*ident.name)]
 }
 
 impl CatalogStore {
@@ -184,7 +184,11 @@ impl CatalogStore {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn relation(&self, warehouse: &str, ident: &TableIdent) -> Result<Option<Relation>> {
+    pub async fn relation(
+        &self,
+        warehouse: &str,
+        ident: &TableIdent,
+    ) -> Result<Option<StoredRelation>> {
         let place = place(warehouse, ident);
         let read = self.store.read("catalog.relation", move |it| {
             let sql = format!(
@@ -193,7 +197,7 @@ impl CatalogStore {
             );
             let Some(row) = it.query_one(&sql, &place)? else { return Ok(None) };
             let document = row.get::<Option<Vec<u8>>>(6)?.map(Bytes::from);
-            Ok(Some(Relation { pointer: pointer(&row)?, document }))
+            Ok(Some(StoredRelation { pointer: pointer(&row)?, document }))
         });
         Ok(read.await?)
     }
@@ -239,7 +243,7 @@ impl CatalogStore {
                      AND name > $3 AND kind = 'view' ORDER BY name LIMIT $4"
                 }
             };
-            let first = [Value::from(&warehouse), namespace.key().into()];
+            let first = [SqlValue::from(&warehouse), namespace.key().into()];
             page_all(it, sql, &first, after.clone(), limit)
         });
         Ok(read.await?)
@@ -251,7 +255,7 @@ impl CatalogStore {
     /// `NoSuchNamespace`, or `AlreadyExists` when a table or a view has its name.
     pub async fn insert_relation(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         new: NewRelation,
     ) -> Result<MetadataPointer> {
@@ -271,9 +275,9 @@ impl CatalogStore {
     /// [`CatalogStore::insert_relation`].
     pub async fn swap(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
-        swaps: Vec<Swap>,
+        swaps: Vec<PointerSwap>,
         new: Vec<NewRelation>,
     ) -> Result<SwapOutcome> {
         let (stamp, warehouse) = (stamp.clone(), warehouse.to_owned());
@@ -296,10 +300,10 @@ impl CatalogStore {
     /// `NoSuchTable` or `NoSuchView`.
     pub async fn drop_relation(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         (kind, ident): (RelationKind, &TableIdent),
-        act: Act,
+        act: LogAction,
     ) -> Result<MetadataPointer> {
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.drop_relation", move |it| {
@@ -319,7 +323,7 @@ impl CatalogStore {
     /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace` of the new name, or `AlreadyExists`.
     pub async fn rename_relation(
         &self,
-        stamp: &Stamp,
+        stamp: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
         (from, to): (&TableIdent, &TableIdent),
@@ -332,25 +336,28 @@ impl CatalogStore {
             if let Some(other) = find(it, &warehouse, &to)? {
                 let title = other.kind.title();
                 let message = format!("Cannot rename {from} to {to}. {title} already exists");
-                return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::AlreadyExists,
+                    message,
+                )));
             }
             let sql = "UPDATE catalog_tables SET namespace = $2, name = $3, updated_ms = $4 \
                 WHERE id = $1";
             let parameters = [
-                Value::from(&found.id),
+                SqlValue::from(&found.id),
                 to.namespace.key().into(),
-                Value::from(&*to.name),
+                SqlValue::from(&*to.name),
                 ms(stamp.now_ms),
             ];
             it.execute(sql, &parameters)?;
             access::relation_moved(it, &found.id)?;
             let target = Some(serde_json::to_string(&to))
                 .transpose()
-                .map_err(|error| SqlStoreError::refuse(Error::internal(error)))?;
+                .map_err(|error| SqlStoreError::refuse(CatalogError::internal(error)))?;
             let line = LogRecord { relation: Some(&found.id), target, ..LogRecord::default() };
             let act = match kind {
-                RelationKind::Table => Act::RenameTable,
-                RelationKind::View => Act::RenameView,
+                RelationKind::Table => LogAction::RenameTable,
+                RelationKind::View => LogAction::RenameView,
             };
             log::write_relation(it, &stamp, &warehouse, act, &from, &line)?;
             if let Some(names) = &stamp.names {
@@ -367,7 +374,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn is_pointed_at(&self, location: &str, except: &str) -> Result<bool> {
-        let parameters = [Value::from(location), Value::from(except)];
+        let parameters = [SqlValue::from(location), SqlValue::from(except)];
         let read = self.store.read("catalog.is_pointed_at", move |it| {
             let sql = "SELECT id FROM catalog_tables WHERE location = $1 AND id <> $2 \
                 UNION ALL SELECT id FROM catalog_dropped WHERE location = $1 AND id <> $2 LIMIT 1";
@@ -388,10 +395,10 @@ impl CatalogStore {
         window_ms: u64,
         after: &str,
         limit: usize,
-    ) -> Result<Vec<Relation>> {
-        let limit = i64::try_from(limit).map_err(Error::internal)?;
+    ) -> Result<Vec<StoredRelation>> {
+        let limit = i64::try_from(limit).map_err(CatalogError::internal)?;
         let parameters =
-            [Value::from(warehouse), ms(window_ms), Value::from(after), Value::Int(limit)];
+            [SqlValue::from(warehouse), ms(window_ms), SqlValue::from(after), SqlValue::Int(limit)];
         let read = self.store.read("catalog.recent", move |it| {
             let sql = format!(
                 "SELECT {POINTER}, document FROM catalog_tables WHERE warehouse = $1 \
@@ -401,7 +408,7 @@ impl CatalogStore {
             let rows = it.query(&sql, &parameters)?;
             let relations = rows.iter().map(|row| {
                 let document = row.get::<Option<Vec<u8>>>(6)?.map(Bytes::from);
-                Ok(Relation { pointer: pointer(row)?, document })
+                Ok(StoredRelation { pointer: pointer(row)?, document })
             });
             relations.collect::<Stored<Vec<_>>>()
         });
@@ -431,12 +438,12 @@ pub(super) fn require(
 /// Removes the row of a relation that was found.
 pub(super) fn delete(
     it: &mut dyn StoreTransaction,
-    stamp: &Stamp,
+    stamp: &ChangeContext,
     warehouse: &str,
     (ident, found): (&TableIdent, &MetadataPointer),
-    act: Act,
+    act: LogAction,
 ) -> Stored<()> {
-    it.execute("DELETE FROM catalog_tables WHERE id = $1", &[Value::from(&found.id)])?;
+    it.execute("DELETE FROM catalog_tables WHERE id = $1", &[SqlValue::from(&found.id)])?;
     let line = LogRecord {
         relation: Some(&found.id),
         version: Some(found.version),
@@ -449,7 +456,7 @@ pub(super) fn delete(
 /// Writes the row of a relation whose name is free.
 pub(super) fn insert(
     it: &mut dyn StoreTransaction,
-    stamp: &Stamp,
+    stamp: &ChangeContext,
     warehouse: &str,
     new: &NewRelation,
     id: &str,
@@ -468,9 +475,9 @@ pub(super) fn insert(
         namespace,
         name,
         new.kind.name().into(),
-        Value::from(&new.uuid),
+        SqlValue::from(&new.uuid),
         place_of(&new.base).into(),
-        Value::from(&new.location),
+        SqlValue::from(&new.location),
         kept(&new.document),
         ms(stamp.now_ms),
     ];
@@ -496,23 +503,23 @@ pub(super) fn insert(
 
 fn swap(
     it: &mut dyn StoreTransaction,
-    stamp: &Stamp,
+    stamp: &ChangeContext,
     warehouse: &str,
-    one: &Swap,
+    one: &PointerSwap,
 ) -> Stored<MetadataPointer> {
     let sql = "UPDATE catalog_tables SET version = version + 1, uuid = $3, base = $4, \
         location = $5, document = $6, updated_ms = $7 \
         WHERE id = $1 AND version = $2 AND warehouse = $8 AND namespace = $9 AND name = $10";
     let expected = &one.expected;
     let version = i64::try_from(expected.version)
-        .map_err(|error| SqlStoreError::refuse(Error::internal(error)))?;
+        .map_err(|error| SqlStoreError::refuse(CatalogError::internal(error)))?;
     let [warehouse_value, namespace, name] = place(warehouse, &one.ident);
     let parameters = [
-        Value::from(&expected.id),
-        Value::Int(version),
-        Value::from(&one.uuid),
+        SqlValue::from(&expected.id),
+        SqlValue::Int(version),
+        SqlValue::from(&one.uuid),
         place_of(&one.base).into(),
-        Value::from(&one.location),
+        SqlValue::from(&one.location),
         kept(&one.document),
         ms(stamp.now_ms),
         warehouse_value,
@@ -521,7 +528,7 @@ fn swap(
     ];
     if it.execute(sql, &parameters)? == 0 {
         let message = format!("Cannot commit {}: it was changed meanwhile", one.ident);
-        return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
+        return Err(SqlStoreError::refuse(CatalogError::new(ErrorReason::CommitFailed, message)));
     }
     let moved = (place_of(&one.base) != place_of(&expected.base)).then_some(&one.base);
     if let Some(base) = moved {

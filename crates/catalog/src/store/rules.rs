@@ -1,10 +1,10 @@
 //! What is said of a warehouse, a namespace or a relation beside its own properties: whether it is
 //! protected, and for how long what is dropped in it can come back.
 
-use node::store::{SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{CatalogStore, Properties, namespaces};
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 use crate::ident::NamespaceIdent;
 
 /// What a rule is about.
@@ -59,8 +59,12 @@ fn keep(
         VALUES ($1, $2, $3, $4) ON CONFLICT (warehouse, object) \
         DO UPDATE SET protected = $3, undrop_s = $4";
     let seconds = rule.undrop_s.and_then(|it| i64::try_from(it).ok());
-    let parameters =
-        [warehouse.into(), object.into(), Value::Int(i64::from(rule.is_protected)), seconds.into()];
+    let parameters = [
+        warehouse.into(),
+        object.into(),
+        SqlValue::Int(i64::from(rule.is_protected)),
+        seconds.into(),
+    ];
     it.execute(sql, &parameters).map(drop)
 }
 
@@ -150,6 +154,6 @@ impl CatalogStore {
             }
             Ok(all)
         });
-        read.await.map_err(Error::from)
+        read.await.map_err(CatalogError::from)
     }
 }

@@ -2,12 +2,12 @@
 //! a version that moves by every change, by which servers that share the store learn of it.
 
 use node::clock;
-use node::store::{MigrationStep, SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::warehouses::{WAREHOUSES_MAX, WarehouseRow};
 use super::{CatalogStore, Properties, ms};
 use crate::access::{self, EntityChange, EntityKey};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::StorageSettings;
 use crate::warehouse::{TableLocation, WarehouseStatus};
 
@@ -74,7 +74,7 @@ pub(super) const COLUMNS: &str =
 pub(super) fn of_row(row: &SqlRow, first: usize) -> Stored<Option<StorageRow>> {
     let Some(made) = row.get::<Option<i64>>(first)? else { return Ok(None) };
     let refuse =
-        || SqlStoreError::refuse(Error::internal("what is said of a warehouse is damaged"));
+        || SqlStoreError::refuse(CatalogError::internal("what is said of a warehouse is damaged"));
     let status: String = row.get(first + 1)?;
     let (locations, settings): (String, String) = (row.get(first + 2)?, row.get(first + 3)?);
     let updated_ms: i64 = row.get(first + 5)?;
@@ -124,8 +124,12 @@ impl CatalogStore {
             require_room(it, &row, &taken)?;
             let sql = "INSERT INTO catalog_warehouses (id, name, root, created_ms) \
                 VALUES ($1, $2, $3, $4)";
-            let parameters =
-                [Value::from(&row.id), (&row.name).into(), (&row.root).into(), ms(row.created_ms)];
+            let parameters = [
+                SqlValue::from(&row.id),
+                (&row.name).into(),
+                (&row.root).into(),
+                ms(row.created_ms),
+            ];
             it.execute(sql, &parameters)?;
             let key = EntityKey::warehouse(&row.id);
             access::entity_made(it, &key, &properties, row.created_ms)?;
@@ -151,12 +155,15 @@ impl CatalogStore {
         let written = self.store.transact("catalog.update_warehouse", move |it| {
             let sql = "SELECT s.updated_ms FROM catalog_warehouses w \
                 LEFT JOIN catalog_storage s ON s.warehouse = w.id WHERE w.id = $1";
-            let found = it.query_one(sql, &[Value::from(&row.id)])?;
+            let found = it.query_one(sql, &[SqlValue::from(&row.id)])?;
             let found = found.ok_or_else(|| SqlStoreError::refuse(no_such(&row.name)))?;
             let found = found.get::<Option<i64>>(0)?.and_then(|it| u64::try_from(it).ok());
             if found != expected_ms {
                 let message = "the warehouse was changed at the same time";
-                return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::CommitFailed,
+                    message,
+                )));
             }
             if row.storage.as_ref().is_some_and(|it| it.is_made) {
                 require_room(it, &row, &taken)?;
@@ -176,12 +183,12 @@ impl CatalogStore {
     pub async fn delete_warehouse(&self, id: &str, name: &str) -> Result<()> {
         let (row_id, name) = (id.to_owned(), name.to_owned());
         let written = self.store.transact("catalog.delete_warehouse", move |it| {
-            let id = [Value::from(&row_id)];
+            let id = [SqlValue::from(&row_id)];
             for table in ["catalog_namespaces", "catalog_tables", "catalog_dropped"] {
                 let sql = format!("SELECT 1 FROM {table} WHERE warehouse = $1 LIMIT 1");
                 if it.query_one(&sql, &id)?.is_some() {
                     let message = format!("Warehouse is not empty: {name}");
-                    let error = Error::new(Kind::NamespaceNotEmpty, message);
+                    let error = CatalogError::new(ErrorReason::NamespaceNotEmpty, message);
                     return Err(SqlStoreError::refuse(error));
                 }
             }
@@ -202,7 +209,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn warehouse_counts(&self, id: &str) -> Result<WarehouseCounts> {
-        let id = [Value::from(id)];
+        let id = [SqlValue::from(id)];
         let read = self.store.read("catalog.warehouse_counts", move |it| {
             let mut count = |sql: &str| {
                 let row = it.query_one(sql, &id)?.ok_or_else(no_version)?;
@@ -228,28 +235,32 @@ fn require_room(
     row: &WarehouseRow,
     taken: &[TableLocation],
 ) -> Stored<()> {
-    let refuse = |kind, message: String| Err(SqlStoreError::refuse(Error::new(kind, message)));
+    let refuse =
+        |kind, message: String| Err(SqlStoreError::refuse(CatalogError::new(kind, message)));
     let others = super::warehouses::read(it)?;
     let others: Vec<_> = others.into_iter().filter(|other| other.id != row.id).collect();
     if others.len() >= WAREHOUSES_MAX {
         let message = format!("there are {WAREHOUSES_MAX} warehouses already");
-        return refuse(Kind::BadRequest, message);
+        return refuse(ErrorReason::BadRequest, message);
     }
     let own = row.places().map_err(SqlStoreError::refuse)?;
     if others.iter().any(|other| other.name == row.name) {
-        return refuse(Kind::AlreadyExists, format!("Warehouse already exists: {}", row.name));
+        return refuse(
+            ErrorReason::AlreadyExists,
+            format!("Warehouse already exists: {}", row.name),
+        );
     }
     for other in &others {
         // One that cannot be read is in nobody's way: nothing is in it.
         let theirs = other.places().unwrap_or_default();
         if overlap(&own, &theirs) {
             let message = format!("the warehouse `{}` has a part of this place", other.name);
-            return refuse(Kind::AlreadyExists, message);
+            return refuse(ErrorReason::AlreadyExists, message);
         }
     }
     if overlap(&own, taken) {
         let message = "a part of this place is the configured warehouse's".to_owned();
-        return refuse(Kind::AlreadyExists, message);
+        return refuse(ErrorReason::AlreadyExists, message);
     }
     Ok(())
 }
@@ -261,14 +272,14 @@ fn overlap(own: &[TableLocation], theirs: &[TableLocation]) -> bool {
 fn write(it: &mut dyn StoreTransaction, row: &WarehouseRow) -> Stored<()> {
     let Some(said) = &row.storage else { return changed(it) };
     let json = |text: std::result::Result<String, serde_json::Error>| {
-        text.map_err(|error| SqlStoreError::refuse(Error::internal(error)))
+        text.map_err(|error| SqlStoreError::refuse(CatalogError::internal(error)))
     };
     let sql = "INSERT INTO catalog_storage \
         (warehouse, made, status, locations, settings, secret, updated_ms) \
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let parameters = [
-        Value::from(&row.id),
-        Value::Int(i64::from(said.is_made)),
+        SqlValue::from(&row.id),
+        SqlValue::Int(i64::from(said.is_made)),
         said.status.name().into(),
         json(serde_json::to_string(&said.locations))?.into(),
         json(serde_json::to_string(&said.settings))?.into(),
@@ -285,11 +296,11 @@ pub(super) fn changed(it: &mut dyn StoreTransaction) -> Stored<()> {
 }
 
 /// That there is no such warehouse.
-pub(crate) fn no_such(name: &str) -> Error {
+pub(crate) fn no_such(name: &str) -> CatalogError {
     let shown: String = name.chars().take(100).collect();
-    Error::new(Kind::NoSuchWarehouse, format!("Warehouse does not exist: {shown}"))
+    CatalogError::new(ErrorReason::NoSuchWarehouse, format!("Warehouse does not exist: {shown}"))
 }
 
 fn no_version() -> SqlStoreError {
-    SqlStoreError::refuse(Error::internal("a row of the catalog's own is not there"))
+    SqlStoreError::refuse(CatalogError::internal("a row of the catalog's own is not there"))
 }

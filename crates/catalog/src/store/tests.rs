@@ -7,7 +7,7 @@ use testkit::{Postgres, Scratch};
 mod places;
 
 use super::*;
-use crate::error::Kind;
+use crate::error::ErrorReason;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use bytes::Bytes;
 
@@ -38,8 +38,8 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
     }
 }
 
-fn stamp() -> Stamp {
-    Stamp {
+fn stamp() -> ChangeContext {
+    ChangeContext {
         principal: "someone".to_owned(),
         is_operator: false,
         now_ms: NOW,
@@ -65,12 +65,12 @@ fn relation(ident: &TableIdent, kind: RelationKind) -> NewRelation {
         places: Vec::new(),
         location: format!("file:///w/{}/1.json", ident.name),
         document: Bytes::from_static(b"{}"),
-        act: Act::CreateTable,
+        act: LogAction::CreateTable,
     }
 }
 
-fn next(ident: &TableIdent, expected: &MetadataPointer, document: &str) -> Swap {
-    Swap {
+fn next(ident: &TableIdent, expected: &MetadataPointer, document: &str) -> PointerSwap {
+    PointerSwap {
         ident: ident.clone(),
         expected: expected.clone(),
         uuid: expected.uuid.clone(),
@@ -78,11 +78,11 @@ fn next(ident: &TableIdent, expected: &MetadataPointer, document: &str) -> Swap 
         places: Vec::new(),
         location: format!("{}/{}.json", expected.base, expected.version + 1),
         document: Bytes::from(document.to_owned()),
-        act: Act::UpdateTable,
+        act: LogAction::UpdateTable,
     }
 }
 
-fn refusal<T: std::fmt::Debug>(result: Result<T>) -> (Kind, String) {
+fn refusal<T: std::fmt::Debug>(result: Result<T>) -> (ErrorReason, String) {
     let error = result.unwrap_err();
     (error.kind, error.message)
 }
@@ -100,23 +100,32 @@ async fn a_namespace_is_made_below_its_parent_and_goes_when_it_is_empty() {
         let (above, below) = (namespace(&["a"]), namespace(&["a", "b.c"]));
         let none = Properties::new();
         let early = store.insert_namespace(&stamp(), WAREHOUSE, &below, &none).await;
-        assert_eq!(refusal(early), (Kind::NoSuchNamespace, "Namespace does not exist: a".into()));
+        assert_eq!(
+            refusal(early),
+            (ErrorReason::NoSuchNamespace, "Namespace does not exist: a".into())
+        );
         with_namespaces(store, &[&["a"], &["a", "b.c"]]).await;
         let again = store.insert_namespace(&stamp(), WAREHOUSE, &above, &none).await;
-        assert_eq!(refusal(again), (Kind::AlreadyExists, "Namespace already exists: a".into()));
+        assert_eq!(
+            refusal(again),
+            (ErrorReason::AlreadyExists, "Namespace already exists: a".into())
+        );
         let full = store.drop_namespace(&stamp(), WAREHOUSE, &above).await;
-        assert_eq!(refusal(full), (Kind::NamespaceNotEmpty, "Namespace a is not empty".into()));
+        assert_eq!(
+            refusal(full),
+            (ErrorReason::NamespaceNotEmpty, "Namespace a is not empty".into())
+        );
         let inner = table(&["a", "b.c"], "t");
         let new = relation(&inner, RelationKind::View);
         store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
         let full = store.drop_namespace(&stamp(), WAREHOUSE, &below).await;
-        assert_eq!(refusal(full).0, Kind::NamespaceNotEmpty);
+        assert_eq!(refusal(full).0, ErrorReason::NamespaceNotEmpty);
         let what = (RelationKind::View, &inner);
-        store.drop_relation(&stamp(), WAREHOUSE, what, Act::DropView).await.unwrap();
+        store.drop_relation(&stamp(), WAREHOUSE, what, LogAction::DropView).await.unwrap();
         store.drop_namespace(&stamp(), WAREHOUSE, &below).await.unwrap();
         store.drop_namespace(&stamp(), WAREHOUSE, &above).await.unwrap();
         let gone = store.drop_namespace(&stamp(), WAREHOUSE, &above).await;
-        assert_eq!(refusal(gone).0, Kind::NoSuchNamespace);
+        assert_eq!(refusal(gone).0, ErrorReason::NoSuchNamespace);
         let acts: Vec<_> = store.log(WAREHOUSE, 0, 100).await.unwrap();
         let acts: Vec<_> = acts.iter().map(|line| line.act.as_str()).collect();
         let expected = ["create-namespace", "create-namespace", "create-table", "drop-view"];
@@ -149,9 +158,9 @@ async fn properties_of_a_namespace_change_together() {
         assert_eq!(store.namespace("wh_2", &ident).await.unwrap(), None);
         // Its location is changed by who has seen the one that it has.
         for (known, expected) in [
-            (Some(Some("file:///w/a")), Some(Kind::CommitFailed)),
+            (Some(Some("file:///w/a")), Some(ErrorReason::CommitFailed)),
             (Some(None), None),
-            (Some(None), Some(Kind::CommitFailed)),
+            (Some(None), Some(ErrorReason::CommitFailed)),
             (Some(Some("file:///w/b")), None),
             (None, None),
         ] {
@@ -176,7 +185,7 @@ async fn lists_go_on_where_a_page_ended() {
         let below = store.namespaces(WAREHOUSE, Some(&namespace(&["b"])), None, None).await;
         assert_eq!(below.unwrap(), [namespace(&["b", "x"]), namespace(&["b", "y"])]);
         let none = store.namespaces(WAREHOUSE, Some(&namespace(&["z"])), None, None).await;
-        assert_eq!(refusal(none).0, Kind::NoSuchNamespace);
+        assert_eq!(refusal(none).0, ErrorReason::NoSuchNamespace);
         for (name, kind) in
             [("t1", RelationKind::Table), ("t2", RelationKind::Table), ("v", RelationKind::View)]
         {
@@ -213,7 +222,7 @@ async fn a_pointer_moves_only_from_where_it_is_thought_to_be() {
         let swaps = vec![next(&two, &at_two, "{}"), next(&one, &at_one, "{}")];
         let made = vec![new(&table(&["a"], "three"))];
         let lost = store.swap(&stamp(), WAREHOUSE, swaps, made).await;
-        assert_eq!(refusal(lost).0, Kind::CommitFailed);
+        assert_eq!(refusal(lost).0, ErrorReason::CommitFailed);
         assert_eq!(store.pointer(WAREHOUSE, &two).await.unwrap(), Some(at_two));
         assert_eq!(store.pointer(WAREHOUSE, &table(&["a"], "three")).await.unwrap(), None);
         let now = store.relation(WAREHOUSE, &one).await.unwrap().unwrap();
@@ -263,7 +272,7 @@ async fn tables_and_views_share_their_names() {
             (&two, as_table, "View with same name already exists: a.two"),
         ] {
             let result = store.insert_relation(&stamp(), WAREHOUSE, relation(ident, kind)).await;
-            assert_eq!(refusal(result), (Kind::AlreadyExists, message.to_owned()));
+            assert_eq!(refusal(result), (ErrorReason::AlreadyExists, message.to_owned()));
         }
         let elsewhere = table(&["z"], "one");
         let orphan =
@@ -284,7 +293,8 @@ async fn tables_and_views_share_their_names() {
         store.rename_relation(&stamp(), WAREHOUSE, as_table, (&one, &to)).await.unwrap();
         assert_eq!(store.pointer(WAREHOUSE, &one).await.unwrap(), None);
         assert_eq!(store.pointer(WAREHOUSE, &to).await.unwrap(), before);
-        let gone = store.drop_relation(&stamp(), WAREHOUSE, (as_view, &to), Act::DropView).await;
+        let gone =
+            store.drop_relation(&stamp(), WAREHOUSE, (as_view, &to), LogAction::DropView).await;
         assert_eq!(refusal(gone).1, "View does not exist: b.other");
     })
     .await;
@@ -341,7 +351,7 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         let made = store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
         let places = vec!["file:/p/one".to_owned(), "file:///p/two".to_owned()];
         let base = "file:///moved".to_owned();
-        let swap = Swap { base, places, ..next(&ident, &made, "{}") };
+        let swap = PointerSwap { base, places, ..next(&ident, &made, "{}") };
         store.swap(&stamp(), WAREHOUSE, vec![swap], Vec::new()).await.unwrap();
         let check = async |expected: &[bool; 4], own: &str| {
             let all = ["file:///w/t/data", "file:///p/one", "file:///p/two/x", "file:///moved"];
@@ -353,10 +363,10 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         check(&[true; 4], "").await;
         check(&[false; 4], &made.id).await;
         // It can come back, and does, as itself or as another.
-        let (as_table, keep) = (RelationKind::Table, Keep { until_ms: NOW, purge: false });
+        let (as_table, keep) = (RelationKind::Table, DropMode { until_ms: NOW, purge: false });
         let set_aside = async || {
             let what = (as_table, &ident);
-            store.set_aside(&stamp(), WAREHOUSE, what, Act::DropTable, keep).await.unwrap();
+            store.set_aside(&stamp(), WAREHOUSE, what, LogAction::DropTable, keep).await.unwrap();
         };
         set_aside().await;
         check(&[true; 4], "").await;
@@ -375,7 +385,7 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
         check(&[true, false, false, false], "").await;
         let what = (as_table, &ident);
-        store.drop_relation(&stamp(), WAREHOUSE, what, Act::DropTable).await.unwrap();
+        store.drop_relation(&stamp(), WAREHOUSE, what, LogAction::DropTable).await.unwrap();
         check(&[false; 4], "").await;
     })
     .await;
@@ -385,7 +395,7 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
 async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
     check(async |store| {
         let key = Uuid::v7().unwrap();
-        let keyed = Stamp { key: Some((key, [7; 32])), ..stamp() };
+        let keyed = ChangeContext { key: Some((key, [7; 32])), ..stamp() };
         let (ident, none) = (namespace(&["a"]), Properties::new());
         assert_eq!(store.remembered("someone", key).await.unwrap(), None);
         store.insert_namespace(&keyed, WAREHOUSE, &ident, &none).await.unwrap();
@@ -395,15 +405,15 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
         // The same key again changes nothing, whatever it is for.
         let second = namespace(&["b"]);
         let again = store.insert_namespace(&keyed, WAREHOUSE, &second, &none).await;
-        assert_eq!(refusal(again).0, Kind::CommitFailed);
+        assert_eq!(refusal(again).0, ErrorReason::CommitFailed);
         assert_eq!(store.namespace(WAREHOUSE, &second).await.unwrap(), None);
 
-        let refused = Stamp { key: Some((Uuid::v7().unwrap(), [8; 32])), ..stamp() };
-        let error = Error::new(Kind::AlreadyExists, "Namespace already exists: a");
+        let refused = ChangeContext { key: Some((Uuid::v7().unwrap(), [8; 32])), ..stamp() };
+        let error = CatalogError::new(ErrorReason::AlreadyExists, "Namespace already exists: a");
         store.remember_refusal(&refused, &error).await.unwrap();
         store.remember_refusal(&refused, &error).await.unwrap();
         let found = store.remembered("someone", refused.key.unwrap().0).await.unwrap().unwrap();
-        let expected = (Kind::AlreadyExists, "Namespace already exists: a".to_owned());
+        let expected = (ErrorReason::AlreadyExists, "Namespace already exists: a".to_owned());
         assert_eq!(found.refused, Some(expected));
         assert_eq!(store.forget_keys(NOW).await.unwrap(), 0);
         assert_eq!(store.forget_keys(NOW + 1).await.unwrap(), 2);
@@ -481,7 +491,7 @@ async fn jobs_that_are_over_make_room_at_once_and_are_listed_in_figures() {
         assert_eq!(store.jobs(WAREHOUSE, 1000).await.unwrap(), []);
         let (row, text) = job(999, "running");
         let late = store.insert_job(row, text.figures, NOW).await.unwrap_err();
-        assert_eq!(late.kind, Kind::NoSuchWarehouse);
+        assert_eq!(late.kind, ErrorReason::NoSuchWarehouse);
     })
     .await;
 }

@@ -6,10 +6,10 @@
 //! seen, by whoever reads the log next: a number that was shown once has nothing new before it,
 //! however late a commit comes, and there are no gaps.
 
-use node::store::{MigrationStep, SqlStoreError, StoreDialect, StoreTransaction, Value};
+use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
 use super::{CatalogStore, ms};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Whose tables these are.
 pub(super) const SERVICE: &str = "catalog_timeline";
@@ -127,7 +127,7 @@ pub struct TimelineBounds {
 
 /// A moment of the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimelineMoment {
     /// After the line of this number.
     Number(i64),
     /// At this time, in milliseconds since 1970.
@@ -152,7 +152,8 @@ pub(super) fn bounds(
         }
         StoreDialect::Postgres => "SELECT oldest, newest FROM catalog_log_bounds WHERE id = 1",
     };
-    let missing = || SqlStoreError::refuse(Error::internal("the bounds of the log are not there"));
+    let missing =
+        || SqlStoreError::refuse(CatalogError::internal("the bounds of the log are not there"));
     let row = it.query_one(sql, &[])?.ok_or_else(missing)?;
     Ok(TimelineBounds { oldest: row.get(0)?, newest: row.get(1)? })
 }
@@ -161,17 +162,17 @@ pub(super) fn bounds(
 /// is behind the last line, in the order of commits, that is not younger.
 pub(super) fn number_at(
     it: &mut dyn StoreTransaction,
-    moment: Moment,
+    moment: TimelineMoment,
 ) -> std::result::Result<i64, SqlStoreError> {
     let bounds = bounds(it)?;
     let number = match moment {
-        Moment::Number(number) if number > bounds.newest => {
+        TimelineMoment::Number(number) if number > bounds.newest => {
             let message =
                 format!("the log has no line {number} yet: {} is its last", bounds.newest);
-            return Err(SqlStoreError::refuse(Error::new(Kind::BadRequest, message)));
+            return Err(SqlStoreError::refuse(CatalogError::new(ErrorReason::BadRequest, message)));
         }
-        Moment::Number(number) => number,
-        Moment::Time(at_ms) => {
+        TimelineMoment::Number(number) => number,
+        TimelineMoment::Time(at_ms) => {
             let column = number_column(it.dialect());
             let sql = format!(
                 "SELECT {column} FROM catalog_log WHERE at_ms <= $1 AND {column} IS NOT NULL \
@@ -197,10 +198,10 @@ fn removed_ms(it: &mut dyn StoreTransaction) -> std::result::Result<u64, SqlStor
 
 /// That the log does not go back so far.
 #[must_use]
-pub fn too_old(bounds: TimelineBounds) -> Error {
+pub fn too_old(bounds: TimelineBounds) -> CatalogError {
     let oldest = bounds.oldest;
     let message = format!("the log does not go back so far: it can be read after {oldest}");
-    Error::new(Kind::Gone, message)
+    CatalogError::new(ErrorReason::Gone, message)
 }
 
 impl CatalogStore {
@@ -274,10 +275,10 @@ fn number_some(it: &mut dyn StoreTransaction) -> std::result::Result<u64, SqlSto
         SELECT seq, ROW_NUMBER() OVER (ORDER BY seq) AS place FROM catalog_log \
         WHERE pos IS NULL ORDER BY seq LIMIT $2) AS numbered \
         WHERE catalog_log.seq = numbered.seq";
-    let count = it.execute(sql, &[Value::Int(newest), Value::Int(STEP)])?;
+    let count = it.execute(sql, &[SqlValue::Int(newest), SqlValue::Int(STEP)])?;
     let newest = newest.saturating_add(i64::try_from(count).unwrap_or(i64::MAX));
     let sql = "UPDATE catalog_log_bounds SET newest = $1 WHERE id = 1";
-    it.execute(sql, &[Value::Int(newest)])?;
+    it.execute(sql, &[SqlValue::Int(newest)])?;
     Ok(count)
 }
 
@@ -292,16 +293,16 @@ fn trim_some(
         "SELECT {column} FROM catalog_log WHERE {column} <= $1 AND at_ms >= $2 \
          ORDER BY {column} LIMIT 1"
     );
-    let young = it.query_one(&sql, &[Value::Int(end), ms(before_ms)])?;
+    let young = it.query_one(&sql, &[SqlValue::Int(end), ms(before_ms)])?;
     let last = match young {
         Some(row) => row.get::<i64>(0)?.saturating_sub(1),
         None => end,
     };
     let sql = format!("SELECT MAX({column}), MAX(at_ms) FROM catalog_log WHERE {column} <= $1");
-    let Some(row) = it.query_one(&sql, &[Value::Int(last)])? else { return Ok(0) };
+    let Some(row) = it.query_one(&sql, &[SqlValue::Int(last)])? else { return Ok(0) };
     let Some(last) = row.get::<Option<i64>>(0)? else { return Ok(0) };
     let youngest = row.get::<Option<u64>>(1)?.unwrap_or_default().max(removed_ms(it)?);
     let sql = "UPDATE catalog_log_bounds SET oldest = $1, oldest_ms = $2 WHERE id = 1";
-    it.execute(sql, &[Value::Int(last), ms(youngest)])?;
-    it.execute(&format!("DELETE FROM catalog_log WHERE {column} <= $1"), &[Value::Int(last)])
+    it.execute(sql, &[SqlValue::Int(last), ms(youngest)])?;
+    it.execute(&format!("DELETE FROM catalog_log WHERE {column} <= $1"), &[SqlValue::Int(last)])
 }

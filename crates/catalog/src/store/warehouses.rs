@@ -1,10 +1,10 @@
 //! Warehouses: what each is called and where it is.
 
-use node::store::{SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::storage::{self, StorageRow};
 use super::{CatalogStore, ms};
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 use crate::warehouse::TableLocation;
 
 /// Most warehouses of a catalog.
@@ -41,14 +41,14 @@ impl WarehouseRow {
 pub(super) fn read(
     it: &mut dyn StoreTransaction,
 ) -> std::result::Result<Vec<WarehouseRow>, SqlStoreError> {
-    let limit =
-        i64::try_from(WAREHOUSES_MAX).map_err(|it| SqlStoreError::refuse(Error::internal(it)))?;
+    let limit = i64::try_from(WAREHOUSES_MAX)
+        .map_err(|it| SqlStoreError::refuse(CatalogError::internal(it)))?;
     let sql = format!(
         "SELECT w.id, w.name, w.root, w.created_ms, {} FROM catalog_warehouses w \
          LEFT JOIN catalog_storage s ON s.warehouse = w.id ORDER BY w.name LIMIT $1",
         storage::COLUMNS
     );
-    let rows = it.query(&sql, &[Value::Int(limit + 1)])?;
+    let rows = it.query(&sql, &[SqlValue::Int(limit + 1)])?;
     let rows = rows.iter().map(|row| {
         Ok(WarehouseRow {
             id: row.get(0)?,
@@ -82,12 +82,13 @@ impl CatalogStore {
         let written = self.store.transact_idempotent("catalog.ensure_warehouse", move |it| {
             let sql = "INSERT INTO catalog_warehouses (id, name, root, created_ms) \
                 VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO NOTHING";
-            let new = [Value::from(&id), Value::from(&name), Value::from(&root), ms(now_ms)];
+            let new =
+                [SqlValue::from(&id), SqlValue::from(&name), SqlValue::from(&root), ms(now_ms)];
             let mut count = it.execute(sql, &new)?;
             let sql = "UPDATE catalog_warehouses SET root = $2 WHERE name = $1 AND root <> $2 \
                 AND NOT EXISTS (SELECT 1 FROM catalog_storage s \
                 WHERE s.warehouse = catalog_warehouses.id AND s.made = 1)";
-            count += it.execute(sql, &[Value::from(&name), Value::from(&root)])?;
+            count += it.execute(sql, &[SqlValue::from(&name), SqlValue::from(&root)])?;
             if count > 0 { storage::changed(it) } else { Ok(()) }
         });
         Ok(written.await?)

@@ -9,7 +9,7 @@ use crate::doc::{
     unsorted,
 };
 use crate::error::invalid;
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::schema;
 
 /// No schema, specification or order: what a document has before its first.
@@ -59,7 +59,7 @@ pub fn from_updates(
         return Err(invalid("Cannot create a table without a schema"));
     }
     if doc.specs.is_empty() {
-        let raw = Fragment::written(b"{\"spec-id\":0,\"fields\":[]}".to_vec());
+        let raw = RawJson::written(b"{\"spec-id\":0,\"fields\":[]}".to_vec());
         doc.specs.push(MetadataPart { id: 0, raw });
         doc.default_spec_id = 0;
     }

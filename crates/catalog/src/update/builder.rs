@@ -7,13 +7,13 @@ use super::defaults::without_null_defaults;
 use super::{ADDED_PARTS_MAX, LAST_ADDED, TableUpdate};
 use crate::doc::properties::{FORMAT_VERSION, PREVIOUS_VERSIONS_MAX};
 use crate::doc::{
-    FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, LAST_PARTITION_ID_NONE, MetadataPart, Properties,
-    StatisticsPart, TableDoc, part,
+    FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, LAST_PARTITION_ID_NONE, MetadataPart,
+    StatisticsPart, TableDoc, TableProperties, part,
 };
 use crate::error::{illegal, invalid};
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::schema;
-use crate::{Error, Kind, Result};
+use crate::{CatalogError, ErrorReason, Result};
 
 /// The lowest id of a partition field.
 const PARTITION_ID_FIRST: i32 = LAST_PARTITION_ID_NONE + 1;
@@ -193,7 +193,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    fn set_properties(&mut self, updates: &Properties) -> Result<()> {
+    fn set_properties(&mut self, updates: &TableProperties) -> Result<()> {
         if let Some(version) = updates.get(FORMAT_VERSION) {
             let version = version.parse().map_err(|_| {
                 illegal(format!("the property `{FORMAT_VERSION}` is not a version: {version:.20}"))
@@ -210,7 +210,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    fn add_schema(&mut self, raw: &Fragment) -> Result<()> {
+    fn add_schema(&mut self, raw: &RawJson) -> Result<()> {
         count(&mut self.added_parts[0], "schemas")?;
         schema::check_schema(raw, self.doc.format_version)?;
         let last_column_id = schema::last_column_id_of(raw)?.max(self.doc.last_column_id);
@@ -249,7 +249,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    fn add_spec(&mut self, raw: &Fragment) -> Result<()> {
+    fn add_spec(&mut self, raw: &RawJson) -> Result<()> {
         count(&mut self.added_parts[1], "partition specs")?;
         let schema = self.shape("a partition spec")?;
         let (bound, last_id) = schema::bind_spec(raw, &schema, &self.doc)?;
@@ -291,7 +291,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    fn add_sort_order(&mut self, raw: &Fragment) -> Result<()> {
+    fn add_sort_order(&mut self, raw: &RawJson) -> Result<()> {
         count(&mut self.added_parts[2], "sort orders")?;
         let schema = self.shape("a sort order")?;
         let bound = schema::bind_order(raw, &schema)?;
@@ -355,7 +355,7 @@ impl TableBuilder {
 
     /// The schema that a specification or an order is bound to: the current one, or in a table that
     /// is being made the last that was added.
-    fn shape(&self, what: &str) -> Result<Fragment> {
+    fn shape(&self, what: &str) -> Result<RawJson> {
         let added = self.last_added_schema.and_then(|id| part(&self.doc.schemas, id));
         let schema = self.doc.current_schema().or(added);
         let schema = schema.ok_or_else(|| invalid(format!("Cannot add {what} before a schema")))?;
@@ -405,18 +405,18 @@ fn fill_ids(doc: &mut TableDoc) -> Result<()> {
         }
     }
     for spec in &mut doc.specs {
-        let fields = spec.raw.get("fields").unwrap_or_else(|| Fragment::written(b"[]".to_vec()));
+        let fields = spec.raw.get("fields").unwrap_or_else(|| RawJson::written(b"[]".to_vec()));
         let (mut out, mut last) = (vec![b'['], LAST_PARTITION_ID_NONE);
         for field in fields.items()? {
             let id = field.get("field-id").and_then(|id| id.as_i32());
             last = id.unwrap_or_else(|| last.saturating_add(1));
             crate::json::put_comma(&mut out);
-            let field = field.with("field-id", &Fragment::integer(last.into()))?;
+            let field = field.with("field-id", &RawJson::integer(last.into()))?;
             out.extend_from_slice(field.as_bytes());
         }
         out.push(b']');
         if fields.as_bytes() != out {
-            spec.raw = spec.raw.with("fields", &Fragment::written(out))?;
+            spec.raw = spec.raw.with("fields", &RawJson::written(out))?;
         }
     }
     Ok(())
@@ -435,7 +435,7 @@ fn next_id(parts: &[MetadataPart], first: i32) -> Result<i32> {
     Ok(next.max(first))
 }
 
-fn has_sequential_ids(spec: &Fragment) -> bool {
+fn has_sequential_ids(spec: &RawJson) -> bool {
     let fields = spec.get("fields");
     let items = fields.as_ref().and_then(|fields| fields.items().ok()).into_iter().flatten();
     items
@@ -447,7 +447,7 @@ fn count(added: &mut usize, what: &str) -> Result<()> {
     *added += 1;
     if *added > ADDED_PARTS_MAX {
         let message = format!("a commit may add {ADDED_PARTS_MAX} {what} at the most");
-        return Err(Error::new(Kind::TooLarge, message));
+        return Err(CatalogError::new(ErrorReason::TooLarge, message));
     }
     Ok(())
 }

@@ -2,20 +2,20 @@
 //! read a document that has one.
 
 use crate::Result;
-use crate::json::{Fragment, JsonKind, put_comma, put_name};
+use crate::json::{JsonKind, RawJson, put_comma, put_name};
 
 /// The schema without them; all else as it was.
-pub(super) fn without_null_defaults(schema: &Fragment) -> Result<Fragment> {
+pub(super) fn without_null_defaults(schema: &RawJson) -> Result<RawJson> {
     if !schema.text().contains("null") {
         return Ok(schema.clone());
     }
     let mut out = Vec::with_capacity(schema.as_bytes().len());
     put(&mut out, schema)?;
-    Ok(Fragment::written(out))
+    Ok(RawJson::written(out))
 }
 
 /// Looks only where columns are: a default is not searched for defaults.
-fn put(out: &mut Vec<u8>, value: &Fragment) -> Result<()> {
+fn put(out: &mut Vec<u8>, value: &RawJson) -> Result<()> {
     match value.kind() {
         JsonKind::Object => {
             out.push(b'{');

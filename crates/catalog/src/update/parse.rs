@@ -2,19 +2,19 @@
 //! out in part would be another one.
 
 use super::{CommitRequest, CommitRequirement, REQUIREMENTS_MAX, TableUpdate, UPDATES_MAX};
-use crate::doc::{KeyPart, Properties, SnapshotReference, StatisticsPart, TableSnapshot};
+use crate::doc::{KeyPart, SnapshotReference, StatisticsPart, TableProperties, TableSnapshot};
 use crate::error::{bad, too_many};
 use crate::ident::TableIdent;
 use crate::json::cursor::JsonCursor;
-use crate::json::{Fragment, RawString};
-use crate::{Error, Result};
+use crate::json::{RawJson, RawString};
+use crate::{CatalogError, Result};
 
 /// Reads the body of a commit.
 ///
 /// # Errors
 /// [`crate::Kind::BadRequest`]: it is none, or something in it is not known; or
 /// [`crate::Kind::TooLarge`].
-pub fn parse_commit(body: &Fragment) -> Result<CommitRequest> {
+pub fn parse_commit(body: &RawJson) -> Result<CommitRequest> {
     let (identifier, requirements) = asked(body, REQUIREMENTS_MAX, requirement)?;
     let list = body.present("updates").ok_or_else(|| missing("updates"))?;
     let (mut updates, mut counted) = (Vec::new(), 0);
@@ -33,9 +33,9 @@ pub fn parse_commit(body: &Fragment) -> Result<CommitRequest> {
 
 /// Of what a commit is, of a table or a view, and what has to hold for it.
 pub(crate) fn asked<T>(
-    body: &Fragment,
+    body: &RawJson,
     most: usize,
-    requirement: impl Fn(&Fragment) -> Result<T>,
+    requirement: impl Fn(&RawJson) -> Result<T>,
 ) -> Result<(Option<TableIdent>, Vec<T>)> {
     let identifier = body.present("identifier").map(|it| it.decode()).transpose()?;
     // There are clients that send none rather than an empty list.
@@ -51,7 +51,7 @@ pub(crate) fn asked<T>(
     Ok((identifier, requirements))
 }
 
-fn requirement(item: &Fragment) -> Result<CommitRequirement> {
+fn requirement(item: &RawJson) -> Result<CommitRequirement> {
     let name = text(item, "type")?;
     Ok(match &*name {
         "assert-create" => CommitRequirement::Create,
@@ -77,7 +77,7 @@ fn requirement(item: &Fragment) -> Result<CommitRequirement> {
     })
 }
 
-fn update(item: &Fragment) -> Result<TableUpdate> {
+fn update(item: &RawJson) -> Result<TableUpdate> {
     let action = text(item, "action")?;
     Ok(match &*action {
         "assign-uuid" => TableUpdate::AssignUuid(text(item, "uuid")?),
@@ -118,13 +118,13 @@ fn update(item: &Fragment) -> Result<TableUpdate> {
     })
 }
 
-fn snapshot(value: &Fragment) -> Result<TableSnapshot> {
+fn snapshot(value: &RawJson) -> Result<TableSnapshot> {
     let value = value.compact();
     TableSnapshot::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())
 }
 
 /// The reference's members stand beside the name and the action.
-fn reference(item: &Fragment) -> Result<SnapshotReference> {
+fn reference(item: &RawJson) -> Result<SnapshotReference> {
     let name = RawString::new(&text(item, "ref-name")?);
     let mut reference =
         SnapshotReference::read(&mut JsonCursor::new(item.as_bytes())?, &item.bytes(), name)?;
@@ -132,41 +132,41 @@ fn reference(item: &Fragment) -> Result<SnapshotReference> {
     Ok(reference)
 }
 
-fn statistics(item: &Fragment, name: &str) -> Result<StatisticsPart> {
+fn statistics(item: &RawJson, name: &str) -> Result<StatisticsPart> {
     let value = object(item, name)?.compact();
     crate::doc::read_statistics(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())
 }
 
-fn key(value: &Fragment) -> Result<KeyPart> {
+fn key(value: &RawJson) -> Result<KeyPart> {
     let value = value.compact();
     KeyPart::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())
 }
 
-fn properties(value: Fragment) -> Result<Properties> {
-    Ok(Properties::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())?)
+fn properties(value: RawJson) -> Result<TableProperties> {
+    Ok(TableProperties::read(&mut JsonCursor::new(value.as_bytes())?, &value.bytes())?)
 }
 
-fn member(item: &Fragment, name: &str) -> Result<Fragment> {
+fn member(item: &RawJson, name: &str) -> Result<RawJson> {
     item.present(name).ok_or_else(|| missing(name))
 }
 
-fn either(item: &Fragment, name: &str, older: &str) -> Result<Fragment> {
+fn either(item: &RawJson, name: &str, older: &str) -> Result<RawJson> {
     item.present(name).or_else(|| item.present(older)).ok_or_else(|| missing(name))
 }
 
-fn object(item: &Fragment, name: &str) -> Result<Fragment> {
+fn object(item: &RawJson, name: &str) -> Result<RawJson> {
     let value = member(item, name)?;
     value.members().map_err(|_| bad(format!("`{name}` is {}, not an object", value.kind())))?;
     Ok(value)
 }
 
-fn text(item: &Fragment, name: &str) -> Result<String> {
+fn text(item: &RawJson, name: &str) -> Result<String> {
     let value = member(item, name)?;
     let said = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
     Ok(said.into_owned())
 }
 
-fn texts(list: &Fragment) -> Result<Vec<String>> {
+fn texts(list: &RawJson) -> Result<Vec<String>> {
     let texts = list.items()?.map(|item| {
         let said =
             item.as_str().ok_or_else(|| bad("a list of strings has something else in it"))?;
@@ -175,31 +175,31 @@ fn texts(list: &Fragment) -> Result<Vec<String>> {
     texts.collect()
 }
 
-fn int(item: &Fragment, name: &str) -> Result<i32> {
+fn int(item: &RawJson, name: &str) -> Result<i32> {
     let value = member(item, name)?;
     value.as_i32().ok_or_else(|| bad(format!("`{name}` is not a whole number of 32 bits")))
 }
 
-fn long(item: &Fragment, name: &str) -> Result<i64> {
+fn long(item: &RawJson, name: &str) -> Result<i64> {
     as_long(&member(item, name)?)
 }
 
-fn as_long(value: &Fragment) -> Result<i64> {
+fn as_long(value: &RawJson) -> Result<i64> {
     value.as_i64().ok_or_else(|| bad("a snapshot's id is a whole number of 64 bits"))
 }
 
-fn longs(item: &Fragment, name: &str) -> Result<Vec<i64>> {
+fn longs(item: &RawJson, name: &str) -> Result<Vec<i64>> {
     member(item, name)?.items()?.map(|it| as_long(&it)).collect()
 }
 
-fn ints(item: &Fragment, name: &str) -> Result<Vec<i32>> {
+fn ints(item: &RawJson, name: &str) -> Result<Vec<i32>> {
     let items = member(item, name)?;
-    let number = |it: Fragment| {
+    let number = |it: RawJson| {
         it.as_i32().ok_or_else(|| bad(format!("`{name}` has something else than ids in it")))
     };
     items.items()?.map(number).collect()
 }
 
-fn missing(name: &str) -> Error {
+fn missing(name: &str) -> CatalogError {
     bad(format!("`{name}` is missing"))
 }

@@ -3,7 +3,7 @@
 
 use super::CommitRequirement;
 use crate::doc::TableDoc;
-use crate::{Error, Kind, Result};
+use crate::{CatalogError, ErrorReason, Result};
 
 /// Checks what a commit requires. `base` is the table as it is, if there is one.
 ///
@@ -34,7 +34,7 @@ pub fn is_create(requirements: &[CommitRequirement]) -> Result<bool> {
         return Ok(true);
     }
     let message = format!("Invalid create requirements: [{}]", others.join(", "));
-    Err(Error::new(Kind::IllegalArgument, message))
+    Err(CatalogError::new(ErrorReason::IllegalArgument, message))
 }
 
 impl CommitRequirement {
@@ -121,6 +121,6 @@ fn check_nothing(requirement: &CommitRequirement) -> Result<()> {
     }
 }
 
-fn failed(what: impl AsRef<str>) -> Error {
-    Error::new(Kind::CommitFailed, format!("Requirement failed: {}", what.as_ref()))
+fn failed(what: impl AsRef<str>) -> CatalogError {
+    CatalogError::new(ErrorReason::CommitFailed, format!("Requirement failed: {}", what.as_ref()))
 }

@@ -7,7 +7,7 @@ use super::builder::TableBuilder;
 use crate::doc::{MAIN, ReferenceKind, SnapshotLogEntry, SnapshotReference, TableSnapshot};
 use crate::error::{illegal, invalid};
 use crate::json::JsonKind;
-use crate::{Error, Kind, Result};
+use crate::{CatalogError, ErrorReason, Result};
 
 impl TableBuilder {
     pub(super) fn add_snapshot(&mut self, snapshot: &TableSnapshot) -> Result<()> {
@@ -55,7 +55,7 @@ impl TableBuilder {
         let (version, last) = (doc.format_version, doc.last_sequence_number);
         if self.added_snapshots.len() == ADDED_SNAPSHOTS_MAX {
             let message = format!("a commit may add {ADDED_SNAPSHOTS_MAX} snapshots at the most");
-            return Err(Error::new(Kind::TooLarge, message));
+            return Err(CatalogError::new(ErrorReason::TooLarge, message));
         }
         if self.known_snapshots().contains(&snapshot.id) {
             return Err(invalid(format!("Snapshot already exists for id: {}", snapshot.id)));
@@ -230,7 +230,7 @@ fn check_retention(reference: &SnapshotReference) -> Result<()> {
 }
 
 /// Somebody else was faster: the client looks at the table again, and has not lost its files.
-fn stale(message: impl AsRef<str>) -> Error {
+fn stale(message: impl AsRef<str>) -> CatalogError {
     let message = format!("Validation failed, please retry: {}", message.as_ref());
-    Error::new(Kind::CommitFailed, message)
+    CatalogError::new(ErrorReason::CommitFailed, message)
 }

@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use super::*;
 use crate::doc::TableDoc;
 use crate::doc::tests::{V1, V2, V3, parse};
-use crate::{Kind, Result};
+use crate::{ErrorReason, Result};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 /// The snapshots of `V2`; the second is the current one.
 const FIRST: i64 = 3_051_729_675_574_597_004;
 const SECOND: i64 = 3_055_729_675_574_597_004;
 
-fn fragment(value: &Value) -> Fragment {
-    Fragment::parse(Bytes::from(value.to_string())).expect("JSON")
+fn fragment(value: &Value) -> RawJson {
+    RawJson::parse(Bytes::from(value.to_string())).expect("JSON")
 }
 
 fn commit(updates: Value) -> Result<CommitRequest> {
@@ -71,7 +71,7 @@ fn check_nothing(base: &str, updates: Value) {
 
 /// `updates` are refused.
 #[track_caller]
-fn check_refused(base: &str, updates: Value, kind: Kind, message: &str) {
+fn check_refused(base: &str, updates: Value, kind: ErrorReason, message: &str) {
     let error = applied(&parse(base), updates.clone()).expect_err("refused");
     assert!(error.message.contains(message), "{updates}: {}", error.message);
     assert_eq!(error.kind, kind, "{updates}: {}", error.message);
@@ -194,20 +194,20 @@ fn snapshots_that_cannot_be_added_are_refused() {
     let stale = "Validation failed, please retry: Cannot add snapshot with sequence number 34 \
                  older than last sequence number 34";
     let cases = [
-        (snapshot(7, Some(SECOND), 34, NOW_MS), Kind::CommitFailed, stale),
+        (snapshot(7, Some(SECOND), 34, NOW_MS), ErrorReason::CommitFailed, stale),
         (
             snapshot(FIRST, None, 35, NOW_MS),
-            Kind::Validation,
+            ErrorReason::Validation,
             "Snapshot already exists for id: 305",
         ),
-        (snapshot(-7, None, 35, NOW_MS), Kind::Validation, "negative id"),
-        (json!({"snapshot-id": 7, "timestamp-ms": 1}), Kind::Validation, "`manifest-list`"),
+        (snapshot(-7, None, 35, NOW_MS), ErrorReason::Validation, "negative id"),
+        (json!({"snapshot-id": 7, "timestamp-ms": 1}), ErrorReason::Validation, "`manifest-list`"),
         (
             json!({"snapshot-id": 7, "timestamp-ms": 1, "sequence-number": 35, "manifests": []}),
-            Kind::Validation,
+            ErrorReason::Validation,
             "`manifest-list`",
         ),
-        (json!({"snapshot-id": 7}), Kind::IllegalArgument, "`timestamp-ms` is missing"),
+        (json!({"snapshot-id": 7}), ErrorReason::IllegalArgument, "`timestamp-ms` is missing"),
     ];
     for (new, kind, message) in cases {
         check_refused(V2, add_one(new), kind, message);
@@ -218,16 +218,21 @@ fn snapshots_that_cannot_be_added_are_refused() {
     check(V1, add_one(old.clone()), &[("/snapshots/-", old.clone())]);
     let mut numbered = old;
     numbered["sequence-number"] = json!(1);
-    check_refused(V1, add_one(numbered), Kind::Validation, "Sequence number must be 0 in v1: 1");
+    check_refused(
+        V1,
+        add_one(numbered),
+        ErrorReason::Validation,
+        "Sequence number must be 0 in v1: 1",
+    );
     // A new line of history may begin with any number, as for the reference.
     let root = snapshot(7, None, 1, NOW_MS);
     check(V2, add_one(root.clone()), &[("/snapshots/-", root)]);
     let unknown = "Cannot set main to unknown snapshot: 7";
-    check_refused(V2, json!([set_ref("main", 7)]), Kind::Validation, unknown);
+    check_refused(V2, json!([set_ref("main", 7)]), ErrorReason::Validation, unknown);
     let late = json!([add(&snapshot(7, None, 35, NOW_MS + 70_000)), set_ref("main", 7)]);
-    check_refused(V2, late, Kind::Validation, "Invalid update timestamp");
+    check_refused(V2, late, ErrorReason::Validation, "Invalid update timestamp");
     let early = json!([add(&snapshot(7, None, 35, 1_000)), set_ref("main", 7)]);
-    check_refused(V2, early, Kind::Validation, "Expected sorted snapshot log entries");
+    check_refused(V2, early, ErrorReason::Validation, "Expected sorted snapshot log entries");
 }
 
 #[test]
@@ -262,7 +267,7 @@ fn rows_get_ids_from_version_3_on() {
     check_refused(
         &text,
         next(24),
-        Kind::CommitFailed,
+        ErrorReason::CommitFailed,
         "first-row-id is behind table next-row-id: 24 < 25",
     );
     let doc = applied(&doc, next(30)).expect("applied").expect("a change");
@@ -275,7 +280,7 @@ fn rows_get_ids_from_version_3_on() {
         (Some(0), Some(-1), "added-rows is null or negative"),
         (Some(1), Some(i64::MAX), "no more row ids"),
     ] {
-        check_refused(V3, json!([add(&with(first, added))]), Kind::Validation, message);
+        check_refused(V3, json!([add(&with(first, added))]), ErrorReason::Validation, message);
     }
 }
 
@@ -294,26 +299,30 @@ fn branches_and_tags() {
             "snapshot-id": FIRST, key: value}])
     };
     let cases = [
-        (with("main", "tag", "x", 1), Kind::Validation, "it is a branch"),
-        (with("a", "twig", "x", 1), Kind::IllegalArgument, "Invalid snapshot ref type: twig"),
+        (with("main", "tag", "x", 1), ErrorReason::Validation, "it is a branch"),
+        (
+            with("a", "twig", "x", 1),
+            ErrorReason::IllegalArgument,
+            "Invalid snapshot ref type: twig",
+        ),
         (
             with("a", "tag", "min-snapshots-to-keep", 1),
-            Kind::IllegalArgument,
+            ErrorReason::IllegalArgument,
             "Tags do not support setting minSnapshotsToKeep",
         ),
         (
             with("a", "tag", "max-snapshot-age-ms", 1),
-            Kind::IllegalArgument,
+            ErrorReason::IllegalArgument,
             "Tags do not support setting maxSnapshotAgeMs",
         ),
         (
             with("a", "branch", "min-snapshots-to-keep", 0),
-            Kind::IllegalArgument,
+            ErrorReason::IllegalArgument,
             "Min snapshots to keep must be greater than 0",
         ),
         (
             with("a", "branch", "max-ref-age-ms", -1),
-            Kind::IllegalArgument,
+            ErrorReason::IllegalArgument,
             "Max reference age must be greater than 0",
         ),
     ];
@@ -354,21 +363,26 @@ fn schemas_get_the_next_id_and_known_ones_keep_theirs() {
         {"action": "set-current-schema", "schema-id": -1},
     ]);
     let message = "Cannot find source column for partition field";
-    check_refused(V2, updates, Kind::Validation, message);
+    check_refused(V2, updates, ErrorReason::Validation, message);
     let set = |id| json!([{"action": "set-current-schema", "schema-id": id}]);
     check_nothing(V2, set(1));
     check_refused(
         V2,
         set(9),
-        Kind::IllegalArgument,
+        ErrorReason::IllegalArgument,
         "Cannot set current schema to unknown schema: 9",
     );
-    check_refused(V2, set(-1), Kind::Validation, "no schema has been added");
+    check_refused(V2, set(-1), ErrorReason::Validation, "no schema has been added");
     let remove = |ids: &[i32]| json!([{"action": "remove-schemas", "schema-ids": ids}]);
     check(V2, remove(&[0, 5]), &[("/schemas/0", json!(null))]);
-    check_refused(V2, remove(&[1]), Kind::IllegalArgument, "Cannot remove the current schema");
+    check_refused(
+        V2,
+        remove(&[1]),
+        ErrorReason::IllegalArgument,
+        "Cannot remove the current schema",
+    );
     let used = V2.replace(r#""schema-id":1,"x-new""#, r#""schema-id":0,"x-new""#);
-    check_refused(&used, remove(&[0]), Kind::Validation, "was written with it");
+    check_refused(&used, remove(&[0]), ErrorReason::Validation, "was written with it");
     let expired = json!([
         {"action": "remove-schemas", "schema-ids": [0]},
         {"action": "remove-snapshots", "snapshot-ids": [SECOND]},
@@ -448,10 +462,15 @@ fn specifications_and_orders_get_the_next_id_and_known_ones_keep_theirs() {
         (set("set-default-sort-order", "sort-order-id", -1), "no sort order has been added"),
     ];
     for (updates, message) in cases {
-        check_refused(V2, updates, Kind::Validation, message);
+        check_refused(V2, updates, ErrorReason::Validation, message);
     }
     let removal = json!([{"action": "remove-partition-specs", "spec-ids": [0]}]);
-    check_refused(V2, removal, Kind::IllegalArgument, "Cannot remove the default partition spec");
+    check_refused(
+        V2,
+        removal,
+        ErrorReason::IllegalArgument,
+        "Cannot remove the default partition spec",
+    );
     check_nothing(V2, json!([{"action": "remove-partition-specs", "spec-ids": [4]}]));
     let two =
         V2.replace(r#""partition-specs":["#, r#""partition-specs":[{"spec-id":4,"fields":[]},"#);
@@ -494,23 +513,23 @@ fn properties_locations_and_uuids() {
     let cases = [
         (
             json!([{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c9"}]),
-            Kind::Validation,
+            ErrorReason::Validation,
             "Cannot reassign the UUID",
         ),
         (
             json!([{"action": "set-location", "location": ""}]),
-            Kind::Validation,
+            ErrorReason::Validation,
             "Cannot set an empty location",
         ),
         (
             json!([{"action": "set-properties",
                 "updates": {"write.metadata.previous-versions-max": "many"}}]),
-            Kind::Validation,
+            ErrorReason::Validation,
             "is not a number",
         ),
         (
             json!([{"action": "set-properties", "updates": {"format-version": "two"}}]),
-            Kind::IllegalArgument,
+            ErrorReason::IllegalArgument,
             "is not a version: two",
         ),
     ];
@@ -588,10 +607,10 @@ fn a_table_goes_from_version_1_to_3_and_not_back() {
         (-1, "Cannot upgrade table to unsupported format version: v-1"),
         (1, "Cannot downgrade v2 table to v1"),
     ] {
-        check_refused(V2, upgrade(version), Kind::IllegalArgument, message);
+        check_refused(V2, upgrade(version), ErrorReason::IllegalArgument, message);
     }
     let nameless = V1.replace(r#""table-uuid":"d20125c8-7284-442c-9aea-15fee620737c","#, "");
-    check_refused(&nameless, upgrade(2), Kind::Validation, "UUID is required in format v2");
+    check_refused(&nameless, upgrade(2), ErrorReason::Validation, "UUID is required in format v2");
 }
 
 #[test]
@@ -611,5 +630,5 @@ fn version_1_repeats_what_is_current() {
     assert_eq!(doc.last_column_id, 9);
     let gap = json!([{"action": "add-spec", "spec": {"fields": [
         {"source-id": 3, "transform": "identity", "name": "z", "field-id": 1005}]}}]);
-    check_refused(V1, gap, Kind::Validation, "sequential IDs that are required in v1");
+    check_refused(V1, gap, ErrorReason::Validation, "sequential IDs that are required in v1");
 }

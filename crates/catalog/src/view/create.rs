@@ -3,11 +3,11 @@
 use super::update::ViewBuilder;
 use super::{ViewDoc, ViewUpdate, ViewVersion};
 use crate::create::{location, object, properties, text};
-use crate::doc::Properties;
+use crate::doc::TableProperties;
 use crate::error::illegal;
 use crate::ident::Uuid;
-use crate::json::Fragment;
-use crate::{Error, Kind, Result};
+use crate::json::RawJson;
+use crate::{CatalogError, ErrorReason, Result};
 
 /// The id of a view's first version.
 const VERSION_ID_FIRST: i32 = 1;
@@ -20,11 +20,11 @@ pub struct CreateView {
     /// Where its metadata is to go, if the client wants to say.
     pub location: Option<String>,
     /// The schema of its rows.
-    pub schema: Fragment,
+    pub schema: RawJson,
     /// What it is.
     pub version: ViewVersion,
     /// Its properties.
-    pub properties: Properties,
+    pub properties: TableProperties,
 }
 
 impl CreateView {
@@ -32,9 +32,13 @@ impl CreateView {
     ///
     /// # Errors
     /// [`Kind::BadRequest`] or [`Kind::IllegalArgument`]: it is none.
-    pub fn parse(body: &Fragment) -> Result<CreateView> {
-        let missing =
-            |name| Error::new(Kind::BadRequest, format!("Cannot parse missing field: {name}"));
+    pub fn parse(body: &RawJson) -> Result<CreateView> {
+        let missing = |name| {
+            CatalogError::new(
+                ErrorReason::BadRequest,
+                format!("Cannot parse missing field: {name}"),
+            )
+        };
         let version = object(body, "view-version")?.ok_or_else(|| missing("view-version"))?;
         Ok(CreateView {
             name: text(body, "name")?.ok_or_else(|| missing("name"))?,

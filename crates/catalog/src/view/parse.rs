@@ -10,12 +10,12 @@ use super::{
     KNOWN, REPRESENTATIONS_MAX, VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc, ViewKey,
     ViewSlot, ViewVersion,
 };
-use crate::doc::{MetadataPart, Properties};
+use crate::doc::{MetadataPart, TableProperties};
 use crate::error::illegal;
 use crate::ident::NamespaceIdent;
 use crate::json::cursor::JsonCursor;
-use crate::json::{Fragment, JsonKind, RawString};
-use crate::{Error, Kind, Result};
+use crate::json::{JsonKind, RawJson, RawString};
+use crate::{CatalogError, ErrorReason, Result};
 
 impl ViewDoc {
     /// Takes a document apart and checks that it is consistent.
@@ -34,9 +34,9 @@ impl ViewDoc {
             if key != ViewKey::Unknown && slots.iter().any(|slot: &ViewSlot| slot.key == key) {
                 return Err(illegal(format!("the view metadata has `{said}` twice")));
             }
-            let raw = Fragment::within(&text, cursor.value()?);
+            let raw = RawJson::within(&text, cursor.value()?);
             slots.push(ViewSlot { key, name: RawString::within(&text, name), raw: Some(raw) });
-            Ok::<(), Error>(())
+            Ok::<(), CatalogError>(())
         })?;
         cursor.end()?;
         let mut doc = read(&slots)?;
@@ -88,7 +88,7 @@ fn read(slots: &[ViewSlot]) -> Result<ViewDoc> {
         .ok_or_else(|| illegal(format!("Unsupported format version: {version}")))?;
     let properties = match member(ViewKey::Properties) {
         Some(raw) => properties(&raw)?,
-        None => Properties::default(),
+        None => TableProperties::default(),
     };
     Ok(ViewDoc {
         format_version,
@@ -105,7 +105,7 @@ fn read(slots: &[ViewSlot]) -> Result<ViewDoc> {
 
 impl ViewVersion {
     /// Reads one, as documents and clients have it.
-    pub(super) fn read(raw: Fragment) -> Result<ViewVersion> {
+    pub(super) fn read(raw: RawJson) -> Result<ViewVersion> {
         let version = ViewVersion {
             id: int(&raw, "version-id")?,
             schema_id: int(&raw, "schema-id")?,
@@ -136,7 +136,7 @@ impl ViewVersion {
             if place == REPRESENTATIONS_MAX {
                 let message =
                     format!("a version may have {REPRESENTATIONS_MAX} representations at the most");
-                return Err(Error::new(Kind::TooLarge, message));
+                return Err(CatalogError::new(ErrorReason::TooLarge, message));
             }
             let kind = string(&item, "type")?;
             if !kind.eq_ignore_ascii_case("sql") {
@@ -170,7 +170,7 @@ impl ViewVersion {
 }
 
 impl VersionLogEntry {
-    fn read(raw: Fragment) -> Result<VersionLogEntry> {
+    fn read(raw: RawJson) -> Result<VersionLogEntry> {
         Ok(VersionLogEntry {
             timestamp_ms: long(&raw, "timestamp-ms")?,
             version_id: int(&raw, "version-id")?,
@@ -196,16 +196,16 @@ impl<'de> serde::Deserialize<'de> for NamespaceIdentOrNone {
 }
 
 /// Reads properties.
-pub(super) fn properties(raw: &Fragment) -> Result<Properties> {
-    Ok(Properties::read(&mut JsonCursor::new(raw.as_bytes())?, &raw.bytes())?)
+pub(super) fn properties(raw: &RawJson) -> Result<TableProperties> {
+    Ok(TableProperties::read(&mut JsonCursor::new(raw.as_bytes())?, &raw.bytes())?)
 }
 
-fn schema(raw: Fragment) -> Result<MetadataPart> {
+fn schema(raw: RawJson) -> Result<MetadataPart> {
     let id = member(&raw, "schema-id")?.map_or(Ok(0), |id| as_int(Some(id), "schema-id"))?;
     Ok(MetadataPart { id, raw })
 }
 
-fn list<T>(value: Option<Fragment>, name: &str, read: fn(Fragment) -> Result<T>) -> Result<Vec<T>> {
+fn list<T>(value: Option<RawJson>, name: &str, read: fn(RawJson) -> Result<T>) -> Result<Vec<T>> {
     let value = value.ok_or_else(|| missing("field", name))?;
     let items = value.items().map_err(|_| {
         illegal(format!("Cannot parse {name} from non-array: {:.80}", value.text()))
@@ -214,46 +214,46 @@ fn list<T>(value: Option<Fragment>, name: &str, read: fn(Fragment) -> Result<T>)
 }
 
 /// A member of an object that is there and is not null.
-fn member(object: &Fragment, name: &str) -> Result<Option<Fragment>> {
+fn member(object: &RawJson, name: &str) -> Result<Option<RawJson>> {
     if object.kind() != JsonKind::Object {
         return Err(illegal(format!("{} is there in place of an object", object.kind())));
     }
     Ok(object.present(name))
 }
 
-pub(super) fn need(object: &Fragment, what: &str, name: &str) -> Result<Fragment> {
+pub(super) fn need(object: &RawJson, what: &str, name: &str) -> Result<RawJson> {
     member(object, name)?.ok_or_else(|| missing(what, name))
 }
 
-pub(super) fn string(object: &Fragment, name: &str) -> Result<String> {
+pub(super) fn string(object: &RawJson, name: &str) -> Result<String> {
     as_string(member(object, name)?, name)
 }
 
-pub(super) fn int(object: &Fragment, name: &str) -> Result<i32> {
+pub(super) fn int(object: &RawJson, name: &str) -> Result<i32> {
     as_int(member(object, name)?, name)
 }
 
-fn long(object: &Fragment, name: &str) -> Result<i64> {
+fn long(object: &RawJson, name: &str) -> Result<i64> {
     let value = need(object, "long", name)?;
     value.as_i64().ok_or_else(|| no("a long", name, &value))
 }
 
-fn as_string(value: Option<Fragment>, name: &str) -> Result<String> {
+fn as_string(value: Option<RawJson>, name: &str) -> Result<String> {
     let value = value.ok_or_else(|| missing("string", name))?;
     let said = value.as_str().map(Cow::into_owned);
     said.ok_or_else(|| no("a string", name, &value))
 }
 
-fn as_int(value: Option<Fragment>, name: &str) -> Result<i32> {
+fn as_int(value: Option<RawJson>, name: &str) -> Result<i32> {
     let value = value.ok_or_else(|| missing("int", name))?;
     value.as_i32().ok_or_else(|| no("an integer", name, &value))
 }
 
-fn missing(what: &str, name: &str) -> Error {
+fn missing(what: &str, name: &str) -> CatalogError {
     illegal(format!("Cannot parse missing {what}: {name}"))
 }
 
-fn no(what: &str, name: &str, value: &Fragment) -> Error {
+fn no(what: &str, name: &str, value: &RawJson) -> CatalogError {
     illegal(format!("Cannot parse to {what} value: {name}: {:.40}", value.text()))
 }
 

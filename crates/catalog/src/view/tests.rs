@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ident::Uuid;
-use crate::{Error, Kind};
+use crate::{CatalogError, ErrorReason};
 
 /// What the reference said: `refused`, or `view`, in which `now` is the time of the commit.
 /// `ours` is what we say where it says something else: why not, or which version is the view then.
@@ -30,8 +30,8 @@ const DOCUMENT: &str = concat!(
     r#""storage-table":{"ns":[]}}],"x-last":"\u0041"}"#
 );
 
-fn fragment(value: &Value) -> Fragment {
-    Fragment::of(value).expect("JSON")
+fn fragment(value: &Value) -> RawJson {
+    RawJson::of(value).expect("JSON")
 }
 
 fn written(doc: &ViewDoc) -> Value {
@@ -111,36 +111,40 @@ fn what_changes_nothing_is_no_commit() {
 fn what_is_no_commit_is_refused() {
     let other = "fa6506c3-7681-40c8-86dc-e36561f83386";
     for (body, kind, said) in [
-        (json!({}), Kind::BadRequest, "`updates` is missing"),
-        (json!({"updates": [{"action": "add-snapshot"}]}), Kind::BadRequest, "add-snapshot"),
-        (json!({"updates": [{}]}), Kind::IllegalArgument, "Cannot parse missing string: action"),
-        (json!({"updates": [7]}), Kind::IllegalArgument, "a number is there"),
+        (json!({}), ErrorReason::BadRequest, "`updates` is missing"),
+        (json!({"updates": [{"action": "add-snapshot"}]}), ErrorReason::BadRequest, "add-snapshot"),
+        (
+            json!({"updates": [{}]}),
+            ErrorReason::IllegalArgument,
+            "Cannot parse missing string: action",
+        ),
+        (json!({"updates": [7]}), ErrorReason::IllegalArgument, "a number is there"),
         (
             json!({"requirements": [{"type": "assert-create"}], "updates": []}),
-            Kind::BadRequest,
+            ErrorReason::BadRequest,
             "Unknown requirement type: assert-create",
         ),
         (
             json!({"requirements": [{"type": "assert-view-uuid", "uuid": other}], "updates": []}),
-            Kind::CommitFailed,
+            ErrorReason::CommitFailed,
             "Requirement failed: view UUID does not match: expected \
              fa6506c3-7681-40c8-86dc-e36561f83385 != fa6506c3-7681-40c8-86dc-e36561f83386",
         ),
         (
             json!({"updates": vec![json!({"action": "set-location", "location": "x"}); 1001]}),
-            Kind::TooLarge,
+            ErrorReason::TooLarge,
             "1000 updates",
         ),
         (
             json!({"updates": [{"action": "set-location", "location": ""}]}),
-            Kind::IllegalArgument,
+            ErrorReason::IllegalArgument,
             "Invalid location",
         ),
         (
             json!({"updates": [{"action": "add-schema", "schema": {"type": "struct", "fields": [
                 {"id": 1, "name": "a", "required": true, "type": "int"},
                 {"id": 1, "name": "b", "required": true, "type": "int"}]}}]}),
-            Kind::Validation,
+            ErrorReason::Validation,
             "Multiple entries with same key: 1",
         ),
     ] {
@@ -150,7 +154,7 @@ fn what_is_no_commit_is_refused() {
             check_view(&commit.requirements, &base)?;
             apply_view(&base, &commit.updates, NOW_MS).map(drop)
         };
-        let error: Error = act().expect_err("refused");
+        let error: CatalogError = act().expect_err("refused");
         assert_eq!(error.kind, kind, "{body} {error:?}");
         assert!(error.message.contains(said), "{body} {error:?}");
     }
@@ -177,12 +181,15 @@ fn the_log_and_the_versions_are_bounded() {
         .collect();
     let commit = parse_view_commit(&fragment(&json!({"updates": adds}))).expect("a commit");
     let refused = apply_view(&doc, &commit.updates, NOW_MS).expect_err("too many");
-    assert_eq!(refused.kind, Kind::TooLarge);
+    assert_eq!(refused.kind, ErrorReason::TooLarge);
     let many = vec![json!({"type": "sql", "sql": "", "dialect": "d"}); REPRESENTATIONS_MAX + 1];
     let mut version = version(0);
     version["representations"] = json!(many);
     let add = json!({"updates": [{"action": "add-view-version", "view-version": version}]});
-    assert_eq!(parse_view_commit(&fragment(&add)).expect_err("too many").kind, Kind::TooLarge);
+    assert_eq!(
+        parse_view_commit(&fragment(&add)).expect_err("too many").kind,
+        ErrorReason::TooLarge
+    );
 }
 
 #[test]
@@ -274,7 +281,7 @@ proptest! {
             prop_assert!(doc.settle().is_ok());
         }
         // As a commit's version, or a request, they are no worse.
-        if let Ok(raw) = Fragment::parse(text.into()) {
+        if let Ok(raw) = RawJson::parse(text.into()) {
             let _either = CreateView::parse(&raw);
             let _either = parse_view_commit(&raw);
         }

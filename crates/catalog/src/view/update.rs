@@ -6,13 +6,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::parse::{int, need, string};
 use super::{VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc, ViewVersion};
 use crate::create::object;
-use crate::doc::{FORMAT_VERSION_MAX, MetadataPart, Properties};
+use crate::doc::{FORMAT_VERSION_MAX, MetadataPart, TableProperties};
 use crate::error::{bad, illegal, invalid, too_many};
 use crate::ident::{TableIdent, Uuid};
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::schema::{check_schema, same_schema, with_id};
 use crate::update::asked;
-use crate::{Error, Kind, Result};
+use crate::{CatalogError, ErrorReason, Result};
 
 /// Updates of one commit at the most.
 pub const VIEW_UPDATES_MAX: usize = 1_000;
@@ -59,11 +59,11 @@ pub enum ViewUpdate {
     /// `upgrade-format-version`
     UpgradeFormatVersion(i32),
     /// `add-schema`
-    AddSchema(Fragment),
+    AddSchema(RawJson),
     /// `set-location`
     SetLocation(String),
     /// `set-properties`
-    SetProperties(Properties),
+    SetProperties(TableProperties),
     /// `remove-properties`
     RemoveProperties(Vec<String>),
     /// `add-view-version`; its schema may be -1 for the last that was added.
@@ -77,7 +77,7 @@ pub enum ViewUpdate {
 /// # Errors
 /// [`Kind::BadRequest`] or [`Kind::IllegalArgument`]: it is none, or something in it is not known;
 /// or [`Kind::TooLarge`].
-pub fn parse_view_commit(body: &Fragment) -> Result<ViewCommit> {
+pub fn parse_view_commit(body: &RawJson) -> Result<ViewCommit> {
     let (identifier, requirements) = asked(body, VIEW_REQUIREMENTS_MAX, requirement)?;
     let list = body.present("updates").ok_or_else(|| bad("`updates` is missing"))?;
     let mut updates = Vec::new();
@@ -90,14 +90,14 @@ pub fn parse_view_commit(body: &Fragment) -> Result<ViewCommit> {
     Ok(ViewCommit { identifier, requirements, updates })
 }
 
-fn requirement(item: &Fragment) -> Result<ViewRequirement> {
+fn requirement(item: &RawJson) -> Result<ViewRequirement> {
     match &*string(item, "type")? {
         "assert-view-uuid" => Ok(ViewRequirement::Uuid(string(item, "uuid")?)),
         other => Err(bad(format!("Unknown requirement type: {other:.80}"))),
     }
 }
 
-fn update(item: &Fragment) -> Result<ViewUpdate> {
+fn update(item: &RawJson) -> Result<ViewUpdate> {
     let text = |name| string(item, name);
     let number = |name| int(item, name);
     let part = |name| object(item, name)?.ok_or_else(|| bad(format!("`{name}` is missing")));
@@ -133,7 +133,7 @@ pub fn check_view(requirements: &[ViewRequirement], base: &ViewDoc) -> Result<()
             let message = format!(
                 "Requirement failed: view UUID does not match: expected {found} != {uuid:.80}"
             );
-            return Err(Error::new(Kind::CommitFailed, message));
+            return Err(CatalogError::new(ErrorReason::CommitFailed, message));
         }
     }
     Ok(())
@@ -231,7 +231,7 @@ impl ViewBuilder {
         Ok(())
     }
 
-    fn add_schema(&mut self, raw: &Fragment) -> Result<()> {
+    fn add_schema(&mut self, raw: &RawJson) -> Result<()> {
         self.added_schemas += 1;
         if self.added_schemas > ADDED_MAX {
             return Err(too_many("schemas", ADDED_MAX));
@@ -389,7 +389,7 @@ fn check_dialects(base: &ViewDoc, new: &ViewDoc) -> Result<()> {
 }
 
 /// Sets properties, all of them: names that are reserved in tables mean nothing here.
-fn set_properties(properties: &mut Properties, updates: &Properties) -> bool {
+fn set_properties(properties: &mut TableProperties, updates: &TableProperties) -> bool {
     let own = |(key, value): (Cow<'_, str>, Cow<'_, str>)| (key.into_owned(), value.into_owned());
     let mut entries: Vec<(String, String)> = properties.iter().map(own).collect();
     let mut places: HashMap<String, usize> =

@@ -12,7 +12,7 @@ use node::objects::{LIST_MAX, ObjectStore, ObjectsError, PutOutcome, SigningCred
 
 use super::local;
 use super::place::TableLocation;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage;
 
 /// Longest file that is read or written, in bytes.
@@ -49,8 +49,11 @@ enum FileBackend {
 }
 
 /// What is not there, as clients expect to hear it.
-fn absent(location: &str) -> Error {
-    Error::new(Kind::NotFound, format!("Failed to open input stream for file: {location}"))
+fn absent(location: &str) -> CatalogError {
+    CatalogError::new(
+        ErrorReason::NotFound,
+        format!("Failed to open input stream for file: {location}"),
+    )
 }
 
 impl WarehouseFiles {
@@ -191,7 +194,7 @@ impl WarehouseFiles {
     pub async fn list(&self, location: &str, most: usize) -> Result<Vec<String>> {
         let too_many = || {
             let message = format!("the directory has more than {most} files");
-            Error::new(Kind::Validation, message)
+            CatalogError::new(ErrorReason::Validation, message)
         };
         match self.find(location)? {
             (FileBackend::Directory(root), parts) => {
@@ -275,7 +278,7 @@ impl WarehouseFiles {
         }
         let shown: String = location.chars().take(200).collect();
         let message = format!("the location `{shown}` is outside of the warehouse");
-        Err(Error::new(Kind::Forbidden, message))
+        Err(CatalogError::new(ErrorReason::Forbidden, message))
     }
 }
 
@@ -291,7 +294,7 @@ async fn write_object(
         ObjectsError::Refused { status: StatusCode::NOT_IMPLEMENTED, .. } => {
             let message = "the object store does not know `If-None-Match`, which keeps files of \
                 others from being overwritten";
-            Error::caused(Kind::ServiceUnavailable, message, error)
+            CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
         }
         error => of_objects(location, error),
     })?;
@@ -313,10 +316,10 @@ async fn on_disk<T: Send + 'static>(
 ) -> Result<T> {
     let root = root.to_owned();
     let done = node::task::blocking(move || act(root, parts)).await;
-    done.map_err(Error::internal)?.map_err(|error| of_disk(location, error))
+    done.map_err(CatalogError::internal)?.map_err(|error| of_disk(location, error))
 }
 
-fn of_disk(location: &str, error: io::Error) -> Error {
+fn of_disk(location: &str, error: io::Error) -> CatalogError {
     let shown: String = location.chars().take(200).collect();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => absent(location),
@@ -324,45 +327,48 @@ fn of_disk(location: &str, error: io::Error) -> Error {
         io::ErrorKind::FileTooLarge => too_large(location),
         io::ErrorKind::InvalidInput => {
             let message = format!("the location `{shown}` is no file in the warehouse");
-            Error::new(Kind::Forbidden, message)
+            CatalogError::new(ErrorReason::Forbidden, message)
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Error::caused(Kind::ServiceUnavailable, "the warehouse is full", error)
+            CatalogError::caused(ErrorReason::ServiceUnavailable, "the warehouse is full", error)
         }
-        _ => Error::internal(error),
+        _ => CatalogError::internal(error),
     }
 }
 
-fn of_objects(location: &str, error: ObjectsError) -> Error {
+fn of_objects(location: &str, error: ObjectsError) -> CatalogError {
     let shown: String = location.chars().take(200).collect();
     match error {
         ObjectsError::Key(_) => {
             let message = format!("the location `{shown}` has characters that no key may have");
-            Error::new(Kind::BadRequest, message)
+            CatalogError::new(ErrorReason::BadRequest, message)
         }
         ObjectsError::TooLarge(_) => too_large(location),
         error => {
             let message = "the object store cannot be reached at present";
-            Error::caused(Kind::ServiceUnavailable, message, error)
+            CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
         }
     }
 }
 
-fn taken(location: &str) -> Error {
+fn taken(location: &str) -> CatalogError {
     let shown: String = location.chars().take(200).collect();
-    Error::new(Kind::AlreadyExists, format!("there is a file `{shown}` already"))
+    CatalogError::new(ErrorReason::AlreadyExists, format!("there is a file `{shown}` already"))
 }
 
-fn too_large(location: &str) -> Error {
+fn too_large(location: &str) -> CatalogError {
     let shown: String = location.chars().take(200).collect();
-    Error::new(Kind::TooLarge, format!("the file `{shown}` is too long"))
+    CatalogError::new(ErrorReason::TooLarge, format!("the file `{shown}` is too long"))
 }
 
 fn bucket(root: &str, credentials: Option<&SigningCredentials>) -> Result<ObjectStore> {
     let location = storage::bucket(root)?;
     let missing = || {
         let root = root.split('?').next().unwrap_or_default();
-        Error::new(Kind::BadRequest, format!("the location `{root}`: its key is missing"))
+        CatalogError::new(
+            ErrorReason::BadRequest,
+            format!("the location `{root}`: its key is missing"),
+        )
     };
     Ok(ObjectStore::in_s3(location, credentials.ok_or_else(missing)?.clone()))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Longest location, in bytes.
 pub const LOCATION_BYTES_MAX: usize = 2048;
@@ -69,7 +69,7 @@ impl fmt::Display for TableLocation {
 }
 
 impl FromStr for TableLocation {
-    type Err = Error;
+    type Err = CatalogError;
 
     /// `file:///a/b`, `file:/a/b`, `/a/b`, or `s3://bucket/a/b` (`s3a`, `s3n` for old clients).
     ///
@@ -78,7 +78,7 @@ impl FromStr for TableLocation {
     fn from_str(text: &str) -> Result<TableLocation> {
         let refuse = |why: &str| {
             let shown: String = text.chars().take(200).collect();
-            Err(Error::new(Kind::BadRequest, format!("the location `{shown}` {why}")))
+            Err(CatalogError::new(ErrorReason::BadRequest, format!("the location `{shown}` {why}")))
         };
         if text.len() > LOCATION_BYTES_MAX {
             return refuse("is too long");

@@ -33,36 +33,36 @@ fn a_location_outside_of_the_roots_is_refused() {
         ("file:///w//main/t/", None),
         ("file:/tmp/ns/tbl", None),
         ("file:///data/x/y", None),
-        ("file:///w/main", Some(Kind::Forbidden)),
-        ("file:///w/main/", Some(Kind::Forbidden)),
-        ("file:///w/mainly/t", Some(Kind::Forbidden)),
-        ("file:///w", Some(Kind::Forbidden)),
-        ("file:///etc/passwd", Some(Kind::Forbidden)),
-        ("file:///", Some(Kind::Forbidden)),
-        ("s3://w/main/t", Some(Kind::Forbidden)),
-        ("file:///w/main/../../etc", Some(Kind::BadRequest)),
-        ("file:///w/main/./t", Some(Kind::BadRequest)),
-        ("file:///w/main/%2e%2E/t", Some(Kind::BadRequest)),
-        ("file:///w/main/.%2e/t", Some(Kind::BadRequest)),
-        ("file:///w/main/..%2fetc", Some(Kind::BadRequest)),
-        ("file:///w/main/a\\..\\b", Some(Kind::BadRequest)),
-        ("file:///w/main/a\0b", Some(Kind::BadRequest)),
-        ("file:///w/main/a?b", Some(Kind::BadRequest)),
-        ("file:///w/main/a#b", Some(Kind::BadRequest)),
-        ("file://elsewhere/w/main/t", Some(Kind::BadRequest)),
-        ("file:w/main/t", Some(Kind::BadRequest)),
-        ("w/main/t", Some(Kind::BadRequest)),
-        ("http://w/main/t", Some(Kind::BadRequest)),
-        ("s3:///w", Some(Kind::BadRequest)),
-        ("s3://w/main//t", Some(Kind::BadRequest)),
-        ("s3://w//main", Some(Kind::BadRequest)),
-        ("", Some(Kind::BadRequest)),
+        ("file:///w/main", Some(ErrorReason::Forbidden)),
+        ("file:///w/main/", Some(ErrorReason::Forbidden)),
+        ("file:///w/mainly/t", Some(ErrorReason::Forbidden)),
+        ("file:///w", Some(ErrorReason::Forbidden)),
+        ("file:///etc/passwd", Some(ErrorReason::Forbidden)),
+        ("file:///", Some(ErrorReason::Forbidden)),
+        ("s3://w/main/t", Some(ErrorReason::Forbidden)),
+        ("file:///w/main/../../etc", Some(ErrorReason::BadRequest)),
+        ("file:///w/main/./t", Some(ErrorReason::BadRequest)),
+        ("file:///w/main/%2e%2E/t", Some(ErrorReason::BadRequest)),
+        ("file:///w/main/.%2e/t", Some(ErrorReason::BadRequest)),
+        ("file:///w/main/..%2fetc", Some(ErrorReason::BadRequest)),
+        ("file:///w/main/a\\..\\b", Some(ErrorReason::BadRequest)),
+        ("file:///w/main/a\0b", Some(ErrorReason::BadRequest)),
+        ("file:///w/main/a?b", Some(ErrorReason::BadRequest)),
+        ("file:///w/main/a#b", Some(ErrorReason::BadRequest)),
+        ("file://elsewhere/w/main/t", Some(ErrorReason::BadRequest)),
+        ("file:w/main/t", Some(ErrorReason::BadRequest)),
+        ("w/main/t", Some(ErrorReason::BadRequest)),
+        ("http://w/main/t", Some(ErrorReason::BadRequest)),
+        ("s3:///w", Some(ErrorReason::BadRequest)),
+        ("s3://w/main//t", Some(ErrorReason::BadRequest)),
+        ("s3://w//main", Some(ErrorReason::BadRequest)),
+        ("", Some(ErrorReason::BadRequest)),
     ] {
         let refused = warehouse.check_location(location).err().map(|error| error.kind);
         assert_eq!(refused, expected, "{location}");
     }
     let long = format!("file:///w/main/{}", "x/".repeat(LOCATION_BYTES_MAX));
-    assert_eq!(warehouse.check_location(&long).unwrap_err().kind, Kind::BadRequest);
+    assert_eq!(warehouse.check_location(&long).unwrap_err().kind, ErrorReason::BadRequest);
     assert!(warehouse.check_location(&format!("/w/main/{}", "x".repeat(256))).is_err());
 }
 
@@ -171,7 +171,7 @@ async fn a_file_is_written_once_and_found_until_it_is_removed() {
     let location = format!("{root}/ns/t/metadata/1.json");
     let error = files.read(&location).await.unwrap_err();
     let expected = format!("Failed to open input stream for file: {location}");
-    assert_eq!((error.kind, error.message), (Kind::NotFound, expected));
+    assert_eq!((error.kind, error.message), (ErrorReason::NotFound, expected));
     assert!(!files.local_path(&location).unwrap().unwrap().exists());
     for flush in [FlushMode::No, FlushMode::Yes] {
         let location = format!("{location}-{flush:?}");
@@ -180,7 +180,7 @@ async fn a_file_is_written_once_and_found_until_it_is_removed() {
         assert!(files.local_path(&location).unwrap().unwrap().is_file());
         assert_eq!(files.read(&location).await.unwrap(), content);
         let again = files.write_new(&location, Bytes::new(), flush).await.unwrap_err();
-        assert_eq!(again.kind, Kind::AlreadyExists);
+        assert_eq!(again.kind, ErrorReason::AlreadyExists);
         assert_eq!(files.read(&location).await.unwrap(), content, "it is as it was");
     }
     let directory = scratch.path().join("w/ns/t/metadata");
@@ -208,10 +208,10 @@ async fn no_symbolic_link_leads_out() {
     for place in ["link/secret", "file", "link/new/x"] {
         let location = format!("{root}/{place}");
         let error = files.read(&location).await.unwrap_err();
-        assert_eq!(error.kind, Kind::Forbidden, "read {place}: {error:?}");
+        assert_eq!(error.kind, ErrorReason::Forbidden, "read {place}: {error:?}");
         if place != "file" {
             let written = files.write_new(&location, Bytes::new(), FlushMode::No).await;
-            assert_eq!(written.unwrap_err().kind, Kind::Forbidden, "write {place}");
+            assert_eq!(written.unwrap_err().kind, ErrorReason::Forbidden, "write {place}");
             assert!(files.delete_tree(&location).await.is_err(), "remove {place}");
         }
     }
@@ -236,7 +236,7 @@ async fn a_root_that_is_a_link_is_known_by_its_own_name_only() {
     assert_eq!(fs::read_to_string(real.join("a")).unwrap(), "x");
     let by_other_name = format!("file://{}/a", real.display());
     let refused = warehouse.files().read(&by_other_name).await.unwrap_err();
-    assert_eq!(refused.kind, Kind::Forbidden);
+    assert_eq!(refused.kind, ErrorReason::Forbidden);
 }
 
 #[tokio::test]
@@ -255,7 +255,10 @@ async fn what_is_no_file_is_not_waited_for() {
     let warehouse = warehouse(&root, &[], None);
     for place in ["pipe", "."] {
         let result = warehouse.files().read(&format!("{root}/{place}")).await;
-        assert!(matches!(result.unwrap_err().kind, Kind::Forbidden | Kind::BadRequest));
+        assert!(matches!(
+            result.unwrap_err().kind,
+            ErrorReason::Forbidden | ErrorReason::BadRequest
+        ));
     }
 }
 
@@ -272,7 +275,7 @@ async fn a_bucket_is_a_warehouse_too() {
     assert!(warehouse.root().ends_with("/lake"), "{}", warehouse.root());
     let files = warehouse.files();
     let location = format!("{}/ns/t/1.json", warehouse.root());
-    assert_eq!(files.read(&location).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(files.read(&location).await.unwrap_err().kind, ErrorReason::NotFound);
     files.write_new(&location, Bytes::from_static(b"{}"), FlushMode::No).await.unwrap();
     assert_eq!(files.read(&location).await.unwrap(), "{}");
     assert_eq!(files.local_path(&location).unwrap(), None);
@@ -281,13 +284,13 @@ async fn a_bucket_is_a_warehouse_too() {
     // Once more after a connection that broke is as good; another's file is never in its place.
     files.write_new(&location, Bytes::from_static(b"{}"), FlushMode::No).await.unwrap();
     let refused = files.write_new(&location, Bytes::from_static(b"[]"), FlushMode::No).await;
-    assert_eq!(refused.unwrap_err().kind, Kind::AlreadyExists);
+    assert_eq!(refused.unwrap_err().kind, ErrorReason::AlreadyExists);
     assert_eq!(files.read(&location).await.unwrap(), "{}");
     let strange = format!("{}/ns/a*b", warehouse.root());
-    assert_eq!(files.read(&strange).await.unwrap_err().kind, Kind::BadRequest);
+    assert_eq!(files.read(&strange).await.unwrap_err().kind, ErrorReason::BadRequest);
     let partition = format!("{}/ns/t/day=1/a+b", warehouse.root());
     files.write_new(&partition, Bytes::from_static(b"x"), FlushMode::No).await.unwrap();
     files.delete_tree(&format!("{}/ns", warehouse.root())).await.unwrap();
-    assert_eq!(files.read(&partition).await.unwrap_err().kind, Kind::NotFound);
-    assert_eq!(files.read(&location).await.unwrap_err().kind, Kind::NotFound);
+    assert_eq!(files.read(&partition).await.unwrap_err().kind, ErrorReason::NotFound);
+    assert_eq!(files.read(&location).await.unwrap_err().kind, ErrorReason::NotFound);
 }

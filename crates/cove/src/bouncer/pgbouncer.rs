@@ -21,7 +21,7 @@ use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::{ClientState, ServerState};
 use bouncer::relay::{ErrorDialect, Relay};
 use bouncer::service::RelayThreads as _;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use node::{auth, clock, telemetry};
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
@@ -215,7 +215,7 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
     let running = RunningBouncer::start_told(told, ground, &mut registry).await?;
     let RunningBouncer { bouncer, relay, client_tls, server_tls, mut hangups } =
         running.context("there is no bouncer")?;
-    let drain = Drain::new();
+    let drain = DrainHandle::new();
     tokio::select! {
         () = bouncer.work(&drain, DRAIN) => {}
         () = super::reload(&bouncer, &mut hangups) => {}

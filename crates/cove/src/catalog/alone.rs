@@ -1,10 +1,10 @@
 //! The catalog without sandboxes and without a bouncer: `cove catalog serve`.
 
 use anyhow::{Context as _, Result, bail};
-use node::auth::Tokens;
+use node::auth::TokenRegistry;
 use node::clock::IdGenerator;
 use node::data_dir::DataDir;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use node::http::{self, BoundListener, HttpShell};
 use node::store::SqlStore;
 use node::telemetry::{self, HttpMetrics, MetricsRegistry};
@@ -39,15 +39,15 @@ pub(super) fn serve(source: &Source) -> Result<()> {
         bail!("there is nothing to do: catalog.enabled is off");
     }
     let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
-    let tokens = Tokens::open(data_dir.path()).context("failed to read the API tokens")?;
+    let tokens = TokenRegistry::open(data_dir.path()).context("failed to read the API tokens")?;
     tokens.ensure_first().context("failed to make the first API token")?;
     runtime()?.block_on(run(source, &data_dir, tokens))
 }
 
-async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> {
+async fn run(source: &Source, data_dir: &DataDir, tokens: TokenRegistry) -> Result<()> {
     let Source { config, environment, .. } = source;
     let listener = BoundListener::bind(&config.http).await.context("failed to listen")?;
-    let drain = Drain::new();
+    let drain = DrainHandle::new();
     let signals = drain.on_signals().context("failed to listen to signals")?;
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
     let http_metrics = HttpMetrics::new(&mut registry);

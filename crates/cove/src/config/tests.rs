@@ -30,7 +30,7 @@ fn nothing_at_all_is_a_configuration() {
     let config = CoveConfig::load(None, &environment(&[]), Flags::new()).unwrap();
     assert_eq!(config.http, "127.0.0.1:4100");
     assert_eq!(config.data_dir, Path::new("/home/somebody/.local/share/cove"));
-    assert_eq!(config.limits.limits(), Limits::default());
+    assert_eq!(config.limits.limits(), ShellLimits::default());
 }
 
 #[test]

@@ -92,7 +92,7 @@ pub(super) fn table(records: &[ExecutionRecord], heading: bool) -> String {
 mod tests {
     //! What stands where.
 
-    use api::{ExecutionId, State};
+    use api::{ExecutionId, ExecutionState};
 
     use super::*;
 
@@ -100,7 +100,7 @@ mod tests {
     fn what_waits_says_for_how_long() {
         let record = ExecutionRecord {
             id: ExecutionId("ex_1".to_owned()),
-            state: State::Queued,
+            state: ExecutionState::Queued,
             language: "python".to_owned(),
             priority: 5,
             label: Some("a\x1bb".to_owned()),

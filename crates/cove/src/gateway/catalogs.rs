@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{AuditEvent, CatalogGrant, Grant, GrantAccess};
 use catalog::guest::{
     CONNECTIONS_MAX, CatalogSandboxListener, NewGuest, SandboxAccess, SandboxAccessError,
-    SandboxRequestRecord, Watch,
+    SandboxRequestObserver, SandboxRequestRecord,
 };
 use gateway::doors::{AuditSink, CatalogBackends, CatalogGuest, FieldError, Happening, StreamDoor};
 use node::task::Boxed;
@@ -60,7 +60,7 @@ impl StreamDoor for CatalogGrantListener {
 #[derive(Debug)]
 struct CatalogAuditSink(Arc<dyn AuditSink>);
 
-impl Watch for CatalogAuditSink {
+impl SandboxRequestObserver for CatalogAuditSink {
     fn saw(&self, seen: &SandboxRequestRecord<'_>) {
         let SandboxRequestRecord { text, status, outcome, error, took, bytes_out, bytes_in } =
             *seen;

@@ -1,7 +1,7 @@
 //! Server-sent events of any kind (WHATWG HTML §9.2), as documents.
 
 use axum::http::{HeaderValue, header};
-use node::client::{ClientResponse, Request};
+use node::client::{ClientRequest, ClientResponse};
 use serde::de::DeserializeOwned;
 
 use super::follow::LineSplitter;
@@ -16,7 +16,10 @@ pub(crate) struct EventPage {
 
 impl Remote {
     /// Sends a request whose answer is events.
-    pub(crate) async fn events(&self, mut request: Request) -> Result<EventPage, RemoteFailure> {
+    pub(crate) async fn events(
+        &self,
+        mut request: ClientRequest,
+    ) -> Result<EventPage, RemoteFailure> {
         let events = HeaderValue::from_static("text/event-stream");
         request.headers.insert(header::ACCEPT, events);
         request.response_bytes_max = u64::MAX;

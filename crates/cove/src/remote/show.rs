@@ -4,7 +4,7 @@
 use std::io;
 use std::thread::JoinHandle;
 
-use api::{EventBytes, EventKind, Execution, ExecutionRecord, StageName, State, Verdict};
+use api::{EventBytes, EventKind, Execution, ExecutionRecord, ExecutionState, StageName, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ pub(crate) enum ExecutionEnd {
     /// With a verdict.
     Finished(Box<Execution>),
     /// Without one.
-    Without { state: State, message: Option<String> },
+    Without { state: ExecutionState, message: Option<String> },
 }
 
 impl From<ExecutionRecord> for ExecutionEnd {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use catalog::access::{AccessControl, AccessSettings};
-use catalog::guest::{NewGuest, SandboxAccess, SandboxRequestRecord, Watch};
-use catalog::json::Fragment;
-use catalog::service::{Call, Catalog, CatalogSettings, Who};
+use catalog::guest::{NewGuest, SandboxAccess, SandboxRequestObserver, SandboxRequestRecord};
+use catalog::json::RawJson;
+use catalog::service::{Catalog, CatalogPrincipal, CatalogSettings, ChangeCall};
 use catalog::storage::StorageSettings;
-use node::auth::Tokens;
+use node::auth::TokenRegistry;
 use node::objects::SigningCredentials;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
@@ -27,7 +27,7 @@ use crate::shared::{COMPAT, interpreter_with};
 #[derive(Debug, Default)]
 struct Log(Mutex<Vec<String>>);
 
-impl Watch for Log {
+impl SandboxRequestObserver for Log {
     fn saw(&self, seen: &SandboxRequestRecord<'_>) {
         let SandboxRequestRecord { text, status, error, .. } = seen;
         self.0.lock().push(format!("{text} {status} {}", error.unwrap_or_default()));
@@ -40,7 +40,7 @@ async fn open(store: &S3, scratch: &Scratch) -> (Catalog, AccessControl, String)
     let mut registry = Registry::default();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
     let kept = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
-    let tokens = Tokens::open(scratch.path()).unwrap();
+    let tokens = TokenRegistry::open(scratch.path()).unwrap();
     let access =
         AccessControl::open(kept.clone(), tokens, AccessSettings::default()).await.unwrap();
     let credentials = SigningCredentials {
@@ -63,17 +63,19 @@ async fn open(store: &S3, scratch: &Scratch) -> (Catalog, AccessControl, String)
         log_retention_seconds: 86_400,
     };
     let catalog = Catalog::open(kept, settings, Arc::new(access.clone())).await.unwrap();
-    let (root, warehouse) = (Who::operator("root", "root"), catalog.default_warehouse().unwrap());
+    let (root, warehouse) =
+        (CatalogPrincipal::operator("root", "root"), catalog.default_warehouse().unwrap());
     for name in ["n", "other"] {
         let ident = catalog::ident::NamespaceIdent::new([name]).unwrap();
         let none = catalog::store::Properties::new();
-        catalog.create_namespace(&Call::of(&root), &warehouse, &ident, none).await.unwrap();
+        catalog.create_namespace(&ChangeCall::of(&root), &warehouse, &ident, none).await.unwrap();
     }
     let table = json!({"name": "t", "schema": {"type": "struct", "fields": [
         {"id": 1, "name": "id", "required": true, "type": "long"}]}});
     let other = catalog::ident::NamespaceIdent::new(["other"]).unwrap();
-    let body = Fragment::of(&table).unwrap();
-    let made = catalog.create_table(&Call::of(&root), &warehouse, &other, &body).await.unwrap();
+    let body = RawJson::of(&table).unwrap();
+    let made =
+        catalog.create_table(&ChangeCall::of(&root), &warehouse, &other, &body).await.unwrap();
     let theirs = made.pointer.as_ref().unwrap().location.clone();
     (catalog, access, theirs)
 }
@@ -94,7 +96,7 @@ fn pyiceberg_works_with_an_address_and_nothing_else() {
             namespaces: vec!["n".to_owned()],
             writes,
             address: address.clone(),
-            watch: Arc::clone(&log) as Arc<dyn Watch>,
+            watch: Arc::clone(&log) as Arc<dyn SandboxRequestObserver>,
         });
         let door = door.unwrap();
         runtime.spawn(async move {

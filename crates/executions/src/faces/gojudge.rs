@@ -36,7 +36,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::http::{RouteTable, get, post};
 use node::{clock, http};
 use serde_json::{Value, json};
@@ -70,17 +70,17 @@ pub fn routes(service: ExecutionService, config: GojudgeConfig) -> Router {
 
 /// How errors of the shell, and of what it extracts, look here: a JSON text. For
 /// [`node::http::Face::render`].
-pub fn render_error(error: &http::Error) -> Response {
+pub fn render_error(error: &http::HttpError) -> Response {
     (error.status(), Json(error.to_string())).into_response()
 }
 
 async fn run(
     State(runner): State<Arc<GojudgeRunner>>,
-    who: Principal,
-    request: Result<http::Json<wire::GojudgeRequest>, http::Error>,
+    who: TokenPrincipal,
+    request: Result<http::JsonBody<wire::GojudgeRequest>, http::HttpError>,
 ) -> Response {
     let request = match request {
-        Ok(http::Json(request)) => request,
+        Ok(http::JsonBody(request)) => request,
         Err(error) => return render_error(&error),
     };
     // Boxed: it holds programs and their results, and stays where it is while it waits.
@@ -96,14 +96,14 @@ async fn run(
     }
 }
 
-async fn list_files(State(runner): State<Arc<GojudgeRunner>>, who: Principal) -> Response {
+async fn list_files(State(runner): State<Arc<GojudgeRunner>>, who: TokenPrincipal) -> Response {
     Json(runner.store.list(&who.token_id, clock::now())).into_response()
 }
 
 /// Takes the file of a form, and answers its id.
 async fn put_file(
     State(runner): State<Arc<GojudgeRunner>>,
-    who: Principal,
+    who: TokenPrincipal,
     form: Result<Multipart, MultipartRejection>,
 ) -> Response {
     let mut form = match form {
@@ -161,7 +161,7 @@ fn refused(error: FileStoreError) -> (StatusCode, String) {
 
 async fn get_file(
     State(runner): State<Arc<GojudgeRunner>>,
-    who: Principal,
+    who: TokenPrincipal,
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
     let id = match id {
@@ -210,7 +210,7 @@ fn disposition(name: &str) -> String {
 
 async fn delete_file(
     State(runner): State<Arc<GojudgeRunner>>,
-    who: Principal,
+    who: TokenPrincipal,
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
     let id = match id {

@@ -31,8 +31,8 @@ use axum::extract::{FromRequest as _, FromRequestParts, Path, RawQuery, Request,
 use axum::http::request::Parts as RequestParts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use node::auth::Principal;
-use node::http::Json;
+use node::auth::TokenPrincipal;
+use node::http::JsonBody;
 use node::http::{RouteTable, get, post};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -46,8 +46,8 @@ use self::submission::{Complaints, LABEL, SubmissionRecord};
 use crate::answers::{AnswerDocument, AnswerPatience};
 use crate::error::ExecutionError;
 use crate::faces::{parameters, shown};
-use crate::jobs::{Jobs, Submission};
-use crate::queue::{Filter, Parts, QueueConfig};
+use crate::jobs::{JobSubmission, Jobs};
+use crate::queue::{JobFilter, JobParts, QueueConfig};
 use crate::service::ExecutionService;
 
 /// Bytes of a submission that is sent as a form.
@@ -169,8 +169,8 @@ pub fn routes(service: ExecutionService, jobs: Jobs, config: Judge0Config) -> Ro
         .at("/isolate", get(about::isolate))
         .at("/license", get(about::license))
         // Whoever gets here has a token.
-        .at("/authenticate", post(|_who: Principal| async { StatusCode::OK }))
-        .at("/authorize", post(|_who: Principal| async { StatusCode::OK }))
+        .at("/authenticate", post(|_who: TokenPrincipal| async { StatusCode::OK }))
+        .at("/authorize", post(|_who: TokenPrincipal| async { StatusCode::OK }))
         .with_state(face)
         .method_not_allowed_fallback(|| async {
             Judge0Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
@@ -180,7 +180,7 @@ pub fn routes(service: ExecutionService, jobs: Jobs, config: Judge0Config) -> Ro
 
 /// What the shell says by itself (no token, too large, shutting down), in Judge0's shape: for
 /// [`node::http::Face::render`].
-pub fn render_error(error: &node::http::Error) -> Response {
+pub fn render_error(error: &node::http::HttpError) -> Response {
     Judge0Failure::from(error.clone()).into_response()
 }
 
@@ -220,14 +220,14 @@ impl From<ExecutionError> for Judge0Failure {
             | ExecutionError::TooManyBytesWaiting { .. } => {
                 Judge0Failure::new(StatusCode::SERVICE_UNAVAILABLE, "queue is full")
             }
-            _ => Judge0Failure::from(node::http::Error::from(error)),
+            _ => Judge0Failure::from(node::http::HttpError::from(error)),
         };
         Judge0Failure { retry_after, ..failure }
     }
 }
 
-impl From<node::http::Error> for Judge0Failure {
-    fn from(error: node::http::Error) -> Judge0Failure {
+impl From<node::http::HttpError> for Judge0Failure {
+    fn from(error: node::http::HttpError) -> Judge0Failure {
         Judge0Failure::new(error.status(), error.to_string())
     }
 }
@@ -328,7 +328,7 @@ async fn body(request: Request) -> Result<Map<String, Value>, Judge0Failure> {
         let pairs = parameters(&text).into_iter();
         return Ok(pairs.map(|(name, value)| (name, Value::String(value))).collect());
     }
-    let Json(body) = Json::<Value>::from_request(request, &()).await?;
+    let JsonBody(body) = JsonBody::<Value>::from_request(request, &()).await?;
     match body {
         Value::Object(body) => Ok(body),
         _ => Err(Judge0Failure::bad("the request body must be a JSON object")),
@@ -337,7 +337,7 @@ async fn body(request: Request) -> Result<Map<String, Value>, Judge0Failure> {
 
 async fn create(
     State(face): State<Judge0Context>,
-    who: Principal,
+    who: TokenPrincipal,
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Result<Response, Judge0Failure> {
@@ -357,7 +357,7 @@ async fn create(
     let record = records
         .into_iter()
         .next()
-        .ok_or_else(|| Judge0Failure::from(node::http::Error::internal()))?;
+        .ok_or_else(|| Judge0Failure::from(node::http::HttpError::internal()))?;
     let token = token::of(&record.id);
     let mut room = None;
     let answer = if wait {
@@ -377,7 +377,7 @@ async fn create(
 
 async fn create_batch(
     State(face): State<Judge0Context>,
-    who: Principal,
+    who: TokenPrincipal,
     RawQuery(query): RawQuery,
     request: Request,
 ) -> Answer {
@@ -412,7 +412,7 @@ fn parse_batch(
     languages: &[NumberedLanguage],
     config: &Judge0Config,
     mut copies_left: u64,
-) -> (Vec<Value>, Vec<Submission>) {
+) -> (Vec<Value>, Vec<JobSubmission>) {
     let mut answers = Vec::with_capacity(submissions.len());
     let mut accepted = Vec::new();
     for parameters in submissions {
@@ -437,7 +437,7 @@ fn complaint(field: &str, message: &str) -> Complaints {
 
 async fn show(
     State(face): State<Judge0Context>,
-    who: Principal,
+    who: TokenPrincipal,
     PathSegment(token): PathSegment,
     RawQuery(query): RawQuery,
 ) -> LongAnswer {
@@ -453,7 +453,7 @@ async fn show(
 
 async fn show_batch(
     State(face): State<Judge0Context>,
-    who: Principal,
+    who: TokenPrincipal,
     headers: HeaderMap,
     RawQuery(query): RawQuery,
 ) -> LongAnswer {
@@ -489,7 +489,7 @@ fn tree<const COUNT: usize>(members: [(&str, Value); COUNT]) -> Value {
 
 async fn list(
     State(face): State<Judge0Context>,
-    who: Principal,
+    who: TokenPrincipal,
     RawQuery(query): RawQuery,
 ) -> LongAnswer {
     let query = SubmissionQuery::new(query.as_deref());
@@ -535,7 +535,7 @@ async fn list(
 
 async fn delete(
     State(face): State<Judge0Context>,
-    who: Principal,
+    who: TokenPrincipal,
     PathSegment(token): PathSegment,
     RawQuery(query): RawQuery,
 ) -> LongAnswer {
@@ -588,7 +588,7 @@ impl Judge0Context {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Judge0Failure> {
-        let internal = || Judge0Failure::from(node::http::Error::internal());
+        let internal = || Judge0Failure::from(node::http::HttpError::internal());
         let permit = Arc::clone(&self.aside).acquire_owned().await.map_err(|_| internal())?;
         let work = move || {
             // Held by the work: it goes on when nobody waits for it any more.
@@ -602,8 +602,8 @@ impl Judge0Context {
     /// their places.
     async fn submit_all(
         &self,
-        who: &Principal,
-        submissions: Vec<Submission>,
+        who: &TokenPrincipal,
+        submissions: Vec<JobSubmission>,
     ) -> Result<Vec<Value>, Judge0Failure> {
         let mut answers = Vec::with_capacity(submissions.len());
         let mut checked = Vec::with_capacity(submissions.len());
@@ -633,7 +633,7 @@ impl Judge0Context {
     /// answers about one submission: a page of them would be hundreds of megabytes.
     async fn whole(
         &self,
-        who: &Principal,
+        who: &TokenPrincipal,
         token: &str,
         fields: &[&str],
     ) -> Result<SubmissionView, Judge0Failure> {
@@ -647,10 +647,10 @@ impl Judge0Context {
     /// One of this caller's submissions, with everything that belongs to it.
     async fn submitted(
         &self,
-        who: &Principal,
+        who: &TokenPrincipal,
         token: &str,
     ) -> Result<SubmissionView, Judge0Failure> {
-        let parts = Parts { request: true, result: true };
+        let parts = JobParts { request: true, result: true };
         let id = token::id(token);
         let fetched =
             self.jobs.fetch(Some(&who.token_id), &id, parts, AnswerPatience::Caller).await;
@@ -668,10 +668,10 @@ impl Judge0Context {
     /// Judge0's number of a submission's language; none where it is gone.
     async fn language_of(
         &self,
-        who: &Principal,
+        who: &TokenPrincipal,
         id: &ExecutionId,
     ) -> Result<Option<u64>, Judge0Failure> {
-        match self.jobs.job(&who.token_id, id, Parts::default()).await {
+        match self.jobs.job(&who.token_id, id, JobParts::default()).await {
             Ok(job) => Ok(SubmissionRecord::of(&job).map(|remembered| remembered.language_id)),
             Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
             Err(error) => Err(error.into()),
@@ -682,7 +682,7 @@ impl Judge0Context {
     /// remembered of them.
     async fn each(
         &self,
-        who: &Principal,
+        who: &TokenPrincipal,
         max: usize,
         mut look: impl FnMut(&crate::queue::QueuedJob),
     ) -> Result<(), Judge0Failure> {
@@ -691,7 +691,7 @@ impl Judge0Context {
         while left > 0 {
             let limit = CHUNK.min(left);
             let label = Some(LABEL.to_owned());
-            let filter = Filter { label, before: before.take(), limit, ..Filter::default() };
+            let filter = JobFilter { label, before: before.take(), limit, ..JobFilter::default() };
             let jobs = self.jobs.jobs(&who.token_id, filter).await?;
             jobs.iter().for_each(&mut look);
             left -= jobs.len().min(left);

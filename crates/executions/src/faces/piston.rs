@@ -20,8 +20,8 @@ use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use node::auth::Principal;
-use node::http::Json;
+use node::auth::TokenPrincipal;
+use node::http::JsonBody;
 use node::http::{RouteTable, get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -116,7 +116,7 @@ pub fn routes(service: ExecutionService, config: PistonConfig) -> Router {
 
 /// What the shell says by itself (no token, too large, shutting down), in Piston's shape: for
 /// [`node::http::Face::render`].
-pub fn render_error(error: &node::http::Error) -> Response {
+pub fn render_error(error: &node::http::HttpError) -> Response {
     PistonFailure::from(error.clone()).into_response()
 }
 
@@ -136,13 +136,13 @@ impl From<ExecutionError> for PistonFailure {
             return PistonFailure::bad(request::refusal(refusal));
         }
         let retry_after = error.retry_after().map(|wait| wait.as_secs().max(1));
-        let native = node::http::Error::from(error);
+        let native = node::http::HttpError::from(error);
         PistonFailure { retry_after, ..PistonFailure::from(native) }
     }
 }
 
-impl From<node::http::Error> for PistonFailure {
-    fn from(error: node::http::Error) -> PistonFailure {
+impl From<node::http::HttpError> for PistonFailure {
+    fn from(error: node::http::HttpError) -> PistonFailure {
         PistonFailure::new(error.status(), error.to_string())
     }
 }
@@ -173,14 +173,14 @@ async fn require_json(request: Request, next: Next) -> Response {
     PistonFailure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message).into_response()
 }
 
-async fn runtimes(State(face): State<PistonContext>, _who: Principal) -> axum::Json<Value> {
+async fn runtimes(State(face): State<PistonContext>, _who: TokenPrincipal) -> axum::Json<Value> {
     let languages = face.service.languages().await.languages;
     axum::Json(runtimes::all(&languages).iter().map(runtimes::entry).collect())
 }
 
 async fn execute(
     State(face): State<PistonContext>,
-    who: Principal,
+    who: TokenPrincipal,
     request: Request,
 ) -> Result<Response, PistonFailure> {
     let body = body(request).await?;
@@ -199,11 +199,11 @@ async fn execute(
 }
 
 async fn body(request: Request) -> Result<Value, PistonFailure> {
-    let Json(body) = Json::<Value>::from_request(request, &()).await?;
+    let JsonBody(body) = JsonBody::<Value>::from_request(request, &()).await?;
     Ok(body)
 }
 
-async fn packages(State(face): State<PistonContext>, _who: Principal) -> axum::Json<Value> {
+async fn packages(State(face): State<PistonContext>, _who: TokenPrincipal) -> axum::Json<Value> {
     let languages = face.service.languages().await.languages;
     axum::Json(runtimes::all(&languages).iter().map(runtimes::package).collect())
 }
@@ -211,7 +211,7 @@ async fn packages(State(face): State<PistonContext>, _who: Principal) -> axum::J
 /// Languages are the host's: what is there is installed, and nothing else can be.
 async fn install(
     State(face): State<PistonContext>,
-    _who: Principal,
+    _who: TokenPrincipal,
     request: Request,
 ) -> Result<Response, PistonFailure> {
     face.package(request).await?;
@@ -220,7 +220,7 @@ async fn install(
 
 async fn uninstall(
     State(face): State<PistonContext>,
-    _who: Principal,
+    _who: TokenPrincipal,
     request: Request,
 ) -> Result<Response, PistonFailure> {
     face.package(request).await?;

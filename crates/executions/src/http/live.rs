@@ -20,8 +20,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::stream::{self, SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use node::auth::Principal;
-use node::drain::Drain;
+use node::auth::TokenPrincipal;
+use node::drain::DrainHandle;
 use node::http;
 use sandbox::{ProgramControl, TerminalDimensions};
 use serde::Deserialize;
@@ -31,7 +31,7 @@ use super::ExecutionIdPath;
 use crate::answers::AnswerDocument;
 use crate::events::ExecutionLog;
 use crate::jobs::{CallerAttachment, ExecutionSubscription, Jobs, is_interactive};
-use crate::queue::Parts;
+use crate::queue::JobParts;
 use crate::verdict;
 
 /// How often a comment or a ping shows that the connection is alive.
@@ -62,11 +62,11 @@ struct FollowQuery {
 /// `GET /v1/executions/{id}/events`.
 pub(super) async fn events(
     State(jobs): State<Jobs>,
-    who: Principal,
-    drain: Drain,
+    who: TokenPrincipal,
+    drain: DrainHandle,
     ExecutionIdPath(id): ExecutionIdPath,
     request: Request,
-) -> Result<Response, http::Error> {
+) -> Result<Response, http::HttpError> {
     let following: FollowQuery = http::query(request.uri())?;
     let after = match following.after {
         Some(after) => after,
@@ -76,13 +76,13 @@ pub(super) async fn events(
     let (mut parts, _body) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     // Whether it is interactive matters to a WebSocket only.
-    let wanted = Parts { request: upgrade.is_ok(), result: false };
+    let wanted = JobParts { request: upgrade.is_ok(), result: false };
     let job = jobs.job(&tenant, &id, wanted).await?;
     let subscription = jobs.follow(&job, after);
     let Ok(upgrade) = upgrade else {
         if following.attach {
             let message = "an execution can be attached to a WebSocket only";
-            return Err(http::Error::new(api::ErrorCode::UpgradeRequired, message).at("attach"));
+            return Err(http::HttpError::new(api::ErrorCode::UpgradeRequired, message).at("attach"));
         }
         return Ok(server_sent(subscription, drain));
     };
@@ -107,7 +107,7 @@ pub(super) async fn events(
     }))
 }
 
-fn server_sent(subscription: ExecutionSubscription, drain: Drain) -> Response {
+fn server_sent(subscription: ExecutionSubscription, drain: DrainHandle) -> Response {
     let following = EventFeed { subscription, drain, events: VecDeque::new(), open: None };
     let pieces = stream::unfold(following, |mut following| async move {
         let piece = following.next().await?;
@@ -125,7 +125,7 @@ fn server_sent(subscription: ExecutionSubscription, drain: Drain) -> Response {
 /// Server-sent events of one client, which are written down one by one as it takes them.
 struct EventFeed {
     subscription: ExecutionSubscription,
-    drain: Drain,
+    drain: DrainHandle,
     events: VecDeque<Arc<ExecutionEvent>>,
     /// The rest of the event that is being sent.
     open: Option<AnswerDocument>,
@@ -193,7 +193,7 @@ async fn talk(
     incoming: ClientMessages,
     subscription: ExecutionSubscription,
     mut attachment: Option<CallerAttachment>,
-    drain: Drain,
+    drain: DrainHandle,
 ) {
     let attached = attachment.is_some();
     let away = async {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{EventKind, ExecutionEvent, ExecutionId, State};
+use api::{EventKind, ExecutionEvent, ExecutionId, ExecutionState};
 use node::clock;
 use parking_lot::Mutex;
 use sandbox::{ProgramControl, StdinSource};
@@ -264,8 +264,8 @@ impl ExecutionSubscription {
         let lives = &jobs.inner.lives;
         let live = match (lives.get(&job.id), job.state) {
             (Some(live), _) => Some(live),
-            (None, State::Queued) => Some(lives.get_or_create(&job.id, job.attempts + 1)),
-            (None, State::Running) => Some(lives.get_or_create(&job.id, job.attempts)),
+            (None, ExecutionState::Queued) => Some(lives.get_or_create(&job.id, job.attempts + 1)),
+            (None, ExecutionState::Running) => Some(lives.get_or_create(&job.id, job.attempts)),
             (None, _) => None,
         };
         let listening = live.map(|live| (live.log.listen(after), live));

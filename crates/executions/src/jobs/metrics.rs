@@ -1,6 +1,6 @@
 //! What is counted of executions that outlive their request, by this server.
 
-use api::{ExecutionId, State};
+use api::{ExecutionId, ExecutionState};
 use node::clock::wall_ms as now_ms;
 use node::telemetry::{DURATION_BUCKETS, Registry};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -52,7 +52,7 @@ impl JobMetrics {
         metrics
     }
 
-    pub(super) fn ended(&self, state: State) {
+    pub(super) fn ended(&self, state: ExecutionState) {
         self.ended.get_or_create(&StateLabels { state: state.as_str() }).inc();
     }
 

@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use node::http;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
@@ -93,7 +93,7 @@ impl LeasedSandbox for Place {
 
 struct Fixture {
     jobs: Jobs,
-    drain: Drain,
+    drain: DrainHandle,
     programs: Programs,
     working: Option<JoinHandle<()>>,
     store: SqlStore,
@@ -128,7 +128,7 @@ impl Fixture {
         };
         let queue = SqlQueue::open(store.clone(), config.queue(), now_ms()).await.unwrap();
         let jobs = Jobs::new(service, Arc::new(queue), config, [7; 32], &mut registry).unwrap();
-        let drain = Drain::new();
+        let drain = DrainHandle::new();
         Fixture { jobs, drain, programs, working: None, store, _scratch: scratch, _home: home }
     }
 
@@ -144,7 +144,7 @@ impl Fixture {
     }
 
     async fn submit(&self, request: ExecutionRequest) -> ExecutionRecord {
-        let submission = Submission { request, ..Submission::default() };
+        let submission = JobSubmission { request, ..JobSubmission::default() };
         self.jobs.submit(TENANT, vec![submission]).await.unwrap().remove(0)
     }
 
@@ -168,7 +168,7 @@ impl Fixture {
         names
     }
 
-    async fn until(&self, id: &ExecutionId, state: State) {
+    async fn until(&self, id: &ExecutionId, state: ExecutionState) {
         while self.jobs.get(TENANT, id).await.unwrap().state != state {
             tokio::task::yield_now().await;
         }
@@ -193,7 +193,7 @@ fn argv(words: &str) -> ExecutionRequest {
 async fn what_is_accepted_runs_and_can_be_followed_at_any_time() {
     let fixture = Fixture::idle().await;
     let record = fixture.submit(argv("echo hello")).await;
-    assert_eq!((record.state, record.position), (State::Queued, Some(0)));
+    assert_eq!((record.state, record.position), (ExecutionState::Queued, Some(0)));
     let mut early = fixture.jobs.subscribe(TENANT, &record.id, 0).await.unwrap();
     let queued = early.next().await.unwrap();
     assert_eq!(queued[0].kind.name(), "queued");
@@ -201,7 +201,7 @@ async fn what_is_accepted_runs_and_can_be_followed_at_any_time() {
     let mut fixture = fixture;
     fixture.work();
     let ended = fixture.ended(&record.id).await;
-    assert_eq!((ended.state, ended.attempts), (State::Finished, 1));
+    assert_eq!((ended.state, ended.attempts), (ExecutionState::Finished, 1));
     let result = ended.result.unwrap();
     assert_eq!((result.outcome.verdict, &*result.outcome.stdout), (Verdict::Ok, "hello"));
     let all = ["queued", "started", "stage", "stdout hello", "exit", "verdict OK"];
@@ -229,14 +229,14 @@ async fn another_tenant_knows_nothing_of_it() {
     assert_eq!(jobs.delete("tok_b", &id).await.unwrap_err(), ExecutionError::NotFound);
     assert_eq!(jobs.replay(Some("tok_b"), Some(&id)).await.unwrap_err(), ExecutionError::NotFound);
     assert_eq!(jobs.subscribe("tok_b", &id, 0).await.unwrap_err(), ExecutionError::NotFound);
-    assert!(jobs.list("tok_b", Filter::default()).await.unwrap().executions.is_empty());
+    assert!(jobs.list("tok_b", JobFilter::default()).await.unwrap().executions.is_empty());
     fixture.stop().await;
 }
 
 #[tokio::test]
 async fn bad_submissions_are_refused_before_they_are_stored() {
     let fixture = Fixture::idle().await;
-    let submission = |request| Submission { request, ..Submission::default() };
+    let submission = |request| JobSubmission { request, ..JobSubmission::default() };
     let webhook = |url: &str| ExecutionRequest {
         webhook: Some(WebhookTarget { url: url.to_owned(), secret: None }),
         ..argv("echo")
@@ -252,7 +252,10 @@ async fn bad_submissions_are_refused_before_they_are_stored() {
         (vec![submission(webhook("ftp://example.org/"))], "webhook.url"),
         (vec![submission(webhook("http://169.254.169.254/"))], "webhook.url"),
         (
-            vec![Submission { idempotency_key: Some("k".repeat(256)), ..submission(argv("echo")) }],
+            vec![JobSubmission {
+                idempotency_key: Some("k".repeat(256)),
+                ..submission(argv("echo"))
+            }],
             "idempotency-key",
         ),
     ] {
@@ -267,17 +270,17 @@ async fn bad_submissions_are_refused_before_they_are_stored() {
 async fn a_key_makes_a_second_submission_harmless() {
     let fixture = Fixture::new().await;
     let submit = async |request| {
-        let submission = Submission {
+        let submission = JobSubmission {
             request,
             idempotency_key: Some("key".to_owned()),
-            ..Submission::default()
+            ..JobSubmission::default()
         };
         fixture.jobs.submit(TENANT, vec![submission]).await
     };
     let first = submit(argv("echo 1")).await.unwrap().remove(0);
     fixture.ended(&first.id).await;
     let second = submit(argv("echo 1")).await.unwrap().remove(0);
-    assert_eq!((second.id, second.state), (first.id, State::Finished));
+    assert_eq!((second.id, second.state), (first.id, ExecutionState::Finished));
     let error = submit(argv("echo 2")).await.unwrap_err();
     assert_eq!(error.detail().field.as_deref(), Some("idempotency-key"));
     assert_eq!(fixture.programs.started.load(Ordering::SeqCst), 1);
@@ -289,19 +292,19 @@ async fn only_failures_of_cove_are_tried_again() {
     let fixture = Fixture::new().await;
     let flaky = fixture.submit(argv("flaky it")).await.id;
     let ended = fixture.ended(&flaky).await;
-    assert_eq!((ended.state, ended.attempts), (State::Finished, 2));
+    assert_eq!((ended.state, ended.attempts), (ExecutionState::Finished, 2));
     let names = fixture.events(&flaky, 0).await;
     assert_eq!(names.iter().filter(|name| *name == "started").count(), 2, "{names:?}");
     assert_eq!(names.last().unwrap(), "verdict OK");
 
     let lost = fixture.submit(argv("lost")).await.id;
     let ended = fixture.ended(&lost).await;
-    assert_eq!((ended.state, ended.attempts, ended.result), (State::Dead, 2, None));
+    assert_eq!((ended.state, ended.attempts, ended.result), (ExecutionState::Dead, 2, None));
     assert!(ended.message.is_some());
     assert_eq!(fixture.events(&lost, 0).await.last().unwrap(), "ended dead");
     // Replayed, it fails again; and what is not dead is not replayed.
     assert_eq!(fixture.jobs.replay(Some(TENANT), Some(&lost)).await.unwrap(), 1);
-    assert_eq!(fixture.ended(&lost).await.state, State::Dead);
+    assert_eq!(fixture.ended(&lost).await.state, ExecutionState::Dead);
     let error = fixture.jobs.replay(Some(TENANT), Some(&flaky)).await.unwrap_err();
     assert!(matches!(error, ExecutionError::Conflict(_)), "{error}");
     fixture.stop().await;
@@ -312,16 +315,16 @@ async fn what_waits_and_what_runs_can_be_cancelled() {
     let fixture = Fixture::new().await;
     let running = [fixture.submit(argv("hang")).await.id, fixture.submit(argv("hang")).await.id];
     for id in &running {
-        fixture.until(id, State::Running).await;
+        fixture.until(id, ExecutionState::Running).await;
     }
     let waiting = fixture.submit(argv("echo")).await.id;
     let record = fixture.jobs.cancel(TENANT, &waiting).await.unwrap();
-    assert_eq!(record.state, State::Cancelled);
+    assert_eq!(record.state, ExecutionState::Cancelled);
     assert_eq!(fixture.events(&waiting, 0).await.last().unwrap(), "ended cancelled");
     for id in &running {
         fixture.jobs.cancel(TENANT, id).await.unwrap();
         let ended = fixture.ended(id).await;
-        assert_eq!((ended.state, ended.result), (State::Cancelled, None));
+        assert_eq!((ended.state, ended.result), (ExecutionState::Cancelled, None));
         assert_eq!(fixture.events(id, 0).await.last().unwrap(), "ended cancelled");
     }
     let error = fixture.jobs.cancel(TENANT, &waiting).await.unwrap_err();
@@ -330,7 +333,7 @@ async fn what_waits_and_what_runs_can_be_cancelled() {
     assert_eq!(fixture.jobs.get(TENANT, &waiting).await.unwrap_err(), ExecutionError::NotFound);
     // There is room again.
     let last = fixture.submit(argv("echo")).await.id;
-    assert_eq!(fixture.ended(&last).await.state, State::Finished);
+    assert_eq!(fixture.ended(&last).await.state, ExecutionState::Finished);
     fixture.stop().await;
 }
 
@@ -344,7 +347,7 @@ async fn a_paused_queue_starts_nothing() {
     assert!(stats.paused && stats.queued == 2, "{stats:?}");
     fixture.jobs.cancel(TENANT, &other).await.unwrap();
     fixture.jobs.set_paused(false).await.unwrap();
-    assert_eq!(fixture.ended(&id).await.state, State::Finished);
+    assert_eq!(fixture.ended(&id).await.state, ExecutionState::Finished);
     assert_eq!(fixture.programs.started.load(Ordering::SeqCst), 1);
     fixture.stop().await;
 }
@@ -368,17 +371,20 @@ async fn an_interactive_execution_lives_with_its_caller() {
     }
     attachment.close_stdin();
     let ended = fixture.ended(&id).await;
-    assert_eq!((ended.state, &*ended.result.unwrap().outcome.stdout), (State::Finished, "one"));
+    assert_eq!(
+        (ended.state, &*ended.result.unwrap().outcome.stdout),
+        (ExecutionState::Finished, "one")
+    );
 
     // A terminal implies it; and who goes away ends it.
     let terminal = Some(TerminalSize { rows: 24, cols: 80 });
     let id = fixture.submit(ExecutionRequest { terminal, ..argv("cat") }).await.id;
     let _subscription = fixture.jobs.subscribe(TENANT, &id, 0).await.unwrap();
     let attachment = fixture.jobs.attach(&id, 0).unwrap();
-    fixture.until(&id, State::Running).await;
+    fixture.until(&id, ExecutionState::Running).await;
     drop(attachment);
     let ended = fixture.ended(&id).await;
-    assert_eq!(ended.state, State::Cancelled);
+    assert_eq!(ended.state, ExecutionState::Cancelled);
     assert_eq!(ended.message.as_deref(), Some("its caller went away"));
     fixture.stop().await;
 }
@@ -387,7 +393,7 @@ async fn an_interactive_execution_lives_with_its_caller() {
 async fn a_lease_that_is_lost_to_a_step_of_the_clock_costs_one_attempt() {
     let fixture = Fixture::new().await;
     let id = fixture.submit(argv("hang")).await.id;
-    fixture.until(&id, State::Running).await;
+    fixture.until(&id, ExecutionState::Running).await;
     let swept = fixture.jobs.queue().sweep(now_ms() + 120_000).await.unwrap();
     assert_eq!(swept.requeued, std::slice::from_ref(&id));
     // The same server takes it again; the first attempt gives way and takes nothing with it.
@@ -396,10 +402,10 @@ async fn a_lease_that_is_lost_to_a_step_of_the_clock_costs_one_attempt() {
     {
         tokio::task::yield_now().await;
     }
-    fixture.until(&id, State::Running).await;
+    fixture.until(&id, ExecutionState::Running).await;
     assert!(fixture.jobs.renew_leases().await);
     fixture.jobs.cancel(TENANT, &id).await.unwrap();
-    assert_eq!(fixture.ended(&id).await.state, State::Cancelled);
+    assert_eq!(fixture.ended(&id).await.state, ExecutionState::Cancelled);
     let names = fixture.events(&id, 0).await;
     assert_eq!(names.iter().filter(|name| *name == "started").count(), 2, "{names:?}");
     assert_eq!(names.last().unwrap(), "ended cancelled");
@@ -413,7 +419,7 @@ async fn what_has_ended_is_not_kept_whatever_it_weighs() {
     fixture.ended(&id).await;
     let lives = &fixture.jobs.inner.lives;
     assert!(lives.get(&id).is_some());
-    let kind = || EventKind::Ended { state: State::Finished, message: None };
+    let kind = || EventKind::Ended { state: ExecutionState::Finished, message: None };
     let other = ExecutionId("ex_other".to_owned());
     drop(lives.get_or_create(&other, 1));
     lives.end(&other, Some(kind()), 1 << 30);
@@ -427,13 +433,13 @@ async fn what_has_ended_is_not_kept_whatever_it_weighs() {
 async fn what_runs_when_the_server_stops_runs_again() {
     let mut fixture = Fixture::new().await;
     let id = fixture.submit(argv("hang")).await.id;
-    fixture.until(&id, State::Running).await;
+    fixture.until(&id, ExecutionState::Running).await;
     fixture.drain.begin();
     fixture.drain.cancel();
     fixture.working.take().unwrap().await.unwrap();
     let job = fixture.jobs.get(TENANT, &id).await.unwrap();
     // The attempt does not count: it was not the program's doing, nor a failure.
-    assert_eq!((job.state, job.attempts), (State::Queued, 0));
+    assert_eq!((job.state, job.attempts), (ExecutionState::Queued, 0));
     fixture.stop().await;
 }
 
@@ -470,7 +476,7 @@ async fn webhooks_are_signed_and_tried_again() {
         assert_eq!(header("webhook-id"), id.0);
         assert_eq!(header("webhook-attempt"), (index + 1).to_string());
         let record: ExecutionRecord = serde_json::from_slice(body).unwrap();
-        assert_eq!((record.state, record.attempts), (State::Finished, 1));
+        assert_eq!((record.state, record.attempts), (ExecutionState::Finished, 1));
         let secret = fixture.jobs.webhook_secret(TENANT);
         let timestamp = header("webhook-timestamp").parse().unwrap();
         let signature = webhooks::signature(&secret, &id.0, timestamp, body);
@@ -486,7 +492,11 @@ async fn webhooks_are_signed_and_tried_again() {
 struct Generous(std::collections::BTreeMap<String, String>);
 
 impl GrantGateway for Generous {
-    fn authorize(&self, _: &node::auth::Principal, _: &[Grant]) -> Result<(), http::Error> {
+    fn authorize(
+        &self,
+        _: &node::auth::TokenPrincipal,
+        _: &[Grant],
+    ) -> Result<(), http::HttpError> {
         Ok(())
     }
 
@@ -494,10 +504,10 @@ impl GrantGateway for Generous {
         &self,
         holder: &GrantHolder,
         _: &[Grant],
-    ) -> Result<Box<dyn GrantOpening>, http::Error> {
+    ) -> Result<Box<dyn GrantOpening>, http::HttpError> {
         match &*holder.tenant {
             TENANT => Ok(Box::new(Generous(self.0.clone()))),
-            _ => Err(http::Error::internal()),
+            _ => Err(http::HttpError::internal()),
         }
     }
 }
@@ -522,7 +532,7 @@ async fn a_job_has_the_grants_that_it_was_accepted_with_and_no_others() {
     let mut fixture = Fixture::idle_with(|service| service.with_gateway(gateway)).await;
     let grants = vec![Grant::Model(ModelGrant::default())];
     let request = ExecutionRequest { grants, ..argv("echo granted") };
-    let submission = Submission { request: request.clone(), ..Submission::default() };
+    let submission = JobSubmission { request: request.clone(), ..JobSubmission::default() };
     let CheckedSubmission(mut planted) =
         fixture.jobs.check(TENANT, submission.clone()).await.unwrap();
     // Somebody who writes into the queue adds them to what he adds.
@@ -534,7 +544,7 @@ async fn a_job_has_the_grants_that_it_was_accepted_with_and_no_others() {
     let ended = fixture.ended(&accepted.id).await;
     assert_eq!(ended.result.unwrap().outcome.stdout, "granted");
     let ended = fixture.ended(&planted_id).await;
-    assert_eq!(ended.state, State::Dead);
+    assert_eq!(ended.state, ExecutionState::Dead);
     let message = ended.message.unwrap();
     assert!(message.starts_with("grants: nobody"), "{message}");
     fixture.stop().await;
@@ -545,7 +555,7 @@ async fn grants_that_nobody_serves_are_refused_before_they_wait() {
     let fixture = Fixture::idle().await;
     let grants = vec![Grant::Model(ModelGrant::default())];
     let request = ExecutionRequest { grants, ..argv("echo granted") };
-    let submission = Submission { request, ..Submission::default() };
+    let submission = JobSubmission { request, ..JobSubmission::default() };
     let error = fixture.jobs.submit(TENANT, vec![submission]).await.unwrap_err();
     assert_eq!(error.detail().field.as_deref(), Some("grants"));
     fixture.stop().await;

@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
-use node::client::{HttpClient, Request};
+use node::client::{ClientRequest, HttpClient};
 use node::clock::wall_ms as now_ms;
 use sha2::Sha256;
 use tokio::task::JoinSet;
@@ -25,7 +25,7 @@ use super::{Jobs, granted};
 use crate::answers::AnswerPatience;
 use crate::error::ExecutionError;
 use crate::faces::judge0;
-use crate::queue::{Parts, WebhookDelivery};
+use crate::queue::{JobParts, WebhookDelivery};
 
 /// How often it is looked whether something is due that nobody here knows of.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl Jobs {
     }
 
     async fn send(&self, id: &api::ExecutionId, attempt: u32) -> Result<(), String> {
-        let parts = Parts { request: true, result: true };
+        let parts = JobParts { request: true, result: true };
         // The memory is held until the receiver has answered.
         let (job, _room) = match self.fetch(None, id, parts, AnswerPatience::Caller).await {
             Ok(fetched) => fetched,
@@ -157,7 +157,7 @@ impl Jobs {
         };
         let timestamp = now_ms() / 1000;
         let signature = signature(&secret, &id.0, timestamp, &body);
-        let mut request = Request::new(method, webhook.url);
+        let mut request = ClientRequest::new(method, webhook.url);
         request.timeout = self.inner.config.webhook_timeout();
         request.response_bytes_max = ANSWER_BYTES_MAX;
         request.headers = headers(&[

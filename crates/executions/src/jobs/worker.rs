@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{EventKind, Execution, ExecutionId, ExecutionRequest, State, Verdict};
+use api::{EventKind, Execution, ExecutionId, ExecutionRequest, ExecutionState, Verdict};
 use node::clock::{self, wall_ms as now_ms};
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ use crate::answers::AnswerMemory;
 use crate::error::ExecutionError;
 use crate::events::EventRecorder;
 use crate::queue::{
-    AttemptDisposition, ClaimQuota, Finish, JobClaim, JobLease, LeaseRenewal, QueueError,
+    AttemptDisposition, AttemptResult, ClaimQuota, JobClaim, JobLease, LeaseRenewal, QueueError,
 };
 use crate::service::ProgramIo;
 
@@ -228,7 +228,7 @@ enum AttemptEnd {
 impl Jobs {
     /// Runs what waits until the server drains and nothing runs any more. Whoever drops the future
     /// ends what runs; it is run again by the next server.
-    pub fn work<'a>(&'a self, drain: &'a Drain) -> Boxed<'a, ()> {
+    pub fn work<'a>(&'a self, drain: &'a DrainHandle) -> Boxed<'a, ()> {
         Box::pin(async move {
             let upkeep = self.look_after();
             let deliveries = self.deliver_webhooks();
@@ -239,7 +239,7 @@ impl Jobs {
         })
     }
 
-    async fn take_jobs(&self, drain: &Drain) {
+    async fn take_jobs(&self, drain: &DrainHandle) {
         let queue = &self.inner.queue;
         let places = JobPlaces::new(self.inner.service.running_max());
         let room = &places.free;
@@ -358,7 +358,7 @@ impl Jobs {
                 let ended = !swept.ended.is_empty();
                 for (id, state) in swept.ended {
                     let message = match state {
-                        State::Expired => "it did not start before its deadline",
+                        ExecutionState::Expired => "it did not start before its deadline",
                         _ => "the server failed at it as often as it may",
                     };
                     self.publish_end(&id, state, Some(message.to_owned()));
@@ -381,7 +381,7 @@ impl Jobs {
 struct JobWorker {
     jobs: Jobs,
     places: Arc<JobPlaces>,
-    drain: Drain,
+    drain: DrainHandle,
 }
 
 impl JobWorker {
@@ -505,23 +505,17 @@ impl JobWorker {
             AttemptEnd::Ran(mut execution, room) => {
                 held = Some(room);
                 execution.last_seq = live.log.next_seq();
-                let verdict = execution.outcome.verdict;
-                match serde_json::to_vec(&execution) {
-                    // Who follows it reads it from the queue, where what is read is counted.
-                    Ok(text) if text.len() > FOLLOWED_BYTES_MAX => (Finish::Result(text), None),
-                    Ok(text) => (
-                        Finish::Result(text),
-                        Some(EventKind::Verdict { verdict, result: execution }),
-                    ),
-                    Err(error) => (Finish::Failed { message: error.to_string() }, None),
-                }
+                finished(execution)
             }
             AttemptEnd::Cancelled(message) => {
-                let (state, text) = (State::Cancelled, Some(message.clone()));
-                (Finish::Cancelled { message }, Some(EventKind::Ended { state, message: text }))
+                let (state, text) = (ExecutionState::Cancelled, Some(message.clone()));
+                (
+                    AttemptResult::Cancelled { message },
+                    Some(EventKind::Ended { state, message: text }),
+                )
             }
-            AttemptEnd::Failed(message) => (Finish::Failed { message }, None),
-            AttemptEnd::Returned => (Finish::Returned, None),
+            AttemptEnd::Failed(message) => (AttemptResult::Failed { message }, None),
+            AttemptEnd::Returned => (AttemptResult::Returned, None),
             AttemptEnd::Lost => {
                 tracing::warn!(execution = %id, attempt, "its lease was lost; it runs elsewhere");
                 self.forget(&lease);
@@ -529,7 +523,7 @@ impl JobWorker {
             }
         };
         let message = match &finish {
-            Finish::Failed { message } => Some(message.clone()),
+            AttemptResult::Failed { message } => Some(message.clone()),
             _ => None,
         };
         if message.is_some() && attempt < self.inner().config.attempts_max {
@@ -537,16 +531,16 @@ impl JobWorker {
         }
         let lives = &self.inner().lives;
         let bytes = match &finish {
-            Finish::Result(text) => text.len(),
+            AttemptResult::Result(text) => text.len(),
             _ => 0,
         };
         match self.finish(lease.clone(), finish).await {
-            Some(AttemptDisposition::Now(State::Dead)) => {
-                self.inner().metrics.ended(State::Dead);
+            Some(AttemptDisposition::Now(ExecutionState::Dead)) => {
+                self.inner().metrics.ended(ExecutionState::Dead);
                 tracing::error!(execution = %id, attempt, message, "given up; `cove queue retry`");
-                lives.end(&id, Some(EventKind::Ended { state: State::Dead, message }), 0);
+                lives.end(&id, Some(EventKind::Ended { state: ExecutionState::Dead, message }), 0);
             }
-            Some(AttemptDisposition::Now(State::Queued | State::Running)) => {
+            Some(AttemptDisposition::Now(ExecutionState::Queued | ExecutionState::Running)) => {
                 self.inner().metrics.requeued.inc();
                 tracing::warn!(execution = %id, attempt, message, "failed; it is queued again");
                 live.log.push(EventKind::Queued { position: None });
@@ -554,8 +548,10 @@ impl JobWorker {
             Some(AttemptDisposition::Now(state)) => {
                 self.inner().metrics.ended(state);
                 // A failure of what its owner wanted to end is an end, too.
-                let ended =
-                    || (state != State::Finished).then_some(EventKind::Ended { state, message });
+                let ended = || {
+                    (state != ExecutionState::Finished)
+                        .then_some(EventKind::Ended { state, message })
+                };
                 lives.end(&id, last.or_else(ended), bytes.min(FOLLOWED_BYTES_MAX));
             }
             Some(AttemptDisposition::Fenced) | None => {
@@ -575,7 +571,7 @@ impl JobWorker {
     }
 
     /// Tells the queue until it has heard: a result that exists must not get lost.
-    async fn finish(&self, lease: JobLease, finish: Finish) -> Option<AttemptDisposition> {
+    async fn finish(&self, lease: JobLease, finish: AttemptResult) -> Option<AttemptDisposition> {
         // One time for all tries: one whose answer was lost is the same when it is repeated.
         let now_ms = now_ms();
         for _ in 0..FINISH_TRIES {
@@ -594,6 +590,19 @@ impl JobWorker {
             time::sleep(QUEUE_PAUSE).await;
         }
         None
+    }
+}
+
+/// Result of a job that ran, with the event that tells it to those who follow.
+fn finished(execution: Box<Execution>) -> (AttemptResult, Option<EventKind>) {
+    let verdict = execution.outcome.verdict;
+    match serde_json::to_vec(&execution) {
+        // Who follows it reads it from the queue, where what is read is counted.
+        Ok(text) if text.len() > FOLLOWED_BYTES_MAX => (AttemptResult::Result(text), None),
+        Ok(text) => {
+            (AttemptResult::Result(text), Some(EventKind::Verdict { verdict, result: execution }))
+        }
+        Err(error) => (AttemptResult::Failed { message: error.to_string() }, None),
     }
 }
 

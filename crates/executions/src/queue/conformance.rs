@@ -5,8 +5,10 @@
 //! that nothing here waits for it.
 
 pub(crate) mod model;
+mod retention;
 mod scenarios;
 mod sizes;
+mod webhooks;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -14,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ExecutionId, State};
+use api::{ExecutionId, ExecutionState};
 
 use super::*;
 
@@ -192,27 +194,27 @@ async fn claim_one(queue: &dyn JobQueue, expected: u64, now_ms: u64) -> JobLease
 }
 
 async fn get(queue: &dyn JobQueue, number: u64) -> QueuedJob {
-    queue.get(id(number), Parts::default()).await.unwrap().unwrap()
+    queue.get(id(number), JobParts::default()).await.unwrap().unwrap()
 }
 
-async fn state(queue: &dyn JobQueue, number: u64) -> State {
+async fn state(queue: &dyn JobQueue, number: u64) -> ExecutionState {
     get(queue, number).await.state
 }
 
-async fn list(queue: &dyn JobQueue, filter: Filter) -> Vec<u64> {
+async fn list(queue: &dyn JobQueue, filter: JobFilter) -> Vec<u64> {
     queue.list(filter).await.unwrap().iter().map(|job| number(&job.id)).collect()
 }
 
-fn all() -> Filter {
-    Filter { limit: 1_000, ..Filter::default() }
+fn all() -> JobFilter {
+    JobFilter { limit: 1_000, ..JobFilter::default() }
 }
 
-fn result(text: &str) -> Finish {
-    Finish::Result(text.as_bytes().to_vec())
+fn result(text: &str) -> AttemptResult {
+    AttemptResult::Result(text.as_bytes().to_vec())
 }
 
-fn failed(message: &str) -> Finish {
-    Finish::Failed { message: message.to_owned() }
+fn failed(message: &str) -> AttemptResult {
+    AttemptResult::Failed { message: message.to_owned() }
 }
 
 async fn cancel(queue: &dyn JobQueue, number: u64, now_ms: u64) -> CancelAnswer {

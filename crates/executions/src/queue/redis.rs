@@ -33,9 +33,9 @@ use tokio::sync::Notify;
 
 use self::link::{RedisLink, ScriptCall};
 use super::{
-    AttemptDisposition, CancelAnswer, ClaimQuota, Filter, Finish, JobClaim, JobLease, JobQueue,
-    LeaseRenewal, NewJob, Parts, Pending, PushOutcome, QueueConfig, QueueError, QueuedJob, Swept,
-    WebhookDelivery,
+    AttemptDisposition, AttemptResult, CancelAnswer, ClaimQuota, JobClaim, JobFilter, JobLease,
+    JobParts, JobQueue, LeaseRenewal, NewJob, Pending, PushOutcome, QueueConfig, QueueError,
+    QueueSweepReport, QueuedJob, WebhookDelivery,
 };
 
 /// How often a queue is looked at that others may add to.
@@ -176,7 +176,7 @@ impl JobQueue for RedisQueue {
     fn finish(
         &self,
         lease: JobLease,
-        finish: Finish,
+        finish: AttemptResult,
         now_ms: u64,
     ) -> Pending<'_, AttemptDisposition> {
         Box::pin(self.end(lease, finish, now_ms))
@@ -194,11 +194,11 @@ impl JobQueue for RedisQueue {
         )
     }
 
-    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<QueuedJob>> {
+    fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>> {
         Box::pin(self.show(id, parts))
     }
 
-    fn list(&self, filter: Filter) -> Pending<'_, Vec<QueuedJob>> {
+    fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>> {
         Box::pin(self.search(filter))
     }
 
@@ -231,7 +231,7 @@ impl JobQueue for RedisQueue {
         Box::pin(self.forget(tenant, id))
     }
 
-    fn sweep(&self, now_ms: u64) -> Pending<'_, Swept> {
+    fn sweep(&self, now_ms: u64) -> Pending<'_, QueueSweepReport> {
         Box::pin(self.look_after(now_ms))
     }
 

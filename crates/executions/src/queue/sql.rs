@@ -34,9 +34,9 @@ use node::store::{SqlStore, SqlStoreError, StoreDialect};
 
 use self::shared::SqlQueueShared;
 use super::{
-    AttemptDisposition, CancelAnswer, ClaimQuota, Filter, Finish, JobClaim, JobLease, JobQueue,
-    LeaseRenewal, NewJob, Parts, Pending, PushOutcome, QueueConfig, QueueError, QueuedJob, Swept,
-    WebhookDelivery,
+    AttemptDisposition, AttemptResult, CancelAnswer, ClaimQuota, JobClaim, JobFilter, JobLease,
+    JobParts, JobQueue, LeaseRenewal, NewJob, Pending, PushOutcome, QueueConfig, QueueError,
+    QueueSweepReport, QueuedJob, WebhookDelivery,
 };
 
 /// Webhooks that one call takes at most.
@@ -126,7 +126,7 @@ impl JobQueue for SqlQueue {
     fn finish(
         &self,
         lease: JobLease,
-        finish: Finish,
+        finish: AttemptResult,
         now_ms: u64,
     ) -> Pending<'_, AttemptDisposition> {
         self.whole(move |shared| async move { shared.finish(lease, finish, now_ms).await })
@@ -142,11 +142,11 @@ impl JobQueue for SqlQueue {
         self.whole(move |shared| async move { shared.cancel(tenant, id, message, now_ms).await })
     }
 
-    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<QueuedJob>> {
+    fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>> {
         Box::pin(self.0.read("queue.get", move |transaction| look::get(transaction, &id, parts)))
     }
 
-    fn list(&self, filter: Filter) -> Pending<'_, Vec<QueuedJob>> {
+    fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>> {
         Box::pin(self.0.read("queue.list", move |transaction| look::list(transaction, &filter)))
     }
 
@@ -186,7 +186,7 @@ impl JobQueue for SqlQueue {
         )
     }
 
-    fn sweep(&self, now_ms: u64) -> Pending<'_, Swept> {
+    fn sweep(&self, now_ms: u64) -> Pending<'_, QueueSweepReport> {
         self.whole(move |shared| async move { shared.sweep(now_ms).await })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::{ErrorCode, Grant};
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use node::http;
 use parking_lot::Mutex;
@@ -25,10 +25,10 @@ pub(crate) struct Echo {
 }
 
 impl GrantGateway for Echo {
-    fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), http::Error> {
+    fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), http::HttpError> {
         match grants.iter().position(|grant| matches!(grant, Grant::Model(_))) {
             Some(index) if !who.operator => {
-                let error = http::Error::new(ErrorCode::Forbidden, "not yours");
+                let error = http::HttpError::new(ErrorCode::Forbidden, "not yours");
                 Err(error.at(format!("grants[{index}]")))
             }
             Some(_) | None => Ok(()),
@@ -39,10 +39,10 @@ impl GrantGateway for Echo {
         &self,
         holder: &GrantHolder,
         grants: &[Grant],
-    ) -> Result<Box<dyn GrantOpening>, http::Error> {
+    ) -> Result<Box<dyn GrantOpening>, http::HttpError> {
         let before = self.resolved.fetch_add(1, Ordering::SeqCst);
         if self.gone_after.lock().is_some_and(|after| before >= after) {
-            return Err(http::Error::invalid("is gone").at("grants[0].tenant"));
+            return Err(http::HttpError::invalid("is gone").at("grants[0].tenant"));
         }
         let ports: Vec<u16> = grants.iter().map(Grant::port).collect();
         let listed = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(" ");

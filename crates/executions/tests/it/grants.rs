@@ -10,7 +10,7 @@ use api::{
     ModelGrant, OutputComparison, TestCase, Verdict,
 };
 use executions::{ExecutionError, ExecutionService, ProgramIo};
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use tokio::time;
 
 use crate::gateway::Echo;
@@ -183,7 +183,7 @@ async fn what_cannot_be_given_is_refused(fixture: Fixture) {
     let error =
         fixture.alone.execute("somebody", request.clone(), ProgramIo::default(), &mut ()).await;
     assert_eq!(error.unwrap_err().detail().field.as_deref(), Some("grants"));
-    let who = Principal::without_token("somebody", "somebody");
+    let who = TokenPrincipal::without_token("somebody", "somebody");
     let error = fixture.alone.authorize(&who, &request).unwrap_err();
     assert_eq!(error.detail().field.as_deref(), Some("grants"));
     fixture.service.authorize(&who, &request).unwrap();
@@ -191,7 +191,7 @@ async fn what_cannot_be_given_is_refused(fixture: Fixture) {
     let error = fixture.service.authorize(&who, &request).unwrap_err();
     assert_eq!((error.code(), error.detail().message), (ErrorCode::Forbidden, "not yours".into()));
     assert_eq!(error.detail().field.as_deref(), Some("grants[1]"));
-    fixture.service.authorize(&Principal { operator: true, ..who }, &request).unwrap();
+    fixture.service.authorize(&TokenPrincipal { operator: true, ..who }, &request).unwrap();
     assert_eq!(fixture.opened(), 0);
 }
 

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::client::{AddressGuard, Refused, TlsRoots, connector};
+use node::client::{AddressGuard, AddressRefusal, TlsRoots, connector};
 use node::task::{self, Boxed};
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
@@ -41,7 +41,7 @@ const TLS_TIME_MAX: Duration = Duration::from_secs(10);
 pub(super) enum EgressDialError {
     /// The address may not be reached.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] AddressRefusal),
     /// The name is not known.
     #[error("find the address of `{0}`")]
     Resolve(String, #[source] io::Error),

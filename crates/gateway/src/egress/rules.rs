@@ -5,7 +5,7 @@ use std::str::FromStr as _;
 
 use api::{HeaderSource, HttpEffect, HttpRule};
 use hyper::header::{HeaderName, HeaderValue};
-use node::client::{AddressGuard, AllowedNetwork, Refused};
+use node::client::{AddressGuard, AddressRefusal, AllowedNetwork};
 
 use super::echo::SecretScanner;
 use super::headers::{AddedHeader, InspectedParts, may_be_set};
@@ -71,13 +71,13 @@ impl DeniedNetworks {
     ///
     /// # Errors
     /// When one of the addresses may not be reached.
-    pub(super) fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), Refused> {
+    pub(super) fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), AddressRefusal> {
         for address in addresses {
             let address = address.ip().to_canonical();
             let has =
                 |list: &[AllowedNetwork]| list.iter().any(|network| network.has_address(address));
             if has(&self.denied) && !has(&self.excepted) {
-                return Err(Refused::Address { host: host.to_owned(), class: DENIED });
+                return Err(AddressRefusal::Address { host: host.to_owned(), class: DENIED });
             }
         }
         Ok(())

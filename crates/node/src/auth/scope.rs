@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// One thing that a token may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scope {
+pub enum TokenScope {
     /// Running programs, by every interface for that.
     Executions,
     /// Using sessions and sandboxes: to talk to them, to run commands, their files.
@@ -23,43 +23,43 @@ pub enum Scope {
     Catalog,
 }
 
-impl Scope {
+impl TokenScope {
     /// All of them.
-    pub const ALL: [Scope; 6] = [
-        Scope::Executions,
-        Scope::Sessions,
-        Scope::Agents,
-        Scope::Tokens,
-        Scope::Tenants,
-        Scope::Catalog,
+    pub const ALL: [TokenScope; 6] = [
+        TokenScope::Executions,
+        TokenScope::Sessions,
+        TokenScope::Agents,
+        TokenScope::Tokens,
+        TokenScope::Tenants,
+        TokenScope::Catalog,
     ];
 
     /// As it is written, in files, options and errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Scope::Executions => "executions",
-            Scope::Sessions => "sessions",
-            Scope::Agents => "agents",
-            Scope::Tokens => "tokens",
-            Scope::Tenants => "tenants",
-            Scope::Catalog => "catalog",
+            TokenScope::Executions => "executions",
+            TokenScope::Sessions => "sessions",
+            TokenScope::Agents => "agents",
+            TokenScope::Tokens => "tokens",
+            TokenScope::Tenants => "tenants",
+            TokenScope::Catalog => "catalog",
         }
     }
 
     const fn bit(self) -> u8 {
         match self {
-            Scope::Executions => 1,
-            Scope::Sessions => 2,
-            Scope::Agents => 4,
-            Scope::Tokens => 8,
-            Scope::Tenants => 16,
-            Scope::Catalog => 32,
+            TokenScope::Executions => 1,
+            TokenScope::Sessions => 2,
+            TokenScope::Agents => 4,
+            TokenScope::Tokens => 8,
+            TokenScope::Tenants => 16,
+            TokenScope::Catalog => 32,
         }
     }
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for TokenScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -73,69 +73,69 @@ impl fmt::Display for Scope {
 )]
 pub struct UnknownScope(String);
 
-impl FromStr for Scope {
+impl FromStr for TokenScope {
     type Err = UnknownScope;
 
-    fn from_str(text: &str) -> Result<Scope, UnknownScope> {
-        let named = Scope::ALL.into_iter().find(|scope| scope.name() == text);
+    fn from_str(text: &str) -> Result<TokenScope, UnknownScope> {
+        let named = TokenScope::ALL.into_iter().find(|scope| scope.name() == text);
         named.ok_or_else(|| UnknownScope(text.chars().take(40).collect()))
     }
 }
 
 /// A set of scopes. In files it is a list of names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Scopes(u8);
+pub struct TokenScopes(u8);
 
-impl Scopes {
+impl TokenScopes {
     /// Everything; what a token has for which nothing else was said. A scope that is added in a
     /// later version is among it.
-    pub const ALL: Scopes = Scopes(u8::MAX);
+    pub const ALL: TokenScopes = TokenScopes(u8::MAX);
 
     /// Nothing.
-    pub const NONE: Scopes = Scopes(0);
+    pub const NONE: TokenScopes = TokenScopes(0);
 
     /// Whether the scope is among them.
     #[must_use]
-    pub const fn has(self, scope: Scope) -> bool {
+    pub const fn has(self, scope: TokenScope) -> bool {
         self.0 & scope.bit() != 0
     }
 
     /// Whether all of these are among `others`: nobody can give away more than he has.
     #[must_use]
-    pub const fn is_within(self, others: Scopes) -> bool {
+    pub const fn is_within(self, others: TokenScopes) -> bool {
         self.0 & !others.0 == 0
     }
 
     /// Each of them.
-    pub fn iter(self) -> impl Iterator<Item = Scope> {
-        Scope::ALL.into_iter().filter(move |scope| self.has(*scope))
+    pub fn iter(self) -> impl Iterator<Item = TokenScope> {
+        TokenScope::ALL.into_iter().filter(move |scope| self.has(*scope))
     }
 
     /// Whether nothing was left out, so that a file need not say so.
     pub(super) fn is_all(&self) -> bool {
-        *self == Scopes::ALL
+        *self == TokenScopes::ALL
     }
 }
 
-impl Default for Scopes {
+impl Default for TokenScopes {
     fn default() -> Self {
-        Scopes::ALL
+        TokenScopes::ALL
     }
 }
 
-impl FromIterator<Scope> for Scopes {
-    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Scopes {
-        Scopes(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
+impl FromIterator<TokenScope> for TokenScopes {
+    fn from_iter<I: IntoIterator<Item = TokenScope>>(scopes: I) -> TokenScopes {
+        TokenScopes(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
     }
 }
 
-impl fmt::Debug for Scopes {
+impl fmt::Debug for TokenScopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter().map(Scope::name)).finish()
+        f.debug_set().entries(self.iter().map(TokenScope::name)).finish()
     }
 }
 
-impl fmt::Display for Scopes {
+impl fmt::Display for TokenScopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, scope) in self.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
@@ -145,16 +145,16 @@ impl fmt::Display for Scopes {
     }
 }
 
-impl Serialize for Scopes {
+impl Serialize for TokenScopes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.iter().map(Scope::name))
+        serializer.collect_seq(self.iter().map(TokenScope::name))
     }
 }
 
-impl<'de> Deserialize<'de> for Scopes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Scopes, D::Error> {
+impl<'de> Deserialize<'de> for TokenScopes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TokenScopes, D::Error> {
         let names = Vec::<String>::deserialize(deserializer)?;
-        names.iter().map(|name| name.parse::<Scope>().map_err(de::Error::custom)).collect()
+        names.iter().map(|name| name.parse::<TokenScope>().map_err(de::Error::custom)).collect()
     }
 }
 
@@ -169,23 +169,27 @@ mod tests {
             (r#"["agents"]"#, "agents"),
             ("[]", ""),
         ] {
-            let scopes: Scopes = serde_json::from_str(text).unwrap();
+            let scopes: TokenScopes = serde_json::from_str(text).unwrap();
             assert_eq!(scopes.to_string(), shown);
-            let again: Scopes =
+            let again: TokenScopes =
                 serde_json::from_str(&serde_json::to_string(&scopes).unwrap()).unwrap();
             assert_eq!(again, scopes);
         }
-        let error = serde_json::from_str::<Scopes>(r#"["root"]"#).unwrap_err().to_string();
+        let error = serde_json::from_str::<TokenScopes>(r#"["root"]"#).unwrap_err().to_string();
         assert!(error.starts_with("`root` is no scope"), "{error}");
     }
 
     #[test]
     fn nobody_gives_away_what_he_has_not() {
-        let few: Scopes = [Scope::Sessions, Scope::Agents].into_iter().collect();
-        assert!(few.is_within(Scopes::ALL) && few.is_within(few) && Scopes::NONE.is_within(few));
-        assert!(!Scopes::ALL.is_within(few));
-        assert!(few.has(Scope::Agents) && !few.has(Scope::Tokens));
-        assert!(Scope::ALL.into_iter().all(|scope| Scopes::ALL.has(scope)));
+        let few: TokenScopes = [TokenScope::Sessions, TokenScope::Agents].into_iter().collect();
+        assert!(
+            few.is_within(TokenScopes::ALL)
+                && few.is_within(few)
+                && TokenScopes::NONE.is_within(few)
+        );
+        assert!(!TokenScopes::ALL.is_within(few));
+        assert!(few.has(TokenScope::Agents) && !few.has(TokenScope::Tokens));
+        assert!(TokenScope::ALL.into_iter().all(|scope| TokenScopes::ALL.has(scope)));
         assert_eq!(format!("{few:?}"), r#"{"sessions", "agents"}"#);
     }
 }

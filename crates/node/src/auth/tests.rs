@@ -12,14 +12,14 @@ fn first_token(directory: &Path) -> String {
 #[test]
 fn the_first_start_makes_one_token_and_later_ones_keep_it() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     tokens.ensure_first().unwrap();
     let token = first_token(temp.path());
     assert_eq!(token.len(), "cove_".len() + 43);
     let mode = fs::metadata(temp.path().join("token")).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
 
-    let again = Tokens::open(temp.path()).unwrap();
+    let again = TokenRegistry::open(temp.path()).unwrap();
     again.ensure_first().unwrap();
     assert_eq!(first_token(temp.path()), token);
     assert_eq!(&*again.verify(&token).unwrap().name, "first");
@@ -29,7 +29,7 @@ fn the_first_start_makes_one_token_and_later_ones_keep_it() {
 #[test]
 fn the_file_does_not_hold_the_token() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     let (record, secret) = tokens.create("ci", false).unwrap();
     let text = fs::read_to_string(temp.path().join(TOKENS_FILE)).unwrap();
     assert!(text.contains(&record.sha256) && !text.contains(&secret.expose()));
@@ -39,7 +39,7 @@ fn the_file_does_not_hold_the_token() {
 #[test]
 fn only_the_exact_token_is_known() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     let (record, secret) = tokens.create("ci", false).unwrap();
     let token = &secret.expose();
     assert_eq!(&*tokens.verify(token).unwrap().token_id, record.id.as_str());
@@ -53,9 +53,9 @@ fn only_the_exact_token_is_known() {
 #[test]
 fn another_process_creates_and_revokes_and_the_server_notices() {
     let temp = TempDir::new();
-    let server = Tokens::open(temp.path()).unwrap();
+    let server = TokenRegistry::open(temp.path()).unwrap();
     server.ensure_first().unwrap();
-    let command_line = Tokens::open(temp.path()).unwrap();
+    let command_line = TokenRegistry::open(temp.path()).unwrap();
 
     let (record, secret) = command_line.create("ci", false).unwrap();
     assert!(server.verify(&secret.expose()).is_some(), "found by the look at the file on a miss");
@@ -70,7 +70,7 @@ fn another_process_creates_and_revokes_and_the_server_notices() {
 #[test]
 fn a_known_token_needs_no_disk() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     let (_, secret) = tokens.create("ci", false).unwrap();
     fs::remove_file(temp.path().join(TOKENS_FILE)).unwrap();
     assert!(tokens.verify(&secret.expose()).is_some());
@@ -79,14 +79,14 @@ fn a_known_token_needs_no_disk() {
 #[test]
 fn revoking_the_first_token_removes_its_file() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     tokens.ensure_first().unwrap();
     let (other, _) = tokens.create("ci", false).unwrap();
     tokens.revoke(&other.id).unwrap();
     assert!(temp.path().join("token").exists());
     tokens.revoke(&tokens.list()[0].id).unwrap();
     assert!(!temp.path().join("token").exists());
-    assert!(matches!(tokens.revoke("tok_0"), Err(Error::NoSuchToken(_))));
+    assert!(matches!(tokens.revoke("tok_0"), Err(TokenError::NoSuchToken(_))));
     // Without any token the store is still one that has been used: no new first token appears.
     tokens.ensure_first().unwrap();
     assert!(tokens.list().is_empty());
@@ -99,20 +99,20 @@ fn concurrent_changes_are_all_kept() {
         for thread in 0..4 {
             let directory = temp.path();
             scope.spawn(move || {
-                let tokens = Tokens::open(directory).unwrap();
+                let tokens = TokenRegistry::open(directory).unwrap();
                 for index in 0..5 {
                     tokens.create(&format!("{thread}-{index}"), false).unwrap();
                 }
             });
         }
     });
-    assert_eq!(Tokens::open(temp.path()).unwrap().list().len(), 20);
+    assert_eq!(TokenRegistry::open(temp.path()).unwrap().list().len(), 20);
 }
 
 #[test]
 fn a_damaged_file_is_named_with_its_line_and_changes_nothing() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     let (_, secret) = tokens.create("ci", false).unwrap();
     let file = temp.path().join(TOKENS_FILE);
     let good = fs::read_to_string(&file).unwrap();
@@ -130,7 +130,7 @@ fn a_damaged_file_is_named_with_its_line_and_changes_nothing() {
 #[test]
 fn a_token_has_two_spellings_and_no_third() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     let (record, secret) = tokens.create("sdk", false).unwrap();
     let (own, other) = (secret.expose(), secret.expose_as_e2b());
     let digits = other.strip_prefix("e2b_").unwrap();
@@ -155,8 +155,8 @@ fn a_token_has_two_spellings_and_no_third() {
 #[test]
 fn a_tenant_has_several_tokens_and_sees_no_others() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
-    let some: Scopes = [Scope::Sessions, Scope::Tokens].into_iter().collect();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
+    let some: TokenScopes = [TokenScope::Sessions, TokenScope::Tokens].into_iter().collect();
     let (alone, alone_secret) = tokens.create("alone", false).unwrap();
     let operators = NewToken { name: "a", operator: true, tenant: Some("team"), scopes: some };
     let (first, _) = tokens.create_as(&operators).unwrap();
@@ -169,14 +169,14 @@ fn a_tenant_has_several_tokens_and_sees_no_others() {
 
     let who = tokens.verify(&secret.expose()).unwrap();
     assert_eq!((&*who.tenant, who.operator, who.scopes), ("team", false, some));
-    who.require(Scope::Sessions).unwrap();
-    let error = who.require(Scope::Agents).unwrap_err();
+    who.require(TokenScope::Sessions).unwrap();
+    let error = who.require(TokenScope::Agents).unwrap_err();
     assert_eq!((error.status().as_u16(), error.to_string().contains("`agents`")), (403, true));
     let who = tokens.verify(&alone_secret.expose()).unwrap();
-    assert_eq!((&*who.tenant, who.scopes), (&*alone.id, Scopes::ALL));
+    assert_eq!((&*who.tenant, who.scopes), (&*alone.id, TokenScopes::ALL));
 
-    assert!(matches!(tokens.revoke_of("team", &alone.id), Err(Error::NoSuchToken(_))));
-    assert!(matches!(tokens.revoke_of(&alone.id, &first.id), Err(Error::NoSuchToken(_))));
+    assert!(matches!(tokens.revoke_of("team", &alone.id), Err(TokenError::NoSuchToken(_))));
+    assert!(matches!(tokens.revoke_of(&alone.id, &first.id), Err(TokenError::NoSuchToken(_))));
     tokens.revoke_of("team", &first.id).unwrap();
     assert_eq!(ids("team"), [second.id]);
 }
@@ -184,11 +184,14 @@ fn a_tenant_has_several_tokens_and_sees_no_others() {
 #[test]
 fn what_a_token_could_not_be_is_refused() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     for bad in ["", "a/b", "..", "-a", "a b", "é", &"x".repeat(65)] {
-        assert!(matches!(tokens.create_for(bad, "n", Scopes::ALL), Err(Error::BadTenant)), "{bad}");
+        assert!(
+            matches!(tokens.create_for(bad, "n", TokenScopes::ALL), Err(TokenError::BadTenant)),
+            "{bad}"
+        );
     }
-    assert!(matches!(tokens.create_for("t", "n", Scopes::NONE), Err(Error::NoScope)));
+    assert!(matches!(tokens.create_for("t", "n", TokenScopes::NONE), Err(TokenError::NoScope)));
     // As many as there may be, and one more; made by hand, because each one writes the file.
     let lines: Vec<_> = (0..TOKENS_OF_TENANT_MAX)
         .map(|n| {
@@ -197,9 +200,9 @@ fn what_a_token_could_not_be_is_refused() {
         })
         .collect();
     fs::write(temp.path().join(TOKENS_FILE), lines.join("\n")).unwrap();
-    let refused = tokens.create_for("t", "n", Scopes::ALL);
-    assert!(matches!(refused, Err(Error::TooManyOfTenant)));
-    tokens.create_for("u", "n", Scopes::ALL).unwrap();
+    let refused = tokens.create_for("t", "n", TokenScopes::ALL);
+    assert!(matches!(refused, Err(TokenError::TooManyOfTenant)));
+    tokens.create_for("u", "n", TokenScopes::ALL).unwrap();
 }
 
 #[test]
@@ -208,15 +211,18 @@ fn files_of_older_versions_load_and_new_ones_say_no_more_than_they_must() {
     let hash = "ab".repeat(32);
     let old = format!(r#"{{"id":"tok_a","name":"old","sha256":"{hash}","created":"2026"}}"#);
     fs::write(temp.path().join(TOKENS_FILE), &old).unwrap();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     let record = &tokens.list()[0];
-    assert_eq!((record.tenant(), record.scopes, record.operator), ("tok_a", Scopes::ALL, true));
+    assert_eq!(
+        (record.tenant(), record.scopes, record.operator),
+        ("tok_a", TokenScopes::ALL, true)
+    );
     tokens.create("new", false).unwrap();
     let text = fs::read_to_string(temp.path().join(TOKENS_FILE)).unwrap();
     assert!(!text.contains("tenant") && !text.contains("scopes"), "{text}");
-    let some = [Scope::Executions].into_iter().collect();
+    let some = [TokenScope::Executions].into_iter().collect();
     tokens.create_for("t", "newer", some).unwrap();
-    let again = Tokens::open(temp.path()).unwrap();
+    let again = TokenRegistry::open(temp.path()).unwrap();
     assert_eq!(again.list(), tokens.list());
     assert_eq!(again.list_of("t")[0].scopes, some);
 }
@@ -224,9 +230,9 @@ fn files_of_older_versions_load_and_new_ones_say_no_more_than_they_must() {
 #[test]
 fn names_are_printable() {
     let temp = TempDir::new();
-    let tokens = Tokens::open(temp.path()).unwrap();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
     for bad in ["", "a\nb", &"x".repeat(101)] {
-        assert!(matches!(tokens.create(bad, false), Err(Error::BadName)));
+        assert!(matches!(tokens.create(bad, false), Err(TokenError::BadName)));
     }
 }
 

@@ -24,7 +24,7 @@ const PORTS_REFUSED: &[u16] = &[
 /// Why a request is not sent. It says nothing of the addresses behind a name: who may ask for a
 /// webhook need not know the names of the inner network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AddressRefusal {
     /// The port belongs to another protocol.
     #[error("port {0} is not one for HTTP")]
     Port(u16),
@@ -134,17 +134,17 @@ impl AddressGuard {
     ///
     /// # Errors
     /// When one of the addresses, or the port, may not be reached.
-    pub fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), Refused> {
+    pub fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), AddressRefusal> {
         let AddressGuard::Public(allowed) = self else { return Ok(()) };
         for address in addresses {
             if allowed.iter().any(|entry| entry.has(host, address.ip())) {
                 continue;
             }
             if PORTS_REFUSED.binary_search(&address.port()).is_ok() {
-                return Err(Refused::Port(address.port()));
+                return Err(AddressRefusal::Port(address.port()));
             }
             if let Some(class) = inner_class(address.ip()) {
-                return Err(Refused::Address { host: host.to_owned(), class });
+                return Err(AddressRefusal::Address { host: host.to_owned(), class });
             }
         }
         Ok(())
@@ -156,13 +156,18 @@ impl AddressGuard {
     ///
     /// # Errors
     /// When both ends have one address, which no entry names.
-    pub fn check_ends(&self, host: &str, own: SocketAddr, peer: SocketAddr) -> Result<(), Refused> {
+    pub fn check_ends(
+        &self,
+        host: &str,
+        own: SocketAddr,
+        peer: SocketAddr,
+    ) -> Result<(), AddressRefusal> {
         let AddressGuard::Public(allowed) = self else { return Ok(()) };
         let [own, address] = [own.ip().to_canonical(), peer.ip().to_canonical()];
         if own != address || allowed.iter().any(|entry| entry.has(host, peer.ip())) {
             return Ok(());
         }
-        Err(Refused::Address { host: host.to_owned(), class: LOCAL })
+        Err(AddressRefusal::Address { host: host.to_owned(), class: LOCAL })
     }
 }
 
@@ -260,7 +265,7 @@ mod tests {
         AddressGuard::Public(allowed.iter().map(|entry| entry.parse().unwrap()).collect())
     }
 
-    fn check(guard: &AddressGuard, host: &str, addresses: &[&str]) -> Result<(), Refused> {
+    fn check(guard: &AddressGuard, host: &str, addresses: &[&str]) -> Result<(), AddressRefusal> {
         let addresses: Vec<SocketAddr> =
             addresses.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 443)).collect();
         guard.check(host, &addresses)
@@ -345,7 +350,7 @@ mod tests {
     #[test]
     fn only_public_addresses_are_reached() {
         for (address, class) in INNER {
-            let expected = Refused::Address { host: "h".to_owned(), class };
+            let expected = AddressRefusal::Address { host: "h".to_owned(), class };
             assert_eq!(check(&public(&[]), "h", &[address]), Err(expected), "{address}");
             // One that is good does not help.
             assert!(check(&public(&[]), "h", &["8.8.8.8", address]).is_err(), "{address}");

@@ -39,8 +39,8 @@ async fn converse(
     String::from_utf8(asked).unwrap()
 }
 
-fn get(url: String) -> Request {
-    Request { timeout: DEADLINE, ..Request::new(Method::GET, url) }
+fn get(url: String) -> ClientRequest {
+    ClientRequest { timeout: DEADLINE, ..ClientRequest::new(Method::GET, url) }
 }
 
 fn open() -> HttpClient {
@@ -107,7 +107,8 @@ async fn a_body_is_read_piece_by_piece_and_its_length_is_bounded() {
 
     for (bytes_max, good) in [(5, true), (4, false)] {
         let (address, _server) = answering(HELLO).await;
-        let request = Request { response_bytes_max: bytes_max, ..get(format!("http://{address}")) };
+        let request =
+            ClientRequest { response_bytes_max: bytes_max, ..get(format!("http://{address}")) };
         let result = open().send(request).await.unwrap().bytes().await;
         assert_eq!(result.is_ok(), good, "{result:?}");
         assert!(good || matches!(result, Err(ClientError::TooLarge(4))));
@@ -118,7 +119,7 @@ async fn a_body_is_read_piece_by_piece_and_its_length_is_bounded() {
 async fn silence_ends_in_an_error() {
     let short = Duration::from_millis(30);
     let (address, server) = answering(b"").await;
-    let request = Request { timeout: short, ..get(format!("http://{address}")) };
+    let request = ClientRequest { timeout: short, ..get(format!("http://{address}")) };
     let error = open().send(request).await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout(limit) if limit == short), "{error:?}");
     // The server sees that it was left.
@@ -126,7 +127,7 @@ async fn silence_ends_in_an_error() {
 
     let half: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhe";
     let (address, _server) = answering(half).await;
-    let request = Request { pause_max: short, ..get(format!("http://{address}")) };
+    let request = ClientRequest { pause_max: short, ..get(format!("http://{address}")) };
     let mut response = open().send(request).await.unwrap();
     assert_eq!(response.chunk().await.unwrap().unwrap(), "he");
     let error = response.chunk().await.unwrap_err();
@@ -134,7 +135,7 @@ async fn silence_ends_in_an_error() {
 
     let (address, _server) = answering(half).await;
     let request =
-        Request { timeout: Duration::from_millis(200), ..get(format!("http://{address}")) };
+        ClientRequest { timeout: Duration::from_millis(200), ..get(format!("http://{address}")) };
     let response = open().send(request).await.unwrap();
     let error = response.bytes().await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout(_)), "{error:?}");

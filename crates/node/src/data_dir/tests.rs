@@ -33,8 +33,8 @@ fn a_file_in_its_place_is_refused() {
     let temp = TempDir::new();
     let path = temp.path().join("file");
     fs::write(&path, "x").unwrap();
-    assert!(matches!(DataDir::open(&path), Err(Error::NotADirectory { .. })));
-    assert!(matches!(DataDir::open(&path.join("below")), Err(Error::Create { .. })));
+    assert!(matches!(DataDir::open(&path), Err(DataDirError::NotADirectory { .. })));
+    assert!(matches!(DataDir::open(&path.join("below")), Err(DataDirError::Create { .. })));
 }
 
 #[test]

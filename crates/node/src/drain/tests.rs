@@ -8,7 +8,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 #[tokio::test(start_paused = true)]
 async fn draining_waits_for_the_work_in_progress() {
-    let drain = Drain::new();
+    let drain = DrainHandle::new();
     let first = drain.work().unwrap();
     let second = drain.work().unwrap();
     let finished = drain.finished(LONG);
@@ -25,7 +25,7 @@ async fn draining_waits_for_the_work_in_progress() {
 
 #[tokio::test(start_paused = true)]
 async fn work_is_cancelled_when_the_time_is_up() {
-    let drain = Drain::new();
+    let drain = DrainHandle::new();
     let work = drain.work().unwrap();
     let task = tokio::spawn({
         let drain = drain.clone();
@@ -41,7 +41,7 @@ async fn work_is_cancelled_when_the_time_is_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_signal_does_not_wait() {
-    let drain = Drain::new();
+    let drain = DrainHandle::new();
     let work = drain.work().unwrap();
     drain.begin();
     drain.begin();
@@ -54,7 +54,7 @@ async fn a_second_signal_does_not_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_server_drains_at_once() {
-    let drain = Drain::new();
+    let drain = DrainHandle::new();
     drain.begin();
     timeout(Duration::from_millis(1), drain.finished(LONG)).await.unwrap();
 }

@@ -7,9 +7,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::Response;
 
 use super::connection::ConnectionPeer;
-use super::error::Error;
+use super::error::HttpError;
 use super::stream::is_websocket;
-use crate::auth::{self, Principal, RevocationSignal, Scope, Tokens};
+use crate::auth::{self, RevocationSignal, TokenPrincipal, TokenRegistry, TokenScope};
 
 /// Judge0's header for a token.
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
@@ -23,15 +23,15 @@ const PROTOCOL_PREFIX: &str = "bearer.";
 
 /// Who may use a face.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum FaceAccess {
     /// Whoever has a token.
     Token,
     /// Whoever has a token; and, as this principal, programs of this machine without one. Pages
     /// that a browser of this machine shows are not among them, wherever they are from.
-    Loopback(Principal),
+    Loopback(TokenPrincipal),
     /// Whoever has a token, and everybody else as this principal. Programs of strangers are what
     /// Cove is for; who sends them is then not known, and nobody is limited by it.
-    Open(Principal),
+    Open(TokenPrincipal),
     /// Whoever the face itself finds to be allowed, with [`authenticate`] or otherwise: it has
     /// requests with secrets of another kind, and some whose headers are for others.
     Own,
@@ -41,28 +41,29 @@ pub enum Access {
 #[derive(Clone, Debug)]
 pub struct CompatFace {
     /// Who may use it.
-    pub access: Access,
+    pub access: FaceAccess,
     /// How the errors of the shell and of its extractors look there; `retry-after` and
     /// `www-authenticate` are added. None for Cove's own shape.
-    pub render: Option<fn(&Error) -> Response>,
+    pub render: Option<fn(&HttpError) -> Response>,
     /// What a token must be for; none where any will do.
-    pub scope: Option<Scope>,
+    pub scope: Option<TokenScope>,
 }
 
 impl CompatFace {
     /// The native one: tokens, and Cove's own errors.
-    pub const NATIVE: CompatFace = CompatFace { access: Access::Token, render: None, scope: None };
+    pub const NATIVE: CompatFace =
+        CompatFace { access: FaceAccess::Token, render: None, scope: None };
 
     /// The native one, below a path that is about one thing.
     #[must_use]
-    pub const fn native_for(scope: Scope) -> CompatFace {
+    pub const fn native_for(scope: TokenScope) -> CompatFace {
         CompatFace { scope: Some(scope), ..CompatFace::NATIVE }
     }
 }
 
 /// Who makes a request.
 pub(super) struct AdmittedCaller {
-    pub(super) principal: Principal,
+    pub(super) principal: TokenPrincipal,
     /// None where no token was needed.
     pub(super) revocation: Option<RevocationSignal>,
     /// The protocol that the token came as, to be chosen when the handler chooses none: browsers
@@ -73,10 +74,10 @@ pub(super) struct AdmittedCaller {
 /// Finds out who makes a request, and whether it is for him.
 pub(super) fn admit(
     face: &CompatFace,
-    tokens: &Tokens,
+    tokens: &TokenRegistry,
     headers: &HeaderMap,
     peer: Option<ConnectionPeer>,
-) -> Result<AdmittedCaller, Error> {
+) -> Result<AdmittedCaller, HttpError> {
     let admitted = identify(&face.access, tokens, headers, peer)?;
     face.scope.map_or(Ok(()), |scope| admitted.principal.require(scope))?;
     Ok(admitted)
@@ -88,56 +89,56 @@ pub(super) fn admit(
 /// # Errors
 /// When it has none, a wrong one, several, or one that is for something else.
 pub fn authenticate(
-    tokens: &Tokens,
+    tokens: &TokenRegistry,
     headers: &HeaderMap,
-    scope: Scope,
-) -> Result<Principal, Error> {
-    let (token, _) = find(headers)?.ok_or_else(Error::unauthenticated)?;
-    let principal = tokens.verify(token).ok_or_else(Error::unknown_token)?;
+    scope: TokenScope,
+) -> Result<TokenPrincipal, HttpError> {
+    let (token, _) = find(headers)?.ok_or_else(HttpError::unauthenticated)?;
+    let principal = tokens.verify(token).ok_or_else(HttpError::unknown_token)?;
     principal.require(scope)?;
     Ok(principal)
 }
 
 fn identify(
-    access: &Access,
-    tokens: &Tokens,
+    access: &FaceAccess,
+    tokens: &TokenRegistry,
     headers: &HeaderMap,
     peer: Option<ConnectionPeer>,
-) -> Result<AdmittedCaller, Error> {
+) -> Result<AdmittedCaller, HttpError> {
     let found = find(headers)?;
     if let Some((token, protocol)) = found {
         // A token that is wrong is not as good as none: its owner would not learn of it.
-        let principal = tokens.verify(token).ok_or_else(Error::unknown_token)?;
+        let principal = tokens.verify(token).ok_or_else(HttpError::unknown_token)?;
         let revocation = Some(tokens.revocation(&principal));
         return Ok(AdmittedCaller { principal, revocation, protocol });
     }
     let principal = match access {
-        Access::Token | Access::Own => None,
-        Access::Loopback(principal) => is_local(headers, peer).then_some(principal),
-        Access::Open(principal) => Some(principal),
+        FaceAccess::Token | FaceAccess::Own => None,
+        FaceAccess::Loopback(principal) => is_local(headers, peer).then_some(principal),
+        FaceAccess::Open(principal) => Some(principal),
     };
-    let principal = principal.cloned().ok_or_else(Error::unauthenticated)?;
+    let principal = principal.cloned().ok_or_else(HttpError::unauthenticated)?;
     refuse_form(headers)?;
     Ok(AdmittedCaller { principal, revocation: None, protocol: None })
 }
 
 /// The one token of a request. Two would let a proxy check one and the server use the other.
-fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, Error> {
+fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, HttpError> {
     let mut found = None;
     let mut add = |token, protocol: Option<HeaderValue>| match found.replace((token, protocol)) {
         None => Ok(()),
-        Some(_) => Err(Error::unauthenticated()),
+        Some(_) => Err(HttpError::unauthenticated()),
     };
     let is_bearer = |value: &HeaderValue| {
         let scheme = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
         scheme.eq_ignore_ascii_case(b"bearer")
     };
     if headers.get_all(header::AUTHORIZATION).iter().any(is_bearer) {
-        add(auth::bearer(headers).ok_or_else(Error::unauthenticated)?, None)?;
+        add(auth::bearer(headers).ok_or_else(HttpError::unauthenticated)?, None)?;
     }
     let of_others = [X_AUTH_TOKEN, X_API_KEY];
     for value in of_others.iter().flat_map(|name| headers.get_all(name)) {
-        add(value.to_str().map_err(|_| Error::unauthenticated())?, None)?;
+        add(value.to_str().map_err(|_| HttpError::unauthenticated())?, None)?;
     }
     if is_websocket(headers) {
         for value in headers.get_all(header::SEC_WEBSOCKET_PROTOCOL) {
@@ -208,7 +209,7 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
 
 /// Refuses what a page in a browser can send anywhere without being asked: a form (WHATWG Fetch,
 /// "CORS-safelisted request-header"). Only for requests without a token, which no page knows.
-fn refuse_form(headers: &HeaderMap) -> Result<(), Error> {
+fn refuse_form(headers: &HeaderMap) -> Result<(), HttpError> {
     let is_form = |value: &HeaderValue| {
         let text = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
         text.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
@@ -217,7 +218,7 @@ fn refuse_form(headers: &HeaderMap) -> Result<(), Error> {
         true => {
             let message = "the content type is a form's; send `content-type: application/json`, \
                            or a token";
-            Err(Error::new(ErrorCode::UnsupportedMediaType, message))
+            Err(HttpError::new(ErrorCode::UnsupportedMediaType, message))
         }
         false => Ok(()),
     }
@@ -239,25 +240,25 @@ mod tests {
     use axum::http::HeaderMap;
 
     use super::*;
-    use crate::auth::{NewToken, Scopes};
+    use crate::auth::{NewToken, TokenScopes};
     use crate::testing::TempDir;
 
     #[test]
     fn a_token_is_for_what_its_scopes_say_wherever_it_stands() {
         let temp = TempDir::new();
-        let tokens = Tokens::open(temp.path()).unwrap();
-        let scopes: Scopes = [Scope::Sessions].into_iter().collect();
+        let tokens = TokenRegistry::open(temp.path()).unwrap();
+        let scopes: TokenScopes = [TokenScope::Sessions].into_iter().collect();
         let new = NewToken { name: "sdk", operator: false, tenant: Some("team"), scopes };
         let (_, secret) = tokens.create_as(&new).unwrap();
         let (token, e2b) = (secret.expose(), secret.expose_as_e2b());
-        let nobody = || Principal::without_token("compat_x", "x");
+        let nobody = || TokenPrincipal::without_token("compat_x", "x");
         let foreign = || CompatFace {
-            access: Access::Open(nobody()),
-            scope: Some(Scope::Executions),
+            access: FaceAccess::Open(nobody()),
+            scope: Some(TokenScope::Executions),
             render: None,
         };
         let unknown = Err(ErrorCode::Unauthenticated);
-        let sessions = || CompatFace::native_for(Scope::Sessions);
+        let sessions = || CompatFace::native_for(TokenScope::Sessions);
         for (face, sent, expected) in [
             (sessions(), vec![("x-api-key", &*e2b)], Ok("team")),
             (sessions(), vec![("x-api-key", &token)], Ok("team")),
@@ -269,7 +270,7 @@ mod tests {
             (sessions(), vec![], unknown),
             (CompatFace::NATIVE, vec![("x-api-key", &e2b)], Ok("team")),
             (
-                CompatFace::native_for(Scope::Agents),
+                CompatFace::native_for(TokenScope::Agents),
                 vec![("x-api-key", &e2b)],
                 Err(ErrorCode::Forbidden),
             ),
@@ -291,15 +292,15 @@ mod tests {
     #[test]
     fn a_face_may_ask_for_itself() {
         let temp = TempDir::new();
-        let tokens = Tokens::open(temp.path()).unwrap();
-        let scopes: Scopes = [Scope::Sessions].into_iter().collect();
+        let tokens = TokenRegistry::open(temp.path()).unwrap();
+        let scopes: TokenScopes = [TokenScope::Sessions].into_iter().collect();
         let new = NewToken { name: "sdk", operator: false, tenant: Some("team"), scopes };
         let (_, secret) = tokens.create_as(&new).unwrap();
         for (sent, scope, expected) in [
-            (Some(secret.expose_as_e2b()), Scope::Sessions, Ok("team")),
-            (Some(secret.expose_as_e2b()), Scope::Agents, Err(ErrorCode::Forbidden)),
-            (Some("e2b_00".to_owned()), Scope::Sessions, Err(ErrorCode::Unauthenticated)),
-            (None, Scope::Sessions, Err(ErrorCode::Unauthenticated)),
+            (Some(secret.expose_as_e2b()), TokenScope::Sessions, Ok("team")),
+            (Some(secret.expose_as_e2b()), TokenScope::Agents, Err(ErrorCode::Forbidden)),
+            (Some("e2b_00".to_owned()), TokenScope::Sessions, Err(ErrorCode::Unauthenticated)),
+            (None, TokenScope::Sessions, Err(ErrorCode::Unauthenticated)),
         ] {
             let headers = sent.iter().map(|key| (X_API_KEY, key.parse().unwrap())).collect();
             let found = authenticate(&tokens, &headers, scope);
@@ -369,8 +370,8 @@ mod tests {
     #[test]
     fn a_form_without_a_token_is_refused() {
         let temp = TempDir::new();
-        let tokens = Tokens::open(temp.path()).unwrap();
-        let access = Access::Open(Principal::without_token("compat_x", "x"));
+        let tokens = TokenRegistry::open(temp.path()).unwrap();
+        let access = FaceAccess::Open(TokenPrincipal::without_token("compat_x", "x"));
         let face = CompatFace { access, scope: None, render: None };
         for (kind, expected) in [
             ("application/x-www-form-urlencoded", Err(ErrorCode::UnsupportedMediaType)),

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use super::fast::{ListenerSite, Memory};
 use super::refusal::{EarlyRefusal, Render};
 use super::room::ConnectionPlace;
-use super::server::Limits;
+use super::server::ShellLimits;
 use super::socket::{SocketWatch, WatchedSocket};
 use super::stream::UpgradedRequest;
 use crate::task::Boxed;
@@ -38,7 +38,7 @@ pub(super) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
     site: ListenerSite,
-    limits: Limits,
+    limits: ShellLimits,
     mut closing: watch::Receiver<bool>,
     seat: ConnectionPlace,
 ) {
@@ -167,7 +167,7 @@ async fn until_over(watch: SocketWatch, kept: Option<UpgradedRequest>) {
 /// Serves one connection that somebody else has accepted, to its end or until the future is
 /// dropped. No shell is around the site: whoever calls this knows whose connection it is, and
 /// bounds how many there are. Of the limits those of one connection hold.
-pub fn serve_one(stream: TcpStream, site: ListenerSite, limits: Limits) -> Boxed<'static, ()> {
+pub fn serve_one(stream: TcpStream, site: ListenerSite, limits: ShellLimits) -> Boxed<'static, ()> {
     Box::pin(async move {
         let Ok(peer) = stream.peer_addr() else { return };
         // UpgradedRequest, so that it never closes.
@@ -177,13 +177,13 @@ pub fn serve_one(stream: TcpStream, site: ListenerSite, limits: Limits) -> Boxed
 }
 
 /// Tells a client that there is no room for its connection. Best effort: it is not waited for.
-pub(super) fn refuse(stream: &TcpStream, limits: &Limits, render: Render) {
+pub(super) fn refuse(stream: &TcpStream, limits: &ShellLimits, render: Render) {
     let (max, of_address) = (limits.connections_max, limits.connections_per_address_max);
     let message = format!(
         "this listener has {max} connections, or {of_address} from your address, which is its \
          limit, and all of them are in use"
     );
-    let error = super::Error::new(api::ErrorCode::Overloaded, message)
+    let error = super::HttpError::new(api::ErrorCode::Overloaded, message)
         .retry_after(std::time::Duration::from_secs(1));
     let answer = EarlyRefusal::new(error).bytes(render);
     if let Err(error) = stream.try_write(&answer) {

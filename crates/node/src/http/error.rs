@@ -7,21 +7,21 @@ use api::{ErrorBody, ErrorCode, ErrorDetail};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::auth::Scope;
+use crate::auth::TokenScope;
 
 /// An answer with a status of 400 or above. What it says is meant for the caller; what the operator
 /// needs to know goes to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
+pub struct HttpError {
     detail: ErrorDetail,
     retry_after: Option<Duration>,
     is_unknown_token: bool,
 }
 
-impl Error {
+impl HttpError {
     /// An error with a message: one sentence, lower case, no period.
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> Error {
-        Error {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> HttpError {
+        HttpError {
             detail: ErrorDetail { code, message: message.into(), field: None, retry: false },
             retry_after: None,
             is_unknown_token: false,
@@ -29,25 +29,25 @@ impl Error {
     }
 
     /// The request is malformed.
-    pub fn invalid(message: impl Into<String>) -> Error {
-        Error::new(ErrorCode::InvalidRequest, message)
+    pub fn invalid(message: impl Into<String>) -> HttpError {
+        HttpError::new(ErrorCode::InvalidRequest, message)
     }
 
     /// The server failed. The log has the details under the request's id.
-    pub fn internal() -> Error {
-        Error::new(ErrorCode::Internal, "the server failed; its log has the details")
+    pub fn internal() -> HttpError {
+        HttpError::new(ErrorCode::Internal, "the server failed; its log has the details")
     }
 
     /// No token, or none that is known.
-    pub fn unauthenticated() -> Error {
+    pub fn unauthenticated() -> HttpError {
         let message = "a valid token is needed: `authorization: Bearer <token>`; \
                        the owner of the server gets one with `cove token`";
-        Error::new(ErrorCode::Unauthenticated, message)
+        HttpError::new(ErrorCode::Unauthenticated, message)
     }
 
     /// A token that is not known. Natively that is said in the same words as that there is none.
-    pub fn unknown_token() -> Error {
-        Error { is_unknown_token: true, ..Error::unauthenticated() }
+    pub fn unknown_token() -> HttpError {
+        HttpError { is_unknown_token: true, ..HttpError::unauthenticated() }
     }
 
     /// Whether there was a token, which is not known: some faces tell that apart.
@@ -56,26 +56,26 @@ impl Error {
     }
 
     /// The token is not for this.
-    pub fn missing_scope(scope: Scope) -> Error {
-        Error::new(ErrorCode::Forbidden, format!("this token lacks the scope `{scope}`"))
+    pub fn missing_scope(scope: TokenScope) -> HttpError {
+        HttpError::new(ErrorCode::Forbidden, format!("this token lacks the scope `{scope}`"))
     }
 
     /// The server shuts down.
-    pub fn draining() -> Error {
+    pub fn draining() -> HttpError {
         let message = "the server is shutting down";
-        Error::new(ErrorCode::Draining, message).retry_after(Duration::from_secs(5))
+        HttpError::new(ErrorCode::Draining, message).retry_after(Duration::from_secs(5))
     }
 
     /// Names the field that is wrong: `limits.cpu_ms`.
     #[must_use]
-    pub fn at(mut self, field: impl Into<String>) -> Error {
+    pub fn at(mut self, field: impl Into<String>) -> HttpError {
         self.detail.field = Some(field.into());
         self
     }
 
     /// The same request may succeed after this time.
     #[must_use]
-    pub fn retry_after(mut self, wait: Duration) -> Error {
+    pub fn retry_after(mut self, wait: Duration) -> HttpError {
         self.detail.retry = true;
         self.retry_after = Some(wait);
         self
@@ -113,7 +113,7 @@ fn status(code: ErrorCode) -> StatusCode {
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for HttpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.detail.field {
             Some(field) => write!(f, "{field}: {}", self.detail.message),
@@ -122,9 +122,9 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for HttpError {}
 
-impl IntoResponse for Error {
+impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let status = self.status();
         let code = self.detail.code;

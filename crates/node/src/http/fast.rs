@@ -94,7 +94,7 @@ impl ListenerSite {
 
     /// Shows errors as this interface does also where there is no request yet.
     #[must_use]
-    pub fn with_errors(self, render: Option<fn(&super::Error) -> Response>) -> ListenerSite {
+    pub fn with_errors(self, render: Option<fn(&super::HttpError) -> Response>) -> ListenerSite {
         ListenerSite { render, ..self }
     }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use self::objects::ObjectsOnly;
 pub(super) use self::words::plain_text;
-use super::error::Error;
+use super::error::HttpError;
 use super::shares::{Share, ShareRefusal};
 
 /// Unit in which the memory of bodies is accounted: a semaphore counts to 2^29 at least.
@@ -51,7 +51,7 @@ impl BodyBudget {
     }
 
     /// Accounts for a body of so many bytes in total.
-    pub(super) fn grow(&self, bytes: u64) -> Result<(), Error> {
+    pub(super) fn grow(&self, bytes: u64) -> Result<(), HttpError> {
         let units = usize::try_from(Self::units(bytes)).unwrap_or(usize::MAX);
         self.held.lock().grow_to(units).map_err(|refusal| {
             let (code, message) = match refusal {
@@ -64,7 +64,7 @@ impl BodyBudget {
                      some of them",
                 ),
             };
-            Error::new(code, message).retry_after(Duration::from_secs(1))
+            HttpError::new(code, message).retry_after(Duration::from_secs(1))
         })
     }
 
@@ -76,41 +76,41 @@ impl BodyBudget {
     }
 
     /// Why a body is not waited for any longer.
-    pub(super) fn too_slow(&self, patience: Duration) -> Error {
+    pub(super) fn too_slow(&self, patience: Duration) -> HttpError {
         if patience < self.pause_max {
             let pace = self.bytes_per_s_min;
             let message = format!("the request body arrived with less than {pace} bytes a second");
-            return Error::invalid(message);
+            return HttpError::invalid(message);
         }
         let seconds = self.pause_max.as_secs();
-        Error::invalid(format!("nothing of the request body arrived for {seconds} s"))
+        HttpError::invalid(format!("nothing of the request body arrived for {seconds} s"))
     }
 
-    pub(super) fn too_large(&self) -> Error {
+    pub(super) fn too_large(&self) -> HttpError {
         let message = format!("the request body is larger than {} bytes", self.bytes_max);
-        Error::new(ErrorCode::BodyTooLarge, message)
+        HttpError::new(ErrorCode::BodyTooLarge, message)
     }
 }
 
 /// Reads a JSON body into `T`. Takes `application/json`, and `application/x-www-form-urlencoded`
 /// because that is what `curl -d @job.json` calls it.
 #[derive(Clone, Copy, Debug)]
-pub struct Json<T>(pub T);
+pub struct JsonBody<T>(pub T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
-    type Rejection = Error;
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = HttpError;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, Error> {
+    async fn from_request(request: Request, _state: &S) -> Result<Self, HttpError> {
         let (parts, body) = request.into_parts();
         check_content_type(&parts.headers)?;
         check_content_encoding(&parts.headers)?;
         let Some(budget) = parts.extensions.get::<BodyBudget>() else {
             tracing::error!("a JSON handler is routed outside of the shell");
-            return Err(Error::internal());
+            return Err(HttpError::internal());
         };
         let declared = content_length(&parts.headers);
         let bytes = read(body, budget, declared).await?;
-        parse_json("the request body", &bytes).map(Json)
+        parse_json("the request body", &bytes).map(JsonBody)
     }
 }
 
@@ -120,21 +120,21 @@ pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// Refuses compressed bodies: nothing here unpacks them (RFC 9110 §8.4).
-fn check_content_encoding(headers: &HeaderMap) -> Result<(), Error> {
+fn check_content_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
     let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     match headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
         true => Ok(()),
         false => {
             let message = "the body has a `content-encoding`; send it uncompressed, without one";
-            Err(Error::new(ErrorCode::UnsupportedMediaType, message))
+            Err(HttpError::new(ErrorCode::UnsupportedMediaType, message))
         }
     }
 }
 
-fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
+fn check_content_type(headers: &HeaderMap) -> Result<(), HttpError> {
     let refuse = |found: &str| {
         let message = format!("the content type is {found}; send `content-type: application/json`");
-        Err(Error::new(ErrorCode::UnsupportedMediaType, message))
+        Err(HttpError::new(ErrorCode::UnsupportedMediaType, message))
     };
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return refuse("missing") };
     let Ok(value) = value.to_str() else { return refuse("not readable") };
@@ -161,7 +161,7 @@ async fn read(
     mut body: Body,
     budget: &BodyBudget,
     declared: Option<u64>,
-) -> Result<Vec<u8>, Error> {
+) -> Result<Vec<u8>, HttpError> {
     let declared = declared.unwrap_or(0);
     if declared > budget.bytes_max {
         return Err(budget.too_large());
@@ -176,7 +176,7 @@ async fn read(
         let frame = frame.map_err(|_| budget.too_slow(patience))?;
         let Some(frame) = frame else { return Ok(bytes) };
         // The connection broke or the chunks are malformed; most likely nobody reads this answer.
-        let frame = frame.map_err(|_| Error::invalid("the request body is incomplete"))?;
+        let frame = frame.map_err(|_| HttpError::invalid("the request body is incomplete"))?;
         // What is not data is a trailer, and nothing is read from trailers.
         let Ok(chunk) = frame.into_data() else { continue };
         let total = u64::try_from(bytes.len().saturating_add(chunk.len())).unwrap_or(u64::MAX);
@@ -193,19 +193,19 @@ async fn read(
 ///
 /// # Errors
 /// `InvalidRequest`, with what is wrong in words of JSON, and the field.
-pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Error> {
+pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, HttpError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(Error::invalid(format!("{what} is empty; send a JSON object")));
+        return Err(HttpError::invalid(format!("{what} is empty; send a JSON object")));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        Error::invalid(format!("{what} is not UTF-8: byte {at} (from 0) does not fit"))
+        HttpError::invalid(format!("{what} is not UTF-8: byte {at} (from 0) does not fit"))
     })?;
     let describe = |error: &serde_json::Error, path: &str| match error.classify() {
         Category::Data => misfit(error, path),
         Category::Syntax | Category::Eof | Category::Io => {
             let why = words::broken(text, &error.to_string());
-            Error::invalid(format!("{what} is not JSON: {why}"))
+            HttpError::invalid(format!("{what} is not JSON: {why}"))
         }
     };
     let mut json = serde_json::Deserializer::from_str(text);
@@ -223,7 +223,7 @@ pub fn plain_json_error(error: &serde_json::Error) -> String {
 }
 
 /// A document that has the wrong content. `path` is `.` at the top.
-fn misfit(error: &serde_json::Error, path: &str) -> Error {
+fn misfit(error: &serde_json::Error, path: &str) -> HttpError {
     let message = error.to_string();
     // For these two the path ends at the object that has the field, or should have it.
     let prefixes = ["missing field `", "duplicate field `"];
@@ -234,5 +234,5 @@ fn misfit(error: &serde_json::Error, path: &str) -> Error {
         (path, Some(name)) if !path.ends_with(name) => Some(format!("{path}.{name}")),
         (path, _) => Some(path.to_owned()),
     };
-    field.into_iter().fold(Error::invalid(words::plain(&message)), Error::at)
+    field.into_iter().fold(HttpError::invalid(words::plain(&message)), HttpError::at)
 }

@@ -4,7 +4,7 @@ use axum::extract::Query;
 use axum::http::{HeaderMap, Uri};
 use serde::de::DeserializeOwned;
 
-use super::error::Error;
+use super::error::HttpError;
 use super::json::plain_text;
 
 /// Reads a query strictly: what is not known, or given twice, is an error that says so, if the
@@ -12,13 +12,13 @@ use super::json::plain_text;
 ///
 /// # Errors
 /// When the query does not fit the type.
-pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Error> {
+pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, HttpError> {
     match Query::<T>::try_from_uri(uri) {
         Ok(Query(query)) => Ok(query),
         Err(rejection) => {
             let text = rejection.body_text();
             let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-            Err(Error::invalid(format!("the query is wrong: {}", plain_text(text))))
+            Err(HttpError::invalid(format!("the query is wrong: {}", plain_text(text))))
         }
     }
 }
@@ -27,11 +27,11 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Error> {
 ///
 /// # Errors
 /// When it is not the number of an event.
-pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, HttpError> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     match number {
         Some(number) => Ok(Some(number)),
-        None => Err(Error::invalid("must be the number of an event").at("last-event-id")),
+        None => Err(HttpError::invalid("must be the number of an event").at("last-event-id")),
     }
 }

@@ -10,11 +10,11 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 
-use super::error::Error;
-use super::server::Limits;
+use super::error::HttpError;
+use super::server::ShellLimits;
 
 /// How an interface shows errors; none for Cove's own way.
-pub(super) type Render = Option<fn(&Error) -> Response>;
+pub(super) type Render = Option<fn(&HttpError) -> Response>;
 
 /// First byte of a TLS record with a handshake (RFC 8446 §5.1).
 pub(super) const TLS_HANDSHAKE: u8 = 22;
@@ -22,12 +22,12 @@ pub(super) const TLS_HANDSHAKE: u8 = 22;
 /// What is answered.
 pub(super) struct EarlyRefusal {
     status: StatusCode,
-    error: Error,
+    error: HttpError,
 }
 
 impl EarlyRefusal {
     /// A refusal of a head that hyper does not understand.
-    pub(super) fn of(error: &hyper::Error, is_tls: bool, limits: &Limits) -> EarlyRefusal {
+    pub(super) fn of(error: &hyper::Error, is_tls: bool, limits: &ShellLimits) -> EarlyRefusal {
         if is_tls {
             let message = "this port speaks HTTP and not TLS: use `http://`, or a proxy that ends \
                            TLS before it";
@@ -39,7 +39,7 @@ impl EarlyRefusal {
                 "the head of the request has more than {max} bytes, or more than 100 lines"
             );
             let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-            return EarlyRefusal { status, error: Error::invalid(message) };
+            return EarlyRefusal { status, error: HttpError::invalid(message) };
         }
         // Hyper says which part it is: `invalid HTTP method parsed`.
         let part = error.to_string();
@@ -49,19 +49,19 @@ impl EarlyRefusal {
     }
 
     /// A refusal of a head that does not come to its end.
-    pub(super) fn timeout(limits: &Limits) -> EarlyRefusal {
+    pub(super) fn timeout(limits: &ShellLimits) -> EarlyRefusal {
         let seconds = limits.header_read_max.as_secs();
         let message = format!("the head of the request did not arrive within {seconds} s");
-        EarlyRefusal { status: StatusCode::REQUEST_TIMEOUT, error: Error::invalid(message) }
+        EarlyRefusal { status: StatusCode::REQUEST_TIMEOUT, error: HttpError::invalid(message) }
     }
 
     /// A refusal with the status that goes with an error.
-    pub(super) fn new(error: Error) -> EarlyRefusal {
+    pub(super) fn new(error: HttpError) -> EarlyRefusal {
         EarlyRefusal { status: error.status(), error }
     }
 
     fn bad(message: String) -> EarlyRefusal {
-        EarlyRefusal { status: StatusCode::BAD_REQUEST, error: Error::invalid(message) }
+        EarlyRefusal { status: StatusCode::BAD_REQUEST, error: HttpError::invalid(message) }
     }
 
     /// The whole answer. The connection ends with it.

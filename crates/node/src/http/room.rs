@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-use super::server::Limits;
+use super::server::ShellLimits;
 
 /// Room for the connections of one listener. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub(super) struct AnsweringRequest {
 }
 
 impl ConnectionRoom {
-    pub(super) fn new(limits: &Limits) -> ConnectionRoom {
+    pub(super) fn new(limits: &ShellLimits) -> ConnectionRoom {
         ConnectionRoom(Arc::new(ConnectionRoomShared {
             connections_max: limits.connections_max,
             per_address_max: limits.connections_per_address_max,
@@ -240,10 +240,10 @@ mod tests {
     }
 
     fn room(connections_max: usize, connections_per_address_max: usize) -> ConnectionRoom {
-        ConnectionRoom::new(&Limits {
+        ConnectionRoom::new(&ShellLimits {
             connections_max,
             connections_per_address_max,
-            ..Limits::default()
+            ..ShellLimits::default()
         })
     }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::connection;
 use super::fast::ListenerSite;
 use super::room::ConnectionRoom;
-use crate::drain::Drain;
+use crate::drain::DrainHandle;
 
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -24,7 +24,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Named limits of the server shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ShellLimits {
     /// Connections at one time, at each listener; for the next one a silent one makes way, and it
     /// gets 503 when there is none.
     pub connections_max: usize,
@@ -58,9 +58,9 @@ pub struct Limits {
     pub linger_bytes_max: u64,
 }
 
-impl Default for Limits {
+impl Default for ShellLimits {
     fn default() -> Self {
-        Limits {
+        ShellLimits {
             connections_max: 1024,
             connections_per_address_max: 768,
             streams_max: 768,
@@ -116,8 +116,8 @@ impl BoundListener {
     pub fn serve(
         self,
         site: impl Into<ListenerSite>,
-        limits: Limits,
-        drain: Drain,
+        limits: ShellLimits,
+        drain: DrainHandle,
         patience: Duration,
     ) -> Boxed<'static, ()> {
         serve_all(vec![(self, site.into())], limits, drain, patience)
@@ -127,8 +127,8 @@ impl BoundListener {
 /// Serves at several listeners, each with a site of its own, as [`Listener::serve`] does at one.
 pub fn serve_all(
     listeners: Vec<(BoundListener, ListenerSite)>,
-    limits: Limits,
-    drain: Drain,
+    limits: ShellLimits,
+    drain: DrainHandle,
     patience: Duration,
 ) -> Boxed<'static, ()> {
     Box::pin(async move {

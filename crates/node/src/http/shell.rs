@@ -17,19 +17,19 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 
-use super::access::{self, Access, CompatFace};
+use super::access::{self, CompatFace, FaceAccess};
 use super::connection::ConnectionPeer;
 use super::credential::CredentialBinding;
-use super::error::Error;
+use super::error::HttpError;
 use super::fast::{AtOnce, FastHead, ListenerSite, panic_message};
 use super::json::{BodyBudget, content_length};
 use super::room::AnsweringRequest;
-use super::server::Limits;
+use super::server::ShellLimits;
 use super::shares::{Share, ShareOwner, Shares};
 use super::stream::{StreamEnds, StreamPlace, StreamPlaces, is_websocket};
-use crate::auth::Tokens;
+use crate::auth::TokenRegistry;
 use crate::clock::{self, IdGenerator};
-use crate::drain::{Drain, WorkInProgress};
+use crate::drain::{DrainHandle, WorkInProgress};
 use crate::telemetry::HttpMetrics;
 
 /// The header that names a request, in the answer and in the log.
@@ -50,12 +50,12 @@ const PROTECTED: &str = "/v1";
 pub struct RequestId(pub Arc<str>);
 
 impl<S: Sync> FromRequestParts<S> for RequestId {
-    type Rejection = Error;
+    type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
         parts.extensions.get::<RequestId>().cloned().ok_or_else(|| {
             tracing::error!("a handler that wants the request id is routed outside of the shell");
-            Error::internal()
+            HttpError::internal()
         })
     }
 }
@@ -74,9 +74,9 @@ pub struct HttpShell {
 
 #[derive(Debug)]
 struct ShellShared {
-    limits: Limits,
-    tokens: Tokens,
-    drain: Drain,
+    limits: ShellLimits,
+    tokens: TokenRegistry,
+    drain: DrainHandle,
     metrics: HttpMetrics,
     ids: IdGenerator,
     bodies: Arc<Shares>,
@@ -95,9 +95,9 @@ struct ShellService {
 impl HttpShell {
     /// Brings together what a request meets.
     pub fn new(
-        limits: Limits,
-        tokens: Tokens,
-        drain: Drain,
+        limits: ShellLimits,
+        tokens: TokenRegistry,
+        drain: DrainHandle,
         metrics: HttpMetrics,
         ids: IdGenerator,
     ) -> HttpShell {
@@ -196,7 +196,7 @@ impl ShellShared {
         request: &mut Request,
         face: Option<&CompatFace>,
         is_streaming: bool,
-    ) -> Result<RequestAdmission, Error> {
+    ) -> Result<RequestAdmission, HttpError> {
         let binding = CredentialBinding::default();
         let caller = ShareOwner::Address(None);
         let mut admission =
@@ -205,7 +205,7 @@ impl ShellShared {
             request.extensions().get::<ConnectionPeer>().map(|ConnectionPeer(peer)| peer.ip());
         let mut caller = ShareOwner::Address(address);
         if let Some(face) = face {
-            if face.access != Access::Own {
+            if face.access != FaceAccess::Own {
                 let peer = request.extensions().get::<ConnectionPeer>().copied();
                 let admitted = access::admit(face, &self.tokens, request.headers(), peer)?;
                 if admitted.revocation.is_some() {
@@ -215,7 +215,7 @@ impl ShellShared {
                 admitted.revocation.into_iter().for_each(|it| admission.binding.bind(it));
                 admission.protocol = admitted.protocol;
             }
-            admission.working = Some(self.drain.work().ok_or_else(Error::draining)?);
+            admission.working = Some(self.drain.work().ok_or_else(HttpError::draining)?);
         }
         let budget = BodyBudget {
             bytes_max: self.limits.body_bytes_max,
@@ -275,8 +275,8 @@ impl ShellShared {
         let mut response = if working.is_some() {
             tokio::select! {
                 response = run(handler, id) => response,
-                () = self.drain.cancelled() => Error::draining().into_response(),
-                () = revoked(&binding) => Error::unauthenticated().into_response(),
+                () = self.drain.cancelled() => HttpError::draining().into_response(),
+                () = revoked(&binding) => HttpError::unauthenticated().into_response(),
             }
         } else {
             run(handler, id).await
@@ -330,7 +330,7 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
 
 /// Gives an error the shape of the face it is for. What a face answers itself has it already.
 fn rendered(mut response: Response, face: Option<&CompatFace>) -> Response {
-    let Some(error) = response.extensions_mut().remove::<Error>() else { return response };
+    let Some(error) = response.extensions_mut().remove::<HttpError>() else { return response };
     let Some(render) = face.and_then(|face| face.render) else { return response };
     let mut shown = render(&error);
     for name in [header::RETRY_AFTER, header::WWW_AUTHENTICATE, header::ALLOW] {
@@ -358,7 +358,7 @@ async fn run(handler: impl Future<Output = Response>, request_id: &str) -> Respo
                 message,
                 "failed to answer: the handler panicked"
             );
-            Error::internal().into_response()
+            HttpError::internal().into_response()
         }
     }
 }
@@ -380,18 +380,21 @@ impl<F: Future> Future for CatchPanic<F> {
     }
 }
 
-async fn not_found(uri: Uri) -> Error {
+async fn not_found(uri: Uri) -> HttpError {
     let path = shortened(uri.path());
-    Error::new(ErrorCode::NotFound, format!("there is nothing at `{path}`; `/docs` lists what is"))
+    HttpError::new(
+        ErrorCode::NotFound,
+        format!("there is nothing at `{path}`; `/docs` lists what is"),
+    )
 }
 
-async fn method_not_allowed(method: Method, uri: Uri) -> Error {
+async fn method_not_allowed(method: Method, uri: Uri) -> HttpError {
     let path = shortened(uri.path());
     let message = format!(
         "`{path}` does not support {}; `allow` says what it does",
         shortened(method.as_str())
     );
-    Error::new(ErrorCode::MethodNotAllowed, message)
+    HttpError::new(ErrorCode::MethodNotAllowed, message)
 }
 
 /// Callers are told what they sent, within reason.

@@ -21,10 +21,10 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 
 use super::credential::CredentialBinding;
-use super::error::Error;
+use super::error::HttpError;
 use super::room::AnsweringRequest;
 use super::shares::{Share, ShareOwner, ShareRefusal, Shares};
-use crate::drain::{Drain, WorkInProgress};
+use crate::drain::{DrainHandle, WorkInProgress};
 use crate::telemetry::{HttpMetrics, InFlight};
 
 /// Bytes of an answer of known length that goes out in one piece.
@@ -75,7 +75,7 @@ pub(super) struct StreamEnds<'a> {
     pub(super) answering: Option<Arc<AnsweringRequest>>,
     pub(super) working: Option<WorkInProgress>,
     pub(super) binding: CredentialBinding,
-    pub(super) drain: &'a Drain,
+    pub(super) drain: &'a DrainHandle,
 }
 
 impl StreamPlaces {
@@ -85,7 +85,7 @@ impl StreamPlaces {
     }
 
     /// Takes a place, or says that there is none.
-    pub(super) fn enter(&self, caller: &ShareOwner) -> Result<StreamPlace, Error> {
+    pub(super) fn enter(&self, caller: &ShareOwner) -> Result<StreamPlace, HttpError> {
         let refusal = match self.places.take(caller.clone(), 1) {
             Ok(share) => {
                 return Ok(StreamPlace { _share: share, _counted: self.metrics.enter_stream() });
@@ -102,7 +102,7 @@ impl StreamPlaces {
                 format!("you have your share of the {max} streams of the server; close some"),
             ),
         };
-        Err(Error::new(code, message).retry_after(Duration::from_secs(1)))
+        Err(HttpError::new(code, message).retry_after(Duration::from_secs(1)))
     }
 
     /// Lets an answer keep its place and its work for as long as it lasts.
@@ -111,7 +111,7 @@ impl StreamPlaces {
         response: Response,
         place: Option<StreamPlace>,
         ends: StreamEnds<'_>,
-    ) -> Result<Response, Error> {
+    ) -> Result<Response, HttpError> {
         let StreamEnds { caller, answering, working, binding, drain } = ends;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let place = place.map_or_else(|| self.enter(&caller), Ok)?;
@@ -255,13 +255,13 @@ impl StreamRest {
 /// Handlers of long streams and WebSockets extract the drain: whoever only watches ends when it has
 /// [begun](Drain::begun), whoever works ends at the latest when it is
 /// [cancelled](Drain::cancelled).
-impl<S: Sync> FromRequestParts<S> for Drain {
-    type Rejection = Error;
+impl<S: Sync> FromRequestParts<S> for DrainHandle {
+    type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        parts.extensions.get::<Drain>().cloned().ok_or_else(|| {
+        parts.extensions.get::<DrainHandle>().cloned().ok_or_else(|| {
             tracing::error!("a handler that wants the drain is routed outside of the shell");
-            Error::internal()
+            HttpError::internal()
         })
     }
 }

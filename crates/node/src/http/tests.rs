@@ -19,9 +19,9 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
-use crate::auth::{Principal, Tokens};
+use crate::auth::{TokenPrincipal, TokenRegistry};
 use crate::clock::{self, IdGenerator};
-use crate::drain::Drain;
+use crate::drain::DrainHandle;
 use crate::telemetry::{HttpMetrics, Registry};
 use crate::testing::TempDir;
 
@@ -50,8 +50,8 @@ struct ThingLimits {
 struct Server {
     address: std::net::SocketAddr,
     token: String,
-    drain: Drain,
-    tokens: Tokens,
+    drain: DrainHandle,
+    tokens: TokenRegistry,
     /// One message when a handler of `/v1/wait` starts, another when it is dropped.
     waiting: mpsc::UnboundedReceiver<&'static str>,
     task: JoinHandle<()>,
@@ -77,7 +77,7 @@ fn routes(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
     };
     Router::new()
         .route("/health/live", get(|| async { "live" }))
-        .route("/v1/who", get(|who: Principal| async move { who.name.to_string() }))
+        .route("/v1/who", get(|who: TokenPrincipal| async move { who.name.to_string() }))
         .route("/v1/wait", post(wait.clone()).get(wait))
         .route(
             "/v1/panic",
@@ -89,21 +89,21 @@ fn routes(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
         )
         .route(
             "/v1/things",
-            post(|_: Principal, Json(thing): Json<Thing>| async move {
+            post(|_: TokenPrincipal, JsonBody(thing): JsonBody<Thing>| async move {
                 format!("{} {:?} {}", thing.name.len(), thing.limits.cpu_ms, thing.parts.len())
             }),
         )
         .route("/v1/id", get(|id: RequestId| async move { id.0.to_string() }))
         .route("/v1/large", get(|| async { "x".repeat(LARGE_BYTES) }))
-        .route("/open", get(|_: Principal| async { "never" }))
+        .route("/open", get(|_: TokenPrincipal| async { "never" }))
 }
 
-async fn start_with(limits: Limits, patience: Duration) -> Server {
+async fn start_with(limits: ShellLimits, patience: Duration) -> Server {
     let directory = TempDir::new();
-    let tokens = Tokens::open(directory.path()).unwrap();
+    let tokens = TokenRegistry::open(directory.path()).unwrap();
     tokens.ensure_first().unwrap();
     let token = fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
-    let drain = Drain::new();
+    let drain = DrainHandle::new();
     let metrics = HttpMetrics::new(&mut Registry::default());
     let shell =
         HttpShell::new(limits, tokens.clone(), drain.clone(), metrics, IdGenerator::new().unwrap());
@@ -117,7 +117,7 @@ async fn start_with(limits: Limits, patience: Duration) -> Server {
 }
 
 async fn start() -> Server {
-    start_with(Limits::default(), DEADLINE).await
+    start_with(ShellLimits::default(), DEADLINE).await
 }
 
 struct Answer {
@@ -307,8 +307,8 @@ async fn bodies_are_json_by_their_type_and_not_compressed() {
     }
 }
 
-fn small_bodies() -> Limits {
-    Limits { body_bytes_max: 100_000, bodies_bytes_max: 150_000, ..Limits::default() }
+fn small_bodies() -> ShellLimits {
+    ShellLimits { body_bytes_max: 100_000, bodies_bytes_max: 150_000, ..ShellLimits::default() }
 }
 
 #[tokio::test]
@@ -386,7 +386,8 @@ async fn bodies_together_are_bounded() {
 
 #[tokio::test]
 async fn a_body_that_stops_arriving_is_given_up() {
-    let limits = Limits { body_pause_max: Duration::from_millis(20), ..Limits::default() };
+    let limits =
+        ShellLimits { body_pause_max: Duration::from_millis(20), ..ShellLimits::default() };
     let server = start_with(limits, DEADLINE).await;
     let head = server.head("POST", "/v1/things");
     let request = format!("{head}content-type: application/json\r\ncontent-length: 10\r\n\r\n{{");
@@ -478,7 +479,7 @@ async fn pipelined_requests_are_answered_in_order() {
 #[tokio::test]
 async fn a_client_that_does_not_read_is_cut_off() {
     let write_stall_max = Duration::from_millis(50);
-    let limits = Limits { write_stall_max, connections_max: 1, ..Limits::default() };
+    let limits = ShellLimits { write_stall_max, connections_max: 1, ..ShellLimits::default() };
     let server = start_with(limits, DEADLINE).await;
     let mut stream = server.connect().await;
     let request = format!("{}\r\n", server.head("GET", "/v1/large"));
@@ -495,7 +496,8 @@ async fn a_client_that_does_not_read_is_cut_off() {
 
 #[tokio::test]
 async fn a_slow_head_is_cut_off() {
-    let limits = Limits { header_read_max: Duration::from_millis(20), ..Limits::default() };
+    let limits =
+        ShellLimits { header_read_max: Duration::from_millis(20), ..ShellLimits::default() };
     let server = start_with(limits, DEADLINE).await;
     let mut stream = server.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
@@ -538,7 +540,7 @@ async fn a_large_head_is_refused() {
 
 #[tokio::test]
 async fn connections_are_bounded() {
-    let limits = Limits { connections_max: 2, ..Limits::default() };
+    let limits = ShellLimits { connections_max: 2, ..ShellLimits::default() };
     let mut server = start_with(limits, DEADLINE).await;
     let mut kept = Vec::new();
     for _ in 0..2 {
@@ -578,7 +580,7 @@ async fn a_draining_server_answers_but_takes_no_work() {
 
 #[tokio::test]
 async fn work_that_outlasts_the_patience_is_cancelled_and_told() {
-    let mut server = start_with(Limits::default(), Duration::from_millis(20)).await;
+    let mut server = start_with(ShellLimits::default(), Duration::from_millis(20)).await;
     let mut running = server.connect().await;
     let request = format!("{}\r\n", server.head("GET", "/v1/wait"));
     running.write_all(request.as_bytes()).await.unwrap();
@@ -661,7 +663,7 @@ async fn what_is_at_hand_is_answered_before_it_is_routed() {
 /// One stranger with sockets that say nothing, or half of a head, had locked everybody out.
 #[tokio::test]
 async fn silent_connections_make_way_for_who_has_something_to_say() {
-    let limits = Limits { connections_max: 8, ..Limits::default() };
+    let limits = ShellLimits { connections_max: 8, ..ShellLimits::default() };
     let server = start_with(limits, DEADLINE).await;
     let mut silent = Vec::new();
     for number in 0..40 {
@@ -678,7 +680,7 @@ async fn silent_connections_make_way_for_who_has_something_to_say() {
 /// The memory for bodies had been one pot: 256 slow bodies of one token refused everybody's.
 #[tokio::test]
 async fn one_tenant_leaves_memory_for_bodies_to_others() {
-    let limits = Limits { bodies_bytes_max: 8 << 20, ..Limits::default() };
+    let limits = ShellLimits { bodies_bytes_max: 8 << 20, ..ShellLimits::default() };
     let mut server = start_with(limits, DEADLINE).await;
     let (_, other) = server.tokens.create("other", false).unwrap();
     let declared = "content-type: application/json\r\ncontent-length: 1048576\r\n\r\n{";
@@ -708,7 +710,7 @@ async fn one_tenant_leaves_memory_for_bodies_to_others() {
 #[tokio::test]
 async fn a_body_that_trickles_is_given_up() {
     let pause = Duration::from_millis(100);
-    let limits = Limits { body_pause_max: pause, ..Limits::default() };
+    let limits = ShellLimits { body_pause_max: pause, ..ShellLimits::default() };
     let server = start_with(limits, DEADLINE).await;
     let mut stream = server.connect().await;
     let declared = "content-type: application/json\r\ncontent-length: 1048576\r\n\r\n";

@@ -16,7 +16,7 @@ use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::error::Error;
+use super::error::HttpError;
 use super::json::{BodyBudget, content_length};
 
 /// A body in pieces.
@@ -32,13 +32,13 @@ pub struct UploadBody {
 }
 
 impl<S: Send + Sync> FromRequest<S> for UploadBody {
-    type Rejection = Error;
+    type Rejection = HttpError;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, Error> {
+    async fn from_request(request: Request, _state: &S) -> Result<Self, HttpError> {
         let (parts, body) = request.into_parts();
         let Some(budget) = parts.extensions.get::<BodyBudget>().cloned() else {
             tracing::error!("a handler that wants a body is routed outside of the shell");
-            return Err(Error::internal());
+            return Err(HttpError::internal());
         };
         let declared = content_length(&parts.headers);
         let pause = Box::pin(sleep(budget.pause_max));
@@ -56,7 +56,7 @@ impl UploadBody {
     ///
     /// # Errors
     /// When the client pauses for too long, or goes away in the middle.
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, HttpError> {
         let piece = std::future::poll_fn(|cx| self.poll_piece(cx)).await;
         piece.map(|piece| Some(piece).filter(|piece| !piece.is_empty())).map_err(|it| it.into())
     }
@@ -66,10 +66,10 @@ impl UploadBody {
     ///
     /// # Errors
     /// When it is larger, or there is no memory at present.
-    pub async fn all(mut self, bytes_max: u64) -> Result<Bytes, Error> {
+    pub async fn all(mut self, bytes_max: u64) -> Result<Bytes, HttpError> {
         let too_large = || {
             let message = format!("the request body is larger than {bytes_max} bytes");
-            Error::new(ErrorCode::BodyTooLarge, message)
+            HttpError::new(ErrorCode::BodyTooLarge, message)
         };
         if self.declared.is_some_and(|declared| declared > bytes_max) {
             return Err(too_large());
@@ -127,9 +127,9 @@ enum UploadError {
     Incomplete,
 }
 
-impl From<UploadError> for Error {
-    fn from(broken: UploadError) -> Error {
-        Error::invalid(broken.to_string())
+impl From<UploadError> for HttpError {
+    fn from(broken: UploadError) -> HttpError {
+        HttpError::invalid(broken.to_string())
     }
 }
 

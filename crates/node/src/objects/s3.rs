@@ -15,7 +15,7 @@ use super::{
     ATTEMPTS_MAX, BucketStyle, LIST_MAX, OBJECT_BYTES_MAX, ObjectsError, PutOutcome, REQUESTS_MAX,
     S3Location, TIMEOUT, check_key,
 };
-use crate::client::{AddressGuard, ClientError, HttpClient, Request, TlsRoots};
+use crate::client::{AddressGuard, ClientError, ClientRequest, HttpClient, TlsRoots};
 use crate::clock;
 
 /// The first pause between two attempts; each one after it is twice as long.
@@ -225,7 +225,7 @@ impl S3Objects {
     }
 
     /// Signed anew for every attempt: a signature is good for some minutes.
-    fn request(&self, ask: &S3Request<'_>) -> Result<Request, ClientError> {
+    fn request(&self, ask: &S3Request<'_>) -> Result<ClientRequest, ClientError> {
         let S3Location { bucket, prefix, region, style, .. } = &self.location;
         let mut path = match style {
             BucketStyle::Path => format!("/{bucket}"),
@@ -271,12 +271,12 @@ impl S3Objects {
         }
         let query = if ask.query.is_empty() { "" } else { "?" };
         let url = format!("{}://{}{path}{query}{}", self.scheme, self.host, ask.query);
-        Ok(Request {
+        Ok(ClientRequest {
             headers: sent,
             body: ask.body.clone(),
             timeout: TIMEOUT,
             response_bytes_max: ask.answer_bytes_max,
-            ..Request::new(ask.method.clone(), url)
+            ..ClientRequest::new(ask.method.clone(), url)
         })
     }
 }

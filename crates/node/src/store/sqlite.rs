@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::error::{Cause, SqlStoreError, shown};
 use super::queue::{TransactionJob, TransactionQueue};
-use super::value::{SqlRow, Value};
+use super::value::{SqlRow, SqlValue};
 use super::{CommitDurability, StoreContext, StoreDialect, StoreTransaction};
 use crate::data_dir;
 
@@ -229,7 +229,7 @@ impl SqliteTransaction<'_> {
     fn run<T>(
         &mut self,
         sql: &str,
-        parameters: &[Value],
+        parameters: &[SqlValue],
         run: impl FnOnce(&mut Statement<'_>) -> Result<T, SqlStoreError>,
     ) -> Result<T, SqlStoreError> {
         if self.spoiled {
@@ -247,14 +247,14 @@ impl SqliteTransaction<'_> {
 }
 
 impl StoreTransaction for SqliteTransaction<'_> {
-    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, SqlStoreError> {
+    fn execute(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<u64, SqlStoreError> {
         self.run(sql, parameters, |statement| {
             let changed = statement.raw_execute().map_err(|error| failure(sql, error))?;
             Ok(u64::try_from(changed).unwrap_or(u64::MAX))
         })
     }
 
-    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<SqlRow>, SqlStoreError> {
+    fn query(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<Vec<SqlRow>, SqlStoreError> {
         let rows_max = self.rows_max;
         self.run(sql, parameters, |statement| {
             let columns = statement.column_count();
@@ -295,7 +295,7 @@ impl StoreTransaction for SqliteTransaction<'_> {
 fn bind(
     statement: &mut Statement<'_>,
     sql: &str,
-    parameters: &[Value],
+    parameters: &[SqlValue],
 ) -> Result<(), SqlStoreError> {
     let wrong = |problem| SqlStoreError::Parameters { sql: shown(sql), problem };
     let mut highest = 0;
@@ -317,14 +317,14 @@ fn bind(
 pub(super) fn check_parameters(
     sql: &str,
     wanted: usize,
-    parameters: &[Value],
+    parameters: &[SqlValue],
 ) -> Result<(), SqlStoreError> {
     let wrong = |problem| Err(SqlStoreError::Parameters { sql: shown(sql), problem });
     if wanted != parameters.len() {
         return wrong(format!("it has {wanted} parameters and was given {}", parameters.len()));
     }
     for (index, value) in parameters.iter().enumerate() {
-        if let Value::Text(text) = value
+        if let SqlValue::Text(text) = value
             && text.contains('\0')
         {
             return wrong(format!("`${}` contains the character NUL", index + 1));
@@ -333,26 +333,26 @@ pub(super) fn check_parameters(
     Ok(())
 }
 
-impl ToSql for Value {
+impl ToSql for SqlValue {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(ToSqlOutput::Borrowed(match self {
-            Value::Null => ValueRef::Null,
-            Value::Int(number) => ValueRef::Integer(*number),
-            Value::Real(number) => ValueRef::Real(*number),
-            Value::Text(text) => ValueRef::Text(text.as_bytes()),
-            Value::Blob(bytes) => ValueRef::Blob(bytes),
+            SqlValue::Null => ValueRef::Null,
+            SqlValue::Int(number) => ValueRef::Integer(*number),
+            SqlValue::Real(number) => ValueRef::Real(*number),
+            SqlValue::Text(text) => ValueRef::Text(text.as_bytes()),
+            SqlValue::Blob(bytes) => ValueRef::Blob(bytes),
         }))
     }
 }
 
-fn owned(value: ValueRef<'_>) -> Value {
+fn owned(value: ValueRef<'_>) -> SqlValue {
     match value {
-        ValueRef::Null => Value::Null,
-        ValueRef::Integer(number) => Value::Int(number),
-        ValueRef::Real(number) => Value::Real(number),
+        ValueRef::Null => SqlValue::Null,
+        ValueRef::Integer(number) => SqlValue::Int(number),
+        ValueRef::Real(number) => SqlValue::Real(number),
         // What is not UTF-8 was not written by us.
-        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
-        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+        ValueRef::Text(bytes) => SqlValue::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => SqlValue::Blob(bytes.to_vec()),
     }
 }
 

@@ -75,7 +75,7 @@ async fn check_with(adjust: impl Fn(&mut StoreConfig), claim: impl AsyncFn(&Fres
 async fn write(
     store: &SqlStore,
     sql: &'static str,
-    parameters: Vec<Value>,
+    parameters: Vec<SqlValue>,
 ) -> Result<u64, SqlStoreError> {
     store.transact("test", move |transaction| transaction.execute(sql, &parameters)).await
 }
@@ -83,7 +83,7 @@ async fn write(
 async fn ask(
     store: &SqlStore,
     sql: &'static str,
-    parameters: Vec<Value>,
+    parameters: Vec<SqlValue>,
 ) -> Result<Vec<SqlRow>, SqlStoreError> {
     store.read("test", move |transaction| transaction.query(sql, &parameters)).await
 }
@@ -102,8 +102,14 @@ fn add(transaction: &mut dyn StoreTransaction, id: i64, number: i64) -> Result<u
 async fn values_come_back_as_they_went_in() {
     check(async |Fresh { store, .. }| {
         let rows = [
-            [Value::Int(i64::MIN), Value::Null, Value::Null, Value::Null, Value::Null],
-            [1.into(), 0.1.into(), "".into(), Value::Blob(vec![]), 0.into()],
+            [
+                SqlValue::Int(i64::MIN),
+                SqlValue::Null,
+                SqlValue::Null,
+                SqlValue::Null,
+                SqlValue::Null,
+            ],
+            [1.into(), 0.1.into(), "".into(), SqlValue::Blob(vec![]), 0.into()],
             [
                 i64::MAX.into(),
                 f64::MIN_POSITIVE.into(),
@@ -137,14 +143,14 @@ async fn parameters_go_by_their_numbers() {
         write(store, sql, vec!["x".into(), 7.into(), 9.into()]).await.unwrap();
         let sql = "SELECT id, number FROM things WHERE text = $2 AND id < $1 AND number < $1";
         let found = ask(store, sql, vec![10_i64.into(), "x".into()]).await.unwrap();
-        assert_eq!(found[0].values(), [Value::Int(7), Value::Int(9)]);
+        assert_eq!(found[0].values(), [SqlValue::Int(7), SqlValue::Int(9)]);
     })
     .await;
 }
 
 #[tokio::test]
 async fn wrong_statements_are_refused_and_change_nothing() {
-    let cases: [(&str, Vec<Value>, &str); 8] = [
+    let cases: [(&str, Vec<SqlValue>, &str); 8] = [
         (INSERT, vec![1.into()], "it has 2 parameters and was given 1"),
         (INSERT, vec![1.into(), 2.into(), 3.into()], "it has 2 parameters and was given 3"),
         ("UPDATE things SET text = $1", vec!["a\0".into()], "`$1` contains the character NUL"),
@@ -162,7 +168,7 @@ async fn wrong_statements_are_refused_and_change_nothing() {
             assert!(!error.is_temporary(), "{error:?}");
         }
         let rows = ask(store, "SELECT number, text FROM things", vec![]).await.unwrap();
-        assert_eq!(rows[0].values(), [Value::Int(5), Value::Null]);
+        assert_eq!(rows[0].values(), [SqlValue::Int(5), SqlValue::Null]);
     })
     .await;
 }
@@ -435,7 +441,7 @@ const STEPS: &[MigrationStep] = &[
 
 async fn check_migrated(store: &SqlStore, name: &'static str) {
     let rows = ask(store, "SELECT x, y FROM a", vec![]).await.unwrap();
-    assert_eq!(rows[0].values(), [Value::Int(11), name.into()]);
+    assert_eq!(rows[0].values(), [SqlValue::Int(11), name.into()]);
     assert!(ask(store, "SELECT z FROM b", vec![]).await.unwrap().is_empty());
 }
 
@@ -682,7 +688,7 @@ async fn sums_have_to_be_cast() {
         write(store, INSERT, vec![1.into(), 5.into()]).await.unwrap();
         let sql = "SELECT CAST(SUM(number) AS BIGINT), COUNT(*) FROM things";
         let rows = ask(store, sql, vec![]).await.unwrap();
-        assert_eq!(rows[0].values(), [Value::Int(5), Value::Int(1)]);
+        assert_eq!(rows[0].values(), [SqlValue::Int(5), SqlValue::Int(1)]);
     })
     .await;
 }

@@ -7,7 +7,7 @@ use super::error::SqlStoreError;
 /// Both engines keep these five kinds apart. Columns are `BIGINT`, `DOUBLE PRECISION`, `TEXT` and
 /// `BYTEA`, which both understand; a truth is `BIGINT` 0 or 1.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum SqlValue {
     /// Nothing.
     Null,
     /// A whole number.
@@ -20,69 +20,69 @@ pub enum Value {
     Blob(Vec<u8>),
 }
 
-impl Value {
+impl SqlValue {
     /// What kind of value this is, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Null => "null",
-            Value::Int(_) => "a whole number",
-            Value::Real(_) => "a floating-point number",
-            Value::Text(_) => "text",
-            Value::Blob(_) => "bytes",
+            SqlValue::Null => "null",
+            SqlValue::Int(_) => "a whole number",
+            SqlValue::Real(_) => "a floating-point number",
+            SqlValue::Text(_) => "text",
+            SqlValue::Blob(_) => "bytes",
         }
     }
 }
 
 macro_rules! from_whole {
     ($($type:ty),*) => {$(
-        impl From<$type> for Value {
-            fn from(number: $type) -> Value {
-                Value::Int(i64::from(number))
+        impl From<$type> for SqlValue {
+            fn from(number: $type) -> SqlValue {
+                SqlValue::Int(i64::from(number))
             }
         }
     )*};
 }
 from_whole!(i64, i32, u32, i16, u16, u8, bool);
 
-impl From<f64> for Value {
-    fn from(number: f64) -> Value {
-        Value::Real(number)
+impl From<f64> for SqlValue {
+    fn from(number: f64) -> SqlValue {
+        SqlValue::Real(number)
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
+impl From<&str> for SqlValue {
+    fn from(text: &str) -> SqlValue {
+        SqlValue::Text(text.to_owned())
     }
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(text)
+impl From<String> for SqlValue {
+    fn from(text: String) -> SqlValue {
+        SqlValue::Text(text)
     }
 }
 
-impl From<&String> for Value {
-    fn from(text: &String) -> Value {
-        Value::Text(text.clone())
+impl From<&String> for SqlValue {
+    fn from(text: &String) -> SqlValue {
+        SqlValue::Text(text.clone())
     }
 }
 
-impl From<&[u8]> for Value {
-    fn from(bytes: &[u8]) -> Value {
-        Value::Blob(bytes.to_vec())
+impl From<&[u8]> for SqlValue {
+    fn from(bytes: &[u8]) -> SqlValue {
+        SqlValue::Blob(bytes.to_vec())
     }
 }
 
-impl From<Vec<u8>> for Value {
-    fn from(bytes: Vec<u8>) -> Value {
-        Value::Blob(bytes)
+impl From<Vec<u8>> for SqlValue {
+    fn from(bytes: Vec<u8>) -> SqlValue {
+        SqlValue::Blob(bytes)
     }
 }
 
-impl<T: Into<Value>> From<Option<T>> for Value {
-    fn from(value: Option<T>) -> Value {
-        value.map_or(Value::Null, Into::into)
+impl<T: Into<SqlValue>> From<Option<T>> for SqlValue {
+    fn from(value: Option<T>) -> SqlValue {
+        value.map_or(SqlValue::Null, Into::into)
     }
 }
 
@@ -92,7 +92,7 @@ pub trait FromValue: Sized {
     const EXPECTED: &'static str;
 
     /// The value as this type; nothing when it is of another kind or out of range.
-    fn from_value(value: &Value) -> Option<Self>;
+    fn from_value(value: &SqlValue) -> Option<Self>;
 }
 
 macro_rules! to_whole {
@@ -100,9 +100,9 @@ macro_rules! to_whole {
         impl FromValue for $type {
             const EXPECTED: &'static str = concat!("a whole number (", stringify!($type), ")");
 
-            fn from_value(value: &Value) -> Option<Self> {
+            fn from_value(value: &SqlValue) -> Option<Self> {
                 match value {
-                    Value::Int(number) => <$type>::try_from(*number).ok(),
+                    SqlValue::Int(number) => <$type>::try_from(*number).ok(),
                     _ => None,
                 }
             }
@@ -114,10 +114,10 @@ to_whole!(i64, u64, i32, u32, i16, u16, u8, usize);
 impl FromValue for bool {
     const EXPECTED: &'static str = "0 or 1";
 
-    fn from_value(value: &Value) -> Option<Self> {
+    fn from_value(value: &SqlValue) -> Option<Self> {
         match value {
-            Value::Int(0) => Some(false),
-            Value::Int(1) => Some(true),
+            SqlValue::Int(0) => Some(false),
+            SqlValue::Int(1) => Some(true),
             _ => None,
         }
     }
@@ -126,9 +126,9 @@ impl FromValue for bool {
 impl FromValue for f64 {
     const EXPECTED: &'static str = "a floating-point number";
 
-    fn from_value(value: &Value) -> Option<Self> {
+    fn from_value(value: &SqlValue) -> Option<Self> {
         match value {
-            Value::Real(number) => Some(*number),
+            SqlValue::Real(number) => Some(*number),
             _ => None,
         }
     }
@@ -137,9 +137,9 @@ impl FromValue for f64 {
 impl FromValue for String {
     const EXPECTED: &'static str = "text";
 
-    fn from_value(value: &Value) -> Option<Self> {
+    fn from_value(value: &SqlValue) -> Option<Self> {
         match value {
-            Value::Text(text) => Some(text.clone()),
+            SqlValue::Text(text) => Some(text.clone()),
             _ => None,
         }
     }
@@ -148,18 +148,18 @@ impl FromValue for String {
 impl FromValue for Vec<u8> {
     const EXPECTED: &'static str = "bytes";
 
-    fn from_value(value: &Value) -> Option<Self> {
+    fn from_value(value: &SqlValue) -> Option<Self> {
         match value {
-            Value::Blob(bytes) => Some(bytes.clone()),
+            SqlValue::Blob(bytes) => Some(bytes.clone()),
             _ => None,
         }
     }
 }
 
-impl FromValue for Value {
+impl FromValue for SqlValue {
     const EXPECTED: &'static str = "a value";
 
-    fn from_value(value: &Value) -> Option<Self> {
+    fn from_value(value: &SqlValue) -> Option<Self> {
         Some(value.clone())
     }
 }
@@ -167,9 +167,9 @@ impl FromValue for Value {
 impl<T: FromValue> FromValue for Option<T> {
     const EXPECTED: &'static str = T::EXPECTED;
 
-    fn from_value(value: &Value) -> Option<Self> {
+    fn from_value(value: &SqlValue) -> Option<Self> {
         match value {
-            Value::Null => Some(None),
+            SqlValue::Null => Some(None),
             other => T::from_value(other).map(Some),
         }
     }
@@ -177,10 +177,10 @@ impl<T: FromValue> FromValue for Option<T> {
 
 /// One row of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SqlRow(Vec<Value>);
+pub struct SqlRow(Vec<SqlValue>);
 
 impl SqlRow {
-    pub(super) fn new(values: Vec<Value>) -> SqlRow {
+    pub(super) fn new(values: Vec<SqlValue>) -> SqlRow {
         SqlRow(values)
     }
 
@@ -202,7 +202,7 @@ impl SqlRow {
     }
 
     /// All columns.
-    pub fn values(&self) -> &[Value] {
+    pub fn values(&self) -> &[SqlValue] {
         &self.0
     }
 }
@@ -214,12 +214,12 @@ mod tests {
     #[test]
     fn a_column_is_read_as_what_it_is_and_as_nothing_else() {
         let row = SqlRow::new(vec![
-            Value::from(300_i64),
-            Value::from("text"),
-            Value::from(b"\x00\xff".as_slice()),
-            Value::from(0.5),
-            Value::from(None::<i64>),
-            Value::from(true),
+            SqlValue::from(300_i64),
+            SqlValue::from("text"),
+            SqlValue::from(b"\x00\xff".as_slice()),
+            SqlValue::from(0.5),
+            SqlValue::from(None::<i64>),
+            SqlValue::from(true),
         ]);
         assert_eq!(row.get::<i64>(0).unwrap(), 300);
         assert_eq!(row.get::<Option<u64>>(0).unwrap(), Some(300));

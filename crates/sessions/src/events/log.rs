@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::subscription::SessionSubscription;
 use super::writer::EventWriterShared;
 use super::{EVENT_BYTES, LOG_WAITING_MAX, RING_BYTES_MAX, TAKE_MAX, WAITING_MAX};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::store::{
     EventRow, MessageRow, SEQ_BLOCK, SEQ_BLOCK_MAX, SessionBatch, SessionRow, UsageRow,
 };
@@ -249,7 +249,7 @@ impl SessionLog {
     ///
     /// # Errors
     /// When the session is not this server's any more.
-    pub(crate) async fn save(&self, row: Arc<SessionRow>) -> Result<(), Error> {
+    pub(crate) async fn save(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
         self.change_row(row, true);
         self.settle().await
     }
@@ -275,7 +275,7 @@ impl SessionLog {
     ///
     /// # Errors
     /// When the session is not this server's any more.
-    pub(crate) async fn settle_row(&self) -> Result<(), Error> {
+    pub(crate) async fn settle_row(&self) -> Result<(), SessionError> {
         let asked = {
             let mut state = self.state.lock();
             if state.written < state.row_asked {
@@ -291,7 +291,7 @@ impl SessionLog {
     /// # Errors
     /// When the session is not this server's any more.
     #[cfg(test)]
-    pub(crate) async fn flushed(&self, seq: u64) -> Result<(), Error> {
+    pub(crate) async fn flushed(&self, seq: u64) -> Result<(), SessionError> {
         {
             let mut state = self.state.lock();
             if state.durable < seq.min(state.next.saturating_sub(1)) {
@@ -305,7 +305,7 @@ impl SessionLog {
     ///
     /// # Errors
     /// When the session is not this server's any more.
-    pub(crate) async fn settle(&self) -> Result<(), Error> {
+    pub(crate) async fn settle(&self) -> Result<(), SessionError> {
         let asked = {
             let mut state = self.state.lock();
             if state.written < state.asked {
@@ -316,7 +316,10 @@ impl SessionLog {
         self.wait(|state| state.written >= asked).await
     }
 
-    async fn wait(&self, is_reached: impl Fn(&SessionLogState) -> bool) -> Result<(), Error> {
+    async fn wait(
+        &self,
+        is_reached: impl Fn(&SessionLogState) -> bool,
+    ) -> Result<(), SessionError> {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
@@ -326,7 +329,7 @@ impl SessionLog {
                     return Ok(());
                 }
                 if !matches!(state.life, LogLife::Here(_)) {
-                    return Err(Error::Conflict(TAKEN.to_owned()));
+                    return Err(SessionError::Conflict(TAKEN.to_owned()));
                 }
             }
             // The sender is here.
@@ -364,7 +367,7 @@ impl SessionLog {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(crate) async fn end_open_turns(&self, message: &str) -> Result<Vec<String>, Error> {
+    pub(crate) async fn end_open_turns(&self, message: &str) -> Result<Vec<String>, SessionError> {
         let open = self.shared.store.open_turns(&self.session).await?;
         for turn in &open {
             self.push(SessionEventKind::Error, Some(turn), json!({ "error": message }));

@@ -10,7 +10,7 @@ use tokio::time;
 
 use super::TAKE_MAX;
 use super::log::{NextEvent, SessionLog};
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// How often the store is asked for events of a session that another server may have.
 const POLL_EVERY: Duration = Duration::from_secs(1);
@@ -87,7 +87,7 @@ impl SessionSubscription {
             match page {
                 Ok(events) => return Some(events.into_iter().map(Arc::new).collect()),
                 // It comes back, or the listener goes.
-                Err(Error::Unavailable(_)) => time::sleep(STORE_PAUSE).await,
+                Err(SessionError::Unavailable(_)) => time::sleep(STORE_PAUSE).await,
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(error, session, "failed to read events");

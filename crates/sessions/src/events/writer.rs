@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use super::log::{PendingWrite, SessionLog};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::store::{SessionBatch, SessionRow, SessionStore, WriteBatch};
 
 /// How long a change waits for others to be written with, when nobody waits for it.
@@ -72,7 +72,7 @@ pub(crate) enum LossReason {
     /// Another server has claimed it, or it was removed.
     Taken,
     /// The store refuses what is to be written, though it takes other things.
-    Refused(Error),
+    Refused(SessionError),
 }
 
 impl fmt::Debug for EventWriter {
@@ -222,7 +222,7 @@ async fn write(
             Err(error) => error,
         };
         // One that cannot be written must not keep the others from it.
-        if let Error::Internal(_) = error
+        if let SessionError::Internal(_) = error
             && let Some(gone) = write_each(shared, &batch.parts).await
         {
             break gone;
@@ -254,7 +254,7 @@ async fn write_each(shared: &EventWriterShared, parts: &[SessionBatch]) -> Optio
         match shared.store.write_batch(Arc::new(alone)).await {
             Ok(lost) if lost.is_empty() => {}
             Ok(_) => drop(gone.insert(index, LossReason::Taken)),
-            Err(error @ Error::Internal(_)) => {
+            Err(error @ SessionError::Internal(_)) => {
                 // Is it this one, or would the store take nothing of this session?
                 let nothing = SessionBatch {
                     session: part.session.clone(),

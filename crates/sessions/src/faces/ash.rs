@@ -39,7 +39,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::{Json, Router};
 use node::clock::{self, IdGenerator};
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use node::http::{RouteTable, delete, get, patch, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -113,7 +113,7 @@ impl AshLocks {
 ///
 /// # Errors
 /// When the kernel gives no random bytes.
-pub fn routes(sessions: Sessions, config: AshConfig, drain: &Drain) -> io::Result<Router> {
+pub fn routes(sessions: Sessions, config: AshConfig, drain: &DrainHandle) -> io::Result<Router> {
     let queue = queue::QueueTenants::new(drain.clone());
     let runs = evals::EvalRuns::new(drain.clone());
     if sessions.why_unavailable().is_none() {
@@ -134,7 +134,7 @@ pub fn routes(sessions: Sessions, config: AshConfig, drain: &Drain) -> io::Resul
 
 /// What the shell says by itself (no token, too large, shutting down), in Ash's shape: for
 /// [`node::http::Face::render`].
-pub fn render_error(error: &node::http::Error) -> Response {
+pub fn render_error(error: &node::http::HttpError) -> Response {
     call::render(error)
 }
 

@@ -43,7 +43,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
-use node::auth::{Scope, Tokens};
+use node::auth::{TokenRegistry, TokenScope};
 use node::http::{CredentialBinding, UploadBody};
 
 pub use self::config::E2bConfig;
@@ -53,7 +53,7 @@ use self::port_room::PortRoom;
 use self::ports::{ENVD_PORT, PortTarget};
 use self::sandboxes::E2bSandboxes;
 use self::tokens::{TokenKeys, TokenPurpose};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::Sessions;
 
 /// The routes, as they are matched: the shell has to know that their bodies may have any length.
@@ -73,7 +73,7 @@ const KEY_PURPOSE: &str = "compat.e2b";
 /// What requests share.
 struct E2bContext {
     sessions: Sessions,
-    tokens: Tokens,
+    tokens: TokenRegistry,
     config: E2bConfig,
     keys: TokenKeys,
     sandboxes: E2bSandboxes,
@@ -91,11 +91,15 @@ impl fmt::Debug for E2bContext {
 ///
 /// # Errors
 /// When the kernel gives no random bytes for a key, where sessions have none.
-pub fn routes(sessions: Sessions, tokens: Tokens, config: E2bConfig) -> Result<Router, Error> {
+pub fn routes(
+    sessions: Sessions,
+    tokens: TokenRegistry,
+    config: E2bConfig,
+) -> Result<Router, SessionError> {
     let key = match sessions.derived_key(KEY_PURPOSE) {
         Some(key) => key,
         // There are no sandboxes that it could open.
-        None => node::auth::random_key().map_err(Error::internal)?,
+        None => node::auth::random_key().map_err(SessionError::internal)?,
     };
     let keys = TokenKeys::new(&key);
     let sandboxes = E2bSandboxes::default();
@@ -170,7 +174,7 @@ impl E2bContext {
     /// Whether an API token, by its id, is still good for sandboxes. The request ends with it.
     fn is_held(&self, holder: &str, binding: &CredentialBinding) -> bool {
         let principal = self.tokens.principal(holder);
-        let Some(principal) = principal.filter(|it| it.scopes.has(Scope::Sessions)) else {
+        let Some(principal) = principal.filter(|it| it.scopes.has(TokenScope::Sessions)) else {
             return false;
         };
         binding.bind(self.tokens.revocation(&principal));
@@ -179,7 +183,7 @@ impl E2bContext {
 
     /// What a sandbox uses now; none when it does not run. The use of the CPU is that since
     /// somebody looked last.
-    async fn sample(&self, tenant: &str, id: &str) -> Result<Option<UsageSample>, Error> {
+    async fn sample(&self, tenant: &str, id: &str) -> Result<Option<UsageSample>, SessionError> {
         let live = self.sandboxes.known(id);
         let unknown = UsageSamples::default();
         let samples = live.as_ref().map_or(&unknown, |live| &live.samples);

@@ -7,8 +7,8 @@ use api::{
 use axum::extract::State;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::IntoResponse;
-use node::auth::Principal;
-use node::http::{self, Json, query};
+use node::auth::TokenPrincipal;
+use node::http::{self, JsonBody, query};
 use serde::Deserialize;
 
 use super::{FilePath, SessionIdPath};
@@ -23,9 +23,9 @@ struct AgentVersionQuery {
 
 pub(super) async fn deploy(
     State(sessions): State<Sessions>,
-    who: Principal,
-    Json(mut request): Json<DeployRequest>,
-) -> Result<(StatusCode, axum::Json<AgentView>), http::Error> {
+    who: TokenPrincipal,
+    JsonBody(mut request): JsonBody<DeployRequest>,
+) -> Result<(StatusCode, axum::Json<AgentView>), http::HttpError> {
     // The service takes nothing from the folder: not everybody who deploys has been asked for it.
     let grants = Sessions::deployed_grants(&request)?;
     sessions.authorize(&who, &grants)?;
@@ -37,53 +37,53 @@ pub(super) async fn deploy(
 
 pub(super) async fn list(
     State(sessions): State<Sessions>,
-    who: Principal,
-) -> Result<axum::Json<AgentList>, http::Error> {
+    who: TokenPrincipal,
+) -> Result<axum::Json<AgentList>, http::HttpError> {
     Ok(axum::Json(AgentList { agents: sessions.agents(&who.tenant).await? }))
 }
 
 pub(super) async fn fetch(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
-) -> Result<axum::Json<AgentView>, http::Error> {
+) -> Result<axum::Json<AgentView>, http::HttpError> {
     Ok(axum::Json(sessions.agent(&who.tenant, &name).await?))
 }
 
 pub(super) async fn update(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
-    Json(update): Json<AgentUpdate>,
-) -> Result<axum::Json<AgentView>, http::Error> {
+    JsonBody(update): JsonBody<AgentUpdate>,
+) -> Result<axum::Json<AgentView>, http::HttpError> {
     sessions.authorize(&who, update.grants.as_deref().unwrap_or_default())?;
     Ok(axum::Json(sessions.update_agent(&who.tenant, &name, update).await?))
 }
 
 pub(super) async fn remove(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     sessions.delete_agent(&who.tenant, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn versions(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
-) -> Result<axum::Json<AgentVersionList>, http::Error> {
+) -> Result<axum::Json<AgentVersionList>, http::HttpError> {
     let versions = sessions.agent_versions(&who.tenant, &name).await?;
     Ok(axum::Json(AgentVersionList { versions }))
 }
 
 pub(super) async fn files(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(name): SessionIdPath,
     uri: Uri,
-) -> Result<axum::Json<AgentFileList>, http::Error> {
+) -> Result<axum::Json<AgentFileList>, http::HttpError> {
     let AgentVersionQuery { version } = query(&uri)?;
     let entries = sessions.agent_files(&who.tenant, &name, version).await?;
     let entry = |it: FolderEntry| AgentFileEntry {
@@ -96,10 +96,10 @@ pub(super) async fn files(
 
 pub(super) async fn file(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     FilePath(name, path): FilePath,
     uri: Uri,
-) -> Result<impl IntoResponse, http::Error> {
+) -> Result<impl IntoResponse, http::HttpError> {
     let AgentVersionQuery { version } = query(&uri)?;
     let content = sessions.agent_file(&who.tenant, &name, version, &path).await?;
     Ok(([(header::CONTENT_TYPE, super::files::BYTES)], content))

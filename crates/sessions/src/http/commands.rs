@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::stream::{self, Stream};
-use node::auth::Principal;
-use node::http::{self, Json};
+use node::auth::TokenPrincipal;
+use node::http::{self, JsonBody};
 
 use super::conversation::server_sent;
 use super::{SessionIdPath, accepts};
@@ -22,11 +22,11 @@ pub(super) const SANDBOX_GONE: &str = "the sandbox ended";
 
 pub(super) async fn exec(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     headers: HeaderMap,
-    Json(request): Json<SessionExec>,
-) -> Result<Response, http::Error> {
+    JsonBody(request): JsonBody<SessionExec>,
+) -> Result<Response, http::HttpError> {
     if !accepts(&headers, "text/event-stream") {
         // A caller that goes away takes its command with it.
         let result = Box::pin(sessions.exec(&who.tenant, &id, request)).await?;

@@ -17,10 +17,10 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::clock;
-use node::drain::Drain;
-use node::http::{self, Json, last_event_id, query};
+use node::drain::DrainHandle;
+use node::http::{self, JsonBody, last_event_id, query};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -45,12 +45,12 @@ struct TurnWaitQuery {
 
 pub(super) async fn send(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
-    drain: Drain,
-    Json(request): Json<MessageRequest>,
-) -> Result<Response, http::Error> {
+    drain: DrainHandle,
+    JsonBody(request): JsonBody<MessageRequest>,
+) -> Result<Response, http::HttpError> {
     let TurnWaitQuery { wait } = query(&uri)?;
     let partial = request.partial;
     let stream = sessions.message(&who.tenant, &id, request).await?;
@@ -123,7 +123,7 @@ fn note(answer: &mut MessageAnswer, event: &SessionEvent) {
 /// The events of one turn, up to its `done`.
 fn turn_events(
     stream: MessageStream,
-    drain: Drain,
+    drain: DrainHandle,
     partial: bool,
 ) -> impl Stream<Item = Result<sse::Event, Infallible>> + Send {
     let state = Some((stream, drain, 0));
@@ -188,9 +188,9 @@ pub(super) fn server_sent(
 
 pub(super) async fn interrupt(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<axum::Json<InterruptAnswer>, http::Error> {
+) -> Result<axum::Json<InterruptAnswer>, http::HttpError> {
     let interrupted = sessions.interrupt(&who.tenant, &id).await?;
     Ok(axum::Json(InterruptAnswer { interrupted }))
 }
@@ -224,7 +224,7 @@ const KINDS: [SessionEventKind; 13] = [
 ];
 
 /// The kinds of a filter; all when there is none.
-pub(super) fn kinds(names: Option<&str>) -> Result<Vec<SessionEventKind>, http::Error> {
+pub(super) fn kinds(names: Option<&str>) -> Result<Vec<SessionEventKind>, http::HttpError> {
     let kind = |name: &str| {
         KINDS.into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| {
             let message = format!(
@@ -232,7 +232,7 @@ pub(super) fn kinds(names: Option<&str>) -> Result<Vec<SessionEventKind>, http::
                 name.chars().take(64).collect::<String>(),
                 KINDS.map(SessionEventKind::as_str).join(", ")
             );
-            http::Error::invalid(message).at("types")
+            http::HttpError::invalid(message).at("types")
         })
     };
     names.map_or_else(|| Ok(Vec::new()), |names| names.split(',').map(kind).collect())
@@ -240,12 +240,12 @@ pub(super) fn kinds(names: Option<&str>) -> Result<Vec<SessionEventKind>, http::
 
 pub(super) async fn events(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
     headers: HeaderMap,
-    drain: Drain,
-) -> Result<Response, http::Error> {
+    drain: DrainHandle,
+) -> Result<Response, http::HttpError> {
     let following: EventFollowQuery = query(&uri)?;
     let kinds = kinds(following.types.as_deref())?;
     let after = match following.after {
@@ -261,7 +261,7 @@ pub(super) async fn events(
     }
     if following.limit.is_some() {
         let message = "is for pages, which `accept: application/json` asks for";
-        return Err(http::Error::invalid(message).at("limit"));
+        return Err(http::HttpError::invalid(message).at("limit"));
     }
     let stream = sessions.events(&who.tenant, &id, after).await?;
     Ok(server_sent(session_events(stream, drain, kinds)))
@@ -270,7 +270,7 @@ pub(super) async fn events(
 /// All events of a session, until it ends for ever or the server shuts down.
 fn session_events(
     stream: EventStream,
-    drain: Drain,
+    drain: DrainHandle,
     kinds: Vec<SessionEventKind>,
 ) -> impl Stream<Item = Result<sse::Event, Infallible>> + Send {
     let state = (stream, drain, kinds);
@@ -297,10 +297,10 @@ struct MessageListQuery {
 
 pub(super) async fn messages(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
-) -> Result<axum::Json<SessionMessageList>, http::Error> {
+) -> Result<axum::Json<SessionMessageList>, http::HttpError> {
     let MessageListQuery { after, limit } = query(&uri)?;
     let limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
     let messages = sessions.messages(&who.tenant, &id, after, limit).await?;
@@ -326,10 +326,10 @@ struct LogLinesQuery {
 
 pub(super) async fn logs(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
-) -> Result<axum::Json<SessionLogs>, http::Error> {
+) -> Result<axum::Json<SessionLogs>, http::HttpError> {
     let LogLinesQuery { from } = query(&uri)?;
     let lines = sessions.logs(&who.tenant, &id, from).await?;
     let next = lines.last().map_or(from, |last| last.index + 1);

@@ -15,9 +15,9 @@ use axum::response::sse;
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
-use node::auth::Principal;
-use node::drain::Drain;
-use node::http::{self, Json, UploadBody, query};
+use node::auth::TokenPrincipal;
+use node::drain::DrainHandle;
+use node::http::{self, JsonBody, UploadBody, query};
 use sandbox::{
     EntryKind, FilesError, LIST_ENTRIES_MAX, LinkMode, ListDepth, MissingParents, SandboxFileEntry,
     WatchKind, WriteMode,
@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt a
 
 use super::conversation::server_sent;
 use super::{FilePath, SessionIdPath};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{SessionFiles, Sessions};
 
 /// The media type of anything.
@@ -57,10 +57,10 @@ impl Default for FileListQuery {
 
 pub(super) async fn list(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
-) -> Result<axum::Json<FileList>, http::Error> {
+) -> Result<axum::Json<FileList>, http::HttpError> {
     let FileListQuery { path, depth, limit } = query(&uri)?;
     let limit = super::page_size(limit, LIST_DEFAULT, LIST_ENTRIES_MAX)?;
     let files = sessions.files(&who.tenant, &id).await?;
@@ -78,11 +78,11 @@ struct FileReadQuery {
 
 pub(super) async fn read(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     FilePath(id, path): FilePath,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, http::Error> {
+) -> Result<Response, http::HttpError> {
     let FileReadQuery { stat } = query(&uri)?;
     let files = sessions.files(&who.tenant, &id).await?;
     if stat {
@@ -95,7 +95,7 @@ pub(super) async fn read(
         ByteRange::All => (StatusCode::OK, 0, len),
         ByteRange::Part { from, count } => (StatusCode::PARTIAL_CONTENT, from, count),
         ByteRange::Outside => {
-            let answer = http::Error::invalid(format!("the file has {len} bytes")).at("range");
+            let answer = http::HttpError::invalid(format!("the file has {len} bytes")).at("range");
             let mut answer = answer.into_response();
             *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
             insert(&mut answer, header::CONTENT_RANGE, &format!("bytes */{len}"));
@@ -191,15 +191,15 @@ struct FileWriteQuery {
 
 pub(super) async fn write(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     FilePath(id, path): FilePath,
     uri: Uri,
     mut upload: UploadBody,
-) -> Result<Response, http::Error> {
+) -> Result<Response, http::HttpError> {
     let FileWriteQuery { create, append, directory, mode } = query(&uri)?;
     let mode = mode.map(|digits| permissions(&digits)).transpose()?;
     let how = match (create, append) {
-        (true, true) => return Err(http::Error::invalid("excludes `create`").at("append")),
+        (true, true) => return Err(http::HttpError::invalid("excludes `create`").at("append")),
         (true, false) => WriteMode::Create,
         (false, true) => WriteMode::Append,
         (false, false) => WriteMode::Replace,
@@ -207,7 +207,7 @@ pub(super) async fn write(
     let files = sessions.files(&who.tenant, &id).await?;
     let (is_new, entry) = if directory {
         if append || upload.chunk().await?.is_some() {
-            return Err(http::Error::invalid("a directory has no content").at("directory"));
+            return Err(http::HttpError::invalid("a directory has no content").at("directory"));
         }
         let is_new = files.make_dir(&path, MissingParents::Make).await.map_err(refusal)?;
         if create && !is_new {
@@ -237,9 +237,9 @@ pub(super) async fn write(
 }
 
 /// `755`, `0644`.
-pub(super) fn permissions(digits: &str) -> Result<u32, http::Error> {
+pub(super) fn permissions(digits: &str) -> Result<u32, http::HttpError> {
     let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
-    mode.ok_or_else(|| http::Error::invalid("must be octal digits, at most 7777").at("mode"))
+    mode.ok_or_else(|| http::HttpError::invalid("must be octal digits, at most 7777").at("mode"))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -251,10 +251,10 @@ struct FileRemoveQuery {
 
 pub(super) async fn remove(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     FilePath(id, path): FilePath,
     uri: Uri,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     let FileRemoveQuery { recursive } = query(&uri)?;
     let depth = if recursive { ListDepth::Recursive } else { ListDepth::Single };
     let files = sessions.files(&who.tenant, &id).await?;
@@ -265,13 +265,13 @@ pub(super) async fn remove(
 /// `POST …/files/move`.
 pub(super) async fn rename(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     FilePath(id, path): FilePath,
-    Json(MoveFile { from, to }): Json<MoveFile>,
-) -> Result<axum::Json<FileEntry>, http::Error> {
+    JsonBody(MoveFile { from, to }): JsonBody<MoveFile>,
+) -> Result<axum::Json<FileEntry>, http::HttpError> {
     if path != "move" {
         let message = "files are written with PUT; POST is for `files/move`";
-        return Err(http::Error::new(ErrorCode::MethodNotAllowed, message));
+        return Err(http::HttpError::new(ErrorCode::MethodNotAllowed, message));
     }
     let files = sessions.files(&who.tenant, &id).await?;
     files.rename(&from, &to).await.map_err(refusal)?;
@@ -294,10 +294,10 @@ impl Default for ArchiveQuery {
 
 pub(super) async fn export(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
-) -> Result<Response, http::Error> {
+) -> Result<Response, http::HttpError> {
     let ArchiveQuery { path } = query(&uri)?;
     let files = sessions.files(&who.tenant, &id).await?;
     let archive = files.export_tar(&path).await.map_err(refusal)?;
@@ -308,17 +308,17 @@ pub(super) async fn export(
 
 pub(super) async fn import(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
     upload: UploadBody,
-) -> Result<axum::Json<ArchiveImported>, http::Error> {
+) -> Result<axum::Json<ArchiveImported>, http::HttpError> {
     let ArchiveQuery { path } = query(&uri)?;
     let files = sessions.files(&who.tenant, &id).await?;
     let usage = files.import_tar(&path, upload).await.map_err(|error| match error {
         // Of the body: the sandbox's own errors are others.
         FilesError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            http::Error::invalid(error.to_string())
+            http::HttpError::invalid(error.to_string())
         }
         other => refusal(other),
     })?;
@@ -341,11 +341,11 @@ impl Default for WatchQuery {
 
 pub(super) async fn watch(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
-    drain: Drain,
-) -> Result<Response, http::Error> {
+    drain: DrainHandle,
+) -> Result<Response, http::HttpError> {
     let WatchQuery { path, recursive } = query(&uri)?;
     let depth = if recursive { ListDepth::Recursive } else { ListDepth::Single };
     let files = sessions.files(&who.tenant, &id).await?;
@@ -394,25 +394,27 @@ fn shown(entry: SandboxFileEntry) -> FileEntry {
 }
 
 /// What a caller is told when something cannot be done to a file.
-pub(super) fn refusal(error: FilesError) -> http::Error {
+pub(super) fn refusal(error: FilesError) -> http::HttpError {
     let message = match &error {
         FilesError::NotFound => "there is no such file or directory".to_owned(),
         other => other.to_string(),
     };
     match error {
-        FilesError::NotFound => http::Error::new(ErrorCode::NotFound, message),
+        FilesError::NotFound => http::HttpError::new(ErrorCode::NotFound, message),
         FilesError::Exists | FilesError::NotEmpty | FilesError::NoSpace => {
-            http::Error::new(ErrorCode::Conflict, message).at("path")
+            http::HttpError::new(ErrorCode::Conflict, message).at("path")
         }
         FilesError::NotADirectory | FilesError::IsADirectory => {
-            http::Error::invalid(message).at("path")
+            http::HttpError::invalid(message).at("path")
         }
         // It says itself what it is about.
-        FilesError::Invalid(_) => http::Error::invalid(message),
-        FilesError::PermissionDenied => http::Error::new(ErrorCode::Forbidden, message).at("path"),
-        FilesError::TooLarge(_) => http::Error::new(ErrorCode::BodyTooLarge, message),
-        FilesError::TooMany(_) => Error::TooMany(message).into(),
-        FilesError::Lost => Error::SandboxEnded(message).into(),
-        FilesError::Io(error) => Error::internal(error).into(),
+        FilesError::Invalid(_) => http::HttpError::invalid(message),
+        FilesError::PermissionDenied => {
+            http::HttpError::new(ErrorCode::Forbidden, message).at("path")
+        }
+        FilesError::TooLarge(_) => http::HttpError::new(ErrorCode::BodyTooLarge, message),
+        FilesError::TooMany(_) => SessionError::TooMany(message).into(),
+        FilesError::Lost => SessionError::SandboxEnded(message).into(),
+        FilesError::Io(error) => SessionError::internal(error).into(),
     }
 }

@@ -9,9 +9,9 @@ use api::{
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::IntoResponse;
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::clock;
-use node::http::{self, Json};
+use node::http::{self, JsonBody};
 
 use super::{SessionIdPath, page_size};
 use crate::service::{ListQuery, SessionUpdate, Sessions};
@@ -33,9 +33,9 @@ const STATES: [SessionState; 6] = [
 
 pub(super) async fn create(
     State(sessions): State<Sessions>,
-    who: Principal,
-    Json(request): Json<CreateSession>,
-) -> Result<impl IntoResponse, http::Error> {
+    who: TokenPrincipal,
+    JsonBody(request): JsonBody<CreateSession>,
+) -> Result<impl IntoResponse, http::HttpError> {
     let own = request.grants.as_deref().unwrap_or_default();
     sessions.authorize_for(&who, request.agent.as_deref(), own).await?;
     let session = sessions.create(&who.tenant, request).await?;
@@ -45,36 +45,37 @@ pub(super) async fn create(
 
 pub(super) async fn list(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
-) -> Result<axum::Json<SessionList>, http::Error> {
+) -> Result<axum::Json<SessionList>, http::HttpError> {
     let query = listing(&uri)?;
     if let Some(cursor) = query.cursor.as_deref().filter(|cursor| !clock::is_id("ses_", cursor))
         && sessions.get(&who.tenant, cursor).await.is_err()
     {
         let message = "must be the `next_cursor` of another page";
-        return Err(http::Error::invalid(message).at("cursor"));
+        return Err(http::HttpError::invalid(message).at("cursor"));
     }
     Ok(axum::Json(sessions.list(&who.tenant, query).await?))
 }
 
 /// Reads the query of a list: fixed names, and one for each metadata entry that is asked for.
-pub(super) fn listing(uri: &Uri) -> Result<ListQuery, http::Error> {
+pub(super) fn listing(uri: &Uri) -> Result<ListQuery, http::HttpError> {
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
-    let Query(pairs) = pairs.map_err(|_| http::Error::invalid("the query is wrong"))?;
+    let Query(pairs) = pairs.map_err(|_| http::HttpError::invalid("the query is wrong"))?;
     let mut query = ListQuery::default();
     let mut limit = None;
     let mut given = BTreeMap::new();
     for (name, value) in pairs {
         if given.insert(name.clone(), value.clone()).is_some() {
-            return Err(http::Error::invalid("is given twice").at(name));
+            return Err(http::HttpError::invalid("is given twice").at(name));
         }
         match name.as_str() {
             "state" => query.states = states(&value)?,
             "agent" => query.agent = Some(value),
             "cursor" => query.cursor = Some(value),
             "limit" => {
-                let number = value.parse().map_err(|_| http::Error::invalid("must be a number"));
+                let number =
+                    value.parse().map_err(|_| http::HttpError::invalid("must be a number"));
                 limit = Some(number.map_err(|error| error.at("limit"))?);
             }
             other => match other.strip_prefix(METADATA_PREFIX) {
@@ -85,7 +86,7 @@ pub(super) fn listing(uri: &Uri) -> Result<ListQuery, http::Error> {
                         "unknown parameter; there are state, agent, cursor, limit and \
                          {METADATA_PREFIX}NAME"
                     );
-                    return Err(http::Error::invalid(message).at(shown));
+                    return Err(http::HttpError::invalid(message).at(shown));
                 }
             },
         }
@@ -94,7 +95,7 @@ pub(super) fn listing(uri: &Uri) -> Result<ListQuery, http::Error> {
     Ok(query)
 }
 
-fn states(names: &str) -> Result<Vec<SessionState>, http::Error> {
+fn states(names: &str) -> Result<Vec<SessionState>, http::HttpError> {
     let state = |name: &str| {
         STATES.into_iter().find(|state| state.as_str() == name).ok_or_else(|| {
             let message = format!(
@@ -102,7 +103,7 @@ fn states(names: &str) -> Result<Vec<SessionState>, http::Error> {
                 name.chars().take(64).collect::<String>(),
                 STATES.map(SessionState::as_str).join(", ")
             );
-            http::Error::invalid(message).at("state")
+            http::HttpError::invalid(message).at("state")
         })
     };
     names.split(',').map(state).collect()
@@ -110,18 +111,18 @@ fn states(names: &str) -> Result<Vec<SessionState>, http::Error> {
 
 pub(super) async fn fetch(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<axum::Json<SessionView>, http::Error> {
+) -> Result<axum::Json<SessionView>, http::HttpError> {
     Ok(axum::Json(sessions.get(&who.tenant, &id).await?))
 }
 
 pub(super) async fn update(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-    Json(update): Json<UpdateSession>,
-) -> Result<axum::Json<SessionView>, http::Error> {
+    JsonBody(update): JsonBody<UpdateSession>,
+) -> Result<axum::Json<SessionView>, http::HttpError> {
     let UpdateSession { metadata, options, on_disconnect, idle_s, grants } = update;
     if let Some(grants) = &grants {
         let session = sessions.get(&who.tenant, &id).await?;
@@ -133,42 +134,42 @@ pub(super) async fn update(
 
 pub(super) async fn pause(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<axum::Json<SessionView>, http::Error> {
+) -> Result<axum::Json<SessionView>, http::HttpError> {
     Ok(axum::Json(sessions.pause(&who.tenant, &id).await?))
 }
 
 pub(super) async fn stop(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<axum::Json<SessionView>, http::Error> {
+) -> Result<axum::Json<SessionView>, http::HttpError> {
     Ok(axum::Json(sessions.stop(&who.tenant, &id).await?))
 }
 
 pub(super) async fn resume(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<axum::Json<SessionView>, http::Error> {
+) -> Result<axum::Json<SessionView>, http::HttpError> {
     Ok(axum::Json(sessions.resume(&who.tenant, &id).await?))
 }
 
 pub(super) async fn end(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<axum::Json<SessionView>, http::Error> {
+) -> Result<axum::Json<SessionView>, http::HttpError> {
     Ok(axum::Json(sessions.end(&who.tenant, &id).await?))
 }
 
 pub(super) async fn fork(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-    Json(request): Json<ForkRequest>,
-) -> Result<(StatusCode, axum::Json<SessionList>), http::Error> {
+    JsonBody(request): JsonBody<ForkRequest>,
+) -> Result<(StatusCode, axum::Json<SessionList>), http::HttpError> {
     let count = usize::try_from(request.count.unwrap_or(1)).unwrap_or(usize::MAX);
     let sessions = sessions.fork(&who.tenant, &id, count).await?;
     Ok((StatusCode::CREATED, axum::Json(SessionList { sessions, next_cursor: None })))
@@ -177,19 +178,19 @@ pub(super) async fn fork(
 /// What a session uses; a cold one uses nothing, which is a conflict rather than zeros.
 pub(super) async fn metrics(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<axum::Json<SessionMetrics>, http::Error> {
+) -> Result<axum::Json<SessionMetrics>, http::HttpError> {
     let metrics = sessions.metrics(&who.tenant, &id).await?;
     metrics.map(axum::Json).ok_or_else(|| {
-        http::Error::new(api::ErrorCode::Conflict, "the session has no sandbox at present")
+        http::HttpError::new(api::ErrorCode::Conflict, "the session has no sandbox at present")
     })
 }
 
 /// Figures of sandboxes: the caller's tenant's; for an operator the server's.
 pub(super) async fn counts(
     State(sessions): State<Sessions>,
-    who: Principal,
-) -> Result<axum::Json<SandboxCounts>, http::Error> {
+    who: TokenPrincipal,
+) -> Result<axum::Json<SandboxCounts>, http::HttpError> {
     Ok(axum::Json(sessions.counts_for(&who)))
 }

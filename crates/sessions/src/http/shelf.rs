@@ -2,13 +2,13 @@
 
 use api::{
     CreateCredential, CredentialList, CredentialView, SessionAttachment, SessionAttachmentList,
-    SnapshotList, SnapshotRequest, SnapshotView, TurnUsage, Usage, UsageReport,
+    SessionUsage, SnapshotList, SnapshotRequest, SnapshotView, TurnUsage, UsageReport,
 };
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use node::auth::Principal;
-use node::http::{self, Json, UploadBody, query};
+use node::auth::TokenPrincipal;
+use node::http::{self, JsonBody, UploadBody, query};
 use serde::Deserialize;
 
 use super::{SessionIdPath, page_size};
@@ -26,10 +26,10 @@ const MEDIA_TYPE_BYTES_MAX: usize = 200;
 
 pub(super) async fn snapshot(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-    Json(request): Json<SnapshotRequest>,
-) -> Result<(StatusCode, axum::Json<SnapshotView>), http::Error> {
+    JsonBody(request): JsonBody<SnapshotRequest>,
+) -> Result<(StatusCode, axum::Json<SnapshotView>), http::HttpError> {
     let snapshot = sessions.snapshot(&who.tenant, &id, request.name).await?;
     Ok((StatusCode::CREATED, axum::Json(snapshot)))
 }
@@ -43,18 +43,18 @@ struct ShelfListQuery {
 
 pub(super) async fn snapshots(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
-) -> Result<axum::Json<SnapshotList>, http::Error> {
+) -> Result<axum::Json<SnapshotList>, http::HttpError> {
     page_of_snapshots(&sessions, &who, None, &uri).await
 }
 
 pub(super) async fn snapshots_of(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
-) -> Result<axum::Json<SnapshotList>, http::Error> {
+) -> Result<axum::Json<SnapshotList>, http::HttpError> {
     // Snapshots outlive their session, whose id alone says nothing of whose they are.
     sessions.get(&who.tenant, &id).await?;
     page_of_snapshots(&sessions, &who, Some(&id), &uri).await
@@ -62,10 +62,10 @@ pub(super) async fn snapshots_of(
 
 async fn page_of_snapshots(
     sessions: &Sessions,
-    who: &Principal,
+    who: &TokenPrincipal,
     session: Option<&str>,
     uri: &Uri,
-) -> Result<axum::Json<SnapshotList>, http::Error> {
+) -> Result<axum::Json<SnapshotList>, http::HttpError> {
     let ShelfListQuery { limit, cursor } = query(uri)?;
     let limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
     let before = cursor.as_deref();
@@ -79,18 +79,18 @@ async fn page_of_snapshots(
 
 pub(super) async fn delete_snapshot(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     sessions.delete_snapshot(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn create_credential(
     State(sessions): State<Sessions>,
-    who: Principal,
-    Json(request): Json<CreateCredential>,
-) -> Result<(StatusCode, axum::Json<CredentialView>), http::Error> {
+    who: TokenPrincipal,
+    JsonBody(request): JsonBody<CreateCredential>,
+) -> Result<(StatusCode, axum::Json<CredentialView>), http::HttpError> {
     let CreateCredential { kind, label, secret } = request;
     let credential = sessions.create_credential(&who.tenant, &kind, &label, &secret).await?;
     Ok((StatusCode::CREATED, axum::Json(credential)))
@@ -98,16 +98,16 @@ pub(super) async fn create_credential(
 
 pub(super) async fn credentials(
     State(sessions): State<Sessions>,
-    who: Principal,
-) -> Result<axum::Json<CredentialList>, http::Error> {
+    who: TokenPrincipal,
+) -> Result<axum::Json<CredentialList>, http::HttpError> {
     Ok(axum::Json(CredentialList { credentials: sessions.credentials(&who.tenant).await? }))
 }
 
 pub(super) async fn delete_credential(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     sessions.delete_credential(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -121,16 +121,16 @@ struct AttachmentQuery {
 
 pub(super) async fn attach(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
     uri: Uri,
     headers: HeaderMap,
     upload: UploadBody,
-) -> Result<(StatusCode, axum::Json<SessionAttachment>), http::Error> {
+) -> Result<(StatusCode, axum::Json<SessionAttachment>), http::HttpError> {
     let AttachmentQuery { name } = query(&uri)?;
     let media_type = headers.get(header::CONTENT_TYPE).map(|value| {
         let text = value.to_str().ok().filter(|text| text.len() <= MEDIA_TYPE_BYTES_MAX);
-        text.ok_or_else(|| http::Error::invalid("is not a media type").at("content-type"))
+        text.ok_or_else(|| http::HttpError::invalid("is not a media type").at("content-type"))
     });
     let media_type = media_type.transpose()?;
     // Before anything of it is read.
@@ -142,9 +142,9 @@ pub(super) async fn attach(
 
 pub(super) async fn attachments(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<axum::Json<SessionAttachmentList>, http::Error> {
+) -> Result<axum::Json<SessionAttachmentList>, http::HttpError> {
     sessions.get(&who.tenant, &id).await?;
     let attachments = sessions.attachments(&who.tenant, &id).await?;
     let attachments = attachments.into_iter().map(shown).collect();
@@ -153,9 +153,9 @@ pub(super) async fn attachments(
 
 pub(super) async fn attachment(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<Response, http::Error> {
+) -> Result<Response, http::HttpError> {
     let (attachment, content) = sessions.attachment(&who.tenant, &id).await?;
     let mut answer = content.into_response();
     let headers = answer.headers_mut();
@@ -170,9 +170,9 @@ pub(super) async fn attachment(
 
 pub(super) async fn delete_attachment(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     SessionIdPath(id): SessionIdPath,
-) -> Result<StatusCode, http::Error> {
+) -> Result<StatusCode, http::HttpError> {
     sessions.delete_attachment(&who.tenant, &id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -202,9 +202,9 @@ struct UsageListQuery {
 
 pub(super) async fn usage(
     State(sessions): State<Sessions>,
-    who: Principal,
+    who: TokenPrincipal,
     uri: Uri,
-) -> Result<axum::Json<UsageReport>, http::Error> {
+) -> Result<axum::Json<UsageReport>, http::HttpError> {
     let UsageListQuery { session, agent, from_ms, to_ms, limit } = query(&uri)?;
     let asked = UsageQuery { session, agent, from_ms, to_ms };
     let total = used(sessions.usage_total(&who.tenant, asked.clone()).await?);
@@ -226,8 +226,8 @@ pub(super) async fn usage(
     Ok(axum::Json(UsageReport { total, turns: turns.into_iter().map(turn).collect() }))
 }
 
-fn used(total: UsageTotal) -> Usage {
-    Usage {
+fn used(total: UsageTotal) -> SessionUsage {
+    SessionUsage {
         turns: total.turns,
         input_tokens: total.input_tokens,
         output_tokens: total.output_tokens,

@@ -18,8 +18,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use node::auth::Principal;
-use node::drain::Drain;
+use node::auth::TokenPrincipal;
+use node::drain::DrainHandle;
 use node::http;
 use sandbox::{
     ProcessEnd, ProcessHandle, ProcessStreams, ProcessTerminal, SessionProcess, SessionProgram,
@@ -30,7 +30,7 @@ use tokio::time;
 use super::SessionIdPath;
 use super::commands::SANDBOX_GONE;
 use super::conversation::HEARTBEAT;
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{SandboxGuard, Sessions, signal_name};
 
 /// How long a client may leave a message unread before it counts as gone.
@@ -72,17 +72,19 @@ pub(super) struct TerminalQuery {
 }
 
 /// Reads the query: `argv` may stand there many times.
-pub(super) fn asked(uri: &Uri) -> Result<TerminalQuery, http::Error> {
+pub(super) fn asked(uri: &Uri) -> Result<TerminalQuery, http::HttpError> {
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
-    let Query(pairs) = pairs.map_err(|_| http::Error::invalid("the query is wrong"))?;
+    let Query(pairs) = pairs.map_err(|_| http::HttpError::invalid("the query is wrong"))?;
     let (mut argv, mut cwd, mut size) = (Vec::new(), None, SIZE_DEFAULT);
     for (name, value) in pairs {
         if value.contains('\0') {
-            return Err(http::Error::invalid("has no NUL character").at(name));
+            return Err(http::HttpError::invalid("has no NUL character").at(name));
         }
         match name.as_str() {
             "argv" if argv.len() >= ARGV_MAX => {
-                return Err(http::Error::invalid(format!("more than {ARGV_MAX} parts")).at("argv"));
+                return Err(
+                    http::HttpError::invalid(format!("more than {ARGV_MAX} parts")).at("argv")
+                );
             }
             "argv" => argv.push(value),
             "cwd" => cwd = Some(value),
@@ -91,7 +93,7 @@ pub(super) fn asked(uri: &Uri) -> Result<TerminalQuery, http::Error> {
             _ => {
                 let message = "unknown parameter; there are argv, cwd, rows and cols";
                 let name: String = name.chars().take(64).collect();
-                return Err(http::Error::invalid(message).at(name));
+                return Err(http::HttpError::invalid(message).at(name));
             }
         }
     }
@@ -101,24 +103,24 @@ pub(super) fn asked(uri: &Uri) -> Result<TerminalQuery, http::Error> {
     Ok(TerminalQuery { argv, cwd, size })
 }
 
-fn lines(text: &str, field: &str) -> Result<u16, http::Error> {
+fn lines(text: &str, field: &str) -> Result<u16, http::HttpError> {
     let number = text.parse().ok().filter(|number| (1..=SIZE_MAX).contains(number));
-    number.ok_or_else(|| http::Error::invalid(format!("must be 1 to {SIZE_MAX}")).at(field))
+    number.ok_or_else(|| http::HttpError::invalid(format!("must be 1 to {SIZE_MAX}")).at(field))
 }
 
 /// `GET /v1/sessions/{id}/terminal`.
 pub(super) async fn open(
     State(sessions): State<Sessions>,
-    who: Principal,
-    drain: Drain,
+    who: TokenPrincipal,
+    drain: DrainHandle,
     SessionIdPath(id): SessionIdPath,
     request: Request,
-) -> Result<Response, http::Error> {
+) -> Result<Response, http::HttpError> {
     let TerminalQuery { argv, cwd, size } = asked(request.uri())?;
     let (mut parts, _body) = request.into_parts();
     let Ok(upgrade) = WebSocketUpgrade::from_request_parts(&mut parts, &()).await else {
         let message = "a terminal needs a WebSocket";
-        return Err(http::Error::new(ErrorCode::UpgradeRequired, message));
+        return Err(http::HttpError::new(ErrorCode::UpgradeRequired, message));
     };
     let sandbox = sessions.sandbox(&who.tenant, &id).await?;
     let mut env = sandbox.environment(&BTreeMap::new()).await?;
@@ -136,7 +138,7 @@ pub(super) async fn open(
     };
     let SessionProcess { streams, handle, .. } = sandbox.start(program).await?;
     let ProcessStreams::Terminal(terminal) = streams else {
-        return Err(Error::internal("a program with a terminal has pipes").into());
+        return Err(SessionError::internal("a program with a terminal has pipes").into());
     };
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     let conversation = TerminalConversation { sandbox, handle, terminal };
@@ -163,7 +165,7 @@ enum TerminalEnd {
 }
 
 impl TerminalConversation {
-    async fn hold(self, socket: WebSocket, drain: Drain) {
+    async fn hold(self, socket: WebSocket, drain: DrainHandle) {
         let TerminalConversation { sandbox, handle, terminal } = self;
         let (mut sink, stream) = socket.split();
         let started = SessionExecEvent::Started { pid: handle.pid() };

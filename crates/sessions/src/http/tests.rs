@@ -104,7 +104,7 @@ fn permissions_are_octal() {
 fn refusals_of_files_have_their_status() {
     let check = |error: FilesError, status: StatusCode, code: ErrorCode| {
         let shown = format!("{error:?}");
-        let answer: http::Error = refusal(error);
+        let answer: http::HttpError = refusal(error);
         assert_eq!((answer.status(), answer.detail().code), (status, code), "{shown}");
     };
     check(FilesError::NotFound, StatusCode::NOT_FOUND, ErrorCode::NotFound);

@@ -26,7 +26,7 @@ use super::lifecycle::detached;
 use super::prewarm::READY_MAX;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits, records};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::store::rows::{AgentRow, LayerRow, VersionRow};
 
 /// Files of one folder, and bytes of all of them. The HTTP layer's bound for a body may be lower.
@@ -96,7 +96,11 @@ impl Sessions {
     /// # Errors
     /// What is wrong with the request; `Agent` when `install.sh` fails, with the end of what it
     /// wrote; `Capacity` when there is no room to make it.
-    pub async fn deploy(&self, tenant: &str, request: DeployRequest) -> Result<AgentView, Error> {
+    pub async fn deploy(
+        &self,
+        tenant: &str,
+        request: DeployRequest,
+    ) -> Result<AgentView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let (files, runtime) = check(&inner, &request)?;
         let tenant = tenant.to_owned();
@@ -113,7 +117,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub async fn agent(&self, tenant: &str, name: &str) -> Result<AgentView, Error> {
+    pub async fn agent(&self, tenant: &str, name: &str) -> Result<AgentView, SessionError> {
         let inner = self.ready()?;
         let (row, version) = inner.agent_to_use(tenant, name).await?;
         inner.shown_agent(row, version.version, version.runtime)
@@ -123,7 +127,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn agents(&self, tenant: &str) -> Result<Vec<AgentView>, Error> {
+    pub async fn agents(&self, tenant: &str) -> Result<Vec<AgentView>, SessionError> {
         let inner = self.ready()?;
         let mut agents = Vec::new();
         for row in inner.store.agents(tenant).await? {
@@ -146,11 +150,11 @@ impl Sessions {
         tenant: &str,
         name: &str,
         update: AgentUpdate,
-    ) -> Result<AgentView, Error> {
+    ) -> Result<AgentView, SessionError> {
         let inner = self.ready()?;
         check_settings(inner, &update)?;
         inner.opening(name, tenant, update.grants.as_deref().unwrap_or_default())?;
-        let id = inner.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?.id;
+        let id = inner.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?.id;
         let env = match &update.env {
             Some(env) => {
                 Some((inner.secrets.seal_env(tenant, &id, env)?, env.keys().cloned().collect()))
@@ -181,7 +185,7 @@ impl Sessions {
         });
         let row = row.await?;
         let version = inner.store.version(&row.id, row.active_version).await?;
-        let version = version.ok_or(Error::NotFound("agent version"))?;
+        let version = version.ok_or(SessionError::NotFound("agent version"))?;
         inner.replenish(row.clone());
         inner.shown_agent(row, version.version, version.runtime)
     }
@@ -191,10 +195,10 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<(), Error> {
+    pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
         let inner = self.ready()?;
         let deleted = inner.store.delete_agent(tenant, name).await?;
-        let (row, folders) = deleted.ok_or(Error::NotFound("agent"))?;
+        let (row, folders) = deleted.ok_or(SessionError::NotFound("agent"))?;
         for folder in folders {
             inner.remove_object(&folder).await;
         }
@@ -212,11 +216,12 @@ impl Sessions {
         tenant: &str,
         name: &str,
         version: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let inner = self.ready()?;
-        let agent = inner.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?;
+        let agent =
+            inner.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
         let deleted = inner.store.delete_version(&agent.id, version).await?;
-        let row = deleted.ok_or(Error::NotFound("agent version"))?;
+        let row = deleted.ok_or(SessionError::NotFound("agent version"))?;
         if let Some(folder) = &row.folder {
             inner.remove_object(folder).await;
         }
@@ -232,9 +237,10 @@ impl Sessions {
         &self,
         tenant: &str,
         name: &str,
-    ) -> Result<Vec<AgentVersion>, Error> {
+    ) -> Result<Vec<AgentVersion>, SessionError> {
         let inner = self.ready()?;
-        let agent = inner.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?;
+        let agent =
+            inner.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
         let versions = inner.store.versions(&agent.id).await?;
         let version = |row: VersionRow| AgentVersion {
             active: row.version == agent.active_version,
@@ -257,9 +263,9 @@ impl Sessions {
         tenant: &str,
         name: &str,
         version: Option<u32>,
-    ) -> Result<Vec<FolderEntry>, Error> {
+    ) -> Result<Vec<FolderEntry>, SessionError> {
         let row = self.ready()?.version_of(tenant, name, version).await?;
-        serde_json::from_value(row.listing).map_err(Error::internal)
+        serde_json::from_value(row.listing).map_err(SessionError::internal)
     }
 
     /// One file of it.
@@ -272,11 +278,11 @@ impl Sessions {
         name: &str,
         version: Option<u32>,
         path: &str,
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Vec<u8>, SessionError> {
         let files = self.agent_folder(tenant, name, version).await?;
         let file = files.into_iter().find(|file| file.path == path);
-        let file = file.ok_or(Error::NotFound("file"))?;
-        BASE64.decode(file.content).map_err(Error::internal)
+        let file = file.ok_or(SessionError::NotFound("file"))?;
+        BASE64.decode(file.content).map_err(SessionError::internal)
     }
 
     /// The whole folder, every file in Base64: what it takes to deploy it again.
@@ -288,13 +294,14 @@ impl Sessions {
         tenant: &str,
         name: &str,
         version: Option<u32>,
-    ) -> Result<Vec<AgentFile>, Error> {
+    ) -> Result<Vec<AgentFile>, SessionError> {
         let inner = self.ready()?;
         let row = inner.version_of(tenant, name, version).await?;
         let Some(folder) = &row.folder else { return Ok(Vec::new()) };
         let bytes = inner.objects.get(folder).await.map_err(records::objects)?;
-        let bytes = bytes.ok_or(Error::NotFound("folder"))?;
-        let kept: Vec<StoredAgentFile> = serde_json::from_slice(&bytes).map_err(Error::internal)?;
+        let bytes = bytes.ok_or(SessionError::NotFound("folder"))?;
+        let kept: Vec<StoredAgentFile> =
+            serde_json::from_slice(&bytes).map_err(SessionError::internal)?;
         let file = |kept: StoredAgentFile| AgentFile {
             path: kept.path,
             content: BASE64.encode(kept.content),
@@ -311,10 +318,10 @@ impl SessionsInner {
         &self,
         tenant: &str,
         name: &str,
-    ) -> Result<(AgentRow, VersionRow), Error> {
-        let row = self.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?;
+    ) -> Result<(AgentRow, VersionRow), SessionError> {
+        let row = self.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
         let version = self.store.version(&row.id, row.active_version).await?;
-        Ok((row, version.ok_or(Error::NotFound("agent"))?))
+        Ok((row, version.ok_or(SessionError::NotFound("agent"))?))
     }
 
     async fn version_of(
@@ -322,11 +329,11 @@ impl SessionsInner {
         tenant: &str,
         name: &str,
         version: Option<u32>,
-    ) -> Result<VersionRow, Error> {
-        let agent = self.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?;
+    ) -> Result<VersionRow, SessionError> {
+        let agent = self.store.agent(tenant, name).await?.ok_or(SessionError::NotFound("agent"))?;
         let number = version.unwrap_or(agent.active_version);
         let found = self.store.version(&agent.id, number).await?;
-        found.ok_or(Error::NotFound("agent version"))
+        found.ok_or(SessionError::NotFound("agent version"))
     }
 
     async fn deploy(
@@ -335,7 +342,7 @@ impl SessionsInner {
         request: DeployRequest,
         files: Vec<StoredAgentFile>,
         runtime: &AgentRuntime,
-    ) -> Result<AgentRow, Error> {
+    ) -> Result<AgentRow, SessionError> {
         // An environment is sealed for its agent, so that the id is needed before the row is there.
         let known = self.store.agent(tenant, &request.name).await?;
         let id = known.map_or_else(|| self.ids.next("ag_"), |row| row.id);
@@ -351,7 +358,7 @@ impl SessionsInner {
             false => Box::pin(self.build(tenant, &request, &files)).await?,
         };
         let folder = format!("agents/{id}/{}", self.ids.next("f_"));
-        let content = serde_json::to_vec(&files).map_err(Error::internal)?;
+        let content = serde_json::to_vec(&files).map_err(SessionError::internal)?;
         self.objects.put(&folder, Bytes::from(content)).await.map_err(records::objects)?;
         let agent = AgentRow {
             env: self.secrets.seal_env(tenant, &id, &request.env)?,
@@ -375,7 +382,7 @@ impl SessionsInner {
             runtime: runtime.clone(),
             chain,
             folder: Some(folder.clone()),
-            listing: serde_json::to_value(listing).map_err(Error::internal)?,
+            listing: serde_json::to_value(listing).map_err(SessionError::internal)?,
             files: u64::try_from(files.len()).unwrap_or(u64::MAX),
             bytes,
             install_output,
@@ -398,7 +405,7 @@ impl SessionsInner {
         tenant: &str,
         request: &DeployRequest,
         files: &[StoredAgentFile],
-    ) -> Result<(Vec<String>, Option<String>), Error> {
+    ) -> Result<(Vec<String>, Option<String>), SessionError> {
         let key = ResidentKey::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
         self.admit(&key, &tenant.into()).await?;
         // An install script may run for minutes; nobody waits for that to be over.
@@ -413,14 +420,14 @@ impl SessionsInner {
         tenant: &str,
         request: &DeployRequest,
         files: &[StoredAgentFile],
-    ) -> Result<(Vec<String>, Option<String>), Error> {
+    ) -> Result<(Vec<String>, Option<String>), SessionError> {
         let complete = limits::limits(&self.config, &request.limits, &request.limits)?;
         let disk = self.blank(&complete).await?;
         let body = Arc::new(self.make_body(disk, &[], &complete).await?);
         let filled = self.fill_folder(&body, request, files).await;
         // Whatever it left running ends here.
         let disk = self.end_body(&body).await;
-        let Some(disk) = disk else { return Err(Error::internal("a build has a disk")) };
+        let Some(disk) = disk else { return Err(SessionError::internal("a build has a disk")) };
         let output = match filled {
             Ok(output) => output,
             Err(error) => {
@@ -448,12 +455,12 @@ impl SessionsInner {
         body: &SessionSandbox,
         request: &DeployRequest,
         files: &[StoredAgentFile],
-    ) -> Result<Option<String>, Error> {
+    ) -> Result<Option<String>, SessionError> {
         let sandbox = body.sandbox()?;
         let helper = sandbox.files().await?;
         for (index, file) in files.iter().enumerate() {
             write(&helper, file).await.map_err(|error| {
-                Error::invalid(format!("files[{index}]"), format!("{}: {error}", file.path))
+                SessionError::invalid(format!("files[{index}]"), format!("{}: {error}", file.path))
             })?;
         }
         if !files.iter().any(|file| file.path == INSTALL) {
@@ -479,7 +486,7 @@ impl SessionsInner {
         row: AgentRow,
         version: u32,
         runtime: AgentRuntime,
-    ) -> Result<AgentView, Error> {
+    ) -> Result<AgentView, SessionError> {
         Ok(AgentView {
             id: row.id,
             name: row.name,
@@ -510,10 +517,13 @@ async fn write(files: &SandboxFiles, file: &StoredAgentFile) -> Result<(), sandb
 }
 
 /// Waits for `install.sh` and answers the end of what it wrote.
-async fn install(process: sandbox::SessionProcess, time_max: Duration) -> Result<String, Error> {
+async fn install(
+    process: sandbox::SessionProcess,
+    time_max: Duration,
+) -> Result<String, SessionError> {
     let sandbox::SessionProcess { streams, mut handle, .. } = process;
     let ProcessStreams::Pipes(mut pipes) = streams else {
-        return Err(Error::internal("a command without terminal has pipes"));
+        return Err(SessionError::internal("a command without terminal has pipes"));
     };
     let mut output = Vec::new();
     let ended = {
@@ -544,7 +554,8 @@ async fn install(process: sandbox::SessionProcess, time_max: Duration) -> Result
     };
     let keep = output.len().saturating_sub(INSTALL_OUTPUT_BYTES);
     let text = String::from_utf8_lossy(output.get(keep..).unwrap_or_default()).into_owned();
-    let failed = |how: &str| Error::Agent(format!("install.sh {how}; it wrote: {}", text.trim()));
+    let failed =
+        |how: &str| SessionError::Agent(format!("install.sh {how}; it wrote: {}", text.trim()));
     match ended {
         Ok(Ok(end)) if end.code == Some(0) => Ok(text),
         Ok(Ok(end)) => match (end.code, end.signal) {
@@ -574,12 +585,12 @@ fn len(bytes: &[u8]) -> u64 {
 fn check(
     inner: &SessionsInner,
     request: &DeployRequest,
-) -> Result<(Vec<StoredAgentFile>, AgentRuntime), Error> {
+) -> Result<(Vec<StoredAgentFile>, AgentRuntime), SessionError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let fits = (1..=NAME_BYTES_MAX).contains(&request.name.len());
     if !fits || !request.name.bytes().all(plain) {
         let message = format!("must be 1 to {NAME_BYTES_MAX} letters, digits, `_` and `-`");
-        return Err(Error::invalid("name", message));
+        return Err(SessionError::invalid("name", message));
     }
     limits::check_env(&request.env, "env")?;
     let update = AgentUpdate {
@@ -603,7 +614,7 @@ fn check(
     Ok((files, runtime))
 }
 
-fn check_argv(argv: &[String]) -> Result<(), Error> {
+fn check_argv(argv: &[String]) -> Result<(), SessionError> {
     let bytes: usize = argv.iter().map(String::len).sum();
     let is_bad = argv.is_empty() || argv.len() > ARGV_MAX || bytes > ARGV_BYTES_MAX;
     if is_bad
@@ -613,15 +624,15 @@ fn check_argv(argv: &[String]) -> Result<(), Error> {
         let message = format!(
             "must name a program, with at most {ARGV_MAX} parts, {ARGV_BYTES_MAX} bytes and no NUL"
         );
-        return Err(Error::invalid("runtime.argv", message));
+        return Err(SessionError::invalid("runtime.argv", message));
     }
     Ok(())
 }
 
-fn check_settings(inner: &SessionsInner, update: &AgentUpdate) -> Result<(), Error> {
+fn check_settings(inner: &SessionsInner, update: &AgentUpdate) -> Result<(), SessionError> {
     if update.description.as_ref().is_some_and(|text| text.len() > DESCRIPTION_BYTES_MAX) {
         let message = format!("more than {DESCRIPTION_BYTES_MAX} bytes");
-        return Err(Error::invalid("description", message));
+        return Err(SessionError::invalid("description", message));
     }
     if let Some(env) = &update.env {
         limits::check_env(env, "env")?;
@@ -640,19 +651,19 @@ fn check_settings(inner: &SessionsInner, update: &AgentUpdate) -> Result<(), Err
         for (name, count) in rows {
             if count > READY_MAX {
                 let message = format!("must be at most {READY_MAX}");
-                return Err(Error::invalid(format!("settings.{name}"), message));
+                return Err(SessionError::invalid(format!("settings.{name}"), message));
             }
         }
         if settings.idle_s == Some(0) {
-            return Err(Error::invalid("settings.idle_s", "must be at least 1"));
+            return Err(SessionError::invalid("settings.idle_s", "must be at least 1"));
         }
     }
     Ok(())
 }
 
-fn check_files(files: &[AgentFile]) -> Result<Vec<StoredAgentFile>, Error> {
+fn check_files(files: &[AgentFile]) -> Result<Vec<StoredAgentFile>, SessionError> {
     if files.len() > FILES_MAX {
-        return Err(Error::invalid("files", format!("more than {FILES_MAX} files")));
+        return Err(SessionError::invalid("files", format!("more than {FILES_MAX} files")));
     }
     let mut paths = BTreeSet::new();
     let mut kept = Vec::with_capacity(files.len());
@@ -660,13 +671,13 @@ fn check_files(files: &[AgentFile]) -> Result<Vec<StoredAgentFile>, Error> {
     for (index, file) in files.iter().enumerate() {
         check_path(&file.path, &format!("files[{index}].path"))?;
         if !paths.insert(file.path.as_str()) {
-            return Err(Error::invalid(format!("files[{index}].path"), "is there twice"));
+            return Err(SessionError::invalid(format!("files[{index}].path"), "is there twice"));
         }
         let content = match file.base64 {
             false => file.content.clone().into_bytes(),
             true => BASE64.decode(&file.content).map_err(|error| {
                 let message = format!("is not Base64: {error}");
-                Error::invalid(format!("files[{index}].content"), message)
+                SessionError::invalid(format!("files[{index}].content"), message)
             })?,
         };
         bytes = bytes.saturating_add(content.len());
@@ -677,27 +688,30 @@ fn check_files(files: &[AgentFile]) -> Result<Vec<StoredAgentFile>, Error> {
         });
     }
     if bytes > FILES_BYTES_MAX {
-        return Err(Error::invalid("files", format!("more than {FILES_BYTES_MAX} bytes in all")));
+        return Err(SessionError::invalid(
+            "files",
+            format!("more than {FILES_BYTES_MAX} bytes in all"),
+        ));
     }
     // A file cannot be in another file.
     for path in &paths {
         for (place, _) in path.match_indices('/') {
             if paths.contains(&path[..place]) {
                 let message = format!("`{}` is a file and a directory", &path[..place]);
-                return Err(Error::invalid("files", message));
+                return Err(SessionError::invalid("files", message));
             }
         }
     }
     Ok(kept)
 }
 
-fn check_path(path: &str, field: &str) -> Result<(), Error> {
+fn check_path(path: &str, field: &str) -> Result<(), SessionError> {
     let is_part = |part: &str| {
         !part.is_empty() && part != "." && part != ".." && part.len() <= PART_BYTES_MAX
     };
     if path.len() > PATH_BYTES_MAX || path.contains('\0') || !path.split('/').all(is_part) {
         let message = "must be relative, without empty, `.` or `..` parts, and not too long";
-        return Err(Error::invalid(field, message));
+        return Err(SessionError::invalid(field, message));
     }
     Ok(())
 }
@@ -715,7 +729,7 @@ mod tests {
     #[test]
     fn folders_are_plain_trees() {
         let check = |files: &[AgentFile], field: &str| match check_files(files) {
-            Err(Error::Refused(refusal)) => assert_eq!(refusal.field, field),
+            Err(SessionError::Refused(refusal)) => assert_eq!(refusal.field, field),
             other => panic!("{:?} instead of a refusal of {field}", other.map(|it| it.len())),
         };
         for path in ["", "/a", "a/", "a//b", "./a", "a/../b", "..", "a\0b"] {

@@ -13,7 +13,7 @@ use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::lifecycle::detached;
 use super::{SessionsInner, limits};
 use crate::agent::Later;
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
 use crate::workspace::{AttachedDisk, DiskSource};
 
@@ -34,7 +34,7 @@ impl SessionsInner {
         disk: AttachedDisk,
         chain: &[String],
         complete: &SessionLimits,
-    ) -> Result<SessionSandbox, Error> {
+    ) -> Result<SessionSandbox, SessionError> {
         let fresh = (disk.source == DiskSource::Fresh).then(|| disk.id.clone());
         let made = self.make_body_over(disk, chain, complete).await;
         if let (Err(_), Some(id)) = (&made, fresh) {
@@ -48,20 +48,23 @@ impl SessionsInner {
         disk: AttachedDisk,
         chain: &[String],
         complete: &SessionLimits,
-    ) -> Result<SessionSandbox, Error> {
-        let sandbox = async { self.engine.session_sandbox().await.map_err(Error::internal) };
+    ) -> Result<SessionSandbox, SessionError> {
+        let sandbox = async { self.engine.session_sandbox().await.map_err(SessionError::internal) };
         let (layers, sandbox) = tokio::try_join!(self.workspaces.layers(chain), sandbox)?;
         let limits = limits::sandbox_limits(&self.config, complete);
         // A chain has the oldest first, as it grew; the kernel looks into the newest first.
         let newest_first: Vec<_> = layers.into_iter().rev().collect();
         let setup = SessionSetup { disk: &disk.disk, layers: &newest_first, limits };
         // One that dies while it is made is this server's fault, and no session's end.
-        let session = sandbox.into_session(setup).await.map_err(Error::internal)?;
+        let session = sandbox.into_session(setup).await.map_err(SessionError::internal)?;
         Ok(SessionSandbox::new(session, disk, newest_first))
     }
 
     /// A fresh disk for complete limits.
-    pub(super) async fn blank(&self, complete: &SessionLimits) -> Result<AttachedDisk, Error> {
+    pub(super) async fn blank(
+        &self,
+        complete: &SessionLimits,
+    ) -> Result<AttachedDisk, SessionError> {
         let disk = self.workspaces.blank(limits::disk_size(&self.config, complete)).await;
         // One that was ready may have been taken.
         self.sweeps.disks.notify_one();
@@ -75,7 +78,7 @@ impl SessionsInner {
         self: &Arc<Self>,
         key: &ResidentKey,
         tenant: &Arc<str>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let request = self.place(key, tenant);
         let mut duties = match self.books.is_awaited() {
             true => Err(CapacityRefusal::Soon),
@@ -87,8 +90,8 @@ impl SessionsInner {
                 time::timeout(ADMISSION_MAX, in_line).await.unwrap_or(Err(CapacityRefusal::Soon));
         }
         let duties = duties.map_err(|full| match full {
-            CapacityRefusal::Soon | CapacityRefusal::Server => Error::Capacity,
-            CapacityRefusal::Share => Error::TooMany(format!(
+            CapacityRefusal::Soon | CapacityRefusal::Server => SessionError::Capacity,
+            CapacityRefusal::Share => SessionError::TooMany(format!(
                 "the tenant has {} sandboxes at work, which is its share of this server \
                  (sessions.resident_max_per_tenant); end or pause one first",
                 request.tenant_max
@@ -132,7 +135,7 @@ impl SessionsInner {
     pub(super) async fn bring_up(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
-    ) -> Result<(DiskSource, SandboxUse), Error> {
+    ) -> Result<(DiskSource, SandboxUse), SessionError> {
         if let Some(old) = entry.body() {
             // The books have struck it off, and whoever is to end it has not come to that yet.
             self.put_down(entry, &old).await;
@@ -148,7 +151,7 @@ impl SessionsInner {
     async fn bring_up_admitted(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
-    ) -> Result<(DiskSource, SandboxUse), Error> {
+    ) -> Result<(DiskSource, SandboxUse), SessionError> {
         let row = entry.state.lock().row.clone();
         let disk = match &row.disk {
             Some(disk) => self.workspaces.attach(disk, row.manifest.as_deref()).await?,
@@ -176,9 +179,10 @@ impl SessionsInner {
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
         body: Arc<SessionSandbox>,
-    ) -> Result<SandboxUse, Error> {
+    ) -> Result<SandboxUse, SessionError> {
         let at_work = SandboxUse::of(self, entry, Arc::clone(&body), clock::now());
-        let at_work = at_work.ok_or_else(|| Error::internal("what is being made has a place"))?;
+        let at_work =
+            at_work.ok_or_else(|| SessionError::internal("what is being made has a place"))?;
         self.install(entry, body);
         Ok(at_work)
     }
@@ -260,7 +264,7 @@ impl SessionsInner {
     pub(super) async fn with_body(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
-    ) -> Result<SandboxUse, Error> {
+    ) -> Result<SandboxUse, SessionError> {
         if let Some(at_work) = SandboxUse::begin(self, entry, clock::now()) {
             return Ok(at_work);
         }
@@ -272,7 +276,7 @@ impl SessionsInner {
                 return Ok(at_work);
             }
             if entry.session_state() == SessionState::Ended {
-                return Err(Error::Ended);
+                return Err(SessionError::Ended);
             }
             inner.bring_up(&entry).await.map(|(_, at_work)| at_work)
         })

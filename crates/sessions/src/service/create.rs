@@ -21,7 +21,7 @@ use super::logs::LogLevel;
 use super::prewarm::{ClaimedSandbox, SessionOverrides};
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::metrics::TimedOperation;
 use crate::store::rows::{AgentRow, SessionRow, VersionRow};
 
@@ -61,7 +61,7 @@ impl Sessions {
         &self,
         tenant: &str,
         request: CreateSession,
-    ) -> Result<api::SessionView, Error> {
+    ) -> Result<api::SessionView, SessionError> {
         self.create_as(tenant, request, CreateExtras::default()).await
     }
 
@@ -74,7 +74,7 @@ impl Sessions {
         tenant: &str,
         request: CreateSession,
         extras: CreateExtras,
-    ) -> Result<api::SessionView, Error> {
+    ) -> Result<api::SessionView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let new = NewSession::of(tenant, request, extras, FirstUse::Nobody);
         detached(async move { Ok(inner.create_new(new).await?.0) }).await
@@ -90,12 +90,12 @@ impl Sessions {
         tenant: &str,
         request: CreateSession,
         extras: CreateExtras,
-    ) -> Result<SandboxGuard, Error> {
+    ) -> Result<SandboxGuard, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let new = NewSession::of(tenant, request, extras, FirstUse::Caller);
         let created = detached(async move { inner.create_new(new).await }).await?;
         let guard = created.1.map(SandboxGuard::new);
-        guard.ok_or_else(|| Error::internal("who creates it has it"))
+        guard.ok_or_else(|| SessionError::internal("who creates it has it"))
     }
 }
 
@@ -132,7 +132,7 @@ impl SessionsInner {
     async fn create_new(
         self: &Arc<Self>,
         new: NewSession,
-    ) -> Result<(api::SessionView, Option<SandboxUse>), Error> {
+    ) -> Result<(api::SessionView, Option<SandboxUse>), SessionError> {
         limits::check_create(&self.config, &new.request)?;
         let base = self.base(&new.tenant, &new.request, new.extras.id.as_deref()).await?;
         let declared = limits::disk_size(&self.config, &base.limits).bytes;
@@ -150,7 +150,7 @@ impl SessionsInner {
         entry: &Arc<SessionEntry>,
         body: Arc<SessionSandbox>,
         first_use: FirstUse,
-    ) -> Result<Option<SandboxUse>, Error> {
+    ) -> Result<Option<SandboxUse>, SessionError> {
         match first_use {
             FirstUse::Caller => self.install_at_work(entry, body).map(Some),
             FirstUse::Nobody => {
@@ -167,7 +167,7 @@ impl SessionsInner {
         tenant: &str,
         request: &CreateSession,
         id: Option<&str>,
-    ) -> Result<SessionBase, Error> {
+    ) -> Result<SessionBase, SessionError> {
         let agent = match &request.agent {
             Some(name) => Some(self.agent_to_use(tenant, name).await?),
             None => None,
@@ -192,7 +192,7 @@ impl SessionsInner {
         }
         if let Some(snapshot) = &request.snapshot {
             let found = self.store.snapshot(tenant, snapshot).await?;
-            chain = found.ok_or(Error::NotFound("snapshot"))?.chain;
+            chain = found.ok_or(SessionError::NotFound("snapshot"))?.chain;
         }
         if let Some(credential) = &request.credential {
             self.add_credential(tenant, credential, &mut launch).await?;
@@ -226,7 +226,7 @@ impl SessionsInner {
         new: NewSession,
         base: SessionBase,
         claimed: ClaimedSandbox,
-    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), Error> {
+    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), SessionError> {
         let (began, first_use) = (new.began, new.first_use);
         let ClaimedSandbox { id, body, agent } = claimed;
         let path = if agent.is_some() {
@@ -238,7 +238,7 @@ impl SessionsInner {
         let disk = body.disk().map(|disk| disk.id);
         let inserted = match disk {
             Some(disk) => self.insert(&new, &base, id, disk).await,
-            None => Err(Error::SandboxEnded("it died before it was used".to_owned())),
+            None => Err(SessionError::SandboxEnded("it died before it was used".to_owned())),
         };
         let entry = match inserted {
             Ok(row) => self.enlist(row, base.launch),
@@ -272,7 +272,7 @@ impl SessionsInner {
         self: &Arc<Self>,
         new: NewSession,
         base: SessionBase,
-    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), Error> {
+    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), SessionError> {
         let (began, first_use) = (new.began, new.first_use);
         let id = new.extras.id.clone().unwrap_or_else(|| self.ids.next("ses_"));
         let key = ResidentKey::Session(id.as_str().into());
@@ -302,7 +302,7 @@ impl SessionsInner {
         new: &NewSession,
         base: &SessionBase,
         id: String,
-    ) -> Result<(SessionRow, SessionSandbox), Error> {
+    ) -> Result<(SessionRow, SessionSandbox), SessionError> {
         let disk = self.blank(&base.limits).await?;
         let disk_id = disk.id.clone();
         let body = self.make_body(disk, &base.chain, &base.limits);
@@ -328,7 +328,7 @@ impl SessionsInner {
         base: &SessionBase,
         id: String,
         disk: String,
-    ) -> Result<SessionRow, Error> {
+    ) -> Result<SessionRow, SessionError> {
         let NewSession { tenant, request, extras, .. } = new;
         let now_ms = clock::wall_ms();
         let settings = base.agent.as_ref().map(|(agent, _)| agent.settings);

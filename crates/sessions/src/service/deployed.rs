@@ -3,7 +3,7 @@
 use api::DeployRequest;
 
 use super::Sessions;
-use crate::error::Error;
+use crate::error::SessionError;
 
 impl Sessions {
     /// What it takes to deploy an agent once more as it is: to be changed by a face, and not shown
@@ -11,7 +11,11 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such agent.
-    pub(crate) async fn deployed(&self, tenant: &str, name: &str) -> Result<DeployRequest, Error> {
+    pub(crate) async fn deployed(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<DeployRequest, SessionError> {
         let inner = self.ready()?;
         let (agent, version) = inner.agent_to_use(tenant, name).await?;
         let env = inner.secrets.open_env(&agent.tenant, &agent.id, agent.env.as_ref())?;

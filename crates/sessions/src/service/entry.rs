@@ -20,7 +20,7 @@ use super::launch::LaunchEnvironment;
 use super::logs::LatestLines;
 use super::turns::OpenTurns;
 use crate::agent::{AgentHandle, LaunchPlan};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::events::SessionLog;
 use crate::store::rows::SessionRow;
 use crate::workspace::AttachedDisk;
@@ -165,16 +165,16 @@ impl SessionEntry {
 
 impl EntryState {
     /// Refuses what only an active session does.
-    pub(crate) fn active(&self) -> Result<(), Error> {
+    pub(crate) fn active(&self) -> Result<(), SessionError> {
         match self.row.state {
             SessionState::Active => Ok(()),
-            SessionState::Ended => Err(Error::Ended),
+            SessionState::Ended => Err(SessionError::Ended),
             state @ (SessionState::Starting
             | SessionState::Paused
             | SessionState::Stopped
             | SessionState::Error) => {
                 let state = state.as_str();
-                Err(Error::Conflict(format!("the session is {state}; resume it first")))
+                Err(SessionError::Conflict(format!("the session is {state}; resume it first")))
             }
         }
     }
@@ -204,9 +204,9 @@ impl SessionSandbox {
     ///
     /// # Errors
     /// When it has been ended.
-    pub(crate) fn sandbox(&self) -> Result<sandbox::SandboxedSession, Error> {
+    pub(crate) fn sandbox(&self) -> Result<sandbox::SandboxedSession, SessionError> {
         let sandbox = self.sandbox.lock().clone();
-        sandbox.ok_or_else(|| Error::SandboxEnded("it was stopped".to_owned()))
+        sandbox.ok_or_else(|| SessionError::SandboxEnded("it was stopped".to_owned()))
     }
 
     /// Takes the sandbox away, to end it.
@@ -248,7 +248,7 @@ impl SessionSandbox {
     ///
     /// # Errors
     /// When the sandbox is gone.
-    pub(crate) async fn freeze(&self) -> Result<(), Error> {
+    pub(crate) async fn freeze(&self) -> Result<(), SessionError> {
         // First: where it is given up in the middle, some programs may stand still.
         self.frozen.send_replace(true);
         Ok(self.sandbox()?.freeze().await?)
@@ -263,7 +263,7 @@ impl SessionSandbox {
     ///
     /// # Errors
     /// When the sandbox is gone.
-    pub(crate) async fn thaw(&self) -> Result<(), Error> {
+    pub(crate) async fn thaw(&self) -> Result<(), SessionError> {
         if self.frozen.send_replace(false) {
             self.sandbox()?.thaw().await?;
         }

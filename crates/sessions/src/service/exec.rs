@@ -16,7 +16,7 @@ use tokio::time;
 use super::entry::SandboxUse;
 use super::launch::environment;
 use super::{Sessions, SessionsInner};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::metrics::TimedOperation;
 
 /// Bytes that are kept of each stream of a command whose caller waits for its end.
@@ -78,7 +78,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         request: SessionExec,
-    ) -> Result<SessionExecResult, Error> {
+    ) -> Result<SessionExecResult, SessionError> {
         let began = clock::now();
         let (mut stdout, mut stderr) = (CollectedOutput::default(), CollectedOutput::default());
         let mut stream = self.exec_stream(tenant, id, request).await?;
@@ -92,7 +92,7 @@ impl Sessions {
             }
         }
         let Some(result) = ended else {
-            return Err(Error::SandboxEnded("while a command ran".to_owned()));
+            return Err(SessionError::SandboxEnded("while a command ran".to_owned()));
         };
         self.ready()?.metrics.took(TimedOperation::Exec, clock::now().duration_since(began));
         Ok(SessionExecResult {
@@ -113,7 +113,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         request: SessionExec,
-    ) -> Result<ExecStream, Error> {
+    ) -> Result<ExecStream, SessionError> {
         let inner = self.ready()?;
         check(&request)?;
         let at_work = inner.active(tenant, id).await?;
@@ -127,7 +127,7 @@ impl Sessions {
         let stdin = request.stdin.unwrap_or_default();
         let (told, events) = mpsc::channel(CHUNKS_MAX);
         let ProcessStreams::Pipes(pipes) = process.streams else {
-            return Err(Error::internal("a command without terminal has pipes"));
+            return Err(SessionError::internal("a command without terminal has pipes"));
         };
         let running = RunningCommand { at_work, handle: process.handle, told };
         node::task::spawn(running.follow(pipes, stdin, timeout));
@@ -141,7 +141,7 @@ impl SessionsInner {
         self: &Arc<Self>,
         tenant: &str,
         id: &str,
-    ) -> Result<SandboxUse, Error> {
+    ) -> Result<SandboxUse, SessionError> {
         let entry = self.acquire(tenant, id).await?;
         entry.state.lock().active()?;
         let at_work = self.with_body(&entry).await?;
@@ -174,14 +174,17 @@ impl CollectedOutput {
     }
 }
 
-fn check(request: &SessionExec) -> Result<(), Error> {
+fn check(request: &SessionExec) -> Result<(), SessionError> {
     match (&request.command, &request.argv) {
-        (Some(_), Some(_)) => return Err(Error::invalid("argv", "excludes `command`")),
-        (None, None) => return Err(Error::invalid("command", "is missing")),
+        (Some(_), Some(_)) => return Err(SessionError::invalid("argv", "excludes `command`")),
+        (None, None) => return Err(SessionError::invalid("command", "is missing")),
         (Some(command), None) => argument(command, "command")?,
         (None, Some(argv)) => {
             if argv.is_empty() || argv.len() > ARGV_MAX {
-                return Err(Error::invalid("argv", format!("must have 1 to {ARGV_MAX} parts")));
+                return Err(SessionError::invalid(
+                    "argv",
+                    format!("must have 1 to {ARGV_MAX} parts"),
+                ));
             }
             for (index, part) in argv.iter().enumerate() {
                 argument(part, &format!("argv[{index}]"))?;
@@ -193,22 +196,25 @@ fn check(request: &SessionExec) -> Result<(), Error> {
         argument(cwd, "cwd")?;
     }
     if request.stdin.as_ref().is_some_and(|stdin| stdin.len() > STDIN_BYTES_MAX) {
-        return Err(Error::invalid("stdin", format!("more than {STDIN_BYTES_MAX} bytes")));
+        return Err(SessionError::invalid("stdin", format!("more than {STDIN_BYTES_MAX} bytes")));
     }
     if request.timeout_ms.is_some_and(|ms| !(1..=TIMEOUT_MS_MAX).contains(&ms)) {
         let message = format!("must be between 1 and {TIMEOUT_MS_MAX}");
-        return Err(Error::invalid("timeout_ms", message));
+        return Err(SessionError::invalid("timeout_ms", message));
     }
     Ok(())
 }
 
-fn argument(text: &str, field: &str) -> Result<(), Error> {
+fn argument(text: &str, field: &str) -> Result<(), SessionError> {
     if text.contains('\0') {
-        return Err(Error::invalid(field, "has no NUL character"));
+        return Err(SessionError::invalid(field, "has no NUL character"));
     }
     // The kernel's own bound for one string (MAX_ARG_STRLEN, execve(2)), its end included.
     if text.len() >= ARGUMENT_BYTES_MAX {
-        return Err(Error::invalid(field, format!("has {ARGUMENT_BYTES_MAX} bytes or more")));
+        return Err(SessionError::invalid(
+            field,
+            format!("has {ARGUMENT_BYTES_MAX} bytes or more"),
+        ));
     }
     Ok(())
 }
@@ -372,7 +378,7 @@ mod tests {
             ..SessionExec::default()
         };
         let check = |request: SessionExec, field: &str| match super::check(&request) {
-            Err(Error::Refused(refusal)) => assert_eq!(refusal.field, field),
+            Err(SessionError::Refused(refusal)) => assert_eq!(refusal.field, field),
             other => panic!("{other:?} instead of a refusal of {field}"),
         };
         check(SessionExec::default(), "command");

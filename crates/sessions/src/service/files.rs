@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::entry::SandboxUse;
 use super::{Sessions, SessionsInner, launch};
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// The files of a session. While this exists, its sandbox stays.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl SandboxGuard {
     ///
     /// # Errors
     /// When the sandbox is gone.
-    pub async fn start(&self, program: SessionProgram) -> Result<SessionProcess, Error> {
+    pub async fn start(&self, program: SessionProgram) -> Result<SessionProcess, SessionError> {
         Ok(self.at_work.body.sandbox()?.start(program).await?)
     }
 
@@ -66,7 +66,7 @@ impl SandboxGuard {
     pub async fn environment(
         &self,
         own: &std::collections::BTreeMap<String, String>,
-    ) -> Result<Vec<Vec<u8>>, Error> {
+    ) -> Result<Vec<Vec<u8>>, SessionError> {
         let inner = self.at_work.inner();
         let launch = inner.launch(&self.at_work.entry).await?;
         // Who asks for it starts a program.
@@ -81,12 +81,12 @@ impl SandboxGuard {
     /// # Errors
     /// `Conflict` when nobody listens there; 403 when the server itself does, as it does for grants
     /// and for agents; when the sandbox is gone.
-    pub async fn connect(&self, port: u16) -> Result<TcpStream, Error> {
+    pub async fn connect(&self, port: u16) -> Result<TcpStream, SessionError> {
         match self.at_work.body.sandbox()?.connect(port).await {
             Err(SandboxError::PortRefused(port)) => {
-                Err(Error::Conflict(format!("nobody listens at port {port} of the sandbox")))
+                Err(SessionError::Conflict(format!("nobody listens at port {port} of the sandbox")))
             }
-            Err(SandboxError::PortOfServer(port)) => Err(http::Error::new(
+            Err(SandboxError::PortOfServer(port)) => Err(http::HttpError::new(
                 ErrorCode::Forbidden,
                 format!(
                     "port {port} of the sandbox is served by Cove for the programs inside (a grant \
@@ -102,7 +102,7 @@ impl SandboxGuard {
     ///
     /// # Errors
     /// When the sandbox is gone.
-    pub fn processes(&self) -> Result<Vec<u32>, Error> {
+    pub fn processes(&self) -> Result<Vec<u32>, SessionError> {
         Ok(self.at_work.body.sandbox()?.processes())
     }
 
@@ -110,7 +110,7 @@ impl SandboxGuard {
     ///
     /// # Errors
     /// When the sandbox is gone, or it is no signal.
-    pub async fn signal(&self, pid: u32, signal: i32) -> Result<(), Error> {
+    pub async fn signal(&self, pid: u32, signal: i32) -> Result<(), SessionError> {
         Ok(self.at_work.body.sandbox()?.signal(pid, signal).await?)
     }
 
@@ -118,7 +118,7 @@ impl SandboxGuard {
     ///
     /// # Errors
     /// When the sandbox is gone.
-    pub async fn files(&self) -> Result<SandboxFiles, Error> {
+    pub async fn files(&self) -> Result<SandboxFiles, SessionError> {
         Ok(self.at_work.body.sandbox()?.files().await?)
     }
 
@@ -126,7 +126,7 @@ impl SandboxGuard {
     ///
     /// # Errors
     /// When the sandbox is gone.
-    pub async fn freeze(&self) -> Result<(), Error> {
+    pub async fn freeze(&self) -> Result<(), SessionError> {
         self.at_work.body.freeze().await
     }
 
@@ -147,7 +147,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session, it has ended, or there is no room.
-    pub async fn files(&self, tenant: &str, id: &str) -> Result<SessionFiles, Error> {
+    pub async fn files(&self, tenant: &str, id: &str) -> Result<SessionFiles, SessionError> {
         let inner = self.ready()?;
         let entry = inner.acquire(tenant, id).await?;
         let at_work = inner.with_body(&entry).await?;
@@ -159,7 +159,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session, it is not active, or there is no room.
-    pub async fn sandbox(&self, tenant: &str, id: &str) -> Result<SandboxGuard, Error> {
+    pub async fn sandbox(&self, tenant: &str, id: &str) -> Result<SandboxGuard, SessionError> {
         let at_work = self.ready()?.active(tenant, id).await?;
         Ok(SandboxGuard { at_work })
     }
@@ -168,13 +168,13 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn tenant_of(&self, id: &str) -> Result<String, Error> {
+    pub async fn tenant_of(&self, id: &str) -> Result<String, SessionError> {
         let inner = self.ready()?;
         match inner.known(id) {
             Some(entry) => Ok(entry.tenant.to_string()),
             None => {
                 let row = inner.store.session_of_anybody(id).await?;
-                Ok(row.ok_or(Error::NotFound("session"))?.tenant)
+                Ok(row.ok_or(SessionError::NotFound("session"))?.tenant)
             }
         }
     }
@@ -188,7 +188,11 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn metrics(&self, tenant: &str, id: &str) -> Result<Option<SessionMetrics>, Error> {
+    pub async fn metrics(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<SessionMetrics>, SessionError> {
         let inner = self.ready()?;
         let Some(entry) = inner.here(tenant, id) else {
             return inner.row(tenant, id).await.map(|_| None);
@@ -204,10 +208,14 @@ impl SessionsInner {
     async fn figures(
         sandbox: &sandbox::SandboxedSession,
         disk: Option<crate::workspace::AttachedDisk>,
-    ) -> Result<SessionMetrics, Error> {
+    ) -> Result<SessionMetrics, SessionError> {
         let usage = sandbox.usage().await?;
         let disk = node::task::blocking(move || disk.map(|disk| disk.disk.usage()));
-        let disk = disk.await.map_err(Error::internal)?.transpose().map_err(Error::internal)?;
+        let disk = disk
+            .await
+            .map_err(SessionError::internal)?
+            .transpose()
+            .map_err(SessionError::internal)?;
         let (disk_bytes, disk_total_bytes) =
             disk.map_or((0, 0), |disk| (disk.bytes, disk.bytes_total));
         Ok(SessionMetrics {

@@ -16,7 +16,7 @@ use super::lifecycle::detached;
 use super::limits::disk_size;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, time};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::store::PAGE_MAX;
 use crate::store::rows::{LayerRow, SessionRow, SnapshotRow};
 use crate::workspace::{DiskSource, LayerId};
@@ -40,7 +40,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         count: usize,
-    ) -> Result<Vec<api::SessionView>, Error> {
+    ) -> Result<Vec<api::SessionView>, SessionError> {
         let extras = (0..count).map(|_| super::CreateExtras::default()).collect();
         self.fork_as(tenant, id, extras).await
     }
@@ -54,7 +54,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         extras: Vec<super::CreateExtras>,
-    ) -> Result<Vec<api::SessionView>, Error> {
+    ) -> Result<Vec<api::SessionView>, SessionError> {
         let made = self.fork_each(tenant, id, extras, FirstUse::Nobody).await?;
         Ok(made.into_iter().map(|(session, _)| session).collect())
     }
@@ -68,7 +68,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         extras: Vec<super::CreateExtras>,
-    ) -> Result<Vec<SandboxGuard>, Error> {
+    ) -> Result<Vec<SandboxGuard>, SessionError> {
         let made = self.fork_each(tenant, id, extras, FirstUse::Caller).await?;
         Ok(made.into_iter().filter_map(|(_, at_work)| at_work).map(SandboxGuard::new).collect())
     }
@@ -79,10 +79,13 @@ impl Sessions {
         id: &str,
         extras: Vec<super::CreateExtras>,
         first_use: FirstUse,
-    ) -> Result<Vec<(api::SessionView, Option<SandboxUse>)>, Error> {
+    ) -> Result<Vec<(api::SessionView, Option<SandboxUse>)>, SessionError> {
         let inner = Arc::clone(self.ready()?);
         if extras.is_empty() || extras.len() > FORKS_MAX {
-            return Err(Error::invalid("count", format!("must be between 1 and {FORKS_MAX}")));
+            return Err(SessionError::invalid(
+                "count",
+                format!("must be between 1 and {FORKS_MAX}"),
+            ));
         }
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         let sessions = self.clone();
@@ -119,10 +122,10 @@ impl Sessions {
         tenant: &str,
         id: &str,
         name: Option<String>,
-    ) -> Result<SnapshotView, Error> {
+    ) -> Result<SnapshotView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         if name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
-            return Err(Error::invalid("name", format!("more than {NAME_BYTES_MAX} bytes")));
+            return Err(SessionError::invalid("name", format!("more than {NAME_BYTES_MAX} bytes")));
         }
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
@@ -166,7 +169,7 @@ impl Sessions {
         session: Option<&str>,
         before: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<SnapshotView>, Error> {
+    ) -> Result<Vec<SnapshotView>, SessionError> {
         let inner = self.ready()?;
         let limit = limit.clamp(1, PAGE_MAX);
         let rows = inner.store.snapshots(tenant, session, before, limit).await?;
@@ -177,10 +180,10 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such snapshot.
-    pub async fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<(), Error> {
+    pub async fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         let inner = self.ready()?;
         if !inner.store.delete_snapshot(tenant, id).await? {
-            return Err(Error::NotFound("snapshot"));
+            return Err(SessionError::NotFound("snapshot"));
         }
         inner.sweeps.layers();
         Ok(())
@@ -189,7 +192,7 @@ impl Sessions {
 
 impl SessionsInner {
     /// Refuses copies for which the tenant has no room.
-    async fn check_forks(&self, tenant: &str, id: &str, count: usize) -> Result<(), Error> {
+    async fn check_forks(&self, tenant: &str, id: &str, count: usize) -> Result<(), SessionError> {
         let limits = match self.here(tenant, id) {
             Some(entry) => entry.state.lock().row.limits,
             None => self.row(tenant, id).await?.limits,
@@ -204,18 +207,18 @@ impl SessionsInner {
         self: &Arc<Self>,
         tenant: &str,
         id: &str,
-    ) -> Result<(Arc<SessionEntry>, Vec<LayerId>), Error> {
+    ) -> Result<(Arc<SessionEntry>, Vec<LayerId>), SessionError> {
         let (entry, _transition) = self.hold(tenant, id).await?;
         let (row, body) = {
             let state = entry.state.lock();
             (state.row.clone(), state.body.clone())
         };
         if row.state == SessionState::Ended {
-            return Err(Error::Ended);
+            return Err(SessionError::Ended);
         }
         if row.chain.len() >= CHAIN_MAX {
             let message = format!("a session stands on at most {CHAIN_MAX} layers");
-            return Err(Error::Conflict(message));
+            return Err(SessionError::Conflict(message));
         }
         let mut chain = row.chain.clone();
         // While it is copied it stays; a sandbox that is on its way out is left to go.
@@ -245,14 +248,14 @@ impl SessionsInner {
         }
         let layer = self.workspaces.freeze_copy(&attached, None).await;
         let detach = node::task::blocking(move || drop(attached));
-        detach.await.map_err(Error::internal)?;
+        detach.await.map_err(SessionError::internal)?;
         let layer = layer?;
         self.know_layer(&row.tenant, &layer).await?;
         chain.push(layer);
         Ok((entry, chain))
     }
 
-    async fn know_layer(&self, tenant: &str, layer: &str) -> Result<(), Error> {
+    async fn know_layer(&self, tenant: &str, layer: &str) -> Result<(), SessionError> {
         let row = LayerRow {
             id: layer.to_owned(),
             tenant: tenant.to_owned(),
@@ -269,7 +272,7 @@ impl SessionsInner {
         chain: Vec<LayerId>,
         extras: super::CreateExtras,
         first_use: FirstUse,
-    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), Error> {
+    ) -> Result<(Arc<SessionEntry>, Option<SandboxUse>), SessionError> {
         let launch = self.launch(parent).await?;
         let of_parent = parent.state.lock().row.clone();
         let id = extras.id.unwrap_or_else(|| self.ids.next("ses_"));
@@ -322,7 +325,7 @@ impl SessionsInner {
     async fn make_child(
         &self,
         mut row: SessionRow,
-    ) -> Result<(SessionRow, super::entry::SessionSandbox), Error> {
+    ) -> Result<(SessionRow, super::entry::SessionSandbox), SessionError> {
         let disk = self.blank(&row.limits).await?;
         row.disk = Some(disk.id.clone());
         let body = self.make_body(disk, &row.chain, &row.limits).await?;
@@ -341,7 +344,7 @@ impl SessionsInner {
         &self,
         parent: &SessionEntry,
         child: &SessionEntry,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         parent.log.settle().await?;
         let (mut after, mut copied) = (0, 0);
         while copied < MESSAGES_MAX {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use api::{DeployRequest, Grant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use tokio::net::TcpListener;
 use tokio::sync::MutexGuard;
@@ -17,7 +17,7 @@ use super::entry::{SessionEntry, SessionSandbox};
 use super::launch::LaunchEnvironment;
 use super::{Sessions, SessionsInner};
 use crate::agent::MODEL_PORT;
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// Where an agent's folder says what its sessions may reach.
 const GRANTS_FILE: &str = "grants.json";
@@ -27,11 +27,11 @@ impl Sessions {
     ///
     /// # Errors
     /// The grant that is not his to give, or any when this server has no gateway.
-    pub fn authorize(&self, who: &Principal, grants: &[Grant]) -> Result<(), Error> {
+    pub fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), SessionError> {
         if grants.is_empty() {
             return Ok(());
         }
-        self.ready()?.gateway()?.authorize(who, grants).map_err(Error::from)
+        self.ready()?.gateway()?.authorize(who, grants).map_err(SessionError::from)
     }
 
     /// Whether somebody may give these to a session of an agent: what the agent's sessions have
@@ -41,10 +41,10 @@ impl Sessions {
     /// As above; when there is no such agent.
     pub async fn authorize_for(
         &self,
-        who: &Principal,
+        who: &TokenPrincipal,
         agent: Option<&str>,
         grants: &[Grant],
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         if grants.is_empty() {
             return Ok(());
         }
@@ -63,7 +63,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the folder's file is not a list of grants.
-    pub fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, Error> {
+    pub fn deployed_grants(request: &DeployRequest) -> Result<Vec<Grant>, SessionError> {
         if let Some(grants) = &request.grants {
             return Ok(grants.clone());
         }
@@ -78,14 +78,14 @@ impl Sessions {
             serde_json::from_slice(&content).map_err(|error| error.to_string())
         });
         grants.map_err(|error| {
-            Error::invalid("files", format!("{GRANTS_FILE} is no list of grants: {error}"))
+            SessionError::invalid("files", format!("{GRANTS_FILE} is no list of grants: {error}"))
         })
     }
 }
 
 impl SessionsInner {
-    pub(super) fn gateway(&self) -> Result<&Arc<dyn GrantGateway>, Error> {
-        let none = || Error::invalid("grants", "this server has no gateway to give them");
+    pub(super) fn gateway(&self) -> Result<&Arc<dyn GrantGateway>, SessionError> {
+        let none = || SessionError::invalid("grants", "this server has no gateway to give them");
         self.gateway.as_ref().ok_or_else(none)
     }
 
@@ -95,7 +95,7 @@ impl SessionsInner {
         id: &str,
         tenant: &str,
         grants: &[Grant],
-    ) -> Result<Option<Box<dyn GrantOpening>>, Error> {
+    ) -> Result<Option<Box<dyn GrantOpening>>, SessionError> {
         if grants.is_empty() {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl SessionsInner {
         tenant: &str,
         grants: &[Grant],
         launch: &mut LaunchEnvironment,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         if let Some(opening) = self.opening(id, tenant, grants)? {
             let environment = opening.environment();
             launch.env.extend(environment.iter().map(|(name, it)| (name.clone(), it.clone())));
@@ -124,7 +124,7 @@ impl SessionsInner {
         &self,
         entry: &SessionEntry,
         body: &SessionSandbox,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         if entry.state.lock().row.grants.is_empty() {
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl SessionsInner {
         entry: &SessionEntry,
         body: &'a SessionSandbox,
         grants: &[Grant],
-    ) -> Result<GateChange<'a>, Error> {
+    ) -> Result<GateChange<'a>, SessionError> {
         let slot = body.gate.lock().await;
         let opening = match body.sandbox() {
             Ok(_) => self.opening(&entry.id, &entry.tenant, grants)?,
@@ -182,7 +182,7 @@ impl SessionsInner {
         &self,
         entry: &SessionEntry,
         body: &SessionSandbox,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let grants = entry.state.lock().row.grants.clone();
         match self.prepare_gate(entry, body, &grants).await {
             Ok(change) => change.make(&grants),
@@ -229,14 +229,14 @@ pub(super) fn has_model(grants: &[Grant]) -> bool {
 }
 
 /// Listens in a sandbox.
-async fn listeners(body: &SessionSandbox, ports: &[u16]) -> Result<Vec<TcpListener>, Error> {
+async fn listeners(body: &SessionSandbox, ports: &[u16]) -> Result<Vec<TcpListener>, SessionError> {
     let sandbox = body.sandbox()?;
     let mut listeners = Vec::with_capacity(ports.len());
     for port in ports {
         let listener = sandbox.listen(*port).await;
         listeners.push(listener.map_err(|error| {
             let message = format!("port {port} of the sandbox cannot be listened on: {error}");
-            Error::Conflict(message)
+            SessionError::Conflict(message)
         })?);
     }
     Ok(listeners)

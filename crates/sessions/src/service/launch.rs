@@ -18,7 +18,7 @@ use crate::agent::{
     AgentHandle, AgentLimits, AgentProcess, AgentSignal, AgentSink, Later, LaunchPlan, LaunchSpec,
     MODEL_PORT, OptionChange, TurnId,
 };
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::model::{ModelKey, ModelKeyOwner};
 use crate::store::rows::SessionRow;
 
@@ -80,7 +80,7 @@ impl SessionsInner {
     pub(super) async fn launch(
         &self,
         entry: &SessionEntry,
-    ) -> Result<Arc<LaunchEnvironment>, Error> {
+    ) -> Result<Arc<LaunchEnvironment>, SessionError> {
         let row = {
             let state = entry.state.lock();
             if let Some(launch) = &state.launch {
@@ -94,7 +94,7 @@ impl SessionsInner {
     }
 
     /// The same, from the store.
-    async fn launch_of(&self, row: &SessionRow) -> Result<LaunchEnvironment, Error> {
+    async fn launch_of(&self, row: &SessionRow) -> Result<LaunchEnvironment, SessionError> {
         let mut launch = LaunchEnvironment::bare();
         self.add_grants(&row.id, &row.tenant, &row.grants, &mut launch)?;
         if let (Some(agent_id), Some(version)) = (&row.agent_id, row.agent_version) {
@@ -123,7 +123,7 @@ impl SessionsInner {
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
         body: &Arc<SessionSandbox>,
-    ) -> Result<RunningAgent, Error> {
+    ) -> Result<RunningAgent, SessionError> {
         let mut slot = body.agent.lock().await;
         if let Some(agent) = slot.as_mut().filter(|agent| !agent.handle.is_ended()) {
             let options = entry.state.lock().row.options.clone();
@@ -183,7 +183,7 @@ impl SessionsInner {
         launch: &LaunchEnvironment,
         spec: &StartSpec<'_>,
         sink: Option<Arc<dyn AgentSink>>,
-    ) -> Result<RunningAgent, Error> {
+    ) -> Result<RunningAgent, SessionError> {
         let has_grant = has_model(spec.grants);
         let plan = LaunchPlan::new(&LaunchSpec {
             runtime: &launch.runtime,
@@ -195,7 +195,7 @@ impl SessionsInner {
             is_ahead: spec.is_ahead,
         });
         let plan = plan.ok_or_else(|| {
-            Error::Conflict("the session has no agent that could take messages".to_owned())
+            SessionError::Conflict("the session has no agent that could take messages".to_owned())
         })?;
         let sandbox = body.sandbox()?;
         if let Some(relay) = &self.relay
@@ -227,8 +227,8 @@ impl SessionsInner {
     }
 
     /// Whose key a session's requests to the model get.
-    fn access(&self, launch: &LaunchEnvironment) -> Result<ModelKeyOwner, Error> {
-        let no_key = || Error::Agent("the credential is no key for the model".to_owned());
+    fn access(&self, launch: &LaunchEnvironment) -> Result<ModelKeyOwner, SessionError> {
+        let no_key = || SessionError::Agent("the credential is no key for the model".to_owned());
         match &launch.model_key {
             Some(own) => Ok(ModelKeyOwner::Own(ModelKey::new(own).ok_or_else(no_key)?)),
             None => Ok(ModelKeyOwner::Shared(self.model_key.clone())),
@@ -275,14 +275,14 @@ pub(super) struct StartSpec<'a> {
 }
 
 /// A program of a sandbox as an agent has it.
-fn agent_process(process: sandbox::SessionProcess) -> Result<AgentProcess, Error> {
+fn agent_process(process: sandbox::SessionProcess) -> Result<AgentProcess, SessionError> {
     let sandbox::SessionProcess { streams, handle, .. } = process;
     let ProcessStreams::Pipes(pipes) = streams else {
-        return Err(Error::internal("an agent without terminal has pipes"));
+        return Err(SessionError::internal("an agent without terminal has pipes"));
     };
     let stdin: Box<dyn AsyncWrite + Send + Unpin> = match pipes.stdin {
         Some(stdin) => Box::new(stdin),
-        None => return Err(Error::internal("an agent has an input")),
+        None => return Err(SessionError::internal("an agent has an input")),
     };
     let stderr: Box<dyn AsyncRead + Send + Unpin> = match pipes.stderr {
         Some(stderr) => Box::new(stderr),

@@ -31,7 +31,7 @@ use super::books::ResidentKey;
 use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::files::SandboxGuard;
 use super::{SessionUse, Sessions, SessionsInner, limits};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::metrics::{SandboxEvent, TimedOperation};
 use crate::store::rows::{OnDeadline, SessionRow};
 use crate::workspace::DiskSource;
@@ -77,11 +77,11 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session, or it has ended.
-    pub async fn pause(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
+    pub async fn pause(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = self.ready()?;
         let entry = inner.acquire(tenant, id).await?;
         match entry.session_state() {
-            SessionState::Ended => return Err(Error::Ended),
+            SessionState::Ended => return Err(SessionError::Ended),
             SessionState::Active => {
                 inner.leave(&entry, SessionState::Paused, "paused");
                 if let Some(body) = entry.body()
@@ -105,13 +105,13 @@ impl Sessions {
     /// # Errors
     /// When there is no such session, it has ended, or its files cannot be stored: it is stopped
     /// then, and its files are on this server.
-    pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
+    pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
             let (entry, _transition) = inner.hold(&tenant, &id).await?;
             if entry.session_state() == SessionState::Ended {
-                return Err(Error::Ended);
+                return Err(SessionError::Ended);
             }
             inner.leave(&entry, SessionState::Stopped, "stopped");
             inner.quiet(&entry).await;
@@ -131,7 +131,7 @@ impl Sessions {
     /// # Errors
     /// `Ended` when it has; `Capacity` when there is no room, `TooMany` when the tenant has its
     /// share.
-    pub async fn resume(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
+    pub async fn resume(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let (session, _at_work) = self.resume_held(tenant, id).await?;
         Ok(session)
     }
@@ -145,7 +145,7 @@ impl Sessions {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<(api::SessionView, SandboxGuard), Error> {
+    ) -> Result<(api::SessionView, SandboxGuard), SessionError> {
         let inner = self.ready()?;
         let began = clock::now();
         let entry = inner.acquire(tenant, id).await?;
@@ -161,7 +161,7 @@ impl Sessions {
         detached(async move {
             let (entry, _transition) = inner.hold(&tenant, &id).await?;
             if entry.session_state() == SessionState::Ended {
-                return Err(Error::Ended);
+                return Err(SessionError::Ended);
             }
             // Whoever had the transition may have left the sandbox as it was: who pauses it, or
             // copies its files.
@@ -173,7 +173,9 @@ impl Sessions {
             let (source, at_work) = match made {
                 (Ok(made), Ok(_)) => made,
                 // There may be room in a moment, and nothing is wrong with the session.
-                (Err(error @ (Error::Capacity | Error::TooMany(_))), _) => return Err(error),
+                (Err(error @ (SessionError::Capacity | SessionError::TooMany(_))), _) => {
+                    return Err(error);
+                }
                 (Err(error), _) | (_, Err(error)) => {
                     if let Some(body) = entry.body() {
                         inner.put_down(&entry, &body).await;
@@ -198,7 +200,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session. One that has ended ends again without complaint.
-    pub async fn end(&self, tenant: &str, id: &str) -> Result<api::SessionView, Error> {
+    pub async fn end(&self, tenant: &str, id: &str) -> Result<api::SessionView, SessionError> {
         let inner = Arc::clone(self.ready()?);
         let (of, which) = (tenant.to_owned(), id.to_owned());
         let ended = detached(async move {
@@ -207,7 +209,7 @@ impl Sessions {
             Ok(inner.view(&entry))
         });
         match ended.await {
-            Err(Error::Ended) => self.get(tenant, id).await,
+            Err(SessionError::Ended) => self.get(tenant, id).await,
             other => other,
         }
     }
@@ -221,7 +223,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         update: SessionUpdate,
-    ) -> Result<api::SessionView, Error> {
+    ) -> Result<api::SessionView, SessionError> {
         let inner = self.ready()?;
         update.check()?;
         if inner.here(tenant, id).is_none() {
@@ -235,7 +237,7 @@ impl Sessions {
                     // Just now.
                     Some(owner) if *owner != server => {
                         let message = "the session is on another server at present";
-                        Err(Error::Conflict(message.to_owned()))
+                        Err(SessionError::Conflict(message.to_owned()))
                     }
                     Some(_) | None => update.apply(row),
                 };
@@ -269,16 +271,16 @@ impl Sessions {
         id: &str,
         at_ms: Option<u64>,
         action: DeadlineAction,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let inner = self.ready()?;
         let entry = inner.acquire(tenant, id).await?;
         let changes_action = {
             let mut state = entry.state.lock();
             if state.left {
-                return Err(Error::Conflict("the session was let go just now".to_owned()));
+                return Err(SessionError::Conflict("the session was let go just now".to_owned()));
             }
             if state.row.state == SessionState::Ended {
-                return Err(Error::Ended);
+                return Err(SessionError::Ended);
             }
             state.row.deadline_ms = at_ms;
             let changes = state.row.on_deadline != action.into();
@@ -314,7 +316,7 @@ pub struct SessionUpdate {
 }
 
 impl SessionUpdate {
-    fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), SessionError> {
         if let Some(metadata) = &self.metadata {
             limits::check_metadata(metadata)?;
         }
@@ -322,14 +324,14 @@ impl SessionUpdate {
             limits::check_options(options, "options")?;
         }
         if self.idle_s == Some(0) {
-            return Err(Error::invalid("idle_s", "must be at least 1"));
+            return Err(SessionError::invalid("idle_s", "must be at least 1"));
         }
         Ok(())
     }
 
-    fn apply(&self, row: &mut SessionRow) -> Result<(), Error> {
+    fn apply(&self, row: &mut SessionRow) -> Result<(), SessionError> {
         if row.state == SessionState::Ended {
-            return Err(Error::Ended);
+            return Err(SessionError::Ended);
         }
         if let Some(metadata) = &self.metadata {
             row.metadata.clone_from(metadata);
@@ -358,7 +360,7 @@ impl SessionsInner {
         &self,
         entry: &Arc<SessionEntry>,
         update: &SessionUpdate,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, SessionError> {
         let body = entry.body();
         let gate = match (&update.grants, body.as_deref()) {
             (Some(grants), Some(body)) => Some(self.prepare_gate(entry, body, grants).await?),
@@ -394,7 +396,7 @@ impl SessionsInner {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), Error> {
+    ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), SessionError> {
         self.hold_for(tenant, id, SessionUse::Work).await
     }
 
@@ -403,7 +405,7 @@ impl SessionsInner {
         tenant: &str,
         id: &str,
         purpose: SessionUse,
-    ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), Error> {
+    ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), SessionError> {
         loop {
             let entry = self.acquire_for(tenant, id, purpose).await?;
             let transition = Arc::clone(&entry.transition).lock_owned().await;
@@ -442,7 +444,7 @@ impl SessionsInner {
         self.mark(entry);
     }
 
-    fn fail(&self, entry: &Arc<SessionEntry>, error: &Error) {
+    fn fail(&self, entry: &Arc<SessionEntry>, error: &SessionError) {
         tracing::warn!(session = %entry.id, error = error as &dyn std::error::Error,
             "a session could not be resumed");
         let text = error.to_string();
@@ -522,10 +524,10 @@ impl SessionsInner {
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
         began: Instant,
-    ) -> Result<Option<SandboxUse>, Error> {
+    ) -> Result<Option<SandboxUse>, SessionError> {
         let Some(at_work) = SandboxUse::begin(self, entry, began) else { return Ok(None) };
         match entry.session_state() {
-            SessionState::Ended => return Err(Error::Ended),
+            SessionState::Ended => return Err(SessionError::Ended),
             SessionState::Active => return Ok(Some(at_work)),
             SessionState::Starting
             | SessionState::Paused
@@ -559,7 +561,7 @@ impl SessionsInner {
 
     /// Brings the disk of a session without a sandbox to the object store. The caller holds its
     /// transition.
-    pub(super) async fn store_files(&self, entry: &Arc<SessionEntry>) -> Result<(), Error> {
+    pub(super) async fn store_files(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
         let _storing = entry.storing.lock().await;
         let (disk, chain) = {
             let state = entry.state.lock();
@@ -572,7 +574,11 @@ impl SessionsInner {
 
     /// Notes where the files of a session are in the object store, and removes what was there of
     /// an earlier disk of it. The caller holds `storing`.
-    pub(super) async fn stored(&self, entry: &SessionEntry, manifest: String) -> Result<(), Error> {
+    pub(super) async fn stored(
+        &self,
+        entry: &SessionEntry,
+        manifest: String,
+    ) -> Result<(), SessionError> {
         let before = entry.state.lock().row.manifest.replace(manifest.clone());
         self.save(entry).await?;
         if let Some(before) = before.filter(|before| *before != manifest) {
@@ -583,7 +589,7 @@ impl SessionsInner {
 
     /// Leaves a session to whoever wants it next. The caller holds its transition, and has stored
     /// its files.
-    pub(super) async fn let_go(&self, entry: &Arc<SessionEntry>) -> Result<(), Error> {
+    pub(super) async fn let_go(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
         let _loading = self.loading(&entry.id).lock().await;
         entry.log.settle().await?;
         let epoch = {
@@ -612,11 +618,11 @@ impl SessionsInner {
         }
     }
 
-    async fn try_archive(self: &Arc<Self>, id: &str) -> Result<(), Error> {
+    async fn try_archive(self: &Arc<Self>, id: &str) -> Result<(), SessionError> {
         let Some(row) = self.store.session_of_anybody(id).await? else { return Ok(()) };
         let (entry, _transition) = match self.hold(&row.tenant, id).await {
             // Another server has it, or nobody will want it again.
-            Err(Error::Conflict(_) | Error::Ended | Error::NotFound(_)) => {
+            Err(SessionError::Conflict(_) | SessionError::Ended | SessionError::NotFound(_)) => {
                 if let Some(disk) = &row.disk
                     && (row.manifest.is_some() || row.state == SessionState::Ended)
                 {
@@ -663,7 +669,7 @@ impl SessionsInner {
         &self,
         entry: &Arc<SessionEntry>,
         reason: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         if entry.session_state() == SessionState::Ended {
             return Ok(());
         }
@@ -703,7 +709,7 @@ impl SessionsInner {
 
 /// Runs to its end, whether or not the caller stays.
 pub(super) async fn detached<T: Send + 'static>(
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, Error> {
-    node::task::to_the_end(work).await.map_err(Error::internal)?
+    work: impl Future<Output = Result<T, SessionError>> + Send + 'static,
+) -> Result<T, SessionError> {
+    node::task::to_the_end(work).await.map_err(SessionError::internal)?
 }

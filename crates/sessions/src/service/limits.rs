@@ -6,7 +6,7 @@ use api::{AgentOptions, CreateSession, SessionLimits};
 use sandbox::{DISK_BYTES_PER_INODE, DiskSize};
 
 use crate::config::SessionsConfig;
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// Least memory of a session: the smallest agents need it.
 const MEMORY_BYTES_MIN: u64 = 16 << 20;
@@ -53,7 +53,7 @@ pub(crate) fn limits(
     config: &SessionsConfig,
     agent: &SessionLimits,
     session: &SessionLimits,
-) -> Result<SessionLimits, Error> {
+) -> Result<SessionLimits, SessionError> {
     check_limits(config, session, "limits")?;
     let pick = |session: Option<u64>, agent: Option<u64>, server: u64, max: u64| {
         Some(session.or(agent).unwrap_or(server).min(max))
@@ -94,14 +94,14 @@ pub(crate) fn limits(
 ///
 /// # Errors
 /// When they do not: names both settings, and what each would have to be.
-pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), Error> {
+pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), SessionError> {
     let inodes = config.disk_inodes;
     if !(DISK_INODES_MIN..=DISK_INODES_MAX).contains(&inodes) {
         let message = format!(
             "`sessions.disk_inodes` = {inodes} must be between {DISK_INODES_MIN} and \
              {DISK_INODES_MAX}"
         );
-        return Err(Error::invalid("sessions.disk_inodes", message));
+        return Err(SessionError::invalid("sessions.disk_inodes", message));
     }
     let bytes_min = (inodes * DISK_BYTES_PER_INODE).max(DISK_BYTES_MIN);
     for (field, bytes) in [
@@ -115,14 +115,14 @@ pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), Error> {
                  at least {bytes_min} ({DISK_BYTES_PER_INODE} for each file, and no less than \
                  {DISK_BYTES_MIN}), or `sessions.disk_inodes` at most {inodes_fitting}"
             );
-            return Err(Error::invalid(field, message));
+            return Err(SessionError::invalid(field, message));
         }
     }
     Ok(())
 }
 
 /// Checks a number of files that was asked for against the room of its disk.
-fn check_disk_inodes(inodes: Option<u64>, room: u64, field: &str) -> Result<(), Error> {
+fn check_disk_inodes(inodes: Option<u64>, room: u64, field: &str) -> Result<(), SessionError> {
     match inodes {
         Some(inodes) if inodes > room => {
             let message = format!(
@@ -130,7 +130,7 @@ fn check_disk_inodes(inodes: Option<u64>, room: u64, field: &str) -> Result<(), 
                  {DISK_BYTES_PER_INODE} bytes",
                 room * DISK_BYTES_PER_INODE
             );
-            Err(Error::invalid(format!("{field}.disk_inodes"), message))
+            Err(SessionError::invalid(format!("{field}.disk_inodes"), message))
         }
         _ => Ok(()),
     }
@@ -141,7 +141,7 @@ pub(crate) fn check_limits(
     config: &SessionsConfig,
     limits: &SessionLimits,
     field: &str,
-) -> Result<(), Error> {
+) -> Result<(), SessionError> {
     let rows = [
         ("memory_bytes", limits.memory_bytes, MEMORY_BYTES_MIN, config.memory_bytes_max),
         ("processes", limits.processes, PROCESSES_MIN, config.processes_max),
@@ -155,7 +155,7 @@ pub(crate) fn check_limits(
             && !(min..=max).contains(&value)
         {
             let message = format!("must be between {min} and {max}");
-            return Err(Error::invalid(format!("{field}.{name}"), message));
+            return Err(SessionError::invalid(format!("{field}.{name}"), message));
         }
     }
     Ok(())
@@ -189,9 +189,9 @@ pub(crate) fn sandbox_limits(
 }
 
 /// Whether an environment can be given to a program.
-pub(crate) fn check_env(env: &BTreeMap<String, String>, field: &str) -> Result<(), Error> {
+pub(crate) fn check_env(env: &BTreeMap<String, String>, field: &str) -> Result<(), SessionError> {
     if env.len() > ENV_COUNT_MAX {
-        return Err(Error::invalid(field, format!("more than {ENV_COUNT_MAX} variables")));
+        return Err(SessionError::invalid(field, format!("more than {ENV_COUNT_MAX} variables")));
     }
     let mut bytes = 0_usize;
     for (name, value) in env {
@@ -200,34 +200,40 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>, field: &str) -> Result<(
         let starts = name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
         if !starts || !name.bytes().all(plain) {
             let message = "a name has letters, digits and `_`, and does not begin with a digit";
-            return Err(Error::invalid(named(), message));
+            return Err(SessionError::invalid(named(), message));
         }
         if value.contains('\0') {
-            return Err(Error::invalid(named(), "a value has no NUL character"));
+            return Err(SessionError::invalid(named(), "a value has no NUL character"));
         }
         bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
     }
     if bytes > ENV_BYTES_MAX {
-        return Err(Error::invalid(field, format!("more than {ENV_BYTES_MAX} bytes in all")));
+        return Err(SessionError::invalid(
+            field,
+            format!("more than {ENV_BYTES_MAX} bytes in all"),
+        ));
     }
     Ok(())
 }
 
 /// Whether metadata can be kept.
-pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), Error> {
+pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), SessionError> {
     if metadata.len() > METADATA_COUNT_MAX {
-        return Err(Error::invalid("metadata", format!("more than {METADATA_COUNT_MAX} entries")));
+        return Err(SessionError::invalid(
+            "metadata",
+            format!("more than {METADATA_COUNT_MAX} entries"),
+        ));
     }
     let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes > METADATA_BYTES_MAX {
         let message = format!("more than {METADATA_BYTES_MAX} bytes in all");
-        return Err(Error::invalid("metadata", message));
+        return Err(SessionError::invalid("metadata", message));
     }
     Ok(())
 }
 
 /// Whether an agent can be told these.
-pub(crate) fn check_options(options: &AgentOptions, field: &str) -> Result<(), Error> {
+pub(crate) fn check_options(options: &AgentOptions, field: &str) -> Result<(), SessionError> {
     let words = [("model", &options.model), ("permission_mode", &options.permission_mode)];
     for (name, word) in words {
         if let Some(word) = word {
@@ -236,11 +242,11 @@ pub(crate) fn check_options(options: &AgentOptions, field: &str) -> Result<(), E
     }
     if options.system_prompt.as_ref().is_some_and(|it| it.len() > SYSTEM_PROMPT_BYTES_MAX) {
         let message = format!("longer than {SYSTEM_PROMPT_BYTES_MAX} bytes");
-        return Err(Error::invalid(format!("{field}.system_prompt"), message));
+        return Err(SessionError::invalid(format!("{field}.system_prompt"), message));
     }
     if options.system_prompt.as_ref().is_some_and(|it| it.contains('\0')) {
         let message = "has no NUL character";
-        return Err(Error::invalid(format!("{field}.system_prompt"), message));
+        return Err(SessionError::invalid(format!("{field}.system_prompt"), message));
     }
     let lists = [
         ("allowed_tools", &options.allowed_tools),
@@ -250,41 +256,44 @@ pub(crate) fn check_options(options: &AgentOptions, field: &str) -> Result<(), E
         let Some(tools) = tools else { continue };
         if tools.len() > TOOLS_MAX {
             let message = format!("more than {TOOLS_MAX} tools");
-            return Err(Error::invalid(format!("{field}.{name}"), message));
+            return Err(SessionError::invalid(format!("{field}.{name}"), message));
         }
         for (index, tool) in tools.iter().enumerate() {
             check_word(tool, &format!("{field}.{name}[{index}]"))?;
         }
     }
     if let Some(servers) = &options.mcp_servers {
-        let text = serde_json::to_string(servers).map_err(Error::internal)?;
+        let text = serde_json::to_string(servers).map_err(SessionError::internal)?;
         if text.len() > MCP_BYTES_MAX {
             let message = format!("more than {MCP_BYTES_MAX} bytes of JSON");
-            return Err(Error::invalid(format!("{field}.mcp_servers"), message));
+            return Err(SessionError::invalid(format!("{field}.mcp_servers"), message));
         }
     }
     Ok(())
 }
 
 /// A word that becomes an argument of the agent: it must not be taken for an option.
-fn check_word(word: &str, field: &str) -> Result<(), Error> {
+fn check_word(word: &str, field: &str) -> Result<(), SessionError> {
     let fits = !word.is_empty() && word.len() <= WORD_BYTES_MAX;
     if !fits || word.starts_with('-') || word.contains(['\0', '\n']) {
         let message =
             format!("must have 1 to {WORD_BYTES_MAX} bytes, no line break, and not begin with `-`");
-        return Err(Error::invalid(field, message));
+        return Err(SessionError::invalid(field, message));
     }
     Ok(())
 }
 
 /// Whether what a request for a session says makes sense by itself.
-pub(crate) fn check_create(config: &SessionsConfig, request: &CreateSession) -> Result<(), Error> {
+pub(crate) fn check_create(
+    config: &SessionsConfig,
+    request: &CreateSession,
+) -> Result<(), SessionError> {
     check_env(&request.env, "env")?;
     check_metadata(&request.metadata)?;
     check_options(&request.options, "options")?;
     check_limits(config, &request.limits, "limits")?;
     if request.idle_s == Some(0) {
-        return Err(Error::invalid("idle_s", "must be at least 1"));
+        return Err(SessionError::invalid("idle_s", "must be at least 1"));
     }
     Ok(())
 }
@@ -343,7 +352,7 @@ mod tests {
                 (Ok(all), Some(files)) => {
                     assert_eq!(all.disk_inodes, Some(files), "{agent:?} {own:?}");
                 }
-                (Err(Error::Refused(refusal)), None) => {
+                (Err(SessionError::Refused(refusal)), None) => {
                     assert_eq!(refusal.field, "limits.disk_inodes", "{agent:?} {own:?}");
                 }
                 (result, _) => panic!("{result:?} of {agent:?} {own:?}"),
@@ -363,7 +372,7 @@ mod tests {
     #[test]
     fn a_server_whose_disks_have_no_room_for_their_files_names_both_settings() {
         let check = |config: SessionsConfig, field: &str, least: &str| match check_config(&config) {
-            Err(Error::Refused(refusal)) => {
+            Err(SessionError::Refused(refusal)) => {
                 assert_eq!(refusal.field, field);
                 assert!(refusal.message.contains(least), "{}", refusal.message);
             }
@@ -401,7 +410,7 @@ mod tests {
         let check = |request: CreateSession, field: &str| {
             let error = check_create(&SessionsConfig::default(), &request).unwrap_err();
             match error {
-                Error::Refused(refusal) => assert_eq!(refusal.field, field),
+                SessionError::Refused(refusal) => assert_eq!(refusal.field, field),
                 other => panic!("{other:?} instead of a refusal of {field}"),
             }
         };

@@ -20,7 +20,7 @@ use super::launch::{LaunchEnvironment, StartSpec};
 use super::logs::LogLevel;
 use super::{SessionsInner, limits};
 use crate::agent::OptionChange;
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::store::rows::{AgentRow, VersionRow};
 
 /// Most sandboxes that are kept ready for one agent, on both levels together.
@@ -163,7 +163,7 @@ impl SessionsInner {
     }
 
     /// Makes what is missing, until nothing is, and gives up what nobody wants any more.
-    async fn fill(self: &Arc<Self>, agent_id: &str) -> Result<(), Error> {
+    async fn fill(self: &Arc<Self>, agent_id: &str) -> Result<(), SessionError> {
         // An agent that ends as soon as it is ready must not keep this going for ever.
         for _ in 0..MADE_MAX {
             let agent = self.store.agent_by_id(agent_id).await?;
@@ -227,7 +227,7 @@ impl SessionsInner {
         agent: &AgentRow,
         version: &VersionRow,
         with_agent: bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, SessionError> {
         let number = {
             let mut shelf = self.prewarm.state.lock();
             shelf.next += 1;
@@ -266,7 +266,7 @@ impl SessionsInner {
         agent: &AgentRow,
         version: &VersionRow,
         with_agent: bool,
-    ) -> Result<ReadySandbox, Error> {
+    ) -> Result<ReadySandbox, SessionError> {
         let own = SessionLimits::default();
         let limits = limits::limits(&self.config, &agent.limits, &own)?;
         let disk = self.blank(&limits).await?;
@@ -302,7 +302,7 @@ impl SessionsInner {
         agent: &AgentRow,
         version: &VersionRow,
         ready: &ReadySandbox,
-    ) -> Result<RunningAgent, Error> {
+    ) -> Result<RunningAgent, SessionError> {
         let mut launch = LaunchEnvironment::bare();
         self.add_grants(&ready.session, &agent.tenant, &agent.grants, &mut launch)?;
         launch.runtime = version.runtime.clone();
@@ -318,7 +318,7 @@ impl SessionsInner {
         let running = self.start_agent(&ready.body, &launch, &spec, None).await?;
         match running.handle.ready().await {
             Ok(has_control) => Ok(RunningAgent { has_control, ..running }),
-            Err(end) => Err(Error::Agent(format!("the agent {}", end.reason))),
+            Err(end) => Err(SessionError::Agent(format!("the agent {}", end.reason))),
         }
     }
 

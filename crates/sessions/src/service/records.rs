@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::launch::LaunchEnvironment;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, time};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::store::PAGE_MAX;
 use crate::store::rows::{AttachmentRow, CredentialRow, DocumentFilter, DocumentRow, UsageFilter};
 
@@ -166,9 +166,9 @@ impl SessionsInner {
         tenant: &str,
         id: &str,
         launch: &mut LaunchEnvironment,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let row = self.store.credential(tenant, id).await?;
-        let row = row.ok_or(Error::NotFound("credential"))?;
+        let row = row.ok_or(SessionError::NotFound("credential"))?;
         let plain = self.secrets.open_credential(&row)?;
         let secret = plain.expose_text().unwrap_or_default().to_owned();
         match variables(&row.kind, &secret) {
@@ -183,7 +183,7 @@ impl SessionsInner {
         &self,
         tenant: &str,
         session: &str,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         for row in self.store.attachments(tenant, session).await? {
             if let Some(row) = self.store.delete_attachment(tenant, &row.id).await? {
                 self.remove_object(&row.object).await;
@@ -214,18 +214,21 @@ impl Sessions {
         kind: &str,
         label: &str,
         secret: &str,
-    ) -> Result<CredentialView, Error> {
+    ) -> Result<CredentialView, SessionError> {
         let inner = self.ready()?;
         if !KINDS.iter().any(|(known, _)| *known == kind) {
             let message = "must be `anthropic`, `openai`, `bedrock` or `custom`";
-            return Err(Error::invalid("kind", message));
+            return Err(SessionError::invalid("kind", message));
         }
         if label.len() > LABEL_BYTES_MAX {
-            return Err(Error::invalid("label", format!("more than {LABEL_BYTES_MAX} bytes")));
+            return Err(SessionError::invalid(
+                "label",
+                format!("more than {LABEL_BYTES_MAX} bytes"),
+            ));
         }
         if secret.is_empty() || secret.len() > SECRET_BYTES_MAX || secret.contains('\0') {
             let message = format!("must have 1 to {SECRET_BYTES_MAX} bytes, and no NUL");
-            return Err(Error::invalid("secret", message));
+            return Err(SessionError::invalid("secret", message));
         }
         let id = inner.ids.next("cred_");
         let sealed = inner.secrets.seal_credential(tenant, &id, secret.as_bytes())?;
@@ -247,7 +250,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn credentials(&self, tenant: &str) -> Result<Vec<CredentialView>, Error> {
+    pub async fn credentials(&self, tenant: &str) -> Result<Vec<CredentialView>, SessionError> {
         let rows = self.ready()?.store.credentials(tenant).await?;
         Ok(rows.into_iter().map(credential).collect())
     }
@@ -256,10 +259,10 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such credential.
-    pub async fn delete_credential(&self, tenant: &str, id: &str) -> Result<(), Error> {
+    pub async fn delete_credential(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         match self.ready()?.store.delete_credential(tenant, id).await? {
             true => Ok(()),
-            false => Err(Error::NotFound("credential")),
+            false => Err(SessionError::NotFound("credential")),
         }
     }
 
@@ -274,18 +277,18 @@ impl Sessions {
         name: &str,
         media_type: Option<&str>,
         content: Bytes,
-    ) -> Result<StoredAttachment, Error> {
+    ) -> Result<StoredAttachment, SessionError> {
         let inner = self.ready()?;
         if inner.here(tenant, session).is_none() {
             inner.row(tenant, session).await?;
         }
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
             let message = format!("must have 1 to {NAME_BYTES_MAX} bytes, and no NUL");
-            return Err(Error::invalid("name", message));
+            return Err(SessionError::invalid("name", message));
         }
         if content.len() > ATTACHMENT_BYTES_MAX {
             let message = format!("more than {ATTACHMENT_BYTES_MAX} bytes");
-            return Err(Error::invalid("content", message));
+            return Err(SessionError::invalid("content", message));
         }
         let bytes = u64::try_from(content.len()).unwrap_or(u64::MAX);
         inner.check_storage(tenant, StorageRequest { stored: bytes, declared: 0 }).await?;
@@ -316,7 +319,7 @@ impl Sessions {
         &self,
         tenant: &str,
         session: &str,
-    ) -> Result<Vec<StoredAttachment>, Error> {
+    ) -> Result<Vec<StoredAttachment>, SessionError> {
         let rows = self.ready()?.store.attachments(tenant, session).await?;
         Ok(rows.into_iter().map(attachment).collect())
     }
@@ -329,12 +332,12 @@ impl Sessions {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<(StoredAttachment, Bytes), Error> {
+    ) -> Result<(StoredAttachment, Bytes), SessionError> {
         let inner = self.ready()?;
         let row = inner.store.attachment(tenant, id).await?;
-        let row = row.ok_or(Error::NotFound("attachment"))?;
+        let row = row.ok_or(SessionError::NotFound("attachment"))?;
         let content = inner.objects.get(&row.object).await.map_err(objects)?;
-        let content = content.ok_or(Error::NotFound("attachment"))?;
+        let content = content.ok_or(SessionError::NotFound("attachment"))?;
         Ok((attachment(row), content))
     }
 
@@ -342,10 +345,10 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such attachment.
-    pub async fn delete_attachment(&self, tenant: &str, id: &str) -> Result<(), Error> {
+    pub async fn delete_attachment(&self, tenant: &str, id: &str) -> Result<(), SessionError> {
         let inner = self.ready()?;
         let row = inner.store.delete_attachment(tenant, id).await?;
-        let row = row.ok_or(Error::NotFound("attachment"))?;
+        let row = row.ok_or(SessionError::NotFound("attachment"))?;
         inner.remove_object(&row.object).await;
         Ok(())
     }
@@ -354,7 +357,11 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn usage_total(&self, tenant: &str, query: UsageQuery) -> Result<UsageTotal, Error> {
+    pub async fn usage_total(
+        &self,
+        tenant: &str,
+        query: UsageQuery,
+    ) -> Result<UsageTotal, SessionError> {
         let sum = self.ready()?.store.usage_sum(tenant, query.into()).await?;
         Ok(UsageTotal {
             turns: sum.turns,
@@ -377,7 +384,7 @@ impl Sessions {
         tenant: &str,
         query: UsageQuery,
         limit: usize,
-    ) -> Result<Vec<TurnUsage>, Error> {
+    ) -> Result<Vec<TurnUsage>, SessionError> {
         let limit = limit.clamp(1, PAGE_MAX);
         let rows = self.ready()?.store.usage(tenant, query.into(), limit).await?;
         let turn = |row: crate::store::rows::UsageRow| TurnUsage {
@@ -411,11 +418,14 @@ impl Sessions {
         id: &str,
         parent: Option<&str>,
         body: Value,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let inner = self.ready()?;
-        let text = serde_json::to_string(&body).map_err(Error::internal)?;
+        let text = serde_json::to_string(&body).map_err(SessionError::internal)?;
         if text.len() > DOCUMENT_BYTES_MAX {
-            return Err(Error::invalid("body", format!("more than {DOCUMENT_BYTES_MAX} bytes")));
+            return Err(SessionError::invalid(
+                "body",
+                format!("more than {DOCUMENT_BYTES_MAX} bytes"),
+            ));
         }
         let now_ms = clock::wall_ms();
         let row = DocumentRow {
@@ -441,7 +451,7 @@ impl Sessions {
         known: &FaceDocument,
         parent: Option<&str>,
         body: Value,
-    ) -> Result<Option<FaceDocument>, Error> {
+    ) -> Result<Option<FaceDocument>, SessionError> {
         let inner = self.ready()?;
         let updated_ms = clock::wall_ms().max(known.updated_ms + 1);
         let parent = parent.map(str::to_owned);
@@ -468,7 +478,7 @@ impl Sessions {
         tenant: &str,
         kind: &str,
         parent: Option<&str>,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, SessionError> {
         self.ready()?.store.count_documents(tenant, kind, parent).await
     }
 
@@ -480,7 +490,7 @@ impl Sessions {
         &self,
         kind: &str,
         parent: &str,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<Vec<String>, SessionError> {
         self.ready()?.store.tenants_of_documents(kind, parent).await
     }
 
@@ -493,7 +503,7 @@ impl Sessions {
         tenant: &str,
         kind: &str,
         id: &str,
-    ) -> Result<Option<FaceDocument>, Error> {
+    ) -> Result<Option<FaceDocument>, SessionError> {
         Ok(self.ready()?.store.document(tenant, kind, id).await?.map(document))
     }
 
@@ -508,7 +518,7 @@ impl Sessions {
         parent: Option<&str>,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<FaceDocument>, Error> {
+    ) -> Result<Vec<FaceDocument>, SessionError> {
         let filter = DocumentFilter {
             kind: kind.to_owned(),
             parent: parent.map(str::to_owned),
@@ -523,13 +533,18 @@ impl Sessions {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn delete_document(&self, tenant: &str, kind: &str, id: &str) -> Result<bool, Error> {
+    pub async fn delete_document(
+        &self,
+        tenant: &str,
+        kind: &str,
+        id: &str,
+    ) -> Result<bool, SessionError> {
         self.ready()?.store.delete_document(tenant, kind, id).await
     }
 }
 
-pub(super) fn objects(error: node::objects::ObjectsError) -> Error {
-    Error::Unavailable(Box::new(error))
+pub(super) fn objects(error: node::objects::ObjectsError) -> SessionError {
+    SessionError::Unavailable(Box::new(error))
 }
 
 fn credential(row: CredentialRow) -> CredentialView {

@@ -12,7 +12,7 @@ use node::clock;
 use serde_json::json;
 
 use super::SessionsInner;
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
 use crate::store::PAGE_MAX;
 use crate::store::rows::SessionRow;
@@ -22,7 +22,7 @@ const DIED: &str = "the server stopped while it worked on this turn";
 
 impl SessionsInner {
     /// Brings rows and files to what is true.
-    pub(super) async fn recover(self: &Arc<Self>) -> Result<(), Error> {
+    pub(super) async fn recover(self: &Arc<Self>) -> Result<(), SessionError> {
         self.store.heartbeat(&self.server, None, clock::wall_ms()).await?;
         for row in self.store.sessions_of_server(&self.server).await? {
             self.recover_session(row).await?;
@@ -46,7 +46,7 @@ impl SessionsInner {
         Ok(())
     }
 
-    async fn recover_session(&self, row: SessionRow) -> Result<(), Error> {
+    async fn recover_session(&self, row: SessionRow) -> Result<(), SessionError> {
         let was_live = matches!(row.state, SessionState::Active | SessionState::Starting);
         // A turn may have been on its way out.
         if !was_live && self.store.open_turns(&row.id).await?.is_empty() {
@@ -70,7 +70,7 @@ impl SessionsInner {
     }
 
     /// The layers that the store knows of.
-    async fn all_layers(&self) -> Result<HashSet<String>, Error> {
+    async fn all_layers(&self) -> Result<HashSet<String>, SessionError> {
         let mut all = HashSet::new();
         let mut after = String::new();
         loop {

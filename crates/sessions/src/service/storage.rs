@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use node::clock;
 
 use super::{SessionsInner, limits};
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// Age up to which a count is good.
 const COUNT_AGE: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ impl SessionsInner {
         &self,
         tenant: &str,
         more: StorageRequest,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         self.check_free().await?;
         let mut count = self.storage_count(tenant, COUNT_AGE).await?;
         if self.refuse_storage(&count, more).is_err() {
@@ -74,7 +74,7 @@ impl SessionsInner {
     ///
     /// # Errors
     /// `DiskFull`, with the setting that says so.
-    pub(super) async fn check_free(&self) -> Result<(), Error> {
+    pub(super) async fn check_free(&self) -> Result<(), SessionError> {
         let (least, now) = (self.config.disk_free_bytes_min, clock::now());
         let known = *self.free.lock();
         let is_fresh = |free: &FreeSpace| now.saturating_duration_since(free.at) < FREE_AGE;
@@ -87,7 +87,7 @@ impl SessionsInner {
             }
         };
         match bytes < least {
-            true => Err(Error::DiskFull(format!(
+            true => Err(SessionError::DiskFull(format!(
                 "the server's disk is almost full: {bytes} bytes are free, and nothing new is \
                  made below {least} (sessions.disk_free_bytes_min)"
             ))),
@@ -95,11 +95,15 @@ impl SessionsInner {
         }
     }
 
-    fn refuse_storage(&self, count: &StorageCount, more: StorageRequest) -> Result<(), Error> {
+    fn refuse_storage(
+        &self,
+        count: &StorageCount,
+        more: StorageRequest,
+    ) -> Result<(), SessionError> {
         let most = self.config.stored_bytes_max_per_tenant;
         // Also without a byte more: what is asked for will have some.
         if count.stored >= most || count.stored.saturating_add(more.stored) > most {
-            return Err(Error::TooMany(format!(
+            return Err(SessionError::TooMany(format!(
                 "the tenant keeps {} bytes, and may keep {most} \
                  (sessions.stored_bytes_max_per_tenant); remove something first",
                 count.stored
@@ -107,7 +111,7 @@ impl SessionsInner {
         }
         let most = self.config.disk_bytes_max_per_tenant;
         if count.declared.saturating_add(more.declared) > most {
-            return Err(Error::TooMany(format!(
+            return Err(SessionError::TooMany(format!(
                 "the disks of the tenant's sessions have {} bytes together, and may have {most} \
                  (sessions.disk_bytes_max_per_tenant); end sessions first, or ask for smaller disks",
                 count.declared
@@ -116,7 +120,11 @@ impl SessionsInner {
         Ok(())
     }
 
-    async fn storage_count(&self, tenant: &str, age_max: Duration) -> Result<StorageCount, Error> {
+    async fn storage_count(
+        &self,
+        tenant: &str,
+        age_max: Duration,
+    ) -> Result<StorageCount, SessionError> {
         let now = clock::now();
         let known = self.storage.lock().get(tenant).copied();
         if let Some(known) = known

@@ -10,14 +10,14 @@ use api::SessionState;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use node::clock;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
 use super::entry::SessionEntry;
 use super::{SessionUse, Sessions, SessionsInner};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::events::{LossReason, LostSession};
 use crate::metrics::SandboxEvent;
 use crate::store::HEARTBEAT_EVERY;
@@ -102,7 +102,7 @@ impl SweepTimers {
 impl Sessions {
     /// Does what goes on by itself, until the server drains; then stores everything and ends every
     /// sandbox. Turns that run get `patience` to come to their end.
-    pub fn work<'a>(&'a self, drain: &'a Drain, patience: Duration) -> Boxed<'a, ()> {
+    pub fn work<'a>(&'a self, drain: &'a DrainHandle, patience: Duration) -> Boxed<'a, ()> {
         Box::pin(async move {
             let Ok(inner) = self.ready() else { return drain.begun().await };
             let lost = inner.lost.lock().take();
@@ -181,7 +181,7 @@ impl SessionsInner {
                 let held = self.hold_for(&entry.tenant, session, SessionUse::End).await;
                 let finished = match held {
                     Ok((entry, _transition)) => self.finish(&entry, "its time was up").await,
-                    Err(Error::Ended) => Ok(()),
+                    Err(SessionError::Ended) => Ok(()),
                     Err(error) => Err(error),
                 };
                 if let Err(error) = finished {
@@ -345,7 +345,7 @@ impl SessionsInner {
                 }
                 self.sweeps.layers();
             }
-            Ok::<_, Error>(())
+            Ok::<_, SessionError>(())
         };
         if let Err(error) = removed.await {
             tracing::warn!(
@@ -432,7 +432,7 @@ impl SessionsInner {
     }
 
     /// Leaves a session that rests to the other servers.
-    async fn hand_over(&self, entry: &Arc<SessionEntry>) -> Result<(), Error> {
+    async fn hand_over(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
         let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
             self.store_files(&entry).await?;

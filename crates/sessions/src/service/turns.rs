@@ -22,7 +22,7 @@ use super::entry::{SandboxUse, SessionEntry};
 use super::logs::AgentLogLine;
 use super::{Sessions, SessionsInner};
 use crate::agent::{AgentHandle, TurnId, TurnInput, TurnOutcome};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::events::{SessionLog, SessionSubscription};
 use crate::metrics::{SessionCounters, TimedOperation};
 use crate::store::PAGE_MAX;
@@ -274,7 +274,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         request: MessageRequest,
-    ) -> Result<MessageStream, Error> {
+    ) -> Result<MessageStream, SessionError> {
         let inner = self.ready()?;
         let arrived = clock::now();
         check(&request)?;
@@ -296,7 +296,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn interrupt(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+    pub async fn interrupt(&self, tenant: &str, id: &str) -> Result<bool, SessionError> {
         let inner = self.ready()?;
         let Some(entry) = inner.here(tenant, id) else {
             return inner.row(tenant, id).await.map(|_| false);
@@ -309,7 +309,12 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn events(&self, tenant: &str, id: &str, after: u64) -> Result<EventStream, Error> {
+    pub async fn events(
+        &self,
+        tenant: &str,
+        id: &str,
+        after: u64,
+    ) -> Result<EventStream, SessionError> {
         let inner = self.ready()?;
         if let Some(entry) = inner.here(tenant, id) {
             entry.listeners.fetch_add(1, Ordering::AcqRel);
@@ -329,7 +334,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When there is no such session.
-    pub async fn last_seq(&self, tenant: &str, id: &str) -> Result<u64, Error> {
+    pub async fn last_seq(&self, tenant: &str, id: &str) -> Result<u64, SessionError> {
         let inner = self.ready()?;
         match inner.here(tenant, id) {
             Some(entry) => Ok(entry.log.last_seq()),
@@ -348,7 +353,7 @@ impl Sessions {
         after: u64,
         limit: usize,
         kinds: Vec<SessionEventKind>,
-    ) -> Result<Vec<SessionEvent>, Error> {
+    ) -> Result<Vec<SessionEvent>, SessionError> {
         let inner = self.ready()?;
         inner.settled(tenant, id).await?;
         inner.store.event_page(id, after, u64::MAX, limit.clamp(1, PAGE_MAX), kinds).await
@@ -364,7 +369,7 @@ impl Sessions {
         id: &str,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<ConversationMessage>, Error> {
+    ) -> Result<Vec<ConversationMessage>, SessionError> {
         let inner = self.ready()?;
         inner.settled(tenant, id).await?;
         let rows = inner.store.messages(id, after, limit.clamp(1, PAGE_MAX)).await?;
@@ -388,7 +393,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         from: u64,
-    ) -> Result<Vec<AgentLogLine>, Error> {
+    ) -> Result<Vec<AgentLogLine>, SessionError> {
         let inner = self.ready()?;
         match inner.here(tenant, id) {
             Some(entry) => Ok(entry.lines.lock().from(from)),
@@ -397,14 +402,14 @@ impl Sessions {
     }
 }
 
-fn check(request: &MessageRequest) -> Result<(), Error> {
+fn check(request: &MessageRequest) -> Result<(), SessionError> {
     match &request.content {
         MessageContent::Text(text) if text.is_empty() => {
-            return Err(Error::invalid("content", "is empty"));
+            return Err(SessionError::invalid("content", "is empty"));
         }
         MessageContent::Blocks(blocks) if blocks.is_empty() || blocks.len() > BLOCKS_MAX => {
             let message = format!("must have 1 to {BLOCKS_MAX} blocks");
-            return Err(Error::invalid("content", message));
+            return Err(SessionError::invalid("content", message));
         }
         MessageContent::Text(_) | MessageContent::Blocks(_) => {}
     }
@@ -419,7 +424,7 @@ impl SessionsInner {
         id: &TurnId,
         request: &mut Option<MessageRequest>,
         arrived: Instant,
-    ) -> Result<Option<MessageStream>, Error> {
+    ) -> Result<Option<MessageStream>, SessionError> {
         let mut state = entry.state.lock();
         state.active()?;
         if state.turns.waiting.len() >= self.config.messages_waiting_max {
@@ -427,7 +432,7 @@ impl SessionsInner {
                 "{} messages are waiting in this session already",
                 self.config.messages_waiting_max
             );
-            return Err(Error::TooMany(message));
+            return Err(SessionError::TooMany(message));
         }
         let Some(body) = state.body.clone() else { return Ok(None) };
         let Some(at_work) = SandboxUse::of(self, entry, body, arrived) else { return Ok(None) };
@@ -476,7 +481,7 @@ impl SessionsInner {
             if body.is_none_or(|body| !Arc::ptr_eq(&body, &at_work.body)) {
                 let other = tokio::select! {
                     biased;
-                    () = queued.turn.stopped() => Err(Error::Agent(INTERRUPTED.to_owned())),
+                    () = queued.turn.stopped() => Err(SessionError::Agent(INTERRUPTED.to_owned())),
                     other = self.with_body(&entry) => other,
                 };
                 match other {
@@ -533,19 +538,19 @@ impl SessionsInner {
         at_work: &SandboxUse,
         turn: &Arc<OpenTurn>,
         request: &MessageRequest,
-    ) -> Result<TurnOutcome, Error> {
+    ) -> Result<TurnOutcome, SessionError> {
         let entry = &at_work.entry;
         let mut tries = TRIES_MAX;
         loop {
             tries -= 1;
             let agent = tokio::select! {
                 biased;
-                () = turn.stopped() => return Err(Error::Agent(INTERRUPTED.to_owned())),
+                () = turn.stopped() => return Err(SessionError::Agent(INTERRUPTED.to_owned())),
                 agent = self.agent(entry, &at_work.body) => agent?.handle,
             };
             turn.begin(&agent);
             if turn.is_stopped.load(Ordering::Acquire) {
-                return Err(Error::Agent(INTERRUPTED.to_owned()));
+                return Err(SessionError::Agent(INTERRUPTED.to_owned()));
             }
             let waited = clock::now().duration_since(turn.arrived);
             self.metrics.took(TimedOperation::TurnStart, waited);
@@ -642,7 +647,7 @@ impl SessionsInner {
     }
 
     /// Finds a session, with everything that was told of it in the store.
-    async fn settled(self: &Arc<Self>, tenant: &str, id: &str) -> Result<(), Error> {
+    async fn settled(self: &Arc<Self>, tenant: &str, id: &str) -> Result<(), SessionError> {
         match self.here(tenant, id) {
             Some(entry) if entry.session_state() != SessionState::Ended => entry.log.settle().await,
             Some(_) => Ok(()),

@@ -1,12 +1,12 @@
 //! Agents and their versions.
 
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::SessionStore;
 use super::layers;
 use super::rows::{AgentRow, SealedBlob, VersionRow};
 use super::schema::{SessionColumns, json, number, text, text_or_null};
-use crate::error::Error;
+use crate::error::SessionError;
 
 const AGENT: &str = "id, tenant, name, description, active_version, last_version, settings, \
     limits, options, env, env_names, created_ms, updated_ms, grants";
@@ -40,18 +40,22 @@ impl SessionStore {
         agent: AgentRow,
         version: VersionRow,
         agents_max: u64,
-    ) -> Result<DeployOutcome, Error> {
+    ) -> Result<DeployOutcome, SessionError> {
         self.write("agents.deploy", move |it| deploy(it, &agent, &version, agents_max)).await
     }
 
     /// An agent of a tenant by its name.
-    pub(crate) async fn agent(&self, tenant: &str, name: &str) -> Result<Option<AgentRow>, Error> {
+    pub(crate) async fn agent(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Option<AgentRow>, SessionError> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.read("agents.get", move |it| get(it, &tenant, &name)).await
     }
 
     /// An agent by its id, whosever it is: for what is not asked on behalf of a tenant.
-    pub(crate) async fn agent_by_id(&self, id: &str) -> Result<Option<AgentRow>, Error> {
+    pub(crate) async fn agent_by_id(&self, id: &str) -> Result<Option<AgentRow>, SessionError> {
         let sql = format!("SELECT {AGENT} FROM agents WHERE id = $1");
         let parameters = [text(id)];
         self.read("agents.by_id", move |it| {
@@ -61,7 +65,7 @@ impl SessionStore {
     }
 
     /// All agents of a tenant, by name.
-    pub(crate) async fn agents(&self, tenant: &str) -> Result<Vec<AgentRow>, Error> {
+    pub(crate) async fn agents(&self, tenant: &str) -> Result<Vec<AgentRow>, SessionError> {
         let sql = format!("SELECT {AGENT} FROM agents WHERE tenant = $1");
         let mut agents = self.agents_by("agents.list", sql, vec![text(tenant)]).await?;
         // Here, because the databases' ideas of an order differ.
@@ -70,7 +74,7 @@ impl SessionStore {
     }
 
     /// All agents of all tenants: for what is kept ready when a server starts.
-    pub(crate) async fn agents_of_all(&self) -> Result<Vec<AgentRow>, Error> {
+    pub(crate) async fn agents_of_all(&self) -> Result<Vec<AgentRow>, SessionError> {
         self.agents_by("agents.all", format!("SELECT {AGENT} FROM agents"), Vec::new()).await
     }
 
@@ -78,8 +82,8 @@ impl SessionStore {
         &self,
         name: &'static str,
         sql: String,
-        parameters: Vec<Value>,
-    ) -> Result<Vec<AgentRow>, Error> {
+        parameters: Vec<SqlValue>,
+    ) -> Result<Vec<AgentRow>, SessionError> {
         self.read(name, move |it| it.query(&sql, &parameters)?.iter().map(agent).collect()).await
     }
 
@@ -92,16 +96,17 @@ impl SessionStore {
         &self,
         tenant: &str,
         name: &str,
-        mut change: impl FnMut(&mut AgentRow) -> Result<(), Error> + Send + 'static,
-    ) -> Result<AgentRow, Error> {
+        mut change: impl FnMut(&mut AgentRow) -> Result<(), SessionError> + Send + 'static,
+    ) -> Result<AgentRow, SessionError> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.write("agents.update", move |it| {
             let found = get(it, &tenant, &name)?;
-            let mut row = found.ok_or_else(|| SqlStoreError::refuse(Error::NotFound("agent")))?;
+            let mut row =
+                found.ok_or_else(|| SqlStoreError::refuse(SessionError::NotFound("agent")))?;
             let before = row.active_version;
             change(&mut row).map_err(SqlStoreError::refuse)?;
             if row.active_version != before && version(it, &row.id, row.active_version)?.is_none() {
-                return Err(SqlStoreError::refuse(Error::NotFound("version")));
+                return Err(SqlStoreError::refuse(SessionError::NotFound("version")));
             }
             update(it, &row)?;
             Ok(row)
@@ -115,7 +120,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         name: &str,
-    ) -> Result<Option<(AgentRow, Vec<String>)>, Error> {
+    ) -> Result<Option<(AgentRow, Vec<String>)>, SessionError> {
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
         self.write("agents.delete", move |it| {
             let Some(row) = get(it, &tenant, &name)? else { return Ok(None) };
@@ -133,7 +138,7 @@ impl SessionStore {
     }
 
     /// All versions of an agent, newest first.
-    pub(crate) async fn versions(&self, agent_id: &str) -> Result<Vec<VersionRow>, Error> {
+    pub(crate) async fn versions(&self, agent_id: &str) -> Result<Vec<VersionRow>, SessionError> {
         let id = agent_id.to_owned();
         self.read("agents.versions", move |it| versions(it, &id)).await
     }
@@ -143,7 +148,7 @@ impl SessionStore {
         &self,
         agent_id: &str,
         number: u32,
-    ) -> Result<Option<VersionRow>, Error> {
+    ) -> Result<Option<VersionRow>, SessionError> {
         let id = agent_id.to_owned();
         self.read("agents.version", move |it| version(it, &id, number)).await
     }
@@ -156,7 +161,7 @@ impl SessionStore {
         &self,
         agent_id: &str,
         number: u32,
-    ) -> Result<Option<VersionRow>, Error> {
+    ) -> Result<Option<VersionRow>, SessionError> {
         let id = agent_id.to_owned();
         self.write("agents.delete_version", move |it| {
             let Some(found) = version(it, &id, number)? else { return Ok(None) };
@@ -164,7 +169,7 @@ impl SessionStore {
             let active = "SELECT id FROM agents WHERE id = $1 AND active_version = $2";
             if it.query_one(active, &parameters)?.is_some() {
                 let message = "the active version cannot be removed".to_owned();
-                return Err(SqlStoreError::refuse(Error::Conflict(message)));
+                return Err(SqlStoreError::refuse(SessionError::Conflict(message)));
             }
             layers::use_chain(it, &user(&id, number), &[])?;
             let sql = "DELETE FROM agent_versions WHERE agent_id = $1 AND version = $2";
@@ -254,7 +259,7 @@ fn check_versions(
         "the agent \"{}\" has {VERSIONS_MAX} versions, as many as one may have; delete some first",
         agent.name
     );
-    Err(SqlStoreError::refuse(Error::TooMany(message)))
+    Err(SqlStoreError::refuse(SessionError::TooMany(message)))
 }
 
 /// How a version is called among those that use layers.
@@ -278,7 +283,7 @@ fn deploy(
         if before.id != new.id && new.env.is_some() {
             // What is sealed for one id cannot be opened for another one.
             let message = "the agent was deployed by somebody else just now".to_owned();
-            return Err(SqlStoreError::refuse(Error::Conflict(message)));
+            return Err(SqlStoreError::refuse(SessionError::Conflict(message)));
         }
         agent.id = before.id;
         agent.created_ms = before.created_ms;
@@ -289,7 +294,7 @@ fn deploy(
         let count = transaction.query_one(count, &[text(&agent.tenant)])?;
         if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= agents_max {
             let message = format!("a tenant may have {agents_max} agents");
-            return Err(SqlStoreError::refuse(Error::TooMany(message)));
+            return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
         }
         insert(transaction, &agent)?;
     }
@@ -318,12 +323,12 @@ fn insert(transaction: &mut dyn StoreTransaction, agent: &AgentRow) -> Result<()
     parameters.extend(changeable(agent)?);
     if transaction.execute(sql, &parameters)? == 0 {
         let message = format!("another agent has the id {}", agent.id);
-        return Err(SqlStoreError::refuse(Error::Conflict(message)));
+        return Err(SqlStoreError::refuse(SessionError::Conflict(message)));
     }
     Ok(())
 }
 
-fn changeable(agent: &AgentRow) -> Result<[Value; 10], SqlStoreError> {
+fn changeable(agent: &AgentRow) -> Result<[SqlValue; 10], SqlStoreError> {
     Ok([
         text_or_null(agent.description.as_deref()),
         agent.active_version.into(),
@@ -331,7 +336,7 @@ fn changeable(agent: &AgentRow) -> Result<[Value; 10], SqlStoreError> {
         json(&agent.settings)?,
         json(&agent.limits)?,
         json(&agent.options)?,
-        agent.env.as_ref().map_or(Value::Null, |sealed| Value::Blob(sealed.0.clone())),
+        agent.env.as_ref().map_or(SqlValue::Null, |sealed| SqlValue::Blob(sealed.0.clone())),
         json(&agent.env_names)?,
         number(agent.updated_ms),
         json(&agent.grants)?,

@@ -5,7 +5,7 @@ use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 use super::SessionStore;
 use super::rows::{AttachmentRow, DocumentFilter, DocumentRow, UsageFilter, UsageRow, UsageSum};
 use super::schema::{QueryConditions, SessionColumns, json, limit, number, text, text_or_null};
-use crate::error::Error;
+use crate::error::SessionError;
 
 const ATTACHMENT: &str = "id, tenant, session, name, media_type, bytes, object, created_ms";
 const DOCUMENT: &str = "tenant, kind, id, parent, body, created_ms, updated_ms";
@@ -21,13 +21,13 @@ impl SessionStore {
         &self,
         row: AttachmentRow,
         count_max: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         self.write("attachments.insert", move |it| {
             let count = "SELECT COUNT(*) FROM session_attachments WHERE session = $1";
             let count = it.query_one(count, &[text(&row.session)])?;
             if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
                 let message = format!("a session may have {count_max} attachments");
-                return Err(SqlStoreError::refuse(Error::TooMany(message)));
+                return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
             }
             let sql = format!(
                 "INSERT INTO session_attachments ({ATTACHMENT}) \
@@ -53,7 +53,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<Option<AttachmentRow>, Error> {
+    ) -> Result<Option<AttachmentRow>, SessionError> {
         let sql =
             format!("SELECT {ATTACHMENT} FROM session_attachments WHERE tenant = $1 AND id = $2");
         let parameters = [text(tenant), text(id)];
@@ -68,7 +68,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         session: &str,
-    ) -> Result<Vec<AttachmentRow>, Error> {
+    ) -> Result<Vec<AttachmentRow>, SessionError> {
         let sql = format!(
             "SELECT {ATTACHMENT} FROM session_attachments \
             WHERE tenant = $1 AND session = $2 ORDER BY id"
@@ -85,7 +85,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<Option<AttachmentRow>, Error> {
+    ) -> Result<Option<AttachmentRow>, SessionError> {
         let sql = format!(
             "DELETE FROM session_attachments WHERE tenant = $1 AND id = $2 RETURNING {ATTACHMENT}"
         );
@@ -101,7 +101,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         filter: UsageFilter,
-    ) -> Result<UsageSum, Error> {
+    ) -> Result<UsageSum, SessionError> {
         let conditions = usage_conditions(tenant, &filter);
         let whole = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"];
         let whole = whole.into_iter().chain(["tool_calls", "duration_ms"]);
@@ -138,7 +138,7 @@ impl SessionStore {
         tenant: &str,
         filter: UsageFilter,
         count_max: usize,
-    ) -> Result<Vec<UsageRow>, Error> {
+    ) -> Result<Vec<UsageRow>, SessionError> {
         let mut conditions = usage_conditions(tenant, &filter);
         let place = conditions.place(limit(count_max));
         let sql = format!(
@@ -153,7 +153,7 @@ impl SessionStore {
     }
 
     /// Keeps a document, in place of the one with its kind and id; that one's `created_ms` stays.
-    pub(crate) async fn put_document(&self, row: DocumentRow) -> Result<(), Error> {
+    pub(crate) async fn put_document(&self, row: DocumentRow) -> Result<(), SessionError> {
         self.write_again("documents.put", move |it| {
             let sql = format!(
                 "INSERT INTO session_documents ({DOCUMENT}) VALUES ($1, $2, $3, $4, $5, $6, $7) \
@@ -179,7 +179,7 @@ impl SessionStore {
         &self,
         row: DocumentRow,
         known_ms: u64,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, SessionError> {
         self.write("documents.replace", move |it| {
             let sql = "UPDATE session_documents SET parent = $1, body = $2, updated_ms = $3 \
                 WHERE tenant = $4 AND kind = $5 AND id = $6 AND updated_ms = $7";
@@ -203,7 +203,7 @@ impl SessionStore {
         tenant: &str,
         kind: &str,
         parent: Option<&str>,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, SessionError> {
         let mut conditions = QueryConditions::equal("tenant", text(tenant));
         conditions.and("kind = $", Some(text(kind)));
         conditions.and("parent = $", parent.map(text));
@@ -220,7 +220,7 @@ impl SessionStore {
         &self,
         kind: &str,
         parent: &str,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<Vec<String>, SessionError> {
         let sql = "SELECT DISTINCT tenant FROM session_documents WHERE kind = $1 AND parent = $2";
         let parameters = [text(kind), text(parent)];
         self.read("documents.tenants", move |it| {
@@ -235,7 +235,7 @@ impl SessionStore {
         tenant: &str,
         kind: &str,
         id: &str,
-    ) -> Result<Option<DocumentRow>, Error> {
+    ) -> Result<Option<DocumentRow>, SessionError> {
         let sql = format!(
             "SELECT {DOCUMENT} FROM session_documents WHERE tenant = $1 AND kind = $2 AND id = $3"
         );
@@ -251,7 +251,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         filter: DocumentFilter,
-    ) -> Result<Vec<DocumentRow>, Error> {
+    ) -> Result<Vec<DocumentRow>, SessionError> {
         let mut conditions = QueryConditions::equal("tenant", text(tenant));
         conditions.and("kind = $", Some(text(&filter.kind)));
         conditions.and("parent = $", filter.parent.as_deref().map(text));
@@ -273,7 +273,7 @@ impl SessionStore {
         tenant: &str,
         kind: &str,
         id: &str,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool, SessionError> {
         let parameters = [text(tenant), text(kind), text(id)];
         self.write("documents.delete", move |it| {
             let sql = "DELETE FROM session_documents WHERE tenant = $1 AND kind = $2 AND id = $3";
@@ -327,7 +327,7 @@ const COUNT_MAX: u64 = 1 << 32;
 /// Largest cost of one turn that is believed.
 const COST_MAX: f64 = 1e9;
 
-fn count(value: u64) -> node::store::Value {
+fn count(value: u64) -> node::store::SqlValue {
     number(value.min(COUNT_MAX))
 }
 

@@ -3,12 +3,12 @@
 use std::sync::{Arc, LazyLock};
 
 use api::{SessionEvent, SessionEventKind};
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::rows::{EventRow, MessageRow, SessionRow, UsageRow};
 use super::schema::{QueryConditions, SessionColumns, kind, limit, number, text, text_or_null};
 use super::{SessionStore, documents, sessions};
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// Bytes that a page has at most, but for one row that is larger alone.
 pub(crate) const PAGE_BYTES_MAX: u64 = 4 << 20;
@@ -49,7 +49,10 @@ pub(crate) struct SessionBatch {
 impl SessionStore {
     /// Writes a batch; written twice, it is as written once. Answers of which of its parts, in
     /// their order, nothing was written, because the session is not at that epoch any more.
-    pub(crate) async fn write_batch(&self, batch: Arc<WriteBatch>) -> Result<Vec<usize>, Error> {
+    pub(crate) async fn write_batch(
+        &self,
+        batch: Arc<WriteBatch>,
+    ) -> Result<Vec<usize>, SessionError> {
         self.write_again("sessions.batch", move |it| write(it, &batch)).await
     }
 
@@ -63,7 +66,7 @@ impl SessionStore {
         up_to: u64,
         count_max: usize,
         kinds: Vec<SessionEventKind>,
-    ) -> Result<Vec<SessionEvent>, Error> {
+    ) -> Result<Vec<SessionEvent>, SessionError> {
         let session = session.to_owned();
         self.read("sessions.events", move |it| {
             let words: Vec<String> =
@@ -86,7 +89,7 @@ impl SessionStore {
         session: &str,
         after: u64,
         count_max: usize,
-    ) -> Result<Vec<MessageRow>, Error> {
+    ) -> Result<Vec<MessageRow>, SessionError> {
         let session = session.to_owned();
         self.read("sessions.messages", move |it| {
             let up_to = u64::MAX;
@@ -98,7 +101,7 @@ impl SessionStore {
     }
 
     /// Turns of a session that began and did not end, in the order in which they began.
-    pub(crate) async fn open_turns(&self, session: &str) -> Result<Vec<String>, Error> {
+    pub(crate) async fn open_turns(&self, session: &str) -> Result<Vec<String>, SessionError> {
         let parameters = [text(session)];
         self.read("sessions.open_turns", move |it| {
             let sql = "SELECT turn FROM session_events AS begun \
@@ -192,10 +195,12 @@ fn write(
             false => lost.push(index),
         }
     }
-    let events: Vec<[Value; 6]> = kept.iter().flat_map(|part| &part.events).map(values).collect();
+    let events: Vec<[SqlValue; 6]> =
+        kept.iter().flat_map(|part| &part.events).map(values).collect();
     insert_rows(transaction, &INSERT_EVENTS, &events)?;
     let messages = kept.iter().flat_map(|part| &part.messages);
-    let messages: Result<Vec<[Value; 6]>, SqlStoreError> = messages.map(message_values).collect();
+    let messages: Result<Vec<[SqlValue; 6]>, SqlStoreError> =
+        messages.map(message_values).collect();
     insert_rows(transaction, &INSERT_MESSAGES, &messages?)?;
     for usage in kept.iter().flat_map(|part| &part.usage) {
         documents::put_usage(transaction, usage)?;
@@ -226,18 +231,18 @@ fn write_row(
     Ok(transaction.execute(sql, &parameters)? == 1)
 }
 
-fn values(event: &EventRow) -> [Value; 6] {
+fn values(event: &EventRow) -> [SqlValue; 6] {
     [
         text(&event.session),
         number(event.seq),
         number(event.at_ms),
         text_or_null(event.turn.as_deref()),
         event.kind.as_str().into(),
-        Value::Blob(event.data.clone()),
+        SqlValue::Blob(event.data.clone()),
     ]
 }
 
-fn message_values(message: &MessageRow) -> Result<[Value; 6], SqlStoreError> {
+fn message_values(message: &MessageRow) -> Result<[SqlValue; 6], SqlStoreError> {
     Ok([
         text(&message.session),
         number(message.seq),
@@ -274,7 +279,7 @@ fn inserts(into: &str) -> [String; 3] {
 fn insert_rows(
     transaction: &mut dyn StoreTransaction,
     inserts: &[String; 3],
-    rows: &[[Value; 6]],
+    rows: &[[SqlValue; 6]],
 ) -> Result<(), SqlStoreError> {
     let mut rest = rows;
     for (size, sql) in INSERT_ROWS.into_iter().zip(inserts) {

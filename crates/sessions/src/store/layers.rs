@@ -5,13 +5,13 @@ use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 use super::SessionStore;
 use super::rows::{LayerRow, SnapshotRow};
 use super::schema::{SessionColumns, json, limit, number, text, text_or_null};
-use crate::error::Error;
+use crate::error::SessionError;
 
 const SNAPSHOT: &str = "id, tenant, session, name, chain, bytes, extra, created_ms";
 
 impl SessionStore {
     /// Makes a layer known, so that sessions, versions and snapshots may stand on it.
-    pub(crate) async fn insert_layer(&self, row: LayerRow) -> Result<(), Error> {
+    pub(crate) async fn insert_layer(&self, row: LayerRow) -> Result<(), SessionError> {
         let parameters =
             [text(&row.id), text(&row.tenant), number(row.bytes), number(row.created_ms)];
         self.write_again("layers.insert", move |it| {
@@ -23,7 +23,11 @@ impl SessionStore {
     }
 
     /// A page of all layers, by id: to find files that belong to none.
-    pub(crate) async fn layers(&self, after: &str, count_max: usize) -> Result<Vec<String>, Error> {
+    pub(crate) async fn layers(
+        &self,
+        after: &str,
+        count_max: usize,
+    ) -> Result<Vec<String>, SessionError> {
         let parameters = [text(after), limit(count_max)];
         self.read("layers.list", move |it| {
             let sql = "SELECT id FROM session_layers WHERE id > $1 ORDER BY id LIMIT $2";
@@ -38,7 +42,7 @@ impl SessionStore {
         &self,
         before_ms: u64,
         count_max: usize,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<Vec<String>, SessionError> {
         let parameters = [number(before_ms), limit(count_max)];
         self.write("layers.take_unused", move |it| {
             let sql = "SELECT id FROM session_layers WHERE created_ms < $1 AND NOT EXISTS \
@@ -63,7 +67,7 @@ impl SessionStore {
         &self,
         row: SnapshotRow,
         count_max: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         self.write("snapshots.insert", move |it| {
             let count = "SELECT COUNT(*) FROM session_snapshots WHERE tenant = $1";
             let count = it.query_one(count, &[text(&row.tenant)])?;
@@ -72,7 +76,7 @@ impl SessionStore {
                     "the tenant has {count_max} snapshots, as many as it may \
                      (sessions.snapshots_max_per_tenant); delete some first"
                 );
-                return Err(SqlStoreError::refuse(Error::TooMany(message)));
+                return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
             }
             let sql = format!(
                 "INSERT INTO session_snapshots ({SNAPSHOT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
@@ -98,7 +102,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<Option<SnapshotRow>, Error> {
+    ) -> Result<Option<SnapshotRow>, SessionError> {
         let sql = format!("SELECT {SNAPSHOT} FROM session_snapshots WHERE tenant = $1 AND id = $2");
         let parameters = [text(tenant), text(id)];
         self.read("snapshots.get", move |it| {
@@ -114,7 +118,7 @@ impl SessionStore {
         session: Option<&str>,
         before: Option<&str>,
         count_max: usize,
-    ) -> Result<Vec<SnapshotRow>, Error> {
+    ) -> Result<Vec<SnapshotRow>, SessionError> {
         let mut conditions = super::schema::QueryConditions::equal("tenant", text(tenant));
         conditions.and("session = $", session.map(text));
         conditions.and("id < $", before.map(text));
@@ -130,7 +134,11 @@ impl SessionStore {
     }
 
     /// Removes a snapshot. Its layers stay until nobody stands on them.
-    pub(crate) async fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+    pub(crate) async fn delete_snapshot(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<bool, SessionError> {
         let (parameters, user) = ([text(tenant), text(id)], user(id));
         self.write_again("snapshots.delete", move |it| {
             let sql = "DELETE FROM session_snapshots WHERE tenant = $1 AND id = $2";
@@ -186,7 +194,7 @@ pub(super) fn begin_chain(
         let parameters = [text(layer), text(user)];
         let known = "SELECT id FROM session_layers WHERE id = $1";
         if transaction.query_one(known, &parameters[..1])?.is_none() {
-            return Err(SqlStoreError::refuse(Error::NotFound("layer")));
+            return Err(SqlStoreError::refuse(SessionError::NotFound("layer")));
         }
         let sql = "INSERT INTO session_layer_uses (layer, used_by) VALUES ($1, $2) \
             ON CONFLICT (layer, used_by) DO NOTHING";

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use api::{OnDisconnect, SessionEventKind, SessionState};
-use node::store::{FromValue, MigrationStep, SqlRow, SqlStoreError, Value};
+use node::store::{FromValue, MigrationStep, SqlRow, SqlStoreError, SqlValue};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -253,17 +253,17 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
 const SUBSTITUTE: char = '\u{1a}';
 
 /// A text as it is stored: PostgreSQL knows no character NUL, and texts come from outside.
-pub(super) fn text(original: &str) -> Value {
+pub(super) fn text(original: &str) -> SqlValue {
     if !original.contains(['\0', SUBSTITUTE]) {
-        return Value::Text(original.to_owned());
+        return SqlValue::Text(original.to_owned());
     }
     let doubled = original.replace(SUBSTITUTE, "\u{1a}\u{1a}");
-    Value::Text(doubled.replace('\0', "\u{1a}0"))
+    SqlValue::Text(doubled.replace('\0', "\u{1a}0"))
 }
 
 /// The same of a text that may be missing.
-pub(super) fn text_or_null(original: Option<&str>) -> Value {
-    original.map_or(Value::Null, text)
+pub(super) fn text_or_null(original: Option<&str>) -> SqlValue {
+    original.map_or(SqlValue::Null, text)
 }
 
 /// A text as it was before it was stored.
@@ -289,23 +289,23 @@ pub(super) fn original(stored: String) -> String {
 }
 
 /// A count or a time as it is stored; what is too large is the largest there is.
-pub(super) fn number(value: u64) -> Value {
-    Value::Int(i64::try_from(value).unwrap_or(i64::MAX))
+pub(super) fn number(value: u64) -> SqlValue {
+    SqlValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 /// The same of a count that may be missing.
-pub(super) fn number_or_null(value: Option<u64>) -> Value {
-    value.map_or(Value::Null, number)
+pub(super) fn number_or_null(value: Option<u64>) -> SqlValue {
+    value.map_or(SqlValue::Null, number)
 }
 
 /// A value as JSON, which is kept as bytes: no engine looks into it.
-pub(super) fn json<T: Serialize>(value: &T) -> Result<Value, SqlStoreError> {
-    serde_json::to_vec(value).map(Value::Blob).map_err(SqlStoreError::refuse)
+pub(super) fn json<T: Serialize>(value: &T) -> Result<SqlValue, SqlStoreError> {
+    serde_json::to_vec(value).map(SqlValue::Blob).map_err(SqlStoreError::refuse)
 }
 
 /// How many of a page, as a parameter.
-pub(super) fn limit(wanted: usize) -> Value {
-    Value::Int(i64::try_from(wanted.min(super::PAGE_MAX)).unwrap_or(i64::MAX))
+pub(super) fn limit(wanted: usize) -> SqlValue {
+    SqlValue::Int(i64::try_from(wanted.min(super::PAGE_MAX)).unwrap_or(i64::MAX))
 }
 
 pub(super) fn state(name: &str) -> Option<SessionState> {
@@ -411,17 +411,17 @@ impl<'a> SessionColumns<'a> {
 #[derive(Default)]
 pub(super) struct QueryConditions {
     pub(super) sql: String,
-    pub(super) parameters: Vec<Value>,
+    pub(super) parameters: Vec<SqlValue>,
 }
 
 impl QueryConditions {
     /// Begins with a column that equals a value.
-    pub(super) fn equal(column: &str, value: Value) -> QueryConditions {
+    pub(super) fn equal(column: &str, value: SqlValue) -> QueryConditions {
         QueryConditions { sql: format!("{column} = $1"), parameters: vec![value] }
     }
 
     /// One more condition, with `$` in place of the parameter; nothing where there is no value.
-    pub(super) fn and(&mut self, condition: &str, value: Option<Value>) {
+    pub(super) fn and(&mut self, condition: &str, value: Option<SqlValue>) {
         if let Some(value) = value {
             let place = self.place(value);
             self.sql.push_str(" AND ");
@@ -430,14 +430,14 @@ impl QueryConditions {
     }
 
     /// One more parameter; answers `$n`.
-    pub(super) fn place(&mut self, value: Value) -> String {
+    pub(super) fn place(&mut self, value: SqlValue) -> String {
         self.parameters.push(value);
         format!("${}", self.parameters.len())
     }
 }
 
 /// Values of metadata, as rows of their own.
-pub(super) fn pairs(metadata: &BTreeMap<String, String>) -> impl Iterator<Item = [Value; 2]> {
+pub(super) fn pairs(metadata: &BTreeMap<String, String>) -> impl Iterator<Item = [SqlValue; 2]> {
     metadata.iter().map(|(name, value)| [text(name), text(value)])
 }
 
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn every_text_comes_back_and_is_stored_without_nul() {
         for before in ["", "a", "\0", "\u{1a}", "\u{1a}0", "\0\u{1a}\u{1a}e\0", "é'\"\u{1f980}"] {
-            let Value::Text(stored) = text(before) else { panic!("no text") };
+            let SqlValue::Text(stored) = text(before) else { panic!("no text") };
             assert!(!stored.contains('\0'), "{before:?}");
             assert_eq!(original(stored), before);
         }

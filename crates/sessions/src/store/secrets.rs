@@ -13,7 +13,7 @@ use node::store::{SqlRow, SqlStoreError};
 use super::SessionStore;
 use super::rows::{CredentialRow, SealedBlob};
 use super::schema::{SessionColumns, number, text};
-use crate::error::Error;
+use crate::error::SessionError;
 
 const CREDENTIAL: &str = "id, tenant, kind, label, secret, created_ms, last_used_ms";
 
@@ -46,11 +46,11 @@ impl SecretStore {
         tenant: &str,
         id: &str,
         env: &BTreeMap<String, String>,
-    ) -> Result<Option<SealedBlob>, Error> {
+    ) -> Result<Option<SealedBlob>, SessionError> {
         if env.is_empty() {
             return Ok(None);
         }
-        let json = serde_json::to_vec(env).map_err(Error::internal)?;
+        let json = serde_json::to_vec(env).map_err(SessionError::internal)?;
         self.seal(&json, &about("env", tenant, id), "env").map(Some)
     }
 
@@ -63,10 +63,11 @@ impl SecretStore {
         tenant: &str,
         id: &str,
         sealed: Option<&SealedBlob>,
-    ) -> Result<BTreeMap<String, String>, Error> {
+    ) -> Result<BTreeMap<String, String>, SessionError> {
         let Some(sealed) = sealed else { return Ok(BTreeMap::new()) };
-        let plain = self.0.open(&sealed.0, &about("env", tenant, id)).map_err(Error::internal)?;
-        serde_json::from_slice(plain.expose()).map_err(Error::internal)
+        let plain =
+            self.0.open(&sealed.0, &about("env", tenant, id)).map_err(SessionError::internal)?;
+        serde_json::from_slice(plain.expose()).map_err(SessionError::internal)
     }
 
     /// Seals the secret of a credential of this id.
@@ -78,7 +79,7 @@ impl SecretStore {
         tenant: &str,
         id: &str,
         secret: &[u8],
-    ) -> Result<SealedBlob, Error> {
+    ) -> Result<SealedBlob, SessionError> {
         self.seal(secret, &about("credential", tenant, id), "value")
     }
 
@@ -86,18 +87,19 @@ impl SecretStore {
     ///
     /// # Errors
     /// `Internal` when it was sealed for another row or with another key.
-    pub(crate) fn open_credential(&self, row: &CredentialRow) -> Result<PlainSecret, Error> {
+    pub(crate) fn open_credential(&self, row: &CredentialRow) -> Result<PlainSecret, SessionError> {
         let about = about("credential", &row.tenant, &row.id);
-        self.0.open(&row.secret.0, &about).map_err(Error::internal)
+        self.0.open(&row.secret.0, &about).map_err(SessionError::internal)
     }
 
-    fn seal(&self, secret: &[u8], about: &str, field: &str) -> Result<SealedBlob, Error> {
+    fn seal(&self, secret: &[u8], about: &str, field: &str) -> Result<SealedBlob, SessionError> {
         match self.0.seal(secret, about) {
             Ok(sealed) => Ok(SealedBlob(sealed)),
-            Err(SealError::TooLong) => {
-                Err(Error::invalid(field, format!("it is longer than {SECRET_BYTES_MAX} bytes")))
-            }
-            Err(error) => Err(Error::internal(error)),
+            Err(SealError::TooLong) => Err(SessionError::invalid(
+                field,
+                format!("it is longer than {SECRET_BYTES_MAX} bytes"),
+            )),
+            Err(error) => Err(SessionError::internal(error)),
         }
     }
 }
@@ -116,13 +118,13 @@ impl SessionStore {
         &self,
         row: CredentialRow,
         count_max: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         self.write("credentials.insert", move |it| {
             let count = "SELECT COUNT(*) FROM session_credentials WHERE tenant = $1";
             let count = it.query_one(count, &[text(&row.tenant)])?;
             if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
                 let message = format!("a tenant may have {count_max} credentials");
-                return Err(SqlStoreError::refuse(Error::TooMany(message)));
+                return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
             }
             let sql = "INSERT INTO session_credentials \
                 (id, tenant, kind, label, secret, created_ms) VALUES ($1, $2, $3, $4, $5, $6)";
@@ -144,7 +146,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<Option<CredentialRow>, Error> {
+    ) -> Result<Option<CredentialRow>, SessionError> {
         let sql =
             format!("SELECT {CREDENTIAL} FROM session_credentials WHERE tenant = $1 AND id = $2");
         let parameters = [text(tenant), text(id)];
@@ -155,7 +157,10 @@ impl SessionStore {
     }
 
     /// All credentials of a tenant, oldest first.
-    pub(crate) async fn credentials(&self, tenant: &str) -> Result<Vec<CredentialRow>, Error> {
+    pub(crate) async fn credentials(
+        &self,
+        tenant: &str,
+    ) -> Result<Vec<CredentialRow>, SessionError> {
         let sql =
             format!("SELECT {CREDENTIAL} FROM session_credentials WHERE tenant = $1 ORDER BY id");
         let parameters = [text(tenant)];
@@ -171,7 +176,7 @@ impl SessionStore {
         tenant: &str,
         id: &str,
         now_ms: u64,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let parameters = [text(tenant), text(id), number(now_ms)];
         self.write_again("credentials.touch", move |it| {
             let sql = "UPDATE session_credentials SET last_used_ms = $3 \
@@ -182,7 +187,11 @@ impl SessionStore {
     }
 
     /// Removes a credential. Whether there was one.
-    pub(crate) async fn delete_credential(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+    pub(crate) async fn delete_credential(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<bool, SessionError> {
         let parameters = [text(tenant), text(id)];
         self.write("credentials.delete", move |it| {
             let sql = "DELETE FROM session_credentials WHERE tenant = $1 AND id = $2";

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use api::{OnDisconnect, SessionLimits, SessionState};
 use node::clock;
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::layers;
 use super::rows::{OnDeadline, SessionFilter, SessionRow};
@@ -13,7 +13,7 @@ use super::schema::{
     on_disconnect, pairs, state, text, text_or_null,
 };
 use super::{SEQ_BLOCK, SERVER_LEASE, SessionStore};
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// All columns, in the order in which [`row`] reads and [`insert`] writes them.
 const COLUMNS: &str = "id, tenant, agent_id, agent_name, agent_version, parent, face, created_ms, \
@@ -85,7 +85,7 @@ impl SessionStore {
         &self,
         row: SessionRow,
         sessions_max: u64,
-    ) -> Result<SessionRow, Error> {
+    ) -> Result<SessionRow, SessionError> {
         let now = clock::now();
         self.take_place(&row.tenant, sessions_max, now).await?;
         let row = SessionRow { epoch: 1, seq_start: 0, seq_ceiling: SEQ_BLOCK, ..row };
@@ -105,13 +105,16 @@ impl SessionStore {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<Option<SessionRow>, Error> {
+    ) -> Result<Option<SessionRow>, SessionError> {
         let found = self.session_of_anybody(id).await?;
         Ok(found.filter(|row| row.tenant == tenant))
     }
 
     /// A session, whosever it is: for what is not asked on behalf of a tenant.
-    pub(crate) async fn session_of_anybody(&self, id: &str) -> Result<Option<SessionRow>, Error> {
+    pub(crate) async fn session_of_anybody(
+        &self,
+        id: &str,
+    ) -> Result<Option<SessionRow>, SessionError> {
         let id = id.to_owned();
         self.read("sessions.get", move |it| get(it, &id)).await
     }
@@ -121,7 +124,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         filter: SessionFilter,
-    ) -> Result<Vec<SessionRow>, Error> {
+    ) -> Result<Vec<SessionRow>, SessionError> {
         let tenant = tenant.to_owned();
         self.read("sessions.list", move |it| list(it, &tenant, &filter)).await
     }
@@ -135,7 +138,7 @@ impl SessionStore {
     /// # Errors
     /// `NotFound` for a layer of its chain.
     #[cfg(test)]
-    pub(crate) async fn update(&self, row: &SessionRow) -> Result<bool, Error> {
+    pub(crate) async fn update(&self, row: &SessionRow) -> Result<bool, SessionError> {
         let row = row.clone();
         self.write("sessions.update", move |it| update_all(it, &row, row.epoch)).await
     }
@@ -149,12 +152,13 @@ impl SessionStore {
         &self,
         tenant: &str,
         id: &str,
-        mut change: impl FnMut(&mut SessionRow) -> Result<(), Error> + Send + 'static,
-    ) -> Result<SessionRow, Error> {
+        mut change: impl FnMut(&mut SessionRow) -> Result<(), SessionError> + Send + 'static,
+    ) -> Result<SessionRow, SessionError> {
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
         self.write("sessions.modify", move |it| {
             let found = get(it, &id)?.filter(|row| row.tenant == tenant);
-            let mut row = found.ok_or_else(|| SqlStoreError::refuse(Error::NotFound("session")))?;
+            let mut row =
+                found.ok_or_else(|| SqlStoreError::refuse(SessionError::NotFound("session")))?;
             change(&mut row).map_err(SqlStoreError::refuse)?;
             update_all(it, &row, row.epoch)?;
             Ok(row)
@@ -176,14 +180,14 @@ impl SessionStore {
         server: &str,
         from_epoch: u64,
         now_ms: u64,
-    ) -> Result<Option<SessionRow>, Error> {
+    ) -> Result<Option<SessionRow>, SessionError> {
         let (id, server) = (id.to_owned(), server.to_owned());
         self.write("sessions.claim", move |it| claim(it, &id, &server, from_epoch, now_ms)).await
     }
 
     /// Leaves a session without an owner, for any server to claim. What is to be kept of it must be
     /// written ([`crate::events::Log::settle`]). False when it is not at this epoch any more.
-    pub(crate) async fn release(&self, id: &str, epoch: u64) -> Result<bool, Error> {
+    pub(crate) async fn release(&self, id: &str, epoch: u64) -> Result<bool, SessionError> {
         let parameters = [text(id), number(epoch)];
         self.write_again("sessions.release", move |it| {
             let sql = "UPDATE sessions SET owner = NULL WHERE id = $1 AND epoch = $2";
@@ -194,7 +198,10 @@ impl SessionStore {
 
     /// The sessions that a server owns and that are not ended: what it has to recover when it
     /// starts.
-    pub(crate) async fn sessions_of_server(&self, server: &str) -> Result<Vec<SessionRow>, Error> {
+    pub(crate) async fn sessions_of_server(
+        &self,
+        server: &str,
+    ) -> Result<Vec<SessionRow>, SessionError> {
         let condition = "owner = $1 AND state <> 'ended' ORDER BY id";
         self.of("sessions.of_server", condition, vec![text(server)]).await
     }
@@ -203,7 +210,7 @@ impl SessionStore {
     pub(crate) async fn sessions_on_disks_of(
         &self,
         server: &str,
-    ) -> Result<Vec<SessionRow>, Error> {
+    ) -> Result<Vec<SessionRow>, SessionError> {
         let condition = "disk_server = $1 AND state <> 'ended' ORDER BY id";
         self.of("sessions.of_disks", condition, vec![text(server)]).await
     }
@@ -213,7 +220,7 @@ impl SessionStore {
         &self,
         now_ms: u64,
         count_max: usize,
-    ) -> Result<Vec<SessionRow>, Error> {
+    ) -> Result<Vec<SessionRow>, SessionError> {
         let condition = "deadline_ms <= $1 AND state <> 'ended' ORDER BY deadline_ms LIMIT $2";
         self.of("sessions.due", condition, vec![number(now_ms), limit(count_max)]).await
     }
@@ -223,7 +230,7 @@ impl SessionStore {
         &self,
         before_ms: u64,
         count_max: usize,
-    ) -> Result<Vec<SessionRow>, Error> {
+    ) -> Result<Vec<SessionRow>, SessionError> {
         let condition = "state = 'ended' AND last_active_ms < $1 ORDER BY last_active_ms LIMIT $2";
         self.of("sessions.ended", condition, vec![number(before_ms), limit(count_max)]).await
     }
@@ -232,8 +239,8 @@ impl SessionStore {
         &self,
         name: &'static str,
         condition: &'static str,
-        parameters: Vec<Value>,
-    ) -> Result<Vec<SessionRow>, Error> {
+        parameters: Vec<SqlValue>,
+    ) -> Result<Vec<SessionRow>, SessionError> {
         let sql = format!("SELECT {COLUMNS} FROM sessions WHERE {condition}");
         self.read(name, move |it| it.query(&sql, &parameters)?.iter().map(row).collect()).await
     }
@@ -244,7 +251,7 @@ impl SessionStore {
         &self,
         tenant: &str,
         id: &str,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<Vec<String>, SessionError> {
         let (whose, which) = (tenant.to_owned(), id.to_owned());
         let removed =
             self.write_again("sessions.remove", move |it| remove(it, &whose, &which)).await?;
@@ -266,7 +273,7 @@ impl SessionStore {
     }
 
     /// How many sessions a tenant has that are not ended.
-    pub(crate) async fn count_sessions(&self, tenant: &str) -> Result<u64, Error> {
+    pub(crate) async fn count_sessions(&self, tenant: &str) -> Result<u64, SessionError> {
         let tenant = tenant.to_owned();
         self.read("sessions.count", move |it| {
             let sql = "SELECT COUNT(*) FROM sessions WHERE tenant = $1 AND state <> 'ended'";
@@ -276,7 +283,11 @@ impl SessionStore {
     }
 
     /// Storage of a tenant, according to its rows.
-    pub(crate) async fn stored_by(&self, tenant: &str, server: &str) -> Result<StoredRows, Error> {
+    pub(crate) async fn stored_by(
+        &self,
+        tenant: &str,
+        server: &str,
+    ) -> Result<StoredRows, SessionError> {
         let (parameters, server) = ([text(tenant)], server.to_owned());
         self.read("sessions.stored", move |it| {
             let mut stored = StoredRows::default();
@@ -300,7 +311,7 @@ impl SessionStore {
 
     /// Counts one more session of a tenant, in memory: a count in the transaction that inserts
     /// would make all that insert at the same time conflict.
-    async fn take_place(&self, tenant: &str, max: u64, now: Instant) -> Result<(), Error> {
+    async fn take_place(&self, tenant: &str, max: u64, now: Instant) -> Result<(), SessionError> {
         let fresh = |count: &SessionCount| now.saturating_duration_since(count.at) < COUNT_AGE;
         let known = self.counts.lock().get(tenant).copied().filter(fresh);
         if known.is_none() {
@@ -317,7 +328,7 @@ impl SessionStore {
             // What has ended since is seen by counting again, at once.
             known.at = now.checked_sub(COUNT_AGE).unwrap_or(now);
             let message = format!("a tenant may have {max} sessions");
-            return Err(Error::TooMany(message));
+            return Err(SessionError::TooMany(message));
         }
         known.count += 1;
         Ok(())
@@ -377,8 +388,8 @@ fn row(row: &SqlRow) -> Result<SessionRow, SqlStoreError> {
     })
 }
 
-fn blob(sealed: Option<&super::rows::SealedBlob>) -> Value {
-    sealed.map_or(Value::Null, |sealed| Value::Blob(sealed.0.clone()))
+fn blob(sealed: Option<&super::rows::SealedBlob>) -> SqlValue {
+    sealed.map_or(SqlValue::Null, |sealed| SqlValue::Blob(sealed.0.clone()))
 }
 
 pub(super) fn get(
@@ -554,9 +565,9 @@ fn claim(
     now_ms: u64,
 ) -> Result<Option<SessionRow>, SqlStoreError> {
     let found = get(transaction, id)?;
-    let mut row = found.ok_or_else(|| SqlStoreError::refuse(Error::NotFound("session")))?;
+    let mut row = found.ok_or_else(|| SqlStoreError::refuse(SessionError::NotFound("session")))?;
     if row.state == SessionState::Ended {
-        return Err(SqlStoreError::refuse(Error::Ended));
+        return Err(SqlStoreError::refuse(SessionError::Ended));
     }
     if row.epoch != from_epoch {
         return Ok(None);
@@ -618,6 +629,6 @@ fn forget_some(
     };
     let sql = format!("DELETE FROM {table} WHERE session = $1 AND seq <= $2");
     transaction
-        .execute(&sql, &[text(id), last.values().first().cloned().unwrap_or(Value::Null)])?;
+        .execute(&sql, &[text(id), last.values().first().cloned().unwrap_or(SqlValue::Null)])?;
     Ok(true)
 }

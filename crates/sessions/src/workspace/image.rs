@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::{blocking, unavailable};
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// Bytes of an image in one object.
 const PIECE_BYTES: u32 = 1 << 20;
@@ -84,7 +84,7 @@ pub(super) async fn store(
     kind: &str,
     id: &str,
     path: &Path,
-) -> Result<String, Error> {
+) -> Result<String, SessionError> {
     let key = manifest_key(kind, id);
     let before = read_manifest(objects, &key).await?;
     let known: HashSet<String> =
@@ -93,8 +93,8 @@ pub(super) async fn store(
     let (image, with_data) = {
         let path = path.to_owned();
         let opened = move || {
-            let image = ImageExtents::open(&path, PIECE_BYTES).map_err(Error::internal)?;
-            let with_data = image.chunks().map_err(Error::internal)?;
+            let image = ImageExtents::open(&path, PIECE_BYTES).map_err(SessionError::internal)?;
+            let with_data = image.chunks().map_err(SessionError::internal)?;
             Ok((Arc::new(image), with_data))
         };
         blocking(opened).await?
@@ -112,13 +112,14 @@ pub(super) async fn store(
                     let key = piece_key(prefix, &name);
                     objects.put(&key, content).await.map_err(unavailable)?;
                 }
-                Ok::<_, Error>((index, Some(name)))
+                Ok::<_, SessionError>((index, Some(name)))
             }
         })
         .buffer_unordered(AT_ONCE)
         .try_collect()
         .await?;
-    let count = usize::try_from(bytes.div_ceil(PIECE_BYTES.into())).map_err(Error::internal)?;
+    let count =
+        usize::try_from(bytes.div_ceil(PIECE_BYTES.into())).map_err(SessionError::internal)?;
     let mut pieces = vec![None; count];
     for (index, name) in stored {
         if let Some(place) = usize::try_from(index).ok().and_then(|index| pieces.get_mut(index)) {
@@ -126,7 +127,7 @@ pub(super) async fn store(
         }
     }
     let manifest = ImageManifest { version: VERSION, bytes, piece_bytes: PIECE_BYTES, pieces };
-    let text = serde_json::to_vec(&manifest).map_err(Error::internal)?;
+    let text = serde_json::to_vec(&manifest).map_err(SessionError::internal)?;
     objects.put(&key, Bytes::from(text)).await.map_err(unavailable)?;
     let names = manifest.names();
     for name in known.iter().filter(|name| !names.contains(name.as_str())) {
@@ -140,9 +141,9 @@ fn piece(
     image: &ImageExtents,
     index: u64,
     known: &HashSet<String>,
-) -> Result<Option<(String, Option<Bytes>)>, Error> {
+) -> Result<Option<(String, Option<Bytes>)>, SessionError> {
     let mut content = Vec::new();
-    image.read(index, &mut content).map_err(Error::internal)?;
+    image.read(index, &mut content).map_err(SessionError::internal)?;
     if content.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }
@@ -151,8 +152,8 @@ fn piece(
         return Ok(Some((name, None)));
     }
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(&content).map_err(Error::internal)?;
-    let deflated = encoder.finish().map_err(Error::internal)?;
+    encoder.write_all(&content).map_err(SessionError::internal)?;
+    let deflated = encoder.finish().map_err(SessionError::internal)?;
     Ok(Some((name, Some(Bytes::from(deflated)))))
 }
 
@@ -160,24 +161,31 @@ fn name_of(content: &[u8]) -> String {
     node::hex::encode(&Sha256::digest(content))
 }
 
-async fn read_manifest(objects: &ObjectStore, key: &str) -> Result<Option<ImageManifest>, Error> {
+async fn read_manifest(
+    objects: &ObjectStore,
+    key: &str,
+) -> Result<Option<ImageManifest>, SessionError> {
     let Some(text) = objects.get(key).await.map_err(unavailable)? else { return Ok(None) };
-    let manifest: ImageManifest = serde_json::from_slice(&text).map_err(Error::internal)?;
-    let wrong = |what| Error::internal(format!("the manifest `{key}` {what}"));
+    let manifest: ImageManifest = serde_json::from_slice(&text).map_err(SessionError::internal)?;
+    let wrong = |what| SessionError::internal(format!("the manifest `{key}` {what}"));
     manifest.check().map_err(wrong)?;
     Ok(Some(manifest))
 }
 
 /// Makes an image again.
-pub(super) async fn restore(objects: &ObjectStore, key: &str, path: &Path) -> Result<(), Error> {
+pub(super) async fn restore(
+    objects: &ObjectStore,
+    key: &str,
+    path: &Path,
+) -> Result<(), SessionError> {
     let manifest = read_manifest(objects, key).await?;
-    let missing = || Error::internal(format!("there is no manifest `{key}`"));
+    let missing = || SessionError::internal(format!("there is no manifest `{key}`"));
     let manifest = manifest.ok_or_else(missing)?;
     let prefix = key.strip_suffix("/manifest.json").unwrap_or(key);
     let image = {
         let (path, bytes) = (path.to_owned(), manifest.bytes);
         let create = move || ImageWriter::create(&path, bytes, PIECE_BYTES);
-        Arc::new(blocking(move || create().map_err(Error::internal)).await?)
+        Arc::new(blocking(move || create().map_err(SessionError::internal)).await?)
     };
     // Owned: a stream over references is not known to be `Send` where this is spawned.
     let pieces: Vec<(u64, String)> =
@@ -187,7 +195,7 @@ pub(super) async fn restore(objects: &ObjectStore, key: &str, path: &Path) -> Re
             let (image, key) = (Arc::clone(&image), piece_key(prefix, &name));
             async move {
                 let stored = objects.get(&key).await.map_err(unavailable)?;
-                let lost = || Error::internal(format!("the object `{key}` is missing"));
+                let lost = || SessionError::internal(format!("the object `{key}` is missing"));
                 let stored = stored.ok_or_else(lost)?;
                 blocking(move || place(&image, index, &name, &stored)).await
             }
@@ -197,22 +205,23 @@ pub(super) async fn restore(objects: &ObjectStore, key: &str, path: &Path) -> Re
         .await?;
     blocking(move || {
         let image = Arc::into_inner(image);
-        let image = image.ok_or_else(|| Error::internal("an image is still being written"))?;
-        image.finish().map_err(Error::internal)
+        let image =
+            image.ok_or_else(|| SessionError::internal("an image is still being written"))?;
+        image.finish().map_err(SessionError::internal)
     })
     .await
 }
 
 /// Writes one piece into the image, having checked that it is the one that was stored.
-fn place(image: &ImageWriter, index: u64, name: &str, stored: &[u8]) -> Result<(), Error> {
+fn place(image: &ImageWriter, index: u64, name: &str, stored: &[u8]) -> Result<(), SessionError> {
     let mut content = Vec::new();
     let mut decoder = ZlibDecoder::new(stored).take(u64::from(PIECE_BYTES) + 1);
-    decoder.read_to_end(&mut content).map_err(Error::internal)?;
+    decoder.read_to_end(&mut content).map_err(SessionError::internal)?;
     if name_of(&content) != name {
-        return Err(Error::internal(format!("the piece `{name}` is not what was stored")));
+        return Err(SessionError::internal(format!("the piece `{name}` is not what was stored")));
     }
     // One of a wrong length is refused here.
-    image.write(index, &content).map_err(Error::internal)
+    image.write(index, &content).map_err(SessionError::internal)
 }
 
 /// Removes an image from the object store. What cannot be removed is logged: nothing refers to it.

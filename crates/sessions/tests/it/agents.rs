@@ -6,7 +6,7 @@ use api::{
 };
 use sandbox::Engine;
 use sessions::service::UsageQuery;
-use sessions::{Error, SessionsConfig};
+use sessions::{SessionError, SessionsConfig};
 
 use crate::support::{Home, Server, TENANT, agent, config, errors, hear, message, tests, texts};
 
@@ -52,7 +52,10 @@ async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
     // The process is the same one, and then another one; the conversation goes on.
     assert_eq!(texts(&server.say(&id, "again").await), "You said: again [messages: 2]");
     server.stop_session(&id).await;
-    assert!(matches!(server.message(TENANT, &id, message("x")).await, Err(Error::Conflict(_))));
+    assert!(matches!(
+        server.message(TENANT, &id, message("x")).await,
+        Err(SessionError::Conflict(_))
+    ));
     server.resume(TENANT, &id).await.unwrap();
     assert_eq!(texts(&server.say(&id, "cold").await), "You said: cold [messages: 3]");
     server.stop().await;
@@ -96,7 +99,7 @@ async fn messages_wait_for_their_turn_and_too_many_are_refused(engine: Engine) {
     let second = server.message(TENANT, &id, message("two")).await.unwrap();
     let third = server.message(TENANT, &id, message("three")).await.unwrap();
     let fourth = server.message(TENANT, &id, message("four")).await;
-    assert!(matches!(fourth, Err(Error::TooMany(_))));
+    assert!(matches!(fourth, Err(SessionError::TooMany(_))));
     let all = tokio::join!(hear(first), hear(second), hear(third));
     // W7: each hears its own.
     assert_eq!([texts(&all.0), texts(&all.1), texts(&all.2)], ["one", "two", "three"]);
@@ -197,9 +200,9 @@ async fn install_runs_inside_and_its_failure_is_told(engine: Engine) {
 
     let files = [("install.sh", "echo it is broken; exit 5\n")];
     let failed = server.deploy(TENANT, agent("broken", &files)).await;
-    let Err(Error::Agent(message)) = failed else { panic!("{failed:?}") };
+    let Err(SessionError::Agent(message)) = failed else { panic!("{failed:?}") };
     assert!(message.contains("code 5") && message.contains("it is broken"), "{message}");
-    assert!(matches!(server.agent(TENANT, "broken").await, Err(Error::NotFound("agent"))));
+    assert!(matches!(server.agent(TENANT, "broken").await, Err(SessionError::NotFound("agent"))));
     assert_eq!(server.counts().warming, 0);
     server.stop().await;
 }
@@ -234,7 +237,7 @@ async fn versions_and_files_are_shown(engine: Engine) {
     let third = of(&server, "a").await;
     assert_eq!(server.out(&third, "cat notes/x.md").await, "one");
     assert_eq!(server.get(TENANT, &third).await.unwrap().agent_version, Some(1));
-    assert!(matches!(server.agent("tenant-b", "a").await, Err(Error::NotFound("agent"))));
+    assert!(matches!(server.agent("tenant-b", "a").await, Err(SessionError::NotFound("agent"))));
     server.delete_agent(TENANT, "a").await.unwrap();
     assert_eq!(server.out(&first, "cat notes/x.md").await, "one");
     server.stop().await;
@@ -297,7 +300,7 @@ async fn credentials_come_into_the_environment_and_are_not_shown(engine: Engine)
     let request = CreateSession { credential: Some(made.id.clone()), ..CreateSession::default() };
     assert!(matches!(
         server.create("tenant-b", request.clone()).await,
-        Err(Error::NotFound("credential"))
+        Err(SessionError::NotFound("credential"))
     ));
     let id = server.create(TENANT, request).await.unwrap().id;
     assert_eq!(server.out(&id, "echo $OPENAI_API_KEY").await, "sk-secret\n");
@@ -306,7 +309,7 @@ async fn credentials_come_into_the_environment_and_are_not_shown(engine: Engine)
     server.delete_credential(TENANT, &made.id).await.unwrap();
     assert!(matches!(
         server.delete_credential(TENANT, &made.id).await,
-        Err(Error::NotFound("credential"))
+        Err(SessionError::NotFound("credential"))
     ));
     server.stop().await;
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use api::{CreateSession, Grant};
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
 use node::http;
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ struct Stop {
 }
 
 impl GrantGateway for Sockets {
-    fn authorize(&self, _who: &Principal, _grants: &[Grant]) -> Result<(), http::Error> {
+    fn authorize(&self, _who: &TokenPrincipal, _grants: &[Grant]) -> Result<(), http::HttpError> {
         Ok(())
     }
 
@@ -46,7 +46,7 @@ impl GrantGateway for Sockets {
         &self,
         _holder: &GrantHolder,
         grants: &[Grant],
-    ) -> Result<Box<dyn GrantOpening>, http::Error> {
+    ) -> Result<Box<dyn GrantOpening>, http::HttpError> {
         let ports: Vec<u16> = grants.iter().map(Grant::port).collect();
         let stop = self.stops.lock().take_if(|stop| {
             let is_it = ports.contains(&stop.port);

@@ -3,7 +3,7 @@
 use api::{CreateSession, SandboxState, SessionLimits, SessionState};
 use sandbox::Engine;
 use sessions::service::{CreateExtras, DeadlineAction, ListQuery};
-use sessions::{Error, SessionsConfig};
+use sessions::{SessionError, SessionsConfig};
 
 use crate::support::{Home, SESSIONS, TENANT, config, guest_init_of, kill, tests};
 
@@ -39,7 +39,7 @@ async fn a_session_is_made_worked_with_and_ended(engine: Engine) {
 
     let ended = server.end(TENANT, &id).await.unwrap();
     assert_eq!((ended.state, ended.sandbox), (SessionState::Ended, SandboxState::Cold));
-    assert!(matches!(server.resume(TENANT, &id).await, Err(Error::Ended)));
+    assert!(matches!(server.resume(TENANT, &id).await, Err(SessionError::Ended)));
     assert_eq!(server.counts().total, 0);
     let disks = std::fs::read_dir(home.path().join("srv_test/sessions/disks")).unwrap().count();
     assert!(disks <= home.config.ready, "{disks} disks are left");
@@ -59,7 +59,7 @@ async fn another_tenant_finds_nothing(engine: Engine) {
         server.events("tenant-b", &id, 0).await.map(drop),
         server.fork("tenant-b", &id, 1).await.map(drop),
     ] {
-        assert!(matches!(error, Err(Error::NotFound("session"))), "{error:?}");
+        assert!(matches!(error, Err(SessionError::NotFound("session"))), "{error:?}");
     }
     let theirs = server.list("tenant-b", ListQuery { limit: 10, ..ListQuery::default() });
     assert!(theirs.await.unwrap().sessions.is_empty());
@@ -87,7 +87,7 @@ async fn files_and_state_survive_pause_stop_and_restart(engine: Engine) {
         &id,
         api::SessionExec { command: Some("true".to_owned()), ..api::SessionExec::default() },
     );
-    assert!(matches!(refused.await, Err(Error::Conflict(_))));
+    assert!(matches!(refused.await, Err(SessionError::Conflict(_))));
     server.resume(TENANT, &id).await.unwrap();
     assert_eq!(server.out(&id, all).await, "1\n2\n3\n4\n");
     assert_eq!(server.counts().resumed_warm, 1);
@@ -123,7 +123,7 @@ async fn a_sandbox_that_dies_pauses_its_session(engine: Engine) {
         kill(guest_init_of("1357.911").unwrap());
     });
     // W6: whoever waits for something there is told at once.
-    assert!(matches!(long, Err(Error::SandboxEnded(_))), "{long:?}");
+    assert!(matches!(long, Err(SessionError::SandboxEnded(_))), "{long:?}");
     ended.await;
     drop(guard);
     let paused = || async { server.get(TENANT, &id).await.unwrap().state == SessionState::Paused };
@@ -151,8 +151,11 @@ async fn who_waits_the_longest_gives_way_and_comes_back(engine: Engine) {
     // What works is never taken: with both at work there is no room.
     let (_b, _c) =
         (server.sandbox(TENANT, &b).await.unwrap(), server.sandbox(TENANT, &c).await.unwrap());
-    assert!(matches!(server.resume(TENANT, &a).await, Err(Error::Capacity)));
-    assert!(matches!(server.create(TENANT, CreateSession::default()).await, Err(Error::Capacity)));
+    assert!(matches!(server.resume(TENANT, &a).await, Err(SessionError::Capacity)));
+    assert!(matches!(
+        server.create(TENANT, CreateSession::default()).await,
+        Err(SessionError::Capacity)
+    ));
     drop((_b, _c));
     server.resume(TENANT, &a).await.unwrap();
     assert_eq!(server.out(&a, "cat file").await, "a\n");
@@ -179,18 +182,18 @@ async fn what_cannot_be_made_leaves_nothing(engine: Engine) {
     let server = home.start().await;
     server.plain().await;
     let refused = server.create(TENANT, CreateSession::default()).await;
-    assert!(matches!(refused, Err(Error::TooMany(_))), "{refused:?}");
+    assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
     let field = |request: CreateSession| {
         let server = &server;
         async move { server.create(TENANT, request).await.map(|session| session.id) }
     };
     let unknown = CreateSession { agent: Some("none".to_owned()), ..CreateSession::default() };
-    assert!(matches!(field(unknown).await, Err(Error::NotFound("agent"))));
+    assert!(matches!(field(unknown).await, Err(SessionError::NotFound("agent"))));
     let unknown = CreateSession { snapshot: Some("none".to_owned()), ..CreateSession::default() };
-    assert!(matches!(field(unknown).await, Err(Error::NotFound("snapshot"))));
+    assert!(matches!(field(unknown).await, Err(SessionError::NotFound("snapshot"))));
     let large = SessionLimits { memory_bytes: Some(u64::MAX), ..SessionLimits::default() };
     let large = CreateSession { limits: large, ..CreateSession::default() };
-    assert!(matches!(field(large).await, Err(Error::Refused(_))));
+    assert!(matches!(field(large).await, Err(SessionError::Refused(_))));
     let counts = server.counts();
     assert_eq!((counts.total, counts.warming), (1, 0), "{counts:?}");
     server.stop().await;
@@ -237,7 +240,7 @@ async fn a_snapshot_is_what_new_sessions_start_from(engine: Engine) {
     let from = CreateSession { snapshot: Some(snapshot.id.clone()), ..CreateSession::default() };
     assert!(matches!(
         server.create("tenant-b", from.clone()).await,
-        Err(Error::NotFound("snapshot"))
+        Err(SessionError::NotFound("snapshot"))
     ));
     let new = server.create(TENANT, from.clone()).await.unwrap().id;
     assert_eq!(server.out(&new, "cat file").await, "then\n");
@@ -324,11 +327,11 @@ async fn another_server_goes_on_with_what_was_stopped(engine: Engine) {
     let id = one.plain().await;
     one.out(&id, "echo one >file").await;
     let refused = two.resume(TENANT, &id).await;
-    assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
+    assert!(matches!(refused, Err(SessionError::Conflict(_))), "{refused:?}");
     one.stop_session(&id).await;
     two.resume(TENANT, &id).await.unwrap();
     assert_eq!(two.out(&id, "cat file; echo two >file; cat file").await, "one\ntwo\n");
-    assert!(matches!(one.resume(TENANT, &id).await, Err(Error::Conflict(_))));
+    assert!(matches!(one.resume(TENANT, &id).await, Err(SessionError::Conflict(_))));
     two.stop_session(&id).await;
     // What the first one had on its disk is old, and is not taken for the session's.
     one.resume(TENANT, &id).await.unwrap();

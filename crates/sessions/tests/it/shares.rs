@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use api::{CreateSession, SessionState};
 use bytes::Bytes;
-use node::auth::{NewToken, Principal, Scopes, Tokens};
+use node::auth::{NewToken, TokenPrincipal, TokenRegistry, TokenScopes};
 use node::objects::{BucketStyle, ObjectStore, S3Location, SigningCredentials};
 use sandbox::Engine;
 use sessions::service::{CreateExtras, ListQuery, SandboxGuard};
-use sessions::{Error, SessionsConfig};
+use sessions::{SessionError, SessionsConfig};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time;
@@ -34,7 +34,7 @@ const PLACES: usize = SESSIONS;
 
 /// Sandboxes as E2B's clients make them, so many at the same time; those that came to be, and why
 /// the others did not.
-async fn burst(server: &Server, count: usize) -> (Vec<SandboxGuard>, Vec<Error>) {
+async fn burst(server: &Server, count: usize) -> (Vec<SandboxGuard>, Vec<SessionError>) {
     let mut creating = JoinSet::new();
     for _ in 0..count {
         let sessions = server.sessions.clone();
@@ -62,7 +62,7 @@ async fn a_burst_beyond_capacity_is_answered_at_once_and_fills_every_place(engin
     let server = home.start().await;
     for count in [PLACES + 3, 5 * PLACES] {
         let (made, refused) = burst(&server, count).await;
-        let of_room = refused.iter().all(|error| matches!(error, Error::Capacity));
+        let of_room = refused.iter().all(|error| matches!(error, SessionError::Capacity));
         assert!(of_room, "{refused:?}");
         assert_eq!((made.len(), refused.len()), (PLACES, count - PLACES));
         assert_eq!(server.counts().running, PLACES, "none was given up for another");
@@ -99,7 +99,7 @@ async fn a_burst_of_idle_sessions_is_answered_at_once(engine: Engine) {
     let all = async {
         while let Some(worked) = working.join_next().await {
             let worked = worked.unwrap();
-            assert!(matches!(worked, Ok(()) | Err(Error::Capacity)), "{worked:?}");
+            assert!(matches!(worked, Ok(()) | Err(SessionError::Capacity)), "{worked:?}");
         }
     };
     time::timeout(SOON, all).await.expect("nobody waits for somebody who waits");
@@ -154,7 +154,7 @@ async fn a_create_at_capacity_does_not_wait_for_the_object_store(engine: Engine)
     server.stop().await;
 }
 
-async fn create_held(server: &Server, tenant: &str) -> Result<SandboxGuard, Error> {
+async fn create_held(server: &Server, tenant: &str) -> Result<SandboxGuard, SessionError> {
     server.create_held(tenant, CreateSession::default(), CreateExtras::default()).await
 }
 
@@ -165,7 +165,7 @@ async fn a_tenant_has_its_share_of_sandboxes_and_no_more(engine: Engine) {
     let hog =
         [create_held(&server, "hog").await.unwrap(), create_held(&server, "hog").await.unwrap()];
     let refused = create_held(&server, "hog").await.unwrap_err();
-    assert!(matches!(refused, Error::TooMany(_)), "{refused:?}");
+    assert!(matches!(refused, SessionError::TooMany(_)), "{refused:?}");
     assert!(refused.to_string().contains("resident_max_per_tenant"), "{refused}");
     let others = [
         create_held(&server, "other").await.unwrap(),
@@ -179,7 +179,7 @@ async fn a_tenant_has_its_share_of_sandboxes_and_no_more(engine: Engine) {
     let paused = server.get("hog", &resting).await.unwrap();
     assert_eq!(paused.state, SessionState::Paused);
     let refused = server.resume("hog", &resting).await.unwrap_err();
-    assert!(matches!(refused, Error::TooMany(_)), "{refused:?}");
+    assert!(matches!(refused, SessionError::TooMany(_)), "{refused:?}");
     let paused = server.get("hog", &resting).await.unwrap();
     assert_eq!(paused.state, SessionState::Paused, "there may be room later");
     drop((second, third, others));
@@ -189,12 +189,12 @@ async fn a_tenant_has_its_share_of_sandboxes_and_no_more(engine: Engine) {
 
 async fn half_is_kept_for_others_where_there_are_others(engine: Engine) {
     let mut home = Home::new(engine, SessionsConfig { resident_max: 4, ..config() });
-    let tokens = Tokens::open(home.path()).unwrap();
+    let tokens = TokenRegistry::open(home.path()).unwrap();
     let token = |tenant| NewToken {
         name: tenant,
         operator: false,
         tenant: Some(tenant),
-        scopes: Scopes::ALL,
+        scopes: TokenScopes::ALL,
     };
     tokens.create_as(&token(TENANT)).unwrap();
     home.tokens = Some(tokens.clone());
@@ -207,7 +207,7 @@ async fn half_is_kept_for_others_where_there_are_others(engine: Engine) {
     tokens.create_as(&token("other")).unwrap();
     held.push(create_held(&server, TENANT).await.unwrap());
     let refused = create_held(&server, TENANT).await.unwrap_err();
-    assert!(matches!(refused, Error::TooMany(_)), "{refused:?}");
+    assert!(matches!(refused, SessionError::TooMany(_)), "{refused:?}");
     held.push(create_held(&server, "other").await.unwrap());
     drop(held);
     server.stop().await;
@@ -219,8 +219,11 @@ async fn a_tenant_is_told_of_its_own_sandboxes_only(engine: Engine) {
     let _held = create_held(&server, "a").await.unwrap();
     server.create("b", CreateSession::default()).await.unwrap();
     let told = |tenant: &str, operator: bool| {
-        let who =
-            Principal { tenant: tenant.into(), operator, ..Principal::without_token("tok_x", "x") };
+        let who = TokenPrincipal {
+            tenant: tenant.into(),
+            operator,
+            ..TokenPrincipal::without_token("tok_x", "x")
+        };
         let counts = server.counts_for(&who);
         (counts.total, counts.running, counts.warm)
     };
@@ -253,7 +256,7 @@ async fn a_list_shows_the_state_that_was_answered(engine: Engine) {
 }
 
 /// Everything of a tenant's that takes room, refused.
-async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&Error) -> bool) {
+async fn check_nothing_new(server: &Server, id: &str, is_right: impl Fn(&SessionError) -> bool) {
     let content = Bytes::from_static(b"x");
     for refused in [
         server.create(TENANT, CreateSession::default()).await.map(drop),
@@ -279,8 +282,8 @@ async fn a_tenant_keeps_no_more_than_it_may(engine: Engine) {
     let server = home.start().await;
     let id = server.plain().await;
     let is_of = |setting: &'static str| {
-        move |error: &Error| {
-            matches!(error, Error::TooMany(_)) && error.to_string().contains(setting)
+        move |error: &SessionError| {
+            matches!(error, SessionError::TooMany(_)) && error.to_string().contains(setting)
         }
     };
     // What disks may grow to.
@@ -324,7 +327,7 @@ async fn nothing_new_is_made_on_a_full_disk(engine: Engine) {
     home.config.disk_free_bytes_min = u64::MAX;
     let server = home.start().await;
     server.resume(TENANT, &id).await.unwrap();
-    let is_full = |error: &Error| matches!(error, Error::DiskFull(_));
+    let is_full = |error: &SessionError| matches!(error, SessionError::DiskFull(_));
     check_nothing_new(&server, &id, is_full).await;
     let refused = server.message(TENANT, &id, message("hello")).await.map(drop);
     assert!(refused.as_ref().is_err_and(is_full), "{refused:?}");

@@ -12,8 +12,8 @@ use api::{
     AgentFile, AgentRuntime, CreateSession, DeployRequest, MessageContent, MessageRequest,
     SessionEvent, SessionEventKind, SessionExec, SessionExecResult,
 };
-use node::auth::Tokens;
-use node::drain::Drain;
+use node::auth::TokenRegistry;
+use node::drain::DrainHandle;
 use node::gateway::GrantGateway;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
@@ -106,7 +106,7 @@ pub(crate) struct Home {
     pub(crate) config: SessionsConfig,
     pub(crate) gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server.
-    pub(crate) tokens: Option<Tokens>,
+    pub(crate) tokens: Option<TokenRegistry>,
     /// Where disks are archived; a directory of the home when there is none.
     pub(crate) objects: Option<ObjectStore>,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Home {
 pub(crate) struct Server {
     pub(crate) sessions: Sessions,
     store: SqlStore,
-    drain: Arc<Drain>,
+    drain: Arc<DrainHandle>,
     work: JoinHandle<()>,
 }
 
@@ -178,7 +178,7 @@ impl Home {
         };
         let sessions = Sessions::start(parts, &mut registry).await.unwrap();
         assert_eq!(sessions.why_unavailable(), None);
-        let drain = Arc::new(Drain::new());
+        let drain = Arc::new(DrainHandle::new());
         let work = {
             let (sessions, drain) = (sessions.clone(), Arc::clone(&drain));
             tokio::spawn(async move { sessions.work(&drain, Duration::from_secs(5)).await })

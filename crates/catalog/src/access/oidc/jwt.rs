@@ -5,9 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 use super::keys::SignatureAlgorithm;
-use super::{Issuer, refused};
-use crate::error::{Error, Kind, Result};
-use crate::json::Fragment;
+use super::{IssuerConfig, refused};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::json::RawJson;
 
 /// Most groups that a token names.
 pub(super) const GROUPS_MAX: usize = 200;
@@ -20,7 +20,7 @@ const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
 
 /// A token that was not verified.
 #[derive(Debug)]
-pub(super) struct Token<'a> {
+pub(super) struct UnverifiedToken<'a> {
     pub(super) algorithm: SignatureAlgorithm,
     /// The key that it says it was signed with.
     pub(super) key: Option<String>,
@@ -44,23 +44,23 @@ pub(super) struct VerifiedClaims {
 /// An object whose names come once: readers differ in which of two they take.
 fn object(part: &str) -> Result<Map<String, Value>> {
     let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| refused("it is no base64url"))?;
-    let text = Fragment::parse(bytes.into()).map_err(|_| refused("a part of it is no JSON"))?;
+    let text = RawJson::parse(bytes.into()).map_err(|_| refused("a part of it is no JSON"))?;
     unique(&text).ok_or_else(|| refused("a part of it is no object, or names something twice"))
 }
 
 /// The members of an object, if it is one and no name comes twice.
-pub(super) fn unique(text: &Fragment) -> Option<Map<String, Value>> {
+pub(super) fn unique(text: &RawJson) -> Option<Map<String, Value>> {
     let count = text.members().ok()?.count();
     let members: Map<String, Value> = text.decode().ok()?;
     (members.len() == count).then_some(members)
 }
 
-impl<'a> Token<'a> {
+impl<'a> UnverifiedToken<'a> {
     /// Takes a token apart.
     ///
     /// # Errors
     /// `NotAuthorized` when it is none, or not of a kind that is taken.
-    pub(super) fn parse(text: &'a str) -> Result<Token<'a>> {
+    pub(super) fn parse(text: &'a str) -> Result<UnverifiedToken<'a>> {
         let (signed, signature) = text.rsplit_once('.').ok_or_else(|| refused("it is none"))?;
         let (header, claims) = signed.split_once('.').ok_or_else(|| refused("it is none"))?;
         let signature =
@@ -84,7 +84,7 @@ impl<'a> Token<'a> {
         let claims = object(claims)?;
         let issuer = claims.get("iss").and_then(Value::as_str);
         let issuer = issuer.ok_or_else(|| refused("it has no `iss`"))?.to_owned();
-        Ok(Token { algorithm, key, issuer, signed, signature, claims })
+        Ok(UnverifiedToken { algorithm, key, issuer, signed, signature, claims })
     }
 
     /// What it says, once its signature was verified.
@@ -92,7 +92,7 @@ impl<'a> Token<'a> {
     /// # Errors
     /// `NotAuthorized` when it is for others, for later, or says not who somebody is;
     /// `AuthenticationTimeout` when it has ended.
-    pub(super) fn claims(&self, issuer: &Issuer, now_ms: u64) -> Result<VerifiedClaims> {
+    pub(super) fn claims(&self, issuer: &IssuerConfig, now_ms: u64) -> Result<VerifiedClaims> {
         let is_audience = |it: &Value| it.as_str() == Some(&issuer.audience);
         let is_for_us = match self.claims.get("aud") {
             Some(Value::Array(all)) => all.iter().any(is_audience),
@@ -107,7 +107,7 @@ impl<'a> Token<'a> {
         let ends_ms = ends_ms.saturating_add(leeway_ms);
         if ends_ms <= now_ms {
             let message = "the token has ended; ask its issuer for another one";
-            return Err(Error::new(Kind::AuthenticationTimeout, message));
+            return Err(CatalogError::new(ErrorReason::AuthenticationTimeout, message));
         }
         for name in ["nbf", "iat"] {
             if self.time(name)?.is_some_and(|begins| begins > now_ms.saturating_add(leeway_ms)) {

@@ -15,10 +15,10 @@ use ring::signature::{
 };
 use serde_json::{Map, Value};
 
-use super::jwt::{Token, unique};
+use super::jwt::{UnverifiedToken, unique};
 use super::{JWKS_BYTES_MAX, refused};
 use crate::error::Result;
-use crate::json::Fragment;
+use crate::json::RawJson;
 
 /// Most keys of an issuer.
 const KEYS_MAX: usize = 100;
@@ -116,7 +116,7 @@ impl IssuerKeys {
         bytes: Vec<u8>,
         algorithms: &[SignatureAlgorithm],
     ) -> std::result::Result<IssuerKeys, NoKeys> {
-        let text = Fragment::parse(bytes.into()).map_err(|_| NoKeys("they are no JSON"))?;
+        let text = RawJson::parse(bytes.into()).map_err(|_| NoKeys("they are no JSON"))?;
         let list = text.get("keys").ok_or(NoKeys("there is no `keys`"))?;
         let list = list.items().map_err(|_| NoKeys("`keys` is no list"))?;
         let mut keys: Vec<IssuerKey> = Vec::new();
@@ -138,13 +138,13 @@ impl IssuerKeys {
     }
 
     /// Whether the key that a token was signed with is there.
-    pub(super) fn has(&self, token: &Token<'_>) -> bool {
+    pub(super) fn has(&self, token: &UnverifiedToken<'_>) -> bool {
         self.key(token).is_some()
     }
 
     /// The key that a token was signed with. A token that names none is taken where there is one
     /// key only that it could mean.
-    fn key(&self, token: &Token<'_>) -> Option<&IssuerKey> {
+    fn key(&self, token: &UnverifiedToken<'_>) -> Option<&IssuerKey> {
         let mut all = self.0.iter().filter(|it| it.public.algorithm() == token.algorithm);
         match &token.key {
             Some(id) => all.find(|it| it.id.as_ref() == Some(id)),
@@ -159,7 +159,7 @@ impl IssuerKeys {
     ///
     /// # Errors
     /// `NotAuthorized` when there is no such key, or the signature is another's.
-    pub(super) fn verify(&self, token: &Token<'_>) -> Result<()> {
+    pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Result<()> {
         let key = self.key(token).ok_or_else(|| refused("its key is not one of its issuer's"))?;
         match key.public.verify(token.signed.as_bytes(), &token.signature) {
             true => Ok(()),

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use node::auth::Tokens;
+use node::auth::TokenRegistry;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use proptest::prelude::*;
@@ -107,20 +107,20 @@ fn token(algorithm: &str, key: &str, claims: &Value) -> String {
     written(&header.to_string(), &claims.to_string(), algorithm)
 }
 
-fn issuer(file: &std::path::Path) -> Issuer {
-    Issuer {
+fn issuer(file: &std::path::Path) -> IssuerConfig {
+    IssuerConfig {
         name: "example".to_owned(),
         issuer: "https://id.example".to_owned(),
         audience: "lake".to_owned(),
         jwks_file: Some(file.to_owned()),
-        ..Issuer::default()
+        ..IssuerConfig::default()
     }
 }
 
-async fn access(scratch: &Scratch, issuers: Vec<Issuer>) -> AccessControl {
+async fn access(scratch: &Scratch, issuers: Vec<IssuerConfig>) -> AccessControl {
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
     let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
-    let tokens = Tokens::open(scratch.path()).unwrap();
+    let tokens = TokenRegistry::open(scratch.path()).unwrap();
     let settings = AccessSettings { issuers, ..AccessSettings::default() };
     AccessControl::open(store, tokens, settings).await.unwrap()
 }
@@ -210,7 +210,7 @@ async fn what_is_forged_or_for_others_is_refused() {
         ("nothing", "..".to_owned()),
     ] {
         let refused = access.oidc_holder(&token).await.map_err(|error| error.kind);
-        assert_eq!(refused, Err(Kind::NotAuthorized), "{what}");
+        assert_eq!(refused, Err(ErrorReason::NotAuthorized), "{what}");
     }
 }
 
@@ -243,10 +243,10 @@ async fn a_token_is_for_this_audience_and_this_time_and_says_who_somebody_is() {
         ("too many groups", with("groups", json!(many))),
     ] {
         let refused = access.oidc_holder(&token).await.map_err(|error| error.kind);
-        assert_eq!(refused, Err(Kind::NotAuthorized), "{what}");
+        assert_eq!(refused, Err(ErrorReason::NotAuthorized), "{what}");
     }
     let ended = access.oidc_holder(&with("exp", json!(now() - 60))).await.unwrap_err();
-    assert_eq!(ended.kind, Kind::AuthenticationTimeout);
+    assert_eq!(ended.kind, ErrorReason::AuthenticationTimeout);
     // Within the leeway, and with a fraction of a second.
     let late = with("exp", json!(now() - 5));
     access.oidc_holder(&late).await.unwrap();
@@ -269,11 +269,11 @@ async fn an_algorithm_that_the_issuer_may_not_use_is_refused() {
     let scratch = Scratch::new();
     let file = scratch.path().join("jwks.json");
     std::fs::write(&file, all_keys().to_string()).unwrap();
-    let only = Issuer { algorithms: vec!["ES256".to_owned()], ..issuer(&file) };
+    let only = IssuerConfig { algorithms: vec!["ES256".to_owned()], ..issuer(&file) };
     let access = access(&scratch, vec![only]).await;
     access.oidc_holder(&token("ES256", "p256", &claims())).await.unwrap();
     let refused = access.oidc_holder(&token("EdDSA", "ed", &claims())).await.unwrap_err();
-    assert_eq!(refused.kind, Kind::NotAuthorized);
+    assert_eq!(refused.kind, ErrorReason::NotAuthorized);
 }
 
 #[tokio::test]
@@ -291,27 +291,27 @@ async fn keys_are_fetched_when_one_is_not_known_and_no_more_often_than_they_may(
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
     ];
     let receiver = Receiver::start(move |number| answers[number.min(3)]);
-    let config = Issuer {
+    let config = IssuerConfig {
         jwks_url: Some(receiver.url()),
         jwks_file: None,
         jwks_allowed: vec!["127.0.0.1".to_owned()],
         ..issuer(std::path::Path::new(""))
     };
-    let guarded = Issuer { jwks_allowed: Vec::new(), ..config.clone() };
-    assert!(Issuers::new(vec![guarded]).is_err());
-    let issuers = Issuers::new(vec![config]).unwrap();
+    let guarded = IssuerConfig { jwks_allowed: Vec::new(), ..config.clone() };
+    assert!(TrustedIssuers::new(vec![guarded]).is_err());
+    let issuers = TrustedIssuers::new(vec![config]).unwrap();
     let issuer = &issuers.0[0];
     let (old, new) = (token("EdDSA", "old", &claims()), token("EdDSA", "new", &claims()));
-    let (old, new) = (Token::parse(&old).unwrap(), Token::parse(&new).unwrap());
+    let (old, new) = (UnverifiedToken::parse(&old).unwrap(), UnverifiedToken::parse(&new).unwrap());
     let start = clock::now();
-    let has = async |token: &Token<'_>, after: Duration| {
+    let has = async |token: &UnverifiedToken<'_>, after: Duration| {
         let keys = issuer.keys(token, start + after).await.map_err(|error| error.kind)?;
-        Ok::<bool, Kind>(keys.verify(token).is_ok())
+        Ok::<bool, ErrorReason>(keys.verify(token).is_ok())
     };
     let (no_time, once) = (Duration::ZERO, FETCH_INTERVAL);
     for (token, after, expected, fetched) in [
-        (&old, no_time, Err(Kind::ServiceUnavailable), 1),
-        (&old, once / 2, Err(Kind::ServiceUnavailable), 1),
+        (&old, no_time, Err(ErrorReason::ServiceUnavailable), 1),
+        (&old, once / 2, Err(ErrorReason::ServiceUnavailable), 1),
         (&old, once, Ok(true), 2),
         (&old, once, Ok(true), 2),
         // Whoever names keys that there are not has them fetched now and then, not each time.
@@ -320,7 +320,7 @@ async fn keys_are_fetched_when_one_is_not_known_and_no_more_often_than_they_may(
         (&new, once * 3, Ok(true), 3),
         // What cannot be read changes nothing, until keys are too old.
         (&new, once * 2 + JWKS_AGE, Ok(true), 4),
-        (&new, once * 2 + JWKS_AGE_MAX, Err(Kind::ServiceUnavailable), 5),
+        (&new, once * 2 + JWKS_AGE_MAX, Err(ErrorReason::ServiceUnavailable), 5),
     ] {
         assert_eq!(has(token, after).await, expected, "{after:?}");
         assert_eq!(receiver.delivered().len(), fetched, "{after:?}");
@@ -349,7 +349,7 @@ fn sets_of_keys_are_read_or_refused() {
         key[name] = value;
         let keys = read(&json!({"keys": [key]}).to_string()).unwrap();
         let token = token("EdDSA", "ed", &claims());
-        keys.has(&Token::parse(&token).unwrap())
+        keys.has(&UnverifiedToken::parse(&token).unwrap())
     };
     for (name, value, expected) in [
         ("use", json!("sig"), true),
@@ -368,31 +368,37 @@ fn sets_of_keys_are_read_or_refused() {
 #[test]
 fn a_wrong_configuration_says_what_is_wrong() {
     let good = issuer(std::path::Path::new("/keys"));
-    let url =
-        |url: &str| Issuer { jwks_url: Some(url.to_owned()), jwks_file: None, ..good.clone() };
+    let url = |url: &str| IssuerConfig {
+        jwks_url: Some(url.to_owned()),
+        jwks_file: None,
+        ..good.clone()
+    };
     for (wrong, expected) in [
-        (Issuer { name: "a b".to_owned(), ..good.clone() }, "`name`"),
-        (Issuer { issuer: String::new(), ..good.clone() }, "`issuer`"),
-        (Issuer { audience: String::new(), ..good.clone() }, "`audience`"),
-        (Issuer { leeway_seconds: 301, ..good.clone() }, "`leeway_seconds`"),
-        (Issuer { algorithms: vec!["HS256".to_owned()], ..good.clone() }, "`HS256`"),
-        (Issuer { algorithms: Vec::new(), ..good.clone() }, "`algorithms`"),
-        (Issuer { jwks_file: None, ..good.clone() }, "`jwks_file`"),
-        (Issuer { jwks_url: Some("https://a".to_owned()), ..good.clone() }, "`jwks_file`"),
+        (IssuerConfig { name: "a b".to_owned(), ..good.clone() }, "`name`"),
+        (IssuerConfig { issuer: String::new(), ..good.clone() }, "`issuer`"),
+        (IssuerConfig { audience: String::new(), ..good.clone() }, "`audience`"),
+        (IssuerConfig { leeway_seconds: 301, ..good.clone() }, "`leeway_seconds`"),
+        (IssuerConfig { algorithms: vec!["HS256".to_owned()], ..good.clone() }, "`HS256`"),
+        (IssuerConfig { algorithms: Vec::new(), ..good.clone() }, "`algorithms`"),
+        (IssuerConfig { jwks_file: None, ..good.clone() }, "`jwks_file`"),
+        (IssuerConfig { jwks_url: Some("https://a".to_owned()), ..good.clone() }, "`jwks_file`"),
         (url("http://id.example/keys"), "https"),
         (url("ftp://id.example/keys"), "https"),
         (url("https://10.0.0.1/keys"), "`jwks_url`"),
         (
-            Issuer { jwks_allowed: vec!["10.0.0.1/8".to_owned()], ..url("https://a.example") },
+            IssuerConfig {
+                jwks_allowed: vec!["10.0.0.1/8".to_owned()],
+                ..url("https://a.example")
+            },
             "`jwks_allowed`",
         ),
     ] {
-        let refused = Issuers::new(vec![wrong]).unwrap_err();
+        let refused = TrustedIssuers::new(vec![wrong]).unwrap_err();
         assert!(refused.message.contains(expected), "{} {expected}", refused.message);
     }
-    assert!(Issuers::new(vec![good.clone(), good.clone()]).is_err());
-    assert!(Issuers::new(vec![good.clone()]).unwrap().may_be_of("a.b.c"));
-    assert!(!Issuers::default().may_be_of("a.b.c"));
+    assert!(TrustedIssuers::new(vec![good.clone(), good.clone()]).is_err());
+    assert!(TrustedIssuers::new(vec![good.clone()]).unwrap().may_be_of("a.b.c"));
+    assert!(!TrustedIssuers::default().may_be_of("a.b.c"));
 }
 
 proptest! {
@@ -400,8 +406,8 @@ proptest! {
     fn hostile_bytes_are_refused_and_no_more(
         header in ".{0,80}", claims in "\\PC{0,200}", rest in "[A-Za-z0-9_.=-]{0,80}",
     ) {
-        prop_assert!(Token::parse(&rest).is_err());
+        prop_assert!(UnverifiedToken::parse(&rest).is_err());
         let made = format!("{}.{}.{rest}", text(&header), text(&claims));
-        prop_assert!(Token::parse(&made).is_err());
+        prop_assert!(UnverifiedToken::parse(&made).is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! What was written down of requests.
 
 use node::clock;
-use node::store::{SqlRow, Value};
+use node::store::{SqlRow, SqlValue};
 
 use super::{AccessStore, Stored, ms};
 use crate::access::audit::{AuditLine, CatalogAuditFilter, outcome, statuses};
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 
 impl AccessStore {
     /// Keeps lines.
@@ -15,16 +15,17 @@ impl AccessStore {
                 let sql = "INSERT INTO catalog_audit (at_ms, principal, name, key, operation, \
                     path, status, refusal, request, address) \
                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-                let text = |text: &Option<String>| text.as_ref().map_or(Value::Null, Value::from);
+                let text =
+                    |text: &Option<String>| text.as_ref().map_or(SqlValue::Null, SqlValue::from);
                 let parameters = [
                     ms(line.at_ms)?,
                     text(&line.principal),
                     text(&line.name),
                     text(&line.key),
-                    Value::from(&line.operation),
+                    SqlValue::from(&line.operation),
                     // PostgreSQL keeps no such character.
                     line.path.replace('\0', "\u{fffd}").into(),
-                    Value::Int(line.status.into()),
+                    SqlValue::Int(line.status.into()),
                     text(&line.refusal),
                     text(&line.request_id),
                     text(&line.address),
@@ -42,7 +43,7 @@ impl AccessStore {
         filter: CatalogAuditFilter,
     ) -> Result<Vec<AuditLine>> {
         let (from, to) = statuses(filter.outcome);
-        let limit = i64::try_from(filter.limit() + 1).map_err(Error::internal)?;
+        let limit = i64::try_from(filter.limit() + 1).map_err(CatalogError::internal)?;
         let until = i64::MAX.unsigned_abs();
         let read = self.0.read("catalog.audit", move |it| {
             let sql = "SELECT seq, at_ms, principal, name, key, operation, path, status, refusal, \
@@ -53,15 +54,15 @@ impl AccessStore {
                 AND status >= $5 AND status <= $6 AND at_ms >= $7 AND at_ms < $8 \
                 ORDER BY seq DESC LIMIT $9";
             let parameters = [
-                Value::Int(filter.before.unwrap_or(i64::MAX)),
-                Value::from(&filter.principal),
-                Value::from(&filter.operation),
-                Value::from(&filter.path),
-                Value::Int(from.into()),
-                Value::Int(to.into()),
+                SqlValue::Int(filter.before.unwrap_or(i64::MAX)),
+                SqlValue::from(&filter.principal),
+                SqlValue::from(&filter.operation),
+                SqlValue::from(&filter.path),
+                SqlValue::Int(from.into()),
+                SqlValue::Int(to.into()),
                 ms(filter.since_ms.unwrap_or(0).min(until))?,
                 ms(filter.until_ms.unwrap_or(until).min(until))?,
-                Value::Int(limit),
+                SqlValue::Int(limit),
             ];
             it.query(sql, &parameters)?.iter().map(line).collect::<Stored<Vec<_>>>()
         });
@@ -78,7 +79,7 @@ impl AccessStore {
         let written = self.0.transact_idempotent("catalog.shorten_audit", move |it| {
             let sql = "DELETE FROM catalog_audit WHERE at_ms < $1 \
                 OR seq <= (SELECT MAX(seq) FROM catalog_audit) - $2";
-            it.execute(sql, &[ms(before_ms)?, Value::Int(lines_max)]).map(drop)
+            it.execute(sql, &[ms(before_ms)?, SqlValue::Int(lines_max)]).map(drop)
         });
         Ok(written.await?)
     }

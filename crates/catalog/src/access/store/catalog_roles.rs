@@ -1,14 +1,14 @@
 //! Catalog roles at rest.
 
 use node::clock;
-use node::store::{SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{AccessStore, Stored, changed, entities, require_room, roles};
 use crate::access::catalog_roles::{
     CATALOG_ROLES_MAX, CatalogRoleRecord, HOLDERS_MAX, catalog_role_principal, no_such,
 };
 use crate::access::entities::EntityKey;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::{Properties, no_such_warehouse};
 
 impl AccessStore {
@@ -23,17 +23,20 @@ impl AccessStore {
         let (properties, now_ms) = (properties.clone(), clock::wall_ms());
         let written = self.0.transact("catalog.insert_catalog_role", move |it| {
             let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
-            if it.query_one(sql, &[Value::from(&warehouse)])?.is_none() {
+            if it.query_one(sql, &[SqlValue::from(&warehouse)])?.is_none() {
                 return Err(SqlStoreError::refuse(no_such_warehouse(&warehouse)));
             }
             if is_there(it, &warehouse, &name)? {
                 let message = format!("Catalog role already exists: {name}");
-                return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::AlreadyExists,
+                    message,
+                )));
             }
             let sql = "SELECT COUNT(*) FROM catalog_catalog_roles";
             require_room(it, sql, CATALOG_ROLES_MAX, "catalog roles")?;
             let sql = "INSERT INTO catalog_catalog_roles (warehouse, name) VALUES ($1, $2)";
-            it.execute(sql, &[Value::from(&warehouse), Value::from(&name)])?;
+            it.execute(sql, &[SqlValue::from(&warehouse), SqlValue::from(&name)])?;
             entities::made(it, &EntityKey::catalog_role(&warehouse, &name), &properties, now_ms)?;
             changed(it)
         });
@@ -51,7 +54,7 @@ impl AccessStore {
             require(it, &warehouse, &name)?;
             for table in ["catalog_catalog_roles", "catalog_catalog_role_holders"] {
                 let sql = format!("DELETE FROM {table} WHERE warehouse = $1 AND name = $2");
-                it.execute(&sql, &[Value::from(&warehouse), Value::from(&name)])?;
+                it.execute(&sql, &[SqlValue::from(&warehouse), SqlValue::from(&name)])?;
             }
             roles::forget_principal(it, &catalog_role_principal(&warehouse, &name))?;
             entities::gone(it, &EntityKey::catalog_role(&warehouse, &name))?;
@@ -71,7 +74,7 @@ impl AccessStore {
         let written = self.0.transact("catalog.give_catalog_role", move |it| {
             roles::require(it, &role)?;
             require(it, &warehouse, &name)?;
-            let place = [Value::from(&warehouse), Value::from(&name), Value::from(&role)];
+            let place = [SqlValue::from(&warehouse), SqlValue::from(&name), SqlValue::from(&role)];
             let sql = "DELETE FROM catalog_catalog_role_holders \
                 WHERE warehouse = $1 AND name = $2 AND role = $3";
             it.execute(sql, &place)?;
@@ -93,7 +96,7 @@ impl AccessStore {
         warehouse: &str,
         principal: &str,
     ) -> Result<Vec<(String, String)>> {
-        let parameters = [Value::from(warehouse), Value::from(principal)];
+        let parameters = [SqlValue::from(warehouse), SqlValue::from(principal)];
         let read = self.0.read("catalog.granted_views", move |it| {
             let sql = "SELECT t.namespace, t.name FROM catalog_rights r \
                 JOIN catalog_tables t ON t.id = r.object AND t.kind = 'view' \

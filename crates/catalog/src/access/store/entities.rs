@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use node::clock;
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{AccessStore, Stored, broken, catalog_roles, ms, roles};
 use crate::access::clients;
 use crate::access::entities::{EntityChange, EntityKey, EntityKind, EntityRecord};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::Properties;
 
 /// The columns that [`of_row`] reads.
@@ -37,7 +37,7 @@ impl AccessStore {
                     let sql = format!(
                         "SELECT {COLUMNS} FROM catalog_entities WHERE kind = $1 AND warehouse = $2"
                     );
-                    it.query(&sql, &[kind.name().into(), Value::from(&warehouse)])?
+                    it.query(&sql, &[kind.name().into(), SqlValue::from(&warehouse)])?
                 }
             };
             let column = if kind == EntityKind::Warehouse { 5 } else { 4 };
@@ -66,7 +66,7 @@ fn require(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<()> {
     match key.kind {
         EntityKind::Client => {
             let sql = "SELECT 1 FROM catalog_clients WHERE id = $1";
-            let found = it.query_one(sql, &[Value::from(&key.name)])?;
+            let found = it.query_one(sql, &[SqlValue::from(&key.name)])?;
             found.map(drop).ok_or_else(|| SqlStoreError::refuse(clients::no_such(&key.name)))
         }
         EntityKind::Role => roles::require(it, &key.name),
@@ -107,7 +107,10 @@ pub(crate) fn changed(
                 "`currentEntityVersion` is {}, and the version is {} now",
                 change.version, entity.version
             );
-            return Err(SqlStoreError::refuse(Error::new(Kind::CommitFailed, message)));
+            return Err(SqlStoreError::refuse(CatalogError::new(
+                ErrorReason::CommitFailed,
+                message,
+            )));
         }
         if let Some(properties) = &change.properties {
             entity.properties.clone_from(properties);
@@ -130,8 +133,8 @@ pub(super) fn warehouse_gone(it: &mut dyn StoreTransaction, id: &str) -> Stored<
     it.execute("DELETE FROM catalog_entities WHERE warehouse = $1", &[id.into()]).map(drop)
 }
 
-fn parameters(key: &EntityKey) -> [Value; 3] {
-    [key.kind.name().into(), Value::from(&key.warehouse), Value::from(&key.name)]
+fn parameters(key: &EntityKey) -> [SqlValue; 3] {
+    [key.kind.name().into(), SqlValue::from(&key.warehouse), SqlValue::from(&key.name)]
 }
 
 fn find(it: &mut dyn StoreTransaction, key: &EntityKey) -> Stored<Option<EntityRecord>> {
@@ -152,7 +155,7 @@ fn put(
         (kind, warehouse, name, properties, version, created_ms, updated_ms) \
         VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let properties = serde_json::to_vec(&entity.properties);
-    let properties = properties.map_err(|it| SqlStoreError::refuse(Error::internal(it)))?;
+    let properties = properties.map_err(|it| SqlStoreError::refuse(CatalogError::internal(it)))?;
     let created = entity.created_ms.map(|it| i64::try_from(it).unwrap_or(i64::MAX));
     let version = i64::try_from(entity.version).map_err(|_| broken("a version too many"))?;
     let [kind, warehouse, name] = parameters(key);
@@ -160,9 +163,9 @@ fn put(
         kind,
         warehouse,
         name,
-        Value::from(&properties[..]),
-        Value::Int(version),
-        created.map_or(Value::Null, Value::Int),
+        SqlValue::from(&properties[..]),
+        SqlValue::Int(version),
+        created.map_or(SqlValue::Null, SqlValue::Int),
         ms(now_ms)?,
     ];
     it.execute(sql, &all).map(drop)

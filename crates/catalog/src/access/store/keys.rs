@@ -2,12 +2,12 @@
 
 use std::sync::atomic::AtomicU64;
 
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{AccessStore, Stored, changed, digest, ms, require_room};
 use crate::access::keys::{ApiKey, KEYS_MAX, KEYS_OF_CLIENT_MAX};
 use crate::access::random::Hash;
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 
 impl AccessStore {
     /// Keeps a new key.
@@ -15,22 +15,25 @@ impl AccessStore {
         let written = self.0.transact("catalog.insert_key", move |it| {
             require_room(it, "SELECT COUNT(*) FROM catalog_api_keys", KEYS_MAX, "API keys")?;
             let sql = "SELECT COUNT(*) FROM catalog_api_keys WHERE client = $1";
-            let own = it.query_one(sql, &[Value::from(&*key.client)])?;
+            let own = it.query_one(sql, &[SqlValue::from(&*key.client)])?;
             let own: usize = own.map_or(Ok(0), |row| row.get(0))?;
             if own >= KEYS_OF_CLIENT_MAX {
                 let message = format!("the client has {KEYS_OF_CLIENT_MAX} API keys already");
-                return Err(SqlStoreError::refuse(Error::new(Kind::BadRequest, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::BadRequest,
+                    message,
+                )));
             }
             let sql = "INSERT INTO catalog_api_keys (id, client, name, secret, previous, \
                 previous_until_ms, created_ms, ends_ms, used_ms) \
                 VALUES ($1, $2, $3, $4, NULL, 0, $5, $6, 0)";
             let parameters = [
-                Value::from(&*key.id),
-                Value::from(&*key.client),
-                Value::from(&*key.name),
-                Value::from(&key.secret[..]),
+                SqlValue::from(&*key.id),
+                SqlValue::from(&*key.client),
+                SqlValue::from(&*key.name),
+                SqlValue::from(&key.secret[..]),
                 ms(key.created_ms)?,
-                key.ends_ms.map(ms).transpose()?.unwrap_or(Value::Null),
+                key.ends_ms.map(ms).transpose()?.unwrap_or(SqlValue::Null),
             ];
             it.execute(sql, &parameters)?;
             changed(it)
@@ -49,7 +52,7 @@ impl AccessStore {
         let written = self.0.transact("catalog.rotate_key", move |it| {
             let sql = "UPDATE catalog_api_keys \
                 SET previous = secret, previous_until_ms = $2, secret = $3 WHERE id = $1";
-            it.execute(sql, &[Value::from(&id), ms(until_ms)?, Value::from(&secret[..])])?;
+            it.execute(sql, &[SqlValue::from(&id), ms(until_ms)?, SqlValue::from(&secret[..])])?;
             changed(it)
         });
         Ok(written.await?)
@@ -59,7 +62,7 @@ impl AccessStore {
     pub(in crate::access) async fn delete_key(&self, id: &str) -> Result<()> {
         let id = id.to_owned();
         let written = self.0.transact("catalog.delete_key", move |it| {
-            it.execute("DELETE FROM catalog_api_keys WHERE id = $1", &[Value::from(&id)])?;
+            it.execute("DELETE FROM catalog_api_keys WHERE id = $1", &[SqlValue::from(&id)])?;
             changed(it)
         });
         Ok(written.await?)
@@ -70,7 +73,7 @@ impl AccessStore {
         let written = self.0.transact_idempotent("catalog.keep_used", move |it| {
             let sql = "UPDATE catalog_api_keys SET used_ms = $2 WHERE id = $1 AND used_ms < $2";
             for (id, used_ms) in &used {
-                it.execute(sql, &[Value::from(id), ms(*used_ms)?])?;
+                it.execute(sql, &[SqlValue::from(id), ms(*used_ms)?])?;
             }
             Ok(())
         });

@@ -1,10 +1,10 @@
 //! What rights are to, by what it is: ids of tables and views, and what becomes of their rights.
 
-use node::store::{SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{Stored, catalog_roles, changed, entities};
-use crate::access::grants::Grant;
-use crate::error::{Error, Kind};
+use crate::access::grants::PrincipalGrant;
+use crate::error::{CatalogError, ErrorReason};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::no_such_namespace;
 
@@ -19,20 +19,20 @@ pub(super) const RELATION: &str = "relation";
 pub(super) fn place(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
-    grant: &Grant,
-) -> Stored<[Value; 4]> {
+    grant: &PrincipalGrant,
+) -> Stored<[SqlValue; 4]> {
     let (kind, object) = match (&grant.namespace, &grant.name) {
         (None, _) => (WAREHOUSE, String::new()),
         (Some(namespace), None) => {
             let path = namespace.key();
             let sql = "SELECT path FROM catalog_namespaces WHERE warehouse = $1 AND path = $2";
-            let found = it.query_one(sql, &[warehouse.into(), Value::from(&path)])?;
+            let found = it.query_one(sql, &[warehouse.into(), SqlValue::from(&path)])?;
             found.ok_or_else(|| SqlStoreError::refuse(no_such_namespace(namespace)))?;
             (NAMESPACE, path)
         }
         (Some(namespace), Some(name)) => (RELATION, relation(it, warehouse, namespace, name)?),
     };
-    Ok([Value::from(&grant.principal), warehouse.into(), kind.into(), object.into()])
+    Ok([SqlValue::from(&grant.principal), warehouse.into(), kind.into(), object.into()])
 }
 
 /// The id of a table or a view.
@@ -47,7 +47,7 @@ pub(super) fn relation(
     let found = found.ok_or_else(|| {
         let ident = TableIdent { namespace: namespace.clone(), name: name.into() };
         let message = format!("Table or view does not exist: {ident}");
-        SqlStoreError::refuse(Error::new(Kind::NoSuchTable, message))
+        SqlStoreError::refuse(CatalogError::new(ErrorReason::NoSuchTable, message))
     });
     found?.get(0)
 }

@@ -1,13 +1,13 @@
 //! Policies at rest, by the ids of their tables.
 
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::objects::relation;
 use super::{AccessStore, Stored, changed, require_room, roles};
 use crate::access::policies::{
     POLICIES_MAX, PolicyBody, PolicyRecord, TABLE_POLICIES_BYTES_MAX, no_such,
 };
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::{NamespaceIdent, SEPARATOR};
 
 impl AccessStore {
@@ -18,31 +18,34 @@ impl AccessStore {
         policy: &PolicyRecord,
     ) -> Result<()> {
         let (warehouse, policy) = (warehouse.to_owned(), policy.clone());
-        let body = serde_json::to_vec(&policy.body).map_err(Error::internal)?;
+        let body = serde_json::to_vec(&policy.body).map_err(CatalogError::internal)?;
         let written = self.0.transact("catalog.put_policy", move |it| {
             roles::require_principal(it, &warehouse, &policy.principal)?;
             let table = relation(it, &warehouse, &policy.namespace, &policy.table)?;
             let sql = "DELETE FROM catalog_policies WHERE warehouse = $1 AND name = $2";
-            it.execute(sql, &[Value::from(&warehouse), Value::from(&policy.name)])?;
+            it.execute(sql, &[SqlValue::from(&warehouse), SqlValue::from(&policy.name)])?;
             require_room(it, "SELECT COUNT(*) FROM catalog_policies", POLICIES_MAX, "policies")?;
             let sql = "SELECT body FROM catalog_policies WHERE relation = $1";
-            let others = it.query(sql, &[Value::from(&table)])?;
+            let others = it.query(sql, &[SqlValue::from(&table)])?;
             let others = others.iter().map(|row| row.get::<Vec<u8>>(0).map(|it| it.len()));
             let bytes = others.sum::<Stored<usize>>()?;
             if bytes + body.len() > TABLE_POLICIES_BYTES_MAX {
                 let message = format!(
                     "the policies of the table have more than {TABLE_POLICIES_BYTES_MAX} bytes"
                 );
-                return Err(SqlStoreError::refuse(Error::new(Kind::BadRequest, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::BadRequest,
+                    message,
+                )));
             }
             let sql = "INSERT INTO catalog_policies (warehouse, name, relation, principal, body) \
                 VALUES ($1, $2, $3, $4, $5)";
             let parameters = [
-                Value::from(&warehouse),
-                Value::from(&policy.name),
+                SqlValue::from(&warehouse),
+                SqlValue::from(&policy.name),
                 table.into(),
-                Value::from(&policy.principal),
-                Value::from(&body[..]),
+                SqlValue::from(&policy.principal),
+                SqlValue::from(&body[..]),
             ];
             it.execute(sql, &parameters)?;
             changed(it)
@@ -55,7 +58,7 @@ impl AccessStore {
         let (warehouse, name) = (warehouse.to_owned(), name.to_owned());
         let written = self.0.transact("catalog.delete_policy", move |it| {
             let sql = "DELETE FROM catalog_policies WHERE warehouse = $1 AND name = $2";
-            match it.execute(sql, &[Value::from(&warehouse), Value::from(&name)])? {
+            match it.execute(sql, &[SqlValue::from(&warehouse), SqlValue::from(&name)])? {
                 0 => Err(SqlStoreError::refuse(no_such(&name))),
                 _ => changed(it),
             }
@@ -80,7 +83,7 @@ fn policy(row: &SqlRow) -> Stored<(Box<str>, PolicyRecord)> {
         principal: row.get(2)?,
         namespace: NamespaceIdent::new(path.split(SEPARATOR)).map_err(SqlStoreError::refuse)?,
         table: row.get(4)?,
-        body: body.map_err(|error| SqlStoreError::refuse(Error::internal(error)))?,
+        body: body.map_err(|error| SqlStoreError::refuse(CatalogError::internal(error)))?,
     };
     Ok((row.get::<String>(0)?.into(), policy))
 }

@@ -1,7 +1,7 @@
 //! Roles at rest.
 
 use node::clock;
-use node::store::{SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{AccessStore, Stored, catalog_roles, changed, entities, require_room};
 use crate::access::entities::EntityKey;
@@ -9,7 +9,7 @@ use crate::access::roles::{
     MEMBERS_MAX, MembersChange, PREFIX, ROLES_MAX, RoleRecord, no_such, principal,
 };
 use crate::access::{catalog_roles as catalog_role, clients};
-use crate::error::{Error, Kind, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::Properties;
 
 impl AccessStore {
@@ -25,10 +25,13 @@ impl AccessStore {
         let written = self.0.transact("catalog.insert_role", move |it| {
             if is_there(it, &name)? {
                 let message = format!("Role already exists: {name}");
-                return Err(SqlStoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+                return Err(SqlStoreError::refuse(CatalogError::new(
+                    ErrorReason::AlreadyExists,
+                    message,
+                )));
             }
             require_room(it, "SELECT COUNT(*) FROM catalog_roles", ROLES_MAX, "roles")?;
-            it.execute("INSERT INTO catalog_roles (name) VALUES ($1)", &[Value::from(&name)])?;
+            it.execute("INSERT INTO catalog_roles (name) VALUES ($1)", &[SqlValue::from(&name)])?;
             add(it, &name, &members)?;
             entities::made(it, &EntityKey::role(&name), &properties, now_ms)?;
             changed(it)
@@ -47,7 +50,7 @@ impl AccessStore {
             require(it, &role)?;
             for member in &to.remove {
                 let sql = "DELETE FROM catalog_role_members WHERE role = $1 AND member = $2";
-                it.execute(sql, &[Value::from(&role), Value::from(member)])?;
+                it.execute(sql, &[SqlValue::from(&role), SqlValue::from(member)])?;
             }
             add(it, &role, &to.add)?;
             changed(it)
@@ -60,14 +63,14 @@ impl AccessStore {
         let role = role.to_owned();
         let written = self.0.transact("catalog.delete_role", move |it| {
             let sql = "DELETE FROM catalog_roles WHERE name = $1";
-            if it.execute(sql, &[Value::from(&role)])? == 0 {
+            if it.execute(sql, &[SqlValue::from(&role)])? == 0 {
                 return Err(SqlStoreError::refuse(no_such(&role)));
             }
             for sql in [
                 "DELETE FROM catalog_role_members WHERE role = $1",
                 "DELETE FROM catalog_catalog_role_holders WHERE role = $1",
             ] {
-                it.execute(sql, &[Value::from(&role)])?;
+                it.execute(sql, &[SqlValue::from(&role)])?;
             }
             forget_principal(it, &principal(&role))?;
             entities::gone(it, &EntityKey::role(&role))?;
@@ -131,7 +134,7 @@ pub(super) fn forget_principal(it: &mut dyn StoreTransaction, principal: &str) -
 
 fn add(it: &mut dyn StoreTransaction, role: &str, members: &[String]) -> Stored<()> {
     for member in members {
-        let parameters = [Value::from(role), Value::from(member)];
+        let parameters = [SqlValue::from(role), SqlValue::from(member)];
         let sql = "SELECT member FROM catalog_role_members WHERE role = $1 AND member = $2";
         if it.query_one(sql, &parameters)?.is_none() {
             let sql = "INSERT INTO catalog_role_members (role, member) VALUES ($1, $2)";

@@ -1,11 +1,11 @@
 //! Access tokens at rest, by their hash.
 
-use node::store::{StoreTransaction, Value};
+use node::store::{SqlValue, StoreTransaction};
 
 use super::{AccessStore, Stored, changed, digest, ms};
 use crate::access::random::Hash;
 use crate::access::tokens::{TOKENS_OF_CLIENT_MAX, TokenRow};
-use crate::error::{Error, Result};
+use crate::error::{CatalogError, Result};
 
 impl AccessStore {
     /// Keeps a new token. Those of its client that are too many go, the oldest ones first.
@@ -15,22 +15,22 @@ impl AccessStore {
         row: TokenRow,
         now_ms: u64,
     ) -> Result<()> {
-        let most = i64::try_from(TOKENS_OF_CLIENT_MAX - 1).map_err(Error::internal)?;
+        let most = i64::try_from(TOKENS_OF_CLIENT_MAX - 1).map_err(CatalogError::internal)?;
         let written = self.0.transact("catalog.insert_token", move |it| {
-            let client = Value::from(&row.client);
+            let client = SqlValue::from(&row.client);
             let sql = "SELECT ends_ms FROM catalog_tokens WHERE client = $1 AND ends_ms > $2 \
                 ORDER BY ends_ms DESC LIMIT 1 OFFSET $3";
-            let parameters = [client.clone(), ms(now_ms)?, Value::Int(most)];
+            let parameters = [client.clone(), ms(now_ms)?, SqlValue::Int(most)];
             if let Some(oldest) = it.query_one(sql, &parameters)? {
                 let sql = "DELETE FROM catalog_tokens \
                     WHERE client = $1 AND ends_ms <= $2 AND revoked = 0";
-                it.execute(sql, &[client.clone(), Value::Int(oldest.get(0)?)])?;
+                it.execute(sql, &[client.clone(), SqlValue::Int(oldest.get(0)?)])?;
             }
             let sql = "INSERT INTO catalog_tokens (hash, client, role, revoked, ends_ms, secret) \
                 VALUES ($1, $2, $3, 0, $4, $5)";
-            let role = row.role.as_deref().map(Value::from).unwrap_or(Value::Null);
-            let secret = row.secret.map_or(Value::Null, |secret| Value::from(&secret[..]));
-            let parameters = [Value::from(&hash[..]), client, role, ms(row.ends_ms)?, secret];
+            let role = row.role.as_deref().map(SqlValue::from).unwrap_or(SqlValue::Null);
+            let secret = row.secret.map_or(SqlValue::Null, |secret| SqlValue::from(&secret[..]));
+            let parameters = [SqlValue::from(&hash[..]), client, role, ms(row.ends_ms)?, secret];
             it.execute(sql, &parameters).map(drop)
         });
         Ok(written.await?)
@@ -41,7 +41,7 @@ impl AccessStore {
         let read = self.0.read("catalog.token", move |it| {
             let sql = "SELECT client, role, ends_ms, secret FROM catalog_tokens \
                 WHERE hash = $1 AND revoked = 0";
-            let found = it.query_one(sql, &[Value::from(&hash[..])])?;
+            let found = it.query_one(sql, &[SqlValue::from(&hash[..])])?;
             let row = found.map(|row| {
                 let secret: Option<Vec<u8>> = row.get(3)?;
                 Ok(TokenRow {
@@ -60,7 +60,7 @@ impl AccessStore {
     pub(in crate::access) async fn revoke_token(&self, hash: Hash) -> Result<()> {
         let written = self.0.transact("catalog.revoke_token", move |it| {
             let sql = "UPDATE catalog_tokens SET revoked = 1 WHERE hash = $1";
-            it.execute(sql, &[Value::from(&hash[..])])?;
+            it.execute(sql, &[SqlValue::from(&hash[..])])?;
             changed(it)
         });
         Ok(written.await?)

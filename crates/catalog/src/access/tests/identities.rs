@@ -28,14 +28,14 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
         let own = here.create_key(&operator(), &plain.client.client_id, "a", None).await.unwrap();
         let by_key = here.identify(&headers(&own.key)).await.unwrap();
         let refused = here.create_key(&by_key, &plain.client.client_id, "b", None).await;
-        assert_eq!(refused.unwrap_err().kind, Kind::Forbidden);
+        assert_eq!(refused.unwrap_err().kind, ErrorReason::Forbidden);
         let (other, secret) = (&plain.client.client_id, &plain.client_secret);
         let token = here.token_for(other, secret, None).await.unwrap().token;
         let by_token = here.identify(&headers(&token)).await.unwrap();
         here.create_key(&by_token, other, "b", None).await.unwrap();
         assert_eq!(here.keys(&by_token, other).unwrap().len(), 2);
         let refused = here.keys(&by_token, id).unwrap_err();
-        assert_eq!(refused.kind, Kind::Forbidden);
+        assert_eq!(refused.kind, ErrorReason::Forbidden);
 
         let key_id = &*made.record.key_id;
         let next = here.rotate_key(&operator(), id, key_id, Duration::from_secs(60)).await.unwrap();
@@ -52,12 +52,12 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
         }
         // Another client's path leads to no key.
         let elsewhere = here.delete_key(&operator(), other, key_id).await.unwrap_err();
-        assert_eq!(elsewhere.kind, Kind::NotFound);
+        assert_eq!(elsewhere.kind, ErrorReason::NotFound);
         here.delete_key(&operator(), id, key_id).await.unwrap();
         there.reload().await.unwrap();
         for server in [&here, &there] {
             let gone = server.identify(&headers(&last.key)).await.unwrap_err();
-            assert_eq!(gone.kind, Kind::NotAuthorized);
+            assert_eq!(gone.kind, ErrorReason::NotAuthorized);
         }
         here.delete_client(&operator(), other).await.unwrap();
         assert!(here.identify(&headers(&own.key)).await.is_err());
@@ -68,7 +68,7 @@ async fn an_api_key_is_its_client_until_it_ends_or_goes() {
 #[tokio::test]
 async fn keys_are_refused_by_field() {
     let scratch = Scratch::new();
-    let tokens = Tokens::open(scratch.path()).unwrap();
+    let tokens = TokenRegistry::open(scratch.path()).unwrap();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
     let ground = Ground { scratch, url, tokens };
     let access = ground.access().await;
@@ -81,14 +81,14 @@ async fn keys_are_refused_by_field() {
         ("a", Some(KEY_LIFETIME_MAX + Duration::from_secs(1)), "`expires-seconds`"),
     ] {
         let refused = access.create_key(&operator(), &id, name, lifetime).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::BadRequest);
+        assert_eq!(refused.kind, ErrorReason::BadRequest);
         assert!(refused.message.contains(expected), "{}", refused.message);
     }
     for _ in 0..KEYS_OF_CLIENT_MAX {
         access.create_key(&operator(), &id, "a", None).await.unwrap();
     }
     let full = access.create_key(&operator(), &id, "a", None).await.unwrap_err();
-    assert_eq!(full.kind, Kind::BadRequest);
+    assert_eq!(full.kind, ErrorReason::BadRequest);
 }
 
 #[tokio::test]
@@ -100,16 +100,16 @@ async fn a_token_that_is_taken_back_is_good_nowhere() {
         let token = here.token_for(id, secret, None).await.unwrap().token;
         there.reload().await.unwrap();
         let own = there.identify(&headers(&token)).await.unwrap();
-        let stranger = Who::new("client:cl_other", "other");
+        let stranger = CatalogPrincipal::new("client:cl_other", "other");
         let refused = there.revoke_token(&stranger, &token).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::Forbidden);
+        assert_eq!(refused.kind, ErrorReason::Forbidden);
         there.identify(&headers(&token)).await.unwrap();
         there.revoke_token(&own, &token).await.unwrap();
         // Here it was in memory.
         here.reload().await.unwrap();
         for server in [&here, &there, &ground.access().await] {
             let gone = server.identify(&headers(&token)).await.unwrap_err();
-            assert_eq!(gone.kind, Kind::NotAuthorized);
+            assert_eq!(gone.kind, ErrorReason::NotAuthorized);
         }
         for unknown in ["cat_00", &"cat_".repeat(1000)] {
             there.revoke_token(&own, unknown).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_token_that_is_taken_back_is_good_nowhere() {
 #[tokio::test]
 async fn who_asks_for_too_many_tokens_loses_his_own() {
     let scratch = Scratch::new();
-    let tokens = Tokens::open(scratch.path()).unwrap();
+    let tokens = TokenRegistry::open(scratch.path()).unwrap();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
     let ground = Ground { scratch, url, tokens };
     let access = ground.access().await;
@@ -170,17 +170,18 @@ async fn a_role_gives_its_members_what_it_was_given() {
         let member = made.client.principal.clone();
         here.create_role(&operator(), "etl", std::slice::from_ref(&member)).await.unwrap();
         here.create_role(&operator(), "idle", &[]).await.unwrap();
-        let to_etl = grant("role:etl", Some("n"), &[Right::Write]);
+        let to_etl = grant("role:etl", Some("n"), &[AccessRight::Write]);
         here.grant(&operator(), &warehouse, &to_etl).await.unwrap();
-        let to_itself = grant(&member, None, &[Right::Read]);
+        let to_itself = grant(&member, None, &[AccessRight::Read]);
         here.grant(&operator(), &warehouse, &to_itself).await.unwrap();
         there.reload().await.unwrap();
 
         let namespace = NamespaceIdent::new(["n"]).unwrap();
-        let may = |server: &AccessControl, who: &Who, right, object: Object<'_>| {
-            server.check(who, &warehouse, right, object).is_ok()
-        };
-        let in_n = Object::Namespace(&namespace);
+        let may =
+            |server: &AccessControl, who: &CatalogPrincipal, right, object: RightTarget<'_>| {
+                server.check(who, &warehouse, right, object).is_ok()
+            };
+        let in_n = RightTarget::Namespace(&namespace);
         let all = here.token_for(id, secret, None).await.unwrap();
         let one = here.token_for(id, secret, Some("etl")).await.unwrap();
         assert_eq!((all.role, one.role.as_deref()), (None, Some("etl")));
@@ -188,46 +189,46 @@ async fn a_role_gives_its_members_what_it_was_given() {
             let who = server.identify(&headers(&all.token)).await.unwrap();
             // Twice: the second time it is put together already.
             for _ in 0..2 {
-                assert!(may(server, &who, Right::Write, in_n));
-                assert!(may(server, &who, Right::Read, Object::Warehouse));
+                assert!(may(server, &who, AccessRight::Write, in_n));
+                assert!(may(server, &who, AccessRight::Read, RightTarget::Warehouse));
             }
             let who = server.identify(&headers(&one.token)).await.unwrap();
-            assert!(may(server, &who, Right::Write, in_n));
-            assert!(!may(server, &who, Right::Read, Object::Warehouse));
+            assert!(may(server, &who, AccessRight::Write, in_n));
+            assert!(!may(server, &who, AccessRight::Read, RightTarget::Warehouse));
         }
         // A token for one role gives no way to more, and none to other secrets.
         let again = here.token_after(&one.token, None).await.unwrap();
         assert_eq!(again.role.as_deref(), Some("etl"));
         let refused = here.token_after(&one.token, Some("idle")).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::Forbidden);
+        assert_eq!(refused.kind, ErrorReason::Forbidden);
         let refused = here.token_for(id, secret, Some("idle")).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::Forbidden);
+        assert_eq!(refused.kind, ErrorReason::Forbidden);
         let limited = here.identify(&headers(&one.token)).await.unwrap();
         let refused = here.rotate_client(&limited, id, Duration::ZERO).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::Forbidden);
+        assert_eq!(refused.kind, ErrorReason::Forbidden);
 
         let change = MembersChange { add: vec!["tenant:x".to_owned()], remove: vec![member] };
         here.change_members(&operator(), "etl", &change).await.unwrap();
         assert_eq!(here.roles(&operator()).unwrap()[0].members, ["tenant:x"]);
-        assert!(!may(&here, &limited, Right::Read, in_n));
-        assert!(may(&here, &Who::new("tenant:x", "x"), Right::Write, in_n));
+        assert!(!may(&here, &limited, AccessRight::Read, in_n));
+        assert!(may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Write, in_n));
         here.delete_role(&operator(), "etl").await.unwrap();
-        assert!(!may(&here, &Who::new("tenant:x", "x"), Right::Read, in_n));
+        assert!(!may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Read, in_n));
         // Another role of that name has nothing of it.
         here.create_role(&operator(), "etl", &["tenant:x".to_owned()]).await.unwrap();
-        assert!(!may(&here, &Who::new("tenant:x", "x"), Right::Read, in_n));
+        assert!(!may(&here, &CatalogPrincipal::new("tenant:x", "x"), AccessRight::Read, in_n));
         for (done, expected) in [
-            (here.create_role(&operator(), "etl", &[]).await, Kind::AlreadyExists),
-            (here.create_role(&operator(), "a b", &[]).await, Kind::BadRequest),
-            (here.create_role(&limited, "b", &[]).await, Kind::Forbidden),
-            (here.delete_role(&operator(), "none").await, Kind::NotFound),
-            (here.change_members(&operator(), "none", &change).await, Kind::NotFound),
+            (here.create_role(&operator(), "etl", &[]).await, ErrorReason::AlreadyExists),
+            (here.create_role(&operator(), "a b", &[]).await, ErrorReason::BadRequest),
+            (here.create_role(&limited, "b", &[]).await, ErrorReason::Forbidden),
+            (here.delete_role(&operator(), "none").await, ErrorReason::NotFound),
+            (here.change_members(&operator(), "none", &change).await, ErrorReason::NotFound),
         ] {
             assert_eq!(done.unwrap_err().kind, expected);
         }
-        let nobody = grant("role:none", None, &[Right::Read]);
+        let nobody = grant("role:none", None, &[AccessRight::Read]);
         let refused = here.grant(&operator(), &warehouse, &nobody).await.unwrap_err();
-        assert_eq!(refused.kind, Kind::NotFound);
+        assert_eq!(refused.kind, ErrorReason::NotFound);
     })
     .await;
 }

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::json::Fragment;
-use crate::store::Keep;
+use crate::json::RawJson;
+use crate::store::DropMode;
 
 #[tokio::test]
 async fn a_right_moves_with_its_table_and_goes_with_it() {
@@ -13,14 +13,16 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         let warehouse = ground.warehouse();
         make_namespace(&catalog, "n").await;
         make_table(&catalog, "t").await;
-        let who = Who::new("tenant:x", "x");
-        let of = |name: Option<&str>| Grant {
+        let who = CatalogPrincipal::new("tenant:x", "x");
+        let of = |name: Option<&str>| PrincipalGrant {
             name: name.map(str::to_owned),
-            ..grant("tenant:x", Some("n"), &[Right::Read])
+            ..grant("tenant:x", Some("n"), &[AccessRight::Read])
         };
         access.grant(&operator(), &warehouse, &of(Some("t"))).await.unwrap();
         let may = |name: &str| {
-            access.check(&who, &warehouse, Right::Read, Object::Relation(&ident(name))).is_ok()
+            access
+                .check(&who, &warehouse, AccessRight::Read, RightTarget::Relation(&ident(name)))
+                .is_ok()
         };
         assert!(may("t") && !may("u"));
         let (from, to) = (ident("t"), ident("u"));
@@ -34,7 +36,7 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         assert_eq!(listed, [of(Some("u"))]);
 
         let dropped = (kind, &to);
-        catalog.drop_relation(&stamp(), "wh_1", dropped, Act::DropTable).await.unwrap();
+        catalog.drop_relation(&stamp(), "wh_1", dropped, LogAction::DropTable).await.unwrap();
         make_table(&catalog, "u").await;
         access.refresh().await.unwrap();
         assert!(!may("u"));
@@ -46,7 +48,7 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         for name in ["t", "u"] {
             let ident = ident(name);
             let dropped = (kind, &ident);
-            catalog.drop_relation(&stamp(), "wh_1", dropped, Act::DropTable).await.unwrap();
+            catalog.drop_relation(&stamp(), "wh_1", dropped, LogAction::DropTable).await.unwrap();
         }
         let namespace = NamespaceIdent::new(["n"]).unwrap();
         catalog.drop_namespace(&stamp(), "wh_1", &namespace).await.unwrap();
@@ -55,8 +57,8 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         assert!(!may("t"));
 
         for (wrong, expected) in [
-            (of(Some("none")), Kind::NoSuchTable),
-            (grant("tenant:x", Some("none"), &[Right::Read]), Kind::NoSuchNamespace),
+            (of(Some("none")), ErrorReason::NoSuchTable),
+            (grant("tenant:x", Some("none"), &[AccessRight::Read]), ErrorReason::NoSuchNamespace),
         ] {
             for done in [
                 access.grant(&operator(), &warehouse, &wrong).await,
@@ -77,16 +79,19 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         make_namespace(&catalog, "n").await;
         make_table(&catalog, "t").await;
         let t = ident("t");
-        let right =
-            Grant { name: Some("t".to_owned()), ..grant("tenant:x", Some("n"), &[Right::Read]) };
+        let right = PrincipalGrant {
+            name: Some("t".to_owned()),
+            ..grant("tenant:x", Some("n"), &[AccessRight::Read])
+        };
         access.grant(&operator(), &warehouse, &right).await.unwrap();
         let (policy, schema) = policy("tenant:x");
         let policy = (&policy, &schema);
         access.put_policy(&operator(), &warehouse, "p", policy).await.unwrap();
         let kind = RelationKind::Table;
-        let keep = Keep { until_ms: u64::MAX / 2, purge: true };
+        let keep = DropMode { until_ms: u64::MAX / 2, purge: true };
         let what = (kind, &t);
-        let old = catalog.set_aside(&stamp(), "wh_1", what, Act::DropTable, keep).await.unwrap();
+        let old =
+            catalog.set_aside(&stamp(), "wh_1", what, LogAction::DropTable, keep).await.unwrap();
         let new = || NewRelation {
             ident: t.clone(),
             kind,
@@ -95,7 +100,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
             places: Vec::new(),
             location: old.location.clone(),
             document: "{}".into(),
-            act: Act::RegisterTable,
+            act: LogAction::RegisterTable,
         };
         let made = catalog.register_dropped(&stamp(), "wh_1", new(), &old.id).await.unwrap();
         assert_ne!(made.id, old.id);
@@ -103,15 +108,16 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         access.refresh().await.unwrap();
         assert_eq!(access.grants(&operator(), &warehouse, None).await.unwrap(), [right]);
         assert_eq!(access.policies(&operator(), &warehouse).unwrap().len(), 1);
-        let who = Who::new("tenant:x", "x");
+        let who = CatalogPrincipal::new("tenant:x", "x");
         assert!(access.restrictions(&who, &warehouse, &t).is_some());
 
         // Whoever is faster has it: who purges it, or who brings it back.
-        let old = catalog.set_aside(&stamp(), "wh_1", what, Act::DropTable, keep).await.unwrap();
+        let old =
+            catalog.set_aside(&stamp(), "wh_1", what, LogAction::DropTable, keep).await.unwrap();
         catalog.take_dropped(&old.id, 5).await.unwrap();
         for gone in [&*old.id, "tb_none"] {
             let refused = catalog.register_dropped(&stamp(), "wh_1", new(), gone).await;
-            assert_eq!(refused.unwrap_err().kind, Kind::CommitFailed);
+            assert_eq!(refused.unwrap_err().kind, ErrorReason::CommitFailed);
         }
         assert!(catalog.pointer("wh_1", &t).await.unwrap().is_none());
     })
@@ -119,7 +125,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
 }
 
 /// A policy of the table `t` for somebody, and the schema of that.
-fn policy(principal: &str) -> (NewPolicy, Fragment) {
+fn policy(principal: &str) -> (NewPolicy, RawJson) {
     let policy = NewPolicy {
         principal: principal.to_owned(),
         namespace: ident("t").namespace,
@@ -130,7 +136,7 @@ fn policy(principal: &str) -> (NewPolicy, Fragment) {
     };
     let schema = json!({"type": "struct", "schema-id": 0, "fields": [
         {"id": 1, "name": "x", "required": false, "type": "long"}]});
-    (policy, Fragment::of(&schema).unwrap())
+    (policy, RawJson::of(&schema).unwrap())
 }
 
 #[tokio::test]
@@ -154,19 +160,19 @@ async fn nothing_is_given_to_who_is_gone_at_another_server() {
         let catalog_role = catalog_role_principal(warehouse.id(), "r");
         let principals = ["role:r", &catalog_role, &client.principal];
         for principal in principals {
-            let given = grant(principal, None, &[Right::Manage]);
+            let given = grant(principal, None, &[AccessRight::Manage]);
             let granted = there.grant(&root, &warehouse, &given).await;
-            assert_eq!(granted.unwrap_err().kind, Kind::NotFound, "{principal}");
+            assert_eq!(granted.unwrap_err().kind, ErrorReason::NotFound, "{principal}");
             let (new, schema) = policy(principal);
             let put = there.put_policy(&root, &warehouse, "p", (&new, &schema)).await;
-            assert_eq!(put.unwrap_err().kind, Kind::NotFound, "{principal}");
+            assert_eq!(put.unwrap_err().kind, ErrorReason::NotFound, "{principal}");
         }
         make().await;
         assert_eq!(here.grants(&root, &warehouse, None).await.unwrap(), []);
         assert!(here.policies(&root, &warehouse).unwrap().is_empty());
         // What was made there is known here at once.
         for principal in ["role:r", &catalog_role] {
-            let given = grant(principal, None, &[Right::Read]);
+            let given = grant(principal, None, &[AccessRight::Read]);
             there.grant(&root, &warehouse, &given).await.unwrap();
         }
     })

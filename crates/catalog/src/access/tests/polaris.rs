@@ -7,7 +7,7 @@ fn said(key: &str) -> Properties {
     Properties::from([(key.to_owned(), "v".to_owned())])
 }
 
-fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
+fn kind<T: std::fmt::Debug>(result: Result<T>) -> ErrorReason {
     result.unwrap_err().kind
 }
 
@@ -22,7 +22,7 @@ async fn check_entity(access: &AccessControl, key: &EntityKey) {
     assert_eq!((&changed.properties, changed.version), (&said("other"), 2));
     assert_eq!(changed.created_ms, found.created_ms);
     let late = access.update_entity(&who, key.clone(), change).await;
-    assert_eq!(kind(late), Kind::CommitFailed, "{key:?}");
+    assert_eq!(kind(late), ErrorReason::CommitFailed, "{key:?}");
     let kept = EntityChange { version: 2, properties: None };
     let changed = access.update_entity(&who, key.clone(), kept).await.unwrap();
     assert_eq!((changed.properties, changed.version), (said("other"), 3));
@@ -37,11 +37,11 @@ async fn what_is_said_of_principals_and_roles_is_kept_and_goes_with_them() {
         let made = access.create_named_client(&who, "alice", said("k")).await.unwrap();
         let id = made.client.client_id.clone();
         let again = access.create_named_client(&who, "alice", said("k")).await;
-        assert_eq!(kind(again), Kind::AlreadyExists);
+        assert_eq!(kind(again), ErrorReason::AlreadyExists);
         access.create_role_with(&who, "etl", &[], &said("k")).await.unwrap();
         access.create_catalog_role(&who, &warehouse, "reader", &said("k")).await.unwrap();
         let again = access.create_catalog_role(&who, &warehouse, "reader", &said("k")).await;
-        assert_eq!(kind(again), Kind::AlreadyExists);
+        assert_eq!(kind(again), ErrorReason::AlreadyExists);
         let keys = [
             EntityKey::client(&id),
             EntityKey::role("etl"),
@@ -65,7 +65,7 @@ async fn what_is_said_of_principals_and_roles_is_kept_and_goes_with_them() {
         for key in keys {
             let change = EntityChange { version: 1, properties: None };
             let gone = access.update_entity(&who, key.clone(), change).await;
-            assert_eq!(kind(gone), Kind::NotFound, "{key:?}");
+            assert_eq!(kind(gone), ErrorReason::NotFound, "{key:?}");
             assert_eq!(access.entity(key).await.unwrap().version, 1);
         }
     })
@@ -85,14 +85,16 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
             here.create_catalog_role(&who, &warehouse, name, &none).await.unwrap();
         }
         let principal = catalog_roles::catalog_role_principal("wh_1", "reader");
-        let on_table =
-            Grant { name: Some("t".to_owned()), ..grant(&principal, Some("n"), &[Right::Read]) };
+        let on_table = PrincipalGrant {
+            name: Some("t".to_owned()),
+            ..grant(&principal, Some("n"), &[AccessRight::Read])
+        };
         here.grant(&who, &warehouse, &on_table).await.unwrap();
         let may = async || {
             there.refresh().await.unwrap();
             let object = ident("t");
-            let x = Who::new("tenant:x", "x");
-            there.check(&x, &warehouse, Right::Read, Object::Relation(&object)).is_ok()
+            let x = CatalogPrincipal::new("tenant:x", "x");
+            there.check(&x, &warehouse, AccessRight::Read, RightTarget::Relation(&object)).is_ok()
         };
         assert!(!may().await);
         let pair = ("reader", "etl");
@@ -115,7 +117,7 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
         here.give_catalog_role(&who, &warehouse, pair, true).await.unwrap();
         assert!(may().await);
         for (pair, expected) in
-            [(("reader", "none"), Kind::NotFound), (("none", "etl"), Kind::NotFound)]
+            [(("reader", "none"), ErrorReason::NotFound), (("none", "etl"), ErrorReason::NotFound)]
         {
             let given = here.give_catalog_role(&who, &warehouse, pair, true).await;
             assert_eq!(kind(given), expected, "{pair:?}");
@@ -147,18 +149,20 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
             places: Vec::new(),
             location: "file:///w/v/1.metadata.json".to_owned(),
             document: "{}".into(),
-            act: Act::CreateView,
+            act: LogAction::CreateView,
         };
         catalog.insert_relation(&stamp(), "wh_1", new).await.unwrap();
         access.create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
         let principal = catalog_roles::catalog_role_principal("wh_1", "reader");
-        let on_view =
-            Grant { name: Some("v".to_owned()), ..grant(&principal, Some("n"), &[Right::Read]) };
+        let on_view = PrincipalGrant {
+            name: Some("v".to_owned()),
+            ..grant(&principal, Some("n"), &[AccessRight::Read])
+        };
         access.grant(&who, &warehouse, &on_view).await.unwrap();
         let views = access.granted_views(&warehouse, &principal).await.unwrap();
         assert_eq!(views, [("n".to_owned(), "v".to_owned())]);
         let (kind_of, v) = (RelationKind::View, ident("v"));
-        catalog.drop_relation(&stamp(), "wh_1", (kind_of, &v), Act::DropView).await.unwrap();
+        catalog.drop_relation(&stamp(), "wh_1", (kind_of, &v), LogAction::DropView).await.unwrap();
         let namespace = NamespaceIdent::new(["n"]).unwrap();
         catalog.drop_namespace(&stamp(), "wh_1", &namespace).await.unwrap();
 
@@ -169,7 +173,7 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
             catalog.update_warehouse(row.clone(), None, Vec::new(), change(version)).await
         };
         update(1).await.unwrap();
-        assert_eq!(kind(update(1).await), Kind::CommitFailed);
+        assert_eq!(kind(update(1).await), ErrorReason::CommitFailed);
         let key = EntityKey::warehouse("wh_1");
         let found = access.entity(key.clone()).await.unwrap();
         assert_eq!((found.properties, found.version), (said("k"), 2));

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::privileges::SecurableKind;
 use super::{answer, missing, roles};
-use crate::access::{Grant, catalog_role_principal};
-use crate::error::{Error, Kind, Result, bad};
+use crate::access::{PrincipalGrant, catalog_role_principal};
+use crate::error::{CatalogError, ErrorReason, Result, bad};
 use crate::http::request::CatalogRequest;
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::service::Right;
+use crate::service::AccessRight;
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -56,12 +56,12 @@ struct GrantFields {
 }
 
 /// The right that a privilege is.
-type RightOf = fn(SecurableKind, &str) -> Result<Right>;
+type RightOf = fn(SecurableKind, &str) -> Result<AccessRight>;
 
 /// What is asked for, taken apart.
 struct RequestedGrant {
     securable: SecurableKind,
-    grant: Grant,
+    grant: PrincipalGrant,
 }
 
 impl GrantFields {
@@ -90,7 +90,10 @@ impl GrantFields {
         };
         let rights = std::iter::once(right(securable, &privilege)?).collect();
         let name = table_name.or(view_name);
-        Ok(RequestedGrant { securable, grant: Grant { principal, namespace, name, rights } })
+        Ok(RequestedGrant {
+            securable,
+            grant: PrincipalGrant { principal, namespace, name, rights },
+        })
     }
 }
 
@@ -100,7 +103,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
         (&input.ground.access, catalog_role_principal(&role.warehouse, &role.name));
     let all = access.grants(&input.who, &warehouse, Some(&principal)).await?;
     let views = access.granted_views(&warehouse, &principal).await?;
-    let is_view = |grant: &Grant, name: &str| {
+    let is_view = |grant: &PrincipalGrant, name: &str| {
         let namespace = grant.namespace.as_ref().map(NamespaceIdent::key).unwrap_or_default();
         views.iter().any(|(of, view)| (of, &**view) == (&namespace, name))
     };
@@ -170,11 +173,11 @@ async fn require_kind(
     let ident = TableIdent::new(namespace.clone(), name)?;
     let found = input.ground.catalog.store().pointer(warehouse.id(), &ident).await?;
     let (kind, refusal, title) = match wanted.securable {
-        SecurableKind::View => (RelationKind::View, Kind::NoSuchView, "View"),
-        _ => (RelationKind::Table, Kind::NoSuchTable, "Table"),
+        SecurableKind::View => (RelationKind::View, ErrorReason::NoSuchView, "View"),
+        _ => (RelationKind::Table, ErrorReason::NoSuchTable, "Table"),
     };
     match found.is_some_and(|it| it.kind == kind) {
         true => Ok(()),
-        false => Err(Error::new(refusal, format!("{title} does not exist: {ident}"))),
+        false => Err(CatalogError::new(refusal, format!("{title} does not exist: {ident}"))),
     }
 }

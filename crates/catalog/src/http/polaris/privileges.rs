@@ -7,8 +7,8 @@
 
 use super::missing;
 use crate::access::RightSet;
-use crate::error::{Error, bad};
-use crate::service::Right;
+use crate::error::{CatalogError, bad};
+use crate::service::AccessRight;
 
 /// What a privilege is to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +36,17 @@ impl SecurableKind {
     ///
     /// # Errors
     /// `NotImplemented` for a privilege that no right is; `BadRequest` for what is none.
-    pub(super) fn right(self, privilege: &str) -> Result<Right, Error> {
+    pub(super) fn right(self, privilege: &str) -> Result<AccessRight, CatalogError> {
         use SecurableKind::{Catalog, Namespace, Table, View};
         match (self, privilege) {
-            (_, MANAGE_ACCESS) => Ok(Right::Grant),
-            (Catalog | Namespace, MANAGE_CONTENT) | (View, VIEW_METADATA) => Ok(Right::Manage),
-            (Catalog | Namespace | Table, WRITE_DATA) | (View, WRITE_VIEW) => Ok(Right::Write),
-            (Catalog | Namespace | Table, READ_DATA) | (View, READ_VIEW) => Ok(Right::Read),
+            (_, MANAGE_ACCESS) => Ok(AccessRight::Grant),
+            (Catalog | Namespace, MANAGE_CONTENT) | (View, VIEW_METADATA) => {
+                Ok(AccessRight::Manage)
+            }
+            (Catalog | Namespace | Table, WRITE_DATA) | (View, WRITE_VIEW) => {
+                Ok(AccessRight::Write)
+            }
+            (Catalog | Namespace | Table, READ_DATA) | (View, READ_VIEW) => Ok(AccessRight::Read),
             _ => Err(self.refuse(privilege)),
         }
     }
@@ -51,9 +55,9 @@ impl SecurableKind {
     ///
     /// # Errors
     /// Those of [`Securable::right`].
-    pub(super) fn right_taken(self, privilege: &str) -> Result<Right, Error> {
+    pub(super) fn right_taken(self, privilege: &str) -> Result<AccessRight, CatalogError> {
         match (self, privilege) {
-            (SecurableKind::Table, TABLE_METADATA) => Ok(Right::Manage),
+            (SecurableKind::Table, TABLE_METADATA) => Ok(AccessRight::Manage),
             _ => self.right(privilege),
         }
     }
@@ -63,34 +67,34 @@ impl SecurableKind {
     ///
     /// # Errors
     /// `NotImplemented` for what would stay with a right that is not taken.
-    pub(super) fn left(self, found: RightSet, taken: RightSet) -> Result<RightSet, Error> {
-        if self != SecurableKind::Table || !found.has(Right::Manage) {
+    pub(super) fn left(self, found: RightSet, taken: RightSet) -> Result<RightSet, CatalogError> {
+        if self != SecurableKind::Table || !found.has(AccessRight::Manage) {
             return Ok(found.without(taken));
         }
-        if taken.has(Right::Write) {
+        if taken.has(AccessRight::Write) {
             return Err(missing(format!(
                 "`privilege`: {WRITE_DATA} stays with {TABLE_METADATA}: revoke that one first"
             )));
         }
         // To manage is listed as two privileges, of which the other one was not named.
-        let is_less = taken.has(Right::Manage);
-        let write = is_less.then_some(Right::Write).into_iter().collect();
+        let is_less = taken.has(AccessRight::Manage);
+        let write = is_less.then_some(AccessRight::Write).into_iter().collect();
         Ok(found.without(taken).and(write))
     }
 
     /// What a right is listed as.
-    pub(super) fn privileges(self, right: Right) -> &'static [&'static str] {
+    pub(super) fn privileges(self, right: AccessRight) -> &'static [&'static str] {
         use SecurableKind::{Catalog, Namespace, Table, View};
         match (self, right) {
-            (_, Right::Grant) => &[MANAGE_ACCESS],
-            (Catalog | Namespace, Right::Manage) => &[MANAGE_CONTENT],
+            (_, AccessRight::Grant) => &[MANAGE_ACCESS],
+            (Catalog | Namespace, AccessRight::Manage) => &[MANAGE_CONTENT],
             // Given by Cove's own calls: everything that can be done with a table.
-            (Table, Right::Manage) => &[TABLE_METADATA, WRITE_DATA],
-            (View, Right::Manage) => &[VIEW_METADATA],
-            (View, Right::Write) => &[WRITE_VIEW],
-            (View, Right::Read) => &[READ_VIEW],
-            (_, Right::Write) => &[WRITE_DATA],
-            (_, Right::Read) => &[READ_DATA],
+            (Table, AccessRight::Manage) => &[TABLE_METADATA, WRITE_DATA],
+            (View, AccessRight::Manage) => &[VIEW_METADATA],
+            (View, AccessRight::Write) => &[WRITE_VIEW],
+            (View, AccessRight::Read) => &[READ_VIEW],
+            (_, AccessRight::Write) => &[WRITE_DATA],
+            (_, AccessRight::Read) => &[READ_DATA],
         }
     }
 
@@ -105,7 +109,8 @@ impl SecurableKind {
 
     /// All privileges that are rights to it.
     fn taken(self) -> Vec<&'static str> {
-        let all = [Right::Read, Right::Write, Right::Manage, Right::Grant].into_iter();
+        let all = [AccessRight::Read, AccessRight::Write, AccessRight::Manage, AccessRight::Grant]
+            .into_iter();
         let all = all.flat_map(|right| self.privileges(right)).copied();
         let mut all: Vec<&str> = all.filter(|it| self.is_taken(it)).collect();
         all.dedup();
@@ -116,7 +121,7 @@ impl SecurableKind {
         self != SecurableKind::Table || privilege != TABLE_METADATA
     }
 
-    fn refuse(self, privilege: &str) -> Error {
+    fn refuse(self, privilege: &str) -> CatalogError {
         let is_plain = privilege.bytes().all(|it| it.is_ascii_uppercase() || it == b'_');
         let is_known = privilege.len() <= 64 && is_plain;
         if !is_known || !BEGINNINGS.iter().any(|it| privilege.starts_with(it)) {
@@ -133,7 +138,7 @@ impl SecurableKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorReason;
 
     const ALL: [SecurableKind; 4] = [
         SecurableKind::Catalog,
@@ -145,12 +150,14 @@ mod tests {
     #[test]
     fn a_privilege_is_the_right_that_it_is_listed_as() {
         for securable in ALL {
-            for right in [Right::Read, Right::Write, Right::Manage, Right::Grant] {
+            for right in
+                [AccessRight::Read, AccessRight::Write, AccessRight::Manage, AccessRight::Grant]
+            {
                 let listed = securable.privileges(right);
-                if (securable, right) == (SecurableKind::Table, Right::Manage) {
+                if (securable, right) == (SecurableKind::Table, AccessRight::Manage) {
                     assert_eq!(
                         securable.right(TABLE_METADATA).unwrap_err().kind,
-                        Kind::NotImplemented
+                        ErrorReason::NotImplemented
                     );
                     continue;
                 }

@@ -177,7 +177,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorReason;
 
     #[test]
     fn what_there_is_not_is_refused_by_name() {
@@ -233,6 +233,6 @@ mod tests {
         assert!(!settings(&without.unwrap(), None).vended_credentials);
         require_kind(&asked, "s3://b/w").unwrap();
         let refused = require_kind(&asked, "file:///w").unwrap_err();
-        assert_eq!(refused.kind, Kind::BadRequest);
+        assert_eq!(refused.kind, ErrorReason::BadRequest);
     }
 }

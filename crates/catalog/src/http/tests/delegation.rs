@@ -146,7 +146,7 @@ fn what_is_signed_is_taken_by_the_store() {
     let signed = signed.json();
     let send = |headers: &Value| {
         let uri = signed["uri"].as_str().unwrap();
-        let mut request = node::client::Request::new(axum::http::Method::GET, uri);
+        let mut request = node::client::ClientRequest::new(axum::http::Method::GET, uri);
         for (name, values) in headers.as_object().unwrap() {
             let name: axum::http::HeaderName = name.parse().unwrap();
             request.headers.insert(name, values[0].as_str().unwrap().parse().unwrap());

@@ -9,7 +9,9 @@ use testkit::{S3, until};
 use tokio::task::AbortHandle;
 
 use super::*;
-use crate::guest::{CatalogSandboxListener, NewGuest, SandboxAccess, SandboxRequestRecord, Watch};
+use crate::guest::{
+    CatalogSandboxListener, NewGuest, SandboxAccess, SandboxRequestObserver, SandboxRequestRecord,
+};
 
 /// Text, status, outcome, error, and bytes in both directions.
 type Told = (String, u16, AuditOutcome, Option<String>, u64, u64);
@@ -18,7 +20,7 @@ type Told = (String, u16, AuditOutcome, Option<String>, u64, u64);
 #[derive(Debug, Default)]
 struct Log(Mutex<Vec<Told>>);
 
-impl Watch for Log {
+impl SandboxRequestObserver for Log {
     fn saw(&self, seen: &SandboxRequestRecord<'_>) {
         let SandboxRequestRecord { text, status, outcome, error, bytes_out, bytes_in, .. } = *seen;
         let error = error.map(str::to_owned);
@@ -55,7 +57,7 @@ impl Guest {
             namespaces: namespaces.iter().map(|it| (*it).to_owned()).collect(),
             writes,
             address: format!("http://{address}"),
-            watch: Arc::clone(&log) as Arc<dyn Watch>,
+            watch: Arc::clone(&log) as Arc<dyn SandboxRequestObserver>,
         };
         let door = guests.open(new).unwrap();
         let served = Arc::clone(&door);
@@ -258,8 +260,9 @@ fn rights_end_with_the_door_and_with_the_warehouse() {
     assert_eq!(guest.ask("DELETE", path, None).status, 403);
     let who = guest.door.who().clone();
     let warehouse = server.catalog.warehouse("cloud").unwrap();
-    let all = crate::service::Object::Warehouse;
-    let may = || server.catalog.allow(&who, &warehouse, crate::service::Right::Read, all).is_ok();
+    let all = crate::service::RightTarget::Warehouse;
+    let may =
+        || server.catalog.allow(&who, &warehouse, crate::service::AccessRight::Read, all).is_ok();
     assert!(may());
     drop(guest);
     until("the guest to be gone", Duration::from_secs(5), || match may() {

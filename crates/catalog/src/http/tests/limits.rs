@@ -1,7 +1,7 @@
 //! Refusals of requests by their form: encodings, depth, and how often they come.
 
 use super::*;
-use crate::service::Right;
+use crate::service::AccessRight;
 
 #[test]
 fn an_encoded_body_is_refused_as_such() {
@@ -29,7 +29,7 @@ fn an_encoded_body_is_refused_as_such() {
 fn a_transaction_without_changes_is_refused_to_everybody() {
     let server = Server::start();
     server.fill("n", "t");
-    let reader = rights::token(&server, Some(Right::Read), None);
+    let reader = rights::token(&server, Some(AccessRight::Read), None);
     let path = "/v1/main/transactions/commit";
     for token in [&reader, &server.root] {
         let empty = json!({"table-changes": []});
@@ -121,7 +121,7 @@ fn many_wrong_secrets_are_refused_for_a_while() {
 
 #[test]
 fn a_share_that_is_used_up_is_429_and_not_the_requests_fault() {
-    let refused = node::http::Error::new(api::ErrorCode::TooManyRequests, "wait");
+    let refused = node::http::HttpError::new(api::ErrorCode::TooManyRequests, "wait");
     assert_eq!(crate::http::from_shell(&refused).kind.status(), 429);
     assert_eq!(crate::http::render_error(&refused).status(), 429);
 }

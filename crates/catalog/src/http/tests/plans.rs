@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::plan::tests::Writer;
-use crate::service::{MANIFESTS_AT_ONCE_MAX, Right};
+use crate::service::{AccessRight, MANIFESTS_AT_ONCE_MAX};
 
 const TABLE: &str = "/v1/main/namespaces/n/tables/t";
 
@@ -470,7 +470,7 @@ fn a_long_scan_comes_in_parts_and_one_with_many_deletes_later() {
     let found = told["delete-files"].as_array().unwrap().len();
     assert_eq!(found, MANIFESTS_AT_ONCE_MAX + 1);
     // It is for nobody else, and gone when nobody wants it.
-    let token = rights::token(&server, Some(Right::Read), None);
+    let token = rights::token(&server, Some(AccessRight::Read), None);
     assert_eq!(server.ask_as(Some(&token), "GET", TABLE, None).status, 200);
     let others = server.ask_as(Some(&token), "GET", &plan, None);
     assert_refused(&others, 404, "NoSuchPlanIdException");
@@ -511,7 +511,7 @@ fn manifests_that_are_none_are_refused_and_those_of_other_tables_too() {
     let other = server.ask("GET", "/v1/main/namespaces/m/tables/secret", None).json();
     let other = other["metadata"]["location"].as_str().unwrap().to_owned();
     lake.commit(104, "append", &format!("{other}/metadata/list.avro"));
-    let token = rights::token(&server, Some(Right::Read), Some("n"));
+    let token = rights::token(&server, Some(AccessRight::Read), Some("n"));
     let answer = server.ask_as(Some(&token), "POST", &plan, Some(&json!({})));
     assert_refused(&answer, 403, "ForbiddenException");
 }
@@ -526,7 +526,7 @@ fn who_may_read_a_part_of_a_table_gets_plans_of_that_part() {
         data("c1", Some("c"), (21, 30)),
     ];
     lake.snapshot("append", &[(false, files.to_vec())]);
-    let token = rights::token(&server, Some(Right::Read), None);
+    let token = rights::token(&server, Some(AccessRight::Read), None);
     let put = |name: &str, more: &Value| {
         let mut policy = json!({"principal": "*", "namespace": ["n"], "table": "t"});
         policy.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -582,7 +582,7 @@ fn what_is_within_a_hidden_column_is_hidden() {
         }
     }
     lake.snapshot("append", &[(false, files)]);
-    let token = rights::token(&server, Some(Right::Read), None);
+    let token = rights::token(&server, Some(AccessRight::Read), None);
     let put = |trusted: bool| {
         let hidden = json!([{"column": "all", "action": "replace-with-null"}]);
         let policy = json!({"principal": "*", "namespace": ["n"], "table": "t",

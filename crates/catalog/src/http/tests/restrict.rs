@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::Fragment;
+use crate::json::RawJson;
 use crate::plan::{FilterExpression, ScanRequest};
-use crate::service::Right;
+use crate::service::AccessRight;
 use crate::service::TokenClaims;
 
 const TABLE: &str = "/v1/main/namespaces/n/tables/t";
@@ -109,7 +109,7 @@ fn nobody_gets_rid_of_his_policy_by_moving_a_table() {
     let server = Server::start();
     server.fill("n", "t");
     let manager = token(&server);
-    let writer = rights::token(&server, Some(Right::Write), Some("n"));
+    let writer = rights::token(&server, Some(AccessRight::Write), Some("n"));
     let metadata = server.ask("GET", TABLE, None).json();
     let base = metadata["metadata"]["location"].as_str().unwrap().to_owned();
     let register = json!({"name": "t", "metadata-location": metadata["metadata-location"],
@@ -155,13 +155,17 @@ fn a_scan_is_of_the_rows_that_one_may_read() {
     server.fill("n", "t");
     token(&server);
     let asked = json!({"filter": {"type": "lt", "term": "id", "value": 9}, "stats-fields": ["id"]});
-    let asked = ScanRequest::parse(&Fragment::of(&asked).unwrap()).unwrap();
+    let asked = ScanRequest::parse(&RawJson::of(&asked).unwrap()).unwrap();
     let warehouse = server.catalog.default_warehouse().unwrap();
     let ident = TableIdent::new(NamespaceIdent::new(["n"]).unwrap(), "t").unwrap();
-    let found =
-        |who: &Who| server.catalog.restricted_scan(who, &warehouse, &ident, &asked).unwrap();
+    let found = |who: &CatalogPrincipal| {
+        server.catalog.restricted_scan(who, &warehouse, &ident, &asked).unwrap()
+    };
     let claims = TokenClaims { groups: vec!["group:okta:bi".into()], ..TokenClaims::default() };
-    let who = Who { claims: Some(Arc::new(claims)), ..Who::new("oidc:okta:ada", "ada") };
+    let who = CatalogPrincipal {
+        claims: Some(Arc::new(claims)),
+        ..CatalogPrincipal::new("oidc:okta:ada", "ada")
+    };
     assert_eq!(found(&who).restriction.filter, FilterExpression::everything());
     let filter = json!({"type": "eq", "term": "data", "value": "EU"});
     for (principal, trusted) in [("role:bi", true), ("group:okta:bi", false)] {
@@ -171,13 +175,13 @@ fn a_scan_is_of_the_rows_that_one_may_read() {
     let restricted = found(&who);
     let bound = json!({"type": "eq", "left": {"type": "reference", "id": 2},
         "right": {"type": "literal", "value": "EU"}});
-    let bound = FilterExpression::parse(&Fragment::of(&bound).unwrap()).unwrap();
+    let bound = FilterExpression::parse(&RawJson::of(&bound).unwrap()).unwrap();
     assert_eq!((restricted.restriction.filter, restricted.stats.len()), (bound, 0));
     assert_eq!(restricted.filter, asked.filter);
     // It is asked for by everybody's requests, and answered.
     let plan = server.ask("POST", &format!("{TABLE}/plan"), Some(&json!({})));
     assert_eq!(plan.status, 200, "{}", plan.text());
-    let other = found(&Who::new("oidc:okta:bob", "bob"));
+    let other = found(&CatalogPrincipal::new("oidc:okta:bob", "bob"));
     let all = FilterExpression::everything();
     assert_eq!((other.restriction.filter, other.stats.len()), (all.clone(), 1));
     assert_eq!(found(&operator()).restriction.filter, all);

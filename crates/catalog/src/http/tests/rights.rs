@@ -5,8 +5,8 @@ mod homes;
 mod listing;
 
 use super::*;
-use crate::access::Grant;
-use crate::service::Right;
+use crate::access::PrincipalGrant;
+use crate::service::AccessRight;
 
 /// Who may carry an operation out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,7 +16,7 @@ enum Need {
     /// Whoever is known.
     ToBeKnown,
     /// Whoever has the right to all of the warehouse.
-    To(Right),
+    To(AccessRight),
     /// Operators.
     ToOperate,
 }
@@ -50,7 +50,7 @@ fn need(op: CatalogOperation) -> Need {
         | CatalogOperation::Inspect
         | CatalogOperation::ListViews
         | CatalogOperation::LoadView
-        | CatalogOperation::ViewExists => Need::To(Right::Read),
+        | CatalogOperation::ViewExists => Need::To(AccessRight::Read),
         CatalogOperation::CreateNamespace
         | CatalogOperation::UpdateNamespace
         | CatalogOperation::CreateTable
@@ -60,7 +60,7 @@ fn need(op: CatalogOperation) -> Need {
         | CatalogOperation::CreateView
         | CatalogOperation::ReplaceView
         | CatalogOperation::PutFunction
-        | CatalogOperation::RegisterView => Need::To(Right::Write),
+        | CatalogOperation::RegisterView => Need::To(AccessRight::Write),
         CatalogOperation::DropNamespace
         | CatalogOperation::DropTable
         | CatalogOperation::UnregisterTable
@@ -76,13 +76,13 @@ fn need(op: CatalogOperation) -> Need {
         | CatalogOperation::DropView
         | CatalogOperation::LoadWarehouse
         | CatalogOperation::DropFunction
-        | CatalogOperation::RenameView => Need::To(Right::Manage),
+        | CatalogOperation::RenameView => Need::To(AccessRight::Manage),
         CatalogOperation::ListGrants
         | CatalogOperation::Grant
         | CatalogOperation::Revoke
         | CatalogOperation::ListPolicies
         | CatalogOperation::PutPolicy
-        | CatalogOperation::DeletePolicy => Need::To(Right::Grant),
+        | CatalogOperation::DeletePolicy => Need::To(AccessRight::Grant),
         CatalogOperation::ListClients
         | CatalogOperation::CreateClient
         | CatalogOperation::RotateClient
@@ -107,12 +107,12 @@ fn need(op: CatalogOperation) -> Need {
 fn need_of_polaris(op: PolarisOp) -> Need {
     match op {
         PolarisOp::ListCatalogs => Need::ToBeKnown,
-        PolarisOp::GetCatalog => Need::To(Right::Manage),
+        PolarisOp::GetCatalog => Need::To(AccessRight::Manage),
         PolarisOp::ListCatalogRoles
         | PolarisOp::GetCatalogRole
         | PolarisOp::ListGrants
         | PolarisOp::AddGrant
-        | PolarisOp::RevokeGrant => Need::To(Right::Grant),
+        | PolarisOp::RevokeGrant => Need::To(AccessRight::Grant),
         PolarisOp::CreateCatalog
         | PolarisOp::UpdateCatalog
         | PolarisOp::DeleteCatalog
@@ -218,12 +218,16 @@ fn path(operation: &OperationEntry) -> String {
 }
 
 /// A token of a client that has this right to the warehouse, or to a namespace of it.
-pub(super) fn token(server: &Server, right: Option<Right>, namespace: Option<&str>) -> String {
+pub(super) fn token(
+    server: &Server,
+    right: Option<AccessRight>,
+    namespace: Option<&str>,
+) -> String {
     server.runtime.block_on(async {
         let access = &server.access;
         let made = access.create_client(&operator(), "x", false).await.unwrap();
         if let Some(right) = right {
-            let grant = Grant {
+            let grant = PrincipalGrant {
                 principal: made.client.principal.clone(),
                 namespace: namespace.map(|it| crate::ident::NamespaceIdent::new([it]).unwrap()),
                 name: None,
@@ -242,13 +246,14 @@ fn every_operation_asks_for_its_right() {
     let server = Server::start();
     server.fill("n", "t");
     server.fill("other", "t");
-    let has = |right: Option<Right>, wanted: Right| {
+    let has = |right: Option<AccessRight>, wanted: AccessRight| {
         let rights: crate::access::RightSet = right.into_iter().collect();
         rights.allow(wanted)
     };
-    let rights = [None, Some(Right::Read), Some(Right::Write), Some(Right::Grant)];
+    let rights =
+        [None, Some(AccessRight::Read), Some(AccessRight::Write), Some(AccessRight::Grant)];
     // Who manages comes last: what he drops is not there any more.
-    let rights = rights.into_iter().chain([Some(Right::Manage)]);
+    let rights = rights.into_iter().chain([Some(AccessRight::Manage)]);
     for right in rights {
         let everywhere = token(&server, right, None);
         let elsewhere = token(&server, right, Some("other"));

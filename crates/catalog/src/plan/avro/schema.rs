@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{AvroError, Read};
-use crate::json::{Fragment, JsonKind};
+use crate::json::{JsonKind, RawJson};
 
 /// Types of a schema, those within types included.
 const NODES_MAX: usize = 20_000;
@@ -57,7 +57,7 @@ impl AvroSchema {
     ///
     /// # Errors
     /// When it is none.
-    pub(super) fn read(text: &Fragment) -> Read<AvroSchema> {
+    pub(super) fn read(text: &RawJson) -> Read<AvroSchema> {
         let mut schema = AvroSchema { nodes: Vec::new(), root: 0, names: HashMap::new() };
         schema.root = schema.add(text, 0)?;
         Ok(schema)
@@ -79,7 +79,7 @@ impl AvroSchema {
         Ok(self.nodes.len() - 1)
     }
 
-    fn add(&mut self, text: &Fragment, depth: usize) -> Read<NodeId> {
+    fn add(&mut self, text: &RawJson, depth: usize) -> Read<NodeId> {
         if depth > NESTING_MAX {
             return Err(AvroError("the schema is nested too deeply"));
         }
@@ -122,7 +122,7 @@ impl AvroSchema {
         }
     }
 
-    fn add_record(&mut self, text: &Fragment, depth: usize) -> Read<NodeId> {
+    fn add_record(&mut self, text: &RawJson, depth: usize) -> Read<NodeId> {
         // Its place is known to what is in it: a name may stand for it there.
         let place = self.push_named(text, AvroType::Record(Vec::new()))?;
         let fields = member(text, "fields")?;
@@ -139,9 +139,9 @@ impl AvroSchema {
         Ok(place)
     }
 
-    fn push_named(&mut self, text: &Fragment, node: AvroType) -> Read<NodeId> {
+    fn push_named(&mut self, text: &RawJson, node: AvroType) -> Read<NodeId> {
         let place = self.push(node)?;
-        if let Some(name) = text.get("name").as_ref().and_then(Fragment::as_str) {
+        if let Some(name) = text.get("name").as_ref().and_then(RawJson::as_str) {
             let short = name.rsplit('.').next().unwrap_or_default();
             self.names.insert(short.to_owned(), place);
         }
@@ -163,6 +163,6 @@ fn simple(name: &str) -> Option<AvroType> {
     })
 }
 
-fn member(text: &Fragment, name: &str) -> Read<Fragment> {
+fn member(text: &RawJson, name: &str) -> Read<RawJson> {
     text.get(name).ok_or(AvroError("a type of the schema lacks a member"))
 }

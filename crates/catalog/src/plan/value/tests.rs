@@ -11,7 +11,7 @@ fn text(kind: &str, value: &PlanValue) -> String {
 }
 
 fn read(kind: &str, said: &str) -> Result<FilterLiteral, String> {
-    let said = Fragment::parse(said.to_owned().into()).unwrap();
+    let said = RawJson::parse(said.to_owned().into()).unwrap();
     PlanValue::of_json(&ColumnType::parse(kind).unwrap(), &said)
 }
 

@@ -22,8 +22,8 @@ async fn sixteen_writers_lose_nothing() {
                 tokio::spawn(async move {
                     for change in 0..CHANGES {
                         let body = setting(&format!("w{writer}.{change}"), "done");
-                        let body = Fragment::of(&body).unwrap();
-                        let call = Call::of(&who);
+                        let body = RawJson::of(&body).unwrap();
+                        let call = ChangeCall::of(&who);
                         catalog.commit_table(&call, &warehouse, &t, &body).await.unwrap();
                     }
                 })
@@ -61,10 +61,10 @@ async fn servers_that_share_a_store_lose_nothing_either() {
             let mut done = Vec::new();
             for change in 0..20 {
                 let key = format!("{side}.{change}");
-                let body = Fragment::of(&setting(&key, "done")).unwrap();
-                match catalog.commit_table(&Call::of(&who), &warehouse, &t, &body).await {
+                let body = RawJson::of(&setting(&key, "done")).unwrap();
+                match catalog.commit_table(&ChangeCall::of(&who), &warehouse, &t, &body).await {
                     Ok(_) => done.push(key),
-                    Err(error) => assert_eq!(error.kind, Kind::CommitFailed, "{error:?}"),
+                    Err(error) => assert_eq!(error.kind, ErrorReason::CommitFailed, "{error:?}"),
                 }
             }
             done
@@ -103,7 +103,7 @@ async fn a_transaction_changes_all_tables_or_none() {
         let first = stage.table(&one).await;
         stage.table(&two).await;
         let commit = async |changes: Vec<Value>| {
-            let body = Fragment::of(&json!({"table-changes": changes})).unwrap();
+            let body = RawJson::of(&json!({"table-changes": changes})).unwrap();
             stage.catalog.commit_transaction(&stage.call(), &stage.warehouse, &body).await
         };
         let mut made = creation(&json!({}));
@@ -118,14 +118,23 @@ async fn a_transaction_changes_all_tables_or_none() {
 
         let stale = json!([{"type": "assert-current-schema-id", "current-schema-id": 7}]);
         for (changes, expected) in [
-            (vec![change("one", json!([]), "l"), change("two", stale, "l")], Kind::CommitFailed),
-            (vec![change("one", json!([]), "l"), change("no", json!([]), "l")], Kind::NoSuchTable),
-            (vec![change("one", json!([]), "l"), made], Kind::CommitFailed),
-            (vec![change("one", json!([]), "l"), change("one", json!([]), "m")], Kind::BadRequest),
-            (vec![json!({"requirements": [], "updates": []})], Kind::BadRequest),
-            (vec![json!({"identifier": 1})], Kind::BadRequest),
+            (
+                vec![change("one", json!([]), "l"), change("two", stale, "l")],
+                ErrorReason::CommitFailed,
+            ),
+            (
+                vec![change("one", json!([]), "l"), change("no", json!([]), "l")],
+                ErrorReason::NoSuchTable,
+            ),
+            (vec![change("one", json!([]), "l"), made], ErrorReason::CommitFailed),
+            (
+                vec![change("one", json!([]), "l"), change("one", json!([]), "m")],
+                ErrorReason::BadRequest,
+            ),
+            (vec![json!({"requirements": [], "updates": []})], ErrorReason::BadRequest),
+            (vec![json!({"identifier": 1})], ErrorReason::BadRequest),
             // No right would be asked for.
-            (Vec::new(), Kind::BadRequest),
+            (Vec::new(), ErrorReason::BadRequest),
         ] {
             assert_eq!(refusal(commit(changes).await).0, expected);
         }

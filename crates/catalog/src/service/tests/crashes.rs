@@ -14,7 +14,7 @@ async fn a_commit_that_never_reached_the_store_did_not_happen() {
     // The file is written, and then there is no store to move the pointer in.
     stage.store.close().await;
     let lost = stage.commit(&t, &setting("k", "v")).await;
-    assert_eq!(refusal(lost).0, Kind::CommitStateUnknown);
+    assert_eq!(refusal(lost).0, ErrorReason::CommitStateUnknown);
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nobody knows: the file stays");
 
     let next = stage.again().await;

@@ -11,7 +11,7 @@ fn request(name: &str) -> Value {
 }
 
 async fn create(stage: &Stage, ns: &NamespaceIdent, body: &Value) -> Result<Arc<CachedVersion>> {
-    let body = Fragment::of(body).unwrap();
+    let body = RawJson::of(body).unwrap();
     stage.catalog.create_table(&stage.call(), &stage.warehouse, ns, &body).await
 }
 
@@ -26,7 +26,10 @@ async fn a_created_table_is_there_and_a_staged_one_is_not_yet() {
         let loaded = stage.load(&t).await.unwrap();
         assert_eq!(loaded.document(), made.document());
         let again = create(stage, &ns, &request("t")).await;
-        assert_eq!(refusal(again), (Kind::AlreadyExists, "Table already exists: a.t".into()));
+        assert_eq!(
+            refusal(again),
+            (ErrorReason::AlreadyExists, "Table already exists: a.t".into())
+        );
 
         let mut body = request("later");
         body["stage-create"] = json!(true);
@@ -36,7 +39,7 @@ async fn a_created_table_is_there_and_a_staged_one_is_not_yet() {
         let answer: Value = serde_json::from_slice(&answer).unwrap();
         assert!(answer.get("metadata-location").is_none() && answer["metadata"].is_object());
         let later = ident(&["a"], "later");
-        assert_eq!(refusal(stage.load(&later).await).0, Kind::NoSuchTable);
+        assert_eq!(refusal(stage.load(&later).await).0, ErrorReason::NoSuchTable);
         assert!(!stage.path(&staged.table().unwrap().location).exists());
         // Finished by a commit, it is where the stage said.
         let mut finish = creation(&json!({}));
@@ -46,7 +49,7 @@ async fn a_created_table_is_there_and_a_staged_one_is_not_yet() {
         let made = stage.commit(&later, &finish).await.unwrap();
         assert!(location(&made).starts_with(&**place));
         body["name"] = json!("t");
-        assert_eq!(refusal(create(stage, &ns, &body).await).0, Kind::AlreadyExists);
+        assert_eq!(refusal(create(stage, &ns, &body).await).0, ErrorReason::AlreadyExists);
     })
     .await;
 }
@@ -56,11 +59,11 @@ async fn a_new_table_has_a_place_of_its_own_in_the_warehouse() {
     let stage = sqlite().await;
     let ns = stage.namespace(&["a"]).await;
     for (location, expected) in [
-        ("file:///etc/t", Kind::Forbidden),
-        ("s3://bucket/t", Kind::Forbidden),
-        ("t", Kind::BadRequest),
-        (&*format!("{}/../t", stage.warehouse.root()), Kind::BadRequest),
-        (stage.warehouse.root(), Kind::Forbidden),
+        ("file:///etc/t", ErrorReason::Forbidden),
+        ("s3://bucket/t", ErrorReason::Forbidden),
+        ("t", ErrorReason::BadRequest),
+        (&*format!("{}/../t", stage.warehouse.root()), ErrorReason::BadRequest),
+        (stage.warehouse.root(), ErrorReason::Forbidden),
     ] {
         let mut body = request("t");
         body["location"] = json!(location);
@@ -70,7 +73,7 @@ async fn a_new_table_has_a_place_of_its_own_in_the_warehouse() {
     }
     let nowhere = NamespaceIdent::new(["z"]).unwrap();
     let refused = refusal(create(&stage, &nowhere, &request("t")).await);
-    assert_eq!(refused, (Kind::NoSuchNamespace, "Namespace does not exist: z".into()));
+    assert_eq!(refused, (ErrorReason::NoSuchNamespace, "Namespace does not exist: z".into()));
     let mut body = request("t");
     let wanted = format!("{}/wanted", stage.warehouse.root());
     body["location"] = json!(format!("{wanted}/"));
@@ -87,8 +90,8 @@ async fn of_those_who_make_one_table_at_once_one_does() {
                 let (catalog, warehouse) = (stage.catalog.clone(), Arc::clone(&stage.warehouse));
                 let (who, ns) = (stage.who.clone(), ns.clone());
                 tokio::spawn(async move {
-                    let body = Fragment::of(&request("t")).unwrap();
-                    catalog.create_table(&Call::of(&who), &warehouse, &ns, &body).await
+                    let body = RawJson::of(&request("t")).unwrap();
+                    catalog.create_table(&ChangeCall::of(&who), &warehouse, &ns, &body).await
                 })
             })
             .collect();

@@ -3,35 +3,41 @@
 use node::clock;
 
 use super::*;
-use crate::store::Moment;
+use crate::store::TimelineMoment;
 
 /// One may do everything in namespaces of the name `a`, the other one in the warehouse.
 struct ByName;
 
 impl RightAuthority for ByName {
-    fn check(&self, who: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
+    fn check(
+        &self,
+        who: &CatalogPrincipal,
+        _: &Warehouse,
+        _: AccessRight,
+        object: RightTarget<'_>,
+    ) -> Result<()> {
         let namespace = match object {
-            Object::Warehouse => None,
-            Object::Namespace(it) => Some(it),
-            Object::Relation(it) => Some(&it.namespace),
+            RightTarget::Warehouse => None,
+            RightTarget::Namespace(it) => Some(it),
+            RightTarget::Relation(it) => Some(&it.namespace),
         };
         let is_a = namespace.is_some_and(|it| it.key() == "a");
         match &*who.id == "warehouse" || is_a {
             true => Ok(()),
-            false => Err(Error::new(Kind::Forbidden, "not granted")),
+            false => Err(CatalogError::new(ErrorReason::Forbidden, "not granted")),
         }
     }
 }
 
 /// Checks who may do what with a table `a.t` that was dropped and can come back.
 async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may: bool) {
-    let who = Who::new(id, id);
-    let (call, t) = (Call::of(&who), ident(&["a"], "t"));
+    let who = CatalogPrincipal::new(id, id);
+    let (call, t) = (ChangeCall::of(&who), ident(&["a"], "t"));
     let namespace = Some(&t.namespace);
     let list =
         catalog.list_dropped(&who, warehouse, namespace, &PageRequest::default()).await.unwrap();
     assert_eq!(list.items.len(), usize::from(may), "{id}");
-    let operator = Who::operator("o", "o");
+    let operator = CatalogPrincipal::operator("o", "o");
     let all =
         catalog.list_dropped(&operator, warehouse, None, &PageRequest::default()).await.unwrap();
     let dropped = all.items[0].pointer.clone();
@@ -39,25 +45,30 @@ async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may
     let changes = catalog.changes(&operator, warehouse, &ChangeFilter::default(), None, 100).await;
     let changes = changes.unwrap().changes;
     let made = changes.iter().find(|it| it.action == "create-table").unwrap();
-    let then = catalog.load_at(&who, warehouse, (kind, &t), Moment::Number(made.seq)).await;
+    let then = catalog.load_at(&who, warehouse, (kind, &t), TimelineMoment::Number(made.seq)).await;
     check_lists(catalog, warehouse, &who, made.seq, may).await;
     let missing = dropped.id.clone();
     let unknown = move |_: &TableIdent| TableIdent::new(NamespaceIdent::new(["y"])?, &missing);
     let undropped = catalog.undrop(&call, warehouse, &dropped.id, unknown).await;
     let (then, undropped) = (then.err().map(|it| it.kind), undropped.unwrap_err().kind);
     if !may {
-        assert_eq!((then, undropped), (Some(Kind::Forbidden), Kind::Forbidden), "{id}");
+        assert_eq!(
+            (then, undropped),
+            (Some(ErrorReason::Forbidden), ErrorReason::Forbidden),
+            "{id}"
+        );
         let purged = catalog.purge_dropped(&call, warehouse, &dropped.id).await;
-        assert_eq!(refusal(purged).0, Kind::Forbidden, "{id}");
+        assert_eq!(refusal(purged).0, ErrorReason::Forbidden, "{id}");
         let body = json!({"name": "t", "metadata-location": dropped.location});
-        let body = Fragment::of(&body).unwrap();
+        let body = RawJson::of(&body).unwrap();
         let registered = catalog.register_table(&call, warehouse, &t.namespace, &body).await;
-        assert_eq!(refusal(registered).0, Kind::Forbidden, "{id}");
+        assert_eq!(refusal(registered).0, ErrorReason::Forbidden, "{id}");
         return;
     }
     assert_eq!(then, None, "{id}");
     // It was looked for, and only where it was to go is wrong.
-    let expected = if id == "warehouse" { Kind::NoSuchNamespace } else { Kind::Forbidden };
+    let expected =
+        if id == "warehouse" { ErrorReason::NoSuchNamespace } else { ErrorReason::Forbidden };
     assert_eq!(undropped, expected, "{id}");
 }
 
@@ -65,11 +76,12 @@ async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may
 async fn check_lists(
     catalog: &Catalog,
     warehouse: &Arc<Warehouse>,
-    who: &Who,
+    who: &CatalogPrincipal,
     seq: i64,
     may: bool,
 ) {
-    let (moment, page, kind) = (Moment::Number(seq), PageRequest::default(), RelationKind::Table);
+    let (moment, page, kind) =
+        (TimelineMoment::Number(seq), PageRequest::default(), RelationKind::Table);
     let a = NamespaceIdent::new(["a"]).unwrap();
     let tables = catalog.list_at(who, warehouse, (kind, &a), moment, &page).await;
     let inner = catalog.list_namespaces_at(who, warehouse, Some(&a), moment, &page).await;
@@ -77,7 +89,9 @@ async fn check_lists(
     let tables = tables.map(|it| it.items).map_err(|it| it.kind);
     match may {
         true => assert_eq!((tables.unwrap().len(), inner.unwrap().len()), (1, 1), "{who:?}"),
-        false => assert_eq!((tables, inner), (Err(Kind::Forbidden), Err(Kind::Forbidden))),
+        false => {
+            assert_eq!((tables, inner), (Err(ErrorReason::Forbidden), Err(ErrorReason::Forbidden)))
+        }
     }
     let filter = ChangeFilter { namespace: Some(a), ident: None };
     let changes = catalog.changes(who, warehouse, &filter, None, 100).await.unwrap().changes;
@@ -107,7 +121,7 @@ async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
         let namespace = stage.namespace(&["a"]).await;
         a_tick().await;
         let t = ident(&["a"], "t");
-        let (call, body) = (Call::of(operator), Fragment::of(&creation(&json!({}))).unwrap());
+        let (call, body) = (ChangeCall::of(operator), RawJson::of(&creation(&json!({}))).unwrap());
         let inner = stage.namespace(&["a", "b"]).await;
         catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
         catalog.drop_table(&call, warehouse, &t, false).await.unwrap();
@@ -126,8 +140,8 @@ async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
         let id =
             catalog.list_dropped(operator, warehouse, None, &PageRequest::default()).await.unwrap();
         let id = id.items[0].pointer.id.clone();
-        let who = Who::new("warehouse", "w");
-        catalog.undrop(&Call::of(&who), warehouse, &id, to).await.unwrap();
+        let who = CatalogPrincipal::new("warehouse", "w");
+        catalog.undrop(&ChangeCall::of(&who), warehouse, &id, to).await.unwrap();
     })
     .await;
 }

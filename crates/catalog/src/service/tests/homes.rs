@@ -10,18 +10,24 @@ use super::*;
 pub(super) struct Granted;
 
 impl RightAuthority for Granted {
-    fn check(&self, who: &Who, _: &Warehouse, right: Right, object: Object<'_>) -> Result<()> {
+    fn check(
+        &self,
+        who: &CatalogPrincipal,
+        _: &Warehouse,
+        right: AccessRight,
+        object: RightTarget<'_>,
+    ) -> Result<()> {
         let home = NamespaceIdent::new(["a", "b"]).unwrap();
         let may = match (&*who.id, object) {
             ("warehouse", _) => true,
-            ("namespace", Object::Namespace(it)) => home.contains(it),
-            ("namespace", Object::Relation(it)) => home.contains(&it.namespace),
-            ("table", Object::Relation(it)) => *it == ident(&["a", "b"], "own"),
+            ("namespace", RightTarget::Namespace(it)) => home.contains(it),
+            ("namespace", RightTarget::Relation(it)) => home.contains(&it.namespace),
+            ("table", RightTarget::Relation(it)) => *it == ident(&["a", "b"], "own"),
             _ => false,
         };
-        match may && right != Right::Grant {
+        match may && right != AccessRight::Grant {
             true => Ok(()),
-            false => Err(Error::new(Kind::Forbidden, "not granted")),
+            false => Err(CatalogError::new(ErrorReason::Forbidden, "not granted")),
         }
     }
 }
@@ -52,8 +58,8 @@ const OPERATIONS: [&str; 15] = [
     "update namespace",
 ];
 
-fn fragment(body: &Value) -> Fragment {
-    Fragment::of(body).unwrap()
+fn fragment(body: &Value) -> RawJson {
+    RawJson::of(body).unwrap()
 }
 
 fn moved(location: &str) -> Value {
@@ -98,15 +104,19 @@ impl Ground {
 
     async fn commit(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         ident: &TableIdent,
         body: &Value,
     ) -> Result<Arc<CachedVersion>> {
         let body = fragment(body);
-        self.catalog.commit_table(&Call::of(who), self.warehouse(), ident, &body).await
+        self.catalog.commit_table(&ChangeCall::of(who), self.warehouse(), ident, &body).await
     }
 
-    async fn transact(&self, who: &Who, changes: &[(&TableIdent, Value)]) -> Result<()> {
+    async fn transact(
+        &self,
+        who: &CatalogPrincipal,
+        changes: &[(&TableIdent, Value)],
+    ) -> Result<()> {
         let changes: Vec<Value> = changes
             .iter()
             .map(|(ident, body)| {
@@ -116,29 +126,39 @@ impl Ground {
             })
             .collect();
         let body = fragment(&json!({"table-changes": changes}));
-        self.catalog.commit_transaction(&Call::of(who), self.warehouse(), &body).await
+        self.catalog.commit_transaction(&ChangeCall::of(who), self.warehouse(), &body).await
     }
 
-    async fn register(&self, who: &Who, body: &Value) -> Result<Arc<CachedVersion>> {
-        let (call, body) = (Call::of(who), fragment(body));
+    async fn register(&self, who: &CatalogPrincipal, body: &Value) -> Result<Arc<CachedVersion>> {
+        let (call, body) = (ChangeCall::of(who), fragment(body));
         self.catalog.register_table(&call, self.warehouse(), &self.home, &body).await
     }
 
-    async fn relocate(&self, who: &Who, ident: &NamespaceIdent, to: Option<&str>) -> Result<()> {
+    async fn relocate(
+        &self,
+        who: &CatalogPrincipal,
+        ident: &NamespaceIdent,
+        to: Option<&str>,
+    ) -> Result<()> {
         let key = "location".to_owned();
         let (removals, updates) = match to {
             Some(to) => (vec![], Properties::from([(key, to.to_owned())])),
             None => (vec![key], Properties::new()),
         };
-        let call = Call::of(who);
+        let call = ChangeCall::of(who);
         let done = self.catalog.update_namespace(&call, self.warehouse(), ident, removals, updates);
         done.await.map(drop)
     }
 
-    async fn create_namespace(&self, who: &Who, levels: &[&str], at: Option<&str>) -> Result<()> {
+    async fn create_namespace(
+        &self,
+        who: &CatalogPrincipal,
+        levels: &[&str],
+        at: Option<&str>,
+    ) -> Result<()> {
         let ident = NamespaceIdent::new(levels).unwrap();
         let properties = at.map(|it| ("location".to_owned(), it.to_owned())).into_iter().collect();
-        let call = Call::of(who);
+        let call = ChangeCall::of(who);
         let made = self.catalog.create_namespace(&call, self.warehouse(), &ident, properties);
         made.await.map(drop)
     }
@@ -159,7 +179,7 @@ impl Ground {
     }
 
     /// Tries one operation with one place, and leaves nothing of it behind.
-    async fn attempt(&self, who: &Who, operation: &str, place: &str) -> Result<()> {
+    async fn attempt(&self, who: &CatalogPrincipal, operation: &str, place: &str) -> Result<()> {
         let operator = &self.stage.who;
         let (own, other) = (ident(&["a", "b"], "own"), ident(&["a", "b"], "other"));
         let needs_table = ["set location", "set location of several", "register over"];
@@ -172,7 +192,7 @@ impl Ground {
             self.commit(operator, &other, &elsewhere).await.unwrap();
         }
         let done = self.tried(who, operation, place, fixture.as_deref()).await;
-        let (call, warehouse) = (Call::of(operator), self.warehouse());
+        let (call, warehouse) = (ChangeCall::of(operator), self.warehouse());
         for ident in [&own, &other] {
             for gone in [
                 self.catalog.drop_table(&call, warehouse, ident, false).await,
@@ -184,19 +204,19 @@ impl Ground {
         }
         let inner = NamespaceIdent::new(["a", "b", "c"]).unwrap();
         let gone = self.catalog.drop_namespace(&call, warehouse, &inner).await;
-        assert!(gone.is_ok() || refusal(gone).0 == Kind::NoSuchNamespace);
+        assert!(gone.is_ok() || refusal(gone).0 == ErrorReason::NoSuchNamespace);
         self.relocate(operator, &self.home, None).await.unwrap();
         done
     }
 
     async fn tried(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         operation: &str,
         place: &str,
         fixture: Option<&CachedVersion>,
     ) -> Result<()> {
-        let (catalog, warehouse, call) = (&self.catalog, self.warehouse(), &Call::of(who));
+        let (catalog, warehouse, call) = (&self.catalog, self.warehouse(), &ChangeCall::of(who));
         let (own, other) = (&ident(&["a", "b"], "own"), &ident(&["a", "b"], "other"));
         let mut new = creation(&json!({}));
         match operation {
@@ -246,8 +266,13 @@ impl Ground {
     }
 
     /// The same of what is done with views.
-    async fn tried_with_view(&self, who: &Who, operation: &str, place: &str) -> Result<()> {
-        let (catalog, warehouse, call) = (&self.catalog, self.warehouse(), &Call::of(who));
+    async fn tried_with_view(
+        &self,
+        who: &CatalogPrincipal,
+        operation: &str,
+        place: &str,
+    ) -> Result<()> {
+        let (catalog, warehouse, call) = (&self.catalog, self.warehouse(), &ChangeCall::of(who));
         let own = &ident(&["a", "b"], "own");
         let mut view = new_view();
         if operation == "create view" {
@@ -257,7 +282,7 @@ impl Ground {
                 .await
                 .map(drop);
         }
-        let root = Call::of(&self.stage.who);
+        let root = ChangeCall::of(&self.stage.who);
         let made =
             catalog.create_view(&root, warehouse, &self.home, &fragment(&view)).await.unwrap();
         if operation == "replace view" {
@@ -273,7 +298,7 @@ impl Ground {
     /// The same of what is done with metadata files of tables.
     async fn tried_with_file(
         &self,
-        who: &Who,
+        who: &CatalogPrincipal,
         operation: &str,
         place: &str,
         fixture: Option<&CachedVersion>,
@@ -288,7 +313,7 @@ impl Ground {
             return self.register(who, &body).await.map(drop);
         }
         let made = self.commit(operator, own, &creation(&json!({}))).await.unwrap();
-        self.catalog.drop_table(&Call::of(operator), warehouse, own, false).await.unwrap();
+        self.catalog.drop_table(&ChangeCall::of(operator), warehouse, own, false).await.unwrap();
         let mine = format!("{}/a/b/mine", warehouse.root());
         let file = match operation {
             "register file" => self.document(&made, &mine, place).await,
@@ -304,12 +329,12 @@ impl Ground {
 async fn check_place(
     ground: &Ground,
     place: &str,
-    of_namespace: Option<Kind>,
-    of_warehouse: Option<Kind>,
+    of_namespace: Option<ErrorReason>,
+    of_warehouse: Option<ErrorReason>,
 ) {
     let home = format!("{}/a/b", ground.warehouse().root());
     for (id, expected) in [("namespace", of_namespace), ("warehouse", of_warehouse)] {
-        let who = Who::new(id, id);
+        let who = CatalogPrincipal::new(id, id);
         for operation in OPERATIONS {
             // A namespace may have the home of the one that it is in, or the one that it has.
             let is_home = operation.ends_with("namespace") && place == home;
@@ -317,7 +342,7 @@ async fn check_place(
             let done = ground.attempt(&who, operation, place).await;
             let found = done.as_ref().err().map(|error| error.kind);
             assert_eq!(found, expected, "{id}: {operation} at {place}: {done:?}");
-            if found == Some(Kind::Forbidden) && of_warehouse.is_none() {
+            if found == Some(ErrorReason::Forbidden) && of_warehouse.is_none() {
                 let message = refusal(done).1;
                 assert!(message.contains("location`: the location `"), "{operation}: {message}");
                 assert!(message.contains(&home), "{operation}: {message}");
@@ -331,7 +356,7 @@ async fn who_has_a_namespace_puts_nothing_outside_of_its_home() {
     let ground = Ground::new().await;
     let root = ground.warehouse().root().to_owned();
     let extra = format!("file://{}/extra/x", ground.stage._scratch.path().display());
-    let (no, bad) = (Some(Kind::Forbidden), Some(Kind::BadRequest));
+    let (no, bad) = (Some(ErrorReason::Forbidden), Some(ErrorReason::BadRequest));
     for (place, of_namespace, of_warehouse) in [
         (format!("{root}/a/b/x"), None, None),
         (format!("{root}/a/b/x/"), None, None),
@@ -366,14 +391,14 @@ async fn default_of(ground: &Ground, namespace: &NamespaceIdent) -> String {
 #[tokio::test]
 async fn a_home_is_in_the_one_above_and_only_those_above_widen_it() {
     let ground = Ground::new().await;
-    let (operator, who) = (&ground.stage.who, &Who::new("namespace", "n"));
+    let (operator, who) = (&ground.stage.who, &CatalogPrincipal::new("namespace", "n"));
     let root = ground.warehouse().root().to_owned();
     let above = NamespaceIdent::new(["a"]).unwrap();
     assert_eq!(default_of(&ground, &ground.home).await, format!("{root}/a/b"));
     ground.relocate(operator, &above, Some(&format!("{root}/moved/"))).await.unwrap();
     assert_eq!(default_of(&ground, &ground.home).await, format!("{root}/moved/b"));
     let own = ident(&["a", "b"], "own");
-    for (place, expected) in [("a/b/x", Some(Kind::Forbidden)), ("moved/b/x", None)] {
+    for (place, expected) in [("a/b/x", Some(ErrorReason::Forbidden)), ("moved/b/x", None)] {
         let mut body = creation(&json!({}));
         body["updates"].as_array_mut().unwrap().push(moved(&format!("{root}/{place}")));
         let made = ground.commit(who, &own, &body).await;
@@ -383,9 +408,9 @@ async fn a_home_is_in_the_one_above_and_only_those_above_widen_it() {
         (Some("moved/b"), None),
         (Some("moved/b/in"), None),
         (Some("moved/b/in"), None),
-        (Some("moved/b"), Some(Kind::Forbidden)),
-        (Some("a/b"), Some(Kind::Forbidden)),
-        (None, Some(Kind::Forbidden)),
+        (Some("moved/b"), Some(ErrorReason::Forbidden)),
+        (Some("a/b"), Some(ErrorReason::Forbidden)),
+        (None, Some(ErrorReason::Forbidden)),
     ] {
         let to = to.map(|it| format!("{root}/{it}"));
         let done = ground.relocate(who, &ground.home, to.as_deref()).await;
@@ -400,7 +425,7 @@ async fn a_home_is_in_the_one_above_and_only_those_above_widen_it() {
     ground.relocate(operator, &ground.home, None).await.unwrap();
     assert_eq!(default_of(&ground, &inner).await, format!("{root}/moved/b/c"));
     let strange = ground.create_namespace(who, &["y"], Some(&format!("{root}/moved/b/y"))).await;
-    assert_eq!(refusal(strange).0, Kind::Forbidden);
+    assert_eq!(refusal(strange).0, ErrorReason::Forbidden);
 }
 
 #[tokio::test]
@@ -411,7 +436,7 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
     let (own, from) = (ident(&["a", "b"], "own"), ident(&["z"], "t"));
     ground.commit(operator, &from, &creation(&json!({}))).await.unwrap();
     // Another name is no other place.
-    let (call, kind) = (Call::of(operator), RelationKind::Table);
+    let (call, kind) = (ChangeCall::of(operator), RelationKind::Table);
     let renamed = ground.catalog.rename(&call, ground.warehouse(), kind, (&from, &own)).await;
     renamed.unwrap();
     let entry = ground.catalog.load(operator, ground.warehouse(), kind, &own).await.unwrap();
@@ -422,17 +447,17 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
     for (id, to, expected) in [
         ("namespace", spelled.clone(), None),
         ("table", place.clone(), None),
-        ("table", format!("{root}/a/b/x"), Some(Kind::Forbidden)),
-        ("table", format!("{place}-2"), Some(Kind::Forbidden)),
+        ("table", format!("{root}/a/b/x"), Some(ErrorReason::Forbidden)),
+        ("table", format!("{place}-2"), Some(ErrorReason::Forbidden)),
         ("table", format!("{place}/in"), None),
-        ("table", place.clone(), Some(Kind::Forbidden)),
-        ("namespace", format!("{root}/z/other"), Some(Kind::Forbidden)),
+        ("table", place.clone(), Some(ErrorReason::Forbidden)),
+        ("namespace", format!("{root}/z/other"), Some(ErrorReason::Forbidden)),
         ("namespace", format!("{root}/a/b/x"), None),
         // It was there once.
-        ("namespace", place.clone(), Some(Kind::Forbidden)),
+        ("namespace", place.clone(), Some(ErrorReason::Forbidden)),
         ("warehouse", place.clone(), None),
     ] {
-        let who = Who::new(id, id);
+        let who = CatalogPrincipal::new(id, id);
         let done = ground.commit(&who, &own, &commit_of(&json!([moved(&to)]))).await;
         assert_eq!(done.err().map(|error| error.kind), expected, "{id} {to}");
     }
@@ -441,15 +466,15 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
 #[tokio::test]
 async fn a_view_has_no_files_elsewhere() {
     let ground = Ground::new().await;
-    let who = Who::new("warehouse", "w");
-    let (call, warehouse) = (Call::of(&who), ground.warehouse());
+    let who = CatalogPrincipal::new("warehouse", "w");
+    let (call, warehouse) = (ChangeCall::of(&who), ground.warehouse());
     let own = ident(&["a", "b"], "own");
     let body = fragment(&new_view());
     let made = ground.catalog.create_view(&call, warehouse, &ground.home, &body).await.unwrap();
     let place = made.view().unwrap().location.clone();
     for (path, expected) in [
         (format!("{place}/else"), None),
-        (format!("{}/z", warehouse.root()), Some(Kind::Forbidden)),
+        (format!("{}/z", warehouse.root()), Some(ErrorReason::Forbidden)),
     ] {
         let updates = json!([{
             "action": "set-properties", "updates": {"write.metadata.path": path},
@@ -465,7 +490,7 @@ async fn a_view_has_no_files_elsewhere() {
         fs::write(ground.stage.path(&file), document.to_string()).unwrap();
         let body = fragment(&json!({"name": "r", "metadata-location": file}));
         let done = ground.catalog.register_view(&call, warehouse, &ground.home, &body).await;
-        assert_eq!(refusal(done).0, Kind::Forbidden);
+        assert_eq!(refusal(done).0, ErrorReason::Forbidden);
     }
 }
 
@@ -500,7 +525,7 @@ async fn a_document_that_was_changed_in_its_file_gives_no_other_place() {
         let loaded = other.load(&t).await;
         match is_good {
             true => drop(loaded.unwrap()),
-            false => assert_eq!(refusal(loaded).0, Kind::NotFound, "{path} {value}"),
+            false => assert_eq!(refusal(loaded).0, ErrorReason::NotFound, "{path} {value}"),
         }
         other.store.close().await;
     }
@@ -539,7 +564,7 @@ async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
     let mut settings = stage.catalog.0.settings.clone();
     settings.storage.plain_locations = true;
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Granted)).await.unwrap();
-    let (call, warehouse) = (Call::of(operator), catalog.default_warehouse().unwrap());
+    let (call, warehouse) = (ChangeCall::of(operator), catalog.default_warehouse().unwrap());
     let plain = format!("{}/a/b", warehouse.root());
     catalog.drop_namespace(&call, &warehouse, &ground.home).await.unwrap();
     let body = fragment(&creation(&json!({})));
@@ -550,10 +575,10 @@ async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
     let home = said["location"].trim_end_matches('/');
     assert!(home.starts_with(&format!("{plain}~")), "{home}");
     // Who has it stages a table there and makes it.
-    let (who, own) = (Who::new("namespace", "n"), ident(&["a", "b"], "own"));
+    let (who, own) = (CatalogPrincipal::new("namespace", "n"), ident(&["a", "b"], "own"));
     let mut body = new_table();
     body["stage-create"] = json!(true);
-    let (call, body) = (Call::of(&who), fragment(&body));
+    let (call, body) = (ChangeCall::of(&who), fragment(&body));
     let staged = catalog.create_table(&call, &warehouse, &ground.home, &body).await.unwrap();
     let place = staged.table().unwrap().location.clone();
     assert_eq!(place, format!("{home}/own"));

@@ -3,8 +3,8 @@
 use super::*;
 use crate::ident::Uuid;
 
-fn keyed<'a>(stage: &'a Stage, key: Uuid, hash: u8) -> Call<'a> {
-    Call { who: &stage.who, key: Some(IdempotencyKey { key, hash: [hash; 32] }) }
+fn keyed<'a>(stage: &'a Stage, key: Uuid, hash: u8) -> ChangeCall<'a> {
+    ChangeCall { who: &stage.who, key: Some(IdempotencyKey { key, hash: [hash; 32] }) }
 }
 
 #[tokio::test]
@@ -15,19 +15,19 @@ async fn a_request_with_a_key_is_carried_out_once() {
         let (catalog, warehouse) = (&stage.catalog, &stage.warehouse);
         let key = Uuid::v7().unwrap();
         let call = keyed(stage, key, 1);
-        let body = Fragment::of(&creation(&json!({}))).unwrap();
+        let body = RawJson::of(&creation(&json!({}))).unwrap();
         let made = catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
         let again = catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
         assert_eq!(location(&made), location(&again));
         // It is another request.
         let other = keyed(stage, key, 2);
         let refused = catalog.drop_table(&other, warehouse, &t, false).await;
-        assert_eq!(refusal(refused).0, Kind::UnprocessableEntity);
+        assert_eq!(refusal(refused).0, ErrorReason::UnprocessableEntity);
 
         // What was refused stays refused, even when it would be possible now.
         let call = keyed(stage, Uuid::v7().unwrap(), 3);
         let u = ident(&["a"], "u");
-        let gone = (Kind::NoSuchTable, "Table does not exist: a.u".to_owned());
+        let gone = (ErrorReason::NoSuchTable, "Table does not exist: a.u".to_owned());
         assert_eq!(refusal(catalog.drop_table(&call, warehouse, &u, false).await), gone);
         stage.table(&u).await;
         assert_eq!(refusal(catalog.drop_table(&call, warehouse, &u, false).await), gone);
@@ -42,11 +42,11 @@ async fn a_request_with_a_key_is_carried_out_once() {
 
         // Nothing to change is an answer as well.
         let call = keyed(stage, Uuid::v7().unwrap(), 5);
-        let nothing = Fragment::of(&json!({"requirements": [], "updates": []})).unwrap();
+        let nothing = RawJson::of(&json!({"requirements": [], "updates": []})).unwrap();
         catalog.commit_table(&call, warehouse, &t, &nothing).await.unwrap();
         let reused = keyed(stage, call.key.unwrap().key, 6);
         let refused = catalog.commit_table(&reused, warehouse, &t, &nothing).await;
-        assert_eq!(refusal(refused).0, Kind::UnprocessableEntity);
+        assert_eq!(refusal(refused).0, ErrorReason::UnprocessableEntity);
         assert_eq!(catalog.forget_keys().await.unwrap(), 0, "they are young");
     })
     .await;
@@ -66,8 +66,8 @@ async fn the_same_request_at_the_same_time_is_carried_out_once() {
                 tokio::spawn(async move {
                     let key = Some(IdempotencyKey { key, hash: [1; 32] });
                     let body = setting("k", &format!("{number}"));
-                    let body = Fragment::of(&body).unwrap();
-                    let call = Call { who: &who, key };
+                    let body = RawJson::of(&body).unwrap();
+                    let call = ChangeCall { who: &who, key };
                     catalog.commit_table(&call, &warehouse, &t, &body).await.unwrap()
                 })
             })
@@ -96,8 +96,8 @@ async fn the_same_request_to_several_servers_is_carried_out_once() {
             let (who, t) = (stage.who.clone(), t.clone());
             tokio::spawn(async move {
                 let key = Some(IdempotencyKey { key, hash: [1; 32] });
-                let body = Fragment::of(&setting("n", &number.to_string())).unwrap();
-                let call = Call { who: &who, key };
+                let body = RawJson::of(&setting("n", &number.to_string())).unwrap();
+                let call = ChangeCall { who: &who, key };
                 catalog.commit_table(&call, &warehouse, &t, &body).await.unwrap()
             })
         });
@@ -118,7 +118,7 @@ async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
         let (t, u) = (ident(&["a"], "t"), ident(&["a"], "u"));
         let id = stage.table(&t).await.pointer.clone().unwrap().id;
         stage.drop(&t, true).await.unwrap();
-        let undrop = async |call: &Call<'_>, name: &str, to: &TableIdent| {
+        let undrop = async |call: &ChangeCall<'_>, name: &str, to: &TableIdent| {
             let to = to.clone();
             catalog.undrop(call, warehouse, name, move |_| Ok(to)).await
         };
@@ -127,9 +127,9 @@ async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
         assert_eq!((&first.ident, &first.id), (&u, &id));
         assert_eq!(undrop(&call, &id, &u).await.unwrap(), first);
         let other = keyed(stage, call.key.unwrap().key, 2);
-        assert_eq!(refusal(undrop(&other, &id, &u).await).0, Kind::UnprocessableEntity);
+        assert_eq!(refusal(undrop(&other, &id, &u).await).0, ErrorReason::UnprocessableEntity);
         let none = keyed(stage, Uuid::v7().unwrap(), 1);
-        assert_eq!(refusal(undrop(&none, &id, &u).await).0, Kind::NotFound);
+        assert_eq!(refusal(undrop(&none, &id, &u).await).0, ErrorReason::NotFound);
 
         stage.drop(&u, true).await.unwrap();
         let call = keyed(stage, Uuid::v7().unwrap(), 3);
@@ -137,7 +137,10 @@ async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
             catalog.purge_dropped(&call, warehouse, &id).await.unwrap();
         }
         let none = keyed(stage, Uuid::v7().unwrap(), 3);
-        assert_eq!(refusal(catalog.purge_dropped(&none, warehouse, &id).await).0, Kind::NotFound);
+        assert_eq!(
+            refusal(catalog.purge_dropped(&none, warehouse, &id).await).0,
+            ErrorReason::NotFound
+        );
         // A purge at once is a drop that is remembered once.
         catalog.set_retention(&stage.who, warehouse, Some(0)).await.unwrap();
         stage.table(&t).await;

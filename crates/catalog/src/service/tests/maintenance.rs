@@ -271,27 +271,34 @@ async fn a_job_is_for_who_may_manage_what_it_names_and_can_be_stopped() {
     let stage = sqlite().await;
     stage.namespace(&["a"]).await;
     let (catalog, warehouse, call) = (&stage.catalog, &stage.warehouse, stage.call());
-    let who = Who { operator: false, ..stage.who.clone() };
+    let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
     let asked = |value: Value| serde_json::from_value::<MaintenanceRequest>(value).unwrap();
     let all = json!({"actions": ["clean-metadata"]});
     let of_a = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
     let one = json!({"actions": ["clean-metadata"], "tables": [{"namespace": ["a"], "name": "t"}]});
     for value in [all.clone(), of_a, one] {
-        let refused = catalog.start_maintenance(&Call::of(&who), warehouse, asked(value)).await;
-        assert_eq!(refusal(refused).0, Kind::Forbidden);
+        let refused =
+            catalog.start_maintenance(&ChangeCall::of(&who), warehouse, asked(value)).await;
+        assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }
     let both = json!({"actions": ["clean-metadata"], "namespace": ["a"], "tables": []});
     for wrong in [both, json!({"actions": []})] {
         let refused = catalog.start_maintenance(&call, warehouse, asked(wrong)).await;
-        assert_eq!(refusal(refused).0, Kind::BadRequest);
+        assert_eq!(refusal(refused).0, ErrorReason::BadRequest);
     }
     let turns = catalog.0.jobs.hold().await;
     let id = catalog.start_maintenance(&call, warehouse, asked(all)).await.unwrap();
     let state = catalog.maintenance(&stage.who, warehouse, &id).await.unwrap().state;
     assert_eq!(state, JobState::Queued);
-    let other = Who { id: "other".into(), ..who };
-    assert_eq!(refusal(catalog.maintenance(&other, warehouse, &id).await).0, Kind::Forbidden);
-    assert_eq!(refusal(catalog.maintenance(&stage.who, warehouse, "mj_0").await).0, Kind::NotFound);
+    let other = CatalogPrincipal { id: "other".into(), ..who };
+    assert_eq!(
+        refusal(catalog.maintenance(&other, warehouse, &id).await).0,
+        ErrorReason::Forbidden
+    );
+    assert_eq!(
+        refusal(catalog.maintenance(&stage.who, warehouse, "mj_0").await).0,
+        ErrorReason::NotFound
+    );
     catalog.cancel_maintenance(&stage.who, warehouse, &id).await.unwrap();
     drop(turns);
     assert_eq!(stage.ended(&id).await.state, JobState::Cancelled);
@@ -319,9 +326,9 @@ async fn check_next(stage: Stage, expected: JobState) {
     let listed = next.catalog.maintenance_jobs(&next.who, &next.warehouse).await.unwrap();
     let listed: BTreeSet<_> = listed.iter().map(|it| it.id.clone()).collect();
     assert_eq!(listed, BTreeSet::from([done.id.clone(), id.clone()]));
-    let other = Who { id: "other".into(), operator: false, ..stage.who.clone() };
+    let other = CatalogPrincipal { id: "other".into(), operator: false, ..stage.who.clone() };
     let refused = next.catalog.maintenance(&other, &next.warehouse, &id).await;
-    assert_eq!(refusal(refused).0, Kind::Forbidden);
+    assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     // The server that has it learns that another one was asked to stop it.
     next.catalog.cancel_maintenance(&next.who, &next.warehouse, &id).await.unwrap();
     let job = stage.catalog.0.jobs.find(&id).unwrap();
@@ -392,7 +399,7 @@ async fn metadata_files_stay_that_the_log_names_of_a_table_with_another_id() {
         let (call, warehouse) = (stage.call(), &stage.warehouse);
         stage.catalog.unregister_table(&call, warehouse, &t).await.unwrap();
         let body = json!({"name": "t", "metadata-location": location(&last)});
-        let body = Fragment::of(&body).unwrap();
+        let body = RawJson::of(&body).unwrap();
         stage.catalog.register_table(&call, warehouse, &t.namespace, &body).await.unwrap();
         let asked = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
         assert_eq!(stage.maintain(asked.clone()).await.files, 0, "the past can be shown");

@@ -27,7 +27,7 @@ async fn nothing_new_is_where_the_files_of_something_else_are() {
     let root = warehouse.root().to_owned();
     stage.namespace(&["a"]).await;
     let make = async |name: &str| {
-        let body = Fragment::of(&creation(&json!({}))).unwrap();
+        let body = RawJson::of(&creation(&json!({}))).unwrap();
         let table = ident(&["a"], name);
         let made = catalog.commit_table(&stage.call(), &warehouse, &table, &body).await.unwrap();
         (base(&made), location(&made).to_owned())
@@ -62,34 +62,36 @@ async fn what_was_staged_outside_of_its_home_can_be_committed() {
     let (catalog, warehouse) = plain(&stage, Arc::new(Granted)).await;
     let root = warehouse.root().to_owned();
     stage.namespace(&["a"]).await;
-    let commit = async |who: &Who, table: &TableIdent, place: Option<&str>| {
+    let commit = async |who: &CatalogPrincipal, table: &TableIdent, place: Option<&str>| {
         let mut body = creation(&json!({}));
         let moved = place.map(|it| json!({"action": "set-location", "location": it}));
         body["updates"].as_array_mut().unwrap().extend(moved);
-        let body = Fragment::of(&body).unwrap();
-        catalog.commit_table(&Call::of(who), &warehouse, table, &body).await
+        let body = RawJson::of(&body).unwrap();
+        catalog.commit_table(&ChangeCall::of(who), &warehouse, table, &body).await
     };
     // The home of a namespace that says no location of its own is in the directory of a table.
-    let around = commit(&Who::new("warehouse", "w"), &ident(&["a"], "b"), None).await.unwrap();
+    let around =
+        commit(&CatalogPrincipal::new("warehouse", "w"), &ident(&["a"], "b"), None).await.unwrap();
     assert_eq!(base(&around), format!("{root}/a/b"));
     let home = stage.namespace(&["a", "b"]).await;
-    let (who, own) = (Who::new("namespace", "n"), ident(&["a", "b"], "own"));
+    let (who, own) = (CatalogPrincipal::new("namespace", "n"), ident(&["a", "b"], "own"));
     let schema = json!({
         "type": "struct",
         "fields": [{"id": 1, "name": "x", "required": false, "type": "long"}],
     });
     let body = json!({"name": "own", "stage-create": true, "schema": schema});
-    let body = Fragment::of(&body).unwrap();
-    let staged = catalog.create_table(&Call::of(&who), &warehouse, &home, &body).await.unwrap();
+    let body = RawJson::of(&body).unwrap();
+    let staged =
+        catalog.create_table(&ChangeCall::of(&who), &warehouse, &home, &body).await.unwrap();
     let place = base(&staged);
     assert!(place.starts_with(&format!("{root}/own~")), "{place}");
     // What is created from a query has files there before it is committed.
     fs::create_dir_all(stage.path(&place)).unwrap();
     fs::write(stage.path(&format!("{place}/1.parquet")), "rows").unwrap();
     for (table, to, expected) in [
-        (&own, format!("{root}/elsewhere"), Some(Kind::Forbidden)),
-        (&own, format!("{place}0"), Some(Kind::Forbidden)),
-        (&ident(&["a", "b"], "other"), place.clone(), Some(Kind::Forbidden)),
+        (&own, format!("{root}/elsewhere"), Some(ErrorReason::Forbidden)),
+        (&own, format!("{place}0"), Some(ErrorReason::Forbidden)),
+        (&ident(&["a", "b"], "other"), place.clone(), Some(ErrorReason::Forbidden)),
         (&own, place.clone(), None),
     ] {
         let made = commit(&who, table, Some(&to)).await;

@@ -98,9 +98,9 @@ impl Scene {
         Scene { name: ident(&[&here], "t"), from, file: location(&gone).to_owned(), dropped }
     }
 
-    async fn act(&self, deed: Deed, catalog: &Catalog, who: &Who) -> Result<()> {
+    async fn act(&self, deed: Deed, catalog: &Catalog, who: &CatalogPrincipal) -> Result<()> {
         let warehouse = &catalog.default_warehouse().unwrap();
-        let (call, ns, name) = (&Call::of(who), &self.name.namespace, &self.name);
+        let (call, ns, name) = (&ChangeCall::of(who), &self.name.namespace, &self.name);
         let body = match deed {
             Deed::Create => json!({"name": "t", "schema": schema()}),
             Deed::Commit => creation(&json!({})),
@@ -108,7 +108,7 @@ impl Scene {
             Deed::Register => json!({"name": "t", "metadata-location": self.file}),
             Deed::Rename | Deed::Undrop | Deed::DropNamespace => json!({}),
         };
-        let body = &Fragment::of(&body).unwrap();
+        let body = &RawJson::of(&body).unwrap();
         match deed {
             Deed::Create => catalog.create_table(call, warehouse, ns, body).await.map(drop),
             Deed::Commit => catalog.commit_table(call, warehouse, name, body).await.map(drop),
@@ -139,15 +139,17 @@ fn cast(numbers: &mut Numbers) -> Vec<Deed> {
 }
 
 /// Whether a refusal is one that somebody gets who came too late.
-fn is_late(deed: Deed, kind: Kind) -> bool {
+fn is_late(deed: Deed, kind: ErrorReason) -> bool {
     match deed {
-        Deed::DropNamespace => matches!(kind, Kind::NamespaceNotEmpty | Kind::NoSuchNamespace),
+        Deed::DropNamespace => {
+            matches!(kind, ErrorReason::NamespaceNotEmpty | ErrorReason::NoSuchNamespace)
+        }
         // Its table was taken by the one who did the same.
-        Deed::Rename if kind == Kind::NoSuchTable => true,
-        Deed::Undrop if kind == Kind::NotFound => true,
+        Deed::Rename if kind == ErrorReason::NoSuchTable => true,
+        Deed::Undrop if kind == ErrorReason::NotFound => true,
         // The place of the file is another's by then.
-        Deed::Commit if kind == Kind::CommitFailed => true,
-        _ => matches!(kind, Kind::AlreadyExists | Kind::NoSuchNamespace),
+        Deed::Commit if kind == ErrorReason::CommitFailed => true,
+        _ => matches!(kind, ErrorReason::AlreadyExists | ErrorReason::NoSuchNamespace),
     }
 }
 
@@ -212,7 +214,7 @@ async fn check_end(stage: &Stage, servers: &[Catalog; 2], scene: &Scene, winner:
         for kind in [RelationKind::Table, RelationKind::View] {
             let found = server.list(who, warehouse, kind, &scene.name.namespace, page).await;
             if winner == Deed::DropNamespace {
-                assert_eq!(refusal(found).0, Kind::NoSuchNamespace, "{scene:?}");
+                assert_eq!(refusal(found).0, ErrorReason::NoSuchNamespace, "{scene:?}");
                 continue;
             }
             let is_its_kind = (kind == RelationKind::View) == (winner == Deed::View);
@@ -267,7 +269,13 @@ async fn of_all_who_want_a_name_one_gets_it_with_two_servers() {
 struct All;
 
 impl RightAuthority for All {
-    fn check(&self, _: &Who, _: &Warehouse, _: Right, _: Object<'_>) -> Result<()> {
+    fn check(
+        &self,
+        _: &CatalogPrincipal,
+        _: &Warehouse,
+        _: AccessRight,
+        _: RightTarget<'_>,
+    ) -> Result<()> {
         Ok(())
     }
 }
@@ -288,7 +296,7 @@ async fn check_places(stage: &Stage) {
         let opened = Catalog::open(stage.store.clone(), settings.clone(), Arc::clone(&authority));
         servers.push(opened.await.unwrap());
     }
-    let who = Who { operator: false, ..stage.who.clone() };
+    let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
     stage.namespace(&["a"]).await;
     let root = stage.warehouse.root().to_owned();
     for round in 0..8 {
@@ -300,16 +308,16 @@ async fn check_places(stage: &Stage) {
             let (warehouse, start) = (Arc::clone(&stage.warehouse), Arc::clone(&start));
             let t = ident(&["a"], &format!("t{round}-{number}"));
             all.spawn(async move {
-                let body = Fragment::of(&creation_at(&place)).unwrap();
+                let body = RawJson::of(&creation_at(&place)).unwrap();
                 start.wait().await;
-                catalog.commit_table(&Call::of(&who), &warehouse, &t, &body).await.map(drop)
+                catalog.commit_table(&ChangeCall::of(&who), &warehouse, &t, &body).await.map(drop)
             });
         }
         let results = all.join_all().await;
         assert_eq!(results.iter().filter(|it| it.is_ok()).count(), 1, "{results:?}");
         for refused in results.into_iter().filter(Result::is_err) {
             let (kind, message) = refusal(refused);
-            assert_eq!(kind, Kind::Forbidden);
+            assert_eq!(kind, ErrorReason::Forbidden);
             assert!(message.contains("is within another table's or contains it"), "{message}");
         }
     }
@@ -319,7 +327,7 @@ async fn check_places(stage: &Stage) {
         body["identifier"] = json!({"namespace": ["a"], "name": name});
         body
     };
-    let call = Call::of(&who);
+    let call = ChangeCall::of(&who);
     for (one, other, is_good) in [
         ("once", "once", false),
         ("once", "once/in", false),
@@ -327,11 +335,11 @@ async fn check_places(stage: &Stage) {
         ("once", "once-more", true),
     ] {
         let both = json!({"table-changes": [change("u", one), change("v", other)]});
-        let both = Fragment::of(&both).unwrap();
+        let both = RawJson::of(&both).unwrap();
         let done = servers[0].commit_transaction(&call, &stage.warehouse, &both).await;
         match is_good {
             true => done.unwrap(),
-            false => assert_eq!(refusal(done).0, Kind::Forbidden, "{one} {other}"),
+            false => assert_eq!(refusal(done).0, ErrorReason::Forbidden, "{one} {other}"),
         }
         for name in ["u", "v"] {
             let loaded = stage.load(&ident(&["a"], name)).await;
@@ -361,7 +369,8 @@ async fn of_all_who_make_a_namespace_one_makes_it() {
             all.spawn(async move {
                 let of = Properties::from([("maker".to_owned(), number.to_string())]);
                 start.wait().await;
-                let made = catalog.create_namespace(&Call::of(&who), &warehouse, &ident, of).await;
+                let made =
+                    catalog.create_namespace(&ChangeCall::of(&who), &warehouse, &ident, of).await;
                 (number, made.map(drop))
             });
         }
@@ -369,7 +378,7 @@ async fn of_all_who_make_a_namespace_one_makes_it() {
             all.join_all().await.into_iter().partition(|it| it.1.is_ok());
         assert_eq!(made.len(), 1, "{refused:?}");
         for (_, late) in refused {
-            assert_eq!(refusal(late).0, Kind::AlreadyExists);
+            assert_eq!(refusal(late).0, ErrorReason::AlreadyExists);
         }
         for stage in [&one, &other] {
             let found = stage.catalog.load_namespace(&stage.who, &stage.warehouse, &ident).await;

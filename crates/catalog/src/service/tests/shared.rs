@@ -27,7 +27,7 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
     one.commit(&t, &setting("from", "one")).await.unwrap();
     assert_eq!(load().await, if is_seen { 2 } else { 1 });
     // Whatever is read, nothing is changed that is older than what there is.
-    let body = Fragment::of(&setting("from", "other")).unwrap();
+    let body = RawJson::of(&setting("from", "other")).unwrap();
     let entry = other.commit_table(&one.call(), &warehouse, &t, &body).await.unwrap();
     assert_eq!(entry.pointer.clone().unwrap().version, 3);
     assert_eq!(load().await, 3);

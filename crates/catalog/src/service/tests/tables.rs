@@ -11,13 +11,14 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
         let t = ident(&["a"], "t");
         assert_eq!(
             refusal(stage.load(&t).await),
-            (Kind::NoSuchTable, "Table does not exist: a.t".into())
+            (ErrorReason::NoSuchTable, "Table does not exist: a.t".into())
         );
         let none = stage.commit(&t, &setting("k", "v")).await;
         assert_eq!(refusal(none).1, "Table does not exist: a.t");
         let made = stage.table(&t).await;
         let again = stage.commit(&t, &creation(&json!({}))).await;
-        let expected = (Kind::CommitFailed, "Requirement failed: table already exists".to_owned());
+        let expected =
+            (ErrorReason::CommitFailed, "Requirement failed: table already exists".to_owned());
         assert_eq!(refusal(again), expected);
         let changed = stage.commit(&t, &setting("k", "v")).await.unwrap();
         for (entry, number) in [(&made, "/00000-"), (&changed, "/00001-")] {
@@ -33,7 +34,7 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
             json!({"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"});
         let stale = json!({"requirements": [uuid], "updates": []});
         let (kind, message) = refusal(stage.commit(&t, &stale).await);
-        assert_eq!(kind, Kind::CommitFailed);
+        assert_eq!(kind, ErrorReason::CommitFailed);
         assert!(message.starts_with("Requirement failed: UUID does not match"), "{message}");
         let loaded = stage.load(&t).await.unwrap();
         assert_eq!(
@@ -51,8 +52,8 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
         let directory = stage.path(&made.table().unwrap().location);
         stage.drop(&t, true).await.unwrap();
         assert!(!directory.exists());
-        assert_eq!(refusal(stage.drop(&t, true).await).0, Kind::NoSuchTable);
-        assert_eq!(refusal(stage.load(&t).await).0, Kind::NoSuchTable);
+        assert_eq!(refusal(stage.drop(&t, true).await).0, ErrorReason::NoSuchTable);
+        assert_eq!(refusal(stage.load(&t).await).0, ErrorReason::NoSuchTable);
         other.store.close().await;
     })
     .await;
@@ -67,7 +68,7 @@ async fn a_table_is_not_loaded_without_its_file() {
     let (path, aside) = (stage.path(location(&made)), stage.directory.join("aside"));
     fs::rename(&path, &aside).unwrap();
     let expected = format!("Failed to open input stream for file: {}", location(&made));
-    assert_eq!(refusal(stage.load(&t).await), (Kind::NotFound, expected));
+    assert_eq!(refusal(stage.load(&t).await), (ErrorReason::NotFound, expected));
     fs::rename(&aside, &path).unwrap();
     stage.load(&t).await.unwrap();
 }
@@ -80,7 +81,7 @@ async fn purging_a_table_leaves_the_one_that_has_its_name_now() {
         let first = stage.table(&one).await;
         let (call, warehouse) = (stage.call(), &stage.warehouse);
         stage.catalog.rename(&call, warehouse, RelationKind::Table, (&one, &two)).await.unwrap();
-        assert_eq!(refusal(stage.load(&one).await).0, Kind::NoSuchTable);
+        assert_eq!(refusal(stage.load(&one).await).0, ErrorReason::NoSuchTable);
         assert_eq!(location(&stage.load(&two).await.unwrap()), location(&first));
         let second = stage.table(&one).await;
         stage.drop(&two, true).await.unwrap();
@@ -129,12 +130,15 @@ async fn a_table_is_released_and_registered_again() {
         let last = stage.commit(&one, &setting("k", "v")).await.unwrap();
         let released = catalog.unregister_table(&call, warehouse, &one).await.unwrap();
         assert_eq!(location(&released), location(&last));
-        assert_eq!(refusal(stage.commit(&one, &setting("k", "w")).await).0, Kind::NoSuchTable);
+        assert_eq!(
+            refusal(stage.commit(&one, &setting("k", "w")).await).0,
+            ErrorReason::NoSuchTable
+        );
         let gone = catalog.unregister_table(&call, warehouse, &one).await;
-        assert_eq!(refusal(gone).0, Kind::NoSuchTable);
+        assert_eq!(refusal(gone).0, ErrorReason::NoSuchTable);
         let request = |name: &str, location: &str, overwrite: bool| {
             let body = json!({"name": name, "metadata-location": location, "overwrite": overwrite});
-            Fragment::of(&body).unwrap()
+            RawJson::of(&body).unwrap()
         };
         let body = request("two", location(&last), false);
         let registered = catalog.register_table(&call, warehouse, &ns, &body).await.unwrap();
@@ -142,16 +146,19 @@ async fn a_table_is_released_and_registered_again() {
         let next = stage.commit(&two, &setting("k", "w")).await.unwrap();
         assert!(location(&next).contains("/00002-"), "{}", location(&next));
         let again = catalog.register_table(&call, warehouse, &ns, &body).await;
-        assert_eq!(refusal(again), (Kind::AlreadyExists, "Table already exists: a.two".into()));
+        assert_eq!(
+            refusal(again),
+            (ErrorReason::AlreadyExists, "Table already exists: a.two".into())
+        );
         let body = request("two", location(&last), true);
         let back = catalog.register_table(&call, warehouse, &ns, &body).await.unwrap();
         assert_eq!((property(&back, "k"), version(&back)), (Some("v".to_owned()), 3));
         let root = warehouse.root();
         for (name, location, overwrite, expected) in [
-            ("x", "file:///etc/passwd", false, Kind::Forbidden),
-            ("x", &*format!("{root}/../db"), false, Kind::BadRequest),
-            ("x", &*format!("{root}/none.metadata.json"), false, Kind::NotFound),
-            ("", location(&last), false, Kind::BadRequest),
+            ("x", "file:///etc/passwd", false, ErrorReason::Forbidden),
+            ("x", &*format!("{root}/../db"), false, ErrorReason::BadRequest),
+            ("x", &*format!("{root}/none.metadata.json"), false, ErrorReason::NotFound),
+            ("", location(&last), false, ErrorReason::BadRequest),
         ] {
             let body = request(name, location, overwrite);
             let refused = catalog.register_table(&call, warehouse, &ns, &body).await;
@@ -160,7 +167,7 @@ async fn a_table_is_released_and_registered_again() {
         let nowhere = NamespaceIdent::new(["z"]).unwrap();
         let body = request("x", location(&last), false);
         let refused = catalog.register_table(&call, warehouse, &nowhere, &body).await;
-        assert_eq!(refusal(refused).0, Kind::NoSuchNamespace);
+        assert_eq!(refusal(refused).0, ErrorReason::NoSuchNamespace);
     })
     .await;
 }
@@ -179,7 +186,7 @@ async fn a_file_that_is_no_document_is_not_registered() {
     ] {
         fs::write(stage.directory.join(name), content).unwrap();
         let body = json!({"name": "x", "metadata-location": format!("{root}/{name}")});
-        let body = Fragment::of(&body).unwrap();
+        let body = RawJson::of(&body).unwrap();
         let (call, catalog) = (stage.call(), &stage.catalog);
         let refused = catalog.register_table(&call, &stage.warehouse, &ns, &body).await;
         // The last is a document of a table that is elsewhere.
@@ -206,16 +213,22 @@ async fn no_table_gets_out_of_the_warehouse() {
         ] {
             let body = json!({"requirements": [], "updates": [update]});
             let (kind, message) = refusal(stage.commit(&t, &body).await);
-            assert!(matches!(kind, Kind::Forbidden | Kind::BadRequest), "{place}: {message}");
+            assert!(
+                matches!(kind, ErrorReason::Forbidden | ErrorReason::BadRequest),
+                "{place}: {message}"
+            );
             let mut body = creation(&json!({}));
             body["updates"].as_array_mut().unwrap().push(update);
             let (kind, message) = refusal(stage.commit(&new, &body).await);
-            assert!(matches!(kind, Kind::Forbidden | Kind::BadRequest), "{place}: {message}");
+            assert!(
+                matches!(kind, ErrorReason::Forbidden | ErrorReason::BadRequest),
+                "{place}: {message}"
+            );
         }
     }
     assert!(!stage._scratch.path().join("outside").exists());
     assert_eq!(version(&stage.load(&t).await.unwrap()), 1);
-    assert_eq!(refusal(stage.load(&new).await).0, Kind::NoSuchTable);
+    assert_eq!(refusal(stage.load(&new).await).0, ErrorReason::NoSuchTable);
     // What the configuration allows is allowed.
     let extra = format!("file://{}/extra/t", stage._scratch.path().display());
     let update = json!({"action": "set-location", "location": extra});
@@ -227,7 +240,13 @@ async fn no_table_gets_out_of_the_warehouse() {
 struct Everybody;
 
 impl RightAuthority for Everybody {
-    fn check(&self, _: &Who, _: &Warehouse, _: Right, _: Object<'_>) -> Result<()> {
+    fn check(
+        &self,
+        _: &CatalogPrincipal,
+        _: &Warehouse,
+        _: AccessRight,
+        _: RightTarget<'_>,
+    ) -> Result<()> {
         Ok(())
     }
 }
@@ -240,9 +259,9 @@ async fn nobody_puts_a_table_where_another_ones_files_are() {
     let target = stage.table(&victim).await;
     let settings = stage.catalog.0.settings.clone();
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Everybody)).await.unwrap();
-    let who = Who::new("u", "u");
-    let (call, warehouse) = (Call::of(&who), &stage.warehouse);
-    let body = Fragment::of(&creation(&json!({}))).unwrap();
+    let who = CatalogPrincipal::new("u", "u");
+    let (call, warehouse) = (ChangeCall::of(&who), &stage.warehouse);
+    let body = RawJson::of(&creation(&json!({}))).unwrap();
     catalog.commit_table(&call, warehouse, &own, &body).await.unwrap();
     let base = target.table().unwrap().location.clone();
     let other_name = base.replacen("file:///", "file:/", 1).replace("/a/", "//a/");
@@ -250,25 +269,25 @@ async fn nobody_puts_a_table_where_another_ones_files_are() {
     {
         let update = json!({"action": "set-location", "location": place});
         let body = json!({"requirements": [], "updates": [update]});
-        let body = Fragment::of(&body).unwrap();
+        let body = RawJson::of(&body).unwrap();
         let moved = catalog.commit_table(&call, warehouse, &own, &body).await;
-        assert_eq!(refusal(moved).0, Kind::Forbidden, "{place}");
+        assert_eq!(refusal(moved).0, ErrorReason::Forbidden, "{place}");
         let mut body = creation(&json!({}));
         body["updates"].as_array_mut().unwrap().push(update);
-        let body = Fragment::of(&body).unwrap();
+        let body = RawJson::of(&body).unwrap();
         let new = ident(&["a"], "new");
         let made = catalog.commit_table(&call, warehouse, &new, &body).await;
-        assert_eq!(refusal(made).0, Kind::Forbidden, "{place}");
+        assert_eq!(refusal(made).0, ErrorReason::Forbidden, "{place}");
     }
     let register = json!({"name": "new", "metadata-location": location(&target)});
-    let register = Fragment::of(&register).unwrap();
+    let register = RawJson::of(&register).unwrap();
     let registered = catalog.register_table(&call, warehouse, &ns, &register).await;
-    assert_eq!(refusal(registered).0, Kind::Forbidden);
+    assert_eq!(refusal(registered).0, ErrorReason::Forbidden);
     // Within its own place a table may move.
     let base = catalog.load(&who, warehouse, RelationKind::Table, &own).await.unwrap();
     let inner = format!("{}/inner", base.table().unwrap().location);
     let update = json!({"action": "set-location", "location": inner});
-    let body = Fragment::of(&json!({"requirements": [], "updates": [update]})).unwrap();
+    let body = RawJson::of(&json!({"requirements": [], "updates": [update]})).unwrap();
     catalog.commit_table(&call, warehouse, &own, &body).await.unwrap();
 }
 
@@ -299,7 +318,7 @@ async fn a_document_that_names_files_of_others_has_none_of_them_deleted() {
         fs::write(&file, forged(name, &place).to_string()).unwrap();
         let at = format!("{}/{name}.metadata.json", stage.warehouse.root());
         let body = json!({"name": name, "metadata-location": at});
-        let body = Fragment::of(&body).unwrap();
+        let body = RawJson::of(&body).unwrap();
         let (call, catalog) = (stage.call(), &stage.catalog);
         catalog.register_table(&call, &stage.warehouse, &ns, &body).await.unwrap();
         for number in 0..3 {
@@ -319,11 +338,11 @@ async fn a_report_is_taken_of_tables_that_are_there() {
     stage.table(&t).await;
     for (name, report, expected) in [
         ("t", json!({"report-type": "scan-report"}), None),
-        ("t", json!({}), Some(Kind::BadRequest)),
-        ("t", json!([]), Some(Kind::BadRequest)),
-        ("u", json!({"report-type": "scan-report"}), Some(Kind::NoSuchTable)),
+        ("t", json!({}), Some(ErrorReason::BadRequest)),
+        ("t", json!([]), Some(ErrorReason::BadRequest)),
+        ("u", json!({"report-type": "scan-report"}), Some(ErrorReason::NoSuchTable)),
     ] {
-        let (ident, report) = (ident(&["a"], name), Fragment::of(&report).unwrap());
+        let (ident, report) = (ident(&["a"], name), RawJson::of(&report).unwrap());
         let (who, warehouse) = (&stage.who, &stage.warehouse);
         let taken = stage.catalog.report_metrics(who, warehouse, &ident, &report).await;
         assert_eq!(taken.err().map(|error| error.kind), expected);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 
 use super::*;
-use crate::store::{Act, Keep, Moment, Stamp};
+use crate::store::{ChangeContext, DropMode, LogAction, TimelineMoment};
 
 const TABLE: RelationKind = RelationKind::Table;
 
@@ -13,13 +13,13 @@ impl Stage {
         self.catalog.set_retention(&self.who, &self.warehouse, Some(3600)).await.unwrap();
     }
 
-    async fn dropped(&self) -> Vec<crate::store::Dropped> {
+    async fn dropped(&self) -> Vec<crate::store::DroppedRelation> {
         let page = PageRequest::default();
         let list = self.catalog.list_dropped(&self.who, &self.warehouse, None, &page).await;
         list.unwrap().items
     }
 
-    async fn undrop(&self, name: &str, to: Option<&TableIdent>) -> Result<Undropped> {
+    async fn undrop(&self, name: &str, to: Option<&TableIdent>) -> Result<RestoredRelation> {
         let to = to.cloned();
         let to = move |was: &TableIdent| Ok(to.unwrap_or_else(|| was.clone()));
         self.catalog.undrop(&self.call(), &self.warehouse, name, to).await
@@ -29,7 +29,7 @@ impl Stage {
         self.catalog.rename(&self.call(), &self.warehouse, TABLE, (from, to)).await
     }
 
-    async fn all_changes(&self, after: i64) -> Vec<Change> {
+    async fn all_changes(&self, after: i64) -> Vec<CatalogChange> {
         let filter = ChangeFilter::default();
         let (who, warehouse) = (&self.who, &self.warehouse);
         let page = self.catalog.changes(who, warehouse, &filter, Some(after), CHANGES_MAX).await;
@@ -46,16 +46,16 @@ async fn what_was_dropped_comes_back_with_its_files_under_any_free_name() {
         let first = stage.table(&t).await;
         let uuid = first.pointer.as_ref().unwrap().uuid.clone();
         stage.drop(&t, true).await.unwrap();
-        assert_eq!(refusal(stage.load(&t).await).0, Kind::NoSuchTable);
+        assert_eq!(refusal(stage.load(&t).await).0, ErrorReason::NoSuchTable);
         assert!(stage.path(location(&first)).exists(), "it can come back, so its files stay");
         let store = stage.catalog.store();
         assert!(store.is_shared(&first.table().unwrap().location, "").await.unwrap());
         let found = stage.dropped().await;
         assert_eq!((found.len(), &found[0].ident, found[0].keep.purge), (1, &t, true));
         stage.table(&t).await;
-        assert_eq!(refusal(stage.undrop(&uuid, None).await).0, Kind::AlreadyExists);
+        assert_eq!(refusal(stage.undrop(&uuid, None).await).0, ErrorReason::AlreadyExists);
         let lost = ident(&["nowhere"], "t");
-        assert_eq!(refusal(stage.undrop(&uuid, Some(&lost)).await).0, Kind::NoSuchNamespace);
+        assert_eq!(refusal(stage.undrop(&uuid, Some(&lost)).await).0, ErrorReason::NoSuchNamespace);
         let back = ident(&["a"], "back");
         let done = stage.undrop(&uuid, Some(&back)).await.unwrap();
         assert_eq!((&done.ident, done.kind), (&back, TABLE));
@@ -64,7 +64,7 @@ async fn what_was_dropped_comes_back_with_its_files_under_any_free_name() {
         let next = stage.commit(&back, &setting("k", "v")).await.unwrap();
         assert_eq!(version(&next), 2);
         assert!(stage.dropped().await.is_empty());
-        assert_eq!(refusal(stage.undrop(&uuid, None).await).0, Kind::NotFound);
+        assert_eq!(refusal(stage.undrop(&uuid, None).await).0, ErrorReason::NotFound);
     })
     .await;
 }
@@ -81,7 +81,7 @@ async fn of_two_with_one_uuid_the_id_says_which() {
         // Released and registered again, so that it is another one of the same document.
         stage.catalog.unregister_table(who.0, who.1, &t).await.unwrap();
         let register =
-            |name: &str| Fragment::of(&json!({"name": name, "metadata-location": file})).unwrap();
+            |name: &str| RawJson::of(&json!({"name": name, "metadata-location": file})).unwrap();
         for name in ["x", "y"] {
             let namespace = &t.namespace;
             stage.catalog.register_table(who.0, who.1, namespace, &register(name)).await.unwrap();
@@ -90,7 +90,7 @@ async fn of_two_with_one_uuid_the_id_says_which() {
             stage.drop(&ident(&["a"], name), false).await.unwrap();
         }
         let refused = refusal(stage.undrop(&pointer.uuid, None).await);
-        assert_eq!(refused.0, Kind::BadRequest, "{}", refused.1);
+        assert_eq!(refused.0, ErrorReason::BadRequest, "{}", refused.1);
         let y = stage.dropped().await.pop().unwrap();
         assert_eq!(stage.undrop(&y.pointer.id, None).await.unwrap().ident, ident(&["a"], "y"));
         // The very file of the other brings it back as well.
@@ -111,9 +111,9 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
         {
             let t = ident(&["a"], name);
             let entry = stage.table(&t).await;
-            let (keep, stamp) = (Keep { until_ms, purge }, stage.call().stamp());
+            let (keep, stamp) = (DropMode { until_ms, purge }, stage.call().stamp());
             let (store, id) = (stage.catalog.store(), stage.warehouse.id());
-            store.set_aside(&stamp, id, (TABLE, &t), Act::DropTable, keep).await.unwrap();
+            store.set_aside(&stamp, id, (TABLE, &t), LogAction::DropTable, keep).await.unwrap();
             stage.catalog.forget(&stage.warehouse, &t);
             entries.push(entry);
         }
@@ -138,7 +138,7 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
         stage.catalog.purge_dropped(&call, warehouse, &id).await.unwrap();
         assert!(!stage.path(location(&entries[1])).exists() && stage.dropped().await.is_empty());
         let again = stage.catalog.purge_dropped(&call, warehouse, &id).await;
-        assert_eq!(refusal(again).0, Kind::NotFound);
+        assert_eq!(refusal(again).0, ErrorReason::NotFound);
         let acts: Vec<_> = stage.all_changes(0).await.into_iter().map(|it| it.action).collect();
         assert_eq!(acts.iter().filter(|it| *it == "purge-table").count(), 3, "{acts:?}");
     })
@@ -154,10 +154,10 @@ async fn what_is_being_purged_does_not_come_back() {
         let id = stage.table(&t).await.pointer.as_ref().unwrap().id.clone();
         stage.drop(&t, true).await.unwrap();
         stage.catalog.store().take_dropped(&id, 5).await.unwrap();
-        assert_eq!(refusal(stage.undrop(&id, None).await).0, Kind::NotFound);
+        assert_eq!(refusal(stage.undrop(&id, None).await).0, ErrorReason::NotFound);
         let stamp = stage.call().stamp();
         let undrop = stage.catalog.store().undrop(&stamp, stage.warehouse.id(), &id, &t).await;
-        assert_eq!(refusal(undrop).0, Kind::NotFound);
+        assert_eq!(refusal(undrop).0, ErrorReason::NotFound);
     })
     .await;
 }
@@ -181,10 +181,10 @@ async fn the_nearest_namespace_says_how_long_what_is_dropped_stays() {
         assert_eq!((found(&a).await, found(&b).await), (172_800, 172_800));
         set(&b, "0").await.unwrap();
         assert_eq!((found(&a).await, found(&b).await), (172_800, 0));
-        assert_eq!(refusal(set(&b, "soon").await).0, Kind::BadRequest);
+        assert_eq!(refusal(set(&b, "soon").await).0, ErrorReason::BadRequest);
         let long = Some(UNDROP_SECONDS_MAX + 1);
         let refused = stage.catalog.set_retention(&stage.who, &stage.warehouse, long).await;
-        assert_eq!(refusal(refused).0, Kind::BadRequest);
+        assert_eq!(refusal(refused).0, ErrorReason::BadRequest);
     })
     .await;
 }
@@ -204,7 +204,7 @@ async fn what_is_protected_stays_as_it_is_called() {
                 catalog.unregister_table(&call, warehouse, &t).await.map(drop),
             ] {
                 let (kind, message) = refusal(refused);
-                assert_eq!(kind, Kind::Forbidden);
+                assert_eq!(kind, ErrorReason::Forbidden);
                 assert!(message.starts_with("Table a.t is protected: "), "{message}");
             }
         };
@@ -226,7 +226,7 @@ async fn what_is_protected_stays_as_it_is_called() {
         catalog.protect(&call, warehouse, what, false).await.unwrap();
         catalog.drop_namespace(&call, warehouse, &a).await.unwrap();
         let gone = catalog.protect(&call, warehouse, what, true).await;
-        assert_eq!(refusal(gone).0, Kind::NoSuchNamespace);
+        assert_eq!(refusal(gone).0, ErrorReason::NoSuchNamespace);
     })
     .await;
 }
@@ -234,7 +234,7 @@ async fn what_is_protected_stays_as_it_is_called() {
 /// What a catalog shows: namespaces of the first level, tables with their metadata files.
 type Shown = (Vec<String>, BTreeMap<String, String>);
 
-async fn shown(stage: &Stage, moment: Option<Moment>) -> Shown {
+async fn shown(stage: &Stage, moment: Option<TimelineMoment>) -> Shown {
     let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
     let page = PageRequest::default();
     let spaces = match moment {
@@ -297,30 +297,30 @@ async fn the_past_is_as_it_was_after_every_change() {
         let numbers: Vec<_> = history.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, (0..=14).collect::<Vec<i64>>(), "every change has the next number");
         for (number, expected) in &history {
-            let found = shown(stage, Some(Moment::Number(*number))).await;
+            let found = shown(stage, Some(TimelineMoment::Number(*number))).await;
             assert_eq!(&found, expected, "after {number}");
         }
-        let future = Some(Moment::Time(u64::MAX / 2));
+        let future = Some(TimelineMoment::Time(u64::MAX / 2));
         assert_eq!(shown(stage, future).await, history.last().unwrap().1);
-        let early = shown(stage, Some(Moment::Time(1))).await;
+        let early = shown(stage, Some(TimelineMoment::Time(1))).await;
         assert_eq!(early, history[0].1);
         let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
-        let never = catalog.load_at(who, warehouse, (TABLE, &a), Moment::Number(99)).await;
-        assert_eq!(refusal(never).0, Kind::BadRequest);
+        let never = catalog.load_at(who, warehouse, (TABLE, &a), TimelineMoment::Number(99)).await;
+        assert_eq!(refusal(never).0, ErrorReason::BadRequest);
         // What the files or the log do not say any more, nobody makes up.
         let then = history[2].1.1[&a.to_string()].clone();
         std::fs::remove_file(stage.path(&then)).unwrap();
-        let gone = catalog.load_at(who, warehouse, (TABLE, &a), Moment::Number(2)).await;
-        assert_eq!(refusal(gone).0, Kind::Gone);
+        let gone = catalog.load_at(who, warehouse, (TABLE, &a), TimelineMoment::Number(2)).await;
+        assert_eq!(refusal(gone).0, ErrorReason::Gone);
         assert_eq!(catalog.store().trim_log(u64::MAX / 2).await.unwrap(), 14);
-        let gone = catalog.load_at(who, warehouse, (TABLE, &a), Moment::Number(13)).await;
-        assert_eq!(refusal(gone).0, Kind::Gone);
-        let now = shown(stage, Some(Moment::Number(14))).await;
+        let gone = catalog.load_at(who, warehouse, (TABLE, &a), TimelineMoment::Number(13)).await;
+        assert_eq!(refusal(gone).0, ErrorReason::Gone);
+        let now = shown(stage, Some(TimelineMoment::Number(14))).await;
         assert_eq!(now, history.last().unwrap().1);
         let filter = ChangeFilter::default();
         let late = catalog.changes(who, warehouse, &filter, Some(3), 10).await;
         let (kind, message) = refusal(late);
-        assert_eq!(kind, Kind::Gone);
+        assert_eq!(kind, ErrorReason::Gone);
         assert!(message.ends_with("after 14"), "{message}");
         stage.commit(&a, &setting("k", "5")).await.unwrap();
         let next = catalog.changes(who, warehouse, &filter, None, 10).await.unwrap();
@@ -353,8 +353,8 @@ async fn a_commit_that_comes_late_is_told_after_what_was_told_before_it() {
     });
     tokio::task::spawn_blocking(move || has_written.recv().unwrap()).await.unwrap();
     stage.namespace(&["early"]).await;
-    let names = |changes: Vec<Change>| -> Vec<(i64, String)> {
-        let named = |it: Change| (it.seq, it.namespace.unwrap().to_string());
+    let names = |changes: Vec<CatalogChange>| -> Vec<(i64, String)> {
+        let named = |it: CatalogChange| (it.seq, it.namespace.unwrap().to_string());
         changes.into_iter().map(named).collect()
     };
     assert_eq!(names(stage.all_changes(0).await), [(1, "early".to_owned())]);
@@ -398,15 +398,21 @@ async fn followers_are_told_everything_once_wherever_it_is_done() {
 struct OnlyIn(&'static str);
 
 impl RightAuthority for OnlyIn {
-    fn check(&self, _: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
+    fn check(
+        &self,
+        _: &CatalogPrincipal,
+        _: &Warehouse,
+        _: AccessRight,
+        object: RightTarget<'_>,
+    ) -> Result<()> {
         let namespace = match object {
-            Object::Warehouse => None,
-            Object::Namespace(namespace) => Some(namespace),
-            Object::Relation(ident) => Some(&ident.namespace),
+            RightTarget::Warehouse => None,
+            RightTarget::Namespace(namespace) => Some(namespace),
+            RightTarget::Relation(ident) => Some(&ident.namespace),
         };
         match namespace.is_some_and(|it| it.to_string() == self.0) {
             true => Ok(()),
-            false => Err(Error::new(Kind::Forbidden, "elsewhere")),
+            false => Err(CatalogError::new(ErrorReason::Forbidden, "elsewhere")),
         }
     }
 }
@@ -424,7 +430,7 @@ async fn who_may_not_read_something_is_not_told_of_it() {
     let authority = Arc::new(OnlyIn("mine"));
     let settings = stage.catalog.0.settings.clone();
     let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
-    let who = Who { operator: false, ..stage.who.clone() };
+    let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
     let all = ChangeFilter::default();
     let found = catalog.changes(&who, &stage.warehouse, &all, None, 100).await.unwrap();
     let told: Vec<_> = found.changes.iter().map(|it| (it.seq, it.action.as_str())).collect();
@@ -437,7 +443,7 @@ async fn who_may_not_read_something_is_not_told_of_it() {
     }
     let theirs = ChangeFilter { namespace: Some(theirs.namespace), ident: None };
     let refused = catalog.changes(&who, &stage.warehouse, &theirs, None, 100).await;
-    assert_eq!(refusal(refused).0, Kind::Forbidden);
+    assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
 }
 
 #[tokio::test]
@@ -448,11 +454,11 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         let (t, u) = (ident(&["mine"], "t"), ident(&["theirs"], "u"));
         stage.table(&t).await;
         stage.table(&u).await;
-        let now = Moment::Number(stage.catalog.last_change().await.unwrap());
+        let now = TimelineMoment::Number(stage.catalog.last_change().await.unwrap());
         let authority = Arc::new(OnlyIn("mine"));
         let settings = stage.catalog.0.settings.clone();
         let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
-        let who = &Who { operator: false, ..stage.who.clone() };
+        let who = &CatalogPrincipal { operator: false, ..stage.who.clone() };
         let (warehouse, page) = (&stage.warehouse, &PageRequest::default());
         let names = |list: Result<ListPage<TableIdent>>| match list {
             Ok(list) => Ok(list.items.iter().map(|it| it.name.to_string()).collect::<Vec<_>>()),
@@ -479,7 +485,7 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         let then = catalog.list_at(who, warehouse, (TABLE, &t.namespace), now, page).await;
         assert_eq!(names(then), Ok(vec!["t".to_owned()]));
         let load = catalog.load_at(who, warehouse, (TABLE, &t), now).await;
-        assert_eq!(refusal(load).0, Kind::Forbidden);
+        assert_eq!(refusal(load).0, ErrorReason::Forbidden);
     })
     .await;
 }
@@ -488,10 +494,18 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
 async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
     struct OnlyWrite;
     impl RightAuthority for OnlyWrite {
-        fn check(&self, _: &Who, _: &Warehouse, right: Right, _: Object<'_>) -> Result<()> {
+        fn check(
+            &self,
+            _: &CatalogPrincipal,
+            _: &Warehouse,
+            right: AccessRight,
+            _: RightTarget<'_>,
+        ) -> Result<()> {
             match right {
-                Right::Read | Right::Write => Ok(()),
-                Right::Manage | Right::Grant => Err(Error::new(Kind::Forbidden, "no")),
+                AccessRight::Read | AccessRight::Write => Ok(()),
+                AccessRight::Manage | AccessRight::Grant => {
+                    Err(CatalogError::new(ErrorReason::Forbidden, "no"))
+                }
             }
         }
     }
@@ -501,12 +515,12 @@ async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
     stage.table(&t).await;
     let settings = stage.catalog.0.settings.clone();
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(OnlyWrite)).await.unwrap();
-    let who = Who { operator: false, ..stage.who.clone() };
-    let (call, warehouse) = (&Call::of(&who), &stage.warehouse);
-    let commit = Fragment::of(&setting("protected", "false")).unwrap();
+    let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
+    let (call, warehouse) = (&ChangeCall::of(&who), &stage.warehouse);
+    let commit = RawJson::of(&setting("protected", "false")).unwrap();
     let remove = json!({"requirements": [], "updates": [
         {"action": "remove-properties", "removals": ["protected"]}]});
-    let remove = Fragment::of(&remove).unwrap();
+    let remove = RawJson::of(&remove).unwrap();
     let of = |key: &str| Properties::from([(key.to_owned(), "0".to_owned())]);
     for refused in [
         catalog.commit_table(call, warehouse, &t, &commit).await.map(drop),
@@ -522,9 +536,9 @@ async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
         catalog.set_retention(&who, warehouse, Some(1)).await.map(drop),
         catalog.purge_dropped(call, warehouse, "tb_0").await,
     ] {
-        assert_eq!(refusal(refused).0, Kind::Forbidden);
+        assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }
-    let commit = Fragment::of(&setting("k", "v")).unwrap();
+    let commit = RawJson::of(&setting("k", "v")).unwrap();
     catalog.commit_table(call, warehouse, &t, &commit).await.unwrap();
 }
 
@@ -534,7 +548,7 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
         let store = stage.catalog.store();
         for (number, now_ms) in [10, 30, 20, 40].into_iter().enumerate() {
             let ident = NamespaceIdent::new([format!("n{number}")]).unwrap();
-            let stamp = Stamp { now_ms, ..stage.call().stamp() };
+            let stamp = ChangeContext { now_ms, ..stage.call().stamp() };
             let (id, none) = (stage.warehouse.id(), Properties::new());
             store.insert_namespace(&stamp, id, &ident, &none).await.unwrap();
         }
@@ -545,15 +559,16 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
         assert_eq!(store.trim_log(25).await.unwrap(), 0);
         // What was removed is older than these times, so they are known; before, nobody knows.
         let at = async |ms| {
-            let found = store.namespaces_at(stage.warehouse.id(), None, Moment::Time(ms)).await;
+            let found =
+                store.namespaces_at(stage.warehouse.id(), None, TimelineMoment::Time(ms)).await;
             found.map(|it| it.0.len()).map_err(|error| error.kind)
         };
         let found = [at(9).await, at(10).await, at(15).await, at(25).await, at(50).await];
-        assert_eq!(found, [Err(Kind::Gone), Ok(1), Ok(1), Ok(3), Ok(4)]);
+        assert_eq!(found, [Err(ErrorReason::Gone), Ok(1), Ok(1), Ok(3), Ok(4)]);
         // All are removed, of which the last is of 40.
         assert_eq!(store.trim_log(50).await.unwrap(), 3);
         let found = [at(35).await, at(39).await, at(40).await];
-        assert_eq!(found, [Err(Kind::Gone), Err(Kind::Gone), Ok(4)]);
+        assert_eq!(found, [Err(ErrorReason::Gone), Err(ErrorReason::Gone), Ok(4)]);
     })
     .await;
 }
@@ -562,10 +577,16 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
 async fn rights_to_a_table_are_none_to_one_that_had_its_name() {
     struct OnlyTheTable;
     impl RightAuthority for OnlyTheTable {
-        fn check(&self, _: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
+        fn check(
+            &self,
+            _: &CatalogPrincipal,
+            _: &Warehouse,
+            _: AccessRight,
+            object: RightTarget<'_>,
+        ) -> Result<()> {
             match object {
-                Object::Relation(_) => Ok(()),
-                _ => Err(Error::new(Kind::Forbidden, "no")),
+                RightTarget::Relation(_) => Ok(()),
+                _ => Err(CatalogError::new(ErrorReason::Forbidden, "no")),
             }
         }
     }
@@ -579,14 +600,14 @@ async fn rights_to_a_table_are_none_to_one_that_had_its_name() {
     let settings = stage.catalog.0.settings.clone();
     let authority = Arc::new(OnlyTheTable);
     let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
-    let who = Who { operator: false, ..stage.who.clone() };
-    let (call, warehouse) = (&Call::of(&who), &stage.warehouse);
+    let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
+    let (call, warehouse) = (&ChangeCall::of(&who), &stage.warehouse);
     let to = |was: &TableIdent| Ok(was.clone());
     for refused in [
         catalog.undrop(call, warehouse, &old.id, to).await.map(drop),
         catalog.purge_dropped(call, warehouse, &old.id).await,
     ] {
-        assert_eq!(refusal(refused).0, Kind::Forbidden);
+        assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }
     assert_eq!(stage.dropped().await.len(), 1);
 }
@@ -604,7 +625,7 @@ async fn a_purge_that_was_broken_off_keeps_the_place_and_is_finished_by_a_sweep(
         let deep = stage.path(&base).join("d");
         std::fs::create_dir_all(deep.join("d/".repeat(200))).unwrap();
         stage.drop(&t, true).await.unwrap();
-        assert_eq!(refusal(stage.load(&t).await).0, Kind::NoSuchTable);
+        assert_eq!(refusal(stage.load(&t).await).0, ErrorReason::NoSuchTable);
         let left = stage.dropped().await;
         assert!(left.len() == 1 && left[0].is_purging && left[0].has_begun, "{left:?}");
         let store = stage.catalog.store();
@@ -632,12 +653,15 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
         for (name, until_ms) in [("one", 1), ("two", 2)] {
             let t = ident(&["a"], name);
             stage.table(&t).await;
-            let (keep, stamp) = (Keep { until_ms, purge: true }, stage.call().stamp());
+            let (keep, stamp) = (DropMode { until_ms, purge: true }, stage.call().stamp());
             let what = (TABLE, &t);
-            store.set_aside(&stamp, warehouse.id(), what, Act::DropTable, keep).await.unwrap();
+            store
+                .set_aside(&stamp, warehouse.id(), what, LogAction::DropTable, keep)
+                .await
+                .unwrap();
         }
         let turn = stage.catalog.turn(warehouse, &ident(&["a"], "one")).await;
-        let drain = node::drain::Drain::new();
+        let drain = node::drain::DrainHandle::new();
         let (catalog, drained) = (stage.catalog.clone(), drain.clone());
         let sweeps = tokio::spawn(async move {
             catalog.sweep_every(Duration::from_millis(1), &drained).await;

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::super::scope::tests::scope;
 use super::*;
 
-const WRITE: Permission = Permission::Write;
-const READ: Permission = Permission::Read;
+const WRITE: FilePermission = FilePermission::Write;
+const READ: FilePermission = FilePermission::Read;
 
 fn path_style() -> S3Location {
     "bkt/w?endpoint=http://store:9000&region=eu-1".parse().unwrap()
@@ -25,14 +25,14 @@ fn request(place: &S3Location, method: &str, uri: &str, headers: &Value) -> Sign
 
 /// What becomes of a request of somebody with this permission.
 fn judge(
-    permission: Permission,
+    permission: FilePermission,
     request: &SignRequest,
-) -> std::result::Result<ExaminedRequest, Kind> {
+) -> std::result::Result<ExaminedRequest, ErrorReason> {
     let scope = scope(&["s3://bkt/w/t", "s3://other/data"]);
     examine(request, &path_style(), &scope, permission).map_err(|error| error.kind)
 }
 
-fn check(permission: Permission, method: &str, target: &str, expected: Option<Kind>) {
+fn check(permission: FilePermission, method: &str, target: &str, expected: Option<ErrorReason>) {
     let uri = format!("http://store:9000{target}");
     let found = judge(permission, &request(&path_style(), method, &uri, &json!({})));
     assert_eq!(found.err(), expected, "{permission:?} {method} {target}");
@@ -57,13 +57,13 @@ fn requests_for_files_of_the_table_are_signed_by_right() {
         ("DELETE", "/bkt/w/t/data/x?uploadId=a", WRITE),
     ] {
         check(WRITE, method, target, None);
-        check(READ, method, target, (needs == WRITE).then_some(Kind::Forbidden));
+        check(READ, method, target, (needs == WRITE).then_some(ErrorReason::Forbidden));
     }
 }
 
 #[test]
 fn a_request_for_anything_else_is_refused() {
-    let (forbidden, malformed) = (Some(Kind::Forbidden), Some(Kind::BadRequest));
+    let (forbidden, malformed) = (Some(ErrorReason::Forbidden), Some(ErrorReason::BadRequest));
     for (method, target, expected) in [
         // What is not the table's.
         ("GET", "/bkt/w/u/x", forbidden),
@@ -176,7 +176,7 @@ fn only_the_warehouses_own_endpoint_is_signed_for() {
             "method": "GET", "headers": {}});
         json[field] = value.into();
         let request: SignRequest = serde_json::from_value(json).unwrap();
-        assert_eq!(judge(READ, &request).unwrap_err(), Kind::BadRequest, "{field}");
+        assert_eq!(judge(READ, &request).unwrap_err(), ErrorReason::BadRequest, "{field}");
     }
 }
 
@@ -186,39 +186,47 @@ fn headers_name_nothing_else_and_give_nobody_a_right() {
     for (name, value, expected) in [
         ("x-amz-copy-source", "/bkt/w/t/y", None),
         ("X-Amz-Copy-Source", "bkt/w/t/a%20b", None),
-        ("x-amz-copy-source", "/bkt/w/u/y", Some(Kind::Forbidden)),
-        ("x-amz-copy-source", "/bkt/w/t/../u/y", Some(Kind::Forbidden)),
-        ("x-amz-copy-source", "/bkt/w/t/%2e%2e/u/y", Some(Kind::Forbidden)),
-        ("x-amz-copy-source", "//bkt/w/t/y", Some(Kind::Forbidden)),
-        ("x-amz-copy-source", "/bkt/w/t/y?versionId=1", Some(Kind::Forbidden)),
-        ("x-amz-copy-source", "/bkt/w/t/a+b", Some(Kind::Forbidden)),
-        ("x-amz-copy-source", "arn:aws:s3:eu:1:accesspoint/x/object/y", Some(Kind::Forbidden)),
-        ("x-amz-copy-source", "", Some(Kind::Forbidden)),
+        ("x-amz-copy-source", "/bkt/w/u/y", Some(ErrorReason::Forbidden)),
+        ("x-amz-copy-source", "/bkt/w/t/../u/y", Some(ErrorReason::Forbidden)),
+        ("x-amz-copy-source", "/bkt/w/t/%2e%2e/u/y", Some(ErrorReason::Forbidden)),
+        ("x-amz-copy-source", "//bkt/w/t/y", Some(ErrorReason::Forbidden)),
+        ("x-amz-copy-source", "/bkt/w/t/y?versionId=1", Some(ErrorReason::Forbidden)),
+        ("x-amz-copy-source", "/bkt/w/t/a+b", Some(ErrorReason::Forbidden)),
+        (
+            "x-amz-copy-source",
+            "arn:aws:s3:eu:1:accesspoint/x/object/y",
+            Some(ErrorReason::Forbidden),
+        ),
+        ("x-amz-copy-source", "", Some(ErrorReason::Forbidden)),
         ("x-amz-copy-source-range", "bytes=0-9", None),
         ("x-amz-copy-source-if-match", "x", None),
         ("x-amz-meta-k", "v", None),
-        ("x-amz-meta-k", "a  b", Some(Kind::BadRequest)),
-        ("x-amz-meta-k", "a\nb", Some(Kind::BadRequest)),
+        ("x-amz-meta-k", "a  b", Some(ErrorReason::BadRequest)),
+        ("x-amz-meta-k", "a\nb", Some(ErrorReason::BadRequest)),
         ("x-amz-checksum-crc32", "AAAA", None),
         ("x-amz-storage-class", "STANDARD", None),
-        ("x-amz-acl", "public-read", Some(Kind::Forbidden)),
-        ("X-AMZ-ACL", "public-read", Some(Kind::Forbidden)),
-        ("x-amz-grant-read", "x", Some(Kind::Forbidden)),
-        ("x-amz-website-redirect-location", "x", Some(Kind::Forbidden)),
-        ("x-amz-object-lock-mode", "x", Some(Kind::Forbidden)),
-        ("x-amz-tagging", "x", Some(Kind::Forbidden)),
+        ("x-amz-acl", "public-read", Some(ErrorReason::Forbidden)),
+        ("X-AMZ-ACL", "public-read", Some(ErrorReason::Forbidden)),
+        ("x-amz-grant-read", "x", Some(ErrorReason::Forbidden)),
+        ("x-amz-website-redirect-location", "x", Some(ErrorReason::Forbidden)),
+        ("x-amz-object-lock-mode", "x", Some(ErrorReason::Forbidden)),
+        ("x-amz-tagging", "x", Some(ErrorReason::Forbidden)),
         ("x-amz-content-sha256", "UNSIGNED-PAYLOAD", None),
         ("x-amz-content-sha256", "STREAMING-UNSIGNED-PAYLOAD-TRAILER", None),
-        ("x-amz-content-sha256", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD", Some(Kind::BadRequest)),
-        ("x-amz-content-sha256", "x", Some(Kind::BadRequest)),
+        (
+            "x-amz-content-sha256",
+            "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+            Some(ErrorReason::BadRequest),
+        ),
+        ("x-amz-content-sha256", "x", Some(ErrorReason::BadRequest)),
         ("host", "store:9000", None),
-        ("Host", "evil", Some(Kind::BadRequest)),
+        ("Host", "evil", Some(ErrorReason::BadRequest)),
         ("user-agent", "x", None),
         ("authorization", "whatever", None),
         ("x-amz-date", "20000101T000000Z", None),
-        ("x y", "z", Some(Kind::BadRequest)),
-        ("", "z", Some(Kind::BadRequest)),
-        ("k", &long, Some(Kind::BadRequest)),
+        ("x y", "z", Some(ErrorReason::BadRequest)),
+        ("", "z", Some(ErrorReason::BadRequest)),
+        ("k", &long, Some(ErrorReason::BadRequest)),
     ] {
         let uri = "http://store:9000/bkt/w/t/x";
         let headers = json!({name: [value]});
@@ -227,22 +235,25 @@ fn headers_name_nothing_else_and_give_nobody_a_right() {
         if name.eq_ignore_ascii_case(COPY_SOURCE) {
             // It means nothing with another method, so it means something else.
             let found = judge(WRITE, &request(&path_style(), "GET", uri, &headers));
-            assert_eq!(found.err(), Some(Kind::Forbidden));
+            assert_eq!(found.err(), Some(ErrorReason::Forbidden));
             let found = judge(READ, &request(&path_style(), "PUT", uri, &headers));
-            assert_eq!(found.err(), Some(Kind::Forbidden));
+            assert_eq!(found.err(), Some(ErrorReason::Forbidden));
         }
     }
     let uri = "http://store:9000/bkt/w/t/x";
     let twice = json!({"x-amz-meta-k": ["a"], "X-Amz-Meta-K": ["b"]});
     let found = judge(WRITE, &request(&path_style(), "PUT", uri, &twice));
-    assert_eq!(found.err(), Some(Kind::BadRequest));
+    assert_eq!(found.err(), Some(ErrorReason::BadRequest));
     let many: serde_json::Map<String, Value> =
         (0..=HEADERS_MAX).map(|n| (format!("h{n}"), json!(["v"]))).collect();
     let found = judge(WRITE, &request(&path_style(), "PUT", uri, &many.into()));
-    assert_eq!(found.err(), Some(Kind::BadRequest));
+    assert_eq!(found.err(), Some(ErrorReason::BadRequest));
 }
 
-fn delete(body: Option<&str>, headers: &Value) -> std::result::Result<ExaminedRequest, Kind> {
+fn delete(
+    body: Option<&str>,
+    headers: &Value,
+) -> std::result::Result<ExaminedRequest, ErrorReason> {
     let place = path_style();
     let mut json = json!({"region": place.region, "uri": "http://store:9000/bkt?delete",
         "method": "POST", "headers": headers});
@@ -258,20 +269,20 @@ fn every_object_of_a_request_to_delete_is_looked_at() {
         (object("w/t/x"), None),
         (format!("<Quiet>true</Quiet>{}{}", object("w/t/x"), object("w/t/a&amp;b")), None),
         (many(DELETED_MAX), None),
-        (many(DELETED_MAX + 1), Some(Kind::BadRequest)),
-        (String::new(), Some(Kind::BadRequest)),
-        (format!("{}{}", object("w/t/x"), object("w/u/x")), Some(Kind::Forbidden)),
-        (object("w/t/../u/x"), Some(Kind::Forbidden)),
-        (object("w/t&#47;..&#47;u"), Some(Kind::Forbidden)),
-        (object(""), Some(Kind::Forbidden)),
+        (many(DELETED_MAX + 1), Some(ErrorReason::BadRequest)),
+        (String::new(), Some(ErrorReason::BadRequest)),
+        (format!("{}{}", object("w/t/x"), object("w/u/x")), Some(ErrorReason::Forbidden)),
+        (object("w/t/../u/x"), Some(ErrorReason::Forbidden)),
+        (object("w/t&#47;..&#47;u"), Some(ErrorReason::Forbidden)),
+        (object(""), Some(ErrorReason::Forbidden)),
         (
             "<Object><Key>w/t/x</Key><VersionId>1</VersionId></Object>".into(),
-            Some(Kind::BadRequest),
+            Some(ErrorReason::BadRequest),
         ),
-        ("<Object><Key>w/t/x</Key><Key>w/u/x</Key></Object>".into(), Some(Kind::BadRequest)),
-        ("<Object><Key><b>w/t/x</b></Key></Object>".into(), Some(Kind::BadRequest)),
-        ("<Thing><Key>w/u/x</Key></Thing>".into(), Some(Kind::BadRequest)),
-        (format!("<!-- x -->{}", object("w/t/x")), Some(Kind::BadRequest)),
+        ("<Object><Key>w/t/x</Key><Key>w/u/x</Key></Object>".into(), Some(ErrorReason::BadRequest)),
+        ("<Object><Key><b>w/t/x</b></Key></Object>".into(), Some(ErrorReason::BadRequest)),
+        ("<Thing><Key>w/u/x</Key></Thing>".into(), Some(ErrorReason::BadRequest)),
+        (format!("<!-- x -->{}", object("w/t/x")), Some(ErrorReason::BadRequest)),
     ] {
         let body =
             format!("<Delete xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{inside}</Delete>");
@@ -285,7 +296,7 @@ fn every_object_of_a_request_to_delete_is_looked_at() {
         assert!(delete(Some(&body), &unsigned).is_err());
     }
     for body in [None, Some(""), Some("{}"), Some("<Remove/>")] {
-        assert_eq!(delete(body, &json!({})).unwrap_err(), Kind::BadRequest);
+        assert_eq!(delete(body, &json!({})).unwrap_err(), ErrorReason::BadRequest);
     }
 }
 

@@ -65,7 +65,7 @@ async fn check_old(url: StoreUrl, steps: usize) {
         ..relation(&table(&["a"], "n"), RelationKind::Table)
     };
     let refused = store.insert_relation(&stamp(), WAREHOUSE, new).await;
-    assert_eq!(refusal(refused).0, Kind::Forbidden);
+    assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     store.store.close().await;
 }
 
@@ -110,9 +110,9 @@ async fn places_are_found_whatever_order_a_database_has_for_texts() {
     };
     store.insert_relation(&stamp(), WAREHOUSE, place("x/y", "t")).await.unwrap();
     for (at, expected) in [
-        ("x", Some(Kind::Forbidden)),
-        ("x/y", Some(Kind::Forbidden)),
-        ("x/y/z", Some(Kind::Forbidden)),
+        ("x", Some(ErrorReason::Forbidden)),
+        ("x/y", Some(ErrorReason::Forbidden)),
+        ("x/y/z", Some(ErrorReason::Forbidden)),
         ("X/y", None),
         ("xy", None),
         ("x-y", None),

@@ -56,7 +56,7 @@ fn requirements_speak_as_the_reference_does() {
             Ok(()) => assert_eq!(message, "", "{requirement} holds"),
             Err(error) => {
                 assert_eq!(error.message, format!("Requirement failed: {message}"));
-                assert_eq!(error.kind, Kind::CommitFailed);
+                assert_eq!(error.kind, ErrorReason::CommitFailed);
             }
         }
     }
@@ -67,7 +67,7 @@ fn requirements_speak_as_the_reference_does() {
     let both = is_create(&[CommitRequirement::Create, CommitRequirement::DefaultSpecId(0)])
         .expect_err("both");
     assert_eq!(both.message, "Invalid create requirements: [assert-default-spec-id]");
-    assert_eq!(both.kind, Kind::IllegalArgument);
+    assert_eq!(both.kind, ErrorReason::IllegalArgument);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn what_enters_a_document_does_not_hold_on_to_the_request() {
     let padding = " ".repeat(1 << 16);
     let new = snapshot(7, None, 35, NOW_MS).to_string().replace(',', &format!(",{padding}"));
     let body = format!(r#"{{"updates":[{{"action":"add-snapshot","snapshot":{new}}}]}}"#);
-    let body = Fragment::parse(body.into()).expect("JSON");
+    let body = RawJson::parse(body.into()).expect("JSON");
     let request = parse_commit(&body).expect("a commit");
     let doc = apply(&parse(V2), &request.updates, NOW_MS).expect("applied").expect("a change");
     assert_eq!(

@@ -12,8 +12,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};
-use node::auth::Principal;
-use node::drain::Drain;
+use node::auth::TokenPrincipal;
+use node::drain::DrainHandle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{self, MissedTickBehavior};
@@ -35,8 +35,8 @@ const ASKED_MAX: usize = 1;
 
 pub(super) async fn connect(
     State(runner): State<Arc<GojudgeRunner>>,
-    who: Principal,
-    drain: Drain,
+    who: TokenPrincipal,
+    drain: DrainHandle,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match accept(&runner, upgrade) {
@@ -64,7 +64,7 @@ pub(super) fn accept(
 struct ConnectionRequests {
     runner: Arc<GojudgeRunner>,
     tenant: Arc<str>,
-    drain: Drain,
+    drain: DrainHandle,
     /// Dropped with the connection, which ends everything.
     running: JoinSet<wire::GojudgeResponse>,
     /// How each of them is cancelled, by its id.
@@ -72,7 +72,7 @@ struct ConnectionRequests {
 }
 
 impl ConnectionRequests {
-    fn new(runner: Arc<GojudgeRunner>, tenant: Arc<str>, drain: Drain) -> ConnectionRequests {
+    fn new(runner: Arc<GojudgeRunner>, tenant: Arc<str>, drain: DrainHandle) -> ConnectionRequests {
         ConnectionRequests {
             runner,
             tenant,

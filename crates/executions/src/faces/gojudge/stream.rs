@@ -17,8 +17,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::SplitSink;
 use futures_util::{Stream, StreamExt as _};
-use node::auth::Principal;
-use node::drain::Drain;
+use node::auth::TokenPrincipal;
+use node::drain::DrainHandle;
 use sandbox::TerminalDimensions;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time;
@@ -65,8 +65,8 @@ pub(super) fn tag(index: usize, fd: usize) -> u8 {
 
 pub(super) async fn connect(
     State(runner): State<Arc<GojudgeRunner>>,
-    who: Principal,
-    drain: Drain,
+    who: TokenPrincipal,
+    drain: DrainHandle,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match socket::accept(&runner, upgrade) {
@@ -95,7 +95,7 @@ trait MessageSource: Stream<Item = Result<Message, axum::Error>> + Unpin {}
 
 impl<S: Stream<Item = Result<Message, axum::Error>> + Unpin> MessageSource for S {}
 
-async fn serve(runner: &GojudgeRunner, tenant: &str, drain: Drain, socket: WebSocket) {
+async fn serve(runner: &GojudgeRunner, tenant: &str, drain: DrainHandle, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
     let conversation = async {
         let request = time::timeout(REQUEST_TIMEOUT, first_request(&mut stream)).await;

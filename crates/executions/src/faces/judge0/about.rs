@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use api::State as JobState;
+use api::ExecutionState as JobState;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use serde_json::{Value, json};
 
 use super::render::{STATUSES, status};
@@ -21,17 +21,20 @@ fn ok(body: Value) -> Answer {
     Ok((StatusCode::OK, axum::Json(body)))
 }
 
-pub(super) async fn languages(State(face): State<Judge0Context>, _who: Principal) -> Answer {
+pub(super) async fn languages(State(face): State<Judge0Context>, _who: TokenPrincipal) -> Answer {
     ok(face.languages().await.iter().map(languages::brief).collect())
 }
 
-pub(super) async fn all_languages(State(face): State<Judge0Context>, _who: Principal) -> Answer {
+pub(super) async fn all_languages(
+    State(face): State<Judge0Context>,
+    _who: TokenPrincipal,
+) -> Answer {
     ok(face.languages().await.iter().map(languages::listed).collect())
 }
 
 pub(super) async fn language(
     State(face): State<Judge0Context>,
-    _who: Principal,
+    _who: TokenPrincipal,
     PathSegment(id): PathSegment,
 ) -> Answer {
     let languages = face.languages().await;
@@ -44,17 +47,17 @@ pub(super) async fn language(
     ok(languages::full(found))
 }
 
-pub(super) async fn statuses(_who: Principal) -> Answer {
+pub(super) async fn statuses(_who: TokenPrincipal) -> Answer {
     ok((1..=STATUSES.len()).map(status).collect())
 }
 
 /// Machine and cores: what a caller can see from inside a sandbox anyway.
-pub(super) async fn system_info(_who: Principal) -> Answer {
+pub(super) async fn system_info(_who: TokenPrincipal) -> Answer {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     ok(json!({ "Architecture": std::env::consts::ARCH, "CPU(s)": cores.to_string() }))
 }
 
-pub(super) async fn config_info(State(face): State<Judge0Context>, _who: Principal) -> Answer {
+pub(super) async fn config_info(State(face): State<Judge0Context>, _who: TokenPrincipal) -> Answer {
     let config = &*face.config;
     ok(json!({
         "maintenance_mode": false,
@@ -101,7 +104,7 @@ pub(super) async fn config_info(State(face): State<Judge0Context>, _who: Princip
 
 /// Figures of the caller's own submissions, the newest [`LISTED_MAX`] of them; of their languages,
 /// the newest [`NUMBERED_MAX`].
-pub(super) async fn statistics(State(face): State<Judge0Context>, who: Principal) -> Answer {
+pub(super) async fn statistics(State(face): State<Judge0Context>, who: TokenPrincipal) -> Answer {
     let mut by_state: BTreeMap<JobState, u64> = BTreeMap::new();
     let mut by_language: BTreeMap<u64, u64> = BTreeMap::new();
     let mut by_day: BTreeMap<String, u64> = BTreeMap::new();
@@ -141,7 +144,7 @@ pub(super) async fn statistics(State(face): State<Judge0Context>, who: Principal
     }))
 }
 
-pub(super) async fn workers(State(face): State<Judge0Context>, who: Principal) -> Answer {
+pub(super) async fn workers(State(face): State<Judge0Context>, who: TokenPrincipal) -> Answer {
     let stats = face.jobs.stats(Some(&who.token_id)).await?;
     let workers = u64::try_from(face.service.running_max()).unwrap_or(u64::MAX);
     ok(json!([{
@@ -155,7 +158,7 @@ pub(super) async fn workers(State(face): State<Judge0Context>, who: Principal) -
     }]))
 }
 
-pub(super) async fn about(_who: Principal) -> Answer {
+pub(super) async fn about(_who: TokenPrincipal) -> Answer {
     ok(json!({
         "version": JUDGE0_VERSION,
         "homepage": "",
@@ -164,15 +167,15 @@ pub(super) async fn about(_who: Principal) -> Answer {
     }))
 }
 
-pub(super) async fn version(_who: Principal) -> impl IntoResponse {
+pub(super) async fn version(_who: TokenPrincipal) -> impl IntoResponse {
     JUDGE0_VERSION
 }
 
 /// What stands where Judge0 has the version of its sandbox.
-pub(super) async fn isolate(_who: Principal) -> impl IntoResponse {
+pub(super) async fn isolate(_who: TokenPrincipal) -> impl IntoResponse {
     concat!("Cove ", env!("CARGO_PKG_VERSION"), ", its own sandbox\n")
 }
 
-pub(super) async fn license(_who: Principal) -> impl IntoResponse {
+pub(super) async fn license(_who: TokenPrincipal) -> impl IntoResponse {
     "Cove is licensed under the Apache License, Version 2.0.\n"
 }

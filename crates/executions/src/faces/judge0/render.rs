@@ -1,7 +1,8 @@
 //! A job in Judge0's fields.
 
 use api::{
-    Execution, ExecutionRequest, LimitHit, SourceFile, StageName, StageOutcome, State, Verdict,
+    Execution, ExecutionRequest, ExecutionState, LimitHit, SourceFile, StageName, StageOutcome,
+    Verdict,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -329,9 +330,9 @@ impl SubmissionOutcome {
     fn of(job: &QueuedJob, remembered: &SubmissionRecord) -> SubmissionOutcome {
         let bare = |status| SubmissionOutcome { status, ..SubmissionOutcome::default() };
         match job.state {
-            State::Queued => bare(IN_QUEUE),
-            State::Running => bare(PROCESSING),
-            State::Finished => {
+            ExecutionState::Queued => bare(IN_QUEUE),
+            ExecutionState::Running => bare(PROCESSING),
+            ExecutionState::Finished => {
                 let result = job.result.as_deref().map(serde_json::from_slice::<Execution>);
                 match result {
                     Some(Ok(execution)) => SubmissionOutcome::finished(&execution, remembered),
@@ -339,7 +340,7 @@ impl SubmissionOutcome {
                     None | Some(Err(_)) => bare(INTERNAL),
                 }
             }
-            State::Cancelled | State::Expired | State::Dead => {
+            ExecutionState::Cancelled | ExecutionState::Expired | ExecutionState::Dead => {
                 let message = job.message.clone().unwrap_or_else(|| job.state.as_str().to_owned());
                 SubmissionOutcome { message: Some(message), ..bare(INTERNAL) }
             }

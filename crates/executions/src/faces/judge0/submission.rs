@@ -15,7 +15,7 @@ use super::languages::{MULTI_FILE, NumberedKind, NumberedLanguage};
 use super::{Judge0Config, archive, words};
 use crate::error::RequestRefusal;
 use crate::faces::from_base64;
-use crate::jobs::Submission;
+use crate::jobs::JobSubmission;
 use crate::queue::QueuedJob;
 
 /// Bytes of `compiler_options` and of `command_line_arguments`.
@@ -75,7 +75,7 @@ pub(super) fn parse(
     languages: &[NumberedLanguage],
     config: &Judge0Config,
     copies_left: &mut u64,
-) -> Result<Submission, Complaints> {
+) -> Result<JobSubmission, Complaints> {
     let mut form = SubmissionForm { parameters, base64, complaints: Complaints::new() };
     let language = form.language(languages);
     let source = form.bytes("source_code");
@@ -127,7 +127,7 @@ pub(super) fn parse(
     let face = serde_json::to_string(&remembered).map_err(|error| {
         Complaints::from([("base".to_owned(), vec![format!("cannot be stored: {error}")])])
     })?;
-    Ok(Submission { request, idempotency_key: None, face: Some(face) })
+    Ok(JobSubmission { request, idempotency_key: None, face: Some(face) })
 }
 
 /// What to run, and the source under its name.

@@ -16,8 +16,8 @@ use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
-use node::auth::Principal;
-use node::drain::Drain;
+use node::auth::TokenPrincipal;
+use node::drain::DrainHandle;
 use parking_lot::Mutex;
 use sandbox::{ChunkStream, ProgramControl, StdinSource};
 use serde_json::{Value, json};
@@ -62,8 +62,8 @@ const COMPLETED: Close = (4999, "Job Completed");
 
 pub(super) async fn connect(
     State(face): State<PistonContext>,
-    who: Principal,
-    drain: Drain,
+    who: TokenPrincipal,
+    drain: DrainHandle,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
@@ -88,7 +88,7 @@ enum ConnectionStop {
     Error(String),
 }
 
-async fn serve(face: PistonContext, who: Principal, drain: Drain, socket: WebSocket) {
+async fn serve(face: PistonContext, who: TokenPrincipal, drain: DrainHandle, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
     let session = Box::pin(session(&face, &who, &mut sink, &mut stream));
     let stop = tokio::select! {
@@ -122,7 +122,7 @@ type Messages = SplitStream<WebSocket>;
 
 async fn session(
     face: &PistonContext,
-    who: &Principal,
+    who: &TokenPrincipal,
     sink: &mut Sink,
     stream: &mut Messages,
 ) -> ConnectionStop {
@@ -173,7 +173,7 @@ async fn session(
 
 async fn run(
     face: &PistonContext,
-    who: &Principal,
+    who: &TokenPrincipal,
     job: PistonJob,
     io: ProgramIo,
     outbox: &PistonOutbox,
@@ -321,7 +321,9 @@ impl PistonInbox {
                     let Some(Ok(message)) = message else { return ConnectionStop::Gone };
                     match said(message) {
                         Ok(None) => {}
-                        Ok(Some(PistonMessage::Init(_))) => return ConnectionStop::Close(ALREADY_INITIALIZED),
+                        Ok(Some(PistonMessage::Init(_))) => {
+                            return ConnectionStop::Close(ALREADY_INITIALIZED);
+                        }
                         Ok(Some(PistonMessage::Stdin(bytes))) => self.keep(bytes),
                         Ok(Some(PistonMessage::Eof)) => self.ended = true,
                         // Signals do not queue up in a kernel either: where there are too many,

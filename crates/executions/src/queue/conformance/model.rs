@@ -64,7 +64,7 @@ impl Entry {
     }
 
     /// Reaches a final state.
-    fn end(&mut self, state: State, now_ms: u64) {
+    fn end(&mut self, state: ExecutionState, now_ms: u64) {
         (self.job.state, self.job.finished_ms, self.token) = (state, Some(now_ms), None);
         (self.due_ms, self.deliveries) = (self.webhook.then_some(now_ms), 0);
     }
@@ -72,11 +72,11 @@ impl Entry {
     /// Cove failed at it.
     fn fail(&mut self, now_ms: u64, config: &QueueConfig) {
         if self.cancel_wanted {
-            self.end(State::Cancelled, now_ms);
+            self.end(ExecutionState::Cancelled, now_ms);
         } else if self.job.attempts >= config.attempts_max {
-            self.end(State::Dead, now_ms);
+            self.end(ExecutionState::Dead, now_ms);
         } else {
-            (self.job.state, self.token) = (State::Queued, None);
+            (self.job.state, self.token) = (ExecutionState::Queued, None);
         }
     }
 }
@@ -90,10 +90,10 @@ struct Model {
 impl Model {
     fn waiting(&self, now_ms: u64) -> impl Iterator<Item = &Entry> {
         let may_run = move |entry: &&Entry| entry.expires_ms.is_none_or(|at| at > now_ms);
-        self.in_state(State::Queued).filter(may_run)
+        self.in_state(ExecutionState::Queued).filter(may_run)
     }
 
-    fn in_state(&self, state: State) -> impl Iterator<Item = &Entry> {
+    fn in_state(&self, state: ExecutionState) -> impl Iterator<Item = &Entry> {
         self.jobs.values().filter(move |entry| entry.job.state == state)
     }
 
@@ -123,7 +123,7 @@ impl Model {
             }
         }
         let mut tenants: HashMap<&str, (u64, u64)> = HashMap::new();
-        for entry in self.in_state(State::Queued) {
+        for entry in self.in_state(ExecutionState::Queued) {
             let (count, bytes) = tenants.entry(&entry.job.tenant).or_default();
             (*count, *bytes) = (*count + 1, *bytes + entry.bytes());
         }
@@ -160,7 +160,7 @@ impl Model {
             let best = of_tenant.min_by_key(order).map(|it| it.job.id.clone());
             assert_eq!(Some(&claim.lease.id), best.as_ref());
             let entry = self.jobs.get_mut(&claim.lease.id).unwrap();
-            entry.job.state = State::Running;
+            entry.job.state = ExecutionState::Running;
             entry.job.started_ms = Some(now_ms);
             entry.job.attempts += 1;
             assert_eq!(claim.attempt, entry.job.attempts);
@@ -183,21 +183,28 @@ impl Model {
         if entry.cancel_wanted { LeaseRenewal::CancelWanted } else { LeaseRenewal::Held }
     }
 
-    fn finish(&mut self, lease: &JobLease, finish: &Finish, now_ms: u64) -> AttemptDisposition {
+    fn finish(
+        &mut self,
+        lease: &JobLease,
+        finish: &AttemptResult,
+        now_ms: u64,
+    ) -> AttemptDisposition {
         let config = self.config.clone();
         let Some(entry) = self.held(lease) else {
             return AttemptDisposition::Fenced;
         };
         match finish {
-            Finish::Result(result) => {
-                entry.end(State::Finished, now_ms);
+            AttemptResult::Result(result) => {
+                entry.end(ExecutionState::Finished, now_ms);
                 entry.job.result = Some(result.clone());
             }
-            Finish::Cancelled { .. } => entry.end(State::Cancelled, now_ms),
-            Finish::Failed { .. } => entry.fail(now_ms, &config),
-            Finish::Returned if entry.cancel_wanted => entry.end(State::Cancelled, now_ms),
-            Finish::Returned => {
-                (entry.job.state, entry.token) = (State::Queued, None);
+            AttemptResult::Cancelled { .. } => entry.end(ExecutionState::Cancelled, now_ms),
+            AttemptResult::Failed { .. } => entry.fail(now_ms, &config),
+            AttemptResult::Returned if entry.cancel_wanted => {
+                entry.end(ExecutionState::Cancelled, now_ms)
+            }
+            AttemptResult::Returned => {
+                (entry.job.state, entry.token) = (ExecutionState::Queued, None);
                 entry.job.attempts -= 1;
                 if entry.job.attempts == 0 {
                     entry.job.started_ms = None;
@@ -212,11 +219,11 @@ impl Model {
             return CancelAnswer::Unknown;
         };
         match entry.job.state {
-            State::Queued => {
-                entry.end(State::Cancelled, now_ms);
+            ExecutionState::Queued => {
+                entry.end(ExecutionState::Cancelled, now_ms);
                 CancelAnswer::Cancelled
             }
-            State::Running => {
+            ExecutionState::Running => {
                 entry.cancel_wanted = true;
                 CancelAnswer::Running
             }
@@ -224,20 +231,20 @@ impl Model {
         }
     }
 
-    fn sweep(&mut self, now_ms: u64) -> Swept {
-        let (mut swept, config) = (Swept::default(), self.config.clone());
+    fn sweep(&mut self, now_ms: u64) -> QueueSweepReport {
+        let (mut swept, config) = (QueueSweepReport::default(), self.config.clone());
         for (id, entry) in &mut self.jobs {
-            if entry.job.state == State::Running && entry.lease_until_ms <= now_ms {
+            if entry.job.state == ExecutionState::Running && entry.lease_until_ms <= now_ms {
                 entry.fail(now_ms, &config);
                 match entry.job.state {
-                    State::Queued => swept.requeued.push(id.clone()),
+                    ExecutionState::Queued => swept.requeued.push(id.clone()),
                     ended => swept.ended.push((id.clone(), ended)),
                 }
             }
             let is_over = entry.expires_ms.is_some_and(|at| at <= now_ms);
-            if entry.job.state == State::Queued && is_over {
-                entry.end(State::Expired, now_ms);
-                swept.ended.push((id.clone(), State::Expired));
+            if entry.job.state == ExecutionState::Queued && is_over {
+                entry.end(ExecutionState::Expired, now_ms);
+                swept.ended.push((id.clone(), ExecutionState::Expired));
             }
         }
         let mut ended: Vec<(u64, ExecutionId, u64)> = self
@@ -264,8 +271,8 @@ impl Model {
         let mut replayed = Vec::new();
         for (id, entry) in &mut self.jobs {
             let is_meant = tenant.is_none_or(|it| it == entry.job.tenant);
-            if entry.job.state == State::Dead && is_meant {
-                entry.job.state = State::Queued;
+            if entry.job.state == ExecutionState::Dead && is_meant {
+                entry.job.state = ExecutionState::Queued;
                 (entry.job.attempts, entry.job.started_ms) = (0, None);
                 (entry.job.finished_ms, entry.expires_ms) = (None, None);
                 (entry.due_ms, entry.deliveries) = (None, 0);
@@ -278,8 +285,8 @@ impl Model {
     fn drain(&mut self, tenant: &str, now_ms: u64) -> Vec<ExecutionId> {
         let mut drained = Vec::new();
         for (id, entry) in &mut self.jobs {
-            if entry.job.state == State::Queued && entry.job.tenant == tenant {
-                entry.end(State::Cancelled, now_ms);
+            if entry.job.state == ExecutionState::Queued && entry.job.tenant == tenant {
+                entry.end(ExecutionState::Cancelled, now_ms);
                 drained.push(id.clone());
             }
         }
@@ -306,7 +313,7 @@ fn entry(new: &NewJob) -> Entry {
     let job = QueuedJob {
         id: new.id.clone(),
         tenant: new.tenant.clone(),
-        state: State::Queued,
+        state: ExecutionState::Queued,
         language: new.language.clone(),
         label: new.label.clone(),
         priority: new.priority,
@@ -390,10 +397,10 @@ impl Both<'_> {
                 let Some(lease) = random.of(&leases[from..]) else { return };
                 let message = "why".to_owned();
                 let finish = match random.below(8) {
-                    0..=4 => Finish::Result(format!("{{\"step\":{step}}}").into_bytes()),
-                    5 => Finish::Cancelled { message },
-                    6 => Finish::Failed { message },
-                    _ => Finish::Returned,
+                    0..=4 => AttemptResult::Result(format!("{{\"step\":{step}}}").into_bytes()),
+                    5 => AttemptResult::Cancelled { message },
+                    6 => AttemptResult::Failed { message },
+                    _ => AttemptResult::Returned,
                 };
                 let expected = model.finish(&lease, &finish, now_ms);
                 assert_eq!(queue.finish(lease, finish, now_ms).await.unwrap(), expected);
@@ -482,18 +489,18 @@ async fn compare_figures(queue: &dyn JobQueue, model: &Model, now_ms: u64) {
             model.in_state(state).filter(whose).collect::<Vec<&Entry>>()
         };
         let count = |state| u64::try_from(of(state).len()).unwrap();
-        let waiting = of(State::Queued);
+        let waiting = of(ExecutionState::Queued);
         let tenants: BTreeSet<&str> = waiting.iter().map(|it| it.job.tenant.as_str()).collect();
         let oldest = waiting.iter().map(|it| now_ms - it.job.created_ms).max();
         let expected = QueueStats {
             backend: queue.backend().to_owned(),
             paused: model.paused,
-            queued: count(State::Queued),
-            running: count(State::Running),
-            finished: count(State::Finished),
-            cancelled: count(State::Cancelled),
-            expired: count(State::Expired),
-            dead: count(State::Dead),
+            queued: count(ExecutionState::Queued),
+            running: count(ExecutionState::Running),
+            finished: count(ExecutionState::Finished),
+            cancelled: count(ExecutionState::Cancelled),
+            expired: count(ExecutionState::Expired),
+            dead: count(ExecutionState::Dead),
             oldest_queued_ms: oldest,
             tenants_waiting: u64::try_from(tenants.len()).unwrap(),
         };
@@ -519,7 +526,7 @@ async fn compare_jobs(queue: &dyn JobQueue, model: &Model) {
         model.jobs.values().rev().map(|entry| small(&entry.job)).collect();
     assert_eq!(listed, expected);
     for entry in model.jobs.values() {
-        let parts = Parts { request: true, result: true };
+        let parts = JobParts { request: true, result: true };
         let found = queue.get(entry.job.id.clone(), parts).await.unwrap();
         let found = found.map(|job| QueuedJob { message: None, ..job });
         assert_eq!(found.as_ref(), Some(&entry.job));

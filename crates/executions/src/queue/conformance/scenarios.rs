@@ -1,6 +1,8 @@
 //! The scenarios, one function each. A name is a claim.
 
+pub(super) use super::retention::*;
 pub(super) use super::sizes::*;
+pub(super) use super::webhooks::*;
 use super::*;
 
 const NOTHING: [u64; 0] = [];
@@ -19,7 +21,7 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Jo
     let mut expected = QueuedJob {
         id: new.id,
         tenant: new.tenant,
-        state: State::Queued,
+        state: ExecutionState::Queued,
         language: new.language,
         label: new.label,
         priority: new.priority,
@@ -42,20 +44,21 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Jo
     assert_eq!(claims.len(), 1);
     assert_eq!((claims[0].tenant.as_str(), claims[0].attempt), ("a", 1));
     assert_eq!(claims[0].request, new.request);
-    (expected.state, expected.started_ms, expected.attempts) = (State::Running, Some(NOW + 10), 1);
+    (expected.state, expected.started_ms, expected.attempts) =
+        (ExecutionState::Running, Some(NOW + 10), 1);
     assert_eq!(get(queue, 1).await, expected);
 
     let ended = queue.finish(claims[0].lease.clone(), result("{\"out\":1}"), NOW + 20).await;
-    assert_eq!(ended.unwrap(), AttemptDisposition::Now(State::Finished));
-    (expected.state, expected.finished_ms) = (State::Finished, Some(NOW + 20));
+    assert_eq!(ended.unwrap(), AttemptDisposition::Now(ExecutionState::Finished));
+    (expected.state, expected.finished_ms) = (ExecutionState::Finished, Some(NOW + 20));
     assert_eq!(get(queue, 1).await, expected);
     (expected.request, expected.result) = (Some(new.request), Some(b"{\"out\":1}".to_vec()));
-    let parts = Parts { request: true, result: true };
+    let parts = JobParts { request: true, result: true };
     assert_eq!(queue.get(id(1), parts).await.unwrap(), Some(expected));
 }
 
 pub(super) async fn an_empty_queue_answers_everything_with_nothing(queue: &dyn JobQueue) {
-    let parts = Parts { request: true, result: true };
+    let parts = JobParts { request: true, result: true };
     let lease = JobLease { id: id(1), token: "1".to_owned() };
     assert_eq!(queue.push(Vec::new()).await.unwrap(), []);
     assert_eq!(queue.claim(9, ClaimQuota::unlimited(), NOW).await.unwrap(), []);
@@ -67,7 +70,7 @@ pub(super) async fn an_empty_queue_answers_everything_with_nothing(queue: &dyn J
     assert_eq!(queue.position(id(1), NOW).await.unwrap(), None);
     assert_eq!(queue.drain(None, NOW).await.unwrap(), []);
     assert_eq!(queue.replay(None, None, NOW).await.unwrap(), []);
-    assert_eq!(queue.sweep(NOW).await.unwrap(), Swept::default());
+    assert_eq!(queue.sweep(NOW).await.unwrap(), QueueSweepReport::default());
     assert_eq!(queue.due_webhooks(9, Duration::from_secs(1), NOW).await.unwrap(), []);
     queue.settle_webhook(id(1), Some(NOW)).await.unwrap();
     let stats = queue.stats(None, NOW).await.unwrap();
@@ -186,7 +189,7 @@ pub(super) async fn a_full_queue_refuses_whole_batches(queue: &dyn JobQueue) {
     let (mut leases, _) = claim(queue, 2, NOW + 10).await;
     push(queue, vec![job(6, "a"), job(7, "a")]).await;
     assert!(matches!(queue.push(vec![job(8, "a")]).await, Err(QueueError::Full { .. })));
-    queue.finish(leases.pop().unwrap(), Finish::Returned, NOW + 11).await.unwrap();
+    queue.finish(leases.pop().unwrap(), AttemptResult::Returned, NOW + 11).await.unwrap();
     assert_eq!(queue.stats(None, NOW + 11).await.unwrap().queued, 6);
     // Cancelled, drained and expired ones make room.
     queue.drain(None, NOW + 12).await.unwrap();
@@ -219,19 +222,25 @@ pub(super) async fn what_was_pushed_before_needs_no_room(queue: &dyn JobQueue) {
 pub(super) async fn a_lost_lease_is_queued_again_then_dead(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a")]).await;
     let first = claim_one(queue, 1, NOW).await;
-    assert_eq!(queue.sweep(NOW + 29_999).await.unwrap(), Swept::default());
+    assert_eq!(queue.sweep(NOW + 29_999).await.unwrap(), QueueSweepReport::default());
     let swept = queue.sweep(NOW + 30_000).await.unwrap();
-    assert_eq!(swept, Swept { requeued: vec![id(1)], ..Swept::default() });
-    assert_eq!(state(queue, 1).await, State::Queued);
+    assert_eq!(swept, QueueSweepReport { requeued: vec![id(1)], ..QueueSweepReport::default() });
+    assert_eq!(state(queue, 1).await, ExecutionState::Queued);
     let beats = queue.heartbeat(vec![first], NOW + 30_001).await.unwrap();
     assert_eq!(beats, [LeaseRenewal::Lost]);
 
     let claims = queue.claim(1, ClaimQuota::unlimited(), NOW + 40_000).await.unwrap();
     assert_eq!(claims[0].attempt, 2);
     let swept = queue.sweep(NOW + 70_000).await.unwrap();
-    assert_eq!(swept, Swept { ended: vec![(id(1), State::Dead)], ..Swept::default() });
+    assert_eq!(
+        swept,
+        QueueSweepReport {
+            ended: vec![(id(1), ExecutionState::Dead)],
+            ..QueueSweepReport::default()
+        }
+    );
     let dead = get(queue, 1).await;
-    assert_eq!((dead.state, dead.attempts), (State::Dead, 2));
+    assert_eq!((dead.state, dead.attempts), (ExecutionState::Dead, 2));
     assert_eq!(dead.finished_ms, Some(NOW + 70_000));
     assert!(dead.message.is_some_and(|message| !message.is_empty()));
     assert_eq!(claim_out(queue, NOW + 80_000).await, NOTHING);
@@ -256,19 +265,19 @@ pub(super) async fn a_late_worker_changes_nothing(queue: &dyn JobQueue) {
     let ends = [
         result("late"),
         failed("late"),
-        Finish::Returned,
-        Finish::Cancelled { message: "late".to_owned() },
+        AttemptResult::Returned,
+        AttemptResult::Cancelled { message: "late".to_owned() },
     ];
     // While it waits, while another runs it, and when it has ended.
     for step in 0..3 {
-        let before = queue.get(id(1), Parts { request: true, result: true }).await.unwrap();
+        let before = queue.get(id(1), JobParts { request: true, result: true }).await.unwrap();
         for end in &ends {
             let ended = queue.finish(late.clone(), end.clone(), NOW + 31_000).await.unwrap();
             assert_eq!(ended, AttemptDisposition::Fenced, "step {step}: {end:?}");
         }
         let beats = queue.heartbeat(vec![late.clone()], NOW + 31_000).await.unwrap();
         assert_eq!(beats, [LeaseRenewal::Lost], "step {step}");
-        let after = queue.get(id(1), Parts { request: true, result: true }).await.unwrap();
+        let after = queue.get(id(1), JobParts { request: true, result: true }).await.unwrap();
         assert_eq!(after, before, "step {step}");
         if step == 0 {
             let current = claim_one(queue, 1, NOW + 32_000).await;
@@ -279,7 +288,7 @@ pub(super) async fn a_late_worker_changes_nothing(queue: &dyn JobQueue) {
         }
         if step == 1 {
             queue.sweep(NOW + 63_000).await.unwrap();
-            assert_eq!(state(queue, 1).await, State::Dead);
+            assert_eq!(state(queue, 1).await, ExecutionState::Dead);
         }
     }
     let made_up = JobLease { id: id(1), token: "not a token '--".to_owned() };
@@ -290,17 +299,17 @@ pub(super) async fn failures_are_tried_again_then_dead(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a"), job(2, "a")]).await;
     let lease = claim_one(queue, 1, NOW).await;
     let ended = queue.finish(lease.clone(), failed("no sandbox"), NOW + 10).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Queued));
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Queued));
     let waiting = get(queue, 1).await;
-    assert_eq!((waiting.state, waiting.attempts), (State::Queued, 1));
+    assert_eq!((waiting.state, waiting.attempts), (ExecutionState::Queued, 1));
     assert_eq!(waiting.message.as_deref(), Some("no sandbox"));
     // It is as old as it was, so it goes first.
     let again = claim_one(queue, 1, NOW + 20).await;
     assert_ne!(again.token, lease.token);
     let ended = queue.finish(again, failed("no spawner"), NOW + 30).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Dead));
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Dead));
     let dead = get(queue, 1).await;
-    assert_eq!((dead.state, dead.attempts), (State::Dead, 2));
+    assert_eq!((dead.state, dead.attempts), (ExecutionState::Dead, 2));
     assert_eq!(dead.message.as_deref(), Some("no spawner"));
     assert_eq!(dead.finished_ms, Some(NOW + 30));
     assert_eq!(claim_out(queue, NOW + 40).await, [2]);
@@ -312,8 +321,8 @@ pub(super) async fn returned_attempts_do_not_count(queue: &dyn JobQueue) {
         let claims = queue.claim(1, ClaimQuota::unlimited(), NOW + round).await.unwrap();
         assert_eq!(claims[0].attempt, 1);
         let lease = claims[0].lease.clone();
-        let ended = queue.finish(lease, Finish::Returned, NOW + round).await.unwrap();
-        assert_eq!(ended, AttemptDisposition::Now(State::Queued));
+        let ended = queue.finish(lease, AttemptResult::Returned, NOW + round).await.unwrap();
+        assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Queued));
         assert_eq!(get(queue, 1).await.attempts, 0);
     }
 }
@@ -322,9 +331,9 @@ pub(super) async fn a_waiting_job_is_cancelled_at_once(queue: &dyn JobQueue) {
     push(queue, vec![job(1, "a"), job(2, "a")]).await;
     assert_eq!(cancel(queue, 1, NOW + 10).await, CancelAnswer::Cancelled);
     let job = get(queue, 1).await;
-    assert_eq!((job.state, job.finished_ms), (State::Cancelled, Some(NOW + 10)));
+    assert_eq!((job.state, job.finished_ms), (ExecutionState::Cancelled, Some(NOW + 10)));
     assert_eq!(job.message.as_deref(), Some("no need"));
-    assert_eq!(cancel(queue, 1, NOW + 11).await, CancelAnswer::Ended(State::Cancelled));
+    assert_eq!(cancel(queue, 1, NOW + 11).await, CancelAnswer::Ended(ExecutionState::Cancelled));
     assert_eq!(claim_out(queue, NOW + 12).await, [2]);
 }
 
@@ -333,15 +342,15 @@ pub(super) async fn a_running_job_is_cancelled_by_its_worker(queue: &dyn JobQueu
     let (leases, _) = claim(queue, 2, NOW).await;
     assert_eq!(cancel(queue, 1, NOW + 1).await, CancelAnswer::Running);
     assert_eq!(cancel(queue, 1, NOW + 2).await, CancelAnswer::Running);
-    assert_eq!(state(queue, 1).await, State::Running);
+    assert_eq!(state(queue, 1).await, ExecutionState::Running);
     let beats = queue.heartbeat(leases.clone(), NOW + 3).await.unwrap();
     assert_eq!(beats, [LeaseRenewal::CancelWanted, LeaseRenewal::Held]);
-    let end = Finish::Cancelled { message: "stopped".to_owned() };
+    let end = AttemptResult::Cancelled { message: "stopped".to_owned() };
     let ended = queue.finish(leases[0].clone(), end, NOW + 4).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Cancelled));
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Cancelled));
     let job = get(queue, 1).await;
     assert_eq!((job.message.as_deref(), job.finished_ms), (Some("stopped"), Some(NOW + 4)));
-    assert_eq!(cancel(queue, 1, NOW + 5).await, CancelAnswer::Ended(State::Cancelled));
+    assert_eq!(cancel(queue, 1, NOW + 5).await, CancelAnswer::Ended(ExecutionState::Cancelled));
 }
 
 pub(super) async fn what_is_to_be_cancelled_is_not_tried_again(queue: &dyn JobQueue) {
@@ -351,11 +360,17 @@ pub(super) async fn what_is_to_be_cancelled_is_not_tried_again(queue: &dyn JobQu
         assert_eq!(cancel(queue, number, NOW + 1).await, CancelAnswer::Running);
     }
     let ended = queue.finish(leases[0].clone(), failed("no sandbox"), NOW + 2).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Cancelled));
-    let ended = queue.finish(leases[1].clone(), Finish::Returned, NOW + 2).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Cancelled));
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Cancelled));
+    let ended = queue.finish(leases[1].clone(), AttemptResult::Returned, NOW + 2).await.unwrap();
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Cancelled));
     let swept = queue.sweep(NOW + 30_000).await.unwrap();
-    assert_eq!(swept, Swept { ended: vec![(id(3), State::Cancelled)], ..Swept::default() });
+    assert_eq!(
+        swept,
+        QueueSweepReport {
+            ended: vec![(id(3), ExecutionState::Cancelled)],
+            ..QueueSweepReport::default()
+        }
+    );
     assert_eq!(claim_out(queue, NOW + 30_001).await, NOTHING);
 }
 
@@ -364,8 +379,8 @@ pub(super) async fn a_result_counts_even_after_the_wish_to_cancel(queue: &dyn Jo
     let lease = claim_one(queue, 1, NOW).await;
     assert_eq!(cancel(queue, 1, NOW + 1).await, CancelAnswer::Running);
     let ended = queue.finish(lease, result("{}"), NOW + 2).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Finished));
-    assert_eq!(cancel(queue, 1, NOW + 3).await, CancelAnswer::Ended(State::Finished));
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
+    assert_eq!(cancel(queue, 1, NOW + 3).await, CancelAnswer::Ended(ExecutionState::Finished));
 }
 
 pub(super) async fn jobs_of_others_cannot_be_cancelled(queue: &dyn JobQueue) {
@@ -374,7 +389,7 @@ pub(super) async fn jobs_of_others_cannot_be_cancelled(queue: &dyn JobQueue) {
     for number in 1..=3 {
         assert_eq!(cancel(queue, number, NOW + 1).await, CancelAnswer::Unknown);
     }
-    assert_eq!(state(queue, 1).await, State::Running);
+    assert_eq!(state(queue, 1).await, ExecutionState::Running);
     assert_eq!(claim_out(queue, NOW + 2).await, [2]);
 }
 
@@ -388,13 +403,19 @@ pub(super) async fn a_deadline_passes_only_for_what_waits(queue: &dyn JobQueue) 
     // Not handed out any more, even when no sweep has been.
     assert_eq!(claim(queue, 1, NOW + 100).await.1, [2]);
     let swept = queue.sweep(NOW + 100).await.unwrap();
-    assert_eq!(swept, Swept { ended: vec![(id(4), State::Expired)], ..Swept::default() });
+    assert_eq!(
+        swept,
+        QueueSweepReport {
+            ended: vec![(id(4), ExecutionState::Expired)],
+            ..QueueSweepReport::default()
+        }
+    );
     let expired = get(queue, 4).await;
-    assert_eq!((expired.state, expired.finished_ms), (State::Expired, Some(NOW + 100)));
+    assert_eq!((expired.state, expired.finished_ms), (ExecutionState::Expired, Some(NOW + 100)));
     assert!(expired.message.is_some());
-    assert_eq!(state(queue, 1).await, State::Running);
+    assert_eq!(state(queue, 1).await, ExecutionState::Running);
     let ended = queue.finish(lease, result("{}"), NOW + 150).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Finished));
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
     assert_eq!(claim_out(queue, NOW + 300).await, [3]);
 }
 
@@ -408,7 +429,7 @@ pub(super) async fn a_paused_queue_hands_out_nothing(queue: &dyn JobQueue) {
     assert_eq!(claim(queue, 9, NOW + 1).await.1, NOTHING);
     // What runs goes on, and what is not to run can be taken back.
     let ended = queue.finish(running, result("{}"), NOW + 2).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Finished));
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
     assert_eq!(cancel(queue, 3, NOW + 3).await, CancelAnswer::Cancelled);
     queue.set_paused(false).await.unwrap();
     queue.set_paused(false).await.unwrap();
@@ -430,7 +451,7 @@ pub(super) async fn draining_cancels_what_waits(queue: &dyn JobQueue) {
     assert_eq!(drained.iter().map(number).collect::<BTreeSet<u64>>(), of("b"));
     for number in waiting {
         let job = get(queue, number).await;
-        assert_eq!(job.state, State::Cancelled);
+        assert_eq!(job.state, ExecutionState::Cancelled);
         assert!(job.message.is_some() && job.finished_ms.is_some());
     }
     assert_eq!(claim_out(queue, NOW + 30).await, NOTHING);
@@ -453,9 +474,9 @@ pub(super) async fn dead_jobs_are_replayed(queue: &dyn JobQueue) {
     assert_eq!(queue.replay(of_a(), Some(id(2)), NOW + 20).await.unwrap(), [id(2)]);
     assert_eq!(queue.replay(of_a(), Some(id(2)), NOW + 20).await.unwrap(), []);
     let fresh = get(queue, 2).await;
-    assert_eq!((fresh.state, fresh.attempts, fresh.finished_ms), (State::Queued, 0, None));
+    assert_eq!((fresh.state, fresh.attempts, fresh.finished_ms), (ExecutionState::Queued, 0, None));
     // With fresh attempts.
-    for state in [State::Queued, State::Dead] {
+    for state in [ExecutionState::Queued, ExecutionState::Dead] {
         let lease = claim_one(queue, 2, NOW + 30).await;
         let ended = queue.finish(lease, failed("broken"), NOW + 31).await.unwrap();
         assert_eq!(ended, AttemptDisposition::Now(state));
@@ -468,7 +489,7 @@ pub(super) async fn dead_jobs_are_replayed(queue: &dyn JobQueue) {
     assert_eq!(set(&numbers), set(&[1, 2, 3, 4, 5]));
     for lease in leases {
         let ended = queue.finish(lease, result("{}"), NOW + 51).await.unwrap();
-        assert_eq!(ended, AttemptDisposition::Now(State::Finished));
+        assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
     }
 }
 
@@ -487,25 +508,30 @@ pub(super) async fn lists_are_filtered(queue: &dyn JobQueue) {
     queue.finish(lease, result("{}"), NOW + 21).await.unwrap();
     queue.cancel("b".to_owned(), id(12), "x".to_owned(), NOW + 22).await.unwrap();
 
-    let of = |tenant: &str| Filter { tenant: Some(tenant.to_owned()), ..all() };
+    let of = |tenant: &str| JobFilter { tenant: Some(tenant.to_owned()), ..all() };
     let language = |it: &str| Some(it.to_owned());
     assert_eq!(list(queue, all()).await, (1..=12).rev().collect::<Vec<u64>>());
     assert_eq!(list(queue, of("a")).await, [6, 5, 4, 3, 2, 1]);
     assert_eq!(list(queue, of("nobody")).await, NOTHING);
-    assert_eq!(list(queue, Filter { language: language("c"), ..all() }).await, [12, 9, 6, 3]);
-    assert_eq!(list(queue, Filter { language: language("c"), ..of("a") }).await, [6, 3]);
-    let labelled = Filter { label: Some("exam".to_owned()), ..all() };
+    assert_eq!(list(queue, JobFilter { language: language("c"), ..all() }).await, [12, 9, 6, 3]);
+    assert_eq!(list(queue, JobFilter { language: language("c"), ..of("a") }).await, [6, 3]);
+    let labelled = JobFilter { label: Some("exam".to_owned()), ..all() };
     assert_eq!(list(queue, labelled.clone()).await, [12, 8, 4]);
-    assert_eq!(list(queue, Filter { language: language("c"), ..labelled }).await, [12]);
-    let ended = Filter { states: vec![State::Cancelled, State::Finished], ..all() };
+    assert_eq!(list(queue, JobFilter { language: language("c"), ..labelled }).await, [12]);
+    let ended =
+        JobFilter { states: vec![ExecutionState::Cancelled, ExecutionState::Finished], ..all() };
     assert_eq!(list(queue, ended.clone()).await, [12, first]);
-    assert_eq!(list(queue, Filter { states: vec![State::Dead], ..all() }).await, NOTHING);
-    let queued = Filter { states: vec![State::Queued, State::Queued], ..of("b") };
+    assert_eq!(
+        list(queue, JobFilter { states: vec![ExecutionState::Dead], ..all() }).await,
+        NOTHING
+    );
+    let queued =
+        JobFilter { states: vec![ExecutionState::Queued, ExecutionState::Queued], ..of("b") };
     let expected: Vec<u64> = (7..=11).rev().filter(|number| *number != first).collect();
     assert_eq!(list(queue, queued).await, expected);
-    assert_eq!(list(queue, Filter { before: Some(id(4)), ..of("a") }).await, [3, 2, 1]);
-    assert_eq!(list(queue, Filter { limit: 2, before: Some(id(6)), ..of("a") }).await, [5, 4]);
-    assert_eq!(list(queue, Filter { limit: 0, ..all() }).await, NOTHING);
+    assert_eq!(list(queue, JobFilter { before: Some(id(4)), ..of("a") }).await, [3, 2, 1]);
+    assert_eq!(list(queue, JobFilter { limit: 2, before: Some(id(6)), ..of("a") }).await, [5, 4]);
+    assert_eq!(list(queue, JobFilter { limit: 0, ..all() }).await, NOTHING);
 }
 
 pub(super) async fn a_cursor_walks_over_everything_once(queue: &dyn JobQueue) {
@@ -517,7 +543,7 @@ pub(super) async fn a_cursor_walks_over_everything_once(queue: &dyn JobQueue) {
     let (mut seen, mut before) = (Vec::new(), None);
     loop {
         let of_a = Some("a".to_owned());
-        let page = list(queue, Filter { tenant: of_a, before, limit: 17, ..all() }).await;
+        let page = list(queue, JobFilter { tenant: of_a, before, limit: 17, ..all() }).await;
         let Some(last) = page.last() else {
             break;
         };
@@ -567,11 +593,17 @@ pub(super) async fn figures_are_those_of_the_jobs(queue: &dyn JobQueue) {
     let sum = stats.queued + stats.running + stats.finished + stats.cancelled + stats.expired;
     assert_eq!(sum + stats.dead, 10);
     assert_eq!((stats.running, stats.finished, stats.cancelled), (3, 1, 1));
-    let oldest = list(queue, Filter { states: vec![State::Queued], ..all() }).await.pop().unwrap();
+    let oldest = list(queue, JobFilter { states: vec![ExecutionState::Queued], ..all() })
+        .await
+        .pop()
+        .unwrap();
     assert_eq!(stats.oldest_queued_ms, Some(1_000 - oldest));
     let waiting_of = async |tenant: &str| {
-        let filter =
-            Filter { states: vec![State::Queued], tenant: Some(tenant.to_owned()), ..all() };
+        let filter = JobFilter {
+            states: vec![ExecutionState::Queued],
+            tenant: Some(tenant.to_owned()),
+            ..all()
+        };
         u64::try_from(list(queue, filter).await.len()).unwrap()
     };
     let (a, b) = (waiting_of("a").await, waiting_of("b").await);
@@ -584,102 +616,6 @@ pub(super) async fn figures_are_those_of_the_jobs(queue: &dyn JobQueue) {
     assert_eq!((nobody.queued, nobody.finished, nobody.oldest_queued_ms), (0, 0, None));
 }
 
-/// Pushes, claims and finishes jobs of `a`, each at `NOW` and ten milliseconds for its number.
-async fn finish_all(queue: &dyn JobQueue, numbers: std::ops::RangeInclusive<u64>) {
-    for number in numbers {
-        push(queue, vec![job(number, "a")]).await;
-        let lease = claim_one(queue, number, NOW + number).await;
-        queue.finish(lease, result("{}"), NOW + number * 10).await.unwrap();
-    }
-}
-
-pub(super) async fn what_ended_long_ago_is_forgotten(queue: &dyn JobQueue) {
-    finish_all(queue, 1..=5).await;
-    push(queue, vec![job(6, "a"), job(7, "a")]).await;
-    claim_one(queue, 6, NOW + 7_000_000).await;
-    // One hour after the third ended.
-    let swept = queue.sweep(NOW + 3_600_030).await.unwrap();
-    assert_eq!(swept, Swept { removed: 3, ..Swept::default() });
-    assert_eq!(list(queue, all()).await, [7, 6, 5, 4]);
-    let parts = Parts { request: true, result: true };
-    assert_eq!(queue.get(id(3), parts).await.unwrap(), None);
-    assert_eq!(queue.sweep(NOW + 3_700_000).await.unwrap().removed, 2);
-    // Whatever has not ended is kept.
-    assert_eq!(list(queue, all()).await, [7, 6]);
-}
-
-pub(super) async fn no_more_than_the_maximum_is_kept(queue: &dyn JobQueue) {
-    finish_all(queue, 1..=8).await;
-    push(queue, vec![job(9, "a")]).await;
-    let swept = queue.sweep(NOW + 1_000).await.unwrap();
-    assert_eq!(swept, Swept { removed: 5, ..Swept::default() });
-    assert_eq!(list(queue, all()).await, [9, 8, 7, 6]);
-    assert_eq!(queue.sweep(NOW + 1_000).await.unwrap(), Swept::default());
-}
-
-pub(super) async fn a_forgotten_key_is_free_again(queue: &dyn JobQueue) {
-    push(queue, vec![keyed(1, "a", "k", 1)]).await;
-    let lease = claim_one(queue, 1, NOW).await;
-    queue.finish(lease, result("{}"), NOW).await.unwrap();
-    assert_eq!(queue.sweep(NOW + 3_600_000).await.unwrap().removed, 1);
-    push(queue, vec![keyed(3_600_001, "a", "k", 2)]).await;
-}
-
-pub(super) async fn webhooks_are_due_hidden_and_settled(queue: &dyn JobQueue) {
-    let hide = Duration::from_secs(5);
-    let due = async |now_ms: u64| -> Vec<(u64, u32)> {
-        let deliveries = queue.due_webhooks(9, hide, now_ms).await.unwrap();
-        deliveries.iter().map(|it| (number(&it.id), it.attempt)).collect()
-    };
-    push(queue, (1..=3).map(|it| NewJob { webhook: it < 3, ..job(it, "a") }).collect()).await;
-    assert_eq!(due(NOW + 10).await, []);
-    let (leases, _) = claim(queue, 3, NOW + 10).await;
-    assert_eq!(due(NOW + 11).await, []);
-    for (lease, at) in leases.into_iter().zip([30, 20, 10]) {
-        queue.finish(lease, result("{}"), NOW + at).await.unwrap();
-    }
-    assert_eq!(due(NOW + 19).await, []);
-    assert_eq!(due(NOW + 30).await, [(2, 1), (1, 1)]);
-    assert_eq!(due(NOW + 31).await, []);
-    // Nobody settled it: it is seen again.
-    queue.settle_webhook(id(2), None).await.unwrap();
-    assert_eq!(due(NOW + 5_029).await, []);
-    assert_eq!(due(NOW + 5_030).await, [(1, 2)]);
-    queue.settle_webhook(id(1), Some(NOW + 9_000)).await.unwrap();
-    assert_eq!(due(NOW + 8_999).await, []);
-    assert_eq!(due(NOW + 9_000).await, [(1, 3)]);
-    queue.settle_webhook(id(1), None).await.unwrap();
-    queue.settle_webhook(id(1), Some(NOW)).await.unwrap();
-    queue.settle_webhook(id(77), Some(NOW)).await.unwrap();
-    assert_eq!(due(NOW + 90_000).await, []);
-    assert_eq!(queue.due_webhooks(0, hide, NOW).await.unwrap(), []);
-}
-
-pub(super) async fn every_end_makes_a_webhook_due(queue: &dyn JobQueue) {
-    let with = |number, deadline_ms| NewJob { webhook: true, deadline_ms, ..job(number, "a") };
-    push(queue, (1..=5).map(|number| with(number, None)).collect()).await;
-    let (leases, _) = claim(queue, 3, NOW + 10).await;
-    let cancelled = Finish::Cancelled { message: "x".to_owned() };
-    queue.finish(leases[0].clone(), cancelled, NOW + 11).await.unwrap();
-    queue.finish(leases[1].clone(), failed("x"), NOW + 11).await.unwrap();
-    let again = claim_one(queue, 2, NOW + 12).await;
-    queue.finish(again, failed("x"), NOW + 12).await.unwrap();
-    cancel(queue, 4, NOW + 13).await;
-    queue.drain(None, NOW + 14).await.unwrap();
-    push(queue, vec![with(6, Some(NOW + 20))]).await;
-    // The third is lost, twice; the sixth expires.
-    queue.sweep(NOW + 30_010).await.unwrap();
-    claim_one(queue, 3, NOW + 30_011).await;
-    queue.sweep(NOW + 70_000).await.unwrap();
-    let due = queue.due_webhooks(9, Duration::from_secs(1), NOW + 70_000).await.unwrap();
-    let order: Vec<u64> = due.iter().map(|it| number(&it.id)).collect();
-    assert_eq!(order, [1, 2, 4, 5, 6, 3]);
-    // Who is replayed has not ended.
-    queue.replay(None, None, NOW + 70_001).await.unwrap();
-    let due = queue.due_webhooks(9, Duration::from_secs(1), NOW + 80_000).await.unwrap();
-    assert_eq!(due.iter().map(|it| number(&it.id)).collect::<BTreeSet<u64>>(), set(&[1, 4, 5, 6]));
-}
-
 pub(super) async fn large_requests_and_results_come_back_whole(queue: &dyn JobQueue) {
     let text = |seed: &str| format!("{{\"s\":\"{}\"}}", seed.repeat((1 << 20) / seed.len()));
     let (request, answer) = (text("abc é \u{1f980} \\u0000 "), text("0123456789 '\"$1 \\n"));
@@ -688,7 +624,7 @@ pub(super) async fn large_requests_and_results_come_back_whole(queue: &dyn JobQu
     assert!(claims[0].request == request.as_bytes());
     let lease = claims[0].lease.clone();
     queue.finish(lease, result(&answer), NOW).await.unwrap();
-    let parts = Parts { request: true, result: true };
+    let parts = JobParts { request: true, result: true };
     let job = queue.get(id(1), parts).await.unwrap().unwrap();
     assert!(job.request.is_some_and(|it| it == request.as_bytes()));
     assert!(job.result.is_some_and(|it| it == answer.as_bytes()));
@@ -705,7 +641,7 @@ pub(super) async fn concurrent_claims_take_each_job_once(queue: &dyn JobQueue) {
             let (leases, numbers) = claim(queue, 4, NOW + 1_000).await;
             for lease in leases {
                 let ended = queue.finish(lease, result("{}"), NOW + 1_001).await.unwrap();
-                assert_eq!(ended, AttemptDisposition::Now(State::Finished));
+                assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
             }
             taken.extend(numbers);
         }
@@ -765,7 +701,7 @@ pub(super) async fn odd_names_are_names(queue: &dyn JobQueue) {
         let texts = [Some(job.tenant), Some(job.language), job.label, job.face];
         assert!(texts.iter().all(|it| it.as_deref() == Some(name)), "{name:?}: {texts:?}");
         let whose = || Some(name.to_owned());
-        let filter = Filter { tenant: whose(), language: whose(), label: whose(), ..all() };
+        let filter = JobFilter { tenant: whose(), language: whose(), label: whose(), ..all() };
         assert_eq!(list(queue, filter).await, [number], "{name:?}");
         assert_eq!(queue.stats(whose(), NOW).await.unwrap().queued, 1, "{name:?}");
         let again = queue.push(vec![keyed(900, name, name, 1)]).await.unwrap();
@@ -781,9 +717,9 @@ pub(super) async fn odd_names_are_names(queue: &dyn JobQueue) {
         let (name, message) = (tenant.clone(), tenant.clone());
         let answer = queue.cancel(name, lease.id.clone(), message, NOW + 100).await.unwrap();
         assert_eq!(answer, CancelAnswer::Running);
-        let end = Finish::Cancelled { message: tenant.clone() };
+        let end = AttemptResult::Cancelled { message: tenant.clone() };
         queue.finish(lease.clone(), end, NOW + 101).await.unwrap();
-        let job = queue.get(lease.id, Parts::default()).await.unwrap().unwrap();
+        let job = queue.get(lease.id, JobParts::default()).await.unwrap().unwrap();
         assert_eq!(job.message, Some(tenant));
     }
 }

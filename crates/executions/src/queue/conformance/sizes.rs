@@ -33,7 +33,7 @@ pub(in super::super) async fn waiting_requests_are_bounded_in_bytes(queue: &dyn 
     let lease = claim_one(queue, 1, NOW + 10).await;
     push(queue, vec![sized(5, "a", 400)]).await;
     assert!(is_full(queue, vec![sized(6, "a", 2)]).await);
-    queue.finish(lease, Finish::Returned, NOW + 11).await.unwrap();
+    queue.finish(lease, AttemptResult::Returned, NOW + 11).await.unwrap();
     assert_eq!(cancel(queue, 5, NOW + 12).await, CancelAnswer::Cancelled);
     assert!(is_full(queue, vec![sized(6, "a", 2)]).await);
     // Cancelled, drained, expired and lost ones leave nothing behind.
@@ -86,7 +86,7 @@ pub(in super::super) async fn what_is_kept_is_bounded_in_bytes(queue: &dyn JobQu
     for number in 1..=5 {
         push(queue, vec![sized(number, "a", 100)]).await;
         let lease = claim_one(queue, number, NOW + number).await;
-        let end = Finish::Result(text(200));
+        let end = AttemptResult::Result(text(200));
         queue.finish(lease, end, NOW + number * 10).await.unwrap();
     }
     // What waits is not counted, what was cancelled is.
@@ -94,7 +94,7 @@ pub(in super::super) async fn what_is_kept_is_bounded_in_bytes(queue: &dyn JobQu
     assert_eq!(queue.sweep(NOW + 1_000).await.unwrap().removed, 2);
     assert_eq!(list(queue, all()).await, [7, 6, 5, 4, 3]);
     assert_eq!(cancel(queue, 7, NOW + 1_001).await, CancelAnswer::Cancelled);
-    assert_eq!(queue.sweep(NOW + 1_002).await.unwrap(), Swept::default());
+    assert_eq!(queue.sweep(NOW + 1_002).await.unwrap(), QueueSweepReport::default());
     assert_eq!(cancel(queue, 6, NOW + 1_003).await, CancelAnswer::Cancelled);
     assert_eq!(queue.sweep(NOW + 1_004).await.unwrap().removed, 3);
     assert_eq!(list(queue, all()).await, [7, 6]);
@@ -102,6 +102,6 @@ pub(in super::super) async fn what_is_kept_is_bounded_in_bytes(queue: &dyn JobQu
     assert!(queue.remove("a".to_owned(), id(6)).await.unwrap());
     push(queue, vec![sized(8, "a", 800)]).await;
     assert_eq!(cancel(queue, 8, NOW + 1_005).await, CancelAnswer::Cancelled);
-    assert_eq!(queue.sweep(NOW + 1_006).await.unwrap(), Swept::default());
+    assert_eq!(queue.sweep(NOW + 1_006).await.unwrap(), QueueSweepReport::default());
     assert_eq!(list(queue, all()).await, [8, 7]);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use api::{ExecutionId, State};
+use api::{ExecutionId, ExecutionState};
 use bullmq::{BulkJob, JobOptions, RetryOptions};
 use serde_json::Value as Json;
 
@@ -208,7 +208,7 @@ impl RedisQueue {
         let queue = self.link.queue(queue).await?;
         let Some(mut job) = within(queue.get_job(job)).await? else { return Ok(false) };
         let options = RetryOptions { reset_attempts_made: true, reset_attempts_started: true };
-        match within(job.retry(State::Dead.bullmq(), Some(options))).await {
+        match within(job.retry(ExecutionState::Dead.bullmq(), Some(options))).await {
             Ok(()) => Ok(true),
             // Somebody else was faster; whether it waits is for the record to find out.
             Err(_) => Ok(within(job.is_waiting()).await?),
@@ -221,13 +221,13 @@ trait BullmqState {
     fn bullmq(self) -> &'static str;
 }
 
-impl BullmqState for State {
+impl BullmqState for ExecutionState {
     fn bullmq(self) -> &'static str {
         match self {
-            State::Queued => "waiting",
-            State::Running => "active",
-            State::Finished => "completed",
-            State::Cancelled | State::Expired | State::Dead => "failed",
+            ExecutionState::Queued => "waiting",
+            ExecutionState::Running => "active",
+            ExecutionState::Finished => "completed",
+            ExecutionState::Cancelled | ExecutionState::Expired | ExecutionState::Dead => "failed",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What goes to the scripts and comes from them.
 
-use api::{ExecutionId, State};
+use api::{ExecutionId, ExecutionState};
 use redis::Value;
 
 use super::super::{QueueError, QueuedJob};
@@ -144,14 +144,14 @@ fn kind(value: &Value) -> String {
 }
 
 /// A state by its name.
-pub(super) fn state(name: &str) -> Result<State, QueueError> {
+pub(super) fn state(name: &str) -> Result<ExecutionState, QueueError> {
     let all = [
-        State::Queued,
-        State::Running,
-        State::Finished,
-        State::Cancelled,
-        State::Expired,
-        State::Dead,
+        ExecutionState::Queued,
+        ExecutionState::Running,
+        ExecutionState::Finished,
+        ExecutionState::Cancelled,
+        ExecutionState::Expired,
+        ExecutionState::Dead,
     ];
     let found = all.into_iter().find(|state| state.as_str() == name);
     found.ok_or_else(|| LinkError::Answer(format!("no state `{name}`")).into())

@@ -7,7 +7,7 @@ use api::{ExecutionId, QueueStats};
 use super::codec::{RedisReply, job};
 use super::link::{ScriptCall, within};
 use super::{RedisQueue, millis};
-use crate::queue::{Filter, Parts, QueueError, QueuedJob, WebhookDelivery};
+use crate::queue::{JobFilter, JobParts, QueueError, QueuedJob, WebhookDelivery};
 
 /// Ids that one step of a list looks at.
 const LIST_STEP: usize = 500;
@@ -18,7 +18,7 @@ impl RedisQueue {
     pub(super) async fn show(
         &self,
         id: ExecutionId,
-        parts: Parts,
+        parts: JobParts,
     ) -> Result<Option<QueuedJob>, QueueError> {
         let flag = |is_set| if is_set { "1" } else { "0" };
         let show = ScriptCall::new("show").arg(id.0);
@@ -27,7 +27,7 @@ impl RedisQueue {
         if row.is_empty() { Ok(None) } else { job(row).map(Some) }
     }
 
-    pub(super) async fn search(&self, filter: Filter) -> Result<Vec<QueuedJob>, QueueError> {
+    pub(super) async fn search(&self, filter: JobFilter) -> Result<Vec<QueuedJob>, QueueError> {
         let mut states = String::new();
         for state in &filter.states {
             states.push_str(&format!(",{},", state.as_str()));

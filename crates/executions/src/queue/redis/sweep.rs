@@ -1,12 +1,12 @@
 //! Looking after things, a bounded part at a time.
 
-use api::{ExecutionId, State};
+use api::{ExecutionId, ExecutionState};
 
 use super::codec::{RedisReply, state};
 use super::link::ScriptCall;
 use super::names::RedisLease;
 use super::{RedisQueue, millis};
-use crate::queue::{AttemptDisposition, QueueError, Swept};
+use crate::queue::{AttemptDisposition, QueueError, QueueSweepReport};
 
 /// How much of each kind one sweep does.
 const STEP: u64 = 500;
@@ -16,8 +16,8 @@ const PUSH_MAX_MS: u64 = 60_000;
 const LOST: &str = "the worker was lost";
 
 impl RedisQueue {
-    pub(super) async fn look_after(&self, now_ms: u64) -> Result<Swept, QueueError> {
-        let mut swept = Swept::default();
+    pub(super) async fn look_after(&self, now_ms: u64) -> Result<QueueSweepReport, QueueError> {
+        let mut swept = QueueSweepReport::default();
         self.tell(&mut swept).await?;
         self.find_lost(now_ms, &mut swept).await?;
         self.find_overdue(now_ms, &mut swept).await?;
@@ -32,12 +32,12 @@ impl RedisQueue {
         Ok(swept)
     }
 
-    async fn tell(&self, swept: &mut Swept) -> Result<(), QueueError> {
+    async fn tell(&self, swept: &mut QueueSweepReport) -> Result<(), QueueError> {
         let told = self.link.ask(ScriptCall::new("told").num(STEP)).await?;
         read_ended(RedisReply::of(told), swept)
     }
 
-    async fn find_lost(&self, now_ms: u64, swept: &mut Swept) -> Result<(), QueueError> {
+    async fn find_lost(&self, now_ms: u64, swept: &mut QueueSweepReport) -> Result<(), QueueError> {
         let lost = ScriptCall::new("lost").num(now_ms).num(STEP);
         let mut reply = RedisReply::of(self.link.ask(lost).await?);
         while let Some(mut row) = reply.list() {
@@ -57,21 +57,21 @@ impl RedisQueue {
         id: ExecutionId,
         mut row: RedisReply,
         now_ms: u64,
-        swept: &mut Swept,
+        swept: &mut QueueSweepReport,
     ) -> Result<(), QueueError> {
         let (queue, job, lock) = (row.word()?, row.word()?, row.word()?);
         let hold = RedisLease { lock, attempt: row.count()?, queue, job };
         let is_unwanted = row.word()? == "cancel";
         let why = row.word()?;
         let ended = if is_unwanted {
-            self.bury(&id, &hold, State::Cancelled, &why, now_ms).await?
+            self.bury(&id, &hold, ExecutionState::Cancelled, &why, now_ms).await?
         } else if hold.attempt < self.config.attempts_max {
             self.requeue(&id, &hold, LOST, false, Some(())).await?
         } else {
-            self.bury(&id, &hold, State::Dead, LOST, now_ms).await?
+            self.bury(&id, &hold, ExecutionState::Dead, LOST, now_ms).await?
         };
         match ended {
-            AttemptDisposition::Now(State::Queued) => swept.requeued.push(id),
+            AttemptDisposition::Now(ExecutionState::Queued) => swept.requeued.push(id),
             AttemptDisposition::Now(state) => swept.ended.push((id, state)),
             // Its holder, or another sweep, was faster.
             AttemptDisposition::Fenced => {}
@@ -79,12 +79,16 @@ impl RedisQueue {
         Ok(())
     }
 
-    async fn find_overdue(&self, now_ms: u64, swept: &mut Swept) -> Result<(), QueueError> {
+    async fn find_overdue(
+        &self,
+        now_ms: u64,
+        swept: &mut QueueSweepReport,
+    ) -> Result<(), QueueError> {
         let overdue = ScriptCall::new("overdue").num(now_ms).num(STEP);
         for id in RedisReply::of(self.link.ask(overdue).await?).words()? {
             let id = ExecutionId(id);
             if self.expire(&id, now_ms).await? {
-                swept.ended.push((id, State::Expired));
+                swept.ended.push((id, ExecutionState::Expired));
             }
         }
         Ok(())
@@ -134,7 +138,11 @@ impl RedisQueue {
         Ok(true)
     }
 
-    async fn forget_old(&self, now_ms: u64, swept: &mut Swept) -> Result<(), QueueError> {
+    async fn forget_old(
+        &self,
+        now_ms: u64,
+        swept: &mut QueueSweepReport,
+    ) -> Result<(), QueueError> {
         let cutoff = match now_ms.checked_sub(millis(self.config.keep)) {
             Some(cutoff) => cutoff.to_string(),
             None => "-inf".to_owned(),
@@ -153,7 +161,7 @@ impl RedisQueue {
 }
 
 /// Ids and the states they ended in.
-fn read_ended(mut reply: RedisReply, swept: &mut Swept) -> Result<(), QueueError> {
+fn read_ended(mut reply: RedisReply, swept: &mut QueueSweepReport) -> Result<(), QueueError> {
     while !reply.is_empty() {
         let (id, word) = (reply.word()?, reply.word()?);
         // Forgotten or replayed meanwhile, there is nothing to tell of it.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::State;
+use api::ExecutionState;
 use testkit::{Redis, Scratch};
 
 use super::super::conformance::{self, NOW, id, job};
@@ -46,9 +46,9 @@ async fn sizes_that_were_added_are_taken_away() {
     queue.push(jobs).await.unwrap();
     let claims = queue.claim(4, ClaimQuota::unlimited(), NOW).await.unwrap();
     let ends = [
-        Finish::Result(b"{}".to_vec()),
-        Finish::Cancelled { message: "why".to_owned() },
-        Finish::Returned,
+        AttemptResult::Result(b"{}".to_vec()),
+        AttemptResult::Cancelled { message: "why".to_owned() },
+        AttemptResult::Returned,
     ];
     for (claim, end) in claims.iter().zip(ends) {
         queue.finish(claim.lease.clone(), end, NOW + 1).await.unwrap();
@@ -72,8 +72,8 @@ async fn scripts_that_the_server_forgot_are_loaded_again() {
     let lease = claims[0].lease.clone();
     assert_eq!(queue.heartbeat(vec![lease.clone()], NOW).await.unwrap(), [LeaseRenewal::Held]);
     assert_eq!(server.command("SCRIPT FLUSH"), "+OK");
-    let ended = queue.finish(lease, Finish::Result(b"{}".to_vec()), NOW).await.unwrap();
-    assert_eq!(ended, AttemptDisposition::Now(State::Finished));
+    let ended = queue.finish(lease, AttemptResult::Result(b"{}".to_vec()), NOW).await.unwrap();
+    assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
 }
 
 #[tokio::test]
@@ -87,10 +87,10 @@ async fn a_lost_worker_is_told_as_stalled_and_its_job_is_given_once_more() {
     let again = queue.claim(2, ClaimQuota::unlimited(), NOW + 30_000).await.unwrap();
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].attempt, 2);
-    let late = queue.finish(lost.lease, Finish::Result(b"{}".to_vec()), NOW + 30_001).await;
+    let late = queue.finish(lost.lease, AttemptResult::Result(b"{}".to_vec()), NOW + 30_001).await;
     assert_eq!(late.unwrap(), AttemptDisposition::Fenced);
     let swept = queue.sweep(NOW + 60_000).await.unwrap();
-    assert_eq!((swept.requeued, swept.ended), (vec![], vec![(id(1), State::Dead)]));
+    assert_eq!((swept.requeued, swept.ended), (vec![], vec![(id(1), ExecutionState::Dead)]));
     assert_eq!(queue.claim(1, ClaimQuota::unlimited(), NOW + 60_000).await.unwrap(), []);
 }
 
@@ -159,9 +159,9 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
     }
     assert_eq!(rest.len(), 15);
     for claim in first.into_iter().chain(rest) {
-        let result = Finish::Result(b"{}".to_vec());
+        let result = AttemptResult::Result(b"{}".to_vec());
         let ended = queue.finish(claim.lease, result, NOW + 21).await.unwrap();
-        assert_eq!(ended, AttemptDisposition::Now(State::Finished));
+        assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
     }
     assert_eq!(queue.stats(None, NOW).await.unwrap().finished, 20);
 }
@@ -176,5 +176,5 @@ async fn a_server_that_hangs_is_unavailable_in_time_and_comes_back() {
     server.signal("CONT");
     assert!(matches!(refused, Err(QueueError::Unavailable(_))), "{refused:?}");
     queue.push(vec![job(2, "a")]).await.unwrap();
-    assert!(queue.get(id(2), Parts::default()).await.unwrap().is_some());
+    assert!(queue.get(id(2), JobParts::default()).await.unwrap().is_some());
 }

@@ -1,6 +1,6 @@
 //! Claiming, keeping and ending jobs.
 
-use api::{ExecutionId, State};
+use api::{ExecutionId, ExecutionState};
 use redis::Value;
 
 use super::codec::{RedisReply, active_options, finished_options, state};
@@ -8,7 +8,7 @@ use super::link::{BullmqScript, ScriptCall, TransactionStep, nonce};
 use super::names::{RedisLease, foreign_id, queue_of};
 use super::{LOCK_GRACE, RedisQueue, millis};
 use crate::queue::{
-    AttemptDisposition, ClaimQuota, Finish, JobClaim, JobLease, LeaseRenewal, QueueError,
+    AttemptDisposition, AttemptResult, ClaimQuota, JobClaim, JobLease, LeaseRenewal, QueueError,
 };
 
 /// How many are claimed in one transaction.
@@ -162,7 +162,7 @@ impl RedisQueue {
         hold.attempt = record.count()?;
         if word == "doomed" {
             let (how, why) = (state(&record.word()?)?, record.word()?);
-            let why = if how == State::Expired { EXPIRED } else { &why };
+            let why = if how == ExecutionState::Expired { EXPIRED } else { &why };
             self.conclude(&id, &hold, FinalState::Failed(why), how, now_ms).await?;
             self.link.ask(ScriptCall::new("late").arg(&*id.0)).await?;
             return Ok(None);
@@ -237,35 +237,35 @@ impl RedisQueue {
     pub(super) async fn end(
         &self,
         lease: JobLease,
-        finish: Finish,
+        finish: AttemptResult,
         now_ms: u64,
     ) -> Result<AttemptDisposition, QueueError> {
         let Some(hold) = RedisLease::of(&lease) else { return Ok(AttemptDisposition::Fenced) };
         let id = &lease.id;
         let (message, is_returned) = match finish {
-            Finish::Result(result) => {
+            AttemptResult::Result(result) => {
                 let last = FinalState::Completed(&result);
-                return self.conclude(id, &hold, last, State::Finished, now_ms).await;
+                return self.conclude(id, &hold, last, ExecutionState::Finished, now_ms).await;
             }
-            Finish::Cancelled { message } => {
+            AttemptResult::Cancelled { message } => {
                 let last = FinalState::Failed(&message);
-                return self.conclude(id, &hold, last, State::Cancelled, now_ms).await;
+                return self.conclude(id, &hold, last, ExecutionState::Cancelled, now_ms).await;
             }
-            Finish::Failed { message } => (message, false),
-            Finish::Returned => (String::new(), true),
+            AttemptResult::Failed { message } => (message, false),
+            AttemptResult::Returned => (String::new(), true),
         };
         let wanted = ScriptCall::new("wanted").arg(&*id.0).arg(&*hold.lock);
         let mut wanted = RedisReply::of(self.link.ask(wanted).await?);
         if wanted.word()? == "cancel" {
             let why = wanted.word()?;
             return self
-                .conclude(id, &hold, FinalState::Failed(&why), State::Cancelled, now_ms)
+                .conclude(id, &hold, FinalState::Failed(&why), ExecutionState::Cancelled, now_ms)
                 .await;
         }
         if is_returned || hold.attempt < self.config.attempts_max {
             return self.requeue(id, &hold, &message, is_returned, None).await;
         }
-        self.conclude(id, &hold, FinalState::Failed(&message), State::Dead, now_ms).await
+        self.conclude(id, &hold, FinalState::Failed(&message), ExecutionState::Dead, now_ms).await
     }
 
     /// The lock is the holder's again if it ran out while nobody took the job.
@@ -279,7 +279,7 @@ impl RedisQueue {
         &self,
         id: &ExecutionId,
         hold: &RedisLease,
-        how: State,
+        how: ExecutionState,
         message: &str,
         now_ms: u64,
     ) -> Result<AttemptDisposition, QueueError> {
@@ -291,7 +291,7 @@ impl RedisQueue {
         id: &ExecutionId,
         hold: &RedisLease,
         last: FinalState<'_>,
-        how: State,
+        how: ExecutionState,
         now_ms: u64,
     ) -> Result<AttemptDisposition, QueueError> {
         let keys = self.link.keys(&hold.queue);

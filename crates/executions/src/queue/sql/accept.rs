@@ -1,6 +1,6 @@
 //! Statements that accept jobs.
 
-use node::store::{SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::super::schedule::rank;
 use super::super::{NewJob, PushOutcome, QueueConfig, QueueError};
@@ -34,8 +34,8 @@ fn accept_one(
         return Ok(before);
     }
     let (key, fingerprint) = match &job.idempotency {
-        Some(it) => (text(&it.key), Value::from(it.fingerprint.as_slice())),
-        None => (Value::Null, Value::Null),
+        Some(it) => (text(&it.key), SqlValue::from(it.fingerprint.as_slice())),
+        None => (SqlValue::Null, SqlValue::Null),
     };
     let row = [
         text(&job.id.0),
@@ -45,7 +45,7 @@ fn accept_one(
         job.priority.into(),
         rank(job.priority, job.created_ms, config.ageing).into(),
         number(job.created_ms),
-        job.deadline_ms.map_or(Value::Null, number),
+        job.deadline_ms.map_or(SqlValue::Null, number),
         text_or_null(job.face.as_deref()),
         key,
         fingerprint,
@@ -53,7 +53,7 @@ fn accept_one(
         number(job.bytes()),
     ];
     transaction.execute(INSERT_JOB, &row)?;
-    let body = Value::from(job.request.as_slice());
+    let body = SqlValue::from(job.request.as_slice());
     transaction.execute(INSERT_REQUEST, &[text(&job.id.0), body])?;
     Ok(PushOutcome::New)
 }

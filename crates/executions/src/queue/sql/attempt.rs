@@ -1,10 +1,10 @@
 //! Statements about one attempt at a job: its claim, its heartbeats and its end.
 
-use api::{ExecutionId, State};
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use api::{ExecutionId, ExecutionState};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::super::schedule::WaitingJob;
-use super::super::{CancelAnswer, Finish, JobClaim, JobLease, LeaseRenewal};
+use super::super::{AttemptResult, CancelAnswer, JobClaim, JobLease, LeaseRenewal};
 use super::schema::{JobColumns, number, text, text_or_null};
 
 /// Columns that [`Held::of`] reads.
@@ -81,7 +81,7 @@ pub(super) enum AttemptOutcome {
     /// It waits again.
     Waits(WaitingJob),
     /// That was its end.
-    Ended(ExecutionId, State),
+    Ended(ExecutionId, ExecutionState),
 }
 
 /// Whether nothing is handed out.
@@ -120,8 +120,8 @@ pub(super) fn claim(
 }
 
 /// The number in a fencing token; one that is not ours fits nothing.
-fn token(lease: &JobLease) -> Value {
-    Value::Int(lease.token.parse().unwrap_or(-1))
+fn token(lease: &JobLease) -> SqlValue {
+    SqlValue::Int(lease.token.parse().unwrap_or(-1))
 }
 
 /// Renews one lease.
@@ -142,19 +142,19 @@ pub(super) fn beat(
 pub(super) fn finish(
     transaction: &mut dyn StoreTransaction,
     lease: &JobLease,
-    finish: &Finish,
+    finish: &AttemptResult,
     now_ms: u64,
     attempts_max: u32,
 ) -> Result<Option<AttemptOutcome>, SqlStoreError> {
     let (id, token) = (text(&lease.id.0), token(lease));
-    if let Finish::Result(body) = finish {
+    if let AttemptResult::Result(body) = finish {
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let row = [id.clone(), token, number(now_ms), number(bytes)];
         if transaction.execute(FINISH, &row)? == 0 {
             return Ok(None);
         }
         transaction.execute(INSERT_RESULT, &[id, body.as_slice().into()])?;
-        return Ok(Some(AttemptOutcome::Ended(lease.id.clone(), State::Finished)));
+        return Ok(Some(AttemptOutcome::Ended(lease.id.clone(), ExecutionState::Finished)));
     }
     let sql = format!(
         "SELECT {HELD} FROM execution_jobs WHERE id = $1 AND token = $2 AND state = 'running'"
@@ -164,14 +164,16 @@ pub(super) fn finish(
     };
     let held = RunningJob::of(&row)?;
     let after = match finish {
-        Finish::Cancelled { message } => {
-            end(transaction, held, State::Cancelled, Some(message), now_ms)?
+        AttemptResult::Cancelled { message } => {
+            end(transaction, held, ExecutionState::Cancelled, Some(message), now_ms)?
         }
-        Finish::Failed { message } => fail(transaction, held, message, now_ms, attempts_max)?,
-        Finish::Returned if held.cancel_wanted => {
-            end(transaction, held, State::Cancelled, None, now_ms)?
+        AttemptResult::Failed { message } => {
+            fail(transaction, held, message, now_ms, attempts_max)?
         }
-        Finish::Returned | Finish::Result(_) => {
+        AttemptResult::Returned if held.cancel_wanted => {
+            end(transaction, held, ExecutionState::Cancelled, None, now_ms)?
+        }
+        AttemptResult::Returned | AttemptResult::Result(_) => {
             let attempts = held.attempts.saturating_sub(1);
             requeue(transaction, held, attempts, None)?
         }
@@ -189,10 +191,10 @@ pub(super) fn fail(
     attempts_max: u32,
 ) -> Result<AttemptOutcome, SqlStoreError> {
     if held.cancel_wanted {
-        return end(transaction, held, State::Cancelled, None, now_ms);
+        return end(transaction, held, ExecutionState::Cancelled, None, now_ms);
     }
     if held.attempts >= attempts_max {
-        return end(transaction, held, State::Dead, Some(message), now_ms);
+        return end(transaction, held, ExecutionState::Dead, Some(message), now_ms);
     }
     let attempts = held.attempts;
     requeue(transaction, held, attempts, Some(message))
@@ -201,7 +203,7 @@ pub(super) fn fail(
 fn end(
     transaction: &mut dyn StoreTransaction,
     held: RunningJob,
-    state: State,
+    state: ExecutionState,
     message: Option<&str>,
     now_ms: u64,
 ) -> Result<AttemptOutcome, SqlStoreError> {

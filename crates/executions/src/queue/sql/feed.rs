@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use api::ExecutionId;
-use node::store::{SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::super::ClaimQuota;
 use super::super::schedule::{JobSchedule, WaitingJob, rank};
@@ -196,6 +196,6 @@ fn tenants_after(
         )
         SELECT tenant FROM walk WHERE tenant IS NOT NULL"
     );
-    let rows = transaction.query(&sql, &[Value::from(cursor)])?;
+    let rows = transaction.query(&sql, &[SqlValue::from(cursor)])?;
     rows.iter().map(|row| row.get(0)).collect()
 }

@@ -1,9 +1,9 @@
 //! Statements that only look.
 
-use api::{ExecutionId, QueueStats, State};
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use api::{ExecutionId, ExecutionState, QueueStats};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::super::{Filter, Parts, QueuedJob};
+use super::super::{JobFilter, JobParts, QueuedJob};
 use super::schema::{JobColumns, number, original, text};
 
 /// Columns that [`job`] reads: what lists need, so nothing that may be large.
@@ -14,8 +14,8 @@ const JOB: &str = "id, tenant, state, language, label, priority, created_ms, dea
 const LIST_MAX: usize = 1_000;
 
 /// A state by its name.
-pub(super) fn state(name: &str) -> Result<State, SqlStoreError> {
-    use State::{Cancelled, Dead, Expired, Finished, Queued, Running};
+pub(super) fn state(name: &str) -> Result<ExecutionState, SqlStoreError> {
+    use ExecutionState::{Cancelled, Dead, Expired, Finished, Queued, Running};
     let all = [Queued, Running, Finished, Cancelled, Expired, Dead];
     let found = all.into_iter().find(|state| state.as_str() == name);
     found.ok_or(SqlStoreError::Column { index: 2, expected: "a state", found: "another word" })
@@ -46,7 +46,7 @@ fn job(row: &SqlRow) -> Result<QueuedJob, SqlStoreError> {
 pub(super) fn get(
     transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
-    parts: Parts,
+    parts: JobParts,
 ) -> Result<Option<QueuedJob>, SqlStoreError> {
     let id = [text(&id.0)];
     let sql = format!("SELECT {JOB}, face FROM execution_jobs WHERE id = $1");
@@ -71,9 +71,9 @@ pub(super) fn get(
 /// that there are few of it to keep prepared.
 pub(super) fn list(
     transaction: &mut dyn StoreTransaction,
-    filter: &Filter,
+    filter: &JobFilter,
 ) -> Result<Vec<QueuedJob>, SqlStoreError> {
-    let mut parameters: Vec<Value> = Vec::new();
+    let mut parameters: Vec<SqlValue> = Vec::new();
     let mut conditions = String::from("1 = 1");
     let equal = [
         ("tenant =", filter.tenant.as_deref()),
@@ -139,7 +139,7 @@ pub(super) fn stats(
     now_ms: u64,
     backend: &str,
 ) -> Result<QueueStats, SqlStoreError> {
-    let parameters: Vec<Value> = tenant.map(text).into_iter().collect();
+    let parameters: Vec<SqlValue> = tenant.map(text).into_iter().collect();
     let (whose, also) = match tenant {
         Some(_) => ("WHERE tenant = $1", "AND tenant = $1"),
         None => ("", ""),
@@ -161,12 +161,12 @@ pub(super) fn stats(
     for row in transaction.query(&sql, &parameters)? {
         let count = row.get(1)?;
         match state(&row.get::<String>(0)?)? {
-            State::Queued => stats.queued = count,
-            State::Running => stats.running = count,
-            State::Finished => stats.finished = count,
-            State::Cancelled => stats.cancelled = count,
-            State::Expired => stats.expired = count,
-            State::Dead => stats.dead = count,
+            ExecutionState::Queued => stats.queued = count,
+            ExecutionState::Running => stats.running = count,
+            ExecutionState::Finished => stats.finished = count,
+            ExecutionState::Cancelled => stats.cancelled = count,
+            ExecutionState::Expired => stats.expired = count,
+            ExecutionState::Dead => stats.dead = count,
         }
     }
     let sql = format!(

@@ -1,6 +1,6 @@
 //! The tables, and how texts from outside are kept in them.
 
-use node::store::{FromValue, MigrationStep, SqlRow, SqlStoreError, Value};
+use node::store::{FromValue, MigrationStep, SqlRow, SqlStoreError, SqlValue};
 
 /// Whose tables they are.
 pub(super) const SERVICE: &str = "executions";
@@ -22,20 +22,20 @@ const SUBSTITUTE: char = '\u{1a}';
 
 /// A text as it is stored. PostgreSQL knows no character NUL, and names and labels come from
 /// outside; so that character, and the empty text, which no comparison is above, are replaced.
-pub(super) fn text(original: &str) -> Value {
+pub(super) fn text(original: &str) -> SqlValue {
     if original.is_empty() {
-        return Value::Text(format!("{SUBSTITUTE}e"));
+        return SqlValue::Text(format!("{SUBSTITUTE}e"));
     }
     if !original.contains(['\0', SUBSTITUTE]) {
-        return Value::Text(original.to_owned());
+        return SqlValue::Text(original.to_owned());
     }
     let doubled = original.replace(SUBSTITUTE, "\u{1a}\u{1a}");
-    Value::Text(doubled.replace('\0', "\u{1a}0"))
+    SqlValue::Text(doubled.replace('\0', "\u{1a}0"))
 }
 
 /// The same of a text that may be missing.
-pub(super) fn text_or_null(original: Option<&str>) -> Value {
-    original.map_or(Value::Null, text)
+pub(super) fn text_or_null(original: Option<&str>) -> SqlValue {
+    original.map_or(SqlValue::Null, text)
 }
 
 /// A text as it was before it was stored.
@@ -61,8 +61,8 @@ pub(super) fn original(stored: String) -> String {
 }
 
 /// Milliseconds, or any other count, as they are stored.
-pub(super) fn number(value: u64) -> Value {
-    Value::Int(i64::try_from(value).unwrap_or(i64::MAX))
+pub(super) fn number(value: u64) -> SqlValue {
+    SqlValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
 /// Reads the columns of a row one after the other.
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn every_text_comes_back_and_is_stored_without_nul() {
         for before in ["", "a", "\0", "\u{1a}", "\u{1a}0", "\0\u{1a}\u{1a}e\0", "é'\"\u{1f980}"] {
-            let Value::Text(stored) = text(before) else { panic!("no text") };
+            let SqlValue::Text(stored) = text(before) else { panic!("no text") };
             assert!(!stored.contains('\0') && !stored.is_empty(), "{before:?}");
             assert_eq!(original(stored), before);
         }

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ExecutionId, State};
-use node::store::{SqlStore, SqlStoreError, StoreDialect, StoreTransaction, Value};
+use api::{ExecutionId, ExecutionState};
+use node::store::{SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::super::schedule::{JobSchedule, WaitingJob};
 use super::super::{
-    AttemptDisposition, CancelAnswer, ClaimQuota, Finish, JobClaim, JobLease, LeaseRenewal, NewJob,
-    PushOutcome, QueueConfig, QueueError, Swept, WebhookDelivery,
+    AttemptDisposition, AttemptResult, CancelAnswer, ClaimQuota, JobClaim, JobLease, LeaseRenewal,
+    NewJob, PushOutcome, QueueConfig, QueueError, QueueSweepReport, WebhookDelivery,
 };
 use super::attempt::{self, AttemptOutcome};
 use super::feed::{self, ScheduleWindow};
@@ -135,7 +135,7 @@ impl SqlQueueShared {
             }
             tracing::warn!(count = lost.len(), "executions were cut off by the server's end");
         }
-        let mut after = Value::from("");
+        let mut after = SqlValue::from("");
         loop {
             let start = after.clone();
             let jobs = self
@@ -347,7 +347,7 @@ impl SqlQueueShared {
     pub(super) async fn finish(
         &self,
         lease: JobLease,
-        finish: Finish,
+        finish: AttemptResult,
         now_ms: u64,
     ) -> Result<AttemptDisposition, QueueError> {
         let attempts_max = self.config.attempts_max;
@@ -361,7 +361,7 @@ impl SqlQueueShared {
             Some(AttemptOutcome::Ended(_, state)) => AttemptDisposition::Now(state),
             Some(AttemptOutcome::Waits(job)) => {
                 self.waits_again(job);
-                AttemptDisposition::Now(State::Queued)
+                AttemptDisposition::Now(ExecutionState::Queued)
             }
         })
     }
@@ -455,8 +455,8 @@ impl SqlQueueShared {
         Ok(replayed)
     }
 
-    pub(super) async fn sweep(&self, now_ms: u64) -> Result<Swept, QueueError> {
-        let mut swept = Swept::default();
+    pub(super) async fn sweep(&self, now_ms: u64) -> Result<QueueSweepReport, QueueError> {
+        let mut swept = QueueSweepReport::default();
         for _ in 0..SWEEP_BATCHES_MAX {
             let config = self.config.clone();
             let lost = self
@@ -486,7 +486,7 @@ impl SqlQueueShared {
             }
             for (id, tenant, bytes) in expired {
                 self.waits_no_more(&id, &tenant, bytes);
-                swept.ended.push((id, State::Expired));
+                swept.ended.push((id, ExecutionState::Expired));
             }
         }
         swept.removed = self.forget(now_ms).await?;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use api::State;
-use node::store::{StoreConfig, StoreTransaction, StoreUrl, Value};
+use api::ExecutionState;
+use node::store::{SqlValue, StoreConfig, StoreTransaction, StoreUrl};
 use node::telemetry::Registry;
 use testkit::{Postgres, Scratch};
 
@@ -66,8 +66,8 @@ async fn random_operations_on_postgresql_equal_the_model() {
 /// Everything that is kept, with request and result.
 async fn everything(queue: &dyn JobQueue) -> Vec<QueuedJob> {
     let mut jobs = Vec::new();
-    for job in queue.list(Filter { limit: 1_000, ..Filter::default() }).await.unwrap() {
-        let parts = Parts { request: true, result: true };
+    for job in queue.list(JobFilter { limit: 1_000, ..JobFilter::default() }).await.unwrap() {
+        let parts = JobParts { request: true, result: true };
         jobs.extend(queue.get(job.id, parts).await.unwrap());
     }
     jobs
@@ -84,7 +84,7 @@ async fn a_queue_that_is_opened_again_is_as_before_but_for_what_ran() {
     jobs[31].deadline_ms = Some(NOW + 500);
     queue.push(jobs).await.unwrap();
     let claims = queue.claim(6, ClaimQuota::unlimited(), NOW + 100).await.unwrap();
-    let end = Finish::Result(b"{}".to_vec());
+    let end = AttemptResult::Result(b"{}".to_vec());
     queue.finish(claims[0].lease.clone(), end, NOW + 101).await.unwrap();
     let stop = "stop".to_owned();
     queue.cancel(whose(39).to_owned(), id(39), stop.clone(), NOW + 102).await.unwrap();
@@ -98,8 +98,8 @@ async fn a_queue_that_is_opened_again_is_as_before_but_for_what_ran() {
     let queue = open(sqlite(scratch.path(), "db").await, config(), NOW + 200).await;
     for (was, is) in before.iter().zip(everything(&*queue).await) {
         let expected = match was.state {
-            State::Running if was.id == wanted => State::Cancelled,
-            State::Running => State::Queued,
+            ExecutionState::Running if was.id == wanted => ExecutionState::Cancelled,
+            ExecutionState::Running => ExecutionState::Queued,
             other => other,
         };
         assert_eq!(is.state, expected, "{:?}", is.id);
@@ -151,9 +151,9 @@ async fn servers_share_what_waits_in_postgresql() {
                 return taken;
             }
             for claim in claims {
-                let end = Finish::Result(b"{}".to_vec());
+                let end = AttemptResult::Result(b"{}".to_vec());
                 let ended = queue.finish(claim.lease.clone(), end, NOW + 1_001).await.unwrap();
-                assert_eq!(ended, AttemptDisposition::Now(State::Finished));
+                assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
                 taken.push(number(&claim.lease.id));
             }
         }
@@ -178,7 +178,7 @@ async fn servers_share_what_waits_in_postgresql() {
     assert_eq!(swept.requeued, [lost[0].lease.id.clone()]);
     let taken = there.claim(1, ClaimQuota::unlimited(), NOW + 32_000).await.unwrap();
     assert_eq!((taken.len(), taken[0].attempt), (1, 2));
-    let late = Finish::Result(b"late".to_vec());
+    let late = AttemptResult::Result(b"late".to_vec());
     let ended = here.finish(lost[0].lease.clone(), late, NOW + 32_001).await.unwrap();
     assert_eq!(ended, AttemptDisposition::Fenced);
     // Woken by the clock, because nobody here was told.
@@ -250,9 +250,9 @@ async fn fill_without_sizes(store: &SqlStore) {
     store.migrate(schema::SERVICE, &schema::MIGRATIONS[..1]).await.unwrap();
     let body = |transaction: &mut dyn StoreTransaction| {
         for (number, state, finished_ms, request, result) in
-            [(1, "queued", Value::Null, 898, None), (2, "finished", 5.into(), 98, Some(200))]
+            [(1, "queued", SqlValue::Null, 898, None), (2, "finished", 5.into(), 98, Some(200))]
         {
-            let id = Value::from(id(number).0.as_str());
+            let id = SqlValue::from(id(number).0.as_str());
             let sql = "INSERT INTO execution_jobs (
                     id, tenant, state, language, priority, rank, created_ms, finished_ms, webhook,
                     face
@@ -294,7 +294,7 @@ async fn what_an_earlier_version_left_is_counted_in_bytes() {
 }
 
 /// Which indexes a statement uses in SQLite.
-async fn plan(store: &SqlStore, sql: &str, parameters: Vec<Value>) -> String {
+async fn plan(store: &SqlStore, sql: &str, parameters: Vec<SqlValue>) -> String {
     let sql = format!("EXPLAIN QUERY PLAN {sql}");
     let body = move |transaction: &mut dyn StoreTransaction| {
         let rows = transaction.query(&sql, &parameters)?;
@@ -355,7 +355,7 @@ async fn no_statement_looks_at_every_job() {
         ("SELECT id FROM execution_jobs WHERE id < $1 ORDER BY id DESC LIMIT 9", 1),
     ];
     for (sql, count) in statements {
-        let plan = plan(&store, sql, vec![Value::from("1"); count]).await;
+        let plan = plan(&store, sql, vec![SqlValue::from("1"); count]).await;
         assert!(plan.contains("SEARCH") && !plan.contains("SCAN"), "{sql}: {plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use api::ExecutionId;
-use node::store::{SqlRow, SqlStoreError, StoreTransaction, Value};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::super::schedule::{WaitingJob, rank};
 use super::super::{QueueConfig, WebhookDelivery};
@@ -199,7 +199,7 @@ pub(super) fn waiting(
 /// Some of what waits, by id; those after `after`.
 pub(super) fn waiting_jobs(
     transaction: &mut dyn StoreTransaction,
-    after: &Value,
+    after: &SqlValue,
 ) -> Result<Vec<WaitingJob>, SqlStoreError> {
     let sql = format!(
         "SELECT {HELD} FROM execution_jobs WHERE state = 'queued' AND id > $1
@@ -227,7 +227,7 @@ pub(super) fn due_webhooks(
     let mut deliveries = Vec::new();
     for row in transaction.query(due, &[number(now_ms), number(count_max)])? {
         let id: String = row.get(0)?;
-        let hidden = [Value::from(&id), number(hidden_until_ms)];
+        let hidden = [SqlValue::from(&id), number(hidden_until_ms)];
         if let Some(row) = transaction.query_one(hide, &hidden)? {
             deliveries
                 .push(WebhookDelivery { id: ExecutionId(original(id)), attempt: row.get(0)? });
@@ -244,6 +244,6 @@ pub(super) fn settle_webhook(
 ) -> Result<(), SqlStoreError> {
     let sql = "UPDATE execution_jobs SET webhook_due = $2
         WHERE id = $1 AND webhook_due IS NOT NULL";
-    let again = again_ms.map_or(Value::Null, number);
+    let again = again_ms.map_or(SqlValue::Null, number);
     transaction.execute(sql, &[text(&id.0), again]).map(drop)
 }

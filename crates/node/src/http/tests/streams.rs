@@ -23,7 +23,7 @@ struct Both {
 
 fn streams(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
     let (deaf, events) = (waiting.clone(), waiting.clone());
-    let echo = async move |upgrade: WebSocketUpgrade, drain: Drain| {
+    let echo = async move |upgrade: WebSocketUpgrade, drain: DrainHandle| {
         let say = SayOnDrop(waiting.clone());
         waiting.send("started").ok();
         upgrade.protocols(["cove.v1"]).on_upgrade(move |mut socket| async move {
@@ -65,7 +65,7 @@ fn streams(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
         ([("content-type", "text/event-stream")], Body::from_stream(once.chain(forever)))
     };
     let large = get(|| async { "x".repeat(LARGE_BYTES) });
-    let who = get(|who: Principal| async move { who.name.to_string() });
+    let who = get(|who: TokenPrincipal| async move { who.name.to_string() });
     Router::new()
         .route("/v1/echo", get(echo))
         .route("/v1/deaf", get(deaf))
@@ -73,25 +73,28 @@ fn streams(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
         .route("/v1/large", large)
         .route("/v1/who", who.clone())
         .route("/compat/judge0/who", who.clone())
-        .route("/compat/judge0/things", post(|Json(thing): Json<Thing>| async { thing.name }))
+        .route(
+            "/compat/judge0/things",
+            post(|JsonBody(thing): JsonBody<Thing>| async { thing.name }),
+        )
         .route("/who", who)
 }
 
-fn render(error: &Error) -> Response {
+fn render(error: &HttpError) -> Response {
     let body = format!("judge0: {}", error.detail().message);
     (error.status(), body).into_response()
 }
 
-fn anybody() -> Principal {
-    Principal::without_token("piston", "piston")
+fn anybody() -> TokenPrincipal {
+    TokenPrincipal::without_token("piston", "piston")
 }
 
-async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both {
+async fn start_both(limits: ShellLimits, patience: Duration, access: FaceAccess) -> Both {
     let directory = TempDir::new();
-    let tokens = Tokens::open(directory.path()).unwrap();
+    let tokens = TokenRegistry::open(directory.path()).unwrap();
     tokens.ensure_first().unwrap();
     let token = fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
-    let drain = Drain::new();
+    let drain = DrainHandle::new();
     let metrics = HttpMetrics::new(&mut Registry::default());
     let shell =
         HttpShell::new(limits, tokens.clone(), drain.clone(), metrics, IdGenerator::new().unwrap());
@@ -99,7 +102,7 @@ async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both 
     let main = BoundListener::bind("127.0.0.1:0").await.unwrap();
     let face = BoundListener::bind("127.0.0.1:0").await.unwrap();
     let (address, face_address) = (main.address(), face.address());
-    let judge0 = CompatFace { access: Access::Token, render: Some(render), scope: None };
+    let judge0 = CompatFace { access: FaceAccess::Token, render: Some(render), scope: None };
     let routes = streams(sender);
     let listeners = vec![
         (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)]).into()),
@@ -110,8 +113,8 @@ async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both 
     Both { server, face: face_address }
 }
 
-async fn start_streams(limits: Limits, patience: Duration) -> Server {
-    start_both(limits, patience, Access::Token).await.server
+async fn start_streams(limits: ShellLimits, patience: Duration) -> Server {
+    start_both(limits, patience, FaceAccess::Token).await.server
 }
 
 impl Server {
@@ -141,7 +144,8 @@ async fn next(client: &mut Client) -> Option<Message> {
 #[tokio::test]
 async fn a_websocket_outlasts_the_time_for_a_request() {
     let limit = Duration::from_millis(20);
-    let limits = Limits { header_read_max: limit, body_pause_max: limit, ..Limits::default() };
+    let limits =
+        ShellLimits { header_read_max: limit, body_pause_max: limit, ..ShellLimits::default() };
     let mut server = start_streams(limits, DEADLINE).await;
     let mut client = server.socket("/v1/echo").await;
     assert_eq!(server.next_event().await, "started");
@@ -160,7 +164,7 @@ async fn a_websocket_outlasts_the_time_for_a_request() {
 
 #[tokio::test]
 async fn what_comes_with_the_handshake_is_not_lost() {
-    let server = start_streams(Limits::default(), DEADLINE).await;
+    let server = start_streams(ShellLimits::default(), DEADLINE).await;
     let mut stream = server.connect().await;
     let head = server.head("GET", "/v1/echo");
     let handshake = format!(
@@ -179,7 +183,7 @@ async fn what_comes_with_the_handshake_is_not_lost() {
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_stream() {
-    let mut server = start_streams(Limits::default(), DEADLINE).await;
+    let mut server = start_streams(ShellLimits::default(), DEADLINE).await;
     let client = server.socket("/v1/echo").await;
     assert_eq!(server.next_event().await, "started");
     drop(client);
@@ -216,7 +220,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> String {
 
 #[tokio::test]
 async fn streams_are_bounded_and_leave_connections_to_others() {
-    let limits = Limits { streams_max: 1, ..Limits::default() };
+    let limits = ShellLimits { streams_max: 1, ..ShellLimits::default() };
     let mut server = start_streams(limits, DEADLINE).await;
     let client = server.socket("/v1/echo").await;
     assert_eq!(server.next_event().await, "started");
@@ -243,7 +247,7 @@ async fn streams_are_bounded_and_leave_connections_to_others() {
 
 #[tokio::test]
 async fn draining_ends_streams_politely() {
-    let mut server = start_streams(Limits::default(), DEADLINE).await;
+    let mut server = start_streams(ShellLimits::default(), DEADLINE).await;
     let mut client = server.socket("/v1/echo").await;
     let mut stream = server.connect().await;
     stream.write_all(format!("{}\r\n", server.head("GET", "/v1/events")).as_bytes()).await.unwrap();
@@ -262,7 +266,7 @@ async fn draining_ends_streams_politely() {
 
 #[tokio::test]
 async fn who_does_not_listen_to_the_drain_is_cut() {
-    let mut server = start_streams(Limits::default(), Duration::ZERO).await;
+    let mut server = start_streams(ShellLimits::default(), Duration::ZERO).await;
     let mut client = server.socket("/v1/deaf").await;
     server.drain.begin();
     timeout(2 * DEADLINE, &mut server.task).await.unwrap().unwrap();
@@ -272,7 +276,7 @@ async fn who_does_not_listen_to_the_drain_is_cut() {
 
 #[tokio::test]
 async fn a_token_may_come_as_a_protocol_and_never_in_the_address() {
-    let server = start_streams(Limits::default(), DEADLINE).await;
+    let server = start_streams(ShellLimits::default(), DEADLINE).await;
     let bearer = format!("bearer.{}", server.token);
     let header = format!("Bearer {}", server.token);
     let offered = "sec-websocket-protocol";
@@ -303,7 +307,7 @@ async fn a_token_may_come_as_a_protocol_and_never_in_the_address() {
 
 #[tokio::test]
 async fn a_face_has_its_own_errors() {
-    let limits = Limits { body_bytes_max: 100, ..Limits::default() };
+    let limits = ShellLimits { body_bytes_max: 100, ..ShellLimits::default() };
     let server = start_streams(limits, DEADLINE).await;
     let token = format!("X-Auth-Token: {}\r\n", server.token);
     let json = "content-type: application/json\r\n";
@@ -331,8 +335,8 @@ async fn a_face_has_its_own_errors() {
 #[tokio::test]
 async fn a_listener_may_do_without_tokens() {
     let wrong = format!("authorization: Bearer cove_{}\r\n", "A".repeat(43));
-    let local = Access::Loopback(anybody());
-    let open = Access::Open(anybody());
+    let local = FaceAccess::Loopback(anybody());
+    let open = FaceAccess::Open(anybody());
     for (access, host, headers, expected) in [
         (&local, "127.0.0.1", "", Some("piston")),
         (&local, "localhost:2000", "", Some("piston")),
@@ -343,9 +347,9 @@ async fn a_listener_may_do_without_tokens() {
         (&local, "127.0.0.1", wrong.as_str(), None),
         (&open, "evil.example", "", Some("piston")),
         (&open, "127.0.0.1", wrong.as_str(), None),
-        (&Access::Token, "127.0.0.1", "", None),
+        (&FaceAccess::Token, "127.0.0.1", "", None),
     ] {
-        let both = start_both(Limits::default(), DEADLINE, access.clone()).await;
+        let both = start_both(ShellLimits::default(), DEADLINE, access.clone()).await;
         let ask = async |address: SocketAddr, path: &str, headers: &str| {
             let mut stream = TcpStream::connect(address).await.unwrap();
             let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\n{headers}\r\n");
@@ -366,8 +370,8 @@ async fn a_listener_may_do_without_tokens() {
 
 #[tokio::test]
 async fn listeners_have_room_of_their_own_and_share_an_end() {
-    let limits = Limits { connections_max: 1, ..Limits::default() };
-    let mut both = start_both(limits, DEADLINE, Access::Open(anybody())).await;
+    let limits = ShellLimits { connections_max: 1, ..ShellLimits::default() };
+    let mut both = start_both(limits, DEADLINE, FaceAccess::Open(anybody())).await;
     let mut kept = Vec::new();
     for address in [both.server.address, both.face] {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -393,9 +397,9 @@ async fn listeners_have_room_of_their_own_and_share_an_end() {
 #[tokio::test]
 async fn a_short_stream_gives_its_place_back() {
     let directory = TempDir::new();
-    let tokens = Tokens::open(directory.path()).unwrap();
-    let limits = Limits { streams_max: 1, ..Limits::default() };
-    let drain = Drain::new();
+    let tokens = TokenRegistry::open(directory.path()).unwrap();
+    let limits = ShellLimits { streams_max: 1, ..ShellLimits::default() };
+    let drain = DrainHandle::new();
     let metrics = HttpMetrics::new(&mut Registry::default());
     let shell = HttpShell::new(limits, tokens, drain.clone(), metrics, IdGenerator::new().unwrap());
     let body = || async {
@@ -420,7 +424,7 @@ async fn a_short_stream_gives_its_place_back() {
 /// A leaked token that is taken back may not keep what it has opened: a terminal is a WebSocket.
 #[tokio::test]
 async fn a_revoked_token_takes_with_it_what_it_has_opened() {
-    let mut server = start_streams(Limits::default(), DEADLINE).await;
+    let mut server = start_streams(ShellLimits::default(), DEADLINE).await;
     let mut socket = server.socket("/v1/deaf").await;
     let mut echo = server.socket("/v1/echo").await;
     assert_eq!(server.next_event().await, "started");

@@ -10,7 +10,7 @@ use ::postgres::types::{FromSql, IsNull, ToSql, Type};
 
 use super::super::error::{SqlStoreError, shown};
 use super::super::sqlite::check_parameters;
-use super::super::value::{SqlRow, Value};
+use super::super::value::{SqlRow, SqlValue};
 use super::super::{StoreDialect, StoreTransaction};
 use super::{TransactionFate, failure};
 
@@ -74,7 +74,7 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
     fn prepare(
         &mut self,
         sql: &str,
-        parameters: &[Value],
+        parameters: &[SqlValue],
     ) -> Result<Statement, (TransactionFate, SqlStoreError)> {
         let statement = match self.statements.0.get(sql) {
             Some(statement) => statement.clone(),
@@ -94,7 +94,7 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
         &mut self,
         sql: &str,
         statement: &Statement,
-        parameters: &[Value],
+        parameters: &[SqlValue],
     ) -> Result<Vec<SqlRow>, (TransactionFate, SqlStoreError)> {
         let columns = statement.columns().len();
         let mut found = Vec::new();
@@ -110,7 +110,7 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
             for index in 0..columns {
                 let value = row.try_get::<_, Option<DecodedColumn>>(index);
                 let value = value.map_err(|error| failure(sql, error))?;
-                values.push(value.map_or(Value::Null, |decoded| decoded.0));
+                values.push(value.map_or(SqlValue::Null, |decoded| decoded.0));
             }
             found.push(SqlRow::new(values));
         }
@@ -119,7 +119,7 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
 }
 
 impl StoreTransaction for PostgresTransaction<'_, '_> {
-    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, SqlStoreError> {
+    fn execute(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<u64, SqlStoreError> {
         self.guarded(|this| {
             let statement = this.prepare(sql, parameters)?;
             let parameters: Vec<&(dyn ToSql + Sync)> =
@@ -128,7 +128,7 @@ impl StoreTransaction for PostgresTransaction<'_, '_> {
         })
     }
 
-    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<SqlRow>, SqlStoreError> {
+    fn query(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<Vec<SqlRow>, SqlStoreError> {
         self.guarded(|this| {
             let statement = this.prepare(sql, parameters)?;
             this.rows(sql, &statement, parameters)
@@ -146,20 +146,20 @@ impl StoreTransaction for PostgresTransaction<'_, '_> {
 
 /// Whether each value can be what the statement wants. SQLite takes anything anywhere; here a
 /// mistake is found.
-fn check_types(sql: &str, types: &[Type], parameters: &[Value]) -> Result<(), SqlStoreError> {
+fn check_types(sql: &str, types: &[Type], parameters: &[SqlValue]) -> Result<(), SqlStoreError> {
     for (index, (kind, value)) in types.iter().zip(parameters).enumerate() {
         let fits = match value {
-            Value::Null => true,
-            Value::Int(number) => match *kind {
+            SqlValue::Null => true,
+            SqlValue::Int(number) => match *kind {
                 Type::INT8 => true,
                 Type::INT4 => i32::try_from(*number).is_ok(),
                 Type::INT2 => i16::try_from(*number).is_ok(),
                 Type::BOOL => matches!(number, 0 | 1),
                 _ => false,
             },
-            Value::Real(_) => *kind == Type::FLOAT8,
-            Value::Text(_) => <&str as ToSql>::accepts(kind),
-            Value::Blob(_) => *kind == Type::BYTEA,
+            SqlValue::Real(_) => *kind == Type::FLOAT8,
+            SqlValue::Text(_) => <&str as ToSql>::accepts(kind),
+            SqlValue::Blob(_) => *kind == Type::BYTEA,
         };
         if !fits {
             let (number, value) = (index + 1, value.kind());
@@ -170,23 +170,23 @@ fn check_types(sql: &str, types: &[Type], parameters: &[Value]) -> Result<(), Sq
     Ok(())
 }
 
-impl ToSql for Value {
+impl ToSql for SqlValue {
     fn to_sql(
         &self,
         kind: &Type,
         out: &mut BytesMut,
     ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match self {
-            Value::Null => Ok(IsNull::Yes),
-            Value::Int(number) => match *kind {
+            SqlValue::Null => Ok(IsNull::Yes),
+            SqlValue::Int(number) => match *kind {
                 Type::INT4 => i32::try_from(*number)?.to_sql(kind, out),
                 Type::INT2 => i16::try_from(*number)?.to_sql(kind, out),
                 Type::BOOL => (*number != 0).to_sql(kind, out),
                 _ => number.to_sql(kind, out),
             },
-            Value::Real(number) => number.to_sql(kind, out),
-            Value::Text(text) => text.to_sql(kind, out),
-            Value::Blob(bytes) => bytes.to_sql(kind, out),
+            SqlValue::Real(number) => number.to_sql(kind, out),
+            SqlValue::Text(text) => text.to_sql(kind, out),
+            SqlValue::Blob(bytes) => bytes.to_sql(kind, out),
         }
     }
 
@@ -199,18 +199,18 @@ impl ToSql for Value {
 }
 
 /// A column as one of our values.
-struct DecodedColumn(Value);
+struct DecodedColumn(SqlValue);
 
 impl<'a> FromSql<'a> for DecodedColumn {
     fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
         Ok(DecodedColumn(match *kind {
-            Type::INT8 => Value::Int(i64::from_sql(kind, raw)?),
-            Type::INT4 => Value::Int(i64::from(i32::from_sql(kind, raw)?)),
-            Type::INT2 => Value::Int(i64::from(i16::from_sql(kind, raw)?)),
-            Type::BOOL => Value::Int(i64::from(bool::from_sql(kind, raw)?)),
-            Type::FLOAT8 => Value::Real(f64::from_sql(kind, raw)?),
-            Type::BYTEA => Value::Blob(raw.to_vec()),
-            _ => Value::Text(String::from_sql(kind, raw)?),
+            Type::INT8 => SqlValue::Int(i64::from_sql(kind, raw)?),
+            Type::INT4 => SqlValue::Int(i64::from(i32::from_sql(kind, raw)?)),
+            Type::INT2 => SqlValue::Int(i64::from(i16::from_sql(kind, raw)?)),
+            Type::BOOL => SqlValue::Int(i64::from(bool::from_sql(kind, raw)?)),
+            Type::FLOAT8 => SqlValue::Real(f64::from_sql(kind, raw)?),
+            Type::BYTEA => SqlValue::Blob(raw.to_vec()),
+            _ => SqlValue::Text(String::from_sql(kind, raw)?),
         }))
     }
 

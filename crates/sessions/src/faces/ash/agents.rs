@@ -16,7 +16,7 @@ use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, rem
 use super::files::{ArchiveFormat, NewFile, download, too_large};
 use super::sessions::shown;
 use super::{evals, folder, ids, media, versions};
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// Kind of the documents in which there is what only Ash knows of agents.
 const KIND: &str = "ash.agent";
@@ -179,7 +179,7 @@ pub(super) async fn deploy(
     let _one_at_a_time = caller.lock_agent(&name).await;
     let known = match caller.sessions().deployed(&caller.tenant, &name).await {
         Ok(request) => Some(request),
-        Err(Error::NotFound(_)) => None,
+        Err(SessionError::NotFound(_)) => None,
         Err(error) => return Err(error.into()),
     };
     let mut extra = match known.is_some() {

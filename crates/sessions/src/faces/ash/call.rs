@@ -7,14 +7,14 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use node::auth::Principal;
+use node::auth::TokenPrincipal;
 use node::http::UploadBody;
 use sandbox::FilesError;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{AshContext, ids};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::Sessions;
 
 /// Bytes of a body, where the server itself does not want less.
@@ -37,13 +37,13 @@ impl AshCaller {
 }
 
 impl FromRequestParts<AshContext> for AshCaller {
-    type Rejection = node::http::Error;
+    type Rejection = node::http::HttpError;
 
     async fn from_request_parts(
         parts: &mut Parts,
         face: &AshContext,
     ) -> Result<Self, Self::Rejection> {
-        let who = Principal::from_request_parts(parts, face).await?;
+        let who = TokenPrincipal::from_request_parts(parts, face).await?;
         Ok(AshCaller { face: face.clone(), tenant: who.tenant })
     }
 }
@@ -103,14 +103,14 @@ impl AshFailure {
     pub(super) fn internal(
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> AshFailure {
-        AshFailure::from(Error::internal(cause))
+        AshFailure::from(SessionError::internal(cause))
     }
 }
 
-impl From<Error> for AshFailure {
-    fn from(error: Error) -> AshFailure {
+impl From<SessionError> for AshFailure {
+    fn from(error: SessionError) -> AshFailure {
         match error {
-            Error::NotFound(what) => {
+            SessionError::NotFound(what) => {
                 let what = match what {
                     "agent version" => "Version",
                     "folder" | "file" => "File",
@@ -124,25 +124,25 @@ impl From<Error> for AshFailure {
             }
             // There, a session in another state and an agent that cannot be made are the caller's
             // mistakes.
-            Error::Conflict(text) | Error::Agent(text) => AshFailure::bad(text),
-            Error::SandboxEnded(_) => {
+            SessionError::Conflict(text) | SessionError::Agent(text) => AshFailure::bad(text),
+            SessionError::SandboxEnded(_) => {
                 AshFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
             }
-            other @ (Error::Refused(_)
-            | Error::Grant(_)
-            | Error::Ended
-            | Error::TooMany(_)
-            | Error::Capacity
-            | Error::DiskFull(_)
-            | Error::NotHere(_)
-            | Error::Unavailable(_)
-            | Error::Internal(_)) => AshFailure::from(node::http::Error::from(other)),
+            other @ (SessionError::Refused(_)
+            | SessionError::Grant(_)
+            | SessionError::Ended
+            | SessionError::TooMany(_)
+            | SessionError::Capacity
+            | SessionError::DiskFull(_)
+            | SessionError::NotHere(_)
+            | SessionError::Unavailable(_)
+            | SessionError::Internal(_)) => AshFailure::from(node::http::HttpError::from(other)),
         }
     }
 }
 
-impl From<node::http::Error> for AshFailure {
-    fn from(error: node::http::Error) -> AshFailure {
+impl From<node::http::HttpError> for AshFailure {
+    fn from(error: node::http::HttpError) -> AshFailure {
         let mut failure = AshFailure::new(error.status(), error.to_string());
         let native = error.into_response();
         failure.retry_after = native.headers().get(header::RETRY_AFTER).cloned();
@@ -183,7 +183,7 @@ impl IntoResponse for AshFailure {
 }
 
 /// What the shell says by itself, in Ash's shape.
-pub(super) fn render(error: &node::http::Error) -> Response {
+pub(super) fn render(error: &node::http::HttpError) -> Response {
     let mut failure = AshFailure::from(error.clone());
     if failure.status == StatusCode::UNAUTHORIZED {
         // What Ash's clients are told, and look for.
@@ -240,13 +240,13 @@ mod tests {
     async fn errors_have_ashs_shape() {
         let full = "sandbox capacity reached and no evictable sandboxes (all running)";
         for (error, status, text) in [
-            (Error::NotFound("session"), 404, "Session not found"),
-            (Error::NotFound("agent version"), 404, "Version not found"),
-            (Error::Conflict("busy".to_owned()), 400, "busy"),
-            (Error::invalid("env.A", "is bad"), 400, "env.A: is bad"),
-            (Error::Ended, 410, "the session has ended"),
-            (Error::TooMany("many".to_owned()), 429, "many"),
-            (Error::Capacity, 503, full),
+            (SessionError::NotFound("session"), 404, "Session not found"),
+            (SessionError::NotFound("agent version"), 404, "Version not found"),
+            (SessionError::Conflict("busy".to_owned()), 400, "busy"),
+            (SessionError::invalid("env.A", "is bad"), 400, "env.A: is bad"),
+            (SessionError::Ended, 410, "the session has ended"),
+            (SessionError::TooMany("many".to_owned()), 429, "many"),
+            (SessionError::Capacity, 503, full),
         ] {
             check(AshFailure::from(error).into_response(), status, text).await;
         }
@@ -254,15 +254,15 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_no_key_is_told_apart_from_who_has_a_wrong_one() {
-        let nobody = node::http::Error::unauthenticated();
+        let nobody = node::http::HttpError::unauthenticated();
         check(render(&nobody), 401, "Missing Authorization header").await;
-        let wrong = node::http::Error::unknown_token();
+        let wrong = node::http::HttpError::unknown_token();
         check(render(&wrong), 401, "Invalid API key").await;
     }
 
     #[test]
     fn an_error_says_when_to_come_back() {
-        let response = AshFailure::from(Error::Capacity).into_response();
+        let response = AshFailure::from(SessionError::Capacity).into_response();
         assert_eq!(response.headers()[header::RETRY_AFTER], "1");
     }
 }

@@ -22,7 +22,7 @@ pub(super) use self::cases::{
 pub(super) use self::run::{EvalRuns, keep};
 use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, flat_and_named};
 use super::{time, versions};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::FaceDocument;
 
 /// Kind of the documents of questions; the parent is the agent.
@@ -122,7 +122,7 @@ pub(super) async fn start(
     if let Some(number) = start.version_number {
         let known = versions::prompt(caller.sessions(), &caller.tenant, &agent.id, number).await;
         known.map_err(|error| match error {
-            Error::NotFound(_) => {
+            SessionError::NotFound(_) => {
                 AshFailure::not_found(format!("Agent version {number} not found"))
             }
             other => other.into(),
@@ -366,6 +366,6 @@ fn result_shape(document: &FaceDocument) -> Value {
 }
 
 /// What an error is when nobody is there to be told.
-fn told(error: &Error) -> String {
+fn told(error: &SessionError) -> String {
     error.to_string()
 }

@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
 use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery};
 use super::{ids, media, time};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::SessionFiles;
 
 /// Where the files are.
@@ -98,7 +98,7 @@ impl AshCaller {
         };
         match self.sessions().files(&self.tenant, &session.id).await {
             Ok(files) => Ok((session, files, source)),
-            Err(Error::Ended) => {
+            Err(SessionError::Ended) => {
                 Err(AshFailure::not_found("No workspace available for this session"))
             }
             Err(error) => Err(error.into()),

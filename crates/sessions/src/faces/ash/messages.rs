@@ -9,7 +9,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::time;
@@ -46,7 +46,7 @@ pub(super) struct AshSendMessage {
 pub(super) async fn send(
     caller: AshCaller,
     Path(uuid): Path<String>,
-    drain: Drain,
+    drain: DrainHandle,
     AshBody(body): AshBody<AshSendMessage>,
 ) -> Result<Response, AshFailure> {
     let session = caller.active(&uuid).await?;
@@ -110,7 +110,7 @@ fn is_block(block: &Map<String, Value>) -> bool {
 struct TurnStream {
     heard: MessageStream,
     frames: TurnFrames,
-    drain: Drain,
+    drain: DrainHandle,
     heartbeats: time::Interval,
     stage: TurnStreamStage,
 }
@@ -159,7 +159,7 @@ impl TurnStream {
     }
 }
 
-fn server_sent(heard: MessageStream, frames: TurnFrames, drain: Drain) -> Response {
+fn server_sent(heard: MessageStream, frames: TurnFrames, drain: DrainHandle) -> Response {
     let mut heartbeats = time::interval(HEARTBEAT_EVERY);
     heartbeats.reset();
     let telling = TurnStream { heard, frames, drain, heartbeats, stage: TurnStreamStage::Begin };

@@ -17,7 +17,7 @@ use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, rem
 use super::files::{download, put};
 use super::sessions::is_shown;
 use super::{evals, ids, media, time};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{ListQuery, StoredAttachment, TurnUsage, UsageQuery, UsageTotal};
 
 /// Bytes of an attachment.
@@ -93,7 +93,7 @@ pub(super) async fn credentials(caller: AshCaller) -> Answer {
 
 /// `DELETE /api/credentials/{id}`.
 pub(super) async fn remove_credential(caller: AshCaller, Path(uuid): Path<String>) -> Answer {
-    let id = ids::ours(ids::CREDENTIAL, &uuid).ok_or(Error::NotFound("credential"))?;
+    let id = ids::ours(ids::CREDENTIAL, &uuid).ok_or(SessionError::NotFound("credential"))?;
     caller.sessions().delete_credential(&caller.tenant, &id).await?;
     Ok(removed())
 }
@@ -138,7 +138,7 @@ pub(super) async fn attach(
     let files = match sessions.files(tenant, &session.id).await {
         Ok(files) => Some(files),
         // Only its workspace is gone.
-        Err(Error::Ended) => None,
+        Err(SessionError::Ended) => None,
         Err(error) => return Err(error.into()),
     };
     if let Some(files) = files {
@@ -192,7 +192,7 @@ pub(super) async fn remove_attachment(caller: AshCaller, Path(uuid): Path<String
 }
 
 fn attachment_id(uuid: &str) -> Result<String, AshFailure> {
-    Ok(ids::ours(ids::ATTACHMENT, uuid).ok_or(Error::NotFound("attachment"))?)
+    Ok(ids::ours(ids::ATTACHMENT, uuid).ok_or(SessionError::NotFound("attachment"))?)
 }
 
 fn attachment(caller: &AshCaller, attachment: &StoredAttachment, message: &str) -> Value {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::{Answer, AshBody, AshCaller, AshFailure, AshQuery, created, session_id};
 use super::{FACE, ids};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{CreateExtras, ListQuery, SessionUpdate, signal_name};
 
 /// Sessions of one answer.
@@ -152,8 +152,8 @@ pub(super) async fn create(
     let made = caller.sessions().create_as(&caller.tenant, request, extras).await;
     match made {
         Ok(session) => Ok(created(json!({ "session": shape(&session) }))),
-        Err(Error::NotFound("credential")) => Err(no_credential()),
-        Err(Error::NotFound("agent")) => {
+        Err(SessionError::NotFound("credential")) => Err(no_credential()),
+        Err(SessionError::NotFound("agent")) => {
             Err(AshFailure::not_found(format!("Agent \"{}\" not found", shown(&agent))))
         }
         Err(error) => Err(error.into()),
@@ -221,7 +221,7 @@ pub(super) async fn pause(caller: AshCaller, Path(uuid): Path<String>) -> Answer
     }
     let paused = caller.sessions().pause(&caller.tenant, &session.id).await;
     let paused = paused.map_err(|error| match error {
-        Error::Ended => cannot("pause", SessionState::Ended),
+        SessionError::Ended => cannot("pause", SessionState::Ended),
         other => other.into(),
     })?;
     Ok(Json(json!({ "session": shape(&paused) })))
@@ -239,7 +239,7 @@ pub(super) async fn stop(caller: AshCaller, Path(uuid): Path<String>) -> Answer 
     }
     let stopped = caller.sessions().stop(&caller.tenant, &session.id).await;
     let stopped = stopped.map_err(|error| match error {
-        Error::Ended => cannot("stop", SessionState::Ended),
+        SessionError::Ended => cannot("stop", SessionState::Ended),
         other => other.into(),
     })?;
     Ok(Json(json!({ "session": shape(&stopped) })))
@@ -250,7 +250,7 @@ pub(super) async fn resume(caller: AshCaller, Path(uuid): Path<String>) -> Answe
     let id = session_id(&uuid)?;
     match caller.sessions().resume(&caller.tenant, &id).await {
         Ok(session) => Ok(Json(json!({ "session": shape(&session) }))),
-        Err(Error::Ended) => {
+        Err(SessionError::Ended) => {
             let text = "Session has ended — create a new session";
             Err(AshFailure::new(axum::http::StatusCode::GONE, text))
         }
@@ -352,9 +352,9 @@ pub(super) fn is_shown(session: &SessionView) -> bool {
 }
 
 /// What an error means where Ash speaks of the session's state.
-pub(super) fn of_state(error: Error, ended: SessionState) -> AshFailure {
+pub(super) fn of_state(error: SessionError, ended: SessionState) -> AshFailure {
     match error {
-        Error::Ended => AshFailure::bad(format!("Session is {}", ended.as_str())),
+        SessionError::Ended => AshFailure::bad(format!("Session is {}", ended.as_str())),
         other => other.into(),
     }
 }

@@ -3,7 +3,7 @@
 use api::{MessageContent, MessageRequest, SessionEventKind as Kind};
 use serde_json::Value;
 
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::Sessions;
 
 /// What came of a message.
@@ -20,7 +20,7 @@ pub(super) async fn ask(
     tenant: &str,
     session: &str,
     text: &str,
-) -> Result<AshTurnOutcome, Error> {
+) -> Result<AshTurnOutcome, SessionError> {
     let request = MessageRequest {
         content: MessageContent::Text(text.to_owned()),
         partial: false,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::agents::AshAgentExtra;
 use super::call::{Answer, AshBody, AshCaller, AshFailure, created, flat_and_named, removed};
 use super::time;
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{FaceDocument, Sessions};
 
 /// Kind of their documents; the parent is the agent.
@@ -123,13 +123,13 @@ pub(super) async fn prompt(
     tenant: &str,
     agent: &str,
     number: u32,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>, SessionError> {
     let versions = sessions.documents(tenant, KIND, Some(agent), None, VERSIONS_MAX).await?;
     let mut versions = versions
         .into_iter()
         .filter_map(|kept| serde_json::from_value::<AshVersion>(kept.body).ok());
     let version = versions.find(|version| version.number == number);
-    Ok(version.ok_or(Error::NotFound("agent version"))?.prompt)
+    Ok(version.ok_or(SessionError::NotFound("agent version"))?.prompt)
 }
 
 /// `GET /api/agents/{name}/versions`.

@@ -7,7 +7,7 @@ use node::http;
 use sandbox::FilesError;
 use serde_json::{Value, json};
 
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// An error over REST.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,10 +43,10 @@ impl RestError {
     }
 }
 
-impl From<Error> for RestError {
-    fn from(error: Error) -> RestError {
-        let ended = matches!(error, Error::Ended);
-        let mut shown = RestError::from(http::Error::from(error));
+impl From<SessionError> for RestError {
+    fn from(error: SessionError) -> RestError {
+        let ended = matches!(error, SessionError::Ended);
+        let mut shown = RestError::from(http::HttpError::from(error));
         if ended {
             // For E2B, what has ended is not there.
             shown.status = StatusCode::NOT_FOUND;
@@ -55,8 +55,8 @@ impl From<Error> for RestError {
     }
 }
 
-impl From<http::Error> for RestError {
-    fn from(error: http::Error) -> RestError {
+impl From<http::HttpError> for RestError {
+    fn from(error: http::HttpError) -> RestError {
         let message = match &error.detail().field {
             Some(field) => format!("{field}: {error}"),
             None => error.to_string(),
@@ -100,7 +100,7 @@ impl IntoResponse for RestError {
 }
 
 /// How errors of the shell look here.
-pub fn render(error: &http::Error) -> Response {
+pub fn render(error: &http::HttpError) -> Response {
     RestError::from(error.clone()).into_response()
 }
 
@@ -183,9 +183,9 @@ impl RpcError {
     }
 }
 
-impl From<Error> for RpcError {
-    fn from(error: Error) -> RpcError {
-        let shown = http::Error::from(error);
+impl From<SessionError> for RpcError {
+    fn from(error: SessionError) -> RpcError {
+        let shown = http::HttpError::from(error);
         let code = match shown.status().as_u16() {
             400 => "invalid_argument",
             401 => "unauthenticated",
@@ -200,8 +200,8 @@ impl From<Error> for RpcError {
     }
 }
 
-impl From<http::Error> for RpcError {
-    fn from(error: http::Error) -> RpcError {
+impl From<http::HttpError> for RpcError {
+    fn from(error: http::HttpError) -> RpcError {
         let code = match error.status() {
             StatusCode::PAYLOAD_TOO_LARGE | StatusCode::SERVICE_UNAVAILABLE => "resource_exhausted",
             status if status.is_client_error() => "invalid_argument",
@@ -246,12 +246,12 @@ mod tests {
     #[test]
     fn what_has_ended_is_not_there_and_what_is_full_may_be_tried_again() {
         for (error, status) in [
-            (Error::Ended, 404),
-            (Error::NotFound("session"), 404),
-            (Error::Capacity, 503),
-            (Error::TooMany("x".to_owned()), 429),
-            (Error::Conflict("x".to_owned()), 409),
-            (Error::invalid("env", "x"), 400),
+            (SessionError::Ended, 404),
+            (SessionError::NotFound("session"), 404),
+            (SessionError::Capacity, 503),
+            (SessionError::TooMany("x".to_owned()), 429),
+            (SessionError::Conflict("x".to_owned()), 409),
+            (SessionError::invalid("env", "x"), 400),
         ] {
             let text = error.to_string();
             let shown = RestError::from(error);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::cpu_count;
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::Sessions;
 
 /// Time between two samples of a sandbox that runs.
@@ -66,7 +66,7 @@ impl UsageSamples {
         tenant: &str,
         id: &str,
         becomes: SampleUse,
-    ) -> Result<Option<UsageSample>, Error> {
+    ) -> Result<Option<UsageSample>, SessionError> {
         let Some(now) = sessions.metrics(tenant, id).await? else { return Ok(None) };
         let session = sessions.get(tenant, id).await?;
         let mut history = self.0.lock();

@@ -20,7 +20,7 @@ use super::E2bContext;
 use super::errors::{RestError, not_running, port_closed};
 use super::port_room::PortPlace;
 use super::tokens::{TokenPurpose, is_id};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::SandboxGuard;
 
 /// The port that stands for what E2B itself has in a sandbox.
@@ -115,16 +115,16 @@ pub(super) async fn forward(
     let Some(place) = face.port_room.enter(&live.tenant) else {
         let message = "too many connections to ports of this tenant's sandboxes are open \
             (`compat.e2b.settings.port_connections_max`); try again when some have ended";
-        return RestError::from(http::Error::new(ErrorCode::TooManyRequests, message))
+        return RestError::from(http::HttpError::new(ErrorCode::TooManyRequests, message))
             .into_response();
     };
     let stream = match guard.connect(port).await {
         Ok(stream) => stream,
-        Err(Error::Conflict(_)) if port == INTERPRETER_PORT => {
+        Err(SessionError::Conflict(_)) if port == INTERPRETER_PORT => {
             return RestError::new(StatusCode::NOT_FOUND, NO_INTERPRETER).into_response();
         }
-        Err(Error::Conflict(_)) => return port_closed(id, port),
-        Err(Error::SandboxEnded(_)) => return not_running(id),
+        Err(SessionError::Conflict(_)) => return port_closed(id, port),
+        Err(SessionError::SandboxEnded(_)) => return not_running(id),
         Err(error) => return RestError::from(error).into_response(),
     };
     match pass(stream, PortUse { guard, place }, request).await {

@@ -422,7 +422,7 @@ impl RunningProcess {
     /// # Errors
     /// When the sandbox is gone.
     pub(super) async fn signal(&self, signal: i32) -> Result<(), RpcError> {
-        self.handle.signal(signal).await.map_err(crate::Error::from)?;
+        self.handle.signal(signal).await.map_err(crate::SessionError::from)?;
         if signal == SIGKILL {
             // Whoever asks again is told that there is none.
             let mut handle = self.handle.clone();

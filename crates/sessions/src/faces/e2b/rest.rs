@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::{FromRequest as _, Request};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use node::auth::{Principal, Scope};
+use node::auth::{TokenPrincipal, TokenScope};
 use node::clock;
 use node::http::{self, CredentialBinding, UploadBody};
 use serde::de::DeserializeOwned;
@@ -23,7 +23,7 @@ use super::query::parameters;
 use super::sandboxes::{FACE, StoredE2bSandbox, TIMEOUT_S, TenantSandbox, deadline, resume};
 use super::tokens::{is_id, new_id};
 use super::{E2bContext, discard};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{CreateExtras, KeptExtras, SandboxGuard, SessionUpdate};
 use api::{CreateSession, Grant, SessionState, SessionView};
 
@@ -43,7 +43,7 @@ type Answer = Result<Response, RestError>;
 /// A request that somebody may make.
 struct AuthorizedRequest<'a> {
     face: &'a E2bContext,
-    who: &'a Principal,
+    who: &'a TokenPrincipal,
     tenant: &'a str,
     /// The id of the API token.
     holder: &'a str,
@@ -64,7 +64,8 @@ pub(super) async fn answer(face: &E2bContext, request: Request) -> Response {
         Ok(body) => body,
         Err(error) => return refused(&error),
     };
-    let who: Principal = match http::authenticate(&face.tokens, &headers, Scope::Sessions) {
+    let who: TokenPrincipal = match http::authenticate(&face.tokens, &headers, TokenScope::Sessions)
+    {
         Ok(who) => who,
         Err(error) => {
             discard(body).await;
@@ -78,7 +79,7 @@ pub(super) async fn answer(face: &E2bContext, request: Request) -> Response {
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
-fn refused(error: &http::Error) -> Response {
+fn refused(error: &http::HttpError) -> Response {
     let mut response = RestError::from(error.clone()).into_response();
     if error.status() == StatusCode::UNAUTHORIZED {
         let scheme = axum::http::HeaderValue::from_static("Bearer");
@@ -103,8 +104,8 @@ async fn read<T: DeserializeOwned>(body: UploadBody) -> Result<T, RestError> {
 }
 
 /// Says that an error about grants is one about the network.
-fn of_network(error: Error) -> RestError {
-    match http::Error::from(error) {
+fn of_network(error: SessionError) -> RestError {
+    match http::HttpError::from(error) {
         error if error.status() == StatusCode::FORBIDDEN => {
             let message = format!("network: {error}; the server's operator offers it");
             RestError::new(StatusCode::FORBIDDEN, message)
@@ -190,7 +191,7 @@ impl AuthorizedRequest<'_> {
         }
         let sessions = &self.face.sessions;
         let extras = match sessions.extras(self.tenant, id).await {
-            Err(Error::NotFound(_) | Error::Ended) => return Err(missing()),
+            Err(SessionError::NotFound(_) | SessionError::Ended) => return Err(missing()),
             other => other?,
         };
         let session = sessions.get(self.tenant, id).await?;
@@ -250,7 +251,7 @@ impl AuthorizedRequest<'_> {
             extra: json!(kept),
         };
         let guard = match self.face.sessions.create_held(self.tenant, request, extras).await {
-            Err(Error::NotFound("agent" | "snapshot")) => {
+            Err(SessionError::NotFound("agent" | "snapshot")) => {
                 let message = format!("template '{}' not found", shown(&kept.template));
                 return Err(RestError::new(StatusCode::NOT_FOUND, message));
             }
@@ -297,7 +298,7 @@ impl AuthorizedRequest<'_> {
             id if id.starts_with(SNAPSHOT_PREFIX) => Vec::new(),
             name => match self.face.sessions.agent(self.tenant, name).await {
                 // Creating it says so.
-                Err(Error::NotFound(_)) => Vec::new(),
+                Err(SessionError::NotFound(_)) => Vec::new(),
                 other => other?.grants,
             },
         };
@@ -517,7 +518,7 @@ impl AuthorizedRequest<'_> {
             return Err(missing());
         }
         match self.face.sessions.delete_snapshot(self.tenant, id).await {
-            Err(Error::NotFound(_)) => Err(missing()),
+            Err(SessionError::NotFound(_)) => Err(missing()),
             Err(error) => Err(error.into()),
             Ok(()) => done(),
         }

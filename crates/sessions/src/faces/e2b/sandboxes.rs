@@ -14,7 +14,7 @@ use super::filesystem::PolledWatches;
 use super::network::NetworkRules;
 use super::process::SandboxProcesses;
 use super::tokens::{SignedClaims, SignedOperation, TokenKeys, is_id};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{DeadlineAction, SandboxGuard, Sessions};
 
 /// The name of this face.
@@ -95,24 +95,25 @@ pub(super) enum SandboxClosed {
     /// It is not there, not of this face, or does not run.
     NotRunning,
     /// Something else.
-    Failed(Error),
+    Failed(SessionError),
 }
 
-impl From<Error> for SandboxClosed {
-    fn from(error: Error) -> SandboxClosed {
+impl From<SessionError> for SandboxClosed {
+    fn from(error: SessionError) -> SandboxClosed {
         match error {
-            Error::NotFound(_) | Error::Ended | Error::Conflict(_) | Error::SandboxEnded(_) => {
-                SandboxClosed::NotRunning
-            }
-            other @ (Error::Refused(_)
-            | Error::Grant(_)
-            | Error::TooMany(_)
-            | Error::Capacity
-            | Error::DiskFull(_)
-            | Error::NotHere(_)
-            | Error::Agent(_)
-            | Error::Unavailable(_)
-            | Error::Internal(_)) => SandboxClosed::Failed(other),
+            SessionError::NotFound(_)
+            | SessionError::Ended
+            | SessionError::Conflict(_)
+            | SessionError::SandboxEnded(_) => SandboxClosed::NotRunning,
+            other @ (SessionError::Refused(_)
+            | SessionError::Grant(_)
+            | SessionError::TooMany(_)
+            | SessionError::Capacity
+            | SessionError::DiskFull(_)
+            | SessionError::NotHere(_)
+            | SessionError::Agent(_)
+            | SessionError::Unavailable(_)
+            | SessionError::Internal(_)) => SandboxClosed::Failed(other),
         }
     }
 }
@@ -142,7 +143,7 @@ impl E2bSandboxes {
             }
         };
         let guard = match sessions.sandbox(&tenant, id).await {
-            Err(Error::Conflict(_)) if kept.auto_resume => {
+            Err(SessionError::Conflict(_)) if kept.auto_resume => {
                 resume(sessions, &tenant, id, &kept, None).await?
             }
             other => other?,
@@ -312,7 +313,7 @@ pub(super) async fn resume(
     id: &str,
     kept: &StoredE2bSandbox,
     timeout_s: Option<u64>,
-) -> Result<SandboxGuard, Error> {
+) -> Result<SandboxGuard, SessionError> {
     let (_, guard) = sessions.resume_held(tenant, id).await?;
     let at_ms = deadline(timeout_s.unwrap_or(TIMEOUT_S));
     sessions.set_deadline(tenant, id, Some(at_ms), kept.on_deadline()).await?;

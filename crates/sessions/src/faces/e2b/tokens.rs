@@ -13,7 +13,7 @@ use hmac::{Hmac, Mac as _};
 use node::{auth, clock};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::Error;
+use crate::error::SessionError;
 
 /// What every id begins with. Ids of other faces do not.
 const ID_PREFIX: char = 'i';
@@ -152,8 +152,8 @@ impl SignedClaims<'_> {
 ///
 /// # Errors
 /// When the kernel gives no random bytes.
-pub(super) fn new_id() -> Result<String, Error> {
-    let random = auth::random_key().map_err(Error::internal)?;
+pub(super) fn new_id() -> Result<String, SessionError> {
+    let random = auth::random_key().map_err(SessionError::internal)?;
     let now_ms = clock::wall_ms();
     let digit =
         |value: u8| char::from(DIGITS.get(usize::from(value & 31)).copied().unwrap_or(b'0'));

@@ -33,7 +33,7 @@ async fn every_deployment_is_a_version_and_the_active_one() {
         };
         // Its environment could not be opened.
         let refused = store.deploy(second.clone(), full.clone(), 2).await;
-        assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::Conflict(_))), "{refused:?}");
         let second = AgentRow { id: first.id.clone(), ..second };
         let deployed = store.deploy(second.clone(), full.clone(), 2).await.unwrap();
         assert!(!deployed.is_new);
@@ -64,7 +64,7 @@ async fn every_deployment_is_a_version_and_the_active_one() {
         assert_eq!(names, ["Z", "writer"]);
         let (third, version) = agent("third", "a");
         let refused = store.deploy(third, version, 2).await;
-        assert!(matches!(refused, Err(Error::TooMany(_))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
         let (theirs, version) = agent("writer", "b");
         store.deploy(theirs, version, 2).await.unwrap();
         assert_eq!(store.agents("b").await.unwrap().len(), 1);
@@ -94,14 +94,14 @@ async fn an_agent_is_changed_and_removed_by_its_tenant_alone() {
             }
         };
         let refused = store.update_agent("b", "writer", choose(1)).await;
-        assert!(matches!(refused, Err(Error::NotFound("agent"))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::NotFound("agent"))), "{refused:?}");
         let refused = store.update_agent("a", "writer", choose(3)).await;
-        assert!(matches!(refused, Err(Error::NotFound("version"))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::NotFound("version"))), "{refused:?}");
         let changed = store.update_agent("a", "writer", choose(1)).await.unwrap();
         assert_eq!(changed.active_version, 1);
         assert_eq!(store.agent("a", "writer").await.unwrap().unwrap(), changed);
         let refused = store.delete_version(&id, 1).await;
-        assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::Conflict(_))), "{refused:?}");
         assert_eq!(store.delete_version(&id, 2).await.unwrap().unwrap().version, 2);
         assert_eq!(store.delete_version(&id, 2).await.unwrap(), None);
 

@@ -171,7 +171,7 @@ async fn nobody_begins_to_stand_on_a_layer_that_is_being_removed() {
         async |store| store.take_unused_layers(NOW + 1, 9).await.unwrap(),
     )
     .await;
-    assert!(matches!(late, Err(Error::NotFound("layer"))), "{late:?}");
+    assert!(matches!(late, Err(SessionError::NotFound("layer"))), "{late:?}");
     assert_eq!(taken, ["l_1"]);
     assert_eq!(store.session("a", "ses_1").await.unwrap(), None);
     // The other way round, the layer stays.
@@ -226,7 +226,7 @@ async fn an_agent_that_is_removed_is_not_changed() {
         async |store| store.delete_agent("a", "writer").await.unwrap().unwrap(),
     )
     .await;
-    assert!(matches!(late, Err(Error::NotFound("agent"))), "{late:?}");
+    assert!(matches!(late, Err(SessionError::NotFound("agent"))), "{late:?}");
     assert_eq!(store.agent("a", "writer").await.unwrap(), None);
 }
 
@@ -249,6 +249,6 @@ async fn a_limit_holds_for_two_at_once() {
         async |store| store.insert_attachment(row("att_1"), 1).await.unwrap(),
     )
     .await;
-    assert!(matches!(late, Err(Error::TooMany(_))), "{late:?}");
+    assert!(matches!(late, Err(SessionError::TooMany(_))), "{late:?}");
     assert_eq!(store.attachments("a", "ses_1").await.unwrap().len(), 1);
 }

@@ -28,7 +28,7 @@ async fn a_layer_stays_for_as_long_as_anybody_stands_on_it() {
         store.insert_snapshot(snapshot.clone(), 1).await.unwrap();
         let more = SnapshotRow { id: "snap_more".to_owned(), ..snapshot.clone() };
         let refused = store.insert_snapshot(more, 1).await;
-        assert!(matches!(refused, Err(Error::TooMany(_))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
         assert_eq!(store.layers("l_1", 1).await.unwrap(), ["l_2"]);
         assert_eq!(store.take_unused_layers(NOW, 9).await.unwrap(), [""; 0], "too young");
         assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), ["l_3"]);
@@ -36,7 +36,7 @@ async fn a_layer_stays_for_as_long_as_anybody_stands_on_it() {
         // What is gone is stood on no more.
         let row = SessionRow { chain: chain(&["l_1", "l_3"]), ..session("ses_2", "a") };
         let refused = store.insert_session(row, 9).await;
-        assert!(matches!(refused, Err(Error::NotFound("layer"))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::NotFound("layer"))), "{refused:?}");
         assert_eq!(store.session("a", "ses_2").await.unwrap(), None);
 
         assert_eq!(store.snapshot("a", "snap_1").await.unwrap().unwrap(), snapshot);
@@ -71,11 +71,11 @@ async fn secrets_open_for_their_own_row_alone() {
     assert_eq!(secrets.open_env("a", "ses_1", sealed.as_ref()).unwrap(), env);
     for (tenant, id) in [("b", "ses_1"), ("a", "ses_2"), ("a/ses_1", ""), ("", "a/ses_1")] {
         let refused = secrets.open_env(tenant, id, sealed.as_ref());
-        assert!(matches!(refused, Err(Error::Internal(_))), "{tenant} {id}");
+        assert!(matches!(refused, Err(SessionError::Internal(_))), "{tenant} {id}");
     }
     let large = BTreeMap::from([("K".to_owned(), "x".repeat(1 << 20))]);
     let refused = secrets.seal_env("a", "ses_1", &large);
-    assert!(matches!(&refused, Err(Error::Refused(it)) if it.field == "env"), "{refused:?}");
+    assert!(matches!(&refused, Err(SessionError::Refused(it)) if it.field == "env"), "{refused:?}");
     assert!(!format!("{sealed:?} {secrets:?}").contains("value"));
 
     check(async |store| {
@@ -92,7 +92,7 @@ async fn secrets_open_for_their_own_row_alone() {
         store.insert_credential(one.clone(), 2).await.unwrap();
         store.insert_credential(two.clone(), 2).await.unwrap();
         let refused = store.insert_credential(row("cred_3", "a"), 2).await;
-        assert!(matches!(refused, Err(Error::TooMany(_))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
         store.touch_credential("b", "cred_1", NOW + 1).await.unwrap();
         store.touch_credential("a", "cred_2", NOW + 2).await.unwrap();
         let two = CredentialRow { last_used_ms: Some(NOW + 2), ..two };
@@ -126,7 +126,7 @@ async fn attachments_are_counted_and_their_tenants() {
         store.insert_attachment(row("att_1"), 2).await.unwrap();
         store.insert_attachment(row("att_2"), 2).await.unwrap();
         let refused = store.insert_attachment(row("att_3"), 2).await;
-        assert!(matches!(refused, Err(Error::TooMany(_))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
         let both = [row("att_1"), row("att_2")];
         assert_eq!(store.attachments("a", "ses_1").await.unwrap(), both);
         assert_eq!(store.attachments("b", "ses_1").await.unwrap(), []);

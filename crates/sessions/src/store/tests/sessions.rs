@@ -79,7 +79,7 @@ async fn a_tenant_sees_nothing_of_another() {
             Ok(())
         };
         let refused = store.modify("b", &mine.id, change).await;
-        assert!(matches!(refused, Err(Error::NotFound("session"))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::NotFound("session"))), "{refused:?}");
         assert_eq!(store.remove_session("b", &mine.id).await.unwrap(), [""; 0]);
         assert_eq!(store.count_sessions("b").await.unwrap(), 0);
         assert_eq!(store.session("a", &mine.id).await.unwrap().unwrap(), mine);
@@ -130,7 +130,7 @@ async fn a_tenant_has_no_more_sessions_than_it_may() {
             store.insert_session(row, 3).await.unwrap();
         }
         let refused = store.insert_session(session("ses_3", "a"), 3).await;
-        assert!(matches!(refused, Err(Error::TooMany(_))), "{refused:?}");
+        assert!(matches!(refused, Err(SessionError::TooMany(_))), "{refused:?}");
         // Another tenant's do not count, nor do those that have ended.
         store.insert_session(session("ses_4", "b"), 3).await.unwrap();
         let end = |row: &mut SessionRow| {
@@ -141,7 +141,7 @@ async fn a_tenant_has_no_more_sessions_than_it_may() {
         store.insert_session(session("ses_5", "a"), 3).await.unwrap();
         // A failed one takes no place.
         let again = store.insert_session(session("ses_4", "b"), 3).await;
-        assert!(matches!(again, Err(Error::Internal(_))), "{again:?}");
+        assert!(matches!(again, Err(SessionError::Internal(_))), "{again:?}");
         store.insert_session(session("ses_6", "b"), 3).await.unwrap();
         store.insert_session(session("ses_7", "b"), 3).await.unwrap();
     })
@@ -184,14 +184,14 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
         store.remove_server("there").await.unwrap();
         assert!(store.claim("ses_1", "here", 5, NOW).await.unwrap().is_some());
         let gone = store.claim("ses_2", "here", 1, NOW).await;
-        assert!(matches!(gone, Err(Error::NotFound("session"))), "{gone:?}");
+        assert!(matches!(gone, Err(SessionError::NotFound("session"))), "{gone:?}");
         let end = |row: &mut SessionRow| {
             row.state = Ended;
             Ok(())
         };
         store.modify("a", "ses_1", end).await.unwrap();
         let ended = store.claim("ses_1", "here", 6, NOW).await;
-        assert!(matches!(ended, Err(Error::Ended)), "{ended:?}");
+        assert!(matches!(ended, Err(SessionError::Ended)), "{ended:?}");
     })
     .await;
 }

@@ -33,9 +33,9 @@ fn every_operation_asks_a_guest_for_its_right() {
             let may = match need(op) {
                 Need::ToBeKnown => true,
                 // What is listed leads to what may be seen.
-                Need::To(Right::Read) if op == CatalogOperation::ListNamespaces => true,
-                Need::To(Right::Read) => is_there,
-                Need::To(Right::Write | Right::Manage) => is_there && writes,
+                Need::To(AccessRight::Read) if op == CatalogOperation::ListNamespaces => true,
+                Need::To(AccessRight::Read) => is_there,
+                Need::To(AccessRight::Write | AccessRight::Manage) => is_there && writes,
                 _ => false,
             };
             assert_eq!(response.status != 403, may, "{about}");

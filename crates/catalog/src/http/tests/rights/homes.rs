@@ -8,7 +8,7 @@ fn check_staged(server: &Server, namespace: &str, table: &str) -> String {
     let made = json!({"namespace": [namespace]});
     let made = server.ask("POST", "/v1/main/namespaces", Some(&made));
     assert!(matches!(made.status, 200 | 409), "{}", made.text());
-    let token = token(server, Some(Right::Write), Some(namespace));
+    let token = token(server, Some(AccessRight::Write), Some(namespace));
     let tables = format!("/v1/main/namespaces/{}/tables", request::encoded(namespace));
     let mut staged = new_table(table);
     staged["stage-create"] = json!(true);
@@ -36,7 +36,7 @@ fn what_was_staged_is_made_whatever_it_is_called() {
         assert!(homes.insert(home), "{name}");
     }
     // Names that are alike in a path are not each other's.
-    let token = token(&server, Some(Right::Write), Some("a_b"));
+    let token = token(&server, Some(AccessRight::Write), Some("a_b"));
     for (number, home) in homes.iter().enumerate() {
         let mut body = new_table(&format!("chosen-{number}"));
         body["location"] = json!(format!("{home}/chosen"));

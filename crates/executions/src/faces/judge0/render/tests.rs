@@ -48,7 +48,7 @@ fn remembered() -> SubmissionRecord {
     }
 }
 
-fn job(state: State, result: Option<&Execution>) -> QueuedJob {
+fn job(state: ExecutionState, result: Option<&Execution>) -> QueuedJob {
     QueuedJob {
         id: ExecutionId("ex_01KBJ8QZ5N8M3V0Y2R7T4W6X9A".to_owned()),
         tenant: "t".to_owned(),
@@ -206,15 +206,16 @@ fn programs_of_several_files_are_compared_here() {
 #[test]
 fn the_default_fields_of_every_state() {
     let finished = execution(outcome(Verdict::Ok, Some(0), None));
-    let dead = QueuedJob { message: Some("three times".to_owned()), ..job(State::Dead, None) };
+    let dead =
+        QueuedJob { message: Some("three times".to_owned()), ..job(ExecutionState::Dead, None) };
     let nothing = json!({"time": null, "memory": null, "stdout": null, "stderr": null,
                          "compile_output": null, "message": null});
     for (job, status_id, changes) in [
-        (job(State::Queued, None), IN_QUEUE, json!({})),
-        (job(State::Running, None), PROCESSING, json!({})),
+        (job(ExecutionState::Queued, None), IN_QUEUE, json!({})),
+        (job(ExecutionState::Running, None), PROCESSING, json!({})),
         (dead, INTERNAL, json!({"message": "three times"})),
         (
-            job(State::Finished, Some(&finished)),
+            job(ExecutionState::Finished, Some(&finished)),
             ACCEPTED,
             json!({"time": "0.012", "memory": 1953, "stdout": "out\n"}),
         ),
@@ -239,7 +240,8 @@ fn texts_are_plain_or_base64_and_never_broken() {
         truncated: TruncatedStreams::default(),
         ..outcome(Verdict::Ok, Some(0), None)
     };
-    let submitted = SubmissionView::of(job(State::Finished, Some(&execution(bytes)))).unwrap();
+    let submitted =
+        SubmissionView::of(job(ExecutionState::Finished, Some(&execution(bytes)))).unwrap();
     assert_eq!(submitted.render(["stdout"], TextEncoding::Plain, &[]), Err(NotText));
     let shown = submitted.render(["stdout", "stderr"], TextEncoding::Base64, &[]);
     assert_eq!(shown, Ok(json!({"stdout": "/w==", "stderr": null})));
@@ -248,7 +250,7 @@ fn texts_are_plain_or_base64_and_never_broken() {
 #[test]
 fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
     let finished = execution(outcome(Verdict::Re, Some(7), None));
-    let submitted = SubmissionView::of(job(State::Finished, Some(&finished))).unwrap();
+    let submitted = SubmissionView::of(job(ExecutionState::Finished, Some(&finished))).unwrap();
     let all = FIELDS.into_iter().chain(MADE_FIELDS).chain(NAMED_FIELDS);
     let shown = submitted.render(all, TextEncoding::Plain, &[]).unwrap();
     for (field, expected) in [
@@ -268,7 +270,7 @@ fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
     let count = FIELDS.len() + MADE_FIELDS.len() + NAMED_FIELDS.len();
     assert_eq!(shown.as_object().unwrap().len(), count);
     for face in [None, Some("{}"), Some(r#"{"face":"gojudge"}"#), Some("nonsense")] {
-        let job = QueuedJob { face: face.map(str::to_owned), ..job(State::Queued, None) };
+        let job = QueuedJob { face: face.map(str::to_owned), ..job(ExecutionState::Queued, None) };
         assert!(SubmissionView::of(job).is_none());
     }
 }
@@ -276,7 +278,7 @@ fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
 #[test]
 fn a_callback_has_the_default_fields_in_base64() {
     let finished = execution(outcome(Verdict::Ok, Some(0), None));
-    let body = callback_body(&job(State::Finished, Some(&finished))).unwrap();
+    let body = callback_body(&job(ExecutionState::Finished, Some(&finished))).unwrap();
     let body: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(body["stdout"], "b3V0Cg==");
     assert_eq!(body["status"], json!({"id": 3, "description": "Accepted"}));

@@ -24,7 +24,7 @@ fn languages() -> Vec<NumberedLanguage> {
     ]
 }
 
-fn parsed(parameters: &Value, base64: bool) -> Result<Submission, Complaints> {
+fn parsed(parameters: &Value, base64: bool) -> Result<JobSubmission, Complaints> {
     let none = Map::new();
     let parameters = parameters.as_object().unwrap_or(&none);
     let mut copies_left = COPIES;

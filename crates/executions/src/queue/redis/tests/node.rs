@@ -82,10 +82,10 @@ async fn a_producer_gets_every_result_once() {
             assert_eq!((&*claim.tenant, claim.attempt), ("bullmq", 1));
             let request: Value = serde_json::from_slice(&claim.request).unwrap();
             let result = json!({"echo": request["source"]}).to_string().into_bytes();
-            let finish = Finish::Result(result.clone());
+            let finish = AttemptResult::Result(result.clone());
             let ended = queue.finish(claim.lease.clone(), finish, now_ms()).await.unwrap();
-            assert_eq!(ended, AttemptDisposition::Now(State::Finished));
-            let parts = Parts { request: true, result: true };
+            assert_eq!(ended, AttemptDisposition::Now(ExecutionState::Finished));
+            let parts = JobParts { request: true, result: true };
             let job = queue.get(claim.lease.id, parts).await.unwrap().unwrap();
             assert_eq!((&*job.language, job.result), ("python", Some(result)));
             done += 1;
@@ -104,11 +104,11 @@ async fn a_dashboard_sees_and_changes_what_was_submitted() {
     let jobs = (1..=4).map(|number| job(number, "a")).collect();
     queue.push(jobs).await.unwrap();
     let claims = queue.claim(3, ClaimQuota::unlimited(), NOW + 9).await.unwrap();
-    let finish = async |at: usize, finish: Finish| {
+    let finish = async |at: usize, finish: AttemptResult| {
         queue.finish(claims[at].lease.clone(), finish, NOW + 10).await.unwrap()
     };
-    finish(0, Finish::Result(b"{\"verdict\":\"OK\"}".to_vec())).await;
-    finish(1, Finish::Failed { message: "no sandbox".to_owned() }).await;
+    finish(0, AttemptResult::Result(b"{\"verdict\":\"OK\"}".to_vec())).await;
+    finish(1, AttemptResult::Failed { message: "no sandbox".to_owned() }).await;
 
     let seen = observe(&server, "cove.a", &["look"]);
     let counts = json!({
@@ -133,14 +133,14 @@ async fn a_dashboard_sees_and_changes_what_was_submitted() {
 
     let retried = observe(&server, "cove.a", &["retry", &id(2).0]);
     assert_eq!(retried["state"], json!("prioritized"));
-    let waiting = queue.get(id(2), Parts::default()).await.unwrap().unwrap();
-    assert_eq!((waiting.state, waiting.finished_ms), (State::Queued, None));
+    let waiting = queue.get(id(2), JobParts::default()).await.unwrap().unwrap();
+    assert_eq!((waiting.state, waiting.finished_ms), (ExecutionState::Queued, None));
     // Nobody told Cove: a sweep finds out that this tenant waits again.
-    assert_eq!(queue.sweep(NOW + 13).await.unwrap(), Swept::default());
+    assert_eq!(queue.sweep(NOW + 13).await.unwrap(), QueueSweepReport::default());
     let again = queue.claim(9, ClaimQuota::unlimited(), NOW + 13).await.unwrap();
     assert_eq!(again.len(), 1);
     assert_eq!((&again[0].lease.id, again[0].attempt), (&id(2), 1));
 
     observe(&server, "cove.a", &["remove", &id(1).0]);
-    assert_eq!(queue.get(id(1), Parts::default()).await.unwrap(), None);
+    assert_eq!(queue.get(id(1), JobParts::default()).await.unwrap(), None);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::{AgentOptions, CreateSession};
 use node::clock;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::time;
@@ -14,7 +14,7 @@ use super::super::versions;
 use super::super::{FACE, turn};
 use super::cases::case_of;
 use super::{CASE, EvalOutcome, EvalRun, OPEN, OPEN_RUNS, RESULT, RUN, outcome_of, run_of, told};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{CreateExtras, FaceDocument, Sessions};
 
 /// Runs that a server works on at one time.
@@ -30,7 +30,7 @@ const PAGE: usize = 500;
 #[derive(Clone, Debug)]
 pub(in super::super) struct EvalRuns {
     places: Arc<Semaphore>,
-    drain: Drain,
+    drain: DrainHandle,
 }
 
 /// Goes on with what this server left undone when it was stopped.
@@ -50,11 +50,11 @@ pub(in super::super) async fn keep(runs: EvalRuns, sessions: Sessions) {
 }
 
 impl EvalRuns {
-    pub(in super::super) fn new(drain: Drain) -> EvalRuns {
+    pub(in super::super) fn new(drain: DrainHandle) -> EvalRuns {
         EvalRuns { places: Arc::new(Semaphore::new(AT_ONCE)), drain }
     }
 
-    async fn find(&self, sessions: &Sessions) -> Result<(), Error> {
+    async fn find(&self, sessions: &Sessions) -> Result<(), SessionError> {
         for tenant in sessions.tenants_of_documents(OPEN, OPEN_RUNS).await? {
             let open = sessions.documents(&tenant, OPEN, Some(OPEN_RUNS), None, PAGE).await?;
             let tenant: Arc<str> = tenant.into();
@@ -103,11 +103,11 @@ struct RunningEval {
     tenant: Arc<str>,
     run: String,
     agent: String,
-    drain: Drain,
+    drain: DrainHandle,
 }
 
 impl RunningEval {
-    async fn run(&self) -> Result<(), Error> {
+    async fn run(&self) -> Result<(), SessionError> {
         self.change(|run| {
             run.status = "running".to_owned();
             run.started_ms.get_or_insert(clock::wall_ms());
@@ -119,7 +119,7 @@ impl RunningEval {
         }
         let summary = match outcome {
             Ok(()) => Some(summary(&self.outcomes().await?)),
-            Err(Error::Unavailable(cause)) => return Err(Error::Unavailable(cause)),
+            Err(SessionError::Unavailable(cause)) => return Err(SessionError::Unavailable(cause)),
             Err(error) => {
                 tracing::info!(error = &error as &dyn std::error::Error, "a run failed");
                 None
@@ -137,10 +137,10 @@ impl RunningEval {
     }
 
     /// Asks all questions that have not been answered.
-    async fn all(&self) -> Result<(), Error> {
+    async fn all(&self) -> Result<(), SessionError> {
         let agent = self.sessions.agent(&self.tenant, &self.agent).await?;
         let run = self.sessions.document(&self.tenant, RUN, &self.run).await?;
-        let run = run.map(|run| run_of(&run)).ok_or(Error::NotFound("run"))?;
+        let run = run.map(|run| run_of(&run)).ok_or(SessionError::NotFound("run"))?;
         let prompt = match run.version {
             Some(number) => {
                 versions::prompt(&self.sessions, &self.tenant, &agent.id, number).await?
@@ -172,7 +172,7 @@ impl RunningEval {
     }
 
     /// Asks one question.
-    async fn one(&self, id: &str, prompt: Option<String>) -> Result<(), Error> {
+    async fn one(&self, id: &str, prompt: Option<String>) -> Result<(), SessionError> {
         let outcome = self.settle(id, |outcome| outcome.status = "running".to_owned()).await?;
         let case = self.sessions.document(&self.tenant, CASE, &outcome.case).await?;
         let began = clock::now();
@@ -230,7 +230,7 @@ impl RunningEval {
         }
     }
 
-    async fn outcomes(&self) -> Result<Vec<EvalOutcome>, Error> {
+    async fn outcomes(&self) -> Result<Vec<EvalOutcome>, SessionError> {
         let mut all = Vec::new();
         let mut after: Option<String> = None;
         loop {
@@ -246,11 +246,11 @@ impl RunningEval {
         }
     }
 
-    async fn change(&self, change: impl Fn(&mut EvalRun)) -> Result<(), Error> {
+    async fn change(&self, change: impl Fn(&mut EvalRun)) -> Result<(), SessionError> {
         let apply = |known: &FaceDocument| {
             let mut run = run_of(known);
             change(&mut run);
-            serde_json::to_value(run).map_err(Error::internal)
+            serde_json::to_value(run).map_err(SessionError::internal)
         };
         self.modify(RUN, &self.run, apply).await.map(drop)
     }
@@ -259,11 +259,11 @@ impl RunningEval {
         &self,
         id: &str,
         change: impl Fn(&mut EvalOutcome),
-    ) -> Result<EvalOutcome, Error> {
+    ) -> Result<EvalOutcome, SessionError> {
         let apply = |known: &FaceDocument| {
             let mut outcome = outcome_of(known);
             change(&mut outcome);
-            serde_json::to_value(outcome).map_err(Error::internal)
+            serde_json::to_value(outcome).map_err(SessionError::internal)
         };
         Ok(outcome_of(&self.modify(RESULT, id, apply).await?))
     }
@@ -273,11 +273,11 @@ impl RunningEval {
         &self,
         kind: &str,
         id: &str,
-        apply: impl Fn(&FaceDocument) -> Result<Value, Error>,
-    ) -> Result<FaceDocument, Error> {
+        apply: impl Fn(&FaceDocument) -> Result<Value, SessionError>,
+    ) -> Result<FaceDocument, SessionError> {
         loop {
             let known = self.sessions.document(&self.tenant, kind, id).await?;
-            let known = known.ok_or(Error::NotFound("run"))?;
+            let known = known.ok_or(SessionError::NotFound("run"))?;
             let (body, parent) = (apply(&known)?, known.parent.clone());
             let tenant = &*self.tenant;
             let replaced =

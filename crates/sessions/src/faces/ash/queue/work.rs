@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use api::CreateSession;
 use node::clock;
-use node::drain::Drain;
+use node::drain::DrainHandle;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time;
 
 use super::super::{FACE, turn};
 use super::{KIND, QueueItem, QueueItemStatus};
-use crate::error::Error;
+use crate::error::SessionError;
 use crate::service::{CreateExtras, FaceDocument, Sessions};
 
 /// Items that a server works on at one time.
@@ -37,7 +37,7 @@ const PAGE: usize = 50;
 pub(in super::super) struct QueueTenants {
     working: Arc<Mutex<HashMap<Arc<str>, Arc<Notify>>>>,
     places: Arc<Semaphore>,
-    drain: Drain,
+    drain: DrainHandle,
 }
 
 impl fmt::Debug for QueueTenants {
@@ -47,7 +47,7 @@ impl fmt::Debug for QueueTenants {
 }
 
 impl QueueTenants {
-    pub(in super::super) fn new(drain: Drain) -> QueueTenants {
+    pub(in super::super) fn new(drain: DrainHandle) -> QueueTenants {
         QueueTenants { working: Arc::default(), places: Arc::new(Semaphore::new(AT_ONCE)), drain }
     }
 
@@ -67,7 +67,7 @@ impl QueueTenants {
         }
     }
 
-    async fn sweep(&self, sessions: &Sessions, is_first: bool) -> Result<(), Error> {
+    async fn sweep(&self, sessions: &Sessions, is_first: bool) -> Result<(), SessionError> {
         let processing = QueueItemStatus::Processing.as_str();
         for tenant in sessions.tenants_of_documents(KIND, processing).await? {
             self.free(sessions, &tenant, is_first).await?;
@@ -80,7 +80,12 @@ impl QueueTenants {
     }
 
     /// Lets items wait again that nobody works on any more.
-    async fn free(&self, sessions: &Sessions, tenant: &str, is_first: bool) -> Result<(), Error> {
+    async fn free(
+        &self,
+        sessions: &Sessions,
+        tenant: &str,
+        is_first: bool,
+    ) -> Result<(), SessionError> {
         let processing = Some(QueueItemStatus::Processing.as_str());
         for document in sessions.documents(tenant, KIND, processing, None, PAGE).await? {
             let item = item_of(&document);
@@ -151,7 +156,7 @@ impl QueueTenants {
         sessions: &Sessions,
         tenant: &str,
         document: FaceDocument,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SessionError> {
         let now_ms = clock::wall_ms();
         let mut item = QueueItem {
             server: Some(sessions.server().to_owned()),
@@ -227,7 +232,7 @@ enum NextQueueStep {
 }
 
 /// The item whose turn it is: of those that are due the most urgent one, then the oldest.
-async fn next(sessions: &Sessions, tenant: &str) -> Result<NextQueueStep, Error> {
+async fn next(sessions: &Sessions, tenant: &str) -> Result<NextQueueStep, SessionError> {
     let now_ms = clock::wall_ms();
     let mut best: Option<(u32, FaceDocument)> = None;
     let mut soonest: Option<u64> = None;
@@ -257,7 +262,11 @@ async fn next(sessions: &Sessions, tenant: &str) -> Result<NextQueueStep, Error>
 }
 
 /// The session that an item is for; made when it is for none.
-async fn session(sessions: &Sessions, tenant: &str, item: &mut QueueItem) -> Result<String, Error> {
+async fn session(
+    sessions: &Sessions,
+    tenant: &str,
+    item: &mut QueueItem,
+) -> Result<String, SessionError> {
     if let Some(session) = &item.session {
         return Ok(session.clone());
     }
@@ -274,8 +283,8 @@ async fn put(
     known: &FaceDocument,
     status: QueueItemStatus,
     item: &QueueItem,
-) -> Result<Option<FaceDocument>, Error> {
-    let body = serde_json::to_value(item).map_err(Error::internal)?;
+) -> Result<Option<FaceDocument>, SessionError> {
+    let body = serde_json::to_value(item).map_err(SessionError::internal)?;
     sessions.replace_document(tenant, known, Some(status.as_str()), body).await
 }
 
@@ -283,7 +292,7 @@ fn item_of(document: &FaceDocument) -> QueueItem {
     serde_json::from_value(document.body.clone()).unwrap_or_default()
 }
 
-fn failed(error: &Error) -> Duration {
+fn failed(error: &SessionError) -> Duration {
     tracing::warn!(error = error as &dyn std::error::Error, "a queue has to wait");
     STORE_PAUSE
 }
@@ -305,7 +314,7 @@ mod tests {
 
     #[test]
     fn an_item_is_tried_as_often_as_it_says() {
-        let queue = QueueTenants::new(Drain::new());
+        let queue = QueueTenants::new(DrainHandle::new());
         let mut item = QueueItem { max_retries: 2, ..QueueItem::default() };
         let why = || Some("why".to_owned());
         assert_eq!(queue.settle(&mut item, why()), QueueItemStatus::Pending);
@@ -318,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_server_is_not_counted() {
-        let drain = Drain::new();
+        let drain = DrainHandle::new();
         let queue = QueueTenants::new(drain.clone());
         drain.begin();
         let mut item = QueueItem { max_retries: 1, ..QueueItem::default() };
