@@ -432,7 +432,7 @@ mod tests {
             "QueueStats" => again::<api::QueueStats>(value),
             "QueueChange" => again::<api::QueueChange>(value),
             "WebhookSecret" => again::<api::WebhookSecret>(value),
-            "Event" => again::<api::ExecutionEvent>(value),
+            "ExecutionEvent" => again::<api::ExecutionEvent>(value),
             other => return check_sessions(other, value, place),
         };
         let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -464,7 +464,7 @@ mod tests {
             "SessionEventList" => again::<api::SessionEventList>(value),
             "MessageAnswer" => again::<api::MessageAnswer>(value),
             "SessionMessageList" => again::<api::SessionMessageList>(value),
-            "Interrupted" => again::<api::InterruptAnswer>(value),
+            "InterruptAnswer" => again::<api::InterruptAnswer>(value),
             "SessionLogs" => again::<api::SessionLogs>(value),
             "SessionExecResult" => again::<api::SessionExecResult>(value),
             "SessionExecEvent" => again::<api::SessionExecEvent>(value),

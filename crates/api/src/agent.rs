@@ -167,7 +167,7 @@ pub struct AgentUpdate {
 
 /// An agent, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Agent"))]
 pub struct AgentView {
     /// Names it for ever: `ag_…`.
     pub id: String,

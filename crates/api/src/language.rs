@@ -14,7 +14,7 @@ pub struct LanguageList {
 
 /// A language and whether it can be used on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Language"))]
 pub struct LanguageView {
     /// Canonical name, as given in `ExecutionRequest.language`.
     pub name: String,

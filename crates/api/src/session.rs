@@ -142,7 +142,7 @@ pub struct UpdateSession {
 
 /// A session, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Session"))]
 pub struct SessionView {
     /// Names it for ever: `ses_…`.
     pub id: String,
@@ -371,7 +371,7 @@ pub struct FileEntry {
 
 /// A snapshot: a workspace that was frozen, for new sessions to start from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Snapshot"))]
 pub struct SnapshotView {
     /// Names it: `snap_…`.
     pub id: String,
@@ -410,7 +410,7 @@ pub struct SessionMetrics {
 
 /// A secret kept for agents, as it is shown: never with its value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Credential"))]
 pub struct CredentialView {
     /// Names it: `cred_…`.
     pub id: String,

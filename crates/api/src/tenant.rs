@@ -348,7 +348,7 @@ pub enum TenantHealth {
 
 /// A tenant, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Tenant"))]
 pub struct TenantView {
     /// What it is. In place of every password that it has stands `***`.
     pub spec: TenantSpec,

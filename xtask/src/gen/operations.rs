@@ -325,7 +325,7 @@ fn events() -> Operation {
             (
                 200,
                 Answer::Events {
-                    schema: "Event",
+                    schema: "ExecutionEvent",
                     says: "Server-sent events: `id` is the number, `event` the type, `data` this.",
                     example: json!({ "seq": 3, "type": "stdout", "data": "42\n" }),
                 },

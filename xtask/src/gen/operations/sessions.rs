@@ -525,7 +525,7 @@ fn conversation() -> Vec<Operation> {
         )
         .answers(
             200,
-            "Interrupted",
+            "InterruptAnswer",
             "Whether there was one.",
             json!({ "interrupted": true }),
         ),
