@@ -22,7 +22,7 @@ mod signals;
 mod terminals;
 
 pub(crate) use descriptors::*;
-pub(crate) use memory::{FailurePage, memfd, share_relocated};
+pub(crate) use memory::{FailurePage, FailurePages, memfd, share_relocated};
 pub(crate) use messages::*;
 pub(crate) use mounts::{mknod_char, mount, mount_setattr_recursive, pivot_here};
 pub(crate) use privileges::*;

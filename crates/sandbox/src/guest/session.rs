@@ -9,8 +9,10 @@
 //! A frame that it does not understand is refused or ignored, and nothing that programs do reaches
 //! it but their ends.
 
+mod fork_server;
 mod program;
 
+use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -23,10 +25,11 @@ use crate::codec::session::{SessionSandboxLimits, StartProgram, Usage, from_sess
 use crate::codec::{self, MalformedMessage, MessageReader, MessageWriter, StreamSetup, from_guest};
 use crate::failure::{FailureContext, StepFailure};
 use crate::seccomp::FilterSubject;
-use crate::sys::{self, ChildEnd, FailurePage, session as sys_session};
+use crate::sys::{self, ChildEnd, FailurePage, FailurePages, session as sys_session};
 use crate::terminal;
 use crate::workspace;
-use program::{ParkingOrder, ProgramContext};
+use fork_server::{ForkAnswer, ForkServer};
+use program::{GroupEntry, ParkingOrder, ProgramContext};
 
 /// Until the session is set up: mounts and control groups, beside what it keeps.
 const SETTING_UP: u64 = OVERLAY_CAPABILITIES | SERVING;
@@ -35,14 +38,18 @@ const SERVING: u64 = mask(&[CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
 /// Programs of one session at a time; what they start themselves counts as processes only.
 const PROGRAMS_MAX: usize = 256;
-/// Each has a place for a note, and so has the process that is parked.
-const _: () = assert!(PROGRAMS_MAX < FailurePage::PLACES);
+/// Each has a place for a note, and so has the fork server.
+const NOTES_MAX: u16 = 257;
+const _: () = assert!(PROGRAMS_MAX + 1 == NOTES_MAX as usize);
+const _: () = assert!(NOTES_MAX as usize <= FailurePages::PLACES);
 
 /// Ended processes that are reaped between two looks at the connection: programs can leave them
 /// behind faster than they are reaped.
 const REAPED_AT_ONCE: usize = 256;
 /// How often it is looked whether everything has stopped, a millisecond apart.
 const FREEZE_LOOKS_MAX: u32 = 20;
+/// Longest wait, before everything is stopped, for programs that are being started.
+const STARTING_MAX: Duration = Duration::from_millis(20);
 
 /// Body of the process.
 pub(super) fn main(guest: GuestSetup<'_>) -> c_int {
@@ -69,13 +76,21 @@ struct StartedProgram {
     oom_kills_before: u64,
 }
 
-/// A process that waits to become a program.
+/// A program whose process is not known yet.
 #[derive(Debug)]
-struct ParkedProgram {
-    pid: libc::pid_t,
+struct StartingProgram {
+    /// Of the frame that starts it.
+    id: u64,
     note: FailurePage,
-    /// Takes the message that releases it.
+    /// Takes the message that releases the process to become the program.
     socket: OwnedFd,
+    message: Vec<u8>,
+    fds: Vec<OwnedFd>,
+    /// Our side of its terminal.
+    controller: Option<OwnedFd>,
+    oom_kills_before: u64,
+    /// Whether it was killed already, because nobody waits for it.
+    is_killed: bool,
 }
 
 /// What the guest init of a session has and goes on to use.
@@ -85,13 +100,19 @@ struct GuestSession {
     ground: ProgramContext,
     /// Known once the session is set up.
     limits: Option<SessionSandboxLimits>,
+    pages: FailurePages,
     /// Those that nobody uses.
     notes: Vec<FailurePage>,
-    /// Waits for the next program.
-    parked: Option<ParkedProgram>,
-    /// Parked ones that were killed, until they are reaped.
-    lost: Vec<ParkedProgram>,
+    /// Starts programs in the control groups; none for a moment when it was killed.
+    fork_server: Option<ForkServer>,
+    /// Programs that it was asked for, in the order of the requests.
+    starting: VecDeque<StartingProgram>,
+    /// Children that ended before they were known, while some are being started.
+    ended_unknown: Vec<libc::pid_t>,
+    /// Processes that became nothing, until they are reaped.
+    lost: Vec<(libc::pid_t, FailurePage)>,
     running: Vec<StartedProgram>,
+    is_frozen: bool,
     /// The file helper, once one was asked for.
     helper: Option<libc::pid_t>,
     freezer: Option<OwnedFd>,
@@ -123,8 +144,8 @@ impl GuestSetup<'_> {
         terminal::mount_for_session()?;
         super::reset_signals()?;
         let sigchld = sys::sigchld_fd().step("watch for children")?;
-        let mut notes = FailurePage::several().step("share a page with programs")?;
-        notes.truncate(PROGRAMS_MAX + 1);
+        let pages = FailurePages::new().step("share a page with programs")?;
+        let mut notes: Vec<FailurePage> = (0..NOTES_MAX).filter_map(|n| pages.at(n)).collect();
         // Opened with the rights of root: whoever has them may enter, whatever its user.
         let entrances = self.groups.entrances().step("open the control groups")?;
         let unified = self.groups.unified_entrance().step("open the control groups")?;
@@ -143,13 +164,18 @@ impl GuestSetup<'_> {
             unlimited: self.groups.unlimited(),
         };
         let filter = self.filters.of(FilterSubject::Session);
-        let first = ParkingOrder::First { hide_groups: has_groups, filter };
-        let parked = park(&ground, first, self.groups.unified(), &mut notes)?;
+        let parking = ParkingOrder {
+            groups: GroupEntry::Version1,
+            hide_groups: has_groups,
+            filter: Some(filter),
+        };
+        let first = Some((parking, self.groups.unified()));
+        let fork_server = start_fork_server(&ground, first, pages, &mut notes)?;
         if has_groups {
             let step = "hide the control groups";
-            let (_, fds) = sys::receive(parked.socket.as_fd(), &mut [0u8; 16]).step(step)?;
+            let (_, fds) = sys::receive(fork_server.socket(), &mut [0u8; 16]).step(step)?;
             // Nothing comes from one that has failed.
-            let namespace = fds.first().ok_or_else(|| failed_parking(&parked, step))?;
+            let namespace = fds.first().ok_or_else(|| failed_start(&fork_server, step))?;
             sys::setns(namespace.as_fd(), libc::CLONE_NEWCGROUP).step(step)?;
         }
         // The host's /proc and the groups of others have served.
@@ -162,10 +188,14 @@ impl GuestSetup<'_> {
             sigchld,
             ground,
             limits: None,
+            pages,
             notes,
-            parked: Some(parked),
+            fork_server: Some(fork_server),
+            starting: VecDeque::new(),
+            ended_unknown: Vec::new(),
             lost: Vec::new(),
             running: Vec::new(),
+            is_frozen: false,
             helper: None,
             freezer,
             cpu_share,
@@ -174,26 +204,28 @@ impl GuestSetup<'_> {
     }
 }
 
-/// Starts a process that waits to become a program; the first one in the version 2 group.
-fn park(
+/// What starting a program is called in failures.
+const START: &str = "start a program";
+
+/// No more programs at a time.
+fn full() -> StepFailure {
+    StepFailure { step: START.to_owned(), errno: libc::EAGAIN }
+}
+
+/// No such program, or not any more.
+fn gone(step: &str) -> StepFailure {
+    StepFailure { step: step.to_owned(), errno: libc::ESRCH }
+}
+
+fn start_fork_server(
     ground: &ProgramContext,
-    parking: ParkingOrder<'_>,
-    group: Option<BorrowedFd<'_>>,
+    first: Option<(ParkingOrder<'_>, Option<BorrowedFd<'_>>)>,
+    pages: FailurePages,
     notes: &mut Vec<FailurePage>,
-) -> Result<ParkedProgram, StepFailure> {
-    let step = "start a program";
-    let full = || StepFailure { step: step.to_owned(), errno: libc::EAGAIN };
+) -> Result<ForkServer, StepFailure> {
     let note = notes.pop().ok_or_else(full)?;
-    let forked = sys::message_pair().and_then(|(ours, theirs)| {
-        let child = || ground.become_program(parking, &theirs, &note);
-        let pid = match parking {
-            ParkingOrder::First { .. } => sys::fork(0, group, child)?.pid,
-            ParkingOrder::Later => sys_session::fork_plain(child)?,
-        };
-        Ok((pid, ours))
-    });
-    match forked.step(step) {
-        Ok((pid, socket)) => Ok(ParkedProgram { pid, note, socket }),
+    match ForkServer::start(ground, first, pages, &note).step(START) {
+        Ok((pid, socket)) => Ok(ForkServer::new(pid, note, socket)),
         Err(failure) => {
             notes.push(note);
             Err(failure)
@@ -201,10 +233,10 @@ fn park(
     }
 }
 
-/// Why a process that was parked first has ended.
-fn failed_parking(parked: &ParkedProgram, step: &str) -> StepFailure {
-    let _known_to_have_ended = sys::wait_pid(parked.pid);
-    let failure = program::end(ChildEnd::Code(0), &parked.note).failure;
+/// Why the first fork server has ended.
+fn failed_start(server: &ForkServer, step: &str) -> StepFailure {
+    let _known_to_have_ended = sys::wait_pid(server.pid);
+    let failure = program::end(ChildEnd::Code(0), &server.note).failure;
     failure.unwrap_or_else(|| StepFailure { step: step.to_owned(), errno: libc::ECHILD })
 }
 
@@ -214,7 +246,8 @@ impl GuestSession {
         let mut buf = [0u8; codec::MESSAGE_BYTES_MAX];
         let mut are_all_reaped = true;
         loop {
-            let watched = [guest.control.as_fd(), guest.lifeline, self.sigchld.as_fd()];
+            let mut watched = vec![guest.control.as_fd(), guest.lifeline, self.sigchld.as_fd()];
+            watched.extend(self.fork_server.as_ref().map(ForkServer::socket));
             let timeout = (!are_all_reaped).then_some(Duration::ZERO);
             let Ok(ready) = sys::poll(&watched, timeout) else { return 1 };
             let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
@@ -226,6 +259,9 @@ impl GuestSession {
             }
             if is_ready(2) || !are_all_reaped {
                 are_all_reaped = self.reap(guest);
+            }
+            if is_ready(3) {
+                self.take_fork_answer(guest);
             }
             if is_ready(0) {
                 match sys::receive(guest.control.as_fd(), &mut buf) {
@@ -251,44 +287,36 @@ impl GuestSession {
         let frame = ReceivedFrame { kind, id, whole, rest };
         let answer = match self.limits {
             Some(limits) => self.request(guest, &limits, frame, fds),
-            None if kind == to_session::SET_UP => self.set_up(guest, id, rest, fds),
+            None if kind == to_session::SET_UP => self.set_up(guest, id, rest, fds).map(Some),
             None => Err(MalformedMessage.into()),
         };
-        let goes_on = match answer {
-            Ok((answer, fd)) => {
-                let fds: Vec<BorrowedFd<'_>> = fd.iter().map(AsFd::as_fd).collect();
-                guest.tell(&answer.finish(), &fds);
-                true
-            }
-            Err(StepFailure { step, errno }) => {
-                let answer =
-                    MessageWriter::new(from_session::REFUSED).u64(id).u32(errno.cast_unsigned());
-                guest.tell(&answer.bytes(step.as_bytes()).finish(), &[]);
-                self.limits.is_some()
-            }
-        };
-        if self.parked.is_none() && self.limits.is_some() {
-            // Ahead of the next program; should it fail, it is tried again then.
-            self.parked = park(&self.ground, ParkingOrder::Later, None, &mut self.notes).ok();
+        let goes_on = answer.is_ok() || self.limits.is_some();
+        if let Some(answer) = answer.transpose() {
+            send_answer(guest, id, answer);
+        }
+        if self.fork_server.is_none() && self.limits.is_some() && !self.is_frozen {
+            // Should it fail, programs are started without one, and it is tried again then.
+            self.fork_server =
+                start_fork_server(&self.ground, None, self.pages, &mut self.notes).ok();
         }
         goes_on
     }
 
+    /// Carries out a request; none when the answer follows.
     fn request(
         &mut self,
         guest: &GuestSetup<'_>,
         limits: &SessionSandboxLimits,
         frame: ReceivedFrame<'_>,
         fds: Vec<OwnedFd>,
-    ) -> Answer {
+    ) -> Result<Option<(MessageWriter, Option<OwnedFd>)>, StepFailure> {
         let ReceivedFrame { kind, id, whole, mut rest } = frame;
-        match kind {
+        let answer = match kind {
             to_session::START | to_session::START_IN_FILE => {
                 let streams = StartProgram::decode_streams(&mut rest)?;
                 let in_file = kind == to_session::START_IN_FILE;
                 let message = program::release(limits, in_file, whole);
-                let (pid, terminal) = self.start(guest, id, streams, &message, fds)?;
-                Ok((done(id).u32(pid.cast_unsigned()), terminal))
+                return self.start(guest, id, streams, message, fds);
             }
             to_session::SIGNAL => self.signal(id, rest),
             to_session::USAGE => {
@@ -303,12 +331,13 @@ impl GuestSession {
                 let socket = sys_session::listen_loopback(rest.u16()?, BACKLOG).step("listen")?;
                 Ok((done(id), Some(socket)))
             }
-            to_session::FREEZE => self.freeze(id, &guest.groups),
+            to_session::FREEZE => self.freeze(guest, id),
             to_session::THAW => self.thaw(id),
             to_session::FILES => self.start_helper(id),
             to_session::CPU_SHARE => self.share_cpu(id, rest.u32()?),
             _ => Err(MalformedMessage.into()),
-        }
+        };
+        answer.map(Some)
     }
 
     // ---- requests ------------------------------------------------------------------------------
@@ -345,15 +374,15 @@ impl GuestSession {
         Ok((done(id), None))
     }
 
-    /// Releases a parked process to become the program. Its pid, and our side of its terminal.
+    /// Starts a program, or has the fork server start it.
     fn start(
         &mut self,
         guest: &GuestSetup<'_>,
         id: u64,
         streams: StreamSetup,
-        message: &[u8],
+        message: Vec<u8>,
         mut fds: Vec<OwnedFd>,
-    ) -> Result<(libc::pid_t, Option<OwnedFd>), StepFailure> {
+    ) -> Result<Option<(MessageWriter, Option<OwnedFd>)>, StepFailure> {
         let mut controller = None;
         if let StreamSetup::Terminal(size) = streams {
             let terminal = terminal::open(size, self.ground.user)?;
@@ -362,24 +391,117 @@ impl GuestSession {
             fds.insert(0, terminal.program);
         }
         let oom_kills_before = guest.groups.oom_kills();
+        let (socket, theirs) = sys::message_pair().step(START)?;
+        let note = self.notes.pop().ok_or_else(full)?;
+        // Of a process that an earlier fork server may have left.
+        let _of_another = note.take();
+        let starting = StartingProgram {
+            id,
+            note,
+            socket,
+            message,
+            fds,
+            controller,
+            oom_kills_before,
+            is_killed: false,
+        };
+        // One that is frozen would answer when the session goes on.
+        let server = self.fork_server.as_ref().filter(|_| !self.is_frozen);
+        if server.is_some_and(|server| server.request(&starting.note, &theirs).is_ok()) {
+            self.starting.push_back(starting);
+            return Ok(None);
+        }
+        self.start_by_init(starting, &theirs).map(Some)
+    }
+
+    /// Starts a program without the fork server: its process enters the control groups itself.
+    fn start_by_init(&mut self, starting: StartingProgram, theirs: &OwnedFd) -> Answer {
+        let forked = sys_session::fork_plain(|| {
+            self.ground.become_program(ParkingOrder::BY_INIT, theirs, &starting.note)
+        });
+        match forked.step(START) {
+            Ok(pid) => self.release(starting, pid),
+            Err(failure) => {
+                self.notes.push(starting.note);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Has a parked process become the program.
+    fn release(&mut self, starting: StartingProgram, pid: libc::pid_t) -> Answer {
+        let StartingProgram {
+            id, note, socket, message, fds, controller, oom_kills_before, ..
+        } = starting;
         let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        let send = |parked: &ParkedProgram| sys::send(parked.socket.as_fd(), message, &handles);
-        let parked = match self.parked.take() {
-            Some(parked) if send(&parked).is_ok() => parked,
-            // It was killed for lack of memory, or there is none yet.
-            other => {
-                self.lost.extend(other);
-                let parked = park(&self.ground, ParkingOrder::Later, None, &mut self.notes)?;
-                if let Err(error) = send(&parked) {
-                    self.lost.push(parked);
-                    return Err(StepFailure::new("start a program", &error));
+        match sys::send(socket.as_fd(), &message, &handles).step(START) {
+            Ok(()) => {
+                self.running.push(StartedProgram { id, pid, note, oom_kills_before });
+                Ok((done(id).u32(pid.cast_unsigned()), controller))
+            }
+            Err(failure) => {
+                // It was killed, for lack of memory.
+                self.lost.push((pid, note));
+                Err(failure)
+            }
+        }
+    }
+
+    /// Takes an answer of the fork server, which is there.
+    fn take_fork_answer(&mut self, guest: &GuestSetup<'_>) {
+        let Some(server) = &self.fork_server else { return };
+        let answer = server.answer();
+        let waiting = match answer {
+            ForkAnswer::Forked(_) | ForkAnswer::Failed(_) => 1,
+            ForkAnswer::Ended => {
+                if let Some(server) = self.fork_server.take() {
+                    match server.is_reaped {
+                        true => self.notes.push(server.note),
+                        false => self.lost.push((server.pid, server.note)),
+                    }
                 }
-                parked
+                self.starting.len()
             }
         };
-        let ParkedProgram { pid, note, .. } = parked;
-        self.running.push(StartedProgram { id, pid, note, oom_kills_before });
-        Ok((pid, controller))
+        for _ in 0..waiting {
+            let Some(starting) = self.starting.pop_front() else { return };
+            let id = starting.id;
+            let answer = match answer {
+                ForkAnswer::Forked(pid) if self.ended_unknown.contains(&pid) => {
+                    self.notes.push(starting.note);
+                    Err(StepFailure { step: START.to_owned(), errno: libc::ECHILD })
+                }
+                ForkAnswer::Forked(pid) if starting.is_killed => {
+                    // Without its socket it ends.
+                    self.lost.push((pid, starting.note));
+                    Err(gone(START))
+                }
+                _ if starting.is_killed => {
+                    self.notes.push(starting.note);
+                    Err(gone(START))
+                }
+                ForkAnswer::Forked(pid) => self.release(starting, pid),
+                // The limit of processes does not hold for who enters the groups.
+                ForkAnswer::Failed(_) | ForkAnswer::Ended => self.start_again(starting),
+            };
+            send_answer(guest, id, answer);
+        }
+        if self.starting.is_empty() {
+            self.ended_unknown.clear();
+        }
+    }
+
+    /// Starts a program that the fork server has not started.
+    fn start_again(&mut self, starting: StartingProgram) -> Answer {
+        // A process that it may have forked all the same ends when its socket is closed.
+        let (socket, theirs) = match sys::message_pair().step(START) {
+            Ok(pair) => pair,
+            Err(failure) => {
+                self.notes.push(starting.note);
+                return Err(failure);
+            }
+        };
+        self.start_by_init(StartingProgram { socket, ..starting }, &theirs)
     }
 
     /// Starts a file helper in the place of any earlier one, and hands over its connection.
@@ -400,12 +522,18 @@ impl GuestSession {
         Ok((done(id), Some(ours)))
     }
 
-    fn signal(&self, id: u64, mut r: MessageReader<'_>) -> Answer {
+    fn signal(&mut self, id: u64, mut r: MessageReader<'_>) -> Answer {
         let (program, to_group, signal) = (r.u64()?, r.u8()? != 0, r.u8()?);
         let step = "send a signal";
-        let gone = || StepFailure { step: step.to_owned(), errno: libc::ESRCH };
         // One that is not reaped yet: its pid is nobody else's.
-        let running = self.running.iter().find(|it| it.id == program).ok_or_else(gone)?;
+        let Some(running) = self.running.iter().find(|it| it.id == program) else {
+            let starting = self.starting.iter_mut().find(|it| it.id == program);
+            if let Some(starting) = starting.filter(|_| libc::c_int::from(signal) == libc::SIGKILL)
+            {
+                starting.is_killed = true;
+            }
+            return Err(gone(step));
+        };
         let sent = match to_group {
             true => sys::signal_group(running.pid, signal.into()).or_else(|_| {
                 // Not the leader of its group yet, so young is it.
@@ -432,8 +560,16 @@ impl GuestSession {
         })
     }
 
-    fn freeze(&self, id: u64, groups: &CommandGroups) -> Answer {
+    fn freeze(&mut self, guest: &GuestSetup<'_>, id: u64) -> Answer {
         let step = "stop every program";
+        let groups = &guest.groups;
+        while !self.starting.is_empty()
+            && let Some(server) = &self.fork_server
+            && sys::poll(&[server.socket()], Some(STARTING_MAX)).step(step)?.contains(&true)
+        {
+            self.take_fork_answer(guest);
+        }
+        self.is_frozen = true;
         let Some(freezer) = &self.freezer else {
             sys_session::signal_all_others(libc::SIGSTOP).or_else(super::ignore_none).step(step)?;
             // Files can be had meanwhile; a control group would not have stopped it either.
@@ -460,8 +596,9 @@ impl GuestSession {
         Ok((done(id), None))
     }
 
-    fn thaw(&self, id: u64) -> Answer {
+    fn thaw(&mut self, id: u64) -> Answer {
         let step = "let programs go on";
+        self.is_frozen = false;
         match &self.freezer {
             Some(freezer) => sys::write_all(freezer.as_fd(), b"0").step(step)?,
             None => {
@@ -487,22 +624,33 @@ impl GuestSession {
                 end.oom_kills = guest.groups.oom_kills().saturating_sub(oom_kills_before);
                 self.notes.push(note);
                 guest.tell(&end.encode(id), &[]);
-            } else if let Some(parked) = self.parked.take_if(|parked| parked.pid == pid) {
-                self.unpark(parked);
-            } else if let Some(at) = self.lost.iter().position(|it| it.pid == pid) {
-                let parked = self.lost.swap_remove(at);
-                self.unpark(parked);
+            } else if let Some(at) = self.lost.iter().position(|(it, _)| *it == pid) {
+                let (_, note) = self.lost.swap_remove(at);
+                let _nobody_asks = note.take();
+                self.notes.push(note);
             } else if self.helper == Some(pid) {
                 self.helper = None;
+            } else if let Some(server) = self.fork_server.as_mut().filter(|it| it.pid == pid) {
+                server.is_reaped = true;
+            } else if !self.starting.is_empty() {
+                self.ended_unknown.push(pid);
             }
         }
         false
     }
+}
 
-    /// Takes back what a parked process had that has ended without a program.
-    fn unpark(&mut self, parked: ParkedProgram) {
-        let _nobody_asks = parked.note.take();
-        self.notes.push(parked.note);
+fn send_answer(guest: &GuestSetup<'_>, id: u64, answer: Answer) {
+    match answer {
+        Ok((answer, fd)) => {
+            let fds: Vec<BorrowedFd<'_>> = fd.iter().map(AsFd::as_fd).collect();
+            guest.tell(&answer.finish(), &fds);
+        }
+        Err(StepFailure { step, errno }) => {
+            let answer =
+                MessageWriter::new(from_session::REFUSED).u64(id).u32(errno.cast_unsigned());
+            guest.tell(&answer.bytes(step.as_bytes()).finish(), &[]);
+        }
     }
 }
 

@@ -103,20 +103,19 @@ pub(crate) fn share_relocated() -> io::Result<()> {
 #[derive(Debug)]
 pub(crate) struct FailurePage {
     words: &'static [AtomicI32; 2],
+    place: u16,
 }
 
-impl FailurePage {
+/// A page with places for the notes of many children, at the same address in each of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FailurePages(&'static [[AtomicI32; 2]; FailurePages::PLACES]);
+
+impl FailurePages {
     /// Notes that fit into a page.
     pub(crate) const PLACES: usize = 4096 / mem::size_of::<[AtomicI32; 2]>();
 
     /// A new page; it lives as long as the process.
     pub(crate) fn new() -> io::Result<Self> {
-        let mut places = Self::several()?;
-        places.pop().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
-    }
-
-    /// As many places for notes as fit into a new page, for as many children.
-    pub(crate) fn several() -> io::Result<Vec<Self>> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         // SAFETY: an anonymous mapping at an address of the kernel's choice.
@@ -125,8 +124,24 @@ impl FailurePage {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the page is zeroed, aligned, as large as these words and never unmapped.
-        let places = unsafe { &*page.cast::<[[AtomicI32; 2]; Self::PLACES]>() };
-        Ok(places.iter().map(|words| FailurePage { words }).collect())
+        Ok(FailurePages(unsafe { &*page.cast::<[[AtomicI32; 2]; Self::PLACES]>() }))
+    }
+
+    /// The note at a place, which its user may have only once; none where there is no such place.
+    pub(crate) fn at(self, place: u16) -> Option<FailurePage> {
+        Some(FailurePage { words: self.0.get(usize::from(place))?, place })
+    }
+}
+
+impl FailurePage {
+    /// One note, on a page of its own.
+    pub(crate) fn new() -> io::Result<Self> {
+        FailurePages::new()?.at(0).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+    }
+
+    /// Its place among those of its page.
+    pub(crate) fn place(&self) -> u16 {
+        self.place
     }
 
     /// Notes a failed step and its errno.

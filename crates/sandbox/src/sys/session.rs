@@ -15,12 +15,21 @@ use super::{check, check_int, own};
 ///
 /// Must only be called in a process with one thread, as [`super::fork`].
 pub(crate) fn fork_plain(child: impl FnOnce() -> c_int) -> io::Result<libc::pid_t> {
+    clone_plain(0, child)
+}
+
+/// The same, but the child is one of the caller's parent, which reaps it (`CLONE_PARENT`).
+pub(crate) fn fork_sibling(child: impl FnOnce() -> c_int) -> io::Result<libc::pid_t> {
+    clone_plain(libc::CLONE_PARENT, child)
+}
+
+fn clone_plain(flags: c_int, child: impl FnOnce() -> c_int) -> io::Result<libc::pid_t> {
     // SAFETY: neither a stack nor CLONE_VM is given, so the child goes on with a copy of this one's
     // memory; the pointers are not looked at without their flags.
     let pid = check(unsafe {
         libc::syscall(
             libc::SYS_clone,
-            libc::SIGCHLD,
+            flags | libc::SIGCHLD,
             ptr::null::<u8>(),
             ptr::null::<u8>(),
             ptr::null::<u8>(),

@@ -45,8 +45,8 @@ tests![
 
 /// No capability.
 const NONE: &str = "0000000000000000";
-/// What there is beside programs: a process that waits to become one.
-const PARKED: u64 = 1;
+/// What there is beside programs: the process that forks them.
+const FORK_SERVER: u64 = 1;
 /// What a program sees of the session: itself.
 const PS: &str = "bash ps 1\n";
 /// How long anything may take on a busy machine.
@@ -339,7 +339,7 @@ async fn orphans_are_reaped(engine: Engine) {
     let script = "for i in $(seq 50); do (setsid sh -c 'exit 3' &); done; \
                   mkfifo fifo; (setsid sh -c 'read x < fifo' &); echo > fifo";
     assert_eq!(live.shell(script).await.end.code, Some(0));
-    eventually(|| async { live.session.usage().await.unwrap().processes <= PARKED }).await;
+    eventually(|| async { live.session.usage().await.unwrap().processes <= FORK_SERVER }).await;
     let zombies = live.shell("ps -e -o stat= | grep -c Z").await;
     assert_eq!(zombies.stdout, "0\n", "{}", zombies.stderr);
 }
@@ -408,7 +408,7 @@ async fn a_fork_bomb_ends_where_its_session_does(engine: Engine) {
     assert_eq!(live.shell("echo $((1 + 1))").await.stdout, "2\n");
     bomb.signal(libc::SIGKILL).await.unwrap();
     assert_eq!(bomb.wait().await.unwrap().signal, Some(9));
-    eventually(|| async { live.session.usage().await.unwrap().processes <= PARKED }).await;
+    eventually(|| async { live.session.usage().await.unwrap().processes <= FORK_SERVER }).await;
 }
 
 async fn lack_of_memory_ends_one_program_and_not_the_others(engine: Engine) {
@@ -696,7 +696,7 @@ async fn a_start_that_nobody_waits_for_is_undone(engine: Engine) {
         }
     }
     eventually(|| async { live.session.processes().is_empty() }).await;
-    eventually(|| async { live.session.usage().await.unwrap().processes <= PARKED }).await;
+    eventually(|| async { live.session.usage().await.unwrap().processes <= FORK_SERVER }).await;
 }
 
 async fn dropping_the_last_handle_ends_everything(engine: Engine) {

@@ -1,9 +1,9 @@
-//! From a copy of the guest init to a program of a session, in two halves, as for commands.
+//! From a process of the session's control groups to a program, in two halves, as for commands.
 //!
-//! *Parking* is done ahead: control groups, which the kernel takes its time to enter, and the
-//! policy of system calls. *Release* is what is left when the program is known: its streams, its
-//! identity, its limits, and `execve`. Between the two the process waits under the id of the guest
-//! init, so that no program sees it or can send it a signal.
+//! *Parking* is what needs privileges: control groups, and the policy of system calls. *Release* is
+//! what is left when the program is known: its streams, its identity, its limits, and `execve`.
+//! Between the two the process waits under the id of the guest init, so that no program sees it or
+//! can send it a signal.
 //!
 //! Both only go forward: a step that fails is noted in a shared page and ends the process.
 
@@ -61,15 +61,34 @@ pub(super) struct ProgramContext {
     pub(super) unlimited: UnlimitedResources,
 }
 
-/// What differs between the first process that is parked and all others.
+/// Control groups that a process has to enter by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GroupEntry {
+    /// None: it was forked by a process that is in all of them.
+    Inherited,
+    /// Those of version 1: it was started in that of version 2.
+    Version1,
+    /// All.
+    All,
+}
+
+/// What is left to do for a process until it is parked.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ParkingOrder<'a> {
-    /// It is parked before the session is set up, in the version 2 group from its beginning: it
-    /// hides the control groups, if there are any, in a namespace that it hands to the guest init,
-    /// and restricts itself.
-    First { hide_groups: bool, filter: &'a [BpfInstruction] },
-    /// The guest init has done both.
-    Later,
+pub(super) struct ParkingOrder<'a> {
+    pub(super) groups: GroupEntry,
+    /// Whether it hides the control groups in a namespace that it hands to the guest init.
+    pub(super) hide_groups: bool,
+    /// The policy of system calls; none where the parent is under it already.
+    pub(super) filter: Option<&'a [BpfInstruction]>,
+}
+
+impl ParkingOrder<'_> {
+    /// Of a child of the guest init, once the session is set up.
+    pub(super) const BY_INIT: Self =
+        ParkingOrder { groups: GroupEntry::All, hide_groups: false, filter: None };
+    /// Of a process that the fork server has started.
+    pub(super) const BY_FORK_SERVER: Self =
+        ParkingOrder { groups: GroupEntry::Inherited, hide_groups: false, filter: None };
 }
 
 /// Writes the message that releases a parked process. The frame, or what `frame` is the beginning
@@ -88,39 +107,44 @@ impl ProgramContext {
         note: &FailurePage,
     ) -> c_int {
         let mut step = 0;
-        let Err(error) = self.steps(parking, socket, &mut step);
+        let Err(error) =
+            self.park(parking, socket, &mut step).and_then(|()| self.release(socket, &mut step));
         note.set(step, error.raw_os_error().unwrap_or(libc::EINVAL));
         NOT_STARTED
     }
 
-    fn steps(
+    /// The first half; `step` counts what was begun.
+    pub(super) fn park(
         &self,
         parking: ParkingOrder<'_>,
         socket: &OwnedFd,
         step: &mut i32,
-    ) -> io::Result<std::convert::Infallible> {
+    ) -> io::Result<()> {
         let mut attempt = |f: &dyn Fn() -> io::Result<()>| {
             *step += 1;
             f()
         };
         // First of all, so that everything from here on is counted and limited.
-        attempt(&|| self.enter_groups(matches!(parking, ParkingOrder::Later)))?;
-        attempt(&|| match parking {
-            ParkingOrder::First { hide_groups: true, .. } => hide_groups(socket),
-            ParkingOrder::First { .. } | ParkingOrder::Later => Ok(()),
+        attempt(&|| match parking.groups {
+            GroupEntry::Inherited => Ok(()),
+            GroupEntry::Version1 => self.enter_groups(false),
+            GroupEntry::All => self.enter_groups(true),
         })?;
+        attempt(&|| if parking.hide_groups { hide_groups(socket) } else { Ok(()) })?;
         attempt(&sys::setsid)?;
         attempt(&|| {
             only(socket)?;
             sys::set_capabilities(PARKED)
         })?;
-        attempt(&|| match parking {
-            ParkingOrder::First { filter, .. } => {
-                sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
-                sys::set_seccomp(filter)
-            }
-            ParkingOrder::Later => Ok(()),
-        })?;
+        attempt(&|| {
+            let Some(filter) = parking.filter else { return Ok(()) };
+            sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+            sys::set_seccomp(filter)
+        })
+    }
+
+    /// The second half.
+    fn release(&self, socket: &OwnedFd, step: &mut i32) -> io::Result<std::convert::Infallible> {
         *step = RELEASE;
         let (buf, fds) = wait(socket)?;
         let (limits, start) = read(&buf)?;
