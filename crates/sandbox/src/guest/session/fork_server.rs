@@ -6,8 +6,8 @@
 //! one session would delay those of all others. A child is in the groups of its parent, so the fork
 //! server enters them once, and no program has to.
 //!
-//! It waits under the id of the guest init, with the privileges and the policy that a program begins
-//! with. What it forks are children of the guest init (`CLONE_PARENT`), which reaps them.
+//! It waits under the id of the guest init, with the privileges and the policy that a program
+//! begins with. What it forks are children of the guest init (`CLONE_PARENT`), which reaps them.
 
 use std::ffi::c_int;
 use std::io;
