@@ -57,6 +57,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use axum::routing::on;
 use bytes::Bytes;
+use node::fair;
 use node::http::{self, CompatFace, CredentialBinding, FastPath, UploadBody};
 
 pub use self::answer::{from_shell, render as render_error};
@@ -149,6 +150,7 @@ async fn answer(ground: &HttpContext, operation: &OperationEntry, request: Reque
         _ => match ground.access.identify(request.headers()).await {
             Ok(known) => {
                 let known = who.insert(known);
+                fair::identify(&known.id);
                 // Followers of changes are told by themselves why they are told no more.
                 if op != CatalogOperation::Changes {
                     let revocation = ground.access.revocation(request.headers(), known);

@@ -36,6 +36,7 @@ pub mod client;
 pub mod clock;
 pub mod data_dir;
 pub mod drain;
+pub mod fair;
 pub mod gateway;
 pub mod hex;
 pub mod http;

@@ -9,14 +9,20 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle};
 
+use crate::fair;
+
 /// What an asynchronous function answers that is compiled where it stands: without the pointer its
 /// body, and that of all it calls, is compiled once more by every crate that calls it.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Starts a task; see [`tokio::spawn`].
+/// Starts a task; see [`tokio::spawn`]. It takes the turns of the task that starts it, where that
+/// takes some ([`crate::fair`]).
 pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let future: Boxed<'static, ()> = Box::pin(future);
-    tokio::spawn(future)
+    match fair::inherit(future) {
+        Ok(future) => tokio::spawn(future),
+        Err(future) => tokio::spawn(future),
+    }
 }
 
 /// Runs `future` to its end, also when whoever waits for it does not.

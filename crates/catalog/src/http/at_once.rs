@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
+use node::fair;
 use node::http::{AtOnce, FastHead, FastPath, Memory, path_part};
 
 use super::moment::AS_OF;
@@ -98,6 +99,7 @@ impl FastPath for HttpContext {
         }
         let path = CachedPath::parse(head.uri.path())?;
         let who = self.access.recognise(head.headers, |token| hash_of(token, memory))?.ok()?;
+        fair::identify(&who.id);
         let warehouse = self.catalog.warehouse(&path_part(path.prefix)?).ok()?;
         let namespace = NamespaceIdent::split(&path_part(path.namespace)?, &self.separator).ok()?;
         let query = head.uri.query();

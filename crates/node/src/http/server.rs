@@ -15,6 +15,7 @@ use super::connection;
 use super::fast::ListenerSite;
 use super::room::ConnectionRoom;
 use crate::drain::DrainHandle;
+use crate::fair::FairScheduler;
 
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -140,6 +141,7 @@ pub fn serve_all(
         };
         let mut listeners: Vec<ServedListener> = listeners.into_iter().map(open).collect();
         let mut connections = JoinSet::new();
+        let scheduler = FairScheduler::for_this_runtime();
         let (close, closing) = watch::channel(false);
         let finished = drain.finished(patience);
         tokio::pin!(finished);
@@ -148,8 +150,10 @@ pub fn serve_all(
                 AcceptedSocket { stream, peer, site, room } = accept(&mut listeners) => {
                     if let Some(seat) = room.enter(peer.ip()) {
                         let (number, closing) = (seat.number(), closing.clone());
+                        // Until it is known whose requests these are.
+                        let address = format!("address {}", peer.ip()).into();
                         let serving = connection::serve(stream, peer, site, limits, closing, seat);
-                        room.serves(number, connections.spawn(serving));
+                        room.serves(number, connections.spawn(scheduler.run(address, serving)));
                     } else {
                         connection::refuse(&stream, &limits, site.render);
                     }

@@ -30,6 +30,7 @@ use super::stream::{StreamEnds, StreamPlace, StreamPlaces, is_websocket};
 use crate::auth::TokenRegistry;
 use crate::clock::{self, IdGenerator};
 use crate::drain::{DrainHandle, WorkInProgress};
+use crate::fair;
 use crate::telemetry::HttpMetrics;
 
 /// The header that names a request, in the answer and in the log.
@@ -211,6 +212,7 @@ impl ShellShared {
                 if admitted.revocation.is_some() {
                     caller = ShareOwner::Tenant(Arc::clone(&admitted.principal.tenant));
                 }
+                fair::identify(&admitted.principal.tenant);
                 request.extensions_mut().insert(admitted.principal);
                 admitted.revocation.into_iter().for_each(|it| admission.binding.bind(it));
                 admission.protocol = admitted.protocol;

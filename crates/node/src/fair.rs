@@ -1,0 +1,284 @@
+//! Fair use of the runtime's threads: callers take turns, however many connections each has.
+//!
+//! The runtime runs what is ready in the order in which it became so. With 64 busy connections of
+//! one tenant, a request of another would wait for 64 others at each of its steps. So a task that
+//! becomes ready is not handed to the runtime at once: it waits in the queue of its caller, and the
+//! callers that have something ready are served in turn (round robin, as in J. Nagle, "On packet
+//! switches with infinite storage", RFC 970, <https://www.rfc-editor.org/rfc/rfc970>). Only as many
+//! tasks as there are slots are with the runtime at a time; a slot is free again when its task has
+//! been polled, so that nothing holds one while it waits for a disk or a network.
+//!
+//! A task belongs to the caller that [`identify`] names from within it. Tasks that it starts with
+//! [`crate::task::spawn`] belong to the same caller.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+
+/// Tasks with the runtime at a time, for each of its threads: one that is polled, and one that is
+/// next, so that no thread waits for the scheduler.
+const SLOTS_PER_THREAD: usize = 2;
+
+thread_local! {
+    /// The task that this thread polls.
+    static CURRENT: RefCell<Option<Arc<FairTask>>> = const { RefCell::new(None) };
+}
+
+/// Lets callers take turns. Cheap to clone.
+#[derive(Clone)]
+pub struct FairScheduler(Arc<Mutex<ReadyTasks>>);
+
+/// What is ready and not with the runtime.
+struct ReadyTasks {
+    slots_free: usize,
+    queues: HashMap<Arc<str>, VecDeque<Arc<FairTask>>>,
+    /// Callers with a queue, in the order of their turns.
+    turns: VecDeque<Arc<str>>,
+}
+
+struct FairTask {
+    scheduler: FairScheduler,
+    /// Wakes the task at the runtime.
+    runtime: AtomicWaker,
+    /// Taken after the scheduler's lock, where both are.
+    state: Mutex<TaskState>,
+}
+
+struct TaskState {
+    caller: Arc<str>,
+    phase: TaskPhase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskPhase {
+    /// Waits for something.
+    Waiting,
+    /// Ready, in the queue of its caller.
+    Queued,
+    /// With the runtime, in a slot.
+    Dispatched,
+    Polled {
+        has_slot: bool,
+        /// Became ready again meanwhile.
+        is_woken: bool,
+    },
+    Ended,
+}
+
+impl fmt::Debug for FairScheduler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FairScheduler").finish_non_exhaustive()
+    }
+}
+
+impl FairScheduler {
+    /// A scheduler for the runtime that this is called on.
+    pub fn for_this_runtime() -> FairScheduler {
+        let threads = tokio::runtime::Handle::current().metrics().num_workers();
+        FairScheduler::with_slots(threads.max(1) * SLOTS_PER_THREAD)
+    }
+
+    fn with_slots(slots: usize) -> FairScheduler {
+        let ready =
+            ReadyTasks { slots_free: slots, queues: HashMap::new(), turns: VecDeque::new() };
+        FairScheduler(Arc::new(Mutex::new(ready)))
+    }
+
+    /// The same future, to be polled in the turns of a caller.
+    pub fn run<F: Future>(&self, caller: Arc<str>, future: F) -> FairFuture<F> {
+        let state = Mutex::new(TaskState { caller, phase: TaskPhase::Waiting });
+        let (scheduler, runtime) = (self.clone(), AtomicWaker::new());
+        let task = Arc::new(FairTask { scheduler, runtime, state });
+        FairFuture { waker: Waker::from(Arc::clone(&task)), task, future: Box::pin(future) }
+    }
+}
+
+/// Names the caller of the task that this is called from; nothing where that takes no turns.
+pub fn identify(caller: &Arc<str>) {
+    CURRENT.with_borrow(|current| {
+        let Some(task) = current else { return };
+        let mut state = task.state.lock();
+        if state.caller != *caller {
+            state.caller = Arc::clone(caller);
+        }
+    });
+}
+
+/// Lets a future take the turns of the task that this is called from.
+pub(crate) fn inherit<F: Future>(future: F) -> Result<FairFuture<F>, F> {
+    match CURRENT.with_borrow(Option::clone) {
+        Some(task) => {
+            let caller = Arc::clone(&task.state.lock().caller);
+            Ok(task.scheduler.run(caller, future))
+        }
+        None => Err(future),
+    }
+}
+
+impl ReadyTasks {
+    /// Puts a task that is ready behind those of its caller.
+    fn enqueue(&mut self, task: &Arc<FairTask>, caller: Arc<str>) {
+        let queue = self.queues.entry(Arc::clone(&caller)).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(caller);
+        }
+        queue.push_back(Arc::clone(task));
+    }
+
+    /// The task whose turn it is, if a slot is free. It is to be woken without the lock.
+    fn dispatch(&mut self) -> Option<Arc<FairTask>> {
+        while self.slots_free > 0 {
+            let caller = self.turns.pop_front()?;
+            let queue = self.queues.get_mut(&caller)?;
+            let task = queue.pop_front();
+            if queue.is_empty() {
+                self.queues.remove(&caller);
+            } else {
+                self.turns.push_back(caller);
+            }
+            let task = task?;
+            let phase = &mut task.state.lock().phase;
+            // It may have been polled, or dropped, since it was queued.
+            if *phase == TaskPhase::Queued {
+                *phase = TaskPhase::Dispatched;
+                self.slots_free -= 1;
+                return Some(Arc::clone(&task));
+            }
+        }
+        None
+    }
+}
+
+impl FairTask {
+    /// Queues the task when it waits, and hands the next one to the runtime.
+    fn make_ready(self: &Arc<Self>) {
+        let next = {
+            let mut ready = self.scheduler.0.lock();
+            let mut state = self.state.lock();
+            match &mut state.phase {
+                phase @ TaskPhase::Waiting => *phase = TaskPhase::Queued,
+                TaskPhase::Polled { is_woken, .. } => {
+                    *is_woken = true;
+                    return;
+                }
+                TaskPhase::Queued | TaskPhase::Dispatched | TaskPhase::Ended => return,
+            }
+            let caller = Arc::clone(&state.caller);
+            drop(state);
+            ready.enqueue(self, caller);
+            ready.dispatch()
+        };
+        wake(next);
+    }
+
+    fn begin_poll(&self) {
+        let phase = &mut self.state.lock().phase;
+        let has_slot = *phase == TaskPhase::Dispatched;
+        *phase = TaskPhase::Polled { has_slot, is_woken: false };
+    }
+
+    /// Gives the slot back, and lets the next one have it.
+    fn leave(self: &Arc<Self>, is_over: bool) {
+        let next = {
+            let mut ready = self.scheduler.0.lock();
+            let mut state = self.state.lock();
+            let (has_slot, is_woken) = match state.phase {
+                TaskPhase::Polled { has_slot, is_woken } => (has_slot, is_woken),
+                TaskPhase::Dispatched => (true, false),
+                TaskPhase::Waiting | TaskPhase::Queued | TaskPhase::Ended => (false, false),
+            };
+            state.phase = match (is_over, is_woken) {
+                (true, _) => TaskPhase::Ended,
+                (false, true) => TaskPhase::Queued,
+                (false, false) => TaskPhase::Waiting,
+            };
+            let caller = Arc::clone(&state.caller);
+            let is_queued = state.phase == TaskPhase::Queued;
+            drop(state);
+            if has_slot {
+                ready.slots_free += 1;
+            }
+            if is_queued {
+                ready.enqueue(self, caller);
+            }
+            ready.dispatch()
+        };
+        wake(next);
+    }
+}
+
+fn wake(task: Option<Arc<FairTask>>) {
+    if let Some(task) = task {
+        task.runtime.wake();
+    }
+}
+
+impl Wake for FairTask {
+    fn wake(self: Arc<Self>) {
+        self.make_ready();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.make_ready();
+    }
+}
+
+/// A future that is polled in the turns of its caller; a task of its own.
+pub struct FairFuture<F> {
+    task: Arc<FairTask>,
+    waker: Waker,
+    future: Pin<Box<F>>,
+}
+
+impl<F> fmt::Debug for FairFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FairFuture").finish_non_exhaustive()
+    }
+}
+
+impl<F: Future> Future for FairFuture<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { task, waker, future } = &mut *self;
+        task.runtime.register(cx.waker());
+        task.begin_poll();
+        let poll = {
+            let _current = CurrentTask::enter(Arc::clone(task));
+            future.as_mut().poll(&mut Context::from_waker(waker))
+        };
+        task.leave(poll.is_ready());
+        poll
+    }
+}
+
+impl<F> Drop for FairFuture<F> {
+    fn drop(&mut self) {
+        // Also of one that panicked.
+        self.task.leave(true);
+    }
+}
+
+/// Sets the task of this thread, and the one before when dropped.
+struct CurrentTask(Option<Arc<FairTask>>);
+
+impl CurrentTask {
+    fn enter(task: Arc<FairTask>) -> CurrentTask {
+        CurrentTask(CURRENT.replace(Some(task)))
+    }
+}
+
+impl Drop for CurrentTask {
+    fn drop(&mut self) {
+        drop(CURRENT.replace(self.0.take()));
+    }
+}
+
+#[cfg(test)]
+mod tests;
