@@ -29,6 +29,7 @@ mod overhead;
 mod prewarm;
 mod records;
 mod recover;
+mod starts;
 mod storage;
 mod sweeps;
 mod turns;
@@ -70,6 +71,7 @@ use self::prewarm::PrewarmPool;
 pub use self::records::{
     ATTACHMENT_BYTES_MAX, FaceDocument, StoredAttachment, TurnUsage, UsageQuery, UsageTotal,
 };
+use self::starts::StartLimiter;
 use self::storage::{FreeSpace, StorageCount};
 use self::sweeps::SweepTimers;
 pub use self::turns::{ConversationMessage, EventStream, MessageStream};
@@ -162,6 +164,7 @@ pub(crate) struct SessionsInner {
     sweeps: SweepTimers,
     /// Cold disks on their way to the object store.
     archives: ArchiveQueue,
+    starts: StartLimiter,
     /// Storage of tenants, as it was counted last.
     storage: Mutex<HashMap<String, StorageCount>>,
     /// Free space of this server's disk when somebody looked last.
@@ -244,6 +247,7 @@ impl Sessions {
                 builds: AtomicU64::new(0),
                 sweeps: SweepTimers::default(),
                 archives: ArchiveQueue::new(),
+                starts: StartLimiter::new(),
                 storage: Mutex::default(),
                 free: Mutex::default(),
                 lost: Mutex::new(Some(lost)),

@@ -423,7 +423,7 @@ impl SessionsInner {
     ) -> Result<(Vec<String>, Option<String>), SessionError> {
         let complete = limits::limits(&self.config, &request.limits, &request.limits)?;
         let disk = self.blank(&complete).await?;
-        let body = Arc::new(self.make_body(disk, &[], &complete).await?);
+        let body = Arc::new(self.make_body(tenant, disk, &[], &complete).await?);
         let filled = self.fill_folder(&body, request, files).await;
         // Whatever it left running ends here.
         let disk = self.end_body(&body).await;

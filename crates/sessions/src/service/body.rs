@@ -31,11 +31,13 @@ impl SessionsInner {
     /// Makes a sandbox over a disk. When that fails, a disk that is a new one is removed again.
     pub(super) async fn make_body(
         &self,
+        tenant: &str,
         disk: AttachedDisk,
         chain: &[String],
         complete: &SessionLimits,
     ) -> Result<SessionSandbox, SessionError> {
         let fresh = (disk.source == DiskSource::Fresh).then(|| disk.id.clone());
+        let _started = self.starts.enter(tenant).await;
         let made = self.make_body_over(disk, chain, complete).await;
         if let (Err(_), Some(id)) = (&made, fresh) {
             self.workspaces.remove_local(&id).await;
@@ -159,7 +161,8 @@ impl SessionsInner {
         };
         let source = disk.source;
         let is_new = row.disk.as_deref() != Some(disk.id.as_str());
-        let (id, body) = (disk.id.clone(), self.make_body(disk, &row.chain, &row.limits).await?);
+        let id = disk.id.clone();
+        let body = self.make_body(&entry.tenant, disk, &row.chain, &row.limits).await?;
         if is_new {
             let mut state = entry.state.lock();
             state.row.disk = Some(id);

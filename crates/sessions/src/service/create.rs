@@ -305,7 +305,7 @@ impl SessionsInner {
     ) -> Result<(SessionRow, SessionSandbox), SessionError> {
         let disk = self.blank(&base.limits).await?;
         let disk_id = disk.id.clone();
-        let body = self.make_body(disk, &base.chain, &base.limits);
+        let body = self.make_body(&new.tenant, disk, &base.chain, &base.limits);
         let row = self.insert(new, base, id.clone(), disk_id);
         match tokio::join!(row, body) {
             (Ok(row), Ok(body)) => Ok((row, body)),

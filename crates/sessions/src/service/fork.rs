@@ -328,7 +328,7 @@ impl SessionsInner {
     ) -> Result<(SessionRow, super::entry::SessionSandbox), SessionError> {
         let disk = self.blank(&row.limits).await?;
         row.disk = Some(disk.id.clone());
-        let body = self.make_body(disk, &row.chain, &row.limits).await?;
+        let body = self.make_body(&row.tenant, disk, &row.chain, &row.limits).await?;
         let max = u64::try_from(self.config.sessions_max_per_tenant).unwrap_or(u64::MAX);
         match self.store.insert_session(row, max).await {
             Ok(row) => Ok((row, body)),

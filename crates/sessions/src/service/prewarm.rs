@@ -270,7 +270,8 @@ impl SessionsInner {
         let own = SessionLimits::default();
         let limits = limits::limits(&self.config, &agent.limits, &own)?;
         let disk = self.blank(&limits).await?;
-        let body = Arc::new(self.make_body(disk, &version.chain, &limits).await?);
+        let body = self.make_body(&agent.tenant, disk, &version.chain, &limits).await?;
+        let body = Arc::new(body);
         let session = self.ids.next("ses_");
         let mut ready = ReadySandbox {
             agent_id: agent.id.clone(),

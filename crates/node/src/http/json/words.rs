@@ -6,18 +6,18 @@
 /// Byte order mark, with which some editors and libraries begin a text: U+FEFF in UTF-8.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// A message on a document that does not fit its type, in the interface's words.
+/// A message on a document that does not fit its type, in the interface's words and without the
+/// place in the text: the name of the field says more, and a value of a tagged type has none left.
 pub(super) fn plain(message: &str) -> String {
-    let (message, place) = split_place(message);
-    let text = wrong_type(message)
+    let (message, _) = split_place(message);
+    wrong_type(message)
         .or_else(|| wrong_length(message))
         .or_else(|| unknown_variant(message))
         .or_else(|| {
             let is_untagged = message.starts_with("data did not match any variant");
             is_untagged.then(|| "it has none of the forms that are allowed here".to_owned())
         })
-        .unwrap_or_else(|| message.to_owned());
-    format!("{text}{place}")
+        .unwrap_or_else(|| message.to_owned())
 }
 
 /// A message on a text that is no JSON.
