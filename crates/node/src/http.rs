@@ -42,6 +42,7 @@ pub use json::{JsonBody, parse_json, plain_json_error};
 pub use query::{last_event_id, query};
 pub use routing::{PathMethods, RouteTable, delete, get, patch, post, put};
 pub use server::{BindError, BoundListener, ShellLimits, serve_all};
+pub use shares::{Share, ShareOwner, ShareRefusal, Shares};
 pub use shell::{HttpShell, RequestId, VerbatimAnswer};
 pub use upload::UploadBody;
 

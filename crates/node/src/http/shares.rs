@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 /// Owner of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum ShareOwner {
+pub enum ShareOwner {
     /// Callers with a token of this tenant.
     Tenant(Arc<str>),
     /// Callers without one, or with one that the shell does not know, by address.
@@ -23,7 +23,7 @@ pub(super) enum ShareOwner {
 
 /// Something that can be counted, and who has how much of it.
 #[derive(Debug)]
-pub(super) struct Shares {
+pub struct Shares {
     /// How many times what is free a caller may have.
     weight: usize,
     state: Mutex<ShareTable>,
@@ -37,7 +37,7 @@ struct ShareTable {
 
 /// A part of it, free again when this is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
+pub struct Share {
     shares: Arc<Shares>,
     caller: ShareOwner,
     units: usize,
@@ -45,7 +45,7 @@ pub(super) struct Share {
 
 /// Why nothing is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ShareRefusal {
+pub enum ShareRefusal {
     /// Nothing is left for anybody.
     Exhausted,
     /// The caller has as much as he may have at present.
@@ -53,17 +53,17 @@ pub(super) enum ShareRefusal {
 }
 
 impl Shares {
-    pub(super) fn new(units: usize, weight: usize) -> Arc<Shares> {
+    /// So many units, of which a caller may have at most `weight` times what is free.
+    pub fn new(units: usize, weight: usize) -> Arc<Shares> {
         let state = Mutex::new(ShareTable { free: units, held: HashMap::new() });
         Arc::new(Shares { weight, state })
     }
 
     /// Gives a caller so many units. The first that he asks for are bounded by what there is alone.
-    pub(super) fn take(
-        self: &Arc<Self>,
-        caller: ShareOwner,
-        units: usize,
-    ) -> Result<Share, ShareRefusal> {
+    ///
+    /// # Errors
+    /// When too little is left, or the caller would have more than its part of what is free.
+    pub fn take(self: &Arc<Self>, caller: ShareOwner, units: usize) -> Result<Share, ShareRefusal> {
         let mut share = Share::none(self, caller);
         share.grow_to(units)?;
         Ok(share)
@@ -132,6 +132,25 @@ mod tests {
             let state = shares.state.lock();
             assert_eq!((state.free, state.held.len()), (100, 0));
         }
+    }
+
+    #[test]
+    fn a_caller_gives_back_what_it_had() {
+        let shares = Shares::new(8, 1);
+        let take = |name, expected: usize| {
+            let taken = take_all(&shares, name);
+            assert_eq!(taken.len(), expected, "{name}");
+            taken
+        };
+        let first = take("first", 4);
+        let second = take("second", 2);
+        assert_eq!(shares.take(tenant("first"), 1).unwrap_err(), ShareRefusal::Exceeded);
+        drop(first);
+        drop(take("third", 3));
+        drop(second);
+        drop(take("first", 4));
+        let state = shares.state.lock();
+        assert_eq!((state.free, state.held.len()), (8, 0));
     }
 
     #[test]

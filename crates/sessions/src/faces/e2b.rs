@@ -9,7 +9,7 @@
 //! | `rest` | life of sandboxes: create, connect, pause, fork, list |
 //! | `envd` | what E2B has inside of a sandbox, by Connect: calls and streams |
 //! | `process`, `filesystem`, `transfer` | processes; files; their content |
-//! | `ports`, `port_room` | ports of a sandbox by names of hosts; how many connections they take |
+//! | `ports` | ports of a sandbox by names of hosts |
 //! | `network` | what a sandbox may reach: E2B's rules as a grant, pure |
 //! | `figures` | what a sandbox uses, now and in the last hour |
 //! | `sandboxes`, `tokens` | what is known of those that live, and what opens them |
@@ -24,7 +24,6 @@ mod figures;
 mod filesystem;
 mod frames;
 mod network;
-mod port_room;
 mod ports;
 mod process;
 mod query;
@@ -44,12 +43,11 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use node::auth::{TokenRegistry, TokenScope};
-use node::http::{CredentialBinding, UploadBody};
+use node::http::{CredentialBinding, Shares, UploadBody};
 
 pub use self::config::E2bConfig;
 pub use self::errors::render as render_error;
 use self::figures::{SampleUse, UsageSample, UsageSamples};
-use self::port_room::PortRoom;
 use self::ports::{ENVD_PORT, PortTarget};
 use self::sandboxes::E2bSandboxes;
 use self::tokens::{TokenKeys, TokenPurpose};
@@ -69,6 +67,8 @@ const DISCARDED_BYTES_MAX: usize = 256 << 10;
 const DISCARD_MAX: Duration = Duration::from_secs(1);
 /// What this face's keys are derived for.
 const KEY_PURPOSE: &str = "compat.e2b";
+/// How many times what is free a tenant may have of the connections to ports.
+const PORTS_WEIGHT: usize = 1;
 
 /// What requests share.
 struct E2bContext {
@@ -77,7 +77,12 @@ struct E2bContext {
     config: E2bConfig,
     keys: TokenKeys,
     sandboxes: E2bSandboxes,
-    port_room: PortRoom,
+    /// Places for connections to ports, which need no token.
+    ///
+    /// A program that never answers keeps a place of the listener for as long as its client likes,
+    /// and nobody cuts a connection in the middle of a request. So such connections have fewer
+    /// places than the listener, and a tenant has at most as many as it leaves free for others.
+    port_places: Arc<Shares>,
 }
 
 impl fmt::Debug for E2bContext {
@@ -103,8 +108,8 @@ pub fn routes(
     };
     let keys = TokenKeys::new(&key);
     let sandboxes = E2bSandboxes::default();
-    let port_room = PortRoom::new(config.port_connections_max);
-    let face = Arc::new(E2bContext { sessions, tokens, config, keys, sandboxes, port_room });
+    let port_places = Shares::new(config.port_connections_max, PORTS_WEIGHT);
+    let face = Arc::new(E2bContext { sessions, tokens, config, keys, sandboxes, port_places });
     let [root, below] = ROUTES;
     Ok(Router::new()
         .route(root, any(answer))

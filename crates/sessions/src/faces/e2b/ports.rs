@@ -14,11 +14,10 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use node::http::{self, CredentialBinding, VerbatimAnswer};
+use node::http::{self, CredentialBinding, Share, ShareOwner, VerbatimAnswer};
 
 use super::E2bContext;
 use super::errors::{RestError, not_running, port_closed};
-use super::port_room::PortPlace;
 use super::tokens::{TokenPurpose, is_id};
 use crate::error::SessionError;
 use crate::service::SandboxGuard;
@@ -112,7 +111,8 @@ pub(super) async fn forward(
             request.headers_mut().insert(header::HOST, host);
         }
     }
-    let Some(place) = face.port_room.enter(&live.tenant) else {
+    let owner = ShareOwner::Tenant(live.tenant.as_str().into());
+    let Ok(place) = face.port_places.take(owner, 1) else {
         let message = "too many connections to ports of this tenant's sandboxes are open \
             (`compat.e2b.settings.port_connections_max`); try again when some have ended";
         return RestError::from(http::HttpError::new(ErrorCode::TooManyRequests, message))
@@ -145,7 +145,7 @@ struct PortUse {
     #[expect(dead_code, reason = "held until the connection ends")]
     guard: SandboxGuard,
     #[expect(dead_code, reason = "held until the connection ends")]
-    place: PortPlace,
+    place: Share,
 }
 
 async fn pass(
