@@ -76,6 +76,8 @@ impl fmt::Debug for AgentProcess {
 pub(crate) trait AgentSink: Send + Sync + 'static {
     /// An event, of a turn or of none. Does not wait.
     fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value);
+    /// Why nothing more can be kept of the agent, for its turn to end with.
+    fn full(&self) -> Option<String>;
     /// Resolves when there is room for more. While there is none, the agent is not read.
     fn room(&self) -> Later<'_, ()>;
     /// The agent's own name for its conversation, by which a later process continues it. Told
@@ -351,6 +353,13 @@ impl AgentOutlet {
         match &mut *self.target.lock() {
             OutletTarget::Sink(sink) => sink.event(turn, kind, data),
             OutletTarget::Kept(kept) => kept.events.push((kind, data)),
+        }
+    }
+
+    fn full(&self) -> Option<String> {
+        match &*self.target.lock() {
+            OutletTarget::Sink(sink) => sink.full(),
+            OutletTarget::Kept(_) => None,
         }
     }
 

@@ -59,6 +59,9 @@ pub struct SessionsConfig {
     pub messages_waiting_max: usize,
     /// Bytes of one message.
     pub message_bytes_max: usize,
+    /// Bytes of the events and messages that are kept of one session. A turn that goes beyond it is
+    /// ended, and the session takes no more messages; a fork begins with none.
+    pub history_bytes_max: u64,
     /// Bytes of one line of an agent.
     pub line_bytes_max: usize,
     /// Seconds that an agent may take to start.
@@ -115,6 +118,7 @@ impl Default for SessionsConfig {
             open_files: 4096,
             messages_waiting_max: 16,
             message_bytes_max: 16 << 20,
+            history_bytes_max: 1 << 30,
             line_bytes_max: 64 << 20,
             agent_start_s: 60,
             turn_s: 60 * 60,

@@ -219,3 +219,31 @@ fn a_burst_of_creates_fills_every_place_and_the_rest_is_refused() {
         }
     }
 }
+
+#[test]
+fn what_is_kept_of_a_session_has_a_bound() {
+    const BYTES_MAX: u64 = 2_000_000;
+    let _guard = beside_others();
+    let server = serve_sessions(&format!("history_bytes_max = {BYTES_MAX}"));
+    let sessions = Sessions::from(&server);
+    let session = sessions.probe();
+    assert_eq!(sessions.ask(&session, "flood 10 1000"), "flooded");
+    let heard = sessions.hear(&session, "flood 1000 100000");
+    let errors = heard.errors();
+    assert!(errors.len() == 1 && errors[0].contains("sessions.history_bytes_max"), "{errors:?}");
+    let refusal = sessions.refused(&session, 409, "conflict");
+    assert!(refusal.contains(&session) && refusal.contains("fork"), "{refusal}");
+    let kept = |session: &str| -> usize {
+        sessions.kept(session, 0).iter().map(|event| event.to_string().len()).sum()
+    };
+    // One more message of the agent, with what goes with it.
+    assert!(kept(&session) < 2 * usize::try_from(BYTES_MAX).unwrap(), "{}", kept(&session));
+    // What was counted holds on another day, too.
+    sessions.did(&session, "stop");
+    sessions.did(&session, "resume");
+    sessions.refused(&session, 409, "conflict");
+    // Nothing else of the session is the worse for it, and a fork goes on.
+    assert_eq!(sessions.out(&session, "echo well"), "well\n");
+    let fork = sessions.fork(&session);
+    assert_eq!(sessions.ask(&fork, "flood 10 1000"), "flooded");
+}

@@ -433,7 +433,12 @@ impl AgentTask {
     fn take_lines(&mut self) {
         loop {
             match self.lines.next() {
-                Ok(Some(line)) => self.line(&line),
+                Ok(Some(line)) => {
+                    self.line(&line);
+                    if let Some(why) = self.outlet.full() {
+                        self.fault(why);
+                    }
+                }
                 Ok(None) => return,
                 Err(TooLong) => {
                     let max = self.limits.line_bytes_max;

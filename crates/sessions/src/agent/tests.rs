@@ -16,6 +16,9 @@ const LIMITS: AgentLimits = AgentLimits {
     grace: Duration::from_secs(5),
 };
 
+/// Bytes that are kept of an agent.
+const HISTORY_BYTES_MAX: usize = 64 << 10;
+
 /// Everything that was told, a line each.
 #[derive(Default)]
 struct Told {
@@ -49,6 +52,11 @@ impl AgentSink for Told {
             let turn = turn.map_or("-", |turn| &**turn);
             self.push(format!("{turn} {} {data}", kind.as_str()));
         }
+    }
+
+    fn full(&self) -> Option<String> {
+        let bytes: usize = self.lines.lock().iter().map(String::len).sum();
+        (bytes > HISTORY_BYTES_MAX).then(|| "nothing more is kept".to_owned())
     }
 
     fn room(&self) -> Later<'_, ()> {

@@ -61,6 +61,8 @@ struct SessionLogState {
     ring_bytes: usize,
     /// The latest number that is not in the ring any more.
     evicted: u64,
+    /// Bytes of what is kept of the session, with what waits to be written.
+    history_bytes: u64,
     /// What the writer has not taken yet, and whether it knows that there is something.
     pending: SessionBatch,
     is_queued: bool,
@@ -114,6 +116,7 @@ impl SessionLog {
             ring: VecDeque::new(),
             ring_bytes: 0,
             evicted: 0,
+            history_bytes: 0,
             pending: SessionBatch::default(),
             is_queued: false,
             waiting: 0,
@@ -143,6 +146,7 @@ impl SessionLog {
             state.ceiling_asked = row.seq_ceiling;
             state.durable = row.seq_start;
             state.evicted = row.seq_start;
+            state.history_bytes = row.history_bytes;
             state.written = state.asked;
         }
         self.tell();
@@ -156,6 +160,11 @@ impl SessionLog {
     /// Number of the latest event that was appended in this life, or reserved before it.
     pub(crate) fn last_seq(&self) -> u64 {
         self.state.lock().next.saturating_sub(1)
+    }
+
+    /// Bytes of the events and messages that are kept of the session, in all its lives.
+    pub(crate) fn history_bytes(&self) -> u64 {
+        self.state.lock().history_bytes
     }
 
     /// Appends an event, and answers its number. Never waits; whoever appends much asks for
@@ -189,6 +198,7 @@ impl SessionLog {
                 };
                 state.pending.events.push(row);
                 state.pending.last_seq = seq;
+                state.add_history(bytes);
                 // A turn of which anybody was told is found again after a crash, and ended; and
                 // whoever is told of its end finds all of it.
                 let is_border =
@@ -225,6 +235,7 @@ impl SessionLog {
             role: role.to_owned(),
             content,
         });
+        state.add_history(bytes);
         self.ask(&mut state, bytes, false);
         self.ask_ceiling(&mut state);
         seq
@@ -519,6 +530,13 @@ pub(super) enum NextEvent {
 const TAKEN: &str = "the session is not on this server any more";
 
 impl SessionLogState {
+    /// Counts bytes that are to be kept.
+    fn add_history(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.history_bytes = self.history_bytes.saturating_add(bytes);
+        self.pending.history_bytes = self.history_bytes;
+    }
+
     /// The next number, if anything may be appended.
     fn number(&mut self) -> Option<u64> {
         let LogLife::Here(_) = self.life else { return None };

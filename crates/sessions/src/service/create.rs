@@ -364,6 +364,7 @@ impl SessionsInner {
             epoch: 0,
             seq_start: 0,
             seq_ceiling: 0,
+            history_bytes: 0,
             tenant: tenant.clone(),
             id,
         };

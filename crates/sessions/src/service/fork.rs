@@ -297,6 +297,7 @@ impl SessionsInner {
             manifest: None,
             owner: Some(self.server.clone()),
             last_seq: 0,
+            history_bytes: 0,
             message: None,
             ..of_parent
         };

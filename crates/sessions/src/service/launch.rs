@@ -360,6 +360,11 @@ impl AgentSink for SessionSink {
         entry.log.push(kind, turn.map(|turn| &**turn), data);
     }
 
+    fn full(&self) -> Option<String> {
+        let entry = self.entry.upgrade()?;
+        self.inner.history_is_full(&entry)
+    }
+
     fn room(&self) -> Later<'_, ()> {
         let entry = self.entry.upgrade();
         Box::pin(async move {

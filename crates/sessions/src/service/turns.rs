@@ -417,6 +417,18 @@ fn check(request: &MessageRequest) -> Result<(), SessionError> {
 }
 
 impl SessionsInner {
+    /// Why a session may say no more, if its events and messages take as much as they may.
+    pub(super) fn history_is_full(&self, entry: &SessionEntry) -> Option<String> {
+        let (bytes, max) = (entry.log.history_bytes(), self.config.history_bytes_max);
+        (bytes >= max).then(|| {
+            format!(
+                "the events and messages of session `{}` take {bytes} bytes, and at most {max} are \
+                 kept (sessions.history_bytes_max); go on in a fork of it, which begins with none",
+                entry.id
+            )
+        })
+    }
+
     /// Puts a message in line; none when the session has no sandbox at the moment.
     fn take_message(
         self: &Arc<Self>,
@@ -433,6 +445,9 @@ impl SessionsInner {
                 self.config.messages_waiting_max
             );
             return Err(SessionError::TooMany(message));
+        }
+        if let Some(message) = self.history_is_full(entry) {
+            return Err(SessionError::Conflict(message));
         }
         let Some(body) = state.body.clone() else { return Ok(None) };
         let Some(at_work) = SandboxUse::of(self, entry, body, arrived) else { return Ok(None) };

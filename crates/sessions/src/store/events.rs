@@ -34,6 +34,8 @@ pub(crate) struct SessionBatch {
     pub(crate) ceiling: u64,
     /// The number of the latest event that is kept; likewise.
     pub(crate) last_seq: u64,
+    /// Bytes of its events and messages with these; likewise.
+    pub(crate) history_bytes: u64,
     /// Its row, when that changed.
     pub(crate) row: Option<Arc<SessionRow>>,
     /// Whether its settings and its chain changed, too.
@@ -224,10 +226,16 @@ fn write_row(
     }
     let sql = "UPDATE sessions SET \
         seq_ceiling = CASE WHEN seq_ceiling < $3 THEN $3 ELSE seq_ceiling END, \
-        last_seq = CASE WHEN last_seq < $4 THEN $4 ELSE last_seq END \
+        last_seq = CASE WHEN last_seq < $4 THEN $4 ELSE last_seq END, \
+        history_bytes = CASE WHEN COALESCE(history_bytes, 0) < $5 THEN $5 ELSE history_bytes END \
         WHERE id = $1 AND epoch = $2";
-    let parameters =
-        [text(&part.session), number(part.epoch), number(part.ceiling), number(part.last_seq)];
+    let parameters = [
+        text(&part.session),
+        number(part.epoch),
+        number(part.ceiling),
+        number(part.last_seq),
+        number(part.history_bytes),
+    ];
     Ok(transaction.execute(sql, &parameters)? == 1)
 }
 

@@ -163,6 +163,8 @@ pub(crate) struct SessionRow {
     pub(crate) seq_start: u64,
     /// No number above this one was ever told. Written by `claim` and the writer behind alone.
     pub(crate) seq_ceiling: u64,
+    /// Bytes of its events and messages that are kept. Written by the writer behind alone.
+    pub(crate) history_bytes: u64,
 }
 
 /// Which sessions a list has.

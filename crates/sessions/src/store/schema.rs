@@ -247,6 +247,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
         "CREATE INDEX session_layers_tenant ON session_layers (tenant);
         CREATE INDEX session_attachments_tenant ON session_attachments (tenant)",
     ),
+    MigrationStep::Same("ALTER TABLE sessions ADD COLUMN history_bytes BIGINT"),
 ];
 
 /// Begins a replacement in a stored text: the control character named "substitute".

@@ -19,7 +19,7 @@ use crate::error::SessionError;
 const COLUMNS: &str = "id, tenant, agent_id, agent_name, agent_version, parent, face, created_ms, \
     options, limits, metadata, env, credential, on_disconnect, idle_s, on_deadline, extra, \
     state, chain, disk, disk_server, manifest, agent_session, turns, last_seq, last_active_ms, \
-    deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants";
+    deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants, history_bytes";
 
 const INSERT: &str = "INSERT INTO sessions (id, tenant, agent_id, agent_name, agent_version, \
     parent, face, created_ms, options, limits, metadata, env, credential, on_disconnect, idle_s, \
@@ -55,8 +55,9 @@ pub(super) struct SessionCount {
     at: Instant,
 }
 
-/// Bytes of a tenant's layers, attachments and folders of agents.
-const STORED_BYTES: [&str; 3] = [
+/// Bytes of a tenant's events and messages, layers, attachments and folders of agents.
+const STORED_BYTES: [&str; 4] = [
+    "SELECT CAST(COALESCE(SUM(history_bytes), 0) AS BIGINT) FROM sessions WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_layers WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_attachments WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(agent_versions.bytes), 0) AS BIGINT) FROM agent_versions \
@@ -385,6 +386,8 @@ fn row(row: &SqlRow) -> Result<SessionRow, SqlStoreError> {
         seq_start: columns.take()?,
         seq_ceiling: columns.take()?,
         grants: columns.json_or_default()?,
+        // Of a session that was made before they were counted.
+        history_bytes: columns.take::<Option<u64>>()?.unwrap_or(0),
     })
 }
 

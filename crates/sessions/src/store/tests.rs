@@ -71,6 +71,7 @@ pub(crate) fn session(id: &str, tenant: &str) -> SessionRow {
         epoch: 0,
         seq_start: 0,
         seq_ceiling: 0,
+        history_bytes: 0,
     }
 }
 
