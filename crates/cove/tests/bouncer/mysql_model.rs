@@ -4,11 +4,13 @@
 //! in. So a row, a variable, a statement, a warning or a table of somebody else is noticed wherever
 //! it comes, and so is one of its own that should not be there any more.
 
+mod ids;
 mod steps;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use testkit::my::capability::LOCAL_FILES;
 use testkit::my::{MyColumn, MyResult};
 use testkit::{MyAnswer, MyClient, MyError, MyFailure, MyLogin, MyStatement};
 
@@ -21,9 +23,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What it did last, for whoever reads of a failure.
 const LOG_LINES: usize = 25;
 /// What SQL creates in each database before clients come, a statement each.
-pub(crate) const SCHEMA: [&str; 6] = [
+pub(crate) const SCHEMA: [&str; 12] = [
     "CREATE TABLE `lines` (mark VARCHAR(60), n INT, KEY (mark)) ENGINE=InnoDB",
-    "CREATE TABLE ids (id INT AUTO_INCREMENT PRIMARY KEY, mark VARCHAR(60)) ENGINE=InnoDB",
+    "CREATE TABLE ids (id INT AUTO_INCREMENT PRIMARY KEY, u VARCHAR(60) UNIQUE, \
+     mark VARCHAR(60), KEY (mark)) ENGINE=InnoDB",
+    // The first of them keeps locks on the gap before the second away from everybody's rows.
+    "INSERT INTO ids (u) VALUES ('take'), ('taken')",
+    "CREATE TABLE places (mark VARCHAR(60) PRIMARY KEY, n INT) ENGINE=InnoDB",
+    "CREATE TRIGGER child BEFORE INSERT ON places FOR EACH ROW \
+     INSERT INTO ids (mark) VALUES (NEW.mark)",
+    "CREATE PROCEDURE insert_id(mark TEXT) INSERT INTO ids (mark) VALUES (mark)",
+    "CREATE PROCEDURE fail_behind_id(mark TEXT) \
+     BEGIN INSERT INTO ids (mark) VALUES (mark); SIGNAL SQLSTATE '45000'; END",
+    "CREATE FUNCTION inserted_id(mark TEXT) RETURNS INT \
+     BEGIN INSERT INTO ids (mark) VALUES (mark); RETURN LAST_INSERT_ID(); END",
     "CREATE PROCEDURE hidden_set(value INT) SET SESSION lock_wait_timeout = value",
     "CREATE PROCEDURE hidden_variable(mark TEXT) SET @hidden = mark",
     "CREATE PROCEDURE two(mark TEXT) BEGIN SELECT mark; SELECT '', mark; END",
@@ -41,14 +54,24 @@ struct Session {
     tables: BTreeMap<String, String>,
     /// Statements of SQL, with what each answers.
     prepared: BTreeMap<String, String>,
-    /// Statements of the protocol, each with what it says beside its parameter, and whether its
-    /// parameter's type was told.
-    statements: Vec<(MyStatement, String, bool)>,
+    statements: Vec<KnownStatement>,
     /// A statement with an open cursor, its columns, and the next row.
     cursor: Option<(u32, Vec<MyColumn>, u64)>,
     /// Locks by name, with how often each is held.
     locks: BTreeMap<String, u32>,
     last_id: u64,
+}
+
+/// A statement of the protocol.
+#[derive(Clone, Debug)]
+struct KnownStatement {
+    prepared: MyStatement,
+    /// What it says beside its parameter.
+    beside: String,
+    /// Where it was prepared.
+    schema: String,
+    /// Whether its parameter's type was told.
+    was_told: bool,
 }
 
 /// A client.
@@ -64,6 +87,8 @@ pub(crate) struct Actor {
     is_open: bool,
     /// Lines that it has written, and how many there were when its transaction began.
     lines: (u64, u64),
+    /// Rows that it has numbered, so that each has a mark of its own.
+    numbered: u64,
     /// Its log.
     log: VecDeque<String>,
     /// Steps that were done, each of which looked at what came.
@@ -80,6 +105,7 @@ impl Plays for Actor {
             session: Session::default(),
             is_open: false,
             lines: (0, 0),
+            numbered: 0,
             log: VecDeque::new(),
             steps: 0,
         }
@@ -154,7 +180,7 @@ impl Actor {
     }
 
     fn identity(&self) -> MyLogin {
-        MyLogin::new(USER, PASSWORD, &self.character.database)
+        MyLogin::new(USER, PASSWORD, &self.character.database).with(LOCAL_FILES)
     }
 
     fn login(&mut self) -> Outcome {

@@ -3,7 +3,7 @@
 use testkit::my::{MyResult, command, execute, message, status};
 use testkit::{MyClient, MyFailure, MyValue};
 
-use super::{Actor, Outcome, equal, failed, values};
+use super::{Actor, KnownStatement, Outcome, equal, failed, values};
 use crate::model::Trouble;
 
 type Step = fn(&mut Actor) -> Outcome;
@@ -21,7 +21,7 @@ pub(super) const STEPS: &[(u64, Step)] = &[
     (2, Actor::long_data),
     (2, Actor::cursor),
     (5, Actor::insert),
-    (4, Actor::number),
+    (10, Actor::number),
     (4, Actor::warning),
     (2, Actor::lock),
     (4, Actor::several),
@@ -169,30 +169,46 @@ impl Actor {
             self.note(&format!("prepare {sql}"));
             let prepared = self.client().prepare(&sql);
             let prepared = prepared.map_err(|failure| self.broken(failure))?;
-            self.session.statements.push((prepared, beside, false));
+            let schema = self.session.database.clone();
+            let statement = KnownStatement { prepared, beside, schema, was_told: false };
+            self.session.statements.push(statement);
             return Ok(());
         }
         let at = usize::try_from(self.random.below(u64::try_from(count).unwrap())).unwrap();
         if self.random.one_in(10) {
-            let (prepared, ..) = self.session.statements.remove(at);
+            let KnownStatement { prepared, .. } = self.session.statements.remove(at);
             self.note(&format!("close statement {}", prepared.id));
             return match self.client().close_statement(prepared.id) {
                 Ok(()) => Ok(()),
                 Err(error) => Err(self.broken(error.into())),
             };
         }
-        let (prepared, beside, was_told) = self.session.statements[at].clone();
+        let KnownStatement { prepared, beside, schema, was_told } =
+            self.session.statements[at].clone();
+        if self.random.one_in(8) {
+            self.note(&format!("reset statement {}", prepared.id));
+            return self.command(command::STMT_RESET, &prepared.id.to_le_bytes());
+        }
         let value = format!("{}{}", self.mark(), self.random.below(1000));
         let binds = !was_told || self.random.one_in(3);
         self.note(&format!("execute {} {beside:?} with {value}, binds: {binds}", prepared.id));
         let body = execute(prepared.id, 0, &[MyValue::Text(&value)], binds);
         let answer = self.binary(&body)?;
-        self.session.statements[at].2 = true;
-        let expected = vec![vec![value, beside, self.session.database.clone()]];
-        equal("an execution", &values(&answer), &expected)
+        self.session.statements[at].was_told = true;
+        equal("an execution", &values(&answer), &vec![vec![value, beside, schema]])
     }
 
-    fn binary(&mut self, body: &[u8]) -> Outcome<testkit::MyAnswer> {
+    /// A command that is answered by one packet and must not fail.
+    fn command(&mut self, command: u8, body: &[u8]) -> Outcome {
+        match self.client().simple(command, body) {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) if self.character.faults => Err(Trouble::Lost(error.to_string())),
+            Ok(Err(error)) => Err(Trouble::Wrong(format!("command {command}: {error}"))),
+            Err(failure) => Err(self.broken(failure)),
+        }
+    }
+
+    pub(super) fn binary(&mut self, body: &[u8]) -> Outcome<testkit::MyAnswer> {
         let client = self.client();
         let sent = client.command(command::STMT_EXECUTE, body).map_err(MyFailure::from);
         let answer = sent.and_then(|()| client.binary_answer());
@@ -286,39 +302,6 @@ impl Actor {
              FROM `{database}`.`lines` WHERE mark = '{mark}'"
         );
         self.expect(&sql, &[&[&count, "0"]])
-    }
-
-    /// Numbers that the server gives.
-    fn number(&mut self) -> Outcome {
-        let mark = self.mark();
-        let table = format!("`{}`.ids", self.character.database);
-        let insert = format!("INSERT INTO {table} (mark) VALUES ('{mark}'), ('{mark}')");
-        let kind = self.random.below(6);
-        let is_counted = kind > 1;
-        let given = match kind {
-            // Replies that do not tell the number in their last packet.
-            0 => {
-                let answer = self.run(&format!("{insert} RETURNING id"))?;
-                answer.rows()[0][0].as_deref().and_then(|id| id.parse().ok()).unwrap_or_default()
-            }
-            1 => {
-                let given = 1_000_000_000 + self.random.below(1_000_000);
-                self.session.last_id = given;
-                self.run(&format!("DO LAST_INSERT_ID({given})"))?;
-                return self.look();
-            }
-            _ => self.run(&insert)?.ok().last_insert_id,
-        };
-        self.session.last_id = given;
-        match self.random.below(4) {
-            0 => self.expect("SELECT LAST_INSERT_ID()", &[&[&given.to_string()]]),
-            1 if is_counted => self.expect("SELECT ROW_COUNT()", &[&["2"]]),
-            2 => {
-                let sql = format!("SELECT mark FROM {table} WHERE id = LAST_INSERT_ID()");
-                self.expect(&sql, &[&[&mark]])
-            }
-            _ => self.look(),
-        }
     }
 
     /// Warnings are of the last statement, and of nobody else's.
@@ -491,24 +474,11 @@ impl Actor {
             self.run(&format!("USE `{wanted}`"))?;
         } else {
             self.note(&format!("init {wanted}"));
-            match self.client().simple(command::INIT_DB, wanted.as_bytes()) {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) if self.character.faults => {
-                    return Err(Trouble::Lost(error.to_string()));
-                }
-                Ok(Err(error)) => return Err(Trouble::Wrong(format!("{wanted}: {error}"))),
-                Err(failure) => return Err(self.broken(failure)),
-            }
+            self.command(command::INIT_DB, wanted.as_bytes())?;
         }
-        self.session.database.clone_from(&wanted);
-        // What was prepared in another one says so still.
-        let statements = std::mem::take(&mut self.session.statements);
-        for (prepared, ..) in statements {
-            if let Err(error) = self.client().close_statement(prepared.id) {
-                return Err(self.broken(error.into()));
-            }
-        }
-        self.look()
+        self.session.database = wanted;
+        // What was prepared in another one stays there (MariaDB 10.11).
+        if self.random.one_in(3) { self.look() } else { self.statement() }
     }
 
     fn routine(&mut self) -> Outcome {

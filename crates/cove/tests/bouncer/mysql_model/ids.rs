@@ -1,0 +1,278 @@
+//! Numbers that the server gives to rows, of which `LAST_INSERT_ID()` tells a client its own.
+//!
+//! Each way to be given one: told by the reply or not, by the statement or by code behind it, and
+//! also where the statement fails.
+
+use testkit::MyAnswer;
+
+use super::{Actor, Outcome, differs, failed, values};
+
+/// An error that took the whole transaction back.
+const DEADLOCK: u16 = 1213;
+const DUPLICATE: u16 = 1062;
+const SIGNAL: u16 = 1644;
+
+/// A statement that may give the session a number.
+#[derive(Clone, Copy, Debug)]
+enum Giver {
+    Rows,
+    Prepared,
+    Returning,
+    /// Rows, the second of which fails.
+    Fails,
+    /// The same, where the number is seen before the failure.
+    FailsReturning,
+    /// One row, which fails.
+    FailsAtOnce,
+    Replace,
+    Updates,
+    UpdatesByExpression,
+    Select,
+    Expression,
+    UpdateExpression,
+    Load,
+    Procedure,
+    FailingProcedure,
+    Immediate,
+    Several,
+    SeveralFail,
+    /// A function's and a trigger's numbers are not its caller's.
+    Function,
+    Trigger,
+    /// One that the client chooses.
+    Chosen,
+}
+
+const GIVERS: &[Giver] = &[
+    Giver::Rows,
+    Giver::Rows,
+    Giver::Prepared,
+    Giver::Returning,
+    Giver::Fails,
+    Giver::Fails,
+    Giver::FailsReturning,
+    Giver::FailsAtOnce,
+    Giver::Replace,
+    Giver::Updates,
+    Giver::UpdatesByExpression,
+    Giver::Select,
+    Giver::Expression,
+    Giver::UpdateExpression,
+    Giver::Load,
+    Giver::Procedure,
+    Giver::FailingProcedure,
+    Giver::Immediate,
+    Giver::Several,
+    Giver::SeveralFail,
+    Giver::Function,
+    Giver::Trigger,
+    Giver::Chosen,
+];
+
+/// What becomes of the number that the session had.
+enum Given {
+    /// This one.
+    Number(u64),
+    /// That of the first row with this mark.
+    Marked(String),
+    /// One that no row has, behind all that were given before.
+    Lost,
+    Same,
+}
+
+impl Actor {
+    /// Numbers that the server gives.
+    pub(super) fn number(&mut self) -> Outcome {
+        let giver = self.random.pick(GIVERS);
+        self.numbered += 1;
+        let text = format!("{}{}", self.mark(), self.numbered);
+        let Some(given) = self.gives(giver, &text)? else { return self.leave() };
+        match given {
+            Given::Number(id) => self.session.last_id = id,
+            Given::Marked(mark) => {
+                let table = self.ids();
+                let answer =
+                    self.run(&format!("SELECT MIN(id) FROM {table} WHERE mark = '{mark}'"))?;
+                self.session.last_id = answer.value().parse().unwrap_or_default();
+            }
+            Given::Lost => return self.lost_number(),
+            Given::Same => {}
+        }
+        let table = self.ids();
+        match self.random.below(4) {
+            0 => {
+                let expected = self.session.last_id.to_string();
+                self.expect("SELECT LAST_INSERT_ID()", &[&[&expected]])
+            }
+            1 if matches!(giver, Giver::Rows | Giver::Select | Giver::Replace) => {
+                let sql = format!("SELECT mark FROM {table} WHERE id = LAST_INSERT_ID()");
+                self.expect(&sql, &[&[&text]])
+            }
+            // It asks later, when others have had the connection.
+            2 => Ok(()),
+            _ => self.look(),
+        }
+    }
+
+    fn ids(&self) -> String {
+        format!("`{}`.ids", self.character.database)
+    }
+
+    /// The number of a row that was taken back: nobody has a row of it.
+    fn lost_number(&mut self) -> Outcome {
+        let (table, before) = (self.ids(), self.session.last_id);
+        let sql = format!(
+            "SELECT LAST_INSERT_ID(), (SELECT COUNT(*) FROM {table} WHERE id = LAST_INSERT_ID())"
+        );
+        let answer = self.run(&sql)?;
+        let rows = values(&answer);
+        let id = rows[0][0].parse().unwrap_or_default();
+        // A server that was killed in between may give it again.
+        if !self.character.faults && (id == before || rows[0][1] != "0") {
+            return Err(differs(&sql, &rows, &format!("another one than {before}, of no row")));
+        }
+        self.session.last_id = id;
+        Ok(())
+    }
+
+    /// Runs it; nothing if it has to give way to another client.
+    fn gives(&mut self, giver: Giver, text: &str) -> Outcome<Option<Given>> {
+        let (table, database) = (self.ids(), self.character.database.clone());
+        let insert = format!("INSERT INTO {table} (mark) VALUES ('{text}')");
+        let fails = format!("INSERT INTO {table} (mark, u) VALUES ('{text}', NULL), ('', 'taken')");
+        let own = format!("INSERT INTO {table} (mark, u) VALUES ('{text}', '{text}')");
+        let number = 1_000_000_000 + self.random.below(1_000_000);
+        let marked = || Given::Marked(text.to_owned());
+        let (sql, given) = match giver {
+            Giver::Rows => {
+                let rows = format!("{insert}, ('{text}')");
+                let Some(answer) = self.tried(&rows)? else { return Ok(None) };
+                return Ok(Some(Given::Number(answer.ok().last_insert_id)));
+            }
+            Giver::Prepared => return self.gives_prepared(&table, text),
+            Giver::Returning => {
+                let sql = format!("{insert}, ('{text}') RETURNING id");
+                let Some(answer) = self.tried(&sql)? else { return Ok(None) };
+                return Ok(Some(Given::Number(first_number(&answer))));
+            }
+            Giver::Fails => return self.gives_way(&fails, DUPLICATE, Given::Lost),
+            Giver::FailsReturning => {
+                let sql = format!("{fails} RETURNING id");
+                let answer = self.ask(&sql)?;
+                if has_failed(&answer, DEADLOCK) {
+                    return Ok(None);
+                }
+                failed(&sql, &answer, DUPLICATE)?;
+                return Ok(Some(Given::Number(first_number(&answer))));
+            }
+            Giver::FailsAtOnce => {
+                let sql = format!("INSERT INTO {table} (mark, u) VALUES ('{text}', 'taken')");
+                return self.gives_way(&sql, DUPLICATE, Given::Same);
+            }
+            Giver::Replace => {
+                let Some(_) = self.tried(&own)? else { return Ok(None) };
+                (format!("REPLACE INTO {table} (mark, u) VALUES ('{text}', '{text}')"), marked())
+            }
+            Giver::Updates | Giver::UpdatesByExpression => {
+                let Some(_) = self.tried(&own)? else { return Ok(None) };
+                let change = match giver {
+                    Giver::Updates => "mark = VALUES(mark)",
+                    _ => "id = LAST_INSERT_ID(id)",
+                };
+                (format!("{own} ON DUPLICATE KEY UPDATE {change}"), marked())
+            }
+            Giver::Select => {
+                (format!("INSERT INTO {table} (mark) SELECT '{text}' FROM seq_1_to_3"), marked())
+            }
+            Giver::Expression => {
+                let spelt = ["DO LAST_INSERT_ID", "SELECT LAST_INSERT_ID", "set @@last_insert_id="];
+                let sql = format!("{}({number})", self.random.pick(&spelt));
+                (sql, Given::Number(number))
+            }
+            Giver::UpdateExpression => {
+                let places = format!("`{database}`.places");
+                let row = format!("INSERT IGNORE INTO {places} VALUES ('{text}', 0)");
+                let Some(_) = self.tried(&row)? else { return Ok(None) };
+                let change = format!("UPDATE {places} SET n = LAST_INSERT_ID({number})");
+                (format!("{change} WHERE mark = '{text}'"), Given::Number(number))
+            }
+            Giver::Load => {
+                self.client().file = Some(format!("{text}\n{text}\n{text}\n").into_bytes());
+                let sql = format!("LOAD DATA LOCAL INFILE 'rows' INTO TABLE {table} (mark)");
+                (sql, marked())
+            }
+            Giver::Procedure => (format!("CALL `{database}`.insert_id('{text}')"), marked()),
+            Giver::FailingProcedure => {
+                let sql = format!("CALL `{database}`.fail_behind_id('{text}')");
+                return self.gives_way(&sql, SIGNAL, marked());
+            }
+            Giver::Immediate => {
+                (format!("EXECUTE IMMEDIATE '{}'", insert.replace('\'', "''")), marked())
+            }
+            Giver::Several => (format!("{insert}; DO 0"), marked()),
+            Giver::SeveralFail => {
+                let sql = format!("{insert}; {fails}");
+                return self.gives_way(&sql, DUPLICATE, Given::Lost);
+            }
+            Giver::Function => (format!("SELECT `{database}`.inserted_id('{text}')"), Given::Same),
+            Giver::Trigger => {
+                (format!("INSERT INTO `{database}`.places VALUES ('{text}', 0)"), Given::Same)
+            }
+            Giver::Chosen => {
+                // Below all that the server gives, and never twice.
+                let number = u64::try_from(self.character.number).unwrap();
+                let chosen = (number << 24) + self.numbered;
+                let sql = format!("INSERT INTO {table} (id, mark) VALUES (-{chosen}, '{text}')");
+                (sql, Given::Same)
+            }
+        };
+        Ok(self.tried(&sql)?.map(|_| given))
+    }
+
+    /// A statement of the protocol that inserts.
+    fn gives_prepared(&mut self, table: &str, text: &str) -> Outcome<Option<Given>> {
+        let sql = format!("INSERT INTO {table} (mark) VALUES ('{text}')");
+        self.note(&format!("prepare and execute {sql}"));
+        let client = self.client();
+        let answer = client.prepare(&sql).and_then(|prepared| {
+            let answer = client.execute(&prepared, &[])?;
+            client.close_statement(prepared.id)?;
+            Ok(answer)
+        });
+        let answer = self.seen(answer)?;
+        match answer.error() {
+            None => Ok(Some(Given::Number(answer.ok().last_insert_id))),
+            Some(error) if error.code == DEADLOCK => Ok(None),
+            error => Err(differs(&sql, &error, &"a number")),
+        }
+    }
+
+    /// Runs what must fail in this way, and gives this.
+    fn gives_way(&mut self, sql: &str, code: u16, given: Given) -> Outcome<Option<Given>> {
+        let answer = self.ask(sql)?;
+        if has_failed(&answer, DEADLOCK) {
+            return Ok(None);
+        }
+        failed(sql, &answer, code).map(|()| Some(given))
+    }
+
+    /// Runs what must not fail; nothing if it has to give way to another client.
+    fn tried(&mut self, sql: &str) -> Outcome<Option<MyAnswer>> {
+        let answer = self.ask(sql)?;
+        match answer.error() {
+            None => Ok(Some(answer)),
+            Some(error) if error.code == DEADLOCK => Ok(None),
+            error => Err(differs(sql, &error, &"no error")),
+        }
+    }
+}
+
+fn has_failed(answer: &MyAnswer, code: u16) -> bool {
+    answer.error().is_some_and(|error| error.code == code)
+}
+
+fn first_number(answer: &MyAnswer) -> u64 {
+    let rows = answer.rows();
+    let first = rows.first().and_then(|row| row.first().cloned().flatten());
+    first.and_then(|id| id.parse().ok()).unwrap_or_default()
+}
