@@ -19,7 +19,7 @@
 //! | `mysql_tenants.rs` | tenants, modes, limits and operation for MySQL; encryption |
 //! | `mysql_hostile.rs` | bytes that no client of MySQL would send |
 //! | `mysql_versions.rs` | MariaDB 11.4, and a server that asks for caching_sha2_password |
-//! | `mysql_isolation.rs`, `mysql_model.rs`, `mysql_model/steps.rs` | nobody of MySQL sees anything of anybody else |
+//! | `mysql_isolation.rs`, `mysql_model.rs`, `mysql_model/steps.rs`, `mysql_model/ids.rs` | nobody of MySQL sees anything of anybody else |
 //! | `isolation.rs`, `model.rs`, `model/steps.rs` | nobody sees anything of anybody else, whatever breaks |
 #![allow(
     clippy::unwrap_used,

@@ -137,11 +137,10 @@ impl Actor {
 
     /// Runs it; nothing if it has to give way to another client.
     fn gives(&mut self, giver: Giver, text: &str) -> Outcome<Option<Given>> {
-        let (table, database) = (self.ids(), self.character.database.clone());
+        let table = self.ids();
         let insert = format!("INSERT INTO {table} (mark) VALUES ('{text}')");
         let fails = format!("INSERT INTO {table} (mark, u) VALUES ('{text}', NULL), ('', 'taken')");
         let own = format!("INSERT INTO {table} (mark, u) VALUES ('{text}', '{text}')");
-        let number = 1_000_000_000 + self.random.below(1_000_000);
         let marked = || Given::Marked(text.to_owned());
         let (sql, given) = match giver {
             Giver::Rows => {
@@ -181,6 +180,29 @@ impl Actor {
                 };
                 (format!("{own} ON DUPLICATE KEY UPDATE {change}"), marked())
             }
+            Giver::SeveralFail => {
+                let sql = format!("{insert}; {fails}");
+                return self.gives_way(&sql, DUPLICATE, Given::Lost);
+            }
+            Giver::FailingProcedure => {
+                let sql = format!("CALL `{}`.fail_behind_id('{text}')", self.character.database);
+                return self.gives_way(&sql, SIGNAL, marked());
+            }
+            _ => match self.sql_of(giver, text)? {
+                Some(both) => both,
+                None => return Ok(None),
+            },
+        };
+        Ok(self.tried(&sql)?.map(|_| given))
+    }
+
+    /// The text of what must not fail, and what it gives; nothing if it has to give way.
+    fn sql_of(&mut self, giver: Giver, text: &str) -> Outcome<Option<(String, Given)>> {
+        let (table, database) = (self.ids(), self.character.database.clone());
+        let insert = format!("INSERT INTO {table} (mark) VALUES ('{text}')");
+        let number = 1_000_000_000 + self.random.below(1_000_000);
+        let marked = || Given::Marked(text.to_owned());
+        Ok(Some(match giver {
             Giver::Select => {
                 (format!("INSERT INTO {table} (mark) SELECT '{text}' FROM seq_1_to_3"), marked())
             }
@@ -202,18 +224,10 @@ impl Actor {
                 (sql, marked())
             }
             Giver::Procedure => (format!("CALL `{database}`.insert_id('{text}')"), marked()),
-            Giver::FailingProcedure => {
-                let sql = format!("CALL `{database}`.fail_behind_id('{text}')");
-                return self.gives_way(&sql, SIGNAL, marked());
-            }
             Giver::Immediate => {
                 (format!("EXECUTE IMMEDIATE '{}'", insert.replace('\'', "''")), marked())
             }
             Giver::Several => (format!("{insert}; DO 0"), marked()),
-            Giver::SeveralFail => {
-                let sql = format!("{insert}; {fails}");
-                return self.gives_way(&sql, DUPLICATE, Given::Lost);
-            }
             Giver::Function => (format!("SELECT `{database}`.inserted_id('{text}')"), Given::Same),
             Giver::Trigger => {
                 (format!("INSERT INTO `{database}`.places VALUES ('{text}', 0)"), Given::Same)
@@ -225,8 +239,8 @@ impl Actor {
                 let sql = format!("INSERT INTO {table} (id, mark) VALUES (-{chosen}, '{text}')");
                 (sql, Given::Same)
             }
-        };
-        Ok(self.tried(&sql)?.map(|_| given))
+            other => unreachable!("{other:?} may fail"),
+        }))
     }
 
     /// A statement of the protocol that inserts.
