@@ -350,6 +350,7 @@ async fn beside(
     tokens: TokenRegistry,
     languages: Languages,
 ) {
+    languages.announce_preparation();
     let background = async {
         let prepare = async {
             // Versions first, because somebody may ask for them.

@@ -207,16 +207,33 @@ impl Languages {
         })
     }
 
+    /// Says of languages that keep prepared files that these are being prepared: before anybody can
+    /// ask, because [`Languages::prepare`] begins when versions are known.
+    pub fn announce_preparation(&self) {
+        for language in self.inner.languages.values() {
+            language
+                .ways
+                .iter()
+                .filter_map(|way| way.prepared.as_ref())
+                .for_each(|it| it.announce());
+        }
+    }
+
     /// Fills the directories of languages that keep prepared files, one after the other and at low
     /// priority. Until it has finished those languages work, but slower. Dropping it stops the tool
     /// that runs.
     pub fn prepare<'a>(&'a self, tie: Tie) -> Boxed<'a, ()> {
         Box::pin(async move {
             for language in self.inner.languages.values() {
-                if let Ok(way) = self.choose_way(language).await
-                    && let Some(prepared) = &language.ways[way].prepared
-                {
-                    prepared.fill(&language.name, tie).await;
+                let chosen = self.choose_way(language).await.ok();
+                for (index, way) in language.ways.iter().enumerate() {
+                    match &way.prepared {
+                        Some(prepared) if chosen == Some(index) => {
+                            prepared.fill(&language.name, tie).await;
+                        }
+                        Some(prepared) => prepared.withdraw(),
+                        None => {}
+                    }
                 }
             }
         })

@@ -187,7 +187,21 @@ impl PreparedDirectory {
         self.ready.load(Ordering::Acquire).then_some(self.inside.as_str())
     }
 
-    /// True while it is being filled.
+    /// Says that it is going to be filled, unless that was done before.
+    pub(super) fn announce(&self) {
+        let is_complete = match &self.rest {
+            Some(_) => self.toolchain.source.join(COMPLETE).exists(),
+            None => self.inside().is_some(),
+        };
+        self.filling.store(!is_complete, Ordering::Release);
+    }
+
+    /// Takes back that it is going to be filled.
+    pub(super) fn withdraw(&self) {
+        self.filling.store(false, Ordering::Release);
+    }
+
+    /// True while it is being filled, or is going to be.
     pub(super) fn is_filling(&self) -> bool {
         self.filling.load(Ordering::Acquire)
     }

@@ -156,14 +156,23 @@ async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
         run = ["{prepared}/made"]
         prepare = ["{maker}", "/proc/self/stat", "{prepared}/made"]
         "#;
+    let is_preparing = |languages: &Languages| {
+        let list = languages.list().languages;
+        list.iter().find(|language| language.name == "x").unwrap().preparing
+    };
     let languages = load(&home, table).unwrap();
     let program = languages.choose("x").await.unwrap();
     let prepared = program.way().prepared.as_ref().unwrap();
     assert_eq!(prepared.inside(), None);
+    // Who asks before it has begun is told.
+    assert!(!is_preparing(&languages));
+    languages.announce_preparation();
+    assert!(is_preparing(&languages));
     home.write("cache/x-0-0/old", b"", 0o644);
     home.write("cache/y-0-0/other", b"", 0o644);
     prepared.fill("x", |argv| argv.to_vec()).await;
     assert_eq!(prepared.inside(), Some("/opt/x-prepared"));
+    assert!(!is_preparing(&languages));
     // What an older version of the tool left is gone, what belongs to others is not.
     assert!(!home.path().join("cache/x-0-0").exists() && home.path().join("cache/y-0-0").exists());
     let toolchains = languages.toolchains();
@@ -175,6 +184,8 @@ async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
     let program = languages.choose("x").await.unwrap();
     let prepared = program.way().prepared.as_ref().unwrap();
     assert_eq!(prepared.inside(), Some("/opt/x-prepared"));
+    languages.announce_preparation();
+    assert!(!is_preparing(&languages));
     prepared.fill("x", |argv| argv.to_vec()).await;
     assert_eq!(std::fs::read(source.join("made")).unwrap(), made);
 }
