@@ -21,9 +21,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 
-/// Tasks with the runtime at a time, for each of its threads: one that is polled, and one that is
-/// next, so that no thread waits for the scheduler.
-const SLOTS_PER_THREAD: usize = 2;
+/// Tasks with the runtime at a time, for each of its threads. The next one is handed over when one
+/// has been polled, and by the same thread, which goes on with it.
+const SLOTS_PER_THREAD: usize = 1;
 
 thread_local! {
     /// The task that this thread polls.
@@ -108,6 +108,11 @@ pub fn identify(caller: &Arc<str>) {
             state.caller = Arc::clone(caller);
         }
     });
+}
+
+/// The caller of the task that this is called from; none where that takes no turns.
+pub(crate) fn caller() -> Option<Arc<str>> {
+    CURRENT.with_borrow(|task| Some(Arc::clone(&task.as_ref()?.state.lock().caller)))
 }
 
 /// Lets a future take the turns of the task that this is called from.

@@ -1,15 +1,23 @@
 //! Transactions that wait for a thread of the store.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
 use super::StoreTransaction;
 use super::error::SqlStoreError;
+use crate::{clock, fair};
+
+/// Jobs of one caller that are committed together while others have jobs, too: those of others wait
+/// for them.
+const GROUP_MAX_PER_CALLER: usize = 8;
+/// How long a caller counts as one of several after its last job.
+const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// What a transaction needs of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +43,8 @@ pub(super) struct TransactionJob {
     pub(super) access: TransactionAccess,
     body: Body,
     answer: oneshot::Sender<Result<(), SqlStoreError>>,
+    /// Whose it is; none for the server's own.
+    caller: Option<Arc<str>>,
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> SqlStoreError {
@@ -50,7 +60,7 @@ impl TransactionJob {
         body: Body,
     ) -> (TransactionJob, oneshot::Receiver<Result<(), SqlStoreError>>) {
         let (answer, receiver) = oneshot::channel();
-        (TransactionJob { name, access, body, answer }, receiver)
+        (TransactionJob { name, access, body, answer, caller: fair::caller() }, receiver)
     }
 
     /// Runs its statements. May be called again after a roll-back.
@@ -78,7 +88,7 @@ impl TransactionJob {
     }
 }
 
-/// Jobs in the order they came, for one or more threads.
+/// Jobs for one or more threads: those of one caller in the order they came, callers in turn.
 pub(super) struct TransactionQueue {
     state: Mutex<TransactionQueueState>,
     /// There is work, or the queue is closed.
@@ -90,8 +100,60 @@ pub(super) struct TransactionQueue {
 
 #[derive(Default)]
 struct TransactionQueueState {
-    waiting: VecDeque<TransactionJob>,
+    waiting: HashMap<Option<Arc<str>>, VecDeque<TransactionJob>>,
+    /// Callers with jobs, in the order of their turns.
+    turns: VecDeque<Option<Arc<str>>>,
+    /// Jobs of all callers.
+    count: usize,
+    /// Whose the latest job is, and when it came.
+    latest: Option<(Option<Arc<str>>, Instant)>,
+    /// Until when several callers count as having jobs.
+    shared_until: Option<Instant>,
     closed: bool,
+}
+
+impl TransactionQueueState {
+    fn push(&mut self, job: TransactionJob, now: Instant) {
+        let caller = job.caller.clone();
+        let is_shared = self.latest.as_ref().is_some_and(|(latest, at)| {
+            *latest != caller && now.saturating_duration_since(*at) < SHARED_FOR
+        });
+        if is_shared {
+            self.shared_until = Some(now + SHARED_FOR);
+        }
+        self.latest = Some((caller.clone(), now));
+        let waiting = self.waiting.entry(caller.clone()).or_default();
+        if waiting.is_empty() {
+            self.turns.push_back(caller);
+        }
+        waiting.push_back(job);
+        self.count += 1;
+    }
+
+    /// Up to `count_max` jobs, one of each caller in turn, and not more of one than it may have.
+    fn take(&mut self, count_max: usize, now: Instant) -> Vec<TransactionJob> {
+        let is_shared = self.turns.len() > 1 || self.shared_until.is_some_and(|until| now < until);
+        let caller_max = if is_shared { GROUP_MAX_PER_CALLER } else { count_max };
+        let rounds_max = caller_max.min(count_max);
+        let mut jobs = Vec::with_capacity(count_max.min(self.count));
+        for _ in 0..rounds_max {
+            for _ in 0..self.turns.len() {
+                if jobs.len() == count_max {
+                    break;
+                }
+                let Some(caller) = self.turns.pop_front() else { break };
+                let Some(waiting) = self.waiting.get_mut(&caller) else { continue };
+                jobs.extend(waiting.pop_front());
+                if waiting.is_empty() {
+                    self.waiting.remove(&caller);
+                } else {
+                    self.turns.push_back(caller);
+                }
+            }
+        }
+        self.count -= jobs.len();
+        jobs
+    }
 }
 
 impl TransactionQueue {
@@ -110,10 +172,10 @@ impl TransactionQueue {
         if state.closed {
             return Err(SqlStoreError::Closed);
         }
-        if state.waiting.len() >= self.waiting_max {
+        if state.count >= self.waiting_max {
             return Err(SqlStoreError::Busy { waiting_max: self.waiting_max });
         }
-        state.waiting.push_back(job);
+        state.push(job, clock::now());
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -124,9 +186,8 @@ impl TransactionQueue {
     pub(super) fn take(&self, count_max: usize) -> Option<Vec<TransactionJob>> {
         let mut state = self.state.lock();
         loop {
-            if !state.waiting.is_empty() {
-                let count = state.waiting.len().min(count_max);
-                return Some(state.waiting.drain(..count).collect());
+            if state.count > 0 {
+                return Some(state.take(count_max, clock::now()));
             }
             if state.closed {
                 return None;
@@ -138,7 +199,7 @@ impl TransactionQueue {
     /// Jobs that no thread has taken yet.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.state.lock().waiting.len()
+        self.state.lock().count
     }
 
     /// Takes no more jobs; those that wait are still done.
@@ -152,5 +213,58 @@ impl TransactionQueue {
     pub(super) fn pause(&self, until: Instant) {
         let mut state = self.state.lock();
         while !state.closed && !self.closing.wait_until(&mut state, until).timed_out() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(caller: Option<&str>, name: &'static str) -> TransactionJob {
+        let (job, _) = TransactionJob::new(name, TransactionAccess::Write, Box::new(|_| Ok(())));
+        TransactionJob { caller: caller.map(Arc::from), ..job }
+    }
+
+    fn names(jobs: Option<Vec<TransactionJob>>) -> Vec<&'static str> {
+        jobs.into_iter().flatten().map(|job| job.name).collect()
+    }
+
+    #[test]
+    fn a_caller_alone_has_the_whole_group() {
+        let queue = TransactionQueue::new(100);
+        (0..20).for_each(|_| queue.push(job(Some("a"), "a")).unwrap());
+        assert_eq!(names(queue.take(16)), ["a"; 16]);
+        assert_eq!((names(queue.take(16)), queue.waiting()), (vec!["a"; 4], 0));
+    }
+
+    #[test]
+    fn callers_take_turns_and_one_has_a_part_of_the_group() {
+        let queue = TransactionQueue::new(100);
+        (0..20).for_each(|_| queue.push(job(Some("flood"), "flood")).unwrap());
+        for name in ["first", "second"] {
+            queue.push(job(Some("quiet"), name)).unwrap();
+        }
+        queue.push(job(None, "server")).unwrap();
+        let group = names(queue.take(64));
+        assert_eq!(group[..5], ["flood", "first", "server", "flood", "second"]);
+        assert_eq!(group.len(), GROUP_MAX_PER_CALLER + 3);
+        // The other caller had a job a moment ago, and may have another one soon.
+        assert_eq!(names(queue.take(64)), ["flood"; GROUP_MAX_PER_CALLER]);
+        assert_eq!((names(queue.take(1)), queue.waiting()), (vec!["flood"], 3));
+        let mut small = names(queue.take(2));
+        small.extend(names(queue.take(2)));
+        assert_eq!(small, ["flood"; 3]);
+        queue.close();
+        assert!(queue.take(1).is_none());
+        assert!(queue.state.lock().waiting.is_empty());
+    }
+
+    #[test]
+    fn a_full_queue_says_so() {
+        let queue = TransactionQueue::new(2);
+        queue.push(job(Some("a"), "a")).unwrap();
+        queue.push(job(None, "b")).unwrap();
+        let refused = queue.push(job(Some("c"), "c"));
+        assert!(matches!(refused, Err(SqlStoreError::Busy { waiting_max: 2 })));
     }
 }
