@@ -230,7 +230,7 @@ impl SessionSandbox {
     /// Divides the processor by tenant: gives the sandbox its part of what its tenant's sandboxes
     /// get together, of which `at_work` are at work. In steps of two, so that a tenant that works
     /// with few sandboxes sends nothing, and one with many sends little.
-    fn share_cpu(&self, at_work: usize) {
+    pub(super) fn share_cpu(&self, at_work: usize) {
         let parts = at_work.next_power_of_two().min(CPU_PARTS_MAX);
         let parts = u32::try_from(parts).unwrap_or(1);
         if self.cpu_parts.swap(parts, Ordering::Relaxed) == parts {

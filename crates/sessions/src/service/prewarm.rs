@@ -23,6 +23,8 @@ use crate::agent::OptionChange;
 use crate::error::SessionError;
 use crate::store::rows::{AgentRow, VersionRow};
 
+/// Parts of a whole share of the processor, of which a sandbox that is made ahead gets one.
+const PREWARM_PARTS: usize = 8;
 /// Most sandboxes that are kept ready for one agent, on both levels together.
 pub(super) const READY_MAX: u32 = 64;
 /// Most that are made for an agent at a time; more, when the next session is.
@@ -272,6 +274,8 @@ impl SessionsInner {
         let disk = self.blank(&limits).await?;
         let body = self.make_body(&agent.tenant, disk, &version.chain, &limits).await?;
         let body = Arc::new(body);
+        // Nobody waits for its agent, until a session has it and works.
+        body.share_cpu(PREWARM_PARTS);
         let session = self.ids.next("ses_");
         let mut ready = ReadySandbox {
             agent_id: agent.id.clone(),
