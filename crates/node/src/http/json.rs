@@ -202,7 +202,7 @@ pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Ht
         HttpError::invalid(format!("{what} is not UTF-8: byte {at} (from 0) does not fit"))
     })?;
     let describe = |error: &serde_json::Error, path: &str| match error.classify() {
-        Category::Data => misfit(error, path),
+        Category::Data => misfit(what, error, path),
         Category::Syntax | Category::Eof | Category::Io => {
             let why = words::broken(text, &error.to_string());
             HttpError::invalid(format!("{what} is not JSON: {why}"))
@@ -223,7 +223,7 @@ pub fn plain_json_error(error: &serde_json::Error) -> String {
 }
 
 /// A document that has the wrong content. `path` is `.` at the top.
-fn misfit(error: &serde_json::Error, path: &str) -> HttpError {
+fn misfit(what: &str, error: &serde_json::Error, path: &str) -> HttpError {
     let message = error.to_string();
     // For these two the path ends at the object that has the field, or should have it.
     let prefixes = ["missing field `", "duplicate field `"];
@@ -234,5 +234,9 @@ fn misfit(error: &serde_json::Error, path: &str) -> HttpError {
         (path, Some(name)) if !path.ends_with(name) => Some(format!("{path}.{name}")),
         (path, _) => Some(path.to_owned()),
     };
-    field.into_iter().fold(HttpError::invalid(words::plain(&message)), HttpError::at)
+    let message = words::plain(&message);
+    match field {
+        Some(field) => HttpError::invalid(message).at(field),
+        None => HttpError::invalid(format!("{what}: {message}")),
+    }
 }

@@ -270,7 +270,7 @@ async fn bad_json_is_explained() {
     check(b"{\"name\": \"a\",}", None, "line 1 column 14").await;
     check(b"{\"name\": \"a\"} x", None, "something follows").await;
     check(b"{\"name\": \"\\ud800\"}", None, "not JSON").await;
-    check(b"[]", None, "expected an object, got an array").await;
+    check(b"[]", None, "the request body: expected an object, got an array").await;
     check(b"{}", Some("name"), "missing field `name`").await;
     check(b"{\"name\": 1}", Some("name"), "expected a string, got the number 1").await;
     check(b"{\"nam\": \"a\"}", Some("nam"), "unknown field `nam`").await;

@@ -68,7 +68,7 @@ fn what_is_wrong_is_said_in_words_of_json() {
         (r#"{"name": "a", "size": 1}"#, "size", "unknown field `size`"),
         (r#"{}"#, "name", "missing field `name`"),
         // The order of fields is no interface, at no depth.
-        (r#"["a", 1]"#, "", "expected an object, got an array"),
+        (r#"["a", 1]"#, "", "the request body: expected an object, got an array"),
         (r#"{"name": "a", "limits": [5]}"#, "limits", "expected an object, got an array"),
         (r#"{"name": "a", "parts": [[5]]}"#, "parts[0]", "expected an object, got an array"),
         (
@@ -88,7 +88,7 @@ fn what_is_wrong_is_said_in_words_of_json() {
             "grant",
             "expected an object, got an array",
         ),
-        (r#""text""#, "", "expected an object, got the string \"text\""),
+        (r#""text""#, "", "the request body: expected an object, got the string \"text\""),
     ] {
         let error = parse_json::<Asked>("the request body", text.as_bytes()).unwrap_err();
         let detail = error.detail();
