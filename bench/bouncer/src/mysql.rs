@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use bouncer::link::{ClientId, ClientLink, LinkLimits, ServerLink};
 use bouncer::mysql::client::{
     MysqlClientSession as ClientSession, MysqlClientSetup as ClientSetup,
@@ -60,7 +60,7 @@ fn sessions(reset: Reset, of_client: Capabilities, of_server: Capabilities) -> S
     let client = ClientSession::new(ClientSetup {
         id: ClientId(1),
         mode,
-        verify: Verify::Unknown,
+        verify: VerifyMode::Unknown,
         read_only: false,
         local_infile: false,
         capabilities: of_client,

@@ -71,6 +71,7 @@ fn filled(n: u32, clients: usize) -> Vec<Side> {
         lifetime: Some(Duration::from_secs(1_800)),
         retry: Duration::from_secs(15),
         epoch: 0,
+        revision: 0,
     };
     let mut sides: Vec<Side> = desks
         .into_iter()

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{PoolMode, Verify};
+use api::{PoolMode, VerifyMode};
 use bouncer::link::{ClientId, ClientLink, LinkLimits, ServerLink};
 use bouncer::pg::client::{PgClientSession as ClientSession, PgClientSetup as ClientSetup};
 use bouncer::pg::server::{PgServerSession as ServerSession, PgServerSetup as ServerSetup};
@@ -36,7 +36,7 @@ fn sessions(reset: Reset) -> Sessions {
     let client = ClientSession::new(ClientSetup {
         id: ClientId(1),
         mode,
-        verify: Verify::Unknown,
+        verify: VerifyMode::Unknown,
         read_only: false,
         settings: none(),
         forced: Arc::new(none()),

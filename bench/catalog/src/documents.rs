@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use catalog::cache::{Doc, Entry, Snapshots};
+use catalog::cache::{CachedVersion, ParsedDocument, SnapshotSelection};
 use catalog::doc::TableDoc;
-use catalog::json::Fragment;
+use catalog::json::RawJson;
 use catalog::update;
 use serde_json::Value;
 
@@ -37,12 +37,13 @@ pub fn rows() -> Vec<(Row, bool)> {
 fn serve(name: &'static str, value: &Value) -> Row {
     let text = Bytes::from(value.to_string());
     let doc = TableDoc::parse(text.clone()).expect("a document");
-    let entry = Arc::new(Entry::new(None, Doc::Table(Arc::new(doc)), text.clone()));
-    let length: usize = entry.frames(Snapshots::All, None).iter().map(Bytes::len).sum();
+    let entry =
+        Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), text.clone()));
+    let length: usize = entry.frames(SnapshotSelection::All, None).iter().map(Bytes::len).sum();
     assert!(length > text.len(), "an answer is a document and more");
     measure(name, 2_000, |ops| {
         (0..ops).all(|_| {
-            let frames = black_box(&entry).frames(Snapshots::All, None);
+            let frames = black_box(&entry).frames(SnapshotSelection::All, None);
             black_box(frames).iter().map(Bytes::len).sum::<usize>() == length
         })
     })
@@ -74,7 +75,7 @@ fn append(name: &'static str, value: &Value) -> Row {
     let base = read(&value.to_string());
     let body = Bytes::from(fixtures::append(SNAPSHOTS));
     let next = |body: Bytes| -> catalog::Result<usize> {
-        let request = update::parse_commit(&Fragment::parse(body)?)?;
+        let request = update::parse_commit(&RawJson::parse(body)?)?;
         update::check(&request.requirements, Some(&base))?;
         let new = update::apply(&base, &request.updates, base.last_updated_ms + 1_000)?;
         let (new, _) = update::logged(new.expect("a change"), &base, "s3://warehouse/before.json");

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::thread;
 
-use catalog::access::Generator;
+use catalog::access::SecretGenerator;
 use serde_json::Value;
 
 use crate::fixtures;
@@ -29,7 +29,7 @@ pub fn rows() -> Vec<(Row, bool)> {
     assert!(fixtures::large().to_string() == LARGE, "not the seed's large document");
     let twelve = fixtures::twelve_keys();
     assert_eq!(twelve.to_string().len(), 1523, "not the seed's document of twelve keys");
-    let generator = Generator::new().expect("random bytes");
+    let generator = SecretGenerator::new().expect("random bytes");
     vec![
         (fresh("seed/small_fresh", 1_000, SMALL), false),
         (reused("seed/small_reused", 1_000, SMALL), true),
@@ -94,13 +94,13 @@ fn parallel(name: &'static str, ops: usize, value: &Value) -> Row {
     })
 }
 
-fn token(name: &'static str, generator: &Generator) -> Row {
+fn token(name: &'static str, generator: &SecretGenerator) -> Row {
     measure(name, 2_000, |ops| {
         (0..ops).all(|_| black_box(generator.token("")).is_ok_and(|it| it.len() == TOKEN_DIGITS))
     })
 }
 
-fn token_reused(name: &'static str, generator: &Generator) -> Row {
+fn token_reused(name: &'static str, generator: &SecretGenerator) -> Row {
     let mut text = String::with_capacity(TOKEN_DIGITS);
     measure(name, 2_000, |ops| {
         (0..ops).all(|_| {
