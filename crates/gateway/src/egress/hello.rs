@@ -28,17 +28,19 @@ pub enum FirstBytes {
 pub fn read(bytes: &[u8]) -> FirstBytes {
     let mut message = Vec::new();
     let mut rest = bytes;
+    let mut is_record_whole;
     let length = loop {
         match rest {
             [] | [22] | [22, 3] | [22, 3, _] | [22, 3, _, _] => return partial(bytes),
             [22, 3, _, high, low, after @ ..] => {
-                let length = usize::from(u16::from_be_bytes([*high, *low]));
-                if length == 0 || length > RECORD_BYTES_MAX {
+                let record = usize::from(u16::from_be_bytes([*high, *low]));
+                if record == 0 || record > RECORD_BYTES_MAX {
                     return FirstBytes::Broken;
                 }
-                let now = length.min(after.len());
+                let now = record.min(after.len());
                 message.extend_from_slice(&after[..now]);
                 rest = &after[now..];
+                is_record_whole = now == record;
             }
             _ if message.is_empty() => return FirstBytes::NotTls,
             _ => return FirstBytes::Broken,
@@ -60,6 +62,10 @@ pub fn read(bytes: &[u8]) -> FirstBytes {
     // Nothing may follow in these records before the server has answered.
     if message.len() > 4 + length {
         return FirstBytes::Broken;
+    }
+    // The rest of the record would follow, and be passed on without having been looked at.
+    if !is_record_whole {
+        return partial(bytes);
     }
     name(&message[4..]).map_or(FirstBytes::Broken, FirstBytes::Whole)
 }
@@ -214,6 +220,18 @@ pub(super) mod tests {
         let endless = b"\x16\x03\x01\x00\x05\x01\x00\xff\xff\x00".to_vec();
         let endless = [endless, b"\x16\x03\x01\x00\x01\x00".repeat(HELLO_BYTES_MAX / 6)].concat();
         assert_eq!(read(&endless), FirstBytes::Broken);
+    }
+
+    /// Found by fuzzing: a record that goes on behind the message was understood, as long as what
+    /// follows had not arrived.
+    #[test]
+    fn a_record_is_read_to_its_end_before_the_message_counts() {
+        let mut all = hello("a.example");
+        let [_, _, _, high, low, ..] = &mut all[..] else { panic!("no record") };
+        [*high, *low] = (u16::from_be_bytes([*high, *low]) + 1).to_be_bytes();
+        assert_eq!(read(&all), FirstBytes::Partial);
+        all.push(22);
+        assert_eq!(read(&all), FirstBytes::Broken);
     }
 
     #[test]
