@@ -3,6 +3,13 @@
 # then it only looks. It never replaces a tool that is already installed, wherever it came from.
 set -euo pipefail
 
+# A build takes some 9 GB, the tests' databases and tools 5 GB more.
+readonly NEEDED_GB=14
+free_gb=$(($(df --output=avail -k . | tail -n 1) / 1024 / 1024))
+if [ ! -d target ] && [ "$free_gb" -lt "$NEEDED_GB" ]; then
+  echo "warning: only $free_gb GB are free here; build and tests take some $NEEDED_GB GB" >&2
+fi
+
 missing=()
 
 # need PACKAGE COMMAND...: the package is missing unless all commands are there.
