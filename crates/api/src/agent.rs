@@ -48,7 +48,7 @@ pub struct AgentFile {
     pub path: String,
     /// Content.
     pub content: String,
-    /// Whether `content` is Base64 (RFC 4648 §4) rather than text.
+    /// True if `content` is Base64 (RFC 4648 §4) rather than text.
     pub base64: bool,
     /// Mode 0755 rather than 0644.
     pub executable: bool,
@@ -217,7 +217,7 @@ pub struct AgentVersion {
     pub runtime: AgentRuntime,
     /// When it was deployed.
     pub created_at: String,
-    /// Whether new sessions get it.
+    /// True if new sessions get it.
     pub active: bool,
     /// Files of its folder.
     pub files: u64,

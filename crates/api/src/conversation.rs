@@ -19,7 +19,7 @@ pub struct MessageAnswer {
     /// What the agent said last, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// Whether the agent calls it a failure, or the turn failed.
+    /// True if the agent calls it a failure, or the turn failed.
     pub is_error: bool,
     /// Why the turn failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,7 +42,7 @@ pub struct MessageAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct InterruptAnswer {
-    /// Whether a turn was running.
+    /// True if a turn was running.
     pub interrupted: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct ErrorDetail {
     /// `files[2].name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// Whether the same request may succeed later without being changed.
+    /// True if the same request may succeed later without being changed.
     pub retry: bool,
 }
 

@@ -35,7 +35,7 @@ pub struct ExecutionRequest {
     /// Arguments to the compiler, after the ones its language gives it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub compile_args: Vec<String>,
-    /// Whether standard error goes where standard output goes, in order.
+    /// True if standard error goes where standard output goes, in order.
     #[serde(skip_serializing_if = "is_false")]
     pub merge_stderr: bool,
     /// Standard input as text. Without it and `stdin_base64`, the program reads end of file at
@@ -68,22 +68,21 @@ pub struct ExecutionRequest {
     /// How the output of a test case is compared with what is expected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comparison: Option<OutputComparison>,
-    /// Whether test cases after the first that is not `OK` are left out.
+    /// True if test cases after the first that is not `OK` are left out.
     #[serde(skip_serializing_if = "is_false")]
     pub stop_at_first_failure: bool,
     /// A second program, connected to the first by pipes: each one's standard output is the
     /// other's standard input. It judges the first. With `tests`, it is run anew for each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interactor: Option<JudgeProgram>,
-    /// Whether standard input, signals and end of file come over a WebSocket of the caller's. The
+    /// True if standard input, signals and end of file come over a WebSocket of the caller's. The
     /// program starts when one is connected and is ended when it goes away.
     #[serde(skip_serializing_if = "is_false")]
     pub interactive: bool,
     /// Runs the program on a terminal of this size instead of pipes; implies `interactive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalSize>,
-    /// Whether to take no short cut: neither the compile cache nor a runtime that was started
-    /// ahead.
+    /// True to take no short cut: neither the compile cache nor a runtime that was started ahead.
     #[serde(skip_serializing_if = "is_false")]
     pub fresh: bool,
     /// Which of one tenant's waiting executions goes first: the highest, from -100 to 100. Waiting
@@ -252,7 +251,7 @@ pub struct SourceFile {
     /// How `content` is written down.
     #[serde(default)]
     pub encoding: BytesEncoding,
-    /// Whether its mode is 0755 rather than 0644.
+    /// True if its mode is 0755 rather than 0644.
     #[serde(default)]
     pub executable: bool,
 }

@@ -150,7 +150,7 @@ pub struct HttpRule {
     /// the name of one of the server's secrets. A rule that has some does not fit a tunnel.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, HeaderSource>,
-    /// Whether the request goes on over TLS although it came without, which is how headers are put
+    /// True if the request goes on over TLS although it came without, which is how headers are put
     /// into requests to `https` servers: `http://api.example.com/` is asked for inside, and
     /// `https://api.example.com/` outside.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

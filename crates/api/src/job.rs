@@ -41,7 +41,7 @@ impl ExecutionState {
         }
     }
 
-    /// Whether it stays as it is.
+    /// Returns whether it stays as it is.
     pub fn is_final(self) -> bool {
         !matches!(self, ExecutionState::Queued | ExecutionState::Running)
     }
@@ -218,7 +218,7 @@ impl EventKind {
         }
     }
 
-    /// Whether no event follows.
+    /// Returns whether no event follows.
     pub fn is_last(&self) -> bool {
         matches!(self, EventKind::Verdict { .. } | EventKind::Ended { .. })
     }
@@ -270,7 +270,7 @@ pub enum ClientMessage {
 pub struct QueueStats {
     /// Which back end holds it: `sqlite`, `postgresql`, `redis`.
     pub backend: String,
-    /// Whether nothing is started at present.
+    /// True if nothing is started at present.
     pub paused: bool,
     /// Executions that wait.
     pub queued: u64,

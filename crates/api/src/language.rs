@@ -25,9 +25,9 @@ pub struct LanguageView {
     /// First line of what the tool prints for its version, when it is available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whether a compile stage precedes the run stage.
+    /// True if a compile stage precedes the run stage.
     pub compiled: bool,
-    /// Whether programs in it can be run here.
+    /// True if programs in it can be run here.
     pub available: bool,
     /// True while files that its compiler uses, such as a standard library, are being prepared.
     /// Compiling is slow until then.

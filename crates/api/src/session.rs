@@ -300,7 +300,7 @@ impl SessionEventKind {
         }
     }
 
-    /// Whether it is told live only, and not kept: whole messages follow it.
+    /// Returns whether it is told live only, and not kept: whole messages follow it.
     pub fn is_partial(self) -> bool {
         use SessionEventKind as K;
         matches!(self, K::TextDelta | K::ThinkingDelta | K::InputJsonDelta)
@@ -346,7 +346,7 @@ pub struct SessionExecResult {
     pub stdout: String,
     /// Likewise.
     pub stderr: String,
-    /// Whether there was more than is kept.
+    /// True if there was more than is kept.
     pub truncated: bool,
 }
 

@@ -49,7 +49,7 @@ pub struct TenantSpec {
     /// How clients may come; every way when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transports: Option<Vec<ClientTransportMode>>,
-    /// Whether all transactions are read-only.
+    /// True if all transactions are read-only.
     pub read_only: bool,
     /// Its share of a server that it shares with others, beside theirs: 1 to 1000; 1 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -450,11 +450,11 @@ pub struct BouncerClient {
     /// Why it keeps that beyond its transaction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<String>,
-    /// Whether it is in a transaction.
+    /// True if it is in a transaction.
     pub in_transaction: bool,
     /// Since when it is connected, in seconds.
     pub connected_s: f64,
-    /// Whether it came by TLS.
+    /// True if it came by TLS.
     pub tls: bool,
 }
 
@@ -485,7 +485,7 @@ pub struct BouncerServer {
     pub client_pid: Option<u32>,
     /// Since when it is open, in seconds.
     pub connected_s: f64,
-    /// Whether it is encrypted.
+    /// True if it is encrypted.
     pub tls: bool,
 }
 

@@ -32,7 +32,7 @@ pub const MYSQL_SERVER_VERSION_BYTES_MAX: usize = 100;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BouncerConfig {
-    /// Whether there is a bouncer at all.
+    /// True if there is a bouncer at all.
     pub enabled: bool,
     /// TCP addresses for PostgreSQL, `host:port`; port 0 for any. In the environment they are
     /// divided by commas.
@@ -105,7 +105,7 @@ pub struct TenantListener {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MysqlTable {
-    /// Whether they are served at all.
+    /// True if they are served at all.
     pub enabled: bool,
     /// TCP addresses, `host:port`; port 0 for any, empty for none.
     pub listen: ListenAddresses,
@@ -143,7 +143,7 @@ pub struct ServerTable {
     pub cert: Option<PathBuf>,
     /// The key of that, PEM.
     pub key: Option<PathBuf>,
-    /// Whether a key that nobody vouches for is believed to be the server's when it asks for a
+    /// True if a key that nobody vouches for is believed to be the server's when it asks for a
     /// password.
     pub trust_server_key: bool,
     /// The proofs that a server of PostgreSQL may ask for; all of them when empty.
@@ -226,14 +226,14 @@ impl ListenAddresses {
         parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
     }
 
-    /// Whether nobody chose it.
+    /// Returns whether nobody chose it.
     pub fn is_default(&self) -> bool {
         *self == ListenAddresses::default()
     }
 }
 
 impl MysqlTable {
-    /// Whether nobody chose the addresses.
+    /// Returns whether nobody chose the addresses.
     pub fn is_default(&self) -> bool {
         self.listen == MysqlTable::default().listen
     }

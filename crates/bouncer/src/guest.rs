@@ -55,7 +55,7 @@ pub struct GuestSpec {
     pub role: Option<Arc<str>>,
     /// Schema that names without one mean.
     pub schema: Option<Arc<str>>,
-    /// Whether it may only read.
+    /// True if it may only read.
     pub read_only: bool,
     /// Connections at one time.
     pub clients_max: Option<u32>,

@@ -97,7 +97,7 @@ pub enum ClientNext {
     Kill {
         /// The client that is meant, as it was told.
         id: u32,
-        /// Whether its connection is to end, not just what it does.
+        /// True if its connection is to end, not just what it does.
         connection: bool,
     },
     /// It logs in anew on the same connection: the session keeps what it said of that.

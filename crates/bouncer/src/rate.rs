@@ -74,7 +74,7 @@ impl LoginSource {
 pub struct LoginLimiter<K> {
     rate: RefillRate,
     began: Instant,
-    /// Whether anybody was ever counted: who asks before that asks for no lock.
+    /// True if anybody was ever counted: who asks before that asks for no lock.
     is_used: AtomicBool,
     buckets: Mutex<TokenBuckets<K>>,
 }
@@ -96,7 +96,7 @@ impl<K: Copy + Eq + Hash> LoginLimiter<K> {
         LoginLimiter { rate, began: now, is_used: AtomicBool::new(false), buckets }
     }
 
-    /// Whether this source may do it now. That does not count.
+    /// Returns whether this source may do it now. That does not count.
     pub fn is_allowed(&self, source: K, now: Instant) -> bool {
         if !self.is_used.load(Ordering::Relaxed) {
             return true;
@@ -135,8 +135,9 @@ impl<K: Copy + Eq + Hash> LoginLimiter<K> {
 }
 
 impl LoginLimiter<IpAddr> {
-    /// Whether this address may do it now; if so, that counts. Who comes over a Unix socket has no
-    /// address and is not limited. Addresses beyond those that are remembered share one bucket.
+    /// Returns whether this address may do it now; if so, that counts. Who comes over a Unix socket
+    /// has no address and is not limited. Addresses beyond those that are remembered share one
+    /// bucket.
     pub fn allow(&self, source: Option<IpAddr>, now: Instant) -> bool {
         let Some(source) = source.map(network) else { return true };
         let (now, cost, full) = (self.micros(now), self.cost(), self.full());
@@ -157,7 +158,7 @@ impl<K: Copy + Eq + Hash> TokenBuckets<K> {
         self.empty_at.get(&source).copied().unwrap_or(0).saturating_sub(now)
     }
 
-    /// Whether there is a bucket for a source, or can be one.
+    /// Returns whether there is a bucket for a source, or can be one.
     fn has_room(&mut self, source: K, now: u64) -> bool {
         if self.empty_at.len() >= SOURCES_MAX && now.saturating_sub(self.swept) >= SWEEP_US {
             self.swept = now;

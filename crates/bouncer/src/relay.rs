@@ -169,7 +169,7 @@ pub struct Relay {
 pub struct HandoverConfig {
     /// The socket file where the next process asks for what this one has.
     pub socket: PathBuf,
-    /// Whether to ask there first, when somebody is there.
+    /// True to ask there first, when somebody is there.
     pub takes_over: bool,
 }
 
@@ -267,8 +267,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Whether another process takes over: clients leave this one as they come to rest, and nobody
-    /// comes any more.
+    /// Returns whether another process takes over: clients leave this one as they come to rest, and
+    /// nobody comes any more.
     pub fn is_taken_over(&self) -> bool {
         self.common.is_taken_over.load(Ordering::Acquire)
     }
@@ -296,7 +296,7 @@ impl Relay {
         self.order(&|| ThreadCommand::Drain);
     }
 
-    /// Whether any client is left.
+    /// Returns whether any client is left.
     pub fn has_clients(&self) -> bool {
         self.books().any(|books| books.stats.clients.load() > 0)
     }

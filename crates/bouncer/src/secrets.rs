@@ -32,8 +32,8 @@ impl fmt::Debug for ClientSecret {
     }
 }
 
-/// Whether a text refers to a place outside. Only whoever writes `cove.toml` may say so: a caller
-/// could read the server's files by it.
+/// Returns whether a text refers to a place outside. Only whoever writes `cove.toml` may say so: a
+/// caller could read the server's files by it.
 pub fn is_reference(text: &str) -> bool {
     text.starts_with("env:") || text.starts_with("file:")
 }

@@ -69,7 +69,7 @@ impl TenantStore {
         Ok(TenantStore { store, sealer: Arc::new(sealer) })
     }
 
-    /// Whether other servers may change it.
+    /// Returns whether other servers may change it.
     pub(crate) fn is_shared(&self) -> bool {
         match self.store.dialect() {
             StoreDialect::Sqlite => false,

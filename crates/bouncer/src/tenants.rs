@@ -91,7 +91,7 @@ pub struct ServerTls {
     pub cert: Option<PathBuf>,
     /// The key of that.
     pub key: Option<PathBuf>,
-    /// Whether a key that nobody vouches for is believed to be the server's when it asks for a
+    /// True if a key that nobody vouches for is believed to be the server's when it asks for a
     /// password: that of its certificate, or without TLS one that a server of MySQL sends.
     pub trust_server_key: bool,
     /// Proofs that it may ask for, of PostgreSQL.
@@ -99,8 +99,8 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// Whether only the server itself gets through a handshake. Any authority of the system's
-    /// vouches for anybody's name, so that without names these prove nothing.
+    /// Returns whether only the server itself gets through a handshake. Any authority of the
+    /// system's vouches for anybody's name, so that without names these prove nothing.
     #[must_use]
     pub fn is_verified(&self) -> bool {
         match self.mode {
@@ -130,7 +130,7 @@ pub struct TenantSnapshot {
     pub mode: PoolMode,
     /// What it may have.
     pub limits: TenantLimits,
-    /// Whether all transactions are read-only.
+    /// True if all transactions are read-only.
     pub read_only: bool,
     /// Its share among tenants of the same server; at least 1.
     pub weight: u32,
@@ -141,9 +141,9 @@ pub struct TenantSnapshot {
     /// Settings that every server connection has, whatever its client asks for. Read-only tenants
     /// of PostgreSQL have `default_transaction_read_only` among them.
     pub settings: BTreeMap<String, String>,
-    /// Whether a server of MySQL may ask clients for files.
+    /// True if a server of MySQL may ask clients for files.
     pub local_infile: bool,
-    /// Whether clients of MySQL may have rows counted that were found.
+    /// True if clients of MySQL may have rows counted that were found.
     pub found_rows: bool,
     /// Who may come, by name.
     pub users: HashMap<Box<str>, Arc<TenantUser>>,
@@ -158,7 +158,7 @@ pub struct TenantSnapshot {
     /// The same tenant for those who may only read, with connections of its own within the same
     /// bounds; none of one that is read-only for all.
     pub read_only_twin: Option<Arc<TenantSnapshot>>,
-    /// Whether it is such a twin.
+    /// True if it is such a twin.
     pub is_twin: bool,
 }
 
@@ -302,7 +302,7 @@ impl TenantRouting {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

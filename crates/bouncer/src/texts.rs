@@ -84,7 +84,7 @@ impl<V> TextTable<V> {
         drop(self.young.insert(hash, known));
     }
 
-    /// Whether a hash was seen before; remembers it if not.
+    /// Returns whether a hash was seen before; remembers it if not.
     fn was_seen(&mut self, hash: u64) -> bool {
         let at = usize::try_from(hash % 4_096).unwrap_or_default();
         match self.seen_once.get_mut(at) {

@@ -8,7 +8,7 @@ use crate::access::IssuerConfig;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CatalogConfig {
-    /// Whether there is a catalog at all.
+    /// True if there is a catalog at all.
     pub enabled: bool,
     /// What the warehouse is called that clients get who name none.
     pub warehouse: String,
@@ -30,12 +30,12 @@ pub struct CatalogConfig {
     pub secret_access_key: Option<String>,
     /// With keys that are for a time only.
     pub session_token: Option<String>,
-    /// Whether new tables of the configured warehouse are at `NAMESPACE/TABLE`, without anything
-    /// in the name of the directory that is theirs alone.
+    /// True if new tables of the configured warehouse are at `NAMESPACE/TABLE`, without anything in
+    /// the name of the directory that is theirs alone.
     pub plain_locations: bool,
-    /// Whether clients get credentials for a configured warehouse in a bucket, each for one table.
+    /// True if clients get credentials for a configured warehouse in a bucket, each for one table.
     pub vended_credentials: bool,
-    /// Whether the server signs their requests to it.
+    /// True if the server signs their requests to it.
     pub remote_signing: bool,
     /// The role that credentials of clients are for.
     pub role_arn: Option<String>,
@@ -47,7 +47,7 @@ pub struct CatalogConfig {
     pub credentials_seconds: u64,
     /// Bytes of documents in memory. What is not in memory is read from the store.
     pub cache_bytes_max: usize,
-    /// Whether a table is loaded only when its metadata file is there. Files in buckets are taken
+    /// True if a table is loaded only when its metadata file is there. Files in buckets are taken
     /// to be there.
     pub check_files: bool,
     /// Where servers share a store: milliseconds for which a server may answer readers without

@@ -41,7 +41,7 @@ pub struct CreateTable {
     pub spec: Option<RawJson>,
     /// What sorts it.
     pub order: Option<RawJson>,
-    /// Whether it is only to be drafted, for a commit that makes it later.
+    /// True if it is only to be drafted, for a commit that makes it later.
     pub is_staged: bool,
     /// Its properties, the version of its format among them.
     pub properties: TableProperties,

@@ -158,7 +158,7 @@ pub struct SnapshotReference {
 }
 
 impl SnapshotReference {
-    /// Whether both say the same; how they are written does not matter.
+    /// Returns whether both say the same; how they are written does not matter.
     #[must_use]
     pub fn same(&self, other: &SnapshotReference) -> bool {
         self.name == other.name
@@ -345,7 +345,7 @@ impl TableDoc {
         self.layout.unknown()
     }
 
-    /// Whether documents that fall out of the metadata log are to be deleted.
+    /// Returns whether documents that fall out of the metadata log are to be deleted.
     #[must_use]
     pub fn deletes_old_metadata(&self) -> bool {
         self.properties

@@ -112,7 +112,7 @@ pub struct NewGuest {
     pub warehouse: String,
     /// Namespaces with all that is below them, levels divided by `.`; all when there is none.
     pub namespaces: Vec<String>,
-    /// Whether it may change what is there.
+    /// True if it may change what is there.
     pub writes: bool,
     /// Where it reaches the server: `http://127.0.0.1:8181`.
     pub address: String,
@@ -157,7 +157,7 @@ impl SandboxAccess {
         SandboxAccess(Arc::new(SandboxAccessShared { catalog, access, router, bodies }))
     }
 
-    /// Whether a guest could be let in to this.
+    /// Returns whether a guest could be let in to this.
     ///
     /// # Errors
     /// What is wrong: a warehouse that there is not, or what can be no namespace.
@@ -337,7 +337,7 @@ impl SandboxSession {
         ]
     }
 
-    /// Whether files of a warehouse are reached from here.
+    /// Returns whether files of a warehouse are reached from here.
     pub(crate) fn reaches_files(&self, warehouse: &Warehouse) -> bool {
         !self.file_settings(warehouse).is_empty()
     }

@@ -70,7 +70,7 @@ impl NamespaceIdent {
         if above.is_empty() { None } else { Some(NamespaceIdent(above.into())) }
     }
 
-    /// Whether `other` is this one or within it.
+    /// Returns whether `other` is this one or within it.
     #[must_use]
     pub fn contains(&self, other: &NamespaceIdent) -> bool {
         other.0.starts_with(&self.0)

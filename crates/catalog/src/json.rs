@@ -240,7 +240,7 @@ impl RawJson {
         }
     }
 
-    /// Whether it is `null`.
+    /// Returns whether it is `null`.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.kind() == JsonKind::Null

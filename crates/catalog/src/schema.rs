@@ -54,8 +54,8 @@ pub fn last_column_id_of(schema: &RawJson) -> Result<i32> {
     Ok(SchemaColumns::read(schema)?.list.iter().map(|column| column.id).max().unwrap_or(0))
 }
 
-/// Whether both have the same columns and the same identifier fields; ids of the schemas, the order
-/// of members and the spelling of types do not matter.
+/// Returns whether both have the same columns and the same identifier fields; ids of the schemas,
+/// the order of members and the spelling of types do not matter.
 #[must_use]
 pub fn same_schema(a: &RawJson, b: &RawJson) -> bool {
     let fields = |it: &RawJson| it.get("fields").and_then(|it| it.decode::<Value>().ok());
@@ -74,8 +74,8 @@ pub fn same_schema(a: &RawJson, b: &RawJson) -> bool {
     }
 }
 
-/// Whether both say the same where types are written in whatever way, and what is null is not
-/// there.
+/// Returns whether both say the same where types are written in whatever way, and what is null is
+/// not there.
 fn same_value(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {

@@ -117,7 +117,7 @@ pub struct CatalogSettings {
     pub sealer: Option<Arc<Sealer>>,
     /// Bytes of documents in memory.
     pub cache_bytes_max: usize,
-    /// Whether a table is loaded only when its metadata file is there, where looking costs little.
+    /// True if a table is loaded only when its metadata file is there, where looking costs little.
     pub check_files: bool,
     /// How old the answer to a reader may be where other servers change the same store; zero: not
     /// at all.

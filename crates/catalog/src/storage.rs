@@ -139,7 +139,7 @@ impl BucketStorage {
             .await
     }
 
-    /// Whether it was seen lately that no other table is in these places.
+    /// Returns whether it was seen lately that no other table is in these places.
     pub(crate) fn is_known_apart(&self, id: &str, scope: &TableScope) -> bool {
         let apart = self.apart.lock();
         apart

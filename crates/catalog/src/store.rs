@@ -69,7 +69,7 @@ impl CatalogStore {
         Ok(CatalogStore { store, ids })
     }
 
-    /// Whether other servers may change it.
+    /// Returns whether other servers may change it.
     #[must_use]
     pub fn is_shared_by_servers(&self) -> bool {
         match self.store.dialect() {

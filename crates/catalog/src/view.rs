@@ -244,8 +244,8 @@ impl ViewDoc {
         }
     }
 
-    /// Whether a member that came as `raw` says now what it said then. Lists are written item by
-    /// item, so that they never do.
+    /// Returns whether a member that came as `raw` says now what it said then. Lists are written
+    /// item by item, so that they never do.
     fn still_says(&self, key: ViewKey, raw: &RawJson) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {

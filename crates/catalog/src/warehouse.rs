@@ -133,7 +133,7 @@ impl Warehouse {
         self.storage.as_ref()
     }
 
-    /// Whether new tables are in directories of their own names.
+    /// Returns whether new tables are in directories of their own names.
     #[must_use]
     pub fn has_plain_locations(&self) -> bool {
         self.has_plain_locations

@@ -255,7 +255,7 @@ fn settings(
     })
 }
 
-/// Whether the configuration says nothing of a key for buckets.
+/// Returns whether the configuration says nothing of a key for buckets.
 fn is_keyless(config: &CoveConfig) -> bool {
     let catalog = &config.catalog;
     [&catalog.access_key_id, &catalog.secret_access_key, &catalog.session_token]

@@ -369,7 +369,7 @@ impl Environment {
         self.get("HOME").map(PathBuf::from)
     }
 
-    /// Whether output may be coloured (no-color.org).
+    /// Returns whether output may be coloured (no-color.org).
     pub(crate) fn colour(&self) -> bool {
         self.get("NO_COLOR").is_none()
     }

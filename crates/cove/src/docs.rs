@@ -372,7 +372,7 @@ struct OperationCall<'a> {
     method: &'a str,
     path: &'a str,
     needs_token: bool,
-    /// Whether the answer is to be shown as it comes.
+    /// True if the answer is to be shown as it comes.
     is_stream: bool,
 }
 

@@ -49,7 +49,7 @@ struct DoctorCheck {
 /// Everything.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
-    /// Whether untrusted code can be run here.
+    /// True if untrusted code can be run here.
     ok: bool,
     version: &'static str,
     root: bool,
@@ -237,7 +237,7 @@ struct TrialProgram {
     script: &'static str,
     limits: LimitSpec,
     expected: Verdict,
-    /// Whether it needs memory and processes to be limited.
+    /// True if it needs memory and processes to be limited.
     needs_limits: bool,
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Whether this process has root's powers: its effective user id is 0.
+/// Returns whether this process has root's powers: its effective user id is 0.
 pub(crate) fn is_root() -> bool {
     user_id() == Some(0)
 }

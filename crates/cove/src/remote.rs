@@ -494,7 +494,7 @@ fn token(
     Ok((Some(value), origin))
 }
 
-/// Whether an address is one of this machine's own.
+/// Returns whether an address is one of this machine's own.
 fn is_local(base: &str) -> bool {
     let Ok(uri) = base.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();

@@ -353,7 +353,7 @@ async fn tail(args: &TailArgs, mut server: Remote, json: bool) -> Result<()> {
     }
 }
 
-/// Whether nothing will happen any more in a session. Who cannot ask tries again.
+/// Returns whether nothing will happen any more in a session. Who cannot ask tries again.
 async fn is_over(server: &Remote, id: &str) -> bool {
     let session = server.call::<SessionView>(Method::GET, &path(id, "")).await;
     session.is_ok_and(|session| session.state == api::SessionState::Ended)

@@ -166,7 +166,7 @@ pub struct ExecutionsConfig {
     pub answers_wait_s: u64,
     /// Bytes that the compile cache may hold, in memory; 0 keeps nothing.
     pub compile_cache_bytes_max: u64,
-    /// Whether one token is given what another one has compiled. How fast an answer comes then
+    /// True if one token is given what another one has compiled. How fast an answer comes then
     /// tells whether somebody sent the same program before.
     pub compile_cache_shared: bool,
 }

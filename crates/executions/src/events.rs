@@ -133,7 +133,7 @@ impl ExecutionLog {
         }
     }
 
-    /// Whether the attached listener has kept up; else wakes the task when it has.
+    /// Returns whether the attached listener has kept up; else wakes the task when it has.
     fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         let behind = state.taken.map_or(0, |taken| state.written.saturating_sub(taken));

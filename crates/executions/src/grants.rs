@@ -39,7 +39,7 @@ impl GatewayCell {
         self.0.get().ok_or_else(none)
     }
 
-    /// Whether somebody may give these to an execution of his own.
+    /// Returns whether somebody may give these to an execution of his own.
     ///
     /// # Errors
     /// When one of them is not his to give, or nobody serves any.

@@ -64,7 +64,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ExecutionIdPath {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct WaitQuery {
-    /// Whether to answer when the execution has ended.
+    /// True to answer when the execution has ended.
     wait: bool,
 }
 

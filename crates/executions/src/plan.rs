@@ -51,9 +51,9 @@ pub(crate) struct ExecutionPlan {
     pub(crate) answer_bytes: u64,
     /// Canonical name of the language, or `argv`.
     pub(crate) language: String,
-    /// Whether standard error goes where standard output goes.
+    /// True if standard error goes where standard output goes.
     pub(crate) merge_stderr: bool,
-    /// Whether no short cut may be taken.
+    /// True if no short cut may be taken.
     pub(crate) fresh: bool,
 }
 

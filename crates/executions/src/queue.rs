@@ -105,7 +105,7 @@ pub struct NewJob {
     pub request: Vec<u8>,
     /// What the face that took it in wants to remember; opaque.
     pub face: Option<String>,
-    /// Whether there is a webhook to call at its end.
+    /// True if there is a webhook to call at its end.
     pub webhook: bool,
 }
 

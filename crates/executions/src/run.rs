@@ -75,7 +75,7 @@ pub(crate) struct ExecutionRun<'a> {
     tests: Vec<TestResult>,
     /// Bytes of output that the answer may still hold of test cases.
     output_left: u64,
-    /// Whether what is compiled is run more than once, so never where it was compiled.
+    /// True if what is compiled is run more than once, so never where it was compiled.
     needs_artifacts: bool,
     is_cached: bool,
     warm: ExecutionMode,
@@ -87,7 +87,7 @@ pub(crate) struct ExecutionRun<'a> {
 struct ReadyProgram {
     /// What is placed before it starts.
     files: Vec<WorkspaceFile>,
-    /// Whether what is placed counts for the limits: what a compiler made does not.
+    /// True if what is placed counts for the limits: what a compiler made does not.
     is_compiled: bool,
 }
 

@@ -59,7 +59,8 @@ pub trait ProgressObserver: Send {
         mode: ExecutionMode,
         outcome: &StageOutcome,
     );
-    /// Whether more output can be taken in. While it is pending, the program's output is not read.
+    /// Returns whether more output can be taken in. While it is pending, the program's output is
+    /// not read.
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<()> {
         Poll::Ready(())
     }
@@ -167,8 +168,8 @@ impl ExecutionService {
         self
     }
 
-    /// Whether somebody may have this run: its grants must be his to give. To be asked by whoever
-    /// knows him, before the request goes on; all else about it is said then.
+    /// Returns whether somebody may have this run: its grants must be his to give. To be asked by
+    /// whoever knows him, before the request goes on; all else about it is said then.
     ///
     /// # Errors
     /// When they are not.

@@ -31,7 +31,7 @@ pub struct GatewayConfig {
     pub audit_keep_days: u64,
     /// How statements of databases are written down.
     pub audit_statements: AuditStatements,
-    /// Whether addresses of requests are written down with the values of their queries.
+    /// True if addresses of requests are written down with the values of their queries.
     pub audit_queries: bool,
     /// Most records that are kept. Who has most of them loses some first.
     pub audit_records_max: u64,

@@ -112,7 +112,7 @@ pub struct DatabaseFacts {
 
 /// Those who have databases: the bouncer.
 pub trait DatabaseBackends: Send + Sync + fmt::Debug {
-    /// Whether this can be granted, as far as it is known at present.
+    /// Returns whether this can be granted, as far as it is known at present.
     ///
     /// # Errors
     /// The field of the grant that is wrong: a tenant that is not there, or of another engine.
@@ -164,7 +164,7 @@ pub struct CatalogGuest {
 
 /// Those who have warehouses: the catalog.
 pub trait CatalogBackends: Send + Sync + fmt::Debug {
-    /// Whether this can be granted.
+    /// Returns whether this can be granted.
     ///
     /// # Errors
     /// The field of the grant that is wrong.
@@ -190,7 +190,7 @@ pub struct ModelGuest {
 
 /// Those who reach the model.
 pub trait ModelBackends: Send + Sync + fmt::Debug {
-    /// Whether this can be granted.
+    /// Returns whether this can be granted.
     ///
     /// # Errors
     /// The field of the grant that is wrong.

@@ -83,7 +83,7 @@ pub struct EgressProxy {
     /// Turns of the tenant to look up a name.
     lookups: Arc<Semaphore>,
     witness: Arc<dyn AuditSink>,
-    /// Whether values of queries are written down.
+    /// True if values of queries are written down.
     shows_queries: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct ProxyContext {
     pub account: Arc<GrantAccount>,
     /// Who writes down what is done.
     pub witness: Arc<dyn AuditSink>,
-    /// Whether values of queries are written down.
+    /// True if values of queries are written down.
     pub shows_queries: bool,
 }
 

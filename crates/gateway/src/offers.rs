@@ -50,7 +50,7 @@ pub(crate) fn check(offers: &[GrantOffer]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether somebody may give these grants.
+/// Returns whether somebody may give these grants.
 ///
 /// # Errors
 /// 403 with the grant that is not his to give.

@@ -45,7 +45,7 @@ fn is_system_database(name: &str) -> bool {
     SYSTEM_DATABASES.iter().any(|it| it.eq_ignore_ascii_case(name))
 }
 
-/// Whether a text is a list of names, as `search_path` is written.
+/// Returns whether a text is a list of names, as `search_path` is written.
 fn is_search_path(text: &str) -> bool {
     let mut rest = text;
     for _ in 0..NAMES_MAX {

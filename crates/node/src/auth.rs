@@ -64,7 +64,7 @@ pub struct TokenPrincipal {
     pub token_id: Arc<str>,
     /// What its owner calls it.
     pub name: Arc<str>,
-    /// Whether it may do what concerns everybody: pause the queue, see all figures.
+    /// True if it may do what concerns everybody: pause the queue, see all figures.
     pub operator: bool,
     /// Who it belongs to, with all that sessions and agents make: several tokens may share one.
     /// The token's own id when nothing else was said.
@@ -105,7 +105,7 @@ pub struct TokenRecord {
     pub sha256: String,
     /// When it was made (RFC 3339).
     pub created: String,
-    /// Whether it may do what concerns everybody. Left out by versions that knew no difference.
+    /// True if it may do what concerns everybody. Left out by versions that knew no difference.
     #[serde(default = "yes")]
     pub operator: bool,
     /// Who it belongs to; none for a tenant of its own. Left out where it says nothing, as are the
@@ -134,7 +134,7 @@ fn yes() -> bool {
 pub struct NewToken<'a> {
     /// What to call it.
     pub name: &'a str,
-    /// Whether it may do what concerns everybody.
+    /// True if it may do what concerns everybody.
     pub operator: bool,
     /// Who it belongs to; none for a tenant of its own.
     pub tenant: Option<&'a str>,
@@ -585,7 +585,7 @@ fn new_secret() -> Result<TokenSecret, TokenError> {
     random_key().map(TokenSecret::new)
 }
 
-/// Whether a tenant can be called so: it stands in paths and keys.
+/// Returns whether a tenant can be called so: it stands in paths and keys.
 fn is_tenant(text: &str) -> bool {
     let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.len() <= TENANT_BYTES_MAX

@@ -229,7 +229,7 @@ impl ClientResponse {
     }
 }
 
-/// Whether an address is one that a request could go to, as far as its text shows.
+/// Returns whether an address is one that a request could go to, as far as its text shows.
 ///
 /// # Errors
 /// When it is malformed or of a kind that is not taken.
@@ -275,8 +275,8 @@ impl HttpClient {
         HttpClient(Arc::new(HttpClientShared { guard, roots, tls: OnceLock::new() }))
     }
 
-    /// Whether a request to this address could be sent, as far as that shows without asking for the
-    /// addresses of names.
+    /// Returns whether a request to this address could be sent, as far as that shows without asking
+    /// for the addresses of names.
     ///
     /// # Errors
     /// When the address is none, of a kind that is not taken, or one that may not be reached.

@@ -80,7 +80,7 @@ impl DrainHandle {
         });
     }
 
-    /// Whether new work is refused.
+    /// Returns whether new work is refused.
     pub fn is_draining(&self) -> bool {
         *self.0.phase.borrow() >= DrainPhase::Draining
     }

@@ -33,7 +33,7 @@ pub struct GrantHolder {
 
 /// Serves the sockets inside sandboxes.
 pub trait GrantGateway: Send + Sync + fmt::Debug {
-    /// Whether somebody may give these grants to a sandbox of his own.
+    /// Returns whether somebody may give these grants to a sandbox of his own.
     ///
     /// # Errors
     /// 403 with the grant that is not his to give.

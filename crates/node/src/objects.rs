@@ -120,7 +120,7 @@ pub enum ObjectsError {
 }
 
 impl ObjectsError {
-    /// Whether the same may succeed later without anything being changed.
+    /// Returns whether the same may succeed later without anything being changed.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
@@ -215,7 +215,7 @@ impl ObjectStore {
         }
     }
 
-    /// Whether there is such an object.
+    /// Returns whether there is such an object.
     ///
     /// # Errors
     /// When the key cannot be one, or the back end fails.

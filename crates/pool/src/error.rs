@@ -50,7 +50,8 @@ pub enum AcquireError {
 }
 
 impl AcquireError {
-    /// Whether the same request may succeed later without anybody changing the configuration.
+    /// Returns whether the same request may succeed later without anybody changing the
+    /// configuration.
     #[must_use]
     pub fn may_retry(&self) -> bool {
         match self {

@@ -173,7 +173,8 @@ impl<K, R> KeyState<K, R> {
         Ok(())
     }
 
-    /// Whether fewer than `min_idle` are idle or on their way, so that the ledger should open some.
+    /// Returns whether fewer than `min_idle` are idle or on their way, so that the ledger should
+    /// open some.
     ///
     /// Two threads may take from two stripes at the same time. With the fence at least one of them
     /// sees the other's store, so that at least one of them asks.

@@ -47,7 +47,7 @@ pub(crate) struct KeyLedgerRecord<K, R> {
     /// When this key was last served, as a count of servings; the smaller one has waited longer for
     /// its turn.
     pub(crate) served: u64,
-    /// Whether it stands in `Ledger::starved`.
+    /// True if it stands in `Ledger::starved`.
     pub(crate) starving: bool,
     /// Background opening rests until then.
     pub(crate) retry_at: Option<Instant>,
@@ -470,7 +470,7 @@ impl<K, R> LedgerVisit<'_, K, R> {
         count(&self.shared.figures.live) < self.ledger.config.total_max
     }
 
-    /// Whether there is room that no acquirer wants.
+    /// Returns whether there is room that no acquirer wants.
     fn has_spare_room(&self) -> bool {
         self.has_room()
             && self.ledger.starved.is_empty()

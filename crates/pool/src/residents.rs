@@ -53,7 +53,7 @@ impl State {
     /// Who goes first when there is no room.
     const EVICTED_FIRST: [State; 3] = [State::Cold, State::Warm, State::Waiting];
 
-    /// Whether the change exists. To stay what it is always does, and counts as being used.
+    /// Returns whether the change exists. To stay what it is always does, and counts as being used.
     #[must_use]
     pub const fn may_become(self, next: State) -> bool {
         match (self, next) {

@@ -41,7 +41,7 @@ pub struct KeyCounters {
 }
 
 impl KeyStats {
-    /// Whether the key holds no resource in any state and nobody waits for it.
+    /// Returns whether the key holds no resource in any state and nobody waits for it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.idle + self.leased + self.opening + self.closing + self.waiting == 0

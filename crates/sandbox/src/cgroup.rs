@@ -77,8 +77,8 @@ impl HierarchyRole {
         }
     }
 
-    /// Whether its groups stay with a slot: they share out and count the processor, and limit
-    /// nothing.
+    /// Returns whether its groups stay with a slot: they share out and count the processor, and
+    /// limit nothing.
     fn is_standing(self, unified_limits: bool) -> bool {
         match self {
             HierarchyRole::Unified => !unified_limits,
@@ -118,7 +118,7 @@ pub struct CgroupSupport {
 }
 
 impl CgroupSupport {
-    /// Whether untrusted code can be held: memory and number of processes.
+    /// Returns whether untrusted code can be held: memory and number of processes.
     pub fn is_sufficient(&self) -> bool {
         self.memory.is_some() && self.pids.is_some()
     }
@@ -141,7 +141,7 @@ struct ParentGroup {
 pub(crate) struct ParentGroups {
     dirs: Vec<ParentGroup>,
     name: String,
-    /// Whether version 2 carries the memory and pids controllers here.
+    /// True if version 2 carries the memory and pids controllers here.
     pub(crate) unified_limits: bool,
     pub(crate) support: CgroupSupport,
 }
@@ -574,7 +574,7 @@ impl CommandGroups {
         self.dirs.iter().find(|(r, _)| *r == role).map(|(_, fd)| fd.as_fd())
     }
 
-    /// Whether there are none: no control group is usable here.
+    /// Returns whether there are none: no control group is usable here.
     pub(crate) fn is_empty(&self) -> bool {
         self.dirs.is_empty()
     }
@@ -597,7 +597,7 @@ impl CommandGroups {
         self.dir(HierarchyRole::Unified)
     }
 
-    /// Whether CPU time of all processes together can be read.
+    /// Returns whether CPU time of all processes together can be read.
     pub(crate) fn counts_cpu(&self) -> bool {
         self.dir(HierarchyRole::Unified).or(self.dir(HierarchyRole::CpuAccount)).is_some()
     }
@@ -676,7 +676,7 @@ impl CommandGroups {
         Ok(all)
     }
 
-    /// Whether the version 2 group limits memory and processes.
+    /// Returns whether the version 2 group limits memory and processes.
     pub(crate) fn has_unified_limits(&self) -> bool {
         self.unified_limits
     }

@@ -111,7 +111,7 @@ impl<'a> MessageReader<'a> {
     pub(crate) fn string(&mut self) -> Result<String, MalformedMessage> {
         String::from_utf8(self.bytes()?.to_vec()).map_err(|_| MalformedMessage)
     }
-    /// Whether nothing is left.
+    /// Returns whether nothing is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -497,7 +497,7 @@ impl Engine {
         &self.shared.recipe.config.runtimes
     }
 
-    /// Whether the runtime called `name` is configured and can be started here.
+    /// Returns whether the runtime called `name` is configured and can be started here.
     pub fn has_warm(&self, name: &str) -> bool {
         let runtimes = self.shared.recipe.config.runtimes.iter().zip(&self.shared.warm);
         runtimes.into_iter().any(|(runtime, warm)| runtime.name == name && !warm.is_off())

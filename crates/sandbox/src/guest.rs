@@ -99,11 +99,11 @@ pub(crate) struct GuestSetup<'a> {
     pub(crate) landlock: bool,
     /// The runtime that is to wait for the first command, instead of a bare process.
     pub(crate) waiting: Option<WaitingRuntime<'a>>,
-    /// Whether it is to hold a session rather than to run commands.
+    /// True if it is to hold a session rather than to run commands.
     pub(crate) is_session: bool,
     /// Maps the owners of files on a session's disk to the users of the slot.
     pub(crate) disk_users: Option<BorrowedFd<'a>>,
-    /// Whether its network namespace has a loopback, for programs that ask for ports.
+    /// True if its network namespace has a loopback, for programs that ask for ports.
     pub(crate) has_loopback: bool,
 }
 

@@ -75,7 +75,7 @@ impl NotStarted {
 pub(crate) struct ParkingPlan<'a> {
     /// `tasks` of the version 1 groups to enter.
     pub(crate) entrances: &'a [OwnedFd],
-    /// Whether there are control groups to hide.
+    /// True if there are control groups to hide.
     pub(crate) hide_groups: bool,
     /// What only resource limits bound here.
     pub(crate) unlimited: UnlimitedResources,

@@ -146,7 +146,8 @@ impl GuestConnection {
         self.0.async_io(Interest::READABLE, |fd| sys::receive(fd.as_fd(), buf)).await
     }
 
-    /// Whether the guest init has nothing to say: one that waits does not, one that ended does.
+    /// Returns whether the guest init has nothing to say: one that waits does not, one that ended
+    /// does.
     pub(crate) fn is_quiet(&self) -> bool {
         let ready = sys::poll(&[self.0.get_ref().as_fd()], Some(Duration::ZERO));
         ready.is_ok_and(|ready| ready == [false])
@@ -569,7 +570,7 @@ fn parse_report(
     }
 }
 
-/// Whether an output could be opened, in the words of its user.
+/// Returns whether an output could be opened, in the words of its user.
 fn output_state(errno: i32) -> Result<Vec<u8>, String> {
     match errno {
         0 => Ok(Vec::new()),

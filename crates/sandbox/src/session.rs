@@ -301,7 +301,7 @@ impl SandboxedSession {
         }
     }
 
-    /// Whether the sandbox is there.
+    /// Returns whether the sandbox is there.
     pub fn is_alive(&self) -> bool {
         self.0.connection.ended.borrow().is_none()
     }

@@ -50,8 +50,8 @@ impl SharedFile {
         self
     }
 
-    /// Whether it is an anonymous file that nobody can change or resize. Only then may a program
-    /// have a descriptor of it.
+    /// Returns whether it is an anonymous file that nobody can change or resize. Only then may a
+    /// program have a descriptor of it.
     pub fn is_sealed(&self) -> bool {
         self.is_sealed
     }
@@ -61,7 +61,7 @@ impl SharedFile {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -128,10 +128,10 @@ pub struct SandboxCommand {
     pub limits: ProgramLimits,
     /// Which of the two system call policies holds.
     pub profile: SeccompProfile,
-    /// Whether it is run by the runtime that waits in this sandbox, whose arguments `argv` begins
+    /// True if it is run by the runtime that waits in this sandbox, whose arguments `argv` begins
     /// with. Only as the first command of a sandbox of [`crate::Engine::warm`].
     pub warm: bool,
-    /// Whether no further command follows in this sandbox. The guest init gives up its privileges
+    /// True if no further command follows in this sandbox. The guest init gives up its privileges
     /// before the last command starts.
     pub last: bool,
 }
@@ -165,7 +165,7 @@ impl WorkspaceContent {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Returns whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -327,9 +327,9 @@ pub trait OutputSink: Send {
     /// A chunk, in order within its stream.
     fn chunk(&mut self, stream: ChunkStream, bytes: &[u8]);
 
-    /// Whether there is room for another chunk. While it is pending, nothing is read, and the
-    /// program waits as soon as its pipe is full; its limits go on to hold. Wake `cx` when there is
-    /// room.
+    /// Returns whether there is room for another chunk. While it is pending, nothing is read, and
+    /// the program waits as soon as its pipe is full; its limits go on to hold. Wake `cx` when
+    /// there is room.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let _always_room = cx;
         Poll::Ready(())

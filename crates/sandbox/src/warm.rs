@@ -92,7 +92,7 @@ impl WarmRuntime {
         (argv, env)
     }
 
-    /// Whether each spawner keeps one to make copies of.
+    /// Returns whether each spawner keeps one to make copies of.
     pub(crate) fn is_forked(&self) -> bool {
         match self.kind {
             WarmKind::ForkPython => true,

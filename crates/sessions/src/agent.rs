@@ -105,7 +105,7 @@ pub(crate) struct TurnInput {
     pub(crate) turn: TurnId,
     /// What is said.
     pub(crate) content: MessageContent,
-    /// Whether pieces of messages are wanted.
+    /// True if pieces of messages are wanted.
     pub(crate) partial: bool,
     /// Model from this turn on.
     pub(crate) model: Option<String>,
@@ -218,7 +218,7 @@ impl AgentHandle {
         }
     }
 
-    /// Whether the agent is no more.
+    /// Returns whether the agent is no more.
     pub(crate) fn is_ended(&self) -> bool {
         matches!(&*self.0.status.borrow(), AgentStatus::Ended(_))
     }

@@ -70,8 +70,8 @@ pub struct SessionsConfig {
     pub turn_s: u32,
     /// Seconds that `install.sh` may take.
     pub install_s: u32,
-    /// Whether files go to the object store after every turn, so that another server can go on
-    /// with them when this one is lost, or only when a session stops.
+    /// True if files go to the object store after every turn, so that another server can go on with
+    /// them when this one is lost, or only when a session stops.
     pub snapshot_after_turn: bool,
     /// Where agents find the model: see [`ModelConfig`].
     pub model: ModelEndpointConfig,

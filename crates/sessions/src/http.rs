@@ -133,7 +133,7 @@ fn not_text() -> http::HttpError {
     http::HttpError::invalid("the path is not UTF-8")
 }
 
-/// Whether a caller wants this media type rather than the one that it gets unasked.
+/// Returns whether a caller wants this media type rather than the one that it gets unasked.
 fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|it| it.to_str().ok());
     accepted.any(|it| {

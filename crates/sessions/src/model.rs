@@ -199,7 +199,7 @@ impl ModelSession {
     }
 }
 
-/// Whether a body says of itself that it is longer than it may be.
+/// Returns whether a body says of itself that it is longer than it may be.
 fn is_too_large(body: &Incoming) -> bool {
     body.size_hint().lower() > u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX)
 }
@@ -248,7 +248,7 @@ impl ModelKeyOwner {
         }
     }
 
-    /// Whether this may be asked for.
+    /// Returns whether this may be asked for.
     fn allows(&self, method: &Method, path: &str) -> bool {
         let is_plain = |part: &str| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);

@@ -111,7 +111,7 @@ pub struct SessionParts {
     pub model_key: Option<String>,
     /// Path of Claude's program in a sandbox.
     pub claude: Option<String>,
-    /// Whether other servers have the same store: then they find everything in the object store
+    /// True if other servers have the same store: then they find everything in the object store
     /// that this one has had when it stops.
     pub is_shared: bool,
     /// Who serves the sockets of grants. Nothing can be granted without it.

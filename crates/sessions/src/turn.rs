@@ -116,7 +116,7 @@ pub(crate) struct AgentStep {
 pub(crate) struct NotIdle;
 
 impl AgentState {
-    /// Whether a turn is running.
+    /// Returns whether a turn is running.
     pub(crate) fn is_in_turn(self) -> bool {
         match self {
             AgentState::Running | AgentState::Stopping(..) => true,

@@ -373,8 +373,8 @@ impl TextMasker {
         self.place = MaskPosition::Name { quote, begun, is_at_quote: false };
     }
 
-    /// Whether a backslash hides a quote depends on settings that are not known here. A way that
-    /// is certainly not the one has ended before it begins.
+    /// Returns whether a backslash hides a quote depends on settings that are not known here. A way
+    /// that is certainly not the one has ended before it begins.
     fn begin_string(&mut self, quote: u8, may_be_plain: bool, may_escape: bool) {
         self.out.push(HIDDEN);
         let of = |it| if it { StringReading::In } else { StringReading::Ended };

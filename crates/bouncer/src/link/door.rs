@@ -205,7 +205,7 @@ impl ProtocolKeyrings {
 }
 
 impl ClientProofRequest {
-    /// Whether that is a password.
+    /// Returns whether that is a password.
     #[must_use]
     pub fn asks_password(&self) -> bool {
         match self {

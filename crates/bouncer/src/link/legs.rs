@@ -227,7 +227,7 @@ impl ClientLink {
         }
     }
 
-    /// Whether it was last told that it is in a transaction.
+    /// Returns whether it was last told that it is in a transaction.
     #[inline]
     pub fn is_in_transaction(&self) -> bool {
         match self {
@@ -236,7 +236,7 @@ impl ClientLink {
         }
     }
 
-    /// Whether a message of it has begun and not ended, of which a part was sent already.
+    /// Returns whether a message of it has begun and not ended, of which a part was sent already.
     pub fn is_in_message(&self) -> bool {
         match self {
             ClientLink::Pg(link) => link.is_in_message(),
@@ -260,8 +260,8 @@ impl ClientLink {
         }
     }
 
-    /// Whether a client that has said its last may still listen. MySQL's leave by a command, and
-    /// those that just close their connection are gone.
+    /// Returns whether a client that has said its last may still listen. MySQL's leave by a
+    /// command, and those that just close their connection are gone.
     pub fn listens_on(&self) -> bool {
         match self {
             ClientLink::Pg(_) => true,
@@ -338,7 +338,7 @@ impl ServerLink {
         }
     }
 
-    /// Whether nobody has it and nothing is outstanding.
+    /// Returns whether nobody has it and nothing is outstanding.
     #[inline]
     pub fn is_idle(&self) -> bool {
         match self {
@@ -347,7 +347,7 @@ impl ServerLink {
         }
     }
 
-    /// Whether the attached client waits for a reply.
+    /// Returns whether the attached client waits for a reply.
     #[inline]
     pub fn has_client_entries(&self) -> bool {
         match self {
@@ -356,8 +356,8 @@ impl ServerLink {
         }
     }
 
-    /// Whether the attached client has begun a batch and not ended it, of which the server says
-    /// nothing.
+    /// Returns whether the attached client has begun a batch and not ended it, of which the server
+    /// says nothing.
     #[inline]
     pub fn is_unsynced(&self) -> bool {
         match self {
@@ -366,7 +366,7 @@ impl ServerLink {
         }
     }
 
-    /// Whether the attached client gets a reply without saying more.
+    /// Returns whether the attached client gets a reply without saying more.
     pub fn owes_reply(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.owes_reply(),
@@ -374,8 +374,8 @@ impl ServerLink {
         }
     }
 
-    /// Whether the attached client is between the first byte of a request and the last one of its
-    /// reply.
+    /// Returns whether the attached client is between the first byte of a request and the last one
+    /// of its reply.
     pub fn is_in_request(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.is_in_request(),
@@ -383,7 +383,7 @@ impl ServerLink {
         }
     }
 
-    /// Whether the client was not given just a part of a message.
+    /// Returns whether the client was not given just a part of a message.
     pub fn is_between_messages(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.body.left == 0,
@@ -391,8 +391,8 @@ impl ServerLink {
         }
     }
 
-    /// Whether its client may be told something now: what follows a part of a message would be
-    /// taken for the rest of it.
+    /// Returns whether its client may be told something now: what follows a part of a message would
+    /// be taken for the rest of it.
     pub fn takes_words(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.body.left == 0 || !link.body.pass,
@@ -408,7 +408,7 @@ impl ServerLink {
         }
     }
 
-    /// Whether it said that it closes; its client was told.
+    /// Returns whether it said that it closes; its client was told.
     pub fn is_closing(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.is_closing(),

@@ -25,9 +25,9 @@ pub struct MysqlClientSetup {
     pub mode: PoolMode,
     /// How much is believed of what its texts leave behind.
     pub verify: VerifyMode,
-    /// Whether its tenant may only read: texts that ask for more are refused.
+    /// True if its tenant may only read: texts that ask for more are refused.
     pub read_only: bool,
-    /// Whether a server may ask for files of the client's.
+    /// True if a server may ask for files of the client's.
     pub local_infile: bool,
     /// What both sides can do.
     pub capabilities: CapabilityFlags,
@@ -93,7 +93,7 @@ pub(crate) enum NextInput {
     Command,
     /// Packets of a file, until an empty one.
     File {
-        /// Whether they go to the server.
+        /// True if they go to the server.
         pass: bool,
     },
 }
@@ -181,7 +181,7 @@ pub struct MysqlClientSession {
     pub(crate) sql_mode: SqlMode,
     /// What a reset brings back.
     pub(crate) startup: Arc<MysqlSettings>,
-    /// Whether that has a SQL mode: who did not ask for one gets that of the first connection.
+    /// True if that has a SQL mode: who did not ask for one gets that of the first connection.
     pub(crate) is_mode_known: bool,
     pub(crate) forced: Arc<MysqlSettings>,
     /// What it said as it asked to log in anew.
@@ -242,12 +242,12 @@ impl MysqlClientSession {
         self.id
     }
 
-    /// Whether it holds a server connection.
+    /// Returns whether it holds a server connection.
     pub fn is_attached(&self) -> bool {
         self.attached
     }
 
-    /// Whether it was last told that it is in a transaction.
+    /// Returns whether it was last told that it is in a transaction.
     pub fn is_in_transaction(&self) -> bool {
         self.status.contains(StatusFlags::IN_TRANS)
     }
@@ -262,8 +262,8 @@ impl MysqlClientSession {
         self.statements.len()
     }
 
-    /// Whether a command of it, or a file, has begun and not ended, of which a part was sent
-    /// already.
+    /// Returns whether a command of it, or a file, has begun and not ended, of which a part was
+    /// sent already.
     pub fn is_in_message(&self) -> bool {
         self.body.left > 0 || self.body.goes_on || self.turn != NextInput::Command
     }

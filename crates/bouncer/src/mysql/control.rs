@@ -102,7 +102,7 @@ impl MysqlControlConnection {
         }
     }
 
-    /// Whether the server is MariaDB.
+    /// Returns whether the server is MariaDB.
     #[must_use]
     pub fn is_mariadb(&self) -> bool {
         self.is_mariadb

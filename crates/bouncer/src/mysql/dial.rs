@@ -176,7 +176,7 @@ impl MysqlDialError {
         }
     }
 
-    /// Whether the server wants a secret that only clients have: it is alive.
+    /// Returns whether the server wants a secret that only clients have: it is alive.
     #[must_use]
     pub fn is_about_secrets(&self) -> bool {
         matches!(self, MysqlDialError::Credentials(_)) || self.code() == "28000"
@@ -198,9 +198,9 @@ pub struct MysqlServerGreeting {
     pub collation: u8,
     /// The SQL mode that the session began with.
     pub sql_mode: String,
-    /// Whether OK packets tell what a statement leaves behind.
+    /// True if OK packets tell what a statement leaves behind.
     pub tracks: bool,
-    /// Whether the connection is encrypted.
+    /// True if the connection is encrypted.
     pub is_encrypted: bool,
 }
 

@@ -482,7 +482,7 @@ impl MysqlLogin {
         MysqlLoginStep::new(0, MysqlLoginNext::More)
     }
 
-    /// Whether a proof that came unasked by `plugin` does where `wanted` is liked best.
+    /// Returns whether a proof that came unasked by `plugin` does where `wanted` is liked best.
     fn is_fit(&self, plugin: AuthPlugin, wanted: AuthPlugin, expected: &ExpectedProof) -> bool {
         let is_proof = plugin != AuthPlugin::Clear && wanted != AuthPlugin::Clear;
         is_proof && expected.verifier.takes(plugin)
@@ -587,7 +587,7 @@ impl MysqlLogin {
         MysqlLoginStep::new(consumed, MysqlLoginNext::Check(Box::new(check)))
     }
 
-    /// Whether a password may be asked for as it is.
+    /// Returns whether a password may be asked for as it is.
     fn is_protected(&self) -> bool {
         self.reached != ClientTransport::Tcp
             || self.tls.is_some()
@@ -658,7 +658,7 @@ fn accepts(verifier: &MysqlVerifier, given: &[u8]) -> Option<Shown> {
     Some(Shown::Password(PlainPassword::new(text.to_owned())))
 }
 
-/// Whether a proof is that of no password.
+/// Returns whether a proof is that of no password.
 fn is_empty(answer: &[u8]) -> bool {
     matches!(answer, [] | [0])
 }

@@ -130,7 +130,7 @@ impl PinnedNames {
 }
 
 impl ActivePins {
-    /// Whether nothing holds the connection.
+    /// Returns whether nothing holds the connection.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bits == 0
@@ -142,7 +142,7 @@ impl ActivePins {
         PINS.iter().filter(move |(pin, _)| bits & (1 << *pin as u32) != 0).map(|(_, name)| *name)
     }
 
-    /// Whether this one holds.
+    /// Returns whether this one holds.
     #[inline]
     pub(crate) fn has(&self, pin: PinReason) -> bool {
         self.bits & (1 << pin as u32) != 0
@@ -167,7 +167,7 @@ impl ActivePins {
         self.bits = left;
     }
 
-    /// Whether there is something that a reset leaves.
+    /// Returns whether there is something that a reset leaves.
     pub(crate) fn outlasts_reset(&self) -> bool {
         self.bits & LASTING != 0
     }

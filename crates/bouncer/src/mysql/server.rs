@@ -72,7 +72,7 @@ pub(crate) enum MysqlRequestPurpose {
 }
 
 impl MysqlRequestPurpose {
-    /// Whether nothing of the client's may be sent before the reply has come.
+    /// Returns whether nothing of the client's may be sent before the reply has come.
     fn is_barrier(&self) -> bool {
         match self {
             MysqlRequestPurpose::Schema
@@ -110,9 +110,9 @@ pub struct MysqlServerSetup {
     pub database: Option<Box<str>>,
     /// The settings that it was given as it logged in.
     pub settings: Arc<MysqlSettings>,
-    /// Whether it tells of changes of the session's state.
+    /// True if it tells of changes of the session's state.
     pub tracks: bool,
-    /// Whether its sessions may only read, which a reset forgets.
+    /// True if its sessions may only read, which a reset forgets.
     pub read_only: bool,
     /// How its links behave.
     pub limits: LinkLimits,
@@ -134,9 +134,9 @@ pub(crate) enum MysqlCleanup {
 pub(crate) struct MysqlPartialPacket {
     /// Bytes to come.
     pub(crate) left: usize,
-    /// Whether they go to the other side.
+    /// True if they go to the other side.
     pub(crate) pass: bool,
-    /// Whether the next packet continues this one.
+    /// True if the next packet continues this one.
     pub(crate) goes_on: bool,
 }
 
@@ -287,7 +287,7 @@ impl MysqlServerSession {
         }
     }
 
-    /// Whether it may be given to a client: nobody has it, and nothing is outstanding.
+    /// Returns whether it may be given to a client: nobody has it, and nothing is outstanding.
     pub fn is_idle(&self) -> bool {
         self.attached.is_none()
             && self.queue.is_empty()
@@ -306,27 +306,27 @@ impl MysqlServerSession {
         self.last_session.map(|(client, _)| client)
     }
 
-    /// Whether the attached client waits for a reply: only then may a cancellation be sent.
+    /// Returns whether the attached client waits for a reply: only then may a cancellation be sent.
     pub fn has_client_entries(&self) -> bool {
         self.asked > 0
     }
 
-    /// Whether the attached client waits for a reply that comes without more from it.
+    /// Returns whether the attached client waits for a reply that comes without more from it.
     pub fn owes_reply(&self) -> bool {
         self.asked > 0 && !self.wants_file
     }
 
-    /// Whether the attached client waits for a reply, or has one of which a part was sent.
+    /// Returns whether the attached client waits for a reply, or has one of which a part was sent.
     pub fn is_in_request(&self) -> bool {
         self.asked > 0 || self.body.left > 0
     }
 
-    /// Whether its client was not given just a part of a packet.
+    /// Returns whether its client was not given just a part of a packet.
     pub fn is_between_messages(&self) -> bool {
         self.body.left == 0
     }
 
-    /// Whether its transaction is open.
+    /// Returns whether its transaction is open.
     pub fn is_in_transaction(&self) -> bool {
         self.status.contains(StatusFlags::IN_TRANS) || self.uncommitted
     }
@@ -346,7 +346,7 @@ impl MysqlServerSession {
         self.statements.len()
     }
 
-    /// Whether it said that it is about to close; the attached client has been told why.
+    /// Returns whether it said that it is about to close; the attached client has been told why.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
@@ -373,20 +373,20 @@ impl MysqlServerSession {
         self.queue.front_mut()
     }
 
-    /// Whether nothing is outstanding.
+    /// Returns whether nothing is outstanding.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether other replies come behind the next one.
+    /// Returns whether other replies come behind the next one.
     #[inline]
     pub(crate) fn has_more_outstanding(&self) -> bool {
         self.queue.len() > 1
     }
 
-    /// Whether settings of its session are not all known, so that statements mean what they mean
-    /// here only.
+    /// Returns whether settings of its session are not all known, so that statements mean what they
+    /// mean here only.
     #[inline]
     pub(crate) fn has_unknown_settings(&self) -> bool {
         self.pins.has(PinReason::Settings)
@@ -394,7 +394,7 @@ impl MysqlServerSession {
             || self.pins.has(PinReason::Variable)
     }
 
-    /// Whether a reply is to come before the client's next command can be sent.
+    /// Returns whether a reply is to come before the client's next command can be sent.
     #[inline]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.asked > 0 || self.barriers > 0

@@ -184,15 +184,15 @@ impl PartialEq for MysqlSettings {
 
 impl Eq for MysqlSettings {}
 
-/// Whether a variable can be given to another connection at all; its name in lower case.
+/// Returns whether a variable can be given to another connection at all; its name in lower case.
 pub fn is_replayable(name: &str) -> bool {
     is_name(name)
         && NOT_REPLAYED.binary_search(&name).is_err()
         && !NOT_REPLAYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether a variable that cannot be replayed has, with this value, no effect at all: what held a
-/// connection because of it ends.
+/// Returns whether a variable that cannot be replayed has, with this value, no effect at all: what
+/// held a connection because of it ends.
 pub fn is_harmless(name: &str, value: &str) -> bool {
     HARMLESS.iter().any(|(other, harmless)| *other == name && harmless.eq_ignore_ascii_case(value))
 }
@@ -379,7 +379,7 @@ impl MysqlSettings {
         self.entries.len()
     }
 
-    /// Whether there is no variable and no schema.
+    /// Returns whether there is no variable and no schema.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.schema.is_none()
     }
@@ -485,7 +485,7 @@ impl SettingChange {
     }
 }
 
-/// Whether a name is the same bytes in a client's character set as in the tracker's.
+/// Returns whether a name is the same bytes in a client's character set as in the tracker's.
 fn is_plain(name: &str, charset: Option<&str>) -> bool {
     name.is_ascii() || charset.is_none_or(|charset| charset.starts_with("utf8"))
 }

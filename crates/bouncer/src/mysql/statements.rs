@@ -115,12 +115,12 @@ impl MysqlClientStatements {
         self.open.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Whether there is room for another statement of this text.
+    /// Returns whether there is room for another statement of this text.
     pub(crate) fn has_room_for(&self, text: &[u8]) -> bool {
         self.open.len() < CLIENT_STATEMENTS_MAX
             && self.bytes + text.len() <= CLIENT_STATEMENT_BYTES_MAX
@@ -212,7 +212,7 @@ impl MysqlClientStatements {
         all
     }
 
-    /// Whether another of the client's statements remembers something at this place.
+    /// Returns whether another of the client's statements remembers something at this place.
     pub(crate) fn is_taken(&self, place: MysqlStatementId, number: u32) -> bool {
         self.remembering > 0
             && self
@@ -228,7 +228,7 @@ impl MysqlClientStatements {
         }
     }
 
-    /// Whether the next execution of a statement fails.
+    /// Returns whether the next execution of a statement fails.
     pub(crate) fn has_failed(&self, number: u32) -> bool {
         self.open.get(&number).is_some_and(|open| open.failure.is_some())
     }
@@ -270,7 +270,7 @@ impl MysqlClientStatements {
         self.open.iter().map(|(number, open)| (*number, open))
     }
 
-    /// Whether there is a statement that was prepared under other settings than these.
+    /// Returns whether there is a statement that was prepared under other settings than these.
     pub(crate) fn are_of_other_settings(&self, settings: &MysqlSettings) -> bool {
         self.open.values().any(|open| open.statement.plan_key != settings.plan_key())
     }
@@ -363,7 +363,7 @@ impl PendingPrepare {
         }
     }
 
-    /// Whether it was put in front of something of the client's.
+    /// Returns whether it was put in front of something of the client's.
     pub(crate) fn is_injected(&self) -> bool {
         match self.purpose {
             PrepareReason::Asked => false,
@@ -443,7 +443,7 @@ impl MysqlServerStatements {
         self.places.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -461,8 +461,8 @@ impl MysqlServerStatements {
         self.places.get_mut(&id)
     }
 
-    /// Whether it was prepared when the schema was as it is now: then what was said about it still
-    /// holds.
+    /// Returns whether it was prepared when the schema was as it is now: then what was said about
+    /// it still holds.
     pub(crate) fn is_current(&self, id: MysqlStatementId, generation: u64) -> bool {
         self.places.get(&id).is_some_and(|place| place.generation == generation)
     }

@@ -21,7 +21,7 @@ pub struct PgClientSetup {
     pub mode: PoolMode,
     /// How much is believed of what its texts leave behind.
     pub verify: VerifyMode,
-    /// Whether its tenant may only read: texts that ask for more are refused.
+    /// True if its tenant may only read: texts that ask for more are refused.
     pub read_only: bool,
     /// What the client asked for as it started. Names that are no settings are left out.
     pub settings: PgSettings,
@@ -36,7 +36,7 @@ pub struct PgClientSetup {
 pub(crate) struct PgPartialMessage {
     /// Bytes to come.
     pub(crate) left: usize,
-    /// Whether they go to the other side.
+    /// True if they go to the other side.
     pub(crate) pass: bool,
 }
 
@@ -112,7 +112,7 @@ impl PgClientSession {
         self.id
     }
 
-    /// Whether it holds a server connection.
+    /// Returns whether it holds a server connection.
     pub fn is_attached(&self) -> bool {
         self.attached
     }
@@ -132,7 +132,7 @@ impl PgClientSession {
         self.statements.len()
     }
 
-    /// Whether a message of it has begun and not ended, of which a part was sent already.
+    /// Returns whether a message of it has begun and not ended, of which a part was sent already.
     pub fn is_in_message(&self) -> bool {
         self.body.left > 0
     }
@@ -155,7 +155,7 @@ impl PgClientSession {
         self.listening.as_ref().map_or(&[], |listening| listening.active())
     }
 
-    /// Whether the relay's listener has to hear a channel for it.
+    /// Returns whether the relay's listener has to hear a channel for it.
     pub fn needs_channel(&self, channel: &str) -> bool {
         self.listening.as_ref().is_some_and(|listening| listening.needs(channel))
     }

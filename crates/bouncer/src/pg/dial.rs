@@ -240,7 +240,7 @@ pub struct PgServerGreeting {
     pub parameters: Vec<(String, String)>,
     /// The version that both speak.
     pub version: ProtocolVersion,
-    /// Whether the connection is encrypted; a cancel request for it must be as well.
+    /// True if the connection is encrypted; a cancel request for it must be as well.
     pub is_encrypted: bool,
 }
 

@@ -273,7 +273,7 @@ impl SessionDirt {
         }
     }
 
-    /// Whether code that is not in the text is checked this time.
+    /// Returns whether code that is not in the text is checked this time.
     fn sample(&mut self, lessons: &mut LessonTable, effects: Effects, fingerprint: u64) {
         if self.verify != VerifyPolicy::Unknown {
             return;
@@ -433,7 +433,7 @@ impl SessionDirt {
         self.asking = Some(questions);
     }
 
-    /// Whether the question that is under way may tell of settings that code has reset.
+    /// Returns whether the question that is under way may tell of settings that code has reset.
     pub(crate) fn asks_about_resets(&self) -> bool {
         let asks = |questions: &ProbeQueries| questions.topics.contains(ProbeTopics::SETTINGS);
         self.hidden_settings && self.asking.as_ref().is_some_and(asks)
@@ -554,8 +554,8 @@ impl SessionDirt {
             && !self.pins.contains(PinReasons::SESSION_FUNCTION)
     }
 
-    /// Whether `RESET ALL` has to come before another client does, because there may be settings
-    /// that nobody sees. Its own client keeps them.
+    /// Returns whether `RESET ALL` has to come before another client does, because there may be
+    /// settings that nobody sees. Its own client keeps them.
     pub(crate) fn has_hidden_settings(&self) -> bool {
         self.hidden_settings
     }
@@ -633,7 +633,7 @@ fn merge_names(names: &mut Vec<String>, others: &[String]) {
     }
 }
 
-/// Whether tables are temporary on this search path though they do not say so.
+/// Returns whether tables are temporary on this search path though they do not say so.
 fn is_temporary(path: &str) -> bool {
     path.to_ascii_lowercase().contains("pg_temp")
 }

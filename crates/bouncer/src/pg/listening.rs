@@ -43,7 +43,7 @@ impl ClientChannels {
         self.version
     }
 
-    /// Whether the channel has to be heard: it is listened to, or may be soon.
+    /// Returns whether the channel has to be heard: it is listened to, or may be soon.
     pub(crate) fn needs(&self, channel: &str) -> bool {
         self.heard.iter().any(|heard| **heard == *channel)
     }
@@ -62,7 +62,7 @@ impl ClientChannels {
         !self.wanted.is_empty()
     }
 
-    /// Whether there is room for what was asked for.
+    /// Returns whether there is room for what was asked for.
     pub(crate) fn is_full(&self) -> bool {
         self.heard.len() + self.wanted.len() > CHANNELS_MAX
     }

@@ -77,7 +77,7 @@ pub enum ClientTransport {
 pub struct TlsFacts {
     /// The server name that the client asked for.
     pub server_name: Option<String>,
-    /// Whether both agreed by ALPN on `postgresql`; direct TLS demands it.
+    /// True if both agreed by ALPN on `postgresql`; direct TLS demands it.
     pub is_postgresql: bool,
     /// The hash of our certificate, for binding SCRAM to the channel; absent when its signature
     /// has no hash that is defined for that.

@@ -150,7 +150,7 @@ impl ProbeQueries {
         &self.hidden
     }
 
-    /// Whether this setting is among those that are asked for as well.
+    /// Returns whether this setting is among those that are asked for as well.
     pub(crate) fn is_hidden(&self, name: &str) -> bool {
         self.hidden.iter().any(|it| it == name)
     }
@@ -245,7 +245,7 @@ pub(crate) struct ProbeFindings {
     pub settings: Vec<(String, String)>,
     /// Settings that were asked for by name; `None` is one that does not exist.
     pub named: Vec<(String, Option<String>)>,
-    /// Whether it acts as somebody else than who logged in.
+    /// True if it acts as somebody else than who logged in.
     pub role_changed: bool,
     pub channels: Vec<String>,
     pub advisory_locks: bool,

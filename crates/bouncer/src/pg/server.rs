@@ -275,7 +275,7 @@ impl PgServerSession {
         }
     }
 
-    /// Whether it may be given to a client: nobody has it, and nothing is outstanding.
+    /// Returns whether it may be given to a client: nobody has it, and nothing is outstanding.
     pub fn is_idle(&self) -> bool {
         self.attached.is_none()
             && self.exchange.is_empty()
@@ -284,8 +284,8 @@ impl PgServerSession {
             && !self.closing
     }
 
-    /// Whether it was started to read only, and tells when that changes: before it is ready for
-    /// the next transaction, whatever code changed it.
+    /// Returns whether it was started to read only, and tells when that changes: before it is ready
+    /// for the next transaction, whatever code changed it.
     pub(crate) fn reports_read_only(&self) -> bool {
         self.startup.value(READ_ONLY) == Some("on") && self.parameters.value(READ_ONLY).is_some()
     }
@@ -309,25 +309,25 @@ impl PgServerSession {
         self.last_client
     }
 
-    /// Whether requests of the extended protocol were sent since the last `Sync`.
+    /// Returns whether requests of the extended protocol were sent since the last `Sync`.
     pub fn is_unsynced(&self) -> bool {
         self.unsynced
     }
 
-    /// Whether the attached client waits for a reply: only then may a cancellation be sent.
+    /// Returns whether the attached client waits for a reply: only then may a cancellation be sent.
     pub fn has_client_entries(&self) -> bool {
         self.exchange.has_client_entries()
     }
 
-    /// Whether the attached client waits for a reply that comes without more from it: replies of a
-    /// batch come with its `Sync`.
+    /// Returns whether the attached client waits for a reply that comes without more from it:
+    /// replies of a batch come with its `Sync`.
     pub fn owes_reply(&self) -> bool {
         let awaits_data = matches!(self.exchange.copying(), CopyState::In | CopyState::Both);
         self.has_client_entries() && !awaits_data && !self.unsynced
     }
 
-    /// Whether the attached client waits for a reply, has one of which a part was sent, or is in
-    /// the middle of a batch.
+    /// Returns whether the attached client waits for a reply, has one of which a part was sent, or
+    /// is in the middle of a batch.
     pub fn is_in_request(&self) -> bool {
         self.has_client_entries() || self.unsynced || self.body.left > 0
     }
@@ -362,7 +362,7 @@ impl PgServerSession {
         self.statements.len()
     }
 
-    /// Whether it said that it is about to close; the attached client has been told why.
+    /// Returns whether it said that it is about to close; the attached client has been told why.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
@@ -408,7 +408,8 @@ impl PgServerSession {
         self.sent(ExchangeRequest::Sync, audience, PgRequestPurpose::Plain);
     }
 
-    /// Whether what a name of the client's means depends on an earlier batch that may have failed.
+    /// Returns whether what a name of the client's means depends on an earlier batch that may have
+    /// failed.
     pub(crate) fn is_uncertain(&self, name: Name) -> bool {
         let answered = self.pushed.saturating_sub(self.exchange.len() as u64);
         if self.renamed <= answered {

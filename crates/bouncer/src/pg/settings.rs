@@ -62,7 +62,7 @@ const LISTS: &[&str] = &[
 /// What keeps a session from writing. Servers report it from version 14 on.
 pub const READ_ONLY: &str = "default_transaction_read_only";
 
-/// Whether a setting can be given to another connection at all.
+/// Returns whether a setting can be given to another connection at all.
 pub fn is_replayable(name: &str) -> bool {
     is_setting_name(name) && !NOT_REPLAYED.iter().any(|not| not.eq_ignore_ascii_case(name))
 }
@@ -125,7 +125,7 @@ impl PgSettings {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -183,7 +183,7 @@ pub(crate) fn write_block(name: &str, value: &str, is_local: bool, out: &mut Vec
     quote_literal(out, &body);
 }
 
-/// Whether `SET` may give a value in other letters than it is written in.
+/// Returns whether `SET` may give a value in other letters than it is written in.
 pub(crate) fn is_respelled(name: &str, value: &str) -> bool {
     LISTS.contains(&name) && value.split(',').skip(1).any(|item| !item.starts_with(' '))
 }

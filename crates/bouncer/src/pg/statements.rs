@@ -203,7 +203,7 @@ impl PgClientStatements {
         self.named.len()
     }
 
-    /// Whether there is room for another one with a name.
+    /// Returns whether there is room for another one with a name.
     pub(crate) fn has_room_for(&self, statement: &PgStatement) -> bool {
         self.named.len() < CLIENT_STATEMENTS_MAX
             && self.bytes + statement.bytes() <= CLIENT_STATEMENT_BYTES_MAX
@@ -319,12 +319,12 @@ impl PgServerStatements {
         }
     }
 
-    /// Whether it is there, or a `Parse` of it is under way.
+    /// Returns whether it is there, or a `Parse` of it is under way.
     pub(crate) fn has(&self, id: PgStatementId) -> bool {
         self.places.contains_key(&id)
     }
 
-    /// Whether the statement was prepared when the schema was as it is now.
+    /// Returns whether the statement was prepared when the schema was as it is now.
     pub(crate) fn is_current(&self, id: PgStatementId, generation: u64) -> bool {
         self.places.get(&id).is_some_and(|place| place.generation == generation)
     }

@@ -93,7 +93,7 @@ impl PgStatementFacts {
         prohibitions: TextProhibitions::NONE,
     };
 
-    /// Whether it may end the transaction.
+    /// Returns whether it may end the transaction.
     pub(crate) fn ends_transaction(&self) -> bool {
         let effects = self.effects;
         let begins = matches!(self.verb, StatementVerb::Begin | StatementVerb::Savepoint)
@@ -149,17 +149,17 @@ impl PgStatementFacts {
         PgStatementFacts { effects: look.effects, look: Some(Arc::new(look)), ..self.clone() }
     }
 
-    /// Whether the settings are not what is known of them while this runs, or afterwards.
+    /// Returns whether the settings are not what is known of them while this runs, or afterwards.
     pub(crate) fn changes_settings(&self) -> bool {
         self.effects.intersects(CHANGES_SETTINGS)
     }
 
-    /// Whether a transaction may be open afterwards that was not before.
+    /// Returns whether a transaction may be open afterwards that was not before.
     pub(crate) fn may_begin(&self) -> bool {
         self.effects.intersects(MAY_BEGIN)
     }
 
-    /// Whether it changes where names are looked up.
+    /// Returns whether it changes where names are looked up.
     pub(crate) fn changes_search_path(&self) -> bool {
         let of_path = |change: &PgSettingChange| change.name() == Some("search_path");
         self.effects.intersects(Effects::SET_CONFIG)

@@ -112,7 +112,7 @@ pub enum ConsoleCommand {
 }
 
 impl ConsoleCommand {
-    /// Whether it changes nothing, so that a user of `stats_users` may give it.
+    /// Returns whether it changes nothing, so that a user of `stats_users` may give it.
     #[must_use]
     pub fn only_shows(&self) -> bool {
         matches!(self, ConsoleCommand::Show(_) | ConsoleCommand::Empty)

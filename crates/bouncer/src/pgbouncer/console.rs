@@ -60,7 +60,7 @@ pub trait ConsoleHost: Send + Sync {
     fn set(&self, key: &str, value: &str) -> Result<(), String>;
     /// Begins to end the process; returns at once.
     fn shutdown(&self, wait: ShutdownWait);
-    /// Whether that has begun.
+    /// Returns whether that has begun.
     fn is_shutting_down(&self) -> bool;
 }
 
@@ -274,7 +274,8 @@ impl AdminConsole {
         }
     }
 
-    /// Whether a connection is to be closed because of a command that was given after it opened.
+    /// Returns whether a connection is to be closed because of a command that was given after it
+    /// opened.
     fn is_unfit(&self, server: &ServerView) -> bool {
         let since = self.0.reconnected.lock().get(&server.tenant.0).copied();
         since.is_some_and(|since| {

@@ -661,7 +661,7 @@ fn users(view: &ShowView<'_>) -> ShowTable {
     .with(rows)
 }
 
-/// Whether a client has proved who it is, and stays.
+/// Returns whether a client has proved who it is, and stays.
 fn is_in(client: &ClientView) -> bool {
     !matches!(client.state, ClientState::Login | ClientState::Closing)
 }

@@ -201,7 +201,7 @@ impl FileTranslator<'_> {
         known.map(spec).collect()
     }
 
-    /// Whether somebody is in the file of users who has nothing there to prove who it is.
+    /// Returns whether somebody is in the file of users who has nothing there to prove who it is.
     fn is_locked(&self, auth: UserAuth, password: &str) -> bool {
         // Whoever asks for SCRAM does not want what MD5 proves.
         let is_weak = self.values.text("auth_type") == "scram-sha-256" && is_md5(password);
@@ -417,7 +417,7 @@ impl FileTranslator<'_> {
     }
 }
 
-/// Whether a password is the MD5 hash of one.
+/// Returns whether a password is the MD5 hash of one.
 fn is_md5(text: &str) -> bool {
     let digits = text.strip_prefix("md5").unwrap_or_default();
     digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())

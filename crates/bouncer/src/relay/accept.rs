@@ -47,7 +47,7 @@ pub struct ListenerSpec {
     pub address: ListenAddress,
     /// What is spoken there.
     pub engine: TenantEngine,
-    /// Whether it may be left out when somebody else listens there.
+    /// True if it may be left out when somebody else listens there.
     pub is_optional: bool,
     /// The tenant that whoever connects here belongs to, whatever else they say.
     pub tenant: Option<Arc<str>>,
@@ -109,7 +109,8 @@ impl Drop for SocketFile {
 }
 
 impl ListenerSpec {
-    /// Whether a listener that another process had at this address is the one that is meant.
+    /// Returns whether a listener that another process had at this address is the one that is
+    /// meant.
     pub(super) fn is_at(&self, address: &str) -> bool {
         match &self.address {
             ListenAddress::Tcp(own) => address.parse().is_ok_and(|it: SocketAddr| {
@@ -238,7 +239,7 @@ pub(super) fn bind_file(path: &Path, mode: u32) -> io::Result<(RawSocket, Socket
     Ok((socket, file))
 }
 
-/// Whether `path` is a socket that nobody listens on.
+/// Returns whether `path` is a socket that nobody listens on.
 fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
     let refused = || {

@@ -49,7 +49,7 @@ impl UnsentBytes {
         self.bytes.len() - self.start
     }
 
-    /// Whether none wait.
+    /// Returns whether none wait.
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

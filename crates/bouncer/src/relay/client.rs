@@ -38,7 +38,7 @@ pub(super) struct RelayClient {
     pub(super) since_us: u64,
     /// Since when it has not taken what it was sent.
     pub(super) clogged_us: Option<u64>,
-    /// Whether it is on the list of work.
+    /// True if it is on the list of work.
     queued: bool,
 }
 
@@ -65,15 +65,15 @@ pub(super) struct ClientLogin {
     pub(super) pool: PoolRef,
     pub(super) pid: u32,
     pub(super) place: ServerAttachment,
-    /// Whether its server connection is so new that the link does not know of it.
+    /// True if its server connection is so new that the link does not know of it.
     pub(super) is_fresh: bool,
-    /// Whether the link takes nothing more before the server has said something.
+    /// True if the link takes nothing more before the server has said something.
     pub(super) is_stalled: bool,
-    /// Whether it has to take what it was answered before it may ask more.
+    /// True if it has to take what it was answered before it may ask more.
     is_full: bool,
     /// What it listens to; none if it never did.
     pub(super) hearing: Option<Box<ChannelSubscriber>>,
-    /// Whether its tenant limits the times of clients, or of this user's.
+    /// True if its tenant limits the times of clients, or of this user's.
     pub(super) is_timed: bool,
     /// Bytes of input without which there is no progress.
     want: usize,
@@ -89,7 +89,7 @@ pub(super) struct ClientLogin {
     pub(super) ready_us: u64,
     /// When the transaction began.
     pub(super) transaction_us: u64,
-    /// Whether it has said its last, and gets its answers yet.
+    /// True if it has said its last, and gets its answers yet.
     pub(super) is_ending: bool,
     /// When something was cancelled because it took too long.
     pub(super) overtime_us: Option<u64>,
@@ -120,7 +120,7 @@ pub(super) enum ServerAttachment {
 }
 
 impl ServerAttachment {
-    /// Whether it is in some queue.
+    /// Returns whether it is in some queue.
     pub(super) fn is_waiting(self) -> bool {
         matches!(self, ServerAttachment::Parked | ServerAttachment::Waiting(_))
     }
@@ -207,7 +207,7 @@ impl ClientLogin {
         }
     }
 
-    /// Whether the client was last told that it is in a transaction.
+    /// Returns whether the client was last told that it is in a transaction.
     pub(super) fn is_in_transaction(&self) -> bool {
         self.link.is_in_transaction()
     }
@@ -260,7 +260,7 @@ impl RelayClient {
         }
     }
 
-    /// Whether it has yet to take what it was answered. If not, it is not full any more.
+    /// Returns whether it has yet to take what it was answered. If not, it is not full any more.
     fn is_still_full(&mut self) -> bool {
         let is_clogged = self.conn.is_clogged();
         let Some(session) = self.session() else { return false };
@@ -268,7 +268,7 @@ impl RelayClient {
         session.is_full
     }
 
-    /// Whether what it sends has to wait until something else has happened.
+    /// Returns whether what it sends has to wait until something else has happened.
     fn is_held_up(&self) -> bool {
         match &self.phase {
             ClientPhase::Session(session) => session.place.is_waiting() || session.is_stalled,
@@ -392,8 +392,8 @@ impl RelayWorker {
         self.queue_client(place);
     }
 
-    /// Whether what a client sends can be taken now. If not, it stays in the kernel, and the client
-    /// is stopped by that in time.
+    /// Returns whether what a client sends can be taken now. If not, it stays in the kernel, and
+    /// the client is stopped by that in time.
     fn may_read_client(&mut self, place: u32) -> bool {
         let Some(client) = self.clients.get_mut(place) else { return false };
         let server = client.server().and_then(|server| self.servers.get(server));

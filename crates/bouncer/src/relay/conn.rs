@@ -91,11 +91,11 @@ pub(super) struct RelayConnection {
     pub(super) input: UnsentBytes,
     /// What was not taken by the socket.
     output: UnsentBytes,
-    /// Whether the socket may have bytes. Epoll tells only once.
+    /// True if the socket may have bytes. Epoll tells only once.
     readable: bool,
-    /// Whether the peer said its last, though perhaps not everything was read.
+    /// True if the peer said its last, though perhaps not everything was read.
     closed: bool,
-    /// Whether nothing can be said to the peer any more.
+    /// True if nothing can be said to the peer any more.
     gone: bool,
 }
 
@@ -134,7 +134,7 @@ impl RelayConnection {
         self.socket.deregister(registry)
     }
 
-    /// Whether nothing is kept of what came, or is to be sent, and the peer is there.
+    /// Returns whether nothing is kept of what came, or is to be sent, and the peer is there.
     pub(super) fn is_at_rest(&self) -> bool {
         self.input.is_empty() && self.is_flushed() && !self.closed
     }
@@ -159,17 +159,17 @@ impl RelayConnection {
         self.gone |= readiness.gone;
     }
 
-    /// Whether there may be something to read.
+    /// Returns whether there may be something to read.
     pub(super) fn is_readable(&self) -> bool {
         self.readable
     }
 
-    /// Whether the peer will send nothing beyond what it has sent.
+    /// Returns whether the peer will send nothing beyond what it has sent.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// Whether nothing can be said to the peer any more.
+    /// Returns whether nothing can be said to the peer any more.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }
@@ -217,12 +217,12 @@ impl RelayConnection {
         self.socket.want_room(registry, self.token, room)
     }
 
-    /// Whether nothing waits to be sent.
+    /// Returns whether nothing waits to be sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.output.is_empty() && !self.socket.has_pending()
     }
 
-    /// Whether so much waits to be sent that nothing should be added.
+    /// Returns whether so much waits to be sent that nothing should be added.
     pub(super) fn is_clogged(&self) -> bool {
         self.output.len() > BACKLOG_BYTES_HIGH
     }

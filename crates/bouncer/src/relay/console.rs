@@ -91,14 +91,14 @@ pub(super) struct ConsoleClient {
     pub(super) pid: u32,
     /// There while an answer is awaited; whoever works on it is told when this is dropped.
     asks: Option<oneshot::Sender<()>>,
-    /// Whether everything up to a `Sync` is passed over.
+    /// True if everything up to a `Sync` is passed over.
     skips: bool,
     /// Counts it among the others.
     _visit: Option<CountedConsoleClient>,
 }
 
 impl ConsoleClient {
-    /// Whether it waits for an answer.
+    /// Returns whether it waits for an answer.
     pub(super) fn is_waiting(&self) -> bool {
         self.asks.is_some()
     }

@@ -47,9 +47,9 @@ enum ClientDeadline {
 /// Times of a session that has a server connection, and what it does there.
 #[derive(Clone, Copy, Debug)]
 struct AttachmentTimes {
-    /// Whether a reply is awaited.
+    /// True if a reply is awaited.
     waits: bool,
-    /// Whether there is a transaction, be it that of a batch that was not ended: of that the server
+    /// True if there is a transaction, be it that of a batch that was not ended: of that the server
     /// says nothing.
     is_open: bool,
     request_us: u64,

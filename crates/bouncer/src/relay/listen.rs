@@ -42,7 +42,7 @@ pub(super) struct ChannelSubscriber {
     held: VecDeque<ChannelEvent>,
     /// Bytes of that.
     held_bytes: usize,
-    /// Whether some of that is for it only if the transaction under way commits.
+    /// True if some of that is for it only if the transaction under way commits.
     is_unsure: bool,
 }
 
@@ -334,7 +334,7 @@ impl ChannelSubscriber {
 }
 
 impl ClientLogin {
-    /// Whether replies are on their way to it, between which it cannot be told anything.
+    /// Returns whether replies are on their way to it, between which it cannot be told anything.
     fn is_busy(&self, servers: &SlotMap<RelayServer>) -> bool {
         match self.place {
             ServerAttachment::Attached(server) if !self.is_fresh => {
@@ -348,7 +348,7 @@ impl ClientLogin {
     }
 }
 
-/// Whether a client is to be told of notifications on a channel.
+/// Returns whether a client is to be told of notifications on a channel.
 fn listens(link: &PgClientSession, channel: &str) -> bool {
     link.channels().iter().any(|it| **it == *channel)
 }

@@ -65,11 +65,11 @@ pub(super) struct LoginPhase {
     replication: ReplicationPolicy,
     /// What it may do, if it comes to the console.
     visit: Option<(Arc<str>, ConsoleRights)>,
-    /// Whether its secret is being looked up, or its proof checked.
+    /// True if its secret is being looked up, or its proof checked.
     pub(super) is_looked_up: bool,
     /// From where it comes, once it has to prove who it is.
     pub(super) origin: Option<LoginSource>,
-    /// Whether its failure was counted where it was found out.
+    /// True if its failure was counted where it was found out.
     pub(super) is_counted: bool,
     /// What holds for the handshake of TLS that is under way.
     pub(super) shakes_hands: Option<Arc<tls::Shown>>,
@@ -116,7 +116,7 @@ impl LoginPhase {
         self.route = Some(route);
     }
 
-    /// Whether somebody else finds out who it is.
+    /// Returns whether somebody else finds out who it is.
     pub(super) fn is_looked_up(&self) -> bool {
         self.is_looked_up
     }

@@ -43,9 +43,9 @@ pub(super) enum ConnectTarget {
 #[derive(Debug)]
 pub(super) struct OpeningServer {
     pub(super) dial: ServerDialer,
-    /// Whether the socket has yet to be connected.
+    /// True if the socket has yet to be connected.
     connects: bool,
-    /// Whether the handshake of TLS is under way.
+    /// True if the handshake of TLS is under way.
     pub(super) shakes_hands: bool,
     /// Addresses to try after this one.
     others: Vec<SocketAddr>,

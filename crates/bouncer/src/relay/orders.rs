@@ -148,7 +148,7 @@ pub(super) struct ThreadInbox {
     /// Orders that nobody looked at yet.
     orders: Mutex<Vec<ThreadCommand>>,
     waker: Waker,
-    /// Whether the thread was woken and has not looked since.
+    /// True if the thread was woken and has not looked since.
     woken: AtomicBool,
 }
 

@@ -42,7 +42,7 @@ pub(super) struct RelayServer {
     pub(super) holder: Option<HolderEntry>,
     /// Cancel requests that are on their way to its server.
     pub(super) cancels: u32,
-    /// Whether it is to be given back when those have arrived.
+    /// True if it is to be given back when those have arrived.
     pub(super) awaits_cancels: bool,
     /// When it was begun.
     pub(super) begun_us: u64,
@@ -50,11 +50,11 @@ pub(super) struct RelayServer {
     pub(super) leased_us: u64,
     /// When what it does now began.
     pub(super) since_us: u64,
-    /// Whether it counts as idle.
+    /// True if it counts as idle.
     pub(super) is_idle: bool,
-    /// Whether its client left it in a state that is nobody else's.
+    /// True if its client left it in a state that is nobody else's.
     pub(super) is_resetting: bool,
-    /// Whether what runs there is nobody's any more, and is cancelled until it ends.
+    /// True if what runs there is nobody's any more, and is cancelled until it ends.
     pub(super) is_cancelled: bool,
     /// What it said of itself.
     pub(super) parameters: Parameters,
@@ -184,7 +184,7 @@ impl RelayServer {
         }
     }
 
-    /// Whether its client was not given just a part of a message.
+    /// Returns whether its client was not given just a part of a message.
     pub(super) fn is_between_messages(&self) -> bool {
         match &self.phase {
             ServerPhase::Live(link) => link.is_between_messages(),
@@ -192,12 +192,12 @@ impl RelayServer {
         }
     }
 
-    /// Whether its client may be told something now.
+    /// Returns whether its client may be told something now.
     pub(super) fn takes_words(&self) -> bool {
         self.live().is_none_or(ServerLink::takes_words)
     }
 
-    /// Whether its client waits for a reply.
+    /// Returns whether its client waits for a reply.
     pub(super) fn is_awaited(&self) -> bool {
         match &self.phase {
             ServerPhase::Live(link) => link.has_client_entries(),
@@ -205,12 +205,12 @@ impl RelayServer {
         }
     }
 
-    /// Whether its client has begun a batch and not ended it.
+    /// Returns whether its client has begun a batch and not ended it.
     pub(super) fn is_unsynced(&self) -> bool {
         matches!(&self.phase, ServerPhase::Live(link) if link.is_unsynced())
     }
 
-    /// Whether its client gets a reply without saying more.
+    /// Returns whether its client gets a reply without saying more.
     pub(super) fn owes_reply(&self) -> bool {
         match &self.phase {
             ServerPhase::Live(link) => link.owes_reply(),
@@ -218,7 +218,8 @@ impl RelayServer {
         }
     }
 
-    /// Whether its client is between the first byte of a request and the last one of its reply.
+    /// Returns whether its client is between the first byte of a request and the last one of its
+    /// reply.
     pub(super) fn is_in_request(&self) -> bool {
         match &self.phase {
             ServerPhase::Live(link) => link.is_in_request(),

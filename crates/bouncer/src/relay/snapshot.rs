@@ -48,7 +48,7 @@ pub struct ClientView {
     pub state: ClientState,
     /// Its address; nothing for Unix sockets.
     pub address: Option<SocketAddr>,
-    /// Whether its connection is encrypted.
+    /// True if its connection is encrypted.
     pub tls: bool,
     /// Microseconds since it connected.
     pub age_us: u64,
@@ -58,7 +58,7 @@ pub struct ClientView {
     pub server_pid: Option<u32>,
     /// Why it keeps that beyond its transaction.
     pub pins: Vec<&'static str>,
-    /// Whether it is in a transaction.
+    /// True if it is in a transaction.
     pub in_transaction: bool,
     /// Statements that it has prepared.
     pub statements: usize,
@@ -96,7 +96,7 @@ pub struct ServerView {
     pub state: ServerState,
     /// Its address; nothing for Unix sockets.
     pub address: Option<SocketAddr>,
-    /// Whether its connection is encrypted.
+    /// True if its connection is encrypted.
     pub tls: bool,
     /// Microseconds since it was begun.
     pub age_us: u64,

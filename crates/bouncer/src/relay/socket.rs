@@ -47,7 +47,7 @@ pub(crate) enum ReadOutcome {
     Data {
         /// Bytes in the caller's buffer.
         count: usize,
-        /// Whether to read again before waiting.
+        /// True to read again before waiting.
         more: bool,
     },
     /// Nothing now.
@@ -89,12 +89,12 @@ impl RelaySocket {
         RelaySocket { stream: SocketStream::Unix(stream), tls: None, wants_room: false }
     }
 
-    /// Whether the peer is on this machine and nobody listens in: a Unix socket.
+    /// Returns whether the peer is on this machine and nobody listens in: a Unix socket.
     pub(crate) fn is_unix(&self) -> bool {
         matches!(self.stream, SocketStream::Unix(_))
     }
 
-    /// Whether what is sent is encrypted.
+    /// Returns whether what is sent is encrypted.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
@@ -116,7 +116,7 @@ impl RelaySocket {
         self.tls = Some(Box::new(tls.into()));
     }
 
-    /// Whether a handshake is under way.
+    /// Returns whether a handshake is under way.
     pub(crate) fn is_shaking_hands(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
@@ -151,7 +151,7 @@ impl RelaySocket {
         }
     }
 
-    /// Whether connecting has come to an end that is not an error.
+    /// Returns whether connecting has come to an end that is not an error.
     pub(crate) fn is_connected(&self) -> bool {
         match &self.stream {
             SocketStream::Tcp(stream) => stream.peer_addr().is_ok(),
@@ -251,7 +251,7 @@ impl RelaySocket {
         }
     }
 
-    /// Whether encrypted bytes wait for room in the socket.
+    /// Returns whether encrypted bytes wait for room in the socket.
     pub(crate) fn has_pending(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }

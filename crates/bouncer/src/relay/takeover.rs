@@ -105,7 +105,7 @@ impl HandoverMessage {
     }
 }
 
-/// Whether the process at the other end is the same user's, or the superuser's.
+/// Returns whether the process at the other end is the same user's, or the superuser's.
 pub(super) fn is_own(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     rustix::net::sockopt::socket_peercred(stream).is_ok_and(|it| it.uid == own || it.uid.is_root())

@@ -50,15 +50,16 @@ impl ListenerBinding {
 }
 
 impl ClientLogin {
-    /// Whether it is a guest that keeps a server connection which goes back otherwise, if it has
-    /// one between two transactions.
+    /// Returns whether it is a guest that keeps a server connection which goes back otherwise, if
+    /// it has one between two transactions.
     pub(super) fn is_pinned_guest(&self) -> bool {
         let TenantRoute { tenant, user } = &self.route;
         self.bound.guest.is_some() && tenant.mode_of(user) != PoolMode::Session
     }
 
-    /// Whether it may use a server connection now. If not, it is called ([`Worker::called`]).
-    /// Only guests wait for one another, and only where connections go back between transactions.
+    /// Returns whether it may use a server connection now. If not, it is called
+    /// ([`Worker::called`]). Only guests wait for one another, and only where connections go back
+    /// between transactions.
     pub(super) fn has_turn(
         &mut self,
         (thread, place): (usize, u32),

@@ -126,7 +126,7 @@ impl RouteError {
         }
     }
 
-    /// Whether there is no tenant of the name that was said.
+    /// Returns whether there is no tenant of the name that was said.
     pub fn names_nobody(&self) -> bool {
         matches!(self, RouteError::NoSuchTenant(_) | RouteError::Nothing(_))
     }

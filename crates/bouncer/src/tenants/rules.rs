@@ -24,7 +24,7 @@ pub struct UserRuleSet {
 /// What one user may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserRules {
-    /// Whether nobody can be it: it is known, but not what would prove it.
+    /// True if nobody can be it: it is known, but not what would prove it.
     pub is_locked: bool,
     /// When its server connections go back.
     pub mode: Option<PoolMode>,
@@ -119,7 +119,8 @@ impl UserTimes {
         }
     }
 
-    /// Whether there is a limit on how long a client of a session may do something, or nothing.
+    /// Returns whether there is a limit on how long a client of a session may do something, or
+    /// nothing.
     #[must_use]
     pub fn limit_clients(&self) -> bool {
         self.query.is_some()

@@ -84,7 +84,7 @@ impl TenantState {
         }
     }
 
-    /// Whether it takes work.
+    /// Returns whether it takes work.
     pub fn admission(&self) -> WorkAdmission {
         match self.admission.load(Ordering::Relaxed) {
             1 => WorkAdmission::Paused,
@@ -116,7 +116,7 @@ impl TenantState {
         self.health.store(health as u8, Ordering::Relaxed);
     }
 
-    /// Whether there is no such tenant any more.
+    /// Returns whether there is no such tenant any more.
     pub fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::Relaxed)
     }

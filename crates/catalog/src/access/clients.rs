@@ -35,7 +35,7 @@ pub(super) struct StoredClient {
     pub(super) id: Box<str>,
     /// What people call it.
     pub(super) name: Box<str>,
-    /// Whether it may do everything.
+    /// True if it may do everything.
     pub(super) operator: bool,
     /// Of its secret.
     pub(super) secret: Hash,
@@ -61,7 +61,7 @@ pub struct ClientRecord {
     pub principal: String,
     /// What people call it.
     pub name: String,
-    /// Whether it may do everything.
+    /// True if it may do everything.
     pub operator: bool,
     /// When it was made (RFC 3339).
     pub created: String,
@@ -134,7 +134,7 @@ pub(super) fn require_own(who: &CatalogPrincipal, id: &str) -> Result<()> {
     }
 }
 
-/// Whether this is what something may be called.
+/// Returns whether this is what something may be called.
 pub(super) fn check_name(name: &str) -> Result<()> {
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control) {
         return Ok(());

@@ -49,7 +49,7 @@ impl RightSet {
     /// Everything.
     pub const ALL: RightSet = RightSet(15);
 
-    /// Whether they are enough for what needs this one.
+    /// Returns whether they are enough for what needs this one.
     #[must_use]
     pub const fn allow(self, right: AccessRight) -> bool {
         let enough = match right {
@@ -75,7 +75,7 @@ impl RightSet {
         RightSet(self.0 & !others.0)
     }
 
-    /// Whether this one was given itself, not only one that allows the same.
+    /// Returns whether this one was given itself, not only one that allows the same.
     #[must_use]
     pub const fn has(self, right: AccessRight) -> bool {
         self.0 & bit(right) != 0

@@ -29,7 +29,7 @@ pub struct GuestRights<'a> {
     pub warehouse: &'a Warehouse,
     /// Namespaces with all that is below them; all of the warehouse when there is none.
     pub namespaces: &'a [NamespaceIdent],
-    /// Whether it may change what is there, or only read.
+    /// True if it may change what is there, or only read.
     pub writes: bool,
 }
 

@@ -101,7 +101,7 @@ impl ApiKey {
         }
     }
 
-    /// Whether the secret with this hash is good now.
+    /// Returns whether the secret with this hash is good now.
     fn is_good(&self, hash: &Hash, now_ms: u64) -> bool {
         let is_known = self.secret == *hash
             || self.previous.is_some_and(|(old, until)| old == *hash && now_ms < until);

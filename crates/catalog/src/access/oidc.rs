@@ -150,7 +150,7 @@ impl TrustedIssuers {
         Ok(TrustedIssuers(ready))
     }
 
-    /// Whether a bearer's token looks like one of theirs.
+    /// Returns whether a bearer's token looks like one of theirs.
     pub(super) fn may_be_of(&self, token: &str) -> bool {
         !self.0.is_empty() && token.bytes().filter(|byte| *byte == b'.').count() == 2
     }

@@ -52,7 +52,7 @@ pub struct NewPolicy {
     /// How columns are shown to him.
     #[serde(default)]
     pub column_projections: Vec<NewProjection>,
-    /// Whether he is trusted to keep to it with credentials for the table's files in hand.
+    /// True if he is trusted to keep to it with credentials for the table's files in hand.
     #[serde(default)]
     pub trusted: bool,
 }
@@ -98,7 +98,7 @@ pub struct PolicyBody {
     /// Which columns are shown how.
     #[serde(default)]
     pub column_projections: Vec<ColumnProjection>,
-    /// Whether its principal may have credentials for the table's files.
+    /// True if its principal may have credentials for the table's files.
     pub trusted: bool,
 }
 
@@ -119,7 +119,7 @@ pub struct TableRestrictions {
     pub row_filter: Option<Value>,
     /// Columns that are shown in another way, by their ids.
     pub projections: BTreeMap<i32, MaskAction>,
-    /// Whether he may have credentials for the table's files.
+    /// True if he may have credentials for the table's files.
     pub is_trusted: bool,
 }
 

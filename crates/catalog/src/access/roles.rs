@@ -172,7 +172,8 @@ impl RoleMembership {
         std::iter::once(principal(role)).chain(own)
     }
 
-    /// Whether somebody is nothing but himself, so that what was given to him is all he has.
+    /// Returns whether somebody is nothing but himself, so that what was given to him is all he
+    /// has.
     fn is_alone(&self, who: &CatalogPrincipal) -> bool {
         let claims = who.claims.as_ref();
         claims.is_none_or(|it| it.role.is_none() && it.groups.is_empty())

@@ -162,15 +162,15 @@ impl CachedVersion {
         self.pointer.as_ref().map(|pointer| &*pointer.location)
     }
 
-    /// Whether its metadata file is there. `find` says where that is on this machine; one that is
-    /// elsewhere is taken to be there. One system call.
+    /// Returns whether its metadata file is there. `find` says where that is on this machine; one
+    /// that is elsewhere is taken to be there. One system call.
     pub(crate) fn has_file(&self, find: impl FnOnce(&str) -> Option<PathBuf>) -> bool {
         let file = self.file.get_or_init(|| self.location().and_then(find));
         let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|it| it.is_file());
         file.as_ref().is_none_or(is_file)
     }
 
-    /// Whether the store said at most `age` before `now` that this is the newest version.
+    /// Returns whether the store said at most `age` before `now` that this is the newest version.
     pub(crate) fn is_fresh(&self, now: Instant, age: Duration) -> bool {
         self.checked.lock().is_some_and(|at| now.saturating_duration_since(at) < age)
     }

@@ -184,9 +184,9 @@ impl TableDoc {
         }
     }
 
-    /// Whether a member that came as `raw` says now what it said then, so that it is written as it
-    /// came. The elements of lists and maps are written one by one, so that they never do, unless
-    /// they are null.
+    /// Returns whether a member that came as `raw` says now what it said then, so that it is
+    /// written as it came. The elements of lists and maps are written one by one, so that they
+    /// never do, unless they are null.
     fn still_says(&self, key: DocumentKey, raw: &RawJson) -> bool {
         let is = |number: i64| raw.as_i64() == Some(number);
         match key {

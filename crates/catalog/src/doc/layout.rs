@@ -85,7 +85,7 @@ impl DocumentKey {
         written.get(1..written.len().saturating_sub(2)).unwrap_or_default()
     }
 
-    /// Whether a complete document of this version has it.
+    /// Returns whether a complete document of this version has it.
     fn belongs(self, format_version: u8) -> bool {
         match self {
             DocumentKey::Schema | DocumentKey::PartitionSpec => format_version == 1,

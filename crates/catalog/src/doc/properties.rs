@@ -67,7 +67,7 @@ impl TableProperties {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -139,7 +139,7 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for TableProperties {
 }
 
 impl PartialEq for TableProperties {
-    /// Whether both say the same, in whatever order.
+    /// Returns whether both say the same, in whatever order.
     fn eq(&self, other: &TableProperties) -> bool {
         let said = |it: &TableProperties| -> HashMap<String, String> {
             it.iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect()

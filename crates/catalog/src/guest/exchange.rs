@@ -81,7 +81,7 @@ impl SandboxExchange {
         self.error.lock().get_or_insert_with(|| why.to_owned());
     }
 
-    /// Whether it was said already why.
+    /// Returns whether it was said already why.
     pub(super) fn is_noted(&self) -> bool {
         self.error.lock().is_some()
     }

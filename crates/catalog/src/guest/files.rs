@@ -185,7 +185,7 @@ async fn watched(
     }
 }
 
-/// Whether a body is cut in pieces of S3's own kind.
+/// Returns whether a body is cut in pieces of S3's own kind.
 fn is_cut(headers: &HeaderMap) -> bool {
     let said = headers.get(CONTENT_SHA256).and_then(|it| it.to_str().ok());
     said.is_some_and(|it| it.starts_with("STREAMING-"))

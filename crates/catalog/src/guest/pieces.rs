@@ -81,7 +81,7 @@ impl ChunkedDecoder {
         Ok(None)
     }
 
-    /// Whether the last piece was there.
+    /// Returns whether the last piece was there.
     pub(super) fn is_done(&self) -> bool {
         matches!(self.0, ChunkState::Done)
     }

@@ -39,7 +39,7 @@ struct CachedPath<'a> {
     namespace: &'a str,
     /// Of a table or view.
     name: &'a str,
-    /// Whether it is where Polaris has it.
+    /// True if it is where Polaris has it.
     is_polaris: bool,
 }
 

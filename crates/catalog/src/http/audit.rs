@@ -58,7 +58,7 @@ impl AuditTrace {
     }
 }
 
-/// Whether an operation is one to change something, or gives something away.
+/// Returns whether an operation is one to change something, or gives something away.
 fn changes(operation: &OperationEntry) -> bool {
     match operation.op {
         CatalogOperation::ReportMetrics

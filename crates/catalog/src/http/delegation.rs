@@ -154,7 +154,7 @@ pub(super) fn settings(warehouse: &Warehouse) -> ResponseSuffix {
     tail
 }
 
-/// Whether the client asks for any way to files.
+/// Returns whether the client asks for any way to files.
 pub(super) fn is_asked(headers: &HeaderMap) -> bool {
     asked(headers).next().is_some()
 }

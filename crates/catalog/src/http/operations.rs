@@ -136,7 +136,7 @@ pub enum CatalogOperation {
 }
 
 impl CatalogOperation {
-    /// Whether clients are told of it: it is Iceberg's, and it is there.
+    /// Returns whether clients are told of it: it is Iceberg's, and it is there.
     #[must_use]
     pub const fn is_told(self) -> bool {
         match self {
@@ -189,7 +189,8 @@ impl CatalogOperation {
 }
 
 impl CatalogOperation {
-    /// Whether guests may ask for it: what Iceberg's clients do, and no way to keys or signatures.
+    /// Returns whether guests may ask for it: what Iceberg's clients do, and no way to keys or
+    /// signatures.
     #[must_use]
     pub const fn is_for_guests(self) -> bool {
         match self {

@@ -35,7 +35,7 @@ pub(super) struct CatalogRequest<'a> {
     params: &'a RawPathParams,
     query: Vec<(String, String)>,
     body: Bytes,
-    /// Whether the answer has credentials.
+    /// True if the answer has credentials.
     has_given: AtomicBool,
     /// Where who asks has come in, who did not say who he is.
     pub(super) visit: Option<&'a SandboxSession>,
@@ -65,7 +65,7 @@ impl<'a> CatalogRequest<'a> {
         self.has_given.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the answer has credentials.
+    /// Returns whether the answer has credentials.
     pub(super) fn has_given(&self) -> bool {
         self.has_given.load(Ordering::Relaxed)
     }
@@ -166,7 +166,7 @@ impl<'a> CatalogRequest<'a> {
         Ok(RawJson::parse(self.body.clone())?)
     }
 
-    /// Whether there is a body at all.
+    /// Returns whether there is a body at all.
     pub(super) fn has_body(&self) -> bool {
         !self.body.is_empty()
     }
@@ -199,7 +199,7 @@ impl<'a> CatalogRequest<'a> {
     }
 }
 
-/// Whether the client has this version already (RFC 9110 §13.1.2): it compares loosely.
+/// Returns whether the client has this version already (RFC 9110 §13.1.2): it compares loosely.
 pub(super) fn has(headers: &HeaderMap, etag: &str) -> bool {
     let values = headers.get_all(IF_NONE_MATCH).iter();
     let mut tags = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
@@ -210,7 +210,7 @@ pub(super) fn has(headers: &HeaderMap, etag: &str) -> bool {
     })
 }
 
-/// Whether the answer may be packed by gzip.
+/// Returns whether the answer may be packed by gzip.
 pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT_ENCODING).iter();
     let codings = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));

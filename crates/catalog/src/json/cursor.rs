@@ -67,7 +67,7 @@ impl<'a> JsonText<'a> {
         self.raw
     }
 
-    /// Whether it has escapes, so that it takes a copy to read it.
+    /// Returns whether it has escapes, so that it takes a copy to read it.
     pub fn is_escaped(self) -> bool {
         self.is_escaped
     }
@@ -254,7 +254,7 @@ impl<'a> JsonCursor<'a> {
         Ok(())
     }
 
-    /// Whether there is another member or item in what was entered; if not, leaves it.
+    /// Returns whether there is another member or item in what was entered; if not, leaves it.
     pub(super) fn another(&mut self, end: u8, first: &mut bool) -> Result<bool, JsonError> {
         self.space();
         let was_first = std::mem::take(first);

@@ -46,7 +46,7 @@ impl PlanPage {
         }
     }
 
-    /// Whether nothing more is to come into this answer.
+    /// Returns whether nothing more is to come into this answer.
     pub(super) fn is_full(&self) -> bool {
         self.count >= TASKS_MAX || self.tasks.len() + self.delete_files.len() >= ANSWER_BYTES_MAX
     }

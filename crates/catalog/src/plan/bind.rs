@@ -28,9 +28,9 @@ pub(super) struct BoundPredicate {
     pub(super) transform: Option<FieldTransform>,
     /// In order, each once.
     pub(super) values: Vec<PlanValue>,
-    /// Whether the column, or what it is in, may be null.
+    /// True if the column, or what it is in, may be null.
     pub(super) is_optional: bool,
-    /// Whether nothing follows from what is known of files: the values that it is about are others
+    /// True if nothing follows from what is known of files: the values that it is about are others
     /// than the files have, or none of the file's columns.
     pub(super) is_hidden: bool,
 }

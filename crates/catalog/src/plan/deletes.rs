@@ -173,14 +173,14 @@ fn one_path(file: &ContentFile) -> Option<Arc<str>> {
     std::str::from_utf8(lower).ok().map(Into::into)
 }
 
-/// Whether the paths in a position delete file may have this one among them.
+/// Returns whether the paths in a position delete file may have this one among them.
 fn may_name(file: &ContentFile, path: &str) -> bool {
     let path = path.as_bytes();
     of_column(&file.lower, PATH_COLUMN).is_none_or(|lower| **lower <= *path)
         && of_column(&file.upper, PATH_COLUMN).is_none_or(|upper| *path <= **upper)
 }
 
-/// Whether rows of both may be equal in the columns that the delete file compares.
+/// Returns whether rows of both may be equal in the columns that the delete file compares.
 fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &SchemaColumns) -> bool {
     deletes.equality_ids.iter().all(|id| {
         let Some(column) = columns.get(*id) else { return true };

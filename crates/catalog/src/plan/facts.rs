@@ -36,7 +36,7 @@ pub(super) enum UpperBound {
 /// What is known of values.
 #[derive(Clone, Debug)]
 pub(super) struct ValueFacts {
-    /// Whether there may be nulls, values that are no numbers, and others.
+    /// True if there may be nulls, values that are no numbers, and others.
     pub(super) null: bool,
     pub(super) nan: bool,
     pub(super) value: bool,
@@ -222,7 +222,7 @@ impl ValueFacts {
     }
 }
 
-/// Whether one text, or bytes, begin with another.
+/// Returns whether one text, or bytes, begin with another.
 pub(super) fn begins(value: &PlanValue, with: &PlanValue) -> bool {
     match (value, with) {
         (PlanValue::Text(text), PlanValue::Text(with)) => text.starts_with(&**with),

@@ -31,7 +31,7 @@ pub(super) struct PruneSpec {
 }
 
 impl PruneSpec {
-    /// Whether the files are not partitioned: a field that is always null divides nothing.
+    /// Returns whether the files are not partitioned: a field that is always null divides nothing.
     pub(super) fn is_unpartitioned(&self) -> bool {
         self.fields.iter().all(|field| field.transform == FieldTransform::Void)
     }
@@ -91,8 +91,8 @@ impl PruneSpecs {
         self.0.get(&id)
     }
 
-    /// Whether values of partitions are made of one of these columns. Nobody knows of those that
-    /// are made of several.
+    /// Returns whether values of partitions are made of one of these columns. Nobody knows of those
+    /// that are made of several.
     pub(super) fn are_made_of(&self, columns: &BTreeSet<i32>) -> bool {
         let fields = self.0.values().flat_map(|spec| &spec.fields);
         let mut sources =
@@ -153,7 +153,7 @@ fn agreed(verdicts: impl Iterator<Item = PredicateVerdict>) -> PredicateVerdict 
     agreed
 }
 
-/// Whether files in a manifest may have rows that the filter is for.
+/// Returns whether files in a manifest may have rows that the filter is for.
 pub(super) fn may_match_manifest(filter: &BoundFilter, spec: &PruneSpec, of: &ManifestRef) -> bool {
     let Some(summaries) = &of.partitions else { return true };
     if summaries.len() != spec.fields.len() {
@@ -204,7 +204,7 @@ fn by_partition(spec: &PruneSpec, file: &ContentFile, leaf: &BoundPredicate) -> 
     }))
 }
 
-/// Whether a file may have rows that the filter is for, by its partition.
+/// Returns whether a file may have rows that the filter is for, by its partition.
 pub(super) fn may_match_partition(
     filter: &BoundFilter,
     spec: &PruneSpec,
@@ -218,7 +218,8 @@ pub(super) fn rest(filter: &BoundFilter, spec: &PruneSpec, file: &ContentFile) -
     filter.rest(&mut |leaf| by_partition(spec, file, leaf))
 }
 
-/// Whether a file may have rows that the filter is for, by what was counted when it was written.
+/// Returns whether a file may have rows that the filter is for, by what was counted when it was
+/// written.
 pub(super) fn may_match_rows(filter: &BoundFilter, file: &ContentFile) -> bool {
     if file.records == 0 {
         return false;

@@ -20,9 +20,9 @@ pub struct ScanRequest {
     pub filter: FilterExpression,
     /// How many rows are enough.
     pub min_rows: Option<i64>,
-    /// Whether names of columns differ by case.
+    /// True if names of columns differ by case.
     pub is_case_sensitive: bool,
-    /// Whether the columns are those of when the snapshot was made.
+    /// True if the columns are those of when the snapshot was made.
     pub use_snapshot_schema: bool,
     /// The snapshot after which files were added.
     pub start: Option<i64>,
@@ -41,7 +41,7 @@ pub struct ReadRestriction {
     pub filter: FilterExpression,
     /// Columns whose values are shown in another way: nothing is left out by what they really are.
     pub hidden: BTreeSet<i32>,
-    /// Whether who asks is trusted to look away from what he may not read.
+    /// True if who asks is trusted to look away from what he may not read.
     pub is_trusted: bool,
 }
 

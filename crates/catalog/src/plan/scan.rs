@@ -228,7 +228,7 @@ impl BoundScan {
         ScanPosition { from: 0, to: self.data.len(), entry: 0 }
     }
 
-    /// Whether a client was told of such a place, or might have been.
+    /// Returns whether a client was told of such a place, or might have been.
     pub(crate) fn has(&self, place: ScanPosition) -> bool {
         place.from < place.to && place.to <= self.data.len()
     }

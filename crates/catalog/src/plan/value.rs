@@ -53,7 +53,7 @@ impl PlanValue {
         })
     }
 
-    /// Whether it is no number, though of a type of numbers.
+    /// Returns whether it is no number, though of a type of numbers.
     pub(super) fn is_nan(&self) -> bool {
         matches!(self, PlanValue::Float(number) if number.is_nan())
     }

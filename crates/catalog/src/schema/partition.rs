@@ -51,8 +51,8 @@ impl fmt::Display for PartitionField {
     }
 }
 
-/// Whether both partition by the same columns, transforms and names, in the same order; ids of the
-/// fields do not matter.
+/// Returns whether both partition by the same columns, transforms and names, in the same order; ids
+/// of the fields do not matter.
 #[must_use]
 pub fn same_spec(a: &RawJson, b: &RawJson) -> bool {
     let read = |spec: &RawJson| -> Result<Vec<PartitionField>> {

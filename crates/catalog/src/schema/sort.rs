@@ -50,7 +50,7 @@ impl fmt::Display for SortField {
     }
 }
 
-/// Whether both sort by the same columns, transforms and directions, in the same order.
+/// Returns whether both sort by the same columns, transforms and directions, in the same order.
 #[must_use]
 pub fn same_order(a: &RawJson, b: &RawJson) -> bool {
     let read = |order: &RawJson| -> Result<Vec<SortField>> {

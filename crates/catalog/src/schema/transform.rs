@@ -55,7 +55,7 @@ impl FieldTransform {
         })
     }
 
-    /// Whether it can be made of columns of this type.
+    /// Returns whether it can be made of columns of this type.
     pub(crate) fn takes(&self, kind: &ColumnType) -> bool {
         use ColumnType as T;
         if matches!(kind, T::Other(_)) {
@@ -81,7 +81,7 @@ impl FieldTransform {
         }
     }
 
-    /// Whether it can be made of several columns.
+    /// Returns whether it can be made of several columns.
     pub(crate) fn takes_several(&self) -> bool {
         matches!(self, FieldTransform::Bucket(_) | FieldTransform::Void | FieldTransform::Other(_))
     }

@@ -93,7 +93,7 @@ impl ColumnType {
         }
     }
 
-    /// Whether it has no parts that a specification or an order could mean instead.
+    /// Returns whether it has no parts that a specification or an order could mean instead.
     pub(crate) fn is_primitive(&self) -> bool {
         !matches!(
             self,

@@ -161,7 +161,7 @@ pub struct ChangePage {
     pub changes: Vec<CatalogChange>,
     /// After which number the next page begins.
     pub next_after: i64,
-    /// Whether there is more already.
+    /// True if there is more already.
     pub is_more: bool,
     /// How far the log goes back, and how far on.
     pub bounds: TimelineBounds,

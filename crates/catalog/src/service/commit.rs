@@ -323,7 +323,7 @@ pub(super) enum CommitConflict {
 }
 
 impl CommitConflict {
-    /// Whether it may go well from the new document on.
+    /// Returns whether it may go well from the new document on.
     pub(super) const fn is_to_another(&self) -> bool {
         matches!(self, CommitConflict::ToAnother(_))
     }

@@ -116,7 +116,7 @@ impl Catalog {
         Ok(Some(entry))
     }
 
-    /// Whether an entry in memory is no older than this for all that is known here.
+    /// Returns whether an entry in memory is no older than this for all that is known here.
     fn is_current(&self, entry: &CachedVersion, now: Instant, age: Duration) -> bool {
         !self.0.store.is_shared_by_servers() || (!age.is_zero() && entry.is_fresh(now, age))
     }

@@ -548,7 +548,7 @@ pub(super) fn kept_in(made: &[(NamespaceIdent, u64)], dropped_ms: u64) -> RightT
     since.map_or(RightTarget::Warehouse, |(ident, _)| RightTarget::Namespace(ident))
 }
 
-/// Whether a document is gone or is none, rather than out of reach for a time.
+/// Returns whether a document is gone or is none, rather than out of reach for a time.
 const fn is_lost(kind: ErrorReason) -> bool {
     matches!(kind, ErrorReason::NotFound | ErrorReason::BadRequest | ErrorReason::Validation)
 }

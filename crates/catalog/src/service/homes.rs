@@ -34,7 +34,7 @@ pub(super) struct ChosenLocation<'a> {
 }
 
 impl LocationScope {
-    /// Whether all that is in something is within it.
+    /// Returns whether all that is in something is within it.
     pub(super) fn has(&self, object: RightTarget<'_>) -> bool {
         match (self, object) {
             (LocationScope::Warehouse, _) => true,
@@ -186,8 +186,8 @@ impl Catalog {
         }
     }
 
-    /// Whether no relation is or was at a place: what one left that was taken out of the catalog
-    /// is not in the store any more, but its files are there.
+    /// Returns whether no relation is or was at a place: what one left that was taken out of the
+    /// catalog is not in the store any more, but its files are there.
     async fn is_untouched(&self, warehouse: &Warehouse, location: &str) -> Result<bool> {
         let is_shared = self.0.store.is_shared(location, "").await?;
         Ok(!is_shared && warehouse.files().is_empty(location).await?)

@@ -129,7 +129,7 @@ fn judge(done: IdempotentOutcome, hash: &[u8; 32]) -> Result<()> {
     done.refused.map_or(Ok(()), |(kind, message)| Err(CatalogError::new(kind, message)))
 }
 
-/// Whether the same request would be refused again as long as nothing else changes.
+/// Returns whether the same request would be refused again as long as nothing else changes.
 fn is_final(kind: ErrorReason) -> bool {
     (400..500).contains(&kind.status())
         && !matches!(

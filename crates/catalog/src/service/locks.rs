@@ -43,7 +43,7 @@ impl<K: Eq + Hash + Clone> KeyLocks<K> {
 
 #[cfg(test)]
 impl<K: Eq + Hash + Clone> KeyLocks<K> {
-    /// Whether nobody has a key or waits for one.
+    /// Returns whether nobody has a key or waits for one.
     pub(crate) fn is_idle(&self) -> bool {
         self.places.lock().is_empty()
     }

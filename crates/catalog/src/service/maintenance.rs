@@ -68,10 +68,10 @@ pub struct MaintenanceRequest {
     pub namespace: Option<NamespaceIdent>,
     /// What.
     pub actions: Vec<MaintenanceAction>,
-    /// Whether nothing is changed, only listed.
+    /// True if nothing is changed, only listed.
     #[serde(default)]
     pub dry_run: bool,
-    /// Whether files go as well that only expired snapshots lead to.
+    /// True if files go as well that only expired snapshots lead to.
     #[serde(default)]
     pub delete_files: bool,
 }
@@ -93,7 +93,7 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// Whether nothing comes any more.
+    /// Returns whether nothing comes any more.
     pub(super) fn is_over(self) -> bool {
         match self {
             JobState::Queued | JobState::Running => false,
@@ -131,7 +131,7 @@ pub struct JobReport {
     pub id: String,
     /// How far it is.
     pub state: JobState,
-    /// Whether it changes nothing.
+    /// True if it changes nothing.
     pub dry_run: bool,
     /// When it was asked for, in milliseconds since 1970.
     pub created_ms: u64,
@@ -147,7 +147,7 @@ pub struct JobReport {
     pub files: u64,
     /// The first [`ITEMS_MAX`] of all that.
     pub items: Vec<MaintenanceItem>,
-    /// Whether there is more than is listed.
+    /// True if there is more than is listed.
     pub is_truncated: bool,
     /// What was not done; the first [`ITEMS_MAX`].
     pub failures: Vec<MaintenanceFailure>,

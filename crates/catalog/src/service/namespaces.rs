@@ -47,7 +47,7 @@ impl Catalog {
         page.part(found, NamespaceIdent::key)
     }
 
-    /// Whether a namespace is there, which whoever has a right to something in it may know.
+    /// Returns whether a namespace is there, which whoever has a right to something in it may know.
     ///
     /// # Errors
     /// `Forbidden`, `NoSuchNamespace`.

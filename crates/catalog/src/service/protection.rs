@@ -29,7 +29,7 @@ pub struct ProtectionLevel {
 }
 
 impl ProtectionLevel {
-    /// Whether it is protected.
+    /// Returns whether it is protected.
     #[must_use]
     pub const fn is_on(self) -> bool {
         self.by_flag || self.by_property
@@ -50,7 +50,7 @@ impl ProtectionLevel {
     }
 }
 
-/// Whether changes of a table touch what only who manages it may.
+/// Returns whether changes of a table touch what only who manages it may.
 pub(super) fn touches_protection(updates: &[TableUpdate]) -> bool {
     updates.iter().any(|update| match update {
         TableUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),
@@ -59,12 +59,12 @@ pub(super) fn touches_protection(updates: &[TableUpdate]) -> bool {
     })
 }
 
-/// Whether changes of a table take it to another place: away from the files that it has.
+/// Returns whether changes of a table take it to another place: away from the files that it has.
 pub(super) fn moves_away(updates: &[TableUpdate]) -> bool {
     updates.iter().any(|update| matches!(update, TableUpdate::SetLocation(_)))
 }
 
-/// Whether changes of a view touch what only who manages it may.
+/// Returns whether changes of a view touch what only who manages it may.
 pub(super) fn view_touches_protection(updates: &[ViewUpdate]) -> bool {
     updates.iter().any(|update| match update {
         ViewUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),
@@ -156,7 +156,7 @@ impl Catalog {
         Ok(Some(ProtectionLevel { by_flag, by_property }))
     }
 
-    /// Whether a namespace, or a table or view of it, is protected.
+    /// Returns whether a namespace, or a table or view of it, is protected.
     ///
     /// # Errors
     /// `NoSuchNamespace`, `NoSuchTable`.

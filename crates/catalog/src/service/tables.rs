@@ -31,7 +31,7 @@ struct RegisterTable {
 }
 
 impl Catalog {
-    /// Whether there is such a table.
+    /// Returns whether there is such a table.
     ///
     /// # Errors
     /// `NoSuchTable` when there is none.

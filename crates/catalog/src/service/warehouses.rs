@@ -107,9 +107,9 @@ pub struct WarehouseRecord {
     pub(crate) root: String,
     pub(crate) locations: Vec<String>,
     pub(crate) status: WarehouseStatus,
-    /// Whether the configuration describes it, and not the store.
+    /// True if the configuration describes it, and not the store.
     pub(crate) configured: bool,
-    /// Whether it has a key of its own.
+    /// True if it has a key of its own.
     pub(crate) has_credentials: bool,
     pub(crate) storage: StorageSettings,
     pub(crate) created_ms: u64,

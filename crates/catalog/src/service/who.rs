@@ -17,7 +17,7 @@ pub struct CatalogPrincipal {
     pub id: Arc<str>,
     /// What people call it.
     pub name: Arc<str>,
-    /// Whether it may do everything.
+    /// True if it may do everything.
     pub operator: bool,
     /// What its token adds to that or takes away; none for what is all of itself.
     pub claims: Option<Arc<TokenClaims>>,

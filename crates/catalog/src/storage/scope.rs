@@ -64,8 +64,8 @@ impl TableScope {
         self.0.iter().map(ToString::to_string)
     }
 
-    /// Whether an object, or all that begins with a text, is in one of the places. The text is
-    /// compared as it is: nothing in it is taken for something else.
+    /// Returns whether an object, or all that begins with a text, is in one of the places. The text
+    /// is compared as it is: nothing in it is taken for something else.
     #[must_use]
     pub fn covers(&self, bucket: &str, key: &str) -> bool {
         self.prefixes().any(|(own, prefix)| {
@@ -75,8 +75,8 @@ impl TableScope {
     }
 }
 
-/// Whether no service can take a key for another one: some resolve `..`, and some leave `//` out.
-/// The last part may be missing, or the first part of a text that keys begin with.
+/// Returns whether no service can take a key for another one: some resolve `..`, and some leave
+/// `//` out. The last part may be missing, or the first part of a text that keys begin with.
 fn is_plain(rest: &str) -> bool {
     let mut parts = rest.split('/').peekable();
     let mut is_plain = !rest.chars().any(char::is_control) && !rest.contains('\\');

@@ -38,13 +38,13 @@ pub struct StorageSettings {
     /// Where credentials are asked for, when that is elsewhere than the endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sts_endpoint: Option<String>,
-    /// Whether clients get credentials.
+    /// True if clients get credentials.
     pub vended_credentials: bool,
-    /// Whether the server signs requests of clients.
+    /// True if the server signs requests of clients.
     pub remote_signing: bool,
     /// How long credentials are good for.
     pub credentials_seconds: u64,
-    /// Whether new tables are in directories of their own names, below those of their namespaces,
+    /// True if new tables are in directories of their own names, below those of their namespaces,
     /// where no other one is and none has left files.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain_locations: bool,
@@ -120,7 +120,7 @@ impl StorageSettings {
         self
     }
 
-    /// Whether credentials for clients can be asked for at all.
+    /// Returns whether credentials for clients can be asked for at all.
     #[must_use]
     pub fn has_token_service(&self) -> bool {
         self.role_arn.is_some() || self.sts_endpoint.is_some() || self.endpoint.is_some()

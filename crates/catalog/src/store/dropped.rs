@@ -19,7 +19,7 @@ pub const DROPPED_MAX: usize = 1000;
 pub struct DropMode {
     /// Until when it can come back, in milliseconds since 1970.
     pub until_ms: u64,
-    /// Whether its files go with it then.
+    /// True if its files go with it then.
     pub purge: bool,
 }
 
@@ -36,9 +36,9 @@ pub struct DroppedRelation {
     pub keep: DropMode,
     /// Id of who dropped it.
     pub principal: String,
-    /// Whether it is being purged, so that it cannot come back any more.
+    /// True if it is being purged, so that it cannot come back any more.
     pub is_purging: bool,
-    /// Whether some of its files may be gone already.
+    /// True if some of its files may be gone already.
     pub has_begun: bool,
 }
 

@@ -56,7 +56,7 @@ pub struct JobText {
     pub report: Vec<u8>,
     /// The same in figures only, which a list of jobs shows.
     pub figures: Vec<u8>,
-    /// Whether nothing comes any more.
+    /// True if nothing comes any more.
     pub is_over: bool,
 }
 

@@ -88,7 +88,8 @@ impl LogAction {
 }
 
 impl LogAction {
-    /// Whether there are other names than before, or a namespace says something else of itself.
+    /// Returns whether there are other names than before, or a namespace says something else of
+    /// itself.
     fn is_of_names(self) -> bool {
         // Everything but what happens all the time: to count too much costs a read.
         !matches!(self, LogAction::UpdateTable | LogAction::UpdateView)
@@ -100,7 +101,7 @@ impl LogAction {
 pub struct ChangeContext {
     /// Id of the principal.
     pub principal: String,
-    /// Whether the principal may do everything.
+    /// True if the principal may do everything.
     pub is_operator: bool,
     /// Milliseconds since 1970.
     pub now_ms: u64,

@@ -41,11 +41,11 @@ pub struct PastAndPresent {
     pub past: PastRelation,
     /// What it is called now; none when it is gone.
     pub today: Option<TableIdent>,
-    /// Whether it still has the same version.
+    /// True if it still has the same version.
     pub is_current: bool,
-    /// Whether it is gone and may come back with policies.
+    /// True if it is gone and may come back with policies.
     pub has_policies: bool,
-    /// Whether the namespace of this name was made after that moment.
+    /// True if the namespace of this name was made after that moment.
     pub is_of_another: bool,
 }
 
@@ -106,7 +106,7 @@ fn lines_after(
     rows.iter().map(line).collect()
 }
 
-/// Whether a namespace was there.
+/// Returns whether a namespace was there.
 fn had_namespace(
     it: &mut dyn StoreTransaction,
     warehouse: &str,

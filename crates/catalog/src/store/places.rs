@@ -23,7 +23,7 @@ const TABLES_MAX: usize = 8;
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 impl CatalogStore {
-    /// Whether a place is one that a relation has or had files in, or in such a one.
+    /// Returns whether a place is one that a relation has or had files in, or in such a one.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -69,9 +69,9 @@ impl CatalogStore {
         found.into_iter().map(ident).collect()
     }
 
-    /// Whether a relation, but for the one with the id `except`, has or had files in the directory
-    /// `base`, or `base` is in such a place, in any warehouse. What was dropped and can come back
-    /// counts as well.
+    /// Returns whether a relation, but for the one with the id `except`, has or had files in the
+    /// directory `base`, or `base` is in such a place, in any warehouse. What was dropped and can
+    /// come back counts as well.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -81,8 +81,8 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// Whether a directory is one that a relation has or had files in, or in such a one, in any
-    /// warehouse.
+    /// Returns whether a directory is one that a relation has or had files in, or in such a one, in
+    /// any warehouse.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -105,7 +105,7 @@ fn within(parameters: &mut Vec<SqlValue>, place: &str) -> String {
     numbers
 }
 
-/// Whether a place, as [`place_of`] writes it, is another relation's or in such a one.
+/// Returns whether a place, as [`place_of`] writes it, is another relation's or in such a one.
 fn is_within(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bool> {
     let mut parameters = vec![SqlValue::from(except)];
     let within = within(&mut parameters, place);

@@ -368,8 +368,9 @@ impl CatalogStore {
         Ok(written.await?)
     }
 
-    /// Whether a metadata file is what some relation's pointer leads to, but for the relation with
-    /// the id `except`, in any warehouse. What was dropped and can come back counts as well.
+    /// Returns whether a metadata file is what some relation's pointer leads to, but for the
+    /// relation with the id `except`, in any warehouse. What was dropped and can come back counts
+    /// as well.
     ///
     /// # Errors
     /// When the store cannot be read.

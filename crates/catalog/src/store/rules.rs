@@ -83,7 +83,7 @@ pub(super) fn forget_namespace(
 }
 
 impl CatalogStore {
-    /// Whether something was protected.
+    /// Returns whether something was protected.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -41,7 +41,7 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 /// What is said of a warehouse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageRow {
-    /// Whether it was made while serving, and not by the configuration.
+    /// True if it was made while serving, and not by the configuration.
     pub is_made: bool,
     /// What may be done with it.
     pub status: WarehouseStatus,

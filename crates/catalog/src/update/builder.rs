@@ -24,9 +24,9 @@ const SORT_ORDER_ID_FIRST: i32 = 1;
 pub(super) struct TableBuilder {
     pub(super) doc: TableDoc,
     pub(super) now_ms: i64,
-    /// Whether anything is another than it was.
+    /// True if anything is another than it was.
     pub(super) is_changed: bool,
-    /// Whether a schema, specification or order, or what the table's is, has changed.
+    /// True if a schema, specification or order, or what the table's is, has changed.
     pub(super) has_new_shape: bool,
     pub(super) last_added_schema: Option<i32>,
     pub(super) last_added_spec: Option<i32>,

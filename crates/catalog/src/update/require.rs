@@ -17,7 +17,7 @@ pub fn check(requirements: &[CommitRequirement], base: Option<&TableDoc>) -> Res
     })
 }
 
-/// Whether a commit is to make the table: that must be all that it requires then.
+/// Returns whether a commit is to make the table: that must be all that it requires then.
 ///
 /// # Errors
 /// [`Kind::IllegalArgument`] when it requires something else beside it.

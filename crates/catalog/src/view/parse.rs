@@ -156,7 +156,7 @@ impl ViewVersion {
         kinds.filter(|kind| !kind.eq_ignore_ascii_case("sql")).collect()
     }
 
-    /// Whether both are the same view of the same schema, whenever they were made.
+    /// Returns whether both are the same view of the same schema, whenever they were made.
     pub(super) fn same(&self, other: &ViewVersion) -> bool {
         let value = |it: &ViewVersion, name| {
             let value = it.raw.present(name);

@@ -85,13 +85,14 @@ impl WarehouseFiles {
         Ok(WarehouseFiles { roots: made })
     }
 
-    /// Whether a place is below one of the roots.
+    /// Returns whether a place is below one of the roots.
     #[must_use]
     pub fn allows(&self, place: &TableLocation) -> bool {
         self.roots.iter().any(|root| place.is_below(&root.place))
     }
 
-    /// Whether the files are in directories of this machine, where looking for one costs little.
+    /// Returns whether the files are in directories of this machine, where looking for one costs
+    /// little.
     #[must_use]
     pub fn is_local(&self, location: &str) -> bool {
         matches!(self.find(location), Ok((FileBackend::Directory(_), _)))
@@ -224,7 +225,7 @@ impl WarehouseFiles {
         }
     }
 
-    /// Whether there is nothing below a location.
+    /// Returns whether there is nothing below a location.
     ///
     /// # Errors
     /// `Forbidden` when it is outside of the roots; those of the storage.

@@ -196,7 +196,7 @@ pub(super) fn list(
     Ok(Some(names))
 }
 
-/// Whether nothing is in a directory, or there is none.
+/// Returns whether nothing is in a directory, or there is none.
 pub(super) fn is_empty(path: &Path, parts: &[Box<str>]) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = parent(path, parts).and_then(|(directory, name)| {

@@ -22,7 +22,7 @@ pub struct TableLocation {
 }
 
 impl TableLocation {
-    /// Whether this is below `root`, and not the root itself.
+    /// Returns whether this is below `root`, and not the root itself.
     #[must_use]
     pub fn is_below(&self, root: &TableLocation) -> bool {
         self.below(root).is_some()
@@ -41,7 +41,7 @@ impl TableLocation {
         self.bucket.as_deref().map(|bucket| (bucket, self.parts.join("/")))
     }
 
-    /// Whether one is the other, or below it.
+    /// Returns whether one is the other, or below it.
     #[must_use]
     pub fn overlaps(&self, other: &TableLocation) -> bool {
         self == other || self.is_below(other) || other.is_below(self)
@@ -124,7 +124,7 @@ impl FromStr for TableLocation {
     }
 }
 
-/// Whether a part is `.` or `..`, or is read as one by who decodes it.
+/// Returns whether a part is `.` or `..`, or is read as one by who decodes it.
 fn leads_up(part: &str) -> bool {
     if !part.contains('%') {
         return matches!(part, "." | "..");

@@ -223,7 +223,7 @@ impl IgnorePatterns {
     }
 }
 
-/// Whether a name fits a pattern, in which `*` stands for anything.
+/// Returns whether a name fits a pattern, in which `*` stands for anything.
 fn fits(pattern: &str, name: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();

@@ -57,7 +57,7 @@ pub(super) struct IniFile {
 struct PgbouncerState {
     ini: ParsedIni,
     values: SettingValues,
-    /// Whether `SET` changed a value that the next reading takes over; otherwise it reads the file.
+    /// True if `SET` changed a value that the next reading takes over; otherwise it reads the file.
     is_set: bool,
     /// What was said already of what has no effect.
     noted: BTreeSet<String>,
@@ -307,14 +307,14 @@ async fn end(file: &IniFile, bouncer: &Bouncer, relay: &Relay) {
     }
 }
 
-/// Whether a client holds a server connection.
+/// Returns whether a client holds a server connection.
 async fn any_busy(bouncer: &Bouncer) -> bool {
     let snapshots = bouncer.snapshots().await;
     let mut servers = snapshots.iter().flat_map(|snapshot| &snapshot.servers);
     servers.any(|server| server.state == ServerState::Active)
 }
 
-/// Whether there is a client, the console's left aside.
+/// Returns whether there is a client, the console's left aside.
 async fn any_client(bouncer: &Bouncer) -> bool {
     let snapshots = bouncer.snapshots().await;
     let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);

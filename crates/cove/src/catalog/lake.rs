@@ -118,7 +118,7 @@ impl<'a> RemoteWarehouse<'a> {
         show(self.is_json, answer, text)
     }
 
-    /// Whether answers are shown as they are.
+    /// Returns whether answers are shown as they are.
     pub(super) fn is_json(&self) -> bool {
         self.is_json
     }

@@ -38,7 +38,7 @@ pub(crate) struct EventFollower {
     /// Number of the last event that was seen.
     after: u64,
     stream: Option<EventConnection>,
-    /// Whether there ever was a connection: what never was there is not lost.
+    /// True if there ever was a connection: what never was there is not lost.
     was_there: bool,
     /// Since when there is no connection, once that was said.
     lost_at: Option<Instant>,

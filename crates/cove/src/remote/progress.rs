@@ -31,7 +31,7 @@ impl ProgressLine {
         ProgressLine { shown: !silent && io::stderr().is_terminal(), drawn: false }
     }
 
-    /// Whether it is worth finding out more.
+    /// Returns whether it is worth finding out more.
     pub(crate) fn is_shown(&self) -> bool {
         self.shown
     }

@@ -61,7 +61,7 @@ pub(crate) struct ExecutionPrinter {
     stage: StageName,
     /// Bytes of standard output and of standard error that were printed.
     printed: [usize; 2],
-    /// Whether what comes is not what follows the last byte that was printed.
+    /// True if what comes is not what follows the last byte that was printed.
     gap: bool,
 }
 

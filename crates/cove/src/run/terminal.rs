@@ -29,7 +29,7 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Whether both what is typed and what is shown are on a terminal.
+/// Returns whether both what is typed and what is shown are on a terminal.
 pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }

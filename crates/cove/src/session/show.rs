@@ -48,7 +48,7 @@ impl EventPrinter {
         }
     }
 
-    /// Whether somebody looks while it is said.
+    /// Returns whether somebody looks while it is said.
     pub(super) fn is_live(&self) -> bool {
         self.shown.says && self.is_terminal
     }

@@ -183,8 +183,8 @@ impl<W: Clone> AdmissionQueue<W> {
         ArrivalOutcome::Waits(ticket)
     }
 
-    /// Whether `ticket` has been admitted; if so, that is told once. Otherwise remembers how to
-    /// wake the one who holds it.
+    /// Returns whether `ticket` has been admitted; if so, that is told once. Otherwise remembers
+    /// how to wake the one who holds it.
     pub(super) fn poll(&mut self, ticket: AdmissionTicket, wake: &W) -> bool {
         if let Some(at) = self.granted.iter().position(|granted| *granted == ticket) {
             self.granted.swap_remove(at);
@@ -239,8 +239,8 @@ impl<W: Clone> AdmissionQueue<W> {
             && memory_bytes <= self.bounds.memory_bytes_max - self.memory_bytes
     }
 
-    /// Whether a tenant runs as much as it may: places, and memory in the same proportion. The
-    /// first that takes memory is bounded by what there is alone.
+    /// Returns whether a tenant runs as much as it may: places, and memory in the same proportion.
+    /// The first that takes memory is bounded by what there is alone.
     fn has_share(&self, tenant: &str, memory_bytes: u64, tenant_max: usize) -> bool {
         let AdmissionBounds { running_max, memory_bytes_max, .. } = self.bounds;
         let Some(usage) = self.usage.get(tenant) else { return false };

@@ -229,7 +229,7 @@ async fn uninstall(
 }
 
 impl PistonContext {
-    /// Whether the package that a body names is there.
+    /// Returns whether the package that a body names is there.
     async fn package(&self, request: Request) -> Result<(), PistonFailure> {
         let body = body(request).await?;
         let text = |name: &str| body.get(name).and_then(Value::as_str);

@@ -55,7 +55,7 @@ const CLOSE_CONFLICT: u16 = 4409;
 struct FollowQuery {
     /// Number of the last event that was seen.
     after: Option<u64>,
-    /// Whether the execution ends with this connection.
+    /// True if the execution ends with this connection.
     attach: bool,
 }
 
@@ -255,7 +255,7 @@ async fn send_events(
     }
 }
 
-/// Whether the message was taken; a client that reads nothing for long counts as gone.
+/// Returns whether the message was taken; a client that reads nothing for long counts as gone.
 async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }
@@ -274,7 +274,7 @@ struct PendingInput {
     input: VecDeque<Vec<u8>>,
     /// What they take, with [`CHUNK_BYTES`] for each.
     bytes: usize,
-    /// Whether its end follows them.
+    /// True if its end follows them.
     ended: bool,
 }
 

@@ -65,8 +65,8 @@ pub(super) fn request(
     serde_json::from_str(&request).map_err(malformed)
 }
 
-/// Whether a stored request is one for somebody who attaches. Only that is looked at: nothing is
-/// given on the strength of it.
+/// Returns whether a stored request is one for somebody who attaches. Only that is looked at:
+/// nothing is given on the strength of it.
 pub(crate) fn is_interactive(stored: &[u8]) -> bool {
     #[derive(Default, Deserialize)]
     #[serde(default)]

@@ -214,7 +214,7 @@ impl CallerAttachment {
         self.stdin.as_ref()?.reserve().await.ok()
     }
 
-    /// Whether standard input has not been ended.
+    /// Returns whether standard input has not been ended.
     pub(crate) fn is_open(&self) -> bool {
         self.stdin.is_some()
     }

@@ -104,7 +104,7 @@ impl HeldJobs {
         self.0.lock().len()
     }
 
-    /// Whether another attempt of the same job runs here.
+    /// Returns whether another attempt of the same job runs here.
     fn has_another(&self, lease: &JobLease) -> bool {
         self.0.lock().keys().any(|other| other.id == lease.id && other != lease)
     }

@@ -88,8 +88,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Whether both are numbers and near enough. `nan` is any `nan`, an infinity is one of its sign;
-/// neither is near to anything else. A number beyond what a double holds is infinite.
+/// Returns whether both are numbers and near enough. `nan` is any `nan`, an infinity is one of its
+/// sign; neither is near to anything else. A number beyond what a double holds is infinite.
 fn close(actual: &[u8], expected: &[u8], absolute: f64, relative: f64) -> bool {
     let (Some(actual), Some(expected)) = (number(actual), number(expected)) else { return false };
     if expected.is_nan() || actual.is_nan() {

@@ -55,7 +55,7 @@ fn find(name: &str, tool: &ToolEntry, home: Option<&Path>) -> Option<FoundTool> 
         .find_map(|directory| usable(name, tool, &directory, home))
 }
 
-/// Whether the tool is in `directory`, followed to where it really is.
+/// Returns whether the tool is in `directory`, followed to where it really is.
 fn usable(
     name: &str,
     tool: &ToolEntry,
@@ -171,7 +171,8 @@ fn matching(directory: &Path, pattern: &str) -> Vec<PathBuf> {
     names.into_iter().map(|name| directory.join(name)).collect()
 }
 
-/// Whether `name` is `pattern` with something for every `*`; hidden names only when asked for.
+/// Returns whether `name` is `pattern` with something for every `*`; hidden names only when asked
+/// for.
 fn matches(pattern: &str, name: &str) -> bool {
     if name.starts_with('.') && !pattern.starts_with('.') {
         return false;

@@ -52,7 +52,7 @@ impl VersionProbe {
         self.version.get_or_init(|| ask(&self.argv)).await.clone()
     }
 
-    /// Whether somebody asked already.
+    /// Returns whether somebody asked already.
     pub(super) fn is_known(&self) -> bool {
         self.version.initialized()
     }
@@ -97,7 +97,7 @@ fn first_line(output: &[u8]) -> Option<String> {
     Some(line.chars().filter(|c| !c.is_control()).take(VERSION_CHARS_MAX).collect())
 }
 
-/// Whether the first number with dots in `version` is `oldest` or newer.
+/// Returns whether the first number with dots in `version` is `oldest` or newer.
 pub(super) fn at_least(version: &str, oldest: &str) -> bool {
     let numbers = |text: &str| -> Vec<u64> {
         let start = text.find(|c: char| c.is_ascii_digit()).unwrap_or(text.len());
@@ -286,7 +286,7 @@ impl PreparedDirectory {
     }
 }
 
-/// Whether `name` is `language` and a [`fingerprint`].
+/// Returns whether `name` is `language` and a [`fingerprint`].
 fn is_prepared(name: &str, language: &str) -> bool {
     let rest = name.strip_prefix(language).and_then(|rest| rest.strip_prefix('-'));
     let parts: Vec<&str> = rest.map_or(Vec::new(), |rest| rest.split('-').collect());

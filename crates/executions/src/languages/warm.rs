@@ -153,7 +153,8 @@ pub(crate) fn mode(runtime: &WarmRuntime) -> ExecutionMode {
     }
 }
 
-/// Whether the limits of a process are those that it was started with: they are not set again.
+/// Returns whether the limits of a process are those that it was started with: they are not set
+/// again.
 fn started_for(own: &ProgramLimits, asked: &ProgramLimits) -> bool {
     own.memory_bytes == asked.memory_bytes
         && own.processes == asked.processes
@@ -163,7 +164,7 @@ fn started_for(own: &ProgramLimits, asked: &ProgramLimits) -> bool {
         && own.cpu >= asked.cpu
 }
 
-/// Whether the streams are those that every runtime waits with.
+/// Returns whether the streams are those that every runtime waits with.
 fn is_captured(command: &SandboxCommand) -> bool {
     matches!((&command.stdout, &command.stderr), (OutputMode::Capture, OutputMode::Capture))
         && !matches!(command.stdin, StdinSource::Handle(_))

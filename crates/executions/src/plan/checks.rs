@@ -263,7 +263,7 @@ fn check_comparison(request: &ExecutionRequest) -> Result<(), RequestRefusal> {
     }
 }
 
-/// Whether `name` can be a variable's: letters, digits and `_`, not beginning with a digit.
+/// Returns whether `name` can be a variable's: letters, digits and `_`, not beginning with a digit.
 pub(crate) fn check_env_name(name: &str) -> Result<(), String> {
     let well_formed = !name.is_empty()
         && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
@@ -300,7 +300,8 @@ pub(super) fn check_names<'a>(
     Ok(())
 }
 
-/// Whether `path` is a plain relative path: it cannot lead out of the directory it is used in.
+/// Returns whether `path` is a plain relative path: it cannot lead out of the directory it is used
+/// in.
 pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("is empty");

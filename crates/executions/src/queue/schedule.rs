@@ -234,7 +234,7 @@ impl JobSchedule {
         }
     }
 
-    /// Whether nothing waits that may still run.
+    /// Returns whether nothing waits that may still run.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }

@@ -26,7 +26,7 @@ impl PaceLimit {
         PaceLimit { most, per_s, left: most, since: now }
     }
 
-    /// Whether there is one more.
+    /// Returns whether there is one more.
     fn take(&mut self, now: Instant) -> bool {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
         self.left = (self.left + seconds * self.per_s).min(self.most);
@@ -44,7 +44,7 @@ impl PaceLimit {
 pub(super) struct GrantPace {
     work: PaceLimit,
     idle: PaceLimit,
-    /// Whether there is no bound.
+    /// True if there is no bound.
     is_free: bool,
 }
 
@@ -61,7 +61,7 @@ impl GrantPace {
         }
     }
 
-    /// Whether this is written down.
+    /// Returns whether this is written down.
     pub(super) fn take(&mut self, happening: &Happening<'_>, now: Instant) -> bool {
         match (happening.event, happening.outcome) {
             // Nothing inside causes them.

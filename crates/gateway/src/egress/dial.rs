@@ -109,7 +109,7 @@ pub(super) struct DialTerms<'a> {
     pub(super) guard: &'a AddressGuard,
     /// Which of those are not.
     pub(super) networks: &'a DeniedNetworks,
-    /// Whether ports that belong to other protocols than HTTP are good as well.
+    /// True if ports that belong to other protocols than HTTP are good as well.
     pub(super) any_protocol: bool,
     /// Turns of the tenant to look up a name.
     pub(super) lookups: &'a Arc<Semaphore>,

@@ -85,7 +85,7 @@ impl SecretScanner {
         Some(SecretScanner { forms: Arc::new(forms) })
     }
 
-    /// Whether a part of a secret stands somewhere in `bytes`.
+    /// Returns whether a part of a secret stands somewhere in `bytes`.
     pub(super) fn finds(&self, bytes: &[u8]) -> bool {
         self.finds_folded(&bytes.to_ascii_lowercase())
     }

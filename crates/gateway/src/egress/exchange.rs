@@ -47,7 +47,7 @@ impl GrantUsage {
         Ok(())
     }
 
-    /// Whether so many bytes may still pass.
+    /// Returns whether so many bytes may still pass.
     pub(super) fn has_room(&self, count: u64) -> bool {
         !is_over(
             self.account.bytes.load(Ordering::Relaxed).saturating_add(count),

@@ -116,7 +116,7 @@ pub(super) fn method_field(query: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a rule may set a header of this name.
+/// Returns whether a rule may set a header of this name.
 #[must_use]
 pub(super) fn may_be_set(name: &HeaderName) -> bool {
     let own = [HOST, CONTENT_LENGTH, REFUSED];
@@ -216,8 +216,8 @@ pub(super) fn of_answer(headers: &mut HeaderMap, scanner: Option<&SecretScanner>
     !scanner.finds(&values) && !scanner.finds(names.as_bytes())
 }
 
-/// Whether an answer says more than one thing of its length. Of one without a body nobody has
-/// looked at that.
+/// Returns whether an answer says more than one thing of its length. Of one without a body nobody
+/// has looked at that.
 pub(super) fn differs_in_length(headers: &HeaderMap) -> bool {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let first = lengths.next();

@@ -74,7 +74,7 @@ fn partial(bytes: &[u8]) -> FirstBytes {
     if bytes.len() >= HELLO_BYTES_MAX { FirstBytes::Broken } else { FirstBytes::Partial }
 }
 
-/// Whether a message that names this may go to `host`.
+/// Returns whether a message that names this may go to `host`.
 #[must_use]
 pub fn is_for(name: Option<&str>, host: &RequestHost) -> bool {
     match (name, host) {

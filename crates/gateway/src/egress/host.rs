@@ -125,7 +125,7 @@ impl HostPattern {
         bare.ok().or_else(|| RequestHost::parse(text)).map(HostPattern::Exact)
     }
 
-    /// Whether a host is among them.
+    /// Returns whether a host is among them.
     #[must_use]
     pub fn fits(&self, host: &RequestHost) -> bool {
         match (self, host) {
@@ -136,7 +136,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether all hosts of `other` are among them.
+    /// Returns whether all hosts of `other` are among them.
     #[must_use]
     pub fn covers(&self, other: &HostPattern) -> bool {
         match (self, other) {

@@ -118,7 +118,7 @@ impl PathPattern {
         Some(if is_open { PathPattern::Begins(plain) } else { PathPattern::Exact(plain) })
     }
 
-    /// Whether a path in its one notation is among them.
+    /// Returns whether a path in its one notation is among them.
     #[must_use]
     pub fn fits(&self, text: &str) -> bool {
         match self {

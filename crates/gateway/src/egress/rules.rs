@@ -51,7 +51,7 @@ pub(super) struct EgressRule {
     /// Finds in answers what must not come back; none without a secret.
     pub(super) scanner: Option<SecretScanner>,
     pub(super) is_tls: bool,
-    /// Whether the ports were named, and are meant then.
+    /// True if the ports were named, and are meant then.
     pub(super) names_ports: bool,
     /// Which addresses its hosts may have.
     pub(super) guard: AddressGuard,

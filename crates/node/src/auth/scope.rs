@@ -94,13 +94,13 @@ impl TokenScopes {
     /// Nothing.
     pub const NONE: TokenScopes = TokenScopes(0);
 
-    /// Whether the scope is among them.
+    /// Returns whether the scope is among them.
     #[must_use]
     pub const fn has(self, scope: TokenScope) -> bool {
         self.0 & scope.bit() != 0
     }
 
-    /// Whether all of these are among `others`: nobody can give away more than he has.
+    /// Returns whether all of these are among `others`: nobody can give away more than he has.
     #[must_use]
     pub const fn is_within(self, others: TokenScopes) -> bool {
         self.0 & !others.0 == 0
@@ -111,7 +111,7 @@ impl TokenScopes {
         TokenScope::ALL.into_iter().filter(move |scope| self.has(*scope))
     }
 
-    /// Whether nothing was left out, so that a file need not say so.
+    /// Returns whether nothing was left out, so that a file need not say so.
     pub(super) fn is_all(&self) -> bool {
         *self == TokenScopes::ALL
     }

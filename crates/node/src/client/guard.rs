@@ -93,7 +93,7 @@ impl fmt::Display for AllowedNetwork {
 }
 
 impl AllowedNetwork {
-    /// Whether an address is one of this network; never of the name of a host.
+    /// Returns whether an address is one of this network; never of the name of a host.
     #[must_use]
     pub fn has_address(&self, address: IpAddr) -> bool {
         matches!(&self.0, AllowEntry::Network { .. }) && self.has("", address)
@@ -179,7 +179,8 @@ fn plain(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
-/// Whether this is the name of a host: letters, digits, hyphens and underscores between dots.
+/// Returns whether this is the name of a host: letters, digits, hyphens and underscores between
+/// dots.
 ///
 /// A name whose last part is a number is none. C libraries take `127.1`, `0x7f.1` and `2130706433`
 /// for addresses, in ways that differ; nobody needs them. Names in other scripts have a form in
@@ -198,7 +199,7 @@ pub fn is_name(host: &str) -> bool {
     host.len() <= 253 && parts_good && !is_number
 }
 
-/// Whether an address is one of the public Internet.
+/// Returns whether an address is one of the public Internet.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
     inner_class(address).is_none()

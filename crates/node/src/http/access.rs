@@ -153,9 +153,9 @@ fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, Http
     Ok(found)
 }
 
-/// Whether a program of this machine makes the request. A page in a browser of this machine could
-/// be made to, by its own script or under a name that leads to this machine; it says so in `origin`
-/// or is given away by `host`.
+/// Returns whether a program of this machine makes the request. A page in a browser of this machine
+/// could be made to, by its own script or under a name that leads to this machine; it says so in
+/// `origin` or is given away by `host`.
 fn is_local(headers: &HeaderMap, peer: Option<ConnectionPeer>) -> bool {
     let from_here =
         peer.is_some_and(|ConnectionPeer(address)| address.ip().to_canonical().is_loopback());
@@ -193,8 +193,8 @@ const OF_PROXIES: [&str; 18] = [
 /// Beginnings of such headers.
 const PREFIXES_OF_PROXIES: [&str; 3] = ["x-forwarded", "x-original-", "x-envoy-"];
 
-/// Whether a proxy of this machine passes a request on for somebody else, or a browser sends it for
-/// a page from elsewhere (W3C Fetch Metadata, `Sec-Fetch-Site`).
+/// Returns whether a proxy of this machine passes a request on for somebody else, or a browser
+/// sends it for a page from elsewhere (W3C Fetch Metadata, `Sec-Fetch-Site`).
 fn is_forwarded(headers: &HeaderMap) -> bool {
     let is_of_proxy = |name: &HeaderName| {
         // Gateways like CGI's take `x_real_ip` and `x-real-ip` for one.
@@ -224,7 +224,7 @@ fn refuse_form(headers: &HeaderMap) -> Result<(), HttpError> {
     }
 }
 
-/// Whether `host:port` is an address, or the name that every machine has for itself.
+/// Returns whether `host:port` is an address, or the name that every machine has for itself.
 fn is_local_name(host: &str) -> bool {
     let Ok(uri) = Uri::builder().scheme("http").authority(host).path_and_query("/").build() else {
         return false;

@@ -38,7 +38,7 @@ impl CredentialBinding {
         }
     }
 
-    /// Whether somebody has proved who he is.
+    /// Returns whether somebody has proved who he is.
     pub(super) fn is_bound(&self) -> bool {
         self.0.revocation.get().is_some()
     }

@@ -50,7 +50,7 @@ impl HttpError {
         HttpError { is_unknown_token: true, ..HttpError::unauthenticated() }
     }
 
-    /// Whether there was a token, which is not known: some faces tell that apart.
+    /// Returns whether there was a token, which is not known: some faces tell that apart.
     pub fn is_unknown_token(&self) -> bool {
         self.is_unknown_token
     }

@@ -50,11 +50,11 @@ pub(super) struct ConnectionPlace {
 pub(super) struct ConnectionUse {
     /// Requests that are being answered.
     requests: AtomicUsize,
-    /// Whether a part of an answer waits for the client.
+    /// True if a part of an answer waits for the client.
     is_unsent: AtomicBool,
-    /// Whether something has come that belongs to no request so far.
+    /// True if something has come that belongs to no request so far.
     is_begun: AtomicBool,
-    /// Whether a credential was shown.
+    /// True if a credential was shown.
     is_proven: AtomicBool,
     /// The moment since which it is silent.
     since: AtomicU64,
@@ -167,7 +167,7 @@ impl ConnectionUse {
         self.is_begun.store(is_begun, Ordering::Relaxed);
     }
 
-    /// Whether a part of a head has come.
+    /// Returns whether a part of a head has come.
     pub(super) fn is_begun(&self) -> bool {
         self.is_begun.load(Ordering::Relaxed)
     }

@@ -47,7 +47,7 @@ struct SocketShared {
     write: Mutex<OwnedWriteHalf>,
     /// A handler has taken the connection over, and closes it as it sees fit.
     upgraded: AtomicBool,
-    /// Whether the client began as TLS does.
+    /// True if the client began as TLS does.
     tls: AtomicBool,
     /// Hyper's own refusal, which is not sent as it is.
     withheld: Mutex<Vec<u8>>,
@@ -171,7 +171,7 @@ impl SocketWatch {
         std::mem::take(&mut *self.shared.withheld.lock())
     }
 
-    /// Whether the client began as TLS does.
+    /// Returns whether the client began as TLS does.
     pub(super) fn is_tls(&self) -> bool {
         self.shared.tls.load(Ordering::Relaxed)
     }
@@ -184,8 +184,8 @@ impl SocketWatch {
         }
     }
 
-    /// Whether somebody still has the socket. Once hyper is done that is a handler which has taken
-    /// the connection over.
+    /// Returns whether somebody still has the socket. Once hyper is done that is a handler which
+    /// has taken the connection over.
     pub(super) fn is_upgraded(&mut self) -> bool {
         let has_socket = matches!(self.alive.try_recv(), Err(oneshot::error::TryRecvError::Empty));
         self.shared.upgraded.store(has_socket, Ordering::Release);

@@ -145,8 +145,8 @@ impl StreamPlaces {
     }
 }
 
-/// Whether a request asks for a WebSocket. Other protocols are offered by clients that go on with
-/// HTTP when they are not taken up, such as `h2c` by Java's.
+/// Returns whether a request asks for a WebSocket. Other protocols are offered by clients that go
+/// on with HTTP when they are not taken up, such as `h2c` by Java's.
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     let mut offered = headers.get_all(header::UPGRADE).iter().filter_map(|it| it.to_str().ok());
     offered.any(|it| it.split(',').any(|name| name.trim().eq_ignore_ascii_case("websocket")))

@@ -255,7 +255,7 @@ struct DirectoryListRequest<'a> {
 }
 
 impl DirectoryListRequest<'_> {
-    /// Whether there can be keys of this list that begin so.
+    /// Returns whether there can be keys of this list that begin so.
     fn may_be_below(&self, beginning: &str) -> bool {
         let fits = self.prefix.starts_with(beginning) || beginning.starts_with(self.prefix);
         fits && (beginning > self.after || self.after.starts_with(beginning))

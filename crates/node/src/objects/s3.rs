@@ -313,15 +313,15 @@ impl S3Answer {
     }
 }
 
-/// Whether the same request may be answered otherwise later: trouble of the service's own, too many
-/// requests, or another writer of the same key.
+/// Returns whether the same request may be answered otherwise later: trouble of the service's own,
+/// too many requests, or another writer of the same key.
 pub(super) fn is_temporary(status: StatusCode) -> bool {
     let others = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT, StatusCode::CONFLICT];
     // A service that does not know what was asked will not learn it.
     (status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED) || others.contains(&status)
 }
 
-/// Whether there may be an answer later. Every request here can be sent twice.
+/// Returns whether there may be an answer later. Every request here can be sent twice.
 pub(super) fn is_worth_another(error: &ClientError) -> bool {
     match error {
         ClientError::Resolve { .. }

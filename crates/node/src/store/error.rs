@@ -144,7 +144,7 @@ impl SqlStoreError {
         }
     }
 
-    /// Whether the same transaction may succeed later, and trying again does no harm.
+    /// Returns whether the same transaction may succeed later, and trying again does no harm.
     pub fn is_temporary(&self) -> bool {
         match self {
             SqlStoreError::Busy { .. }

@@ -71,7 +71,7 @@ pub(super) async fn migrate(
     Ok(())
 }
 
-/// Whether it is CockroachDB, which speaks PostgreSQL's protocol.
+/// Returns whether it is CockroachDB, which speaks PostgreSQL's protocol.
 async fn is_cockroach(store: &SqlStore) -> Result<bool, SqlStoreError> {
     if store.dialect() == StoreDialect::Sqlite {
         return Ok(false);

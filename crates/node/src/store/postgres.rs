@@ -36,7 +36,7 @@ const BACKOFF_MAX: Duration = Duration::from_millis(20);
 /// How long a silent peer is believed in.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Whether the address can be understood.
+/// Returns whether the address can be understood.
 pub(super) fn check_url(url: &str) -> Result<(), SqlStoreError> {
     parse(url).map(drop)
 }

@@ -73,7 +73,7 @@ impl TransactionJob {
         result.unwrap_or_else(|panic| Err(panicked(&*panic)))
     }
 
-    /// Whether nobody waits for it any more; then it need not begin.
+    /// Returns whether nobody waits for it any more; then it need not begin.
     pub(super) fn is_abandoned(&self) -> bool {
         self.answer.is_closed()
     }

@@ -514,8 +514,8 @@ impl QuotaLedger {
     }
 }
 
-/// Whether a release has to ask the books: somebody else is in line, or a bound was lowered, or
-/// the tenant's own keys compete. A stale answer is harmless: who waits says so again.
+/// Returns whether a release has to ask the books: somebody else is in line, or a bound was
+/// lowered, or the tenant's own keys compete. A stale answer is harmless: who waits says so again.
 pub(super) fn must_ask(server: &AtomicU32, tenant: &AtomicU32) -> bool {
     let own = tenant.load(Ordering::Relaxed);
     own & LOOK != 0 || server.load(Ordering::Relaxed) != own & IN_LINE
@@ -746,7 +746,7 @@ impl QuotaLedger {
         rules::gives(&self.tenant(holder).standing(server), &self.tenant(to).standing(server))
     }
 
-    /// Whether another key of the same tenant has the better claim to this key's slot.
+    /// Returns whether another key of the same tenant has the better claim to this key's slot.
     fn sibling_waits(&self, id: KeyId, now: Instant) -> bool {
         let holder = self.key(id);
         let tenant = self.tenant(holder.tenant);

@@ -309,7 +309,7 @@ impl UserHandle {
         self.0.id.index()
     }
 
-    /// Whether it is this tenant's.
+    /// Returns whether it is this tenant's.
     #[must_use]
     pub fn is_of(&self, tenant: &TenantHandle) -> bool {
         Arc::ptr_eq(&self.0.tenant.0, &tenant.0)
@@ -384,8 +384,8 @@ impl UserHandle {
         self.shares().turn(|books| books.charge(self.0.id, busy_us, now));
     }
 
-    /// Whether a connection that became idle may be needed by somebody else: by another key, which
-    /// [`Key::release`] decides, or by another thread, which [`Key::claim_older`] does.
+    /// Returns whether a connection that became idle may be needed by somebody else: by another
+    /// key, which [`Key::release`] decides, or by another thread, which [`Key::claim_older`] does.
     ///
     /// Takes no lock. To be called after [`Key::set_idle`] has told of the connection, so that
     /// whoever begins to wait meanwhile sees one or is seen.

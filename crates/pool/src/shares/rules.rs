@@ -62,8 +62,8 @@ pub(super) fn virtual_time(busy_us: u64, weight: u32) -> u128 {
     u128::from(busy_us) * VIRTUAL_US / u128::from(weight.max(1))
 }
 
-/// Whether a connection that `holder` has no work for is closed so that `to`, who waits, gets its
-/// slot.
+/// Returns whether a connection that `holder` has no work for is closed so that `to`, who waits,
+/// gets its slot.
 ///
 /// After each of the first three cases the same rule does not give the slot back, and after the
 /// last one only when the other has been busy for long; so slots do not bounce.

@@ -54,7 +54,7 @@ impl CommandGroups {
         }
     }
 
-    /// Whether every process has stopped.
+    /// Returns whether every process has stopped.
     pub(crate) fn is_frozen(&self) -> bool {
         let events = self.dir(HierarchyRole::Unified).map(|dir| read(dir, c"cgroup.events"));
         events.and_then(Result::ok).is_some_and(|text| field(&text, "frozen") == Some(1))

@@ -131,7 +131,7 @@ fn write_without_zeros(to: &File, content: &[u8], at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the kernel does not copy between two such files itself.
+/// Returns whether the kernel does not copy between two such files itself.
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ENOSYS | libc::EOPNOTSUPP))
 }
@@ -149,7 +149,7 @@ fn copy_by_hand(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// Whether what was written last is only in the journal of an image.
+/// Returns whether what was written last is only in the journal of an image.
 pub(super) fn needs_recovery(image: &File, path: &Path) -> Result<bool, DiskError> {
     let mut superblock = [0; SUPERBLOCK_BYTES];
     let read = image.read_exact_at(&mut superblock, SUPERBLOCK_AT);

@@ -163,7 +163,7 @@ pub(super) struct DeviceWrites {
 }
 
 impl DeviceWrites {
-    /// Whether nothing was written from `self` to `later`.
+    /// Returns whether nothing was written from `self` to `later`.
     pub(super) fn is_all_until(self, later: DeviceWrites) -> bool {
         // What was under way at first was done later, and counted; what began last is under way.
         self.under_way == 0 && self == later

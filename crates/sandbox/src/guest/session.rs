@@ -89,7 +89,7 @@ struct StartingProgram {
     /// Our side of its terminal.
     controller: Option<OwnedFd>,
     oom_kills_before: u64,
-    /// Whether it was killed already, because nobody waits for it.
+    /// True if it was killed already, because nobody waits for it.
     is_killed: bool,
 }
 

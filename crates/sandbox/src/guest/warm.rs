@@ -230,7 +230,8 @@ fn not_parked(message: &[u8]) -> StepFailure {
     }
 }
 
-/// Whether an ended runtime had got as far as its program. It says so when not, before it ends.
+/// Returns whether an ended runtime had got as far as its program. It says so when not, before it
+/// ends.
 pub(super) fn check_started(parked: &ParkedProcess) -> Result<(), StepFailure> {
     let socket = parked.socket.as_fd();
     let ready = sys::poll(&[socket], Some(Duration::ZERO)).step("look at a runtime")?;

@@ -105,17 +105,17 @@ impl StreamCapture {
         self.source.is_some()
     }
 
-    /// Whether more was written than may be.
+    /// Returns whether more was written than may be.
     pub(super) fn is_above_limit(&self) -> bool {
         self.seen > self.max
     }
 
-    /// Whether more than so many bytes were written beyond the limit.
+    /// Returns whether more than so many bytes were written beyond the limit.
     pub(super) fn floods(&self, slack_bytes: u64) -> bool {
         self.seen > self.max.saturating_add(slack_bytes)
     }
 
-    /// Whether the sink gets the next bytes, so that it must have room for them.
+    /// Returns whether the sink gets the next bytes, so that it must have room for them.
     fn needs_sink(&self) -> bool {
         self.is_open() && self.seen < self.max
     }
@@ -215,7 +215,7 @@ impl CapturedStreams {
         self.stdout.is_above_limit() || self.stderr.is_above_limit()
     }
 
-    /// Whether a sink without room would hold up the rest.
+    /// Returns whether a sink without room would hold up the rest.
     pub(super) fn needs_sink(&self) -> bool {
         self.stdout.needs_sink() || self.stderr.needs_sink()
     }
@@ -453,7 +453,7 @@ impl CommandWiring {
     }
 }
 
-/// Whether a command can do with streams that were made before it was known.
+/// Returns whether a command can do with streams that were made before it was known.
 fn takes_waiting(command: &SandboxCommand, has_handle: bool) -> bool {
     let captured = |output: &OutputMode| matches!(output, OutputMode::Capture);
     command.warm

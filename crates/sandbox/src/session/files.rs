@@ -232,7 +232,7 @@ impl SandboxFiles {
         Ok(SandboxFiles(Arc::new(FileHelperClient { link, receiver })))
     }
 
-    /// Whether the helper still answers; otherwise everything is [`FilesError::Lost`].
+    /// Returns whether the helper still answers; otherwise everything is [`FilesError::Lost`].
     pub fn is_alive(&self) -> bool {
         !self.0.link.waiting.lock().is_lost
     }

@@ -38,7 +38,7 @@ pub struct SessionProgram {
     pub cwd: Option<Vec<u8>>,
     /// Gives it a terminal of this size as its three standard streams.
     pub terminal: Option<TerminalDimensions>,
-    /// Whether it can be written to; without, its input is at its end. A terminal always can.
+    /// True if it can be written to; without, its input is at its end. A terminal always can.
     pub stdin: bool,
     /// Standard error goes where standard output goes, in the same pipe.
     pub merged: bool,
@@ -243,7 +243,7 @@ async fn send_signal(
     connection.request(id, frame.finish(), &[]).await.map(drop)
 }
 
-/// Whether there is no such program, or no more.
+/// Returns whether there is no such program, or no more.
 fn is_gone(error: &SandboxError) -> bool {
     matches!(error, SandboxError::Refused(failure) if failure.errno == libc::ESRCH)
 }

@@ -60,8 +60,8 @@ impl NetworkFactory {
         Ok(made)
     }
 
-    /// Whether nothing has ever been sent in a namespace, and no socket of it is left anywhere: not
-    /// even what a connection leaves behind is there for the next sandbox.
+    /// Returns whether nothing has ever been sent in a namespace, and no socket of it is left
+    /// anywhere: not even what a connection leaves behind is there for the next sandbox.
     pub(super) fn is_unused(&self, host_proc: BorrowedFd<'_>, netns: BorrowedFd<'_>) -> bool {
         let look = || -> io::Result<bool> {
             sys::setns(netns, libc::CLONE_NEWNET)?;
@@ -90,7 +90,8 @@ fn read(host_proc: BorrowedFd<'_>, path: &std::ffi::CStr) -> io::Result<String> 
     Ok(String::from_utf8_lossy(buf.get(..n).unwrap_or(&[])).into_owned())
 }
 
-/// Whether the loopback is the only device and every counter of it is 0, in `/proc/net/dev`.
+/// Returns whether the loopback is the only device and every counter of it is 0, in
+/// `/proc/net/dev`.
 fn has_no_traffic(devices: &str) -> bool {
     let mut lines = devices.lines().filter_map(|line| line.split_once(':'));
     let lo = lines.next();
@@ -99,7 +100,7 @@ fn has_no_traffic(devices: &str) -> bool {
         && lines.next().is_none()
 }
 
-/// Whether there is no socket, in `/proc/net/sockstat`.
+/// Returns whether there is no socket, in `/proc/net/sockstat`.
 fn has_no_socket(sockets: &str) -> bool {
     sockets.lines().next() == Some("sockets: used 0")
 }

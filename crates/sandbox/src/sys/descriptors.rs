@@ -93,7 +93,7 @@ pub(crate) fn fchown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     check_int(unsafe { libc::fchown(fd.as_raw_fd(), uid, gid) }).map(drop)
 }
 
-/// Whether it is a pipe without a name: one with a name is somebody's file.
+/// Returns whether it is a pipe without a name: one with a name is somebody's file.
 pub(crate) fn is_pipe(fd: BorrowedFd<'_>) -> io::Result<bool> {
     // linux/magic.h
     const PIPEFS_MAGIC: i64 = 0x5049_5045;

@@ -41,7 +41,7 @@ pub(crate) struct LaunchSpec<'a> {
     pub(crate) session: &'a str,
     /// The agent's own name for the conversation that it continues.
     pub(crate) conversation: Option<&'a str>,
-    /// Whether the model is at [`MODEL_PORT`].
+    /// True if the model is at [`MODEL_PORT`].
     pub(crate) has_model: bool,
     /// It is started before there is somebody who wants it: what is told once, at the beginning,
     /// waits until it is claimed.
@@ -206,7 +206,7 @@ impl LaunchPlan {
 }
 
 impl AgentDriver {
-    /// Whether it takes requests, as far as is known before it has said anything.
+    /// Returns whether it takes requests, as far as is known before it has said anything.
     pub(super) fn has_control(self) -> bool {
         self == AgentDriver::Claude
     }

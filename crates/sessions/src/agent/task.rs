@@ -207,7 +207,7 @@ impl AgentTask {
         self.finish();
     }
 
-    /// Whether there is nothing left to wait for.
+    /// Returns whether there is nothing left to wait for.
     fn is_over(&self) -> bool {
         let has_said_all = !self.is_stdout_open && !self.is_stderr_open;
         self.state == AgentState::Ended || (self.ended.is_some() && has_said_all)

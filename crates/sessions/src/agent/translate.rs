@@ -157,7 +157,7 @@ impl LineTranslator {
         }
     }
 
-    /// Whether what is said belongs to the turn that is running.
+    /// Returns whether what is said belongs to the turn that is running.
     fn is_in_turn(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.is_taken)
     }
@@ -251,8 +251,8 @@ impl LineTranslator {
         if is_ours { LineMeaning::Result(outcome) } else { LineMeaning::Nothing }
     }
 
-    /// Whether a result is that of the turn that is running, and not one of something that the
-    /// agent did on its own, as Claude does when a task in the background has ended.
+    /// Returns whether a result is that of the turn that is running, and not one of something that
+    /// the agent did on its own, as Claude does when a task in the background has ended.
     fn is_of_turn(&self, line: &Map<String, Value>) -> bool {
         let Some(turn) = &self.turn else { return false };
         let one = line.get("user_message_uuid").into_iter();
@@ -360,7 +360,7 @@ fn asked(line: &Map<String, Value>) -> LineMeaning {
     LineMeaning::Request(id.to_owned(), subtype.unwrap_or_default().to_owned())
 }
 
-/// Whether a name is one that may stand on a command line.
+/// Returns whether a name is one that may stand on a command line.
 fn is_conversation(id: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=CONVERSATION_BYTES_MAX).contains(&id.len())

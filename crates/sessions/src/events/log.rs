@@ -522,7 +522,7 @@ pub(super) enum NextEvent {
     Stored {
         /// The last one that is to be looked for there.
         up_to: Option<u64>,
-        /// Whether nothing can come after that.
+        /// True if nothing can come after that.
         is_over: bool,
     },
 }

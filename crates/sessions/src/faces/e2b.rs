@@ -163,8 +163,8 @@ impl E2bContext {
         domain_of(host.unwrap_or(LOCALHOST))
     }
 
-    /// Whether a token that was handed out opens a sandbox. The request then ends with the API
-    /// token that it was handed out to.
+    /// Returns whether a token that was handed out opens a sandbox. The request then ends with the
+    /// API token that it was handed out to.
     fn is_opened(
         &self,
         purpose: TokenPurpose,
@@ -176,7 +176,8 @@ impl E2bContext {
         holder.is_some_and(|holder| self.is_held(holder, binding))
     }
 
-    /// Whether an API token, by its id, is still good for sandboxes. The request ends with it.
+    /// Returns whether an API token, by its id, is still good for sandboxes. The request ends with
+    /// it.
     fn is_held(&self, holder: &str, binding: &CredentialBinding) -> bool {
         let principal = self.tokens.principal(holder);
         let Some(principal) = principal.filter(|it| it.scopes.has(TokenScope::Sessions)) else {

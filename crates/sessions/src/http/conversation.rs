@@ -39,7 +39,7 @@ const TURN_LOST: &str = "the session is not on this server any more; `events` ha
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TurnWaitQuery {
-    /// Whether to answer when the turn is over.
+    /// True to answer when the turn is over.
     wait: bool,
 }
 

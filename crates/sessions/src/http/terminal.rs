@@ -208,7 +208,7 @@ fn goodbye(code: u16, reason: &str) -> Message {
     Message::Close(Some(CloseFrame { code, reason: reason.into() }))
 }
 
-/// Whether the message was taken; a client that reads nothing for long counts as gone.
+/// Returns whether the message was taken; a client that reads nothing for long counts as gone.
 async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }

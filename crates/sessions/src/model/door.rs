@@ -116,7 +116,7 @@ pub struct ModelRequest<'a> {
     pub took: Duration,
     /// What it used.
     pub tokens: ModelTokens,
-    /// Whether that is an estimate.
+    /// True if that is an estimate.
     pub is_estimated: bool,
     /// Bytes of its body.
     pub bytes_out: u64,

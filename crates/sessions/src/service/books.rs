@@ -201,7 +201,7 @@ impl ResidentLedger {
         Ok(duties)
     }
 
-    /// Whether somebody waits in line: who comes later does not go before.
+    /// Returns whether somebody waits in line: who comes later does not go before.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
@@ -244,7 +244,7 @@ impl ResidentLedger {
         true
     }
 
-    /// Whether nothing of it lives, as the books have it.
+    /// Returns whether nothing of it lives, as the books have it.
     pub(crate) fn is_cold(&self, key: &ResidentKey) -> bool {
         self.inner.lock().live.state(key).is_none()
     }
@@ -609,7 +609,7 @@ impl UseCount {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Whether the sandbox is off the books.
+    /// Returns whether the sandbox is off the books.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Relaxed)
     }

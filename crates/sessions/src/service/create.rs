@@ -396,7 +396,7 @@ impl SessionsInner {
     }
 }
 
-/// Whether there is an agent to speak of.
+/// Returns whether there is an agent to speak of.
 pub(super) fn has_agent(runtime: &AgentRuntime) -> bool {
     match runtime {
         AgentRuntime::Claude | AgentRuntime::Command { .. } => true,

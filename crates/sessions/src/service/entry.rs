@@ -254,7 +254,7 @@ impl SessionSandbox {
         Ok(self.sandbox()?.freeze().await?)
     }
 
-    /// Whether its programs stand still, now and later.
+    /// Returns whether its programs stand still, now and later.
     pub(crate) fn frozen(&self) -> watch::Receiver<bool> {
         self.frozen.subscribe()
     }

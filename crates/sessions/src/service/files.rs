@@ -130,7 +130,7 @@ impl SandboxGuard {
         self.at_work.body.freeze().await
     }
 
-    /// Whether every program stands still, now and later.
+    /// Returns whether every program stands still, now and later.
     pub fn frozen(&self) -> watch::Receiver<bool> {
         self.at_work.body.frozen()
     }

@@ -23,7 +23,7 @@ use crate::error::SessionError;
 const GRANTS_FILE: &str = "grants.json";
 
 impl Sessions {
-    /// Whether somebody may give these grants to sandboxes of his own.
+    /// Returns whether somebody may give these grants to sandboxes of his own.
     ///
     /// # Errors
     /// The grant that is not his to give, or any when this server has no gateway.
@@ -34,8 +34,8 @@ impl Sessions {
         self.ready()?.gateway()?.authorize(who, grants).map_err(SessionError::from)
     }
 
-    /// Whether somebody may give these to a session of an agent: what the agent's sessions have
-    /// anyway is everybody's who may use the agent.
+    /// Returns whether somebody may give these to a session of an agent: what the agent's sessions
+    /// have anyway is everybody's who may use the agent.
     ///
     /// # Errors
     /// As above; when there is no such agent.
@@ -222,8 +222,8 @@ impl GateChange<'_> {
     }
 }
 
-/// Whether the model is among what is granted. Then the agent has no way of its own to it, which
-/// would know nothing of what the grant allows.
+/// Returns whether the model is among what is granted. Then the agent has no way of its own to it,
+/// which would know nothing of what the grant allows.
 pub(super) fn has_model(grants: &[Grant]) -> bool {
     grants.iter().any(|grant| matches!(grant, Grant::Model(_)))
 }

@@ -188,7 +188,7 @@ pub(crate) fn sandbox_limits(
     }
 }
 
-/// Whether an environment can be given to a program.
+/// Returns whether an environment can be given to a program.
 pub(crate) fn check_env(env: &BTreeMap<String, String>, field: &str) -> Result<(), SessionError> {
     if env.len() > ENV_COUNT_MAX {
         return Err(SessionError::invalid(field, format!("more than {ENV_COUNT_MAX} variables")));
@@ -216,7 +216,7 @@ pub(crate) fn check_env(env: &BTreeMap<String, String>, field: &str) -> Result<(
     Ok(())
 }
 
-/// Whether metadata can be kept.
+/// Returns whether metadata can be kept.
 pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), SessionError> {
     if metadata.len() > METADATA_COUNT_MAX {
         return Err(SessionError::invalid(
@@ -232,7 +232,7 @@ pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), 
     Ok(())
 }
 
-/// Whether an agent can be told these.
+/// Returns whether an agent can be told these.
 pub(crate) fn check_options(options: &AgentOptions, field: &str) -> Result<(), SessionError> {
     let words = [("model", &options.model), ("permission_mode", &options.permission_mode)];
     for (name, word) in words {
@@ -283,7 +283,7 @@ fn check_word(word: &str, field: &str) -> Result<(), SessionError> {
     Ok(())
 }
 
-/// Whether what a request for a session says makes sense by itself.
+/// Returns whether what a request for a session says makes sense by itself.
 pub(crate) fn check_create(
     config: &SessionsConfig,
     request: &CreateSession,

@@ -208,7 +208,7 @@ impl SessionsInner {
         stale
     }
 
-    /// Whether one is missing, and with its agent.
+    /// Returns whether one is missing, and with its agent.
     fn missing(&self, agent: &AgentRow) -> Option<bool> {
         let shelf = self.prewarm.state.lock();
         if shelf.is_closed {

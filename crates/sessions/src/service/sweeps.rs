@@ -483,7 +483,7 @@ impl SessionsInner {
 }
 
 impl SessionEntry {
-    /// Whether nobody has worked with its sandbox for as long as it may wait.
+    /// Returns whether nobody has worked with its sandbox for as long as it may wait.
     fn is_idle(&self, usual: Duration) -> bool {
         let (own, body) = {
             let state = self.state.lock();

@@ -54,7 +54,7 @@ pub(crate) struct OpenTurn {
     arrived: Instant,
     is_stopped: AtomicBool,
     stop: Notify,
-    /// Whether the agent has said something.
+    /// True if the agent has said something.
     has_begun: AtomicBool,
     tool_calls: AtomicU64,
     /// Who is told to stop.

@@ -19,7 +19,7 @@ const VERSION: &str = "agent_id, version, runtime, chain, folder, listing, files
 pub(crate) struct DeployOutcome {
     /// As it is now: with the id and the time of its first version.
     pub(crate) agent: AgentRow,
-    /// Whether this was its first version.
+    /// True if this was its first version.
     pub(crate) is_new: bool,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct SessionBatch {
     pub(crate) history_bytes: u64,
     /// Its row, when that changed.
     pub(crate) row: Option<Arc<SessionRow>>,
-    /// Whether its settings and its chain changed, too.
+    /// True if its settings and its chain changed, too.
     pub(crate) is_whole: bool,
     /// New events.
     pub(crate) events: Vec<EventRow>,

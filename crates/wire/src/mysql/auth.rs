@@ -152,7 +152,7 @@ impl NativeHash {
         bool::from(key.hash().0.ct_eq(&self.0)).then_some(key)
     }
 
-    /// Whether this is the password.
+    /// Returns whether this is the password.
     #[must_use]
     pub fn is_of(&self, password: &str) -> bool {
         NativeKey::of(password).hash().0.ct_eq(&self.0).into()
@@ -202,7 +202,7 @@ impl Sha2Hash {
         bool::from(key.hash().0.ct_eq(&self.0)).then_some(key)
     }
 
-    /// Whether this is the password.
+    /// Returns whether this is the password.
     #[must_use]
     pub fn is_of(&self, password: &str) -> bool {
         Sha2Key::of(password).hash().0.ct_eq(&self.0).into()

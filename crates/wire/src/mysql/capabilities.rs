@@ -89,7 +89,7 @@ impl CapabilityFlags {
     /// MariaDB: a result for each set of parameters of a bulk execution.
     pub const MARIADB_BULK_UNIT_RESULTS: Self = Self(1 << 37);
 
-    /// Whether all of `other` are among these.
+    /// Returns whether all of `other` are among these.
     #[inline]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
@@ -172,7 +172,7 @@ impl StatusFlags {
     /// MariaDB: a double quote encloses a name.
     pub const ANSI_QUOTES: Self = Self(1 << 15);
 
-    /// Whether all of `other` are set.
+    /// Returns whether all of `other` are set.
     #[inline]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {

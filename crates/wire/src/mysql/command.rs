@@ -120,7 +120,7 @@ commands! {
 }
 
 impl Command {
-    /// Whether the server says nothing to it.
+    /// Returns whether the server says nothing to it.
     #[inline]
     pub const fn is_without_reply(self) -> bool {
         matches!(self.reply(), ReplyKind::None)

@@ -34,7 +34,7 @@ impl PacketHeader {
         self.len.saturating_add(HEADER_BYTES)
     }
 
-    /// Whether the message goes on in the next packet.
+    /// Returns whether the message goes on in the next packet.
     #[inline]
     pub const fn is_continued(&self) -> bool {
         self.len >= PAYLOAD_MAX
@@ -56,7 +56,7 @@ impl PacketContinuation {
         begins
     }
 
-    /// Whether the message that was begun has packets to come.
+    /// Returns whether the message that was begun has packets to come.
     #[inline]
     pub const fn is_inside(self) -> bool {
         self.inside

@@ -351,7 +351,7 @@ pub fn put_more(out: &mut Vec<u8>, data: &[u8]) {
     out.extend_from_slice(data);
 }
 
-/// Whether a server that shows this version is MariaDB.
+/// Returns whether a server that shows this version is MariaDB.
 #[must_use]
 pub fn is_mariadb(version: &[u8]) -> bool {
     version.windows(7).any(|part| part.eq_ignore_ascii_case(b"mariadb"))

@@ -27,7 +27,7 @@ impl<'a> PacketReader<'a> {
         self.rest
     }
 
-    /// Whether nothing is left.
+    /// Returns whether nothing is left.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.rest.is_empty()

@@ -225,14 +225,14 @@ impl CommandReplyState {
         self.kind
     }
 
-    /// Whether nothing of a reply of results has come. Behind a first result, the status of its OK
-    /// or EOF says at least that another follows.
+    /// Returns whether nothing of a reply of results has come. Behind a first result, the status of
+    /// its OK or EOF says at least that another follows.
     #[inline]
     pub const fn is_before_first_result(&self) -> bool {
         matches!(self.place, ReplyPosition::Result) && self.status.0 == 0
     }
 
-    /// Whether nothing more comes.
+    /// Returns whether nothing more comes.
     #[inline]
     pub const fn is_done(&self) -> bool {
         matches!(self.place, ReplyPosition::Done)
@@ -259,8 +259,8 @@ impl CommandReplyState {
         self.block_ended
     }
 
-    /// Whether [`Reply::packet`] has to be given the whole of the next packet, which begins with
-    /// `first` and has `len` bytes. What need not be whole may be passed on as it comes.
+    /// Returns whether [`Reply::packet`] has to be given the whole of the next packet, which begins
+    /// with `first` and has `len` bytes. What need not be whole may be passed on as it comes.
     #[inline]
     pub const fn holds_whole(&self, first: u8, len: usize) -> bool {
         match self.place {
@@ -280,14 +280,14 @@ impl CommandReplyState {
         }
     }
 
-    /// Whether the next packet, of which the same is known, is a row.
+    /// Returns whether the next packet, of which the same is known, is a row.
     #[inline]
     pub const fn is_row(&self, first: u8, len: usize) -> bool {
         matches!(self.place, ReplyPosition::Rows) && first != ERR && !self.is_end(first, len)
     }
 
-    /// Whether a packet among rows or fields ends them. A row that begins with 0xFE has a value of
-    /// 16 MiB or more, so that its first packet is full.
+    /// Returns whether a packet among rows or fields ends them. A row that begins with 0xFE has a
+    /// value of 16 MiB or more, so that its first packet is full.
     #[inline]
     const fn is_end(&self, first: u8, len: usize) -> bool {
         let bound = if self.deprecate_eof { PAYLOAD_MAX } else { EOF_LEN_BOUND };

@@ -44,7 +44,7 @@ pub struct MysqlTextDetails {
     pub names: Vec<MysqlNameUse>,
     /// What `KILL` is to end.
     pub kill: Option<KillStatement>,
-    /// Whether something was not understood that has to be: nothing above is complete then.
+    /// True if something was not understood that has to be: nothing above is complete then.
     pub lost: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct VariableAssignment {
     pub statement: usize,
     /// Where the value holds.
     pub scope: VariableScope,
-    /// Whether it is set by `@@name` without a scope, of which `MariaDB`'s trackers do not tell.
+    /// True if it is set by `@@name` without a scope, of which `MariaDB`'s trackers do not tell.
     pub is_untold: bool,
     /// In lower case: letters, digits and underscores, 64 at most. `SET NAMES` and
     /// `SET CHARACTER SET` are said as the variables they set, `SET SESSION TRANSACTION` as
@@ -222,7 +222,8 @@ pub fn asked(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
     asked::asked(text, mode)
 }
 
-/// Whether a text is `SELECT GET_LOCK(…)` and nothing else, so that its value is that of the call.
+/// Returns whether a text is `SELECT GET_LOCK(…)` and nothing else, so that its value is that of
+/// the call.
 #[must_use]
 pub fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
     asked::is_lock_alone(text, mode)

@@ -46,7 +46,7 @@ pub enum ExchangeRequest {
 }
 
 impl ExchangeRequest {
-    /// Whether the reply ends with `ReadyForQuery`, so that an error in it skips nothing.
+    /// Returns whether the reply ends with `ReadyForQuery`, so that an error in it skips nothing.
     const fn ends_ready(self) -> bool {
         matches!(self, Self::Query | Self::Sync | Self::FunctionCall)
     }
@@ -149,7 +149,7 @@ impl<N> Default for PgExchange<N> {
 }
 
 impl<N> PgExchange<N> {
-    /// Whether every reply has come.
+    /// Returns whether every reply has come.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -160,13 +160,13 @@ impl<N> PgExchange<N> {
         self.entries.len()
     }
 
-    /// Whether no more requests may be sent before replies come.
+    /// Returns whether no more requests may be sent before replies come.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.entries.len() >= OUTSTANDING_MAX
     }
 
-    /// Whether a client waits for a reply.
+    /// Returns whether a client waits for a reply.
     #[inline]
     pub fn has_client_entries(&self) -> bool {
         self.client_entries > 0
@@ -184,7 +184,7 @@ impl<N> PgExchange<N> {
         self.copying
     }
 
-    /// Whether the server passes over everything until a `Sync` that nobody has sent yet.
+    /// Returns whether the server passes over everything until a `Sync` that nobody has sent yet.
     #[inline]
     pub fn is_skipping(&self) -> bool {
         self.skipping
@@ -294,7 +294,7 @@ impl<N> PgExchange<N> {
         if self.entries.front()?.request == ExchangeRequest::Local { self.pop() } else { None }
     }
 
-    /// Whether nothing is outstanding but what is answered here.
+    /// Returns whether nothing is outstanding but what is answered here.
     #[inline]
     pub fn is_local(&self) -> bool {
         self.entries.iter().all(|entry| entry.request == ExchangeRequest::Local)

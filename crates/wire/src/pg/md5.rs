@@ -37,13 +37,13 @@ impl Md5Secret {
         answer
     }
 
-    /// Whether a client that was sent `salt` gave the right answer.
+    /// Returns whether a client that was sent `salt` gave the right answer.
     #[must_use]
     pub fn accepts(&self, salt: [u8; 4], answer: &[u8]) -> bool {
         self.answer(salt).as_slice().ct_eq(answer).into()
     }
 
-    /// Whether this is the password of the user that the secret was made for.
+    /// Returns whether this is the password of the user that the secret was made for.
     #[must_use]
     pub fn is_of(&self, user: &str, password: &str) -> bool {
         self.0.ct_eq(&Md5Secret::derive(user, password).0).into()

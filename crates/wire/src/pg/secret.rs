@@ -140,9 +140,9 @@ impl PgVerifier {
         }
     }
 
-    /// Whether `answer` is the right one to an MD5 challenge with `salt`, of a client that calls
-    /// itself `user`: the name is hashed as well, and may have a tenant in front of it there. False
-    /// for SCRAM secrets, which say nothing about MD5.
+    /// Returns whether `answer` is the right one to an MD5 challenge with `salt`, of a client that
+    /// calls itself `user`: the name is hashed as well, and may have a tenant in front of it there.
+    /// False for SCRAM secrets, which say nothing about MD5.
     #[must_use]
     pub fn accepts_md5(&self, user: &str, salt: [u8; 4], answer: &[u8]) -> bool {
         match &self.secret {
@@ -158,8 +158,8 @@ impl PgVerifier {
         }
     }
 
-    /// Whether this is the password. Thousands of hashes for a SCRAM secret: ask its users for a
-    /// SCRAM exchange instead where that is possible.
+    /// Returns whether this is the password. Thousands of hashes for a SCRAM secret: ask its users
+    /// for a SCRAM exchange instead where that is possible.
     #[must_use]
     pub fn accepts_password(&self, given: &[u8]) -> bool {
         if given.contains(&0) {

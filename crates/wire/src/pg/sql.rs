@@ -244,7 +244,7 @@ const SAYS_MORE: Effects = Effects::UNPARSED
     .with(Effects::TRANSACTION)
     .with(Effects::MULTI);
 
-/// Whether the changes have one of the setting that forbids to write, and it forbids.
+/// Returns whether the changes have one of the setting that forbids to write, and it forbids.
 fn only_reads(changes: &[PgSettingChange]) -> bool {
     let name = "default_transaction_read_only";
     let mut changes = changes.iter().filter(|it| it.name() == Some(name)).peekable();

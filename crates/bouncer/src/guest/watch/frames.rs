@@ -58,7 +58,7 @@ pub(super) struct ObservedFrame<'a, const HEAD: usize> {
 pub(super) struct StreamStop {
     /// So many bytes of those that were given belong to what came before.
     pub(super) taken: usize,
-    /// Whether that is a whole message, so that another one can follow.
+    /// True if that is a whole message, so that another one can follow.
     pub(super) is_between: bool,
 }
 

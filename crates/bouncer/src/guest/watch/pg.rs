@@ -89,7 +89,7 @@ impl PgWatch {
         fed.map_err(|stop| (stop, answering.violation.unwrap_or(GuestViolation::Blind)))
     }
 
-    /// Whether it knows what this name of a statement means.
+    /// Returns whether it knows what this name of a statement means.
     #[cfg(test)]
     pub(super) fn knows(&self, name: &[u8]) -> bool {
         self.follower.statements.contains_key(name)

@@ -61,7 +61,7 @@ impl TextLedger {
         Some(ReportedText::Kept(Arc::new(kept)))
     }
 
-    /// Whether another statement can be remembered.
+    /// Returns whether another statement can be remembered.
     pub(super) fn can_remember(&self) -> bool {
         self.used() <= REMEMBERED_BYTES_MAX
     }

@@ -99,7 +99,7 @@ impl KeyPair {
         &self.public
     }
 
-    /// Whether the next one should be made.
+    /// Returns whether the next one should be made.
     #[must_use]
     pub fn is_worn(&self) -> bool {
         self.uses() >= USES_WORN

@@ -172,7 +172,7 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// Whether the front request's reply is for a client that is there.
+    /// Returns whether the front request's reply is for a client that is there.
     #[inline]
     pub(super) fn is_heard(&self) -> bool {
         self.client.is_some()
@@ -347,8 +347,8 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// Whether a prepared statement is not at the server any more, or does not fit, and was sent
-    /// again. The server says so before anything else; later it is something else that failed.
+    /// Returns whether a prepared statement is not at the server any more, or does not fit, and was
+    /// sent again. The server says so before anything else; later it is something else that failed.
     fn is_sent_again(&mut self, part: &[u8]) -> bool {
         let Some(error) = ErrPacket::parse(part) else { return false };
         if !self.is_heard() {
@@ -371,7 +371,7 @@ impl MysqlReplyHandler<'_, '_> {
     }
 }
 
-/// Whether rows and definitions of the reply are read here.
+/// Returns whether rows and definitions of the reply are read here.
 #[inline]
 fn is_read(note: &MysqlRequestPurpose) -> bool {
     matches!(
@@ -386,7 +386,7 @@ fn is_read(note: &MysqlRequestPurpose) -> bool {
 struct RowRun {
     bytes: usize,
     rows: u64,
-    /// Whether their numbers are those that the client awaits.
+    /// True if their numbers are those that the client awaits.
     is_numbered: bool,
 }
 
@@ -424,7 +424,7 @@ fn append(to: &mut Vec<u8>, packets: &[u8], seq: &mut u8, is_numbered: bool) {
     }
 }
 
-/// Whether the status says that another result follows.
+/// Returns whether the status says that another result follows.
 #[inline]
 pub(super) fn has_more(status: StatusFlags) -> bool {
     status.contains(StatusFlags::MORE_RESULTS)

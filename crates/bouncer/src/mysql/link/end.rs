@@ -118,7 +118,7 @@ impl MysqlReplyHandler<'_, '_> {
         }
     }
 
-    /// Whether the front request inserts rows.
+    /// Returns whether the front request inserts rows.
     fn inserts(&self) -> bool {
         let effects = match self.server.front().map(|front| &front.note) {
             Some(MysqlRequestPurpose::Text(facts)) => facts.effects,

@@ -370,7 +370,7 @@ impl MysqlLink<'_, '_> {
     }
 }
 
-/// Whether a client in this mode gives its server connection back after a transaction.
+/// Returns whether a client in this mode gives its server connection back after a transaction.
 pub(super) fn shares(mode: PoolMode) -> bool {
     match mode {
         PoolMode::Session => false,

@@ -153,8 +153,8 @@ impl ReplyTranslation<'_> {
     }
 }
 
-/// Whether an OK packet has neither a line for people nor changes, and so looks the same in every
-/// dialect.
+/// Returns whether an OK packet has neither a line for people nor changes, and so looks the same in
+/// every dialect.
 #[inline]
 fn is_short(part: &[u8]) -> bool {
     match part {

@@ -31,7 +31,7 @@ const SETTINGS: Effects = Effects::SET
     .with(Effects::NAMES)
     .with(Effects::USE);
 
-/// Whether a text tells by itself how its session's state changes.
+/// Returns whether a text tells by itself how its session's state changes.
 pub(super) fn explains(effects: Effects) -> bool {
     effects.intersects(EXPLAINED)
         && !effects.intersects(Effects::UNKNOWN)
@@ -45,13 +45,13 @@ const LOCKS_UNSEEN: Effects = Effects::MULTI.with(Effects::TABLES).with(Effects:
 /// More locks than are ever given back one by one.
 const LOCKS_UNKNOWN: u32 = u32::MAX / 2;
 
-/// Whether a statement that failed may have changed something before, of which no server tells
-/// then.
+/// Returns whether a statement that failed may have changed something before, of which no server
+/// tells then.
 pub(super) fn may_change_before_it_fails(effects: Effects) -> bool {
     effects.intersects(Effects::UNKNOWN | Effects::WRITES | Effects::TABLES | Effects::MULTI)
 }
 
-/// Whether a text gives settings values, and does nothing else: it begins no transaction.
+/// Returns whether a text gives settings values, and does nothing else: it begins no transaction.
 #[inline]
 pub(super) fn is_only_settings(effects: Effects) -> bool {
     const ONLY: Effects = SETTINGS
@@ -63,8 +63,8 @@ pub(super) fn is_only_settings(effects: Effects) -> bool {
     !effects.is_empty() && ONLY.contains(effects)
 }
 
-/// Whether variables that a server tells of are those that the text sets. If not, they may have
-/// been set for the one statement, and be given back behind it.
+/// Returns whether variables that a server tells of are those that the text sets. If not, they may
+/// have been set for the one statement, and be given back behind it.
 pub(super) fn sets(effects: Effects) -> bool {
     effects.intersects(SETTINGS | Effects::SET_FIXED)
 }
@@ -140,7 +140,7 @@ pub(super) fn settings<'a>(
     Some(understood)
 }
 
-/// Whether a server has told of a variable, under whatever name.
+/// Returns whether a server has told of a variable, under whatever name.
 fn is_told(name: &str, told: &[Box<str>], effects: Effects) -> bool {
     let alias = match name {
         "transaction_isolation" => "tx_isolation",

@@ -7,8 +7,8 @@ use wire::mysql::sql::{QuestionTopic, SessionQuestion};
 use crate::mysql::client::MysqlClientSession;
 use crate::mysql::warnings::{self, PutResult};
 
-/// Whether the connection that the client holds knows less about what is asked than is known here:
-/// what was said elsewhere, and nothing since then has taken away.
+/// Returns whether the connection that the client holds knows less about what is asked than is
+/// known here: what was said elsewhere, and nothing since then has taken away.
 pub(super) fn is_known(client: &MysqlClientSession, asked: &SessionQuestion) -> bool {
     match asked.what {
         QuestionTopic::RowCount => !client.diagnostics.rows_here,

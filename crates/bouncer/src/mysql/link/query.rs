@@ -71,12 +71,12 @@ pub(super) fn alone(
     MysqlPacketOutcome::NeedServer
 }
 
-/// Whether a text is the same in every SQL mode: there is nothing whose end depends on it.
+/// Returns whether a text is the same in every SQL mode: there is nothing whose end depends on it.
 fn reads_alike(text: &[u8]) -> bool {
     !text.iter().any(|byte| matches!(byte, b'"' | b'\\'))
 }
 
-/// Whether a text must not run at all.
+/// Returns whether a text must not run at all.
 #[inline]
 pub(super) fn refusal(
     client: &MysqlClientSession,
@@ -113,7 +113,7 @@ pub(super) fn refusal(
     begins.then(|| CommandRefusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message))
 }
 
-/// Whether `autocommit` may be off after the text.
+/// Returns whether `autocommit` may be off after the text.
 fn is_off(facts: &MysqlStatementFacts) -> bool {
     let Some(details) = facts.details.as_deref().filter(|details| !details.lost) else {
         return true;
@@ -341,8 +341,8 @@ impl MysqlLink<'_, '_> {
     }
 }
 
-/// Whether there may be more than one statement. A text with a semicolon in a string may be said to
-/// have several; one that has several is never said to have one.
+/// Returns whether there may be more than one statement. A text with a semicolon in a string may be
+/// said to have several; one that has several is never said to have one.
 fn has_several(text: &[u8]) -> bool {
     text.trim_ascii_end().strip_suffix(b";").unwrap_or(text).contains(&b';')
 }

@@ -88,8 +88,8 @@ impl LessonTable {
         }
     }
 
-    /// Whether a text of this shape is checked this time. Counts it if not: a check counts when it
-    /// has told something. One whose transaction is rolled back never does.
+    /// Returns whether a text of this shape is checked this time. Counts it if not: a check counts
+    /// when it has told something. One whose transaction is rolled back never does.
     pub(crate) fn is_due(&mut self, subject: SuspectText, fingerprint: u64) -> bool {
         let (first, every) = match subject {
             SuspectText::Function => (VERIFY_FIRST, VERIFY_EVERY),

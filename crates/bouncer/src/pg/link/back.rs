@@ -77,7 +77,8 @@ enum ShownTag {
     None,
 }
 
-/// Whether a message has to be held whole, because it is read or must not be passed in parts.
+/// Returns whether a message has to be held whole, because it is read or must not be passed in
+/// parts.
 #[inline]
 fn is_held(tag: u8) -> bool {
     matches!(
@@ -165,7 +166,7 @@ impl PgReplyHandler<'_, '_> {
         Ok(Some(message.len()))
     }
 
-    /// Whether what comes next belongs to the answer to a question of ours.
+    /// Returns whether what comes next belongs to the answer to a question of ours.
     fn is_answer(&self) -> bool {
         self.server
             .exchange
@@ -227,7 +228,7 @@ impl PgReplyHandler<'_, '_> {
         }
     }
 
-    /// Whether the front request's reply is for a client that is there.
+    /// Returns whether the front request's reply is for a client that is there.
     #[inline]
     fn is_heard(&self) -> bool {
         self.client.is_some()
@@ -477,8 +478,8 @@ impl PgReplyHandler<'_, '_> {
         Ok(true)
     }
 
-    /// Whether the front request failed because of a plan that does not fit the schema any more,
-    /// and the batch is sent again.
+    /// Returns whether the front request failed because of a plan that does not fit the schema any
+    /// more, and the batch is sent again.
     fn is_sent_again(&mut self, message: &[u8]) -> bool {
         let body = message.get(HEADER_BYTES..).unwrap_or_default();
         let Some(id) = stale(self.server, body) else { return false };

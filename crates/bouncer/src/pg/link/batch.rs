@@ -185,7 +185,8 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// Whether the transaction may have failed, in which the server would refuse to prepare.
+    /// Returns whether the transaction may have failed, in which the server would refuse to
+    /// prepare.
     fn may_have_failed(&self) -> bool {
         let exchange = &self.server.exchange;
         match exchange.status() {
@@ -256,14 +257,14 @@ impl PgLink<'_, '_> {
         Some((statement, true))
     }
 
-    /// Whether what the name means depends on requests that may have failed.
+    /// Returns whether what the name means depends on requests that may have failed.
     fn is_uncertain(&self, name: &[u8]) -> bool {
         let id = if name.is_empty() { None } else { Some(NameId::of(&self.shared.key, name)) };
         self.server.is_uncertain(id)
     }
 
-    /// Whether the name is none and the client has no statement without a name. The server may have
-    /// somebody's.
+    /// Returns whether the name is none and the client has no statement without a name. The server
+    /// may have somebody's.
     fn is_nothing(&self, name: &[u8], found: bool) -> bool {
         name.is_empty() && !found && !self.server.unseen_unnamed
     }

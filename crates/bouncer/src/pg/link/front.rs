@@ -237,14 +237,16 @@ impl PgLink<'_, '_> {
         self.pass(header, rest)
     }
 
-    /// Whether what was waited for is known: the server copies, does not, or passes over requests.
+    /// Returns whether what was waited for is known: the server copies, does not, or passes over
+    /// requests.
     fn is_barrier_over(&self) -> bool {
         let exchange = &self.server.exchange;
         exchange.is_empty() || exchange.is_skipping() || exchange.copying() != CopyState::None
     }
 
-    /// Whether settings have to change before the next request, or may have to, and cannot before
-    /// an answer has come about what they are. Code may have reset what the client started with.
+    /// Returns whether settings have to change before the next request, or may have to, and cannot
+    /// before an answer has come about what they are. Code may have reset what the client started
+    /// with.
     fn is_asked_in_between(&self) -> bool {
         let server = &*self.server;
         server.answer.is_some()
@@ -253,8 +255,8 @@ impl PgLink<'_, '_> {
                 || (server.dirt.asks_about_resets() && server.startup != self.client.startup))
     }
 
-    /// Whether what runs may change what a read-only client is not to change, so that what follows
-    /// has to wait until that is known.
+    /// Returns whether what runs may change what a read-only client is not to change, so that what
+    /// follows has to wait until that is known.
     fn may_be_allowed_to_write(&self) -> bool {
         let server = &*self.server;
         let in_doubt = server.settings_in_doubt || server.may_lift;
@@ -320,7 +322,7 @@ impl PgLink<'_, '_> {
     }
 }
 
-/// Whether a client in this mode gives its server connection back after a transaction.
+/// Returns whether a client in this mode gives its server connection back after a transaction.
 pub(super) fn shares(mode: PoolMode) -> bool {
     match mode {
         PoolMode::Session => false,

@@ -179,7 +179,7 @@ impl PgLink<'_, '_> {
         true
     }
 
-    /// Whether the values of sequences are another client's, and can be taken away.
+    /// Returns whether the values of sequences are another client's, and can be taken away.
     fn must_hide_sequences(&self) -> bool {
         let server = &*self.server;
         server.foreign_sequences && server.exchange.status() == TransactionStatus::Idle
@@ -202,7 +202,7 @@ impl PgLink<'_, '_> {
         self.server.may_begin |= facts.may_begin();
     }
 
-    /// Whether a text must not run at all.
+    /// Returns whether a text must not run at all.
     pub(super) fn refusal(&self, facts: &PgStatementFacts) -> Option<Refusal> {
         let effects = facts.effects;
         let begins = effects.intersects(Effects::TRANSACTION)
@@ -242,7 +242,7 @@ impl PgLink<'_, '_> {
         pass_over(self.client, header)
     }
 
-    /// Whether a text begins or ends listening at a server connection that is shared.
+    /// Returns whether a text begins or ends listening at a server connection that is shared.
     pub(super) fn is_about_channels(&self, facts: &PgStatementFacts) -> bool {
         facts.effects.intersects(Effects::LISTEN | Effects::UNLISTEN) && shares(self.client.mode)
     }

@@ -129,7 +129,7 @@ impl PgLink<'_, '_> {
         }
     }
 
-    /// Whether the client's own value of a setting is given by a block of code.
+    /// Returns whether the client's own value of a setting is given by a block of code.
     fn is_block(&self, name: &str) -> bool {
         self.startup().any(|(known, value)| known == name && is_respelled(name, value))
     }

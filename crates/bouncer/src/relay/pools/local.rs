@@ -381,7 +381,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         FreedConnectionUse::Idle
     }
 
-    /// Whether a free connection goes elsewhere.
+    /// Returns whether a free connection goes elsewhere.
     fn decide(
         &mut self,
         pool: PoolRef,

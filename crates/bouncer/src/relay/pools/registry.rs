@@ -127,9 +127,9 @@ pub(super) struct PoolShared {
     pub(super) home: usize,
     /// Connections on all threads, counting those that are being opened.
     live: AtomicU32,
-    /// Whether the last attempt to open one succeeded.
+    /// True if the last attempt to open one succeeded.
     proven: AtomicBool,
-    /// Whether `trouble` says something.
+    /// True if `trouble` says something.
     troubled: AtomicBool,
     trouble: Mutex<Option<ServerTrouble>>,
     /// Clients of the tenant that wait, on all threads and in all pools.
@@ -283,7 +283,7 @@ fn leave_server(servers: &mut HashMap<ServerId, KnownServer>, id: ServerId) {
 }
 
 impl PoolShared {
-    /// Whether there is any connection, or will be soon.
+    /// Returns whether there is any connection, or will be soon.
     pub(super) fn live(&self) -> u32 {
         self.live.load(Ordering::Relaxed)
     }

@@ -137,7 +137,7 @@ impl IssuerKeys {
         Ok(IssuerKeys(keys))
     }
 
-    /// Whether the key that a token was signed with is there.
+    /// Returns whether the key that a token was signed with is there.
     pub(super) fn has(&self, token: &UnverifiedToken<'_>) -> bool {
         self.key(token).is_some()
     }

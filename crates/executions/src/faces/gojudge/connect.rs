@@ -26,7 +26,7 @@ pub(super) struct CollectedStream {
     pub(super) program: usize,
     pub(super) name: String,
     pub(super) kept: CapturedBytes,
-    /// Whether more than was kept is an exceeded limit.
+    /// True if more than was kept is an exceeded limit.
     pub(super) is_limited: bool,
 }
 

@@ -51,7 +51,7 @@ impl StreamInputs {
         self.streams.contains_key(&tag)
     }
 
-    /// Whether a stream takes a chunk now. One that has ended does: it drops it.
+    /// Returns whether a stream takes a chunk now. One that has ended does: it drops it.
     pub(super) fn has_room(&self, tag: u8) -> bool {
         match self.streams.get(&tag) {
             Some(input) if input.sender.is_some() && !input.is_complete => {

@@ -48,7 +48,7 @@ pub(super) struct GojudgePlanner<'a> {
     pub(super) files_max: usize,
     /// Bytes of all its files that are handed back.
     pub(super) outputs_bytes_max: u64,
-    /// Whether there is a caller to stream to.
+    /// True if there is a caller to stream to.
     pub(super) has_streams: bool,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct GojudgeProgram {
     pub(super) cached: HashSet<String>,
     /// Bytes of one returned file.
     pub(super) output_bytes_max: u64,
-    /// Whether the beginning of what is larger is returned.
+    /// True if the beginning of what is larger is returned.
     pub(super) truncates: bool,
     /// What is kept of a stream that is captured, at most.
     pub(super) stream_bytes_max: u64,
@@ -115,7 +115,7 @@ pub(super) struct CopyOut {
     pub(super) name: String,
     /// As the engine names it.
     path: String,
-    /// Whether it may be missing.
+    /// True if it may be missing.
     pub(super) is_optional: bool,
 }
 
@@ -513,7 +513,7 @@ fn copy_out(
     Ok(wanted)
 }
 
-/// Whether a stream becomes a file of this name.
+/// Returns whether a stream becomes a file of this name.
 pub(super) fn is_collected_as(stream: &DescriptorPlan, wanted: &str) -> bool {
     matches!(stream, DescriptorPlan::Collect { name, .. } if name == wanted)
 }

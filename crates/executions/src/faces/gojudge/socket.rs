@@ -202,7 +202,7 @@ pub(super) fn pings() -> time::Interval {
     pings
 }
 
-/// Whether the message was taken; a client that reads nothing for long counts as gone.
+/// Returns whether the message was taken; a client that reads nothing for long counts as gone.
 pub(super) async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }

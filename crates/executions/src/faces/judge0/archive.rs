@@ -71,8 +71,8 @@ pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, Str
     Ok(files)
 }
 
-/// Whether the directory is small enough to be read: all of it is in memory before its entries can
-/// be counted. Whatever may be taken for the end of a directory has to say so.
+/// Returns whether the directory is small enough to be read: all of it is in memory before its
+/// entries can be counted. Whatever may be taken for the end of a directory has to say so.
 fn check_directory(bytes: &[u8]) -> Result<(), String> {
     let tail = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
     let ends = tail.windows(END_BYTES).filter(|end| end.starts_with(END));

@@ -154,7 +154,7 @@ impl SubmissionView {
         SubmissionView { archive, ..self }
     }
 
-    /// Whether it has its final status.
+    /// Returns whether it has its final status.
     pub(super) fn is_final(&self) -> bool {
         self.job.state.is_final()
     }
@@ -457,7 +457,7 @@ fn status_of(
     }
 }
 
-/// Whether output is as expected but for white space at the ends of lines and at the end.
+/// Returns whether output is as expected but for white space at the ends of lines and at the end.
 fn same(outcome: &StageOutcome, expected: &[u8]) -> bool {
     let output = stream(&outcome.stdout, outcome.stdout_base64.as_ref());
     let lines = |text: &[u8]| -> Vec<Vec<u8>> {

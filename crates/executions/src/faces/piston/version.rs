@@ -47,7 +47,7 @@ impl std::fmt::Display for RuntimeVersion {
     }
 }
 
-/// Whether `version` is one that `selector` means. A selector that is not one means none.
+/// Returns whether `version` is one that `selector` means. A selector that is not one means none.
 pub(super) fn satisfies(version: RuntimeVersion, selector: &str) -> bool {
     if selector.len() > SELECTOR_BYTES_MAX {
         return false;

@@ -58,7 +58,7 @@ fn accept_one(
     Ok(PushOutcome::New)
 }
 
-/// Whether the same job was accepted before.
+/// Returns whether the same job was accepted before.
 pub(super) fn before(
     transaction: &mut dyn StoreTransaction,
     job: &NewJob,

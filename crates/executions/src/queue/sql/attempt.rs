@@ -84,7 +84,7 @@ pub(super) enum AttemptOutcome {
     Ended(ExecutionId, ExecutionState),
 }
 
-/// Whether nothing is handed out.
+/// Returns whether nothing is handed out.
 pub(super) fn is_paused(transaction: &mut dyn StoreTransaction) -> Result<bool, SqlStoreError> {
     Ok(transaction.query_one(IS_PAUSED, &[])?.is_some())
 }

@@ -65,7 +65,7 @@ impl ScheduleWindow {
         self.cursor.clone()
     }
 
-    /// Whether it has to be read before anything is taken from it.
+    /// Returns whether it has to be read before anything is taken from it.
     pub(super) fn is_stale(&self, now_ms: u64) -> bool {
         let age_max = u64::try_from(AGE_MAX.as_millis()).unwrap_or(u64::MAX);
         let is_fresh = |at| now_ms >= at && now_ms - at < age_max;
@@ -73,7 +73,7 @@ impl ScheduleWindow {
         !self.read_ms.is_some_and(is_fresh) || self.is_spent() || self.schedule.is_empty()
     }
 
-    /// Whether it shows nothing more of somebody who has more.
+    /// Returns whether it shows nothing more of somebody who has more.
     fn is_spent(&self) -> bool {
         self.edges.keys().any(|tenant| self.schedule.of_tenant(tenant) == 0)
             || self.turns_left == Some(0)
@@ -134,7 +134,7 @@ impl ScheduleWindow {
         taken
     }
 
-    /// Whether more may be had.
+    /// Returns whether more may be had.
     pub(super) fn is_empty(&self) -> bool {
         self.schedule.is_empty() && self.edges.is_empty() && self.turns_left.is_none()
     }

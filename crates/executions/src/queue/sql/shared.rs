@@ -75,7 +75,7 @@ impl SqlQueueShared {
         }
     }
 
-    /// Whether no other server uses the store.
+    /// Returns whether no other server uses the store.
     pub(super) fn is_alone(&self) -> bool {
         self.store.dialect() == StoreDialect::Sqlite
     }

@@ -144,8 +144,8 @@ impl StoreTransaction for PostgresTransaction<'_, '_> {
     }
 }
 
-/// Whether each value can be what the statement wants. SQLite takes anything anywhere; here a
-/// mistake is found.
+/// Returns whether each value can be what the statement wants. SQLite takes anything anywhere; here
+/// a mistake is found.
 fn check_types(sql: &str, types: &[Type], parameters: &[SqlValue]) -> Result<(), SqlStoreError> {
     for (index, (kind, value)) in types.iter().zip(parameters).enumerate() {
         let fits = match value {

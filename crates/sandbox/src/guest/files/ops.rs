@@ -27,7 +27,7 @@ const TEMPORARY_PREFIX: &[u8] = b".cove-";
 /// Suffix of the names of directories in which something is copied.
 const MOVED_SUFFIX: &[u8] = b"moved";
 
-/// Whether a name is one that this helper gives for a moment: `.cove-INODE-NUMBER`, or
+/// Returns whether a name is one that this helper gives for a moment: `.cove-INODE-NUMBER`, or
 /// `.cove-INODE-moved`.
 pub(super) fn is_temporary(name: &[u8]) -> bool {
     let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);

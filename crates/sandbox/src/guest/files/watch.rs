@@ -162,7 +162,7 @@ impl PathWatcher {
         self.out.extend_from_slice(&wire::record(&event));
     }
 
-    /// Whether the watch goes on.
+    /// Returns whether the watch goes on.
     fn handle(&mut self, event: &InotifyEvent) -> bool {
         let has = |bits: u32| event.mask & bits != 0;
         if has(libc::IN_Q_OVERFLOW) {
@@ -216,7 +216,7 @@ impl PathWatcher {
         true
     }
 
-    /// Whether an event is about a name that only this helper has used.
+    /// Returns whether an event is about a name that only this helper has used.
     fn is_own(&self, kind: u8, name: &[u8], path: &[u8]) -> bool {
         if ops::is_temporary(name) {
             return true;

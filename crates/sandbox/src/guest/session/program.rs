@@ -53,7 +53,7 @@ pub(super) struct ProgramContext {
     pub(super) entrances: Vec<OwnedFd>,
     /// `cgroup.procs` of the version 2 group.
     pub(super) unified: Option<OwnedFd>,
-    /// Whether that one limits anything, or only counts the processor and freezes.
+    /// True if that one limits anything, or only counts the processor and freezes.
     pub(super) has_unified_limits: bool,
     /// User and group to become.
     pub(super) user: Option<u32>,
@@ -76,7 +76,7 @@ pub(super) enum GroupEntry {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ParkingOrder<'a> {
     pub(super) groups: GroupEntry,
-    /// Whether it hides the control groups in a namespace that it hands to the guest init.
+    /// True if it hides the control groups in a namespace that it hands to the guest init.
     pub(super) hide_groups: bool,
     /// The policy of system calls; none where the parent is under it already.
     pub(super) filter: Option<&'a [BpfInstruction]>,

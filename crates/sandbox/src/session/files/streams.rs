@@ -172,7 +172,7 @@ impl Watch {
         }
     }
 
-    /// Whether there was something. Cancel-safe.
+    /// Returns whether there was something. Cancel-safe.
     async fn read(&mut self) -> bool {
         let Some(stream) = &mut self.stream else { return false };
         self.pending.reserve(CHUNK_BYTES);

@@ -371,7 +371,7 @@ pub(super) fn too_large(size: u64) -> String {
     format!("File too large ({size} bytes, max {JSON_BYTES_MAX})")
 }
 
-/// Whether a path stays in the workspace.
+/// Returns whether a path stays in the workspace.
 pub(super) fn is_inside(path: &str) -> bool {
     !path.is_empty() && !path.starts_with(['/', '~']) && path.split('/').all(|part| part != "..")
 }

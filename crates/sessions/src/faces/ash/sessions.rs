@@ -346,7 +346,7 @@ pub(super) fn shape(session: &SessionView) -> Value {
     })
 }
 
-/// Whether a session has a name that clients can ask for it by.
+/// Returns whether a session has a name that clients can ask for it by.
 pub(super) fn is_shown(session: &SessionView) -> bool {
     ids::exact(&session.id).is_some()
 }

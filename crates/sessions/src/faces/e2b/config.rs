@@ -11,7 +11,7 @@ pub struct E2bConfig {
     pub domain: Option<String>,
     /// Longest time to live that a sandbox may ask for at a time.
     pub timeout_s_max: u64,
-    /// Whether a sandbox reaches all of the internet that is offered to its tenant, unless it says
+    /// True if a sandbox reaches all of the internet that is offered to its tenant, unless it says
     /// otherwise, as with E2B. Left out: what it names.
     pub internet: bool,
     /// Connections from outside to ports of sandboxes that are open at a time. One tenant's

@@ -66,7 +66,7 @@ pub(super) async fn answer(face: &E2bContext, id: &str, request: Request) -> Res
     }
 }
 
-/// Whether a request has a token of a sandbox; then it ends with that.
+/// Returns whether a request has a token of a sandbox; then it ends with that.
 pub(super) fn has_token(
     face: &E2bContext,
     id: &str,

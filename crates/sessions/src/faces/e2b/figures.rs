@@ -38,7 +38,7 @@ impl SamplePeriod {
     /// All of the time.
     pub(super) const ALWAYS: SamplePeriod = SamplePeriod { from_ms: 0, to_ms: u64::MAX };
 
-    /// Whether a time is one of these.
+    /// Returns whether a time is one of these.
     pub(super) fn has(self, at_ms: u64) -> bool {
         (self.from_ms..=self.to_ms).contains(&at_ms)
     }

@@ -90,7 +90,7 @@ impl EnvelopeReader {
         parse(&body).map(Some)
     }
 
-    /// Whether there is nothing left.
+    /// Returns whether there is nothing left.
     pub(super) fn is_empty(&self) -> bool {
         self.buf.is_empty() || self.has_ended
     }

@@ -238,17 +238,17 @@ fn networks(list: &[String]) -> (Vec<String>, Vec<String>, bool) {
 }
 
 impl NetworkRules {
-    /// Whether something is named that is to be reached.
+    /// Returns whether something is named that is to be reached.
     pub(super) fn names_something(&self) -> bool {
         !self.allow_out.is_empty()
     }
 
-    /// Whether something is not to be reached, by whatever right.
+    /// Returns whether something is not to be reached, by whatever right.
     pub(super) fn denies_something(&self) -> bool {
         self.is_closed || !self.deny_out.is_empty()
     }
 
-    /// Whether a sandbox with it reaches whatever it does not name.
+    /// Returns whether a sandbox with it reaches whatever it does not name.
     pub(super) fn is_open(&self, begins_with_internet: bool) -> bool {
         begins_with_internet && !self.is_closed && !networks(&self.deny_out).2
     }
@@ -314,7 +314,7 @@ impl NetworkRules {
     }
 }
 
-/// Whether an entry that is a name means this host.
+/// Returns whether an entry that is a name means this host.
 fn covers(name: &str, host: &str) -> bool {
     let (name, host) = (name.to_ascii_lowercase(), host.to_ascii_lowercase());
     match name.strip_prefix('*') {

@@ -127,7 +127,7 @@ pub(super) struct SignedClaims<'a> {
 }
 
 impl SignedClaims<'_> {
-    /// Whether whoever has this token has signed it.
+    /// Returns whether whoever has this token has signed it.
     pub(super) fn is_of(&self, operation: SignedOperation, token: &str) -> bool {
         let operation = match operation {
             SignedOperation::Read => "read",
@@ -142,7 +142,7 @@ impl SignedClaims<'_> {
         same(self.signature, &expected)
     }
 
-    /// Whether its time is over.
+    /// Returns whether its time is over.
     pub(super) fn is_stale(&self, now_ms: u64) -> bool {
         self.expires_s.is_some_and(|at| at <= now_ms / 1000)
     }
@@ -166,7 +166,7 @@ pub(super) fn new_id() -> Result<String, SessionError> {
     Ok(id)
 }
 
-/// Whether a text can be the id of a sandbox of this face.
+/// Returns whether a text can be the id of a sandbox of this face.
 pub(super) fn is_id(text: &str) -> bool {
     let length = 1 + usize::try_from(TIME_DIGITS).unwrap_or(0) + RANDOM_DIGITS;
     text.len() == length

@@ -60,7 +60,7 @@ pub(super) struct GrantBudget {
 }
 
 impl GrantBudget {
-    /// Whether there is something left; whose it is that is used up when not.
+    /// Returns whether there is something left; whose it is that is used up when not.
     pub(super) fn check(&self) -> Result<(), &'static str> {
         let spent = self.own.spent();
         let is_used_up = self.tokens_max.is_some_and(|most| spent.tokens >= most)
@@ -75,7 +75,7 @@ impl GrantBudget {
         Ok(())
     }
 
-    /// Whether it can be said what a model costs, or need not be.
+    /// Returns whether it can be said what a model costs, or need not be.
     pub(super) fn has_price(&self, model: &str) -> bool {
         self.dollars_max.is_none() || self.prices.contains_key(model)
     }

@@ -27,7 +27,7 @@ pub(super) struct ModelQuery {
     pub(super) of_tools: Vec<String>,
     /// Tokens that the answer may have.
     pub(super) max_tokens: u64,
-    /// Whether the answer comes in events.
+    /// True if the answer comes in events.
     pub(super) is_streamed: bool,
     /// It has a name beside `model` that looks as if it could say which model it is.
     pub(super) has_others: bool,

@@ -50,7 +50,7 @@ impl Sha2Crypt {
         Sha2Crypt { rounds, salt, digits: digits(hash) }
     }
 
-    /// Whether a text begins like a stored one: the prefix, the rounds, and a dollar sign.
+    /// Returns whether a text begins like a stored one: the prefix, the rounds, and a dollar sign.
     pub(super) fn is_meant(text: &str) -> bool {
         let rest = text.strip_prefix(Sha2Crypt::PREFIX).and_then(|rest| rest.split_at_checked(3));
         rest.is_some_and(|(rounds, rest)| {
@@ -69,7 +69,7 @@ impl Sha2Crypt {
         Some(Sha2Crypt { rounds, salt: *salt, digits: digits.try_into().ok()? })
     }
 
-    /// Whether this is the password. Milliseconds of hashing.
+    /// Returns whether this is the password. Milliseconds of hashing.
     #[must_use]
     pub fn is_of(&self, password: &[u8]) -> bool {
         if password.len() > PASSWORD_BYTES_MAX {

@@ -172,7 +172,7 @@ impl MysqlVerifier {
         self.secret.plugin(preferred)
     }
 
-    /// Whether a proof by this method says anything.
+    /// Returns whether a proof by this method says anything.
     #[must_use]
     pub fn takes(&self, plugin: AuthPlugin) -> bool {
         match plugin {
@@ -200,7 +200,7 @@ impl MysqlVerifier {
         }
     }
 
-    /// Whether this is the password. Milliseconds of hashing for a stored secret of
+    /// Returns whether this is the password. Milliseconds of hashing for a stored secret of
     /// `caching_sha2_password` that was not asked for before.
     #[must_use]
     pub fn accepts_password(&self, given: &[u8]) -> bool {

@@ -29,7 +29,7 @@ pub(super) fn asked(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
     reader.lexer.next().is_none().then_some(asked)
 }
 
-/// Whether a text is nothing but `SELECT GET_LOCK(…)`, whatever is in the parentheses.
+/// Returns whether a text is nothing but `SELECT GET_LOCK(…)`, whatever is in the parentheses.
 pub(super) fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
     let lexer = MysqlLexer::new(text, mode, CommentReading::Code);
     let mut all = lexer.clone();

@@ -394,7 +394,7 @@ impl MysqlTokenReader<'_> {
         found
     }
 
-    /// Whether the statement is over.
+    /// Returns whether the statement is over.
     fn ends(&self) -> Result<(), UnreadableText> {
         let over = self.lexer.clone().next().is_none_or(|it| it.is_mark(b';'));
         over.then_some(()).ok_or(UnreadableText)

@@ -112,7 +112,8 @@ impl<'a> MysqlLexer<'a> {
         }
     }
 
-    /// Whether something was met that has no end, or two readings. There are no tokens after it.
+    /// Returns whether something was met that has no end, or two readings. There are no tokens
+    /// after it.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }

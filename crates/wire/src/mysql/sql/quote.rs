@@ -16,8 +16,8 @@ pub(super) fn quote_identifier(out: &mut Vec<u8>, name: &[u8]) {
     out.push(b'`');
 }
 
-/// Whether `name` can be that of a variable of the server: `[A-Za-z_][A-Za-z0-9_]*`, and not longer
-/// than [`VARIABLE_NAME_BYTES_MAX`].
+/// Returns whether `name` can be that of a variable of the server: `[A-Za-z_][A-Za-z0-9_]*`, and
+/// not longer than [`VARIABLE_NAME_BYTES_MAX`].
 pub(super) fn is_variable_name(name: &[u8]) -> bool {
     name.len() <= VARIABLE_NAME_BYTES_MAX
         && name.first().is_some_and(|it| it.is_ascii_alphabetic() || *it == b'_')

@@ -11,7 +11,7 @@ use super::words::{self, MysqlFunctionEffect, Word};
 struct ConnectionIdQuestion {
     start: usize,
     end: usize,
-    /// Whether it is a column of the result without a name of its own.
+    /// True if it is a column of the result without a name of its own.
     is_column: bool,
 }
 
@@ -46,14 +46,14 @@ pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u
 /// What has to be known of the tokens before.
 #[derive(Clone, Copy, Debug, Default)]
 struct RewritePosition {
-    /// Whether the statement has begun.
+    /// True if the statement has begun.
     begun: bool,
-    /// Whether what it asks is stored, not asked now: a view, a routine, the default of a column.
+    /// True if what it asks is stored, not asked now: a view, a routine, the default of a column.
     stores: bool,
     depth: usize,
-    /// Whether a column of the result may begin here.
+    /// True if a column of the result may begin here.
     column: bool,
-    /// Whether the columns of the result are being listed.
+    /// True if the columns of the result are being listed.
     in_columns: bool,
     after_dot: bool,
 }

@@ -12,7 +12,7 @@ use super::words::{self, Word};
 pub(super) struct RoutineBody {
     depth: usize,
     before: Word,
-    /// Whether the token before is one that a block's first word may follow.
+    /// True if the token before is one that a block's first word may follow.
     may_begin: bool,
 }
 
@@ -46,7 +46,7 @@ impl RoutineBody {
     }
 }
 
-/// Whether what follows `BEGIN` makes it a block's: elsewhere it may be a name.
+/// Returns whether what follows `BEGIN` makes it a block's: elsewhere it may be a name.
 fn begins_block(lexer: &MysqlLexer<'_>) -> bool {
     let mut ahead = lexer.clone();
     let Some(token) = ahead.next() else { return false };

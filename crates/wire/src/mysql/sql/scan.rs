@@ -133,23 +133,23 @@ struct MysqlScan<'a> {
     prohibitions: TextProhibitions,
     place: TokenPlace,
     depth: usize,
-    /// Whether there was a statement before.
+    /// True if there was a statement before.
     several: bool,
-    /// Whether the text so far changes how the rest of it is read.
+    /// True if the text so far changes how the rest of it is read.
     reads_differently: bool,
     /// First word of the present statement, and how many tokens of it were read.
     verb: Word,
     position: usize,
     before: MysqlPreviousToken,
-    /// Whether what stands before the dots is `@@`.
+    /// True if what stands before the dots is `@@`.
     system: bool,
     chain: MysqlNameChain,
     assigning: AssignmentState,
     /// What kind of thing `CREATE` and its like are about, once that was said.
     object: Word,
-    /// Whether a name before a parenthesis can be that of a function.
+    /// True if a name before a parenthesis can be that of a function.
     calls: bool,
-    /// Whether the names of `WITH` are not over yet.
+    /// True if the names of `WITH` are not over yet.
     in_with: bool,
     /// What is read past: the body of a routine.
     body: Option<RoutineBody>,
@@ -500,7 +500,8 @@ impl<'a> MysqlScan<'a> {
         self.effects |= called(call);
     }
 
-    /// Whether a name in this place is that of something else than a function that is called.
+    /// Returns whether a name in this place is that of something else than a function that is
+    /// called.
     fn is_no_function(&self, before: MysqlPreviousToken) -> bool {
         match before {
             // The list of an alias: `(SELECT 1) t (a)`.

@@ -48,7 +48,7 @@ pub(super) enum ValueScope {
 pub(super) struct ScannedAssignment {
     pub effects: Effects,
     pub next: AfterTarget,
-    /// Whether texts behind it read differently.
+    /// True if texts behind it read differently.
     pub reads_differently: bool,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn parse(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> Assignmen
     }
 }
 
-/// Whether a value follows.
+/// Returns whether a value follows.
 fn is_given(lexer: &MysqlLexer<'_>) -> bool {
     lexer.clone().next().is_some_and(|it| it.is_mark(b'=') || it.kind == MysqlTokenKind::Assign)
 }
@@ -178,7 +178,7 @@ pub(super) enum ScannedValue {
 }
 
 impl ScannedValue {
-    /// Whether it is a constant that switches a variable on.
+    /// Returns whether it is a constant that switches a variable on.
     fn is_true(self, text: &[u8]) -> bool {
         let ScannedValue::Constant { negative: false, token } = self else { return false };
         let constant = token.text(text);

@@ -12,12 +12,12 @@ pub(super) fn peek(lexer: &mut MysqlLexer<'_>) -> Word {
     }
 }
 
-/// Whether a statement ends here.
+/// Returns whether a statement ends here.
 fn is_over(lexer: &MysqlLexer<'_>) -> bool {
     lexer.clone().next().is_none_or(|it| it.is_mark(b';'))
 }
 
-/// Whether a parenthesis behind a name belongs to a definition, not to a call.
+/// Returns whether a parenthesis behind a name belongs to a definition, not to a call.
 pub(super) fn defines(verb: Word) -> bool {
     matches!(
         verb,
@@ -33,13 +33,13 @@ pub(super) fn defines(verb: Word) -> bool {
     )
 }
 
-/// Whether `CREATE` and `ALTER` of this have a body, which is stored and not run.
+/// Returns whether `CREATE` and `ALTER` of this have a body, which is stored and not run.
 pub(super) fn is_routine(object: Word) -> bool {
     matches!(object, Word::Procedure | Word::Function | Word::Trigger | Word::Event | Word::Package)
 }
 
-/// Whether a statement gives no user variable a value that stands in it without `:=` and `INTO`.
-/// `CALL` does by parameters, and `EXECUTE` by those of a `CALL`.
+/// Returns whether a statement gives no user variable a value that stands in it without `:=` and
+/// `INTO`. `CALL` does by parameters, and `EXECUTE` by those of a `CALL`.
 pub(super) fn only_reads_user_variables(verb: Word) -> bool {
     matches!(
         verb,

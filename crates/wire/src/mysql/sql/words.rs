@@ -62,8 +62,8 @@ words! {
 }
 
 impl Word {
-    /// Whether an opening parenthesis behind the word never makes a function call of it. Of the
-    /// words that can also name a function, `IF` and `LEFT`, the list of functions says more.
+    /// Returns whether an opening parenthesis behind the word never makes a function call of it. Of
+    /// the words that can also name a function, `IF` and `LEFT`, the list of functions says more.
     pub(super) fn never_a_function(self) -> bool {
         matches!(
             self,
@@ -109,7 +109,7 @@ impl Word {
         )
     }
 
-    /// Whether a statement within a block begins with the word.
+    /// Returns whether a statement within a block begins with the word.
     pub(super) fn begins_inner(self) -> bool {
         matches!(
             self,
@@ -219,7 +219,7 @@ pub(super) struct KnownWord {
     pub word: Word,
     /// What it does when it is called.
     pub call: MysqlFunctionEffect,
-    /// Whether a space before the parenthesis makes another function of it.
+    /// True if a space before the parenthesis makes another function of it.
     pub no_space: bool,
 }
 
@@ -293,8 +293,8 @@ fn enter(table: &mut [Option<KnownWord>], text: &'static str, change: impl FnOnc
     }
 }
 
-/// Whether a value of this variable of the session can be given to another connection, so that the
-/// session goes on there. `lower` is the name in lower case.
+/// Returns whether a value of this variable of the session can be given to another connection, so
+/// that the session goes on there. `lower` is the name in lower case.
 #[must_use]
 pub fn is_replayable_variable(lower: &[u8]) -> bool {
     let prefixes: [&[u8]; 5] = [b"gtid_", b"debug", b"session_track_", b"pseudo_", b"ndb_"];

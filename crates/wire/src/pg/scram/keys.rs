@@ -89,7 +89,7 @@ impl ScramSecret {
         &self.salt
     }
 
-    /// Whether this is the password. Takes milliseconds.
+    /// Returns whether this is the password. Takes milliseconds.
     #[must_use]
     pub fn is_of(&self, password: &str) -> bool {
         let own = Self::derive(password, &self.salt, self.iterations);
@@ -172,7 +172,7 @@ impl ScramKeys {
         }
     }
 
-    /// Whether they are of this salt, so that they can answer a challenge with it.
+    /// Returns whether they are of this salt, so that they can answer a challenge with it.
     #[must_use]
     pub fn fit(&self, salt: &[u8], iterations: u32) -> bool {
         self.salt == salt && self.iterations == iterations

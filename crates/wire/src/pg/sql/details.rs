@@ -25,13 +25,13 @@ pub(super) struct PgTextDetails {
     pub names: Vec<PgNameUse>,
     pub asked: Vec<String>,
     pub defaults: Vec<DefaultSite>,
-    /// Whether every call of `set_config` for the session is among the changes.
+    /// True if every call of `set_config` for the session is among the changes.
     pub set_config_understood: bool,
-    /// Whether every name that `set_config` is given is among `asked` or the changes.
+    /// True if every name that `set_config` is given is among `asked` or the changes.
     pub set_config_named: bool,
-    /// Whether a `SET` has a value that depends on settings of the server.
+    /// True if a `SET` has a value that depends on settings of the server.
     pub set_unread: bool,
-    /// Whether something was not understood that has to be.
+    /// True if something was not understood that has to be.
     pub lost: bool,
 }
 
@@ -568,7 +568,7 @@ impl<'a> PgTokenReader<'a> {
         }
     }
 
-    /// Whether the parenthesis at `index` opens a call of the server's `set_config`.
+    /// Returns whether the parenthesis at `index` opens a call of the server's `set_config`.
     fn is_set_config(&self, index: usize) -> bool {
         let Some(name) = index.checked_sub(1).and_then(|it| self.tokens.get(it)) else {
             return false;

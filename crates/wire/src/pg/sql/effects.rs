@@ -116,19 +116,19 @@ impl Effects {
         self.0
     }
 
-    /// Whether all of `other` are in it.
+    /// Returns whether all of `other` are in it.
     #[must_use]
     pub const fn contains(self, other: Effects) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` are in it.
+    /// Returns whether any of `other` are in it.
     #[must_use]
     pub const fn intersects(self, other: Effects) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

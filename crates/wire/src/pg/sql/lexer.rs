@@ -45,7 +45,7 @@ impl PgToken {
         self.kind == PgTokenKind::Mark(mark)
     }
 
-    /// Whether it is a constant of any kind.
+    /// Returns whether it is a constant of any kind.
     pub(super) fn is_constant(&self) -> bool {
         match self.kind {
             PgTokenKind::Plain
@@ -73,7 +73,8 @@ impl<'a> PgLexer<'a> {
         PgLexer { text, at: 0, broken: false }
     }
 
-    /// Whether something was met that has no end, or two readings. There are no tokens after it.
+    /// Returns whether something was met that has no end, or two readings. There are no tokens
+    /// after it.
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }

@@ -35,8 +35,8 @@ pub fn quote_literal(out: &mut Vec<u8>, value: &str) {
     out.push(b'\'');
 }
 
-/// Whether `name` can be that of a setting: `[A-Za-z_][A-Za-z0-9_$]*`, with dots between such
-/// parts, and not longer than [`SETTING_NAME_BYTES_MAX`].
+/// Returns whether `name` can be that of a setting: `[A-Za-z_][A-Za-z0-9_$]*`, with dots between
+/// such parts, and not longer than [`SETTING_NAME_BYTES_MAX`].
 #[must_use]
 pub fn is_setting_name(name: &str) -> bool {
     let part = |part: &str| {

@@ -65,7 +65,7 @@ struct PgNameChain {
     parts: u8,
     last: PgToken,
     word: Word,
-    /// Whether the part before the last one, the only one before it, is `pg_catalog`.
+    /// True if the part before the last one, the only one before it, is `pg_catalog`.
     in_catalog: bool,
     /// What stood before the first part.
     before: PgPreviousToken,
@@ -87,11 +87,11 @@ struct PgScan<'a> {
     position: usize,
     before: PgPreviousToken,
     chain: PgNameChain,
-    /// Whether the last `INTO` belongs to an `INSERT` or a `MERGE`.
+    /// True if the last `INTO` belongs to an `INSERT` or a `MERGE`.
     into_existing: bool,
-    /// Whether semicolons no longer end statements: a body of SQL in a function.
+    /// True if semicolons no longer end statements: a body of SQL in a function.
     in_body: bool,
-    /// Whether a statement was read that may end the transaction.
+    /// True if a statement was read that may end the transaction.
     ended: bool,
 }
 
@@ -412,7 +412,8 @@ impl<'a> PgScan<'a> {
         };
     }
 
-    /// Whether the parenthesis behind `word` belongs to the grammar, given what comes before.
+    /// Returns whether the parenthesis behind `word` belongs to the grammar, given what comes
+    /// before.
     fn is_grammar(&self, word: Word, before: PgPreviousToken) -> bool {
         let after =
             |words: &[Word]| matches!(before, PgPreviousToken::Word(it) if words.contains(&it));
@@ -434,7 +435,8 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// Whether a name in this place is that of something else than a function that is called.
+    /// Returns whether a name in this place is that of something else than a function that is
+    /// called.
     fn is_no_function(&self, before: PgPreviousToken) -> bool {
         match before {
             // A type with a modifier; the list of an alias: `f(x) t(a, b)`.

@@ -93,8 +93,9 @@ words! {
 }
 
 impl Word {
-    /// Whether an opening parenthesis behind the word never makes a function call of it. These are
-    /// the words of the server's grammar that are reserved, or reserved for columns' names.
+    /// Returns whether an opening parenthesis behind the word never makes a function call of it.
+    /// These are the words of the server's grammar that are reserved, or reserved for columns'
+    /// names.
     pub(super) fn never_a_function(self) -> bool {
         matches!(
             self,
@@ -195,7 +196,7 @@ static TABLE: LazyLock<Vec<Slot>> = LazyLock::new(|| {
     table
 });
 
-/// Whether a cast to this type runs none but the server's own code.
+/// Returns whether a cast to this type runs none but the server's own code.
 pub(super) fn is_own_type(lower: &[u8]) -> bool {
     matches!(
         lower,
