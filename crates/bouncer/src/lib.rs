@@ -1,6 +1,20 @@
 //! A multi-tenant pooler for PostgreSQL.
 //!
 //! It never parses a byte that `wire` could parse.
+//!
+//! # Files
+//! | file | what |
+//! |---|---|
+//! | `pg.rs`, `mysql.rs` | the meaning of each protocol for a pooler, pure: logins, links, statements, settings, session state |
+//! | `link.rs` | the interface between relay and protocols |
+//! | `relay.rs` | the threads with sockets, timers and pools; its front page lists its files |
+//! | `tenants.rs` | definitions of tenants, immutable snapshots, routing |
+//! | `service.rs`, `store.rs` | the control plane: changes of tenants, and where they are kept |
+//! | `http.rs`, `faces.rs`, `pgbouncer.rs` | the native interface, DBBouncer's, and PgBouncer's console and configuration files |
+//! | `auth_query.rs`, `control.rs`, `health.rs` | questions of the pooler's own to a server: secrets of users, signs of life |
+//! | `guest.rs` | clients of sandboxes, which prove nothing: what they may do, and what the audit says of them |
+//! | `keyring.rs`, `secrets.rs`, `tls.rs` | secrets of users and certificates, on both sides |
+//! | `texts.rs`, `rate.rs`, `metrics.rs`, `config.rs`, `error.rs` | known statement texts, rate limits, figures, the `[bouncer]` table, failures |
 #![forbid(unsafe_code)]
 
 pub mod auth_query;

@@ -48,7 +48,12 @@
 //! (the root file system), `guest` (pid 1), `workspace` (what it may write), `payload` (the last
 //! steps before a program), `cgroup`, `seccomp` (the policy as data), `landlock`, `tied` (tools of
 //! the host), `codec`, `failure`, `layers` (what is active here), and `sys`, which holds all
-//! `unsafe` of Cove. The files of sessions are in `disk`: [`Disks`] → [`Disk`] and [`Layer`].
+//! `unsafe` of Cove. Shared content is in `shared`, terminals in `terminal`, interpreters started
+//! ahead in `warm`.
+//!
+//! Of sessions: `session` in the server, `guest/session` as pid 1, whose child `fork_server` starts
+//! the programs, and `codec/session` between them. Their files are in `disk`: [`Disks`] →
+//! [`Disk`] and [`Layer`].
 
 mod cgroup;
 mod codec;

@@ -15,6 +15,18 @@
 //! A *turn* is one message with everything that comes of it, up to `done`. A sandbox is *resident*
 //! while it lives; a session without one is *cold*. A *layer* is a frozen disk that others stand
 //! on; the layers below a disk are its *chain*.
+//!
+//! # Files
+//! | file | what |
+//! |---|---|
+//! | `http.rs`, `faces.rs` | the native interface, and those of Ash and E2B |
+//! | `service.rs` | every operation without HTTP, one file per kind in `service/` |
+//! | `agent.rs`, `turn.rs` | one agent process and its runtimes; the states of a turn, pure |
+//! | `events.rs` | the log of a session: numbers, listeners, the writer behind |
+//! | `model.rs` | the relay to the model; `model/door.rs` is the one of a grant, with budgets |
+//! | `workspace.rs` | disks and layers, here and in the object store |
+//! | `store.rs` | the only SQL of this crate |
+//! | `config.rs`, `error.rs`, `metrics.rs` | the `[sessions]` table, failures, figures |
 #![forbid(unsafe_code)]
 
 mod agent;
