@@ -3,8 +3,8 @@
 //! Whoever serves the sockets inside sandboxes accepts their connections and hands them over with a
 //! [`Guest`], which says what they may have: a tenant, a role there, reading only or not, limits.
 //! They are clients of their tenant like all others, with its pools and its bounds; but they are
-//! counted and limited for themselves, everything that they do is told to a [`Witness`], and what
-//! was given can be taken back ([`Door`]).
+//! counted and limited for themselves, everything that they do is told to a [`SandboxObserver`],
+//! and what was given can be taken back ([`Door`]).
 
 pub(crate) mod turns;
 mod watch;

@@ -1,10 +1,11 @@
 //! Tenants as the rest of the bouncer sees them: immutable snapshots, and what is shared across
 //! them.
 //!
-//! A [`Routing`] has all tenants at one time. Whoever changes one makes a new [`Routing`] and puts
-//! it into [`Current`]; a relay thread takes it over between two events. So no lock is on the way
-//! of a query, and a client that is connected sees a change at its next transaction. What must be
-//! seen at once, such as a pause, is in [`TenantState`], which a tenant keeps across changes.
+//! A [`TenantRouting`] has all tenants at one time. Whoever changes one makes a new
+//! [`TenantRouting`] and puts it into [`CurrentRouting`]; a relay thread takes it over between two
+//! events. So no lock is on the way of a query, and a client that is connected sees a change at its
+//! next transaction. What must be seen at once, such as a pause, is in [`TenantState`], which a
+//! tenant keeps across changes.
 
 mod address;
 mod limits;

@@ -321,7 +321,7 @@ impl RawJson {
     }
 }
 
-/// The members of an object, see [`Fragment::members`].
+/// The members of an object, see [`RawJson::members`].
 #[derive(Debug)]
 pub struct JsonMembers<'a> {
     whole: &'a Bytes,
@@ -342,7 +342,7 @@ impl<'a> Iterator for JsonMembers<'a> {
     }
 }
 
-/// The items of an array, see [`Fragment::items`].
+/// The items of an array, see [`RawJson::items`].
 #[derive(Debug)]
 pub struct JsonItems<'a> {
     whole: &'a Bytes,

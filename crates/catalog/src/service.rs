@@ -197,7 +197,7 @@ impl PageRequest {
         self.size.unwrap_or(PAGE_SIZE_DEFAULT).clamp(1, PAGE_SIZE_MAX)
     }
 
-    /// Makes a page of what was found by [`Page::bounds`].
+    /// Makes a page of what was found by [`PageRequest::bounds`].
     fn cut<T>(&self, mut items: Vec<T>, name: impl Fn(&T) -> String) -> ListPage<T> {
         let is_more = self.token.is_some() && items.len() > self.limit();
         if is_more {

@@ -139,7 +139,7 @@ pub(crate) struct LogConfig {
 /// Least room on the data directory's disk with which the server says that it is ready.
 const DISK_FREE_BYTES_MIN: u64 = 64 << 20;
 
-/// The `[limits]` table: limits of the HTTP server, by the names of [`Limits`].
+/// The `[limits]` table: limits of the HTTP server, by the names of [`node::http::ShellLimits`].
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HttpConfig {

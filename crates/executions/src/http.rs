@@ -27,7 +27,7 @@ use crate::service::ProgramIo;
 const PAGE_DEFAULT: usize = 50;
 
 /// Everything below `/v1/executions`, `/v1/queue` and `/v1/languages`, for
-/// [`node::http::Shell`] to wrap.
+/// [`node::http::HttpShell`] to wrap.
 pub fn routes(jobs: Jobs) -> Router {
     Router::new()
         .at("/v1/executions", post(submit).get(list))

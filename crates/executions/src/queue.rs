@@ -368,8 +368,8 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     /// One job, of any tenant; who may see it is the caller's business.
     fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>>;
 
-    /// Jobs, newest first, without what may be large: request, result and [`Job::face`], which are
-    /// read job by job with [`Queue::get`].
+    /// Jobs, newest first, without what may be large: request, result and [`QueuedJob::face`],
+    /// which are read job by job with [`Queue::get`].
     fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>>;
 
     /// How many go before a job that waits; `None` when it does not wait.

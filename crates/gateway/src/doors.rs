@@ -45,7 +45,7 @@ pub struct Happening<'a> {
     pub event: AuditEvent,
     /// How it ended.
     pub outcome: AuditOutcome,
-    /// What was asked for, as [`Witness::statements`] wants it.
+    /// What was asked for, as [`AuditSink::statements`] wants it.
     pub text: Option<&'a str>,
     /// Why it failed or was refused.
     pub error: Option<&'a str>,

@@ -395,7 +395,7 @@ impl TokenRegistry {
     }
 
     /// Makes one more token of a tenant, who asked for it: no operator's, and not without end.
-    /// That he has these scopes himself is for the caller to see to ([`Scopes::is_within`]).
+    /// That he has these scopes himself is for the caller to see to ([`TokenScopes::is_within`]).
     ///
     /// # Errors
     /// As of [`Tokens::create_as`], and when the tenant has [`TOKENS_OF_TENANT_MAX`].

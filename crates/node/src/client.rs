@@ -1,8 +1,8 @@
 //! Outgoing HTTP/1.1 requests: guarded, bounded, one connection each.
 //!
-//! For webhooks, whose address a stranger chose ([`Guard::Public`]), and for the command line
-//! ([`Guard::Open`]). It follows no redirect, keeps no cookie and no connection, and reads no
-//! setting of the environment: what is sent where is in the [`Request`].
+//! For webhooks, whose address a stranger chose ([`AddressGuard::Public`]), and for the
+//! command line ([`AddressGuard::Open`]). It follows no redirect, keeps no cookie and no
+//! connection, and reads no setting of the environment: what is sent where is in the [`Request`].
 
 mod guard;
 

@@ -1,9 +1,10 @@
 //! The HTTP server shell: what happens to a request before and after a service sees it.
 //!
-//! [`Listener`] accepts connections and bounds them; [`Shell`] wraps the routes: request ids,
-//! authentication of everything below `/v1`, refusal of large bodies before they are read, metrics,
-//! panics, draining. [`Json`] reads a body and says what is wrong with it; [`Upload`] takes one of
-//! any length as it comes. Every answer with a status of 400 or above has an [`api::ErrorBody`].
+//! [`BoundListener`] accepts connections and bounds them; [`HttpShell`] wraps the routes: request
+//! ids, authentication of everything below `/v1`, refusal of large bodies before they are read,
+//! metrics, panics, draining. [`Json`] reads a body and says what is wrong with it; [`UploadBody`]
+//! takes one of any length as it comes. Every answer with a status of 400 or above has an
+//! [`api::ErrorBody`].
 //!
 //! Faces of other systems have their errors and their ways to authenticate ([`Face`]), below a path
 //! or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length last as

@@ -56,7 +56,7 @@ pub const ATTEMPTS_MAX: u32 = 5;
 /// Time for one attempt.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What became of [`Objects::put_if_absent`].
+/// What became of [`ObjectStore::put_if_absent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
     /// It was written.
@@ -193,7 +193,7 @@ impl ObjectStore {
     /// stays (with services that know `If-None-Match`, as all current ones do).
     ///
     /// # Errors
-    /// As of [`Objects::put`].
+    /// As of [`ObjectStore::put`].
     pub async fn put_if_absent(&self, key: &str, bytes: Bytes) -> Result<PutOutcome, ObjectsError> {
         check(key, &bytes)?;
         match &self.0 {
@@ -205,8 +205,8 @@ impl ObjectStore {
     /// An object's bytes; none when there is no such object.
     ///
     /// # Errors
-    /// When the key cannot be one, the object is longer than what [`Objects::put`] takes, or the
-    /// back end fails.
+    /// When the key cannot be one, the object is longer than what [`ObjectStore::put`] takes, or
+    /// the back end fails.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, ObjectsError> {
         check_key(key)?;
         match &self.0 {

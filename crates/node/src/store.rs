@@ -108,7 +108,7 @@ pub struct StoreConfig {
     /// What an answer means, in SQLite.
     pub durability: CommitDurability,
     /// Transactions that wait, for each of reading and writing; beyond it
-    /// [`StoreError::Busy`].
+    /// [`SqlStoreError::Busy`].
     pub waiting_max: usize,
     /// Write transactions that SQLite commits together.
     pub group_max: usize,
@@ -117,9 +117,9 @@ pub struct StoreConfig {
     /// Connections to PostgreSQL, each with a thread.
     pub connections: usize,
     /// How often a transaction is run that loses against others, in PostgreSQL; beyond it
-    /// [`StoreError::Contended`].
+    /// [`SqlStoreError::Contended`].
     pub attempts_max: u32,
-    /// Rows that one statement may answer; beyond it [`StoreError::TooManyRows`].
+    /// Rows that one statement may answer; beyond it [`SqlStoreError::TooManyRows`].
     pub rows_max: usize,
     /// Time to connect to PostgreSQL.
     pub connect_max: Duration,
@@ -178,7 +178,7 @@ pub trait StoreTransaction {
     /// The one row that a statement answers, or none.
     ///
     /// # Errors
-    /// Those of [`Transaction::query`]. Of several rows it is the first.
+    /// Those of [`StoreTransaction::query`]. Of several rows it is the first.
     fn query_one(
         &mut self,
         sql: &str,
@@ -265,7 +265,7 @@ impl SqlStore {
     /// what metrics call it.
     ///
     /// # Errors
-    /// Those of the closure and of the database; see [`StoreError`].
+    /// Those of the closure and of the database; see [`SqlStoreError`].
     pub fn transact<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -275,10 +275,11 @@ impl SqlStore {
     }
 
     /// The same for a transaction that may as well happen twice: it is run again when the
-    /// connection was lost during the commit, so it never ends in [`StoreError::OutcomeUnknown`].
+    /// connection was lost during the commit, so it never ends in
+    /// [`SqlStoreError::OutcomeUnknown`].
     ///
     /// # Errors
-    /// Those of the closure and of the database; see [`StoreError`].
+    /// Those of the closure and of the database; see [`SqlStoreError`].
     pub fn transact_idempotent<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -290,7 +291,7 @@ impl SqlStore {
     /// Runs a transaction that only looks. It sees everything that was answered before it began.
     ///
     /// # Errors
-    /// Those of the closure and of the database, which refuses to write; see [`StoreError`].
+    /// Those of the closure and of the database, which refuses to write; see [`SqlStoreError`].
     pub fn read<T: Send + 'static>(
         &self,
         name: &'static str,

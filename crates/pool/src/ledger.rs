@@ -1,8 +1,8 @@
 //! The books of a pool, and every decision that needs them.
 //!
 //! A [`Turn`] is one visit to the ledger with its lock held. It takes `now` as given, changes the
-//! books, and leaves behind what others have to do: [`Decision`]s for the driver and wakers for
-//! [`Inner::turn`](crate::pool::Inner::turn) to wake once the lock is free. Nothing here waits,
+//! books, and leaves behind what others have to do: [`LedgerDecision`]s for the driver and wakers
+//! for [`Inner::turn`](crate::pool::Inner::turn) to wake once the lock is free. Nothing here waits,
 //! reads a clock, or drops a resource.
 
 use std::cmp::Reverse;

@@ -12,7 +12,7 @@ use crate::error::{AbandonedTicket, OpenError, RetireReason};
 use crate::home::{Held, KeyState};
 
 /// The duty to open one resource. Dropped without an answer, it counts as failed with
-/// [`Abandoned`].
+/// [`AbandonedTicket`].
 #[must_use = "a dropped ticket is a failed open"]
 pub struct Ticket<K, R> {
     /// Taken when the ticket is answered.

@@ -27,7 +27,7 @@ pub struct Pool<K, R> {
     owner: Arc<PoolOwner<K, R>>,
 }
 
-/// Closes the pool when the last [`Pool`] is dropped. Leases and key handles hold [`Inner`]
+/// Closes the pool when the last [`Pool`] is dropped. Leases and key handles hold [`PoolInner`]
 /// instead, so that they do not keep a pool open that nobody drives.
 struct PoolOwner<K, R> {
     inner: Arc<PoolInner<K, R>>,
@@ -228,8 +228,8 @@ impl<K, R> Pool<K, R> {
         self.inner().turn(Some(now), |turn| turn.tick());
     }
 
-    /// When [`Self::tick`] should be called next, if time matters at all. [`Effect::TickAt`] tells
-    /// of changes.
+    /// When [`Self::tick`] should be called next, if time matters at all. [`DriverEffect::TickAt`]
+    /// tells of changes.
     #[must_use]
     pub fn next_tick(&self) -> Option<Instant> {
         self.inner().turn(None, |turn| turn.due())

@@ -3,7 +3,7 @@
 //!
 //! The pool of resources in this crate is one for everybody. This is for users that keep their
 //! connections themselves, each thread its own, and share only the right to have them: a
-//! [`Permit`] is one slot of a server. It does no I/O, reads no clock and starts nothing; what
+//! [`SlotPermit`] is one slot of a server. It does no I/O, reads no clock and starts nothing; what
 //! another thread is to hear of is put into its letter box, and [`Wake`] is called.
 //!
 //! # Terms
@@ -12,7 +12,7 @@
 //! | server | what has slots, so many |
 //! | tenant | has a part of a server's slots, by its weight; bounds of its own |
 //! | key | what is interchangeable: a tenant's connections as one user |
-//! | slot | the right to one connection; whoever has a [`Permit`] has one |
+//! | slot | the right to one connection; whoever has a [`SlotPermit`] has one |
 //! | hungry | wanting slots, and below its own bound |
 //! | in line | wanting a slot that only the server's bound denies |
 //! | active | seen in the last [`ACTIVE_FOR`] |

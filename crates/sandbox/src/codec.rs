@@ -383,7 +383,7 @@ impl EndReport {
         w.finish()
     }
 
-    /// Reads what [`Report::encode`] wrote, from after the kind byte.
+    /// Reads what [`EndReport::encode`] wrote, from after the kind byte.
     pub(crate) fn decode(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
         let mut some = || -> Result<Option<i32>, MalformedMessage> {
             let present = r.u8()? != 0;

@@ -237,7 +237,7 @@ impl Disks {
     }
 
     /// Makes a blank disk. It is there completely or not at all, and never in place of another. It
-    /// is durable after [`Disk::sync`].
+    /// is durable after [`AttachedDiskImage::sync`].
     pub fn create(&self, path: &Path, size: DiskSize) -> Result<(), DiskError> {
         check_size(size)?;
         let from = self.template(size)?;
@@ -471,8 +471,8 @@ impl AttachedDiskImage {
         kernel::sync_fs(self.root.as_fd()).at("write everything to", &self.path)
     }
 
-    /// Returns when what was deleted before the last [`Disk::sync`] takes no room in the image. The
-    /// first time, this looks at the whole disk: milliseconds for each gigabyte.
+    /// Returns when what was deleted before the last [`AttachedDiskImage::sync`] takes no room in
+    /// the image. The first time, this looks at the whole disk: milliseconds for each gigabyte.
     pub fn trim(&self) -> Result<(), DiskError> {
         kernel::trim(self.root.as_fd(), TRIM_BYTES_MIN).at("free what is unused of", &self.path)
     }

@@ -53,7 +53,7 @@
 //!
 //! Of sessions: `session` in the server, `guest/session` as pid 1, whose child `fork_server` starts
 //! the programs, and `codec/session` between them. Their files are in `disk`: [`Disks`] →
-//! [`Disk`] and [`Layer`].
+//! [`AttachedDiskImage`] and [`Layer`].
 
 mod cgroup;
 mod codec;

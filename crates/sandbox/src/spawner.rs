@@ -202,7 +202,7 @@ struct SpawnerLoop {
     lifeline: (OwnedFd, OwnedFd),
     parents: Vec<(HierarchyRole, OwnedFd)>,
     bases: Vec<OwnedFd>,
-    /// For each of [`Holder::ALL`].
+    /// For each of [`FilterSubject::ALL`].
     filters: [Vec<BpfInstruction>; FilterSubject::ALL.len()],
     landlock: bool,
     slots: Vec<SandboxSlot>,

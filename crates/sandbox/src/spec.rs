@@ -80,7 +80,7 @@ pub enum WarmKind {
     /// CPython 3, forked from one that has started. Needs its `ctypes` module.
     ForkPython,
     /// Node.js, started in each sandbox that waits. Its streams are made then, so that a command
-    /// for it has [`Output::Capture`] only, and its own pipe for input.
+    /// for it has [`OutputMode::Capture`] only, and its own pipe for input.
     StartNode,
     /// A Java virtual machine, started in each sandbox that waits. Its streams are like Node.js's,
     /// and a command for it has no further arguments and exactly the environment that it was
@@ -102,10 +102,10 @@ pub struct SandboxCommand {
     pub symlinks: Vec<(String, String)>,
     /// What the program reads.
     pub stdin: StdinSource,
-    /// Where its standard output goes. With a `terminal` it is [`Output::Capture`].
+    /// Where its standard output goes. With a `terminal` it is [`OutputMode::Capture`].
     pub stdout: OutputMode,
-    /// Where its standard error goes. With a `terminal` it is [`Output::Capture`], and comes as
-    /// part of standard output.
+    /// Where its standard error goes. With a `terminal` it is [`OutputMode::Capture`], and comes
+    /// as part of standard output.
     pub stderr: OutputMode,
     /// Further descriptors with the numbers under which the program has them, 3 to 255; at most
     /// [`EXTRA_MAX`].

@@ -268,9 +268,9 @@ impl WorkspaceStore {
     }
 
     /// Brings a disk that is in use, by `user` if by anybody, and its chain, to the object store.
-    /// Answers the key of the manifest, by which [`Workspaces::attach`] finds it. The disk and its
-    /// user are kept for no longer than the copy takes: a store that takes nothing at present holds
-    /// nobody up who wants to end the sandbox.
+    /// Answers the key of the manifest, by which [`WorkspaceStore::attach`] finds it. The disk and
+    /// its user are kept for no longer than the copy takes: a store that takes nothing at present
+    /// holds nobody up who wants to end the sandbox.
     pub(crate) async fn snapshot(
         &self,
         attached: AttachedDisk,

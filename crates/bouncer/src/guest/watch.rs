@@ -225,7 +225,7 @@ impl ConnectionObserver {
     }
 
     /// The client gets this. If it may not, it gets less, and is told why it has to go: then it is
-    /// [`Seen::Violation`], and again whenever it would get more.
+    /// [`ReplyAction::Violation`], and again whenever it would get more.
     pub(crate) fn received(&mut self, bytes: &mut Vec<u8>, now_us: u64) -> ReplyAction {
         if self.violation.is_some() {
             bytes.clear();

@@ -50,7 +50,7 @@ pub enum ServerDialer {
 pub enum ServerDialNext {
     /// Present more bytes.
     More,
-    /// Shake hands; then call [`Dialer::tls_started`].
+    /// Shake hands; then call [`ServerDialer::tls_started`].
     StartTls,
     /// Logged in and idle.
     Ready(ServerGreeting),

@@ -86,7 +86,7 @@ pub enum ClientProofRequest {
 pub enum AuthRequirement {
     /// This, or it is sent away.
     Known(Result<ClientProofRequest, PgLoginRefusal>),
-    /// What the tenant's `auth_query` finds; then [`Keyrings::found`].
+    /// What the tenant's `auth_query` finds; then [`ProtocolKeyrings::found`].
     Query,
 }
 
@@ -274,7 +274,7 @@ impl LoginMachine {
         }
     }
 
-    /// Answers [`LoginNext::Route`].
+    /// Answers [`ClientLoginNext::Route`].
     pub fn routed(
         &mut self,
         answer: Result<ClientProofRequest, PgLoginRefusal>,
@@ -299,7 +299,7 @@ impl LoginMachine {
         }
     }
 
-    /// Answers [`LoginNext::Check`]; nothing when it did not ask.
+    /// Answers [`ClientLoginNext::Check`]; nothing when it did not ask.
     pub fn checked(
         &mut self,
         answer: mysql::login::PasswordCheckResult,

@@ -45,7 +45,7 @@ fn put_kind(kinds: &mut Kinds, kind: SecretKind) {
 pub enum MysqlAuthRequirement {
     /// This, or it is sent away.
     Known(Result<MysqlProof, PgLoginRefusal>),
-    /// What the tenant's `auth_query` finds; then [`Keyring::found`].
+    /// What the tenant's `auth_query` finds; then [`MysqlKeyring::found`].
     Query,
 }
 

@@ -209,7 +209,7 @@ pub struct MysqlServerGreeting {
 pub enum MysqlDialNext {
     /// Present more bytes.
     More,
-    /// Shake hands; then call [`Dial::tls_started`].
+    /// Shake hands; then call [`MysqlDial::tls_started`].
     StartTls,
     /// Logged in, set up and idle.
     Ready(Box<MysqlServerGreeting>),

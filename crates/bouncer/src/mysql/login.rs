@@ -62,8 +62,8 @@ pub struct MysqlLoginPolicy {
     pub tls: TlsPolicy,
     /// Where a password may be asked for as it is.
     pub cleartext: CleartextPolicy,
-    /// The method that we greet with, [`Plugin::Native`] or [`Plugin::CachingSha2`]. Users whose
-    /// secret is for another one are asked again.
+    /// The method that we greet with, [`AuthPlugin::Native`] or [`AuthPlugin::CachingSha2`]. Users
+    /// whose secret is for another one are asked again.
     pub plugin: AuthPlugin,
     /// Capabilities beyond [`OFFERED`]: `FOUND_ROWS`, `LOCAL_FILES`.
     pub more: CapabilityFlags,
@@ -100,12 +100,12 @@ pub enum Method {
 pub enum MysqlLoginNext {
     /// Present more bytes.
     More,
-    /// Shake hands, beginning with what was not consumed; then call [`Login::tls_started`].
+    /// Shake hands, beginning with what was not consumed; then call [`MysqlLogin::tls_started`].
     StartTls,
-    /// Lead [`Login::requested`] to a tenant, in whatever time that takes; then call
-    /// [`Login::routed`].
+    /// Lead [`MysqlLogin::requested`] to a tenant, in whatever time that takes; then call
+    /// [`MysqlLogin::routed`].
     Route,
-    /// Do this where nobody else waits for it; then call [`Login::checked`].
+    /// Do this where nobody else waits for it; then call [`MysqlLogin::checked`].
     Check(Box<PasswordCheck>),
     /// The client is who it says. It waits for [`welcome`], or for [`put_refusal`].
     Done(Box<MysqlAuthenticatedClient>),
@@ -185,13 +185,13 @@ enum MysqlLoginState {
     First,
     /// The end of a handshake.
     Handshake,
-    /// An answer of [`Login::routed`].
+    /// An answer of [`MysqlLogin::routed`].
     Routing,
     /// A proof by this method. It is not looked at when there is nothing to prove.
     Proof(AuthPlugin, Option<ExpectedProof>),
     /// The password, encrypted in some way; and the key for that, if it was given.
     Full(ExpectedProof, Option<Arc<KeyPair>>),
-    /// An answer of [`Login::checked`].
+    /// An answer of [`MysqlLogin::checked`].
     Checking(ExpectedProof),
     /// Nothing any more.
     Over,
@@ -273,7 +273,8 @@ impl MysqlLogin {
         }
     }
 
-    /// What the client asks for; there from [`LoginNext::Route`] on, until [`LoginNext::Done`].
+    /// What the client asks for; there from [`MysqlLoginNext::Route`] on, until
+    /// [`MysqlLoginNext::Done`].
     #[must_use]
     pub fn requested(&self) -> Option<&MysqlLoginRequest> {
         self.requested.as_ref()
@@ -335,7 +336,7 @@ impl MysqlLogin {
         MysqlLoginStep::new(0, MysqlLoginNext::More)
     }
 
-    /// Answers [`LoginNext::Route`].
+    /// Answers [`MysqlLoginNext::Route`].
     pub fn routed(
         &mut self,
         answer: Result<MysqlProof, PgLoginRefusal>,
@@ -354,7 +355,7 @@ impl MysqlLogin {
         }
     }
 
-    /// Answers [`LoginNext::Check`].
+    /// Answers [`MysqlLoginNext::Check`].
     pub fn checked(&mut self, answer: PasswordCheckResult, out: &mut Vec<u8>) -> MysqlLoginStep {
         let MysqlLoginState::Checking(expected) =
             std::mem::replace(&mut self.state, MysqlLoginState::Over)

@@ -33,7 +33,7 @@ pub const SCHEMA_BYTES_MAX: usize = 256;
 /// Bytes of the name of a variable: a server has none as long.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Different settings that an [`Interner`] keeps.
+/// Different settings that an [`SettingsInterner`] keeps.
 const INTERNED_MAX: usize = 512;
 
 /// The variable that decides how texts are read.

@@ -31,7 +31,7 @@ pub struct PgKeyring {
 pub enum PgAuthRequirement {
     /// This, or it is sent away.
     Known(Result<RouteAuth, PgLoginRefusal>),
-    /// What the tenant's `auth_query` finds; then [`Keyring::found`].
+    /// What the tenant's `auth_query` finds; then [`PgKeyring::found`].
     Query,
 }
 

@@ -138,7 +138,7 @@ impl PgClientSession {
     }
 
     /// The channels that the relay's listener has to hear before this client's bytes are presented
-    /// again; then [`ClientSession::channels_heard`] is due.
+    /// again; then [`PgClientSession::channels_heard`] is due.
     pub fn wanted_channels(&self) -> &[Box<str>] {
         self.listening.as_ref().map_or(&[], |listening| listening.wanted())
     }
@@ -160,7 +160,7 @@ impl PgClientSession {
         self.listening.as_ref().is_some_and(|listening| listening.needs(channel))
     }
 
-    /// Counts changes of [`ClientSession::channels`] and [`ClientSession::needs_channel`].
+    /// Counts changes of [`PgClientSession::channels`] and [`PgClientSession::needs_channel`].
     pub fn channels_version(&self) -> u32 {
         self.listening.as_ref().map_or(0, |listening| listening.version())
     }

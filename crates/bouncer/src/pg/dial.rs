@@ -249,7 +249,7 @@ pub struct PgServerGreeting {
 pub enum PgDialNext {
     /// Present more bytes.
     More,
-    /// Shake hands; then call [`Dial::tls_started`].
+    /// Shake hands; then call [`PgDial::tls_started`].
     StartTls,
     /// Logged in and idle.
     Ready(Box<PgServerGreeting>),

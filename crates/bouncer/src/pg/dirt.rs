@@ -1,21 +1,21 @@
 //! What a server connection is suspected to have kept, from the texts that ran on it: whether it
 //! may be given to somebody else, has to be asked first, or belongs to its client for now.
 //!
-//! Pure, and told everything by its caller. The order matters: [`Dirt::saw_text`] for a text when
-//! its first reply comes (not when it is sent: a reply before that is another text's), then its
-//! tags and errors, then [`Dirt::ready`]. Outside of a transaction [`Dirt::verdict`] says what is
-//! next; after [`Verdict::Probe`] the caller calls [`Dirt::asked`] and, with the answer,
-//! [`Dirt::answered`].
+//! Pure, and told everything by its caller. The order matters: [`SessionDirt::saw_text`] for a text
+//! when its first reply comes (not when it is sent: a reply before that is another text's), then
+//! its tags and errors, then [`SessionDirt::ready`]. Outside of a transaction
+//! [`SessionDirt::verdict`] says what is next; after [`ReleaseVerdict::Probe`] the caller calls
+//! [`SessionDirt::asked`] and, with the answer, [`SessionDirt::answered`].
 //!
-//! What SQL cannot undo by itself and no words tell is found by sampling: [`Lessons`].
+//! What SQL cannot undo by itself and no words tell is found by sampling: [`LessonTable`].
 //!
 //! Two things no question finds, and they are the reason for two rules. The server shows settings
 //! of no module (`app.user`) to nobody who does not name them: after code that is not in the text,
-//! [`Dirt::has_hidden_settings`] asks for a `RESET ALL` before *another* client comes. It costs the
-//! server as much as an empty query. And there is no way back from `LOAD`, from a seed, and from a
-//! connection of dblink: such a server connection stays with its client, and is closed when that
-//! leaves. Connections of dblink can be asked for where the database has its functions, by a
-//! question of its own: [`Dirt::connections_found`].
+//! [`SessionDirt::has_hidden_settings`] asks for a `RESET ALL` before *another* client comes. It
+//! costs the server as much as an empty query. And there is no way back from `LOAD`, from a seed,
+//! and from a connection of dblink: such a server connection stays with its client, and is closed
+//! when that leaves. Connections of dblink can be asked for where the database has its functions,
+//! by a question of its own: [`SessionDirt::connections_found`].
 
 mod lessons;
 #[cfg(test)]
@@ -155,7 +155,7 @@ pub(crate) struct ReportedSettings {
 pub(crate) enum DepartureCleanup {
     /// Nothing.
     Nothing,
-    /// `DISCARD ALL`, then [`Dirt::discarded`].
+    /// `DISCARD ALL`, then [`SessionDirt::discarded`].
     Discard,
     /// Nothing helps.
     Close,
@@ -211,7 +211,8 @@ impl SessionDirt {
         self.verify = verify;
     }
 
-    /// Why it belongs to its client; updated by [`Dirt::answered`] and by the end of transactions.
+    /// Why it belongs to its client; updated by [`SessionDirt::answered`] and by the end of
+    /// transactions.
     pub(crate) fn pins(&self) -> PinReasons {
         self.pins
     }
@@ -450,7 +451,7 @@ impl SessionDirt {
     /// The answer came. `known` is the value that the caller knows the session to have been given;
     /// a setting without one is put down to the texts that ran, and so is another value of one of
     /// no module, of which the server keeps each letter. Gives what the answer says about settings;
-    /// the verdict is [`Dirt::verdict`].
+    /// the verdict is [`SessionDirt::verdict`].
     pub(crate) fn answered(
         &mut self,
         lessons: &mut LessonTable,
@@ -566,8 +567,8 @@ impl SessionDirt {
         self.pins.set(PinReasons::SEARCH_PATH, false);
     }
 
-    /// What has to happen when the client leaves. Its transaction was ended, and [`Dirt::ready`]
-    /// was told; what runs all the same counts as done.
+    /// What has to happen when the client leaves. Its transaction was ended, and
+    /// [`SessionDirt::ready`] was told; what runs all the same counts as done.
     pub(crate) fn leave(&self) -> DepartureCleanup {
         let lasting = Effects::LOAD | Effects::SEED | Effects::LASTING;
         if self.pins.0 & PinReasons::FOR_EVER.0 != 0 || self.running.effects.intersects(lasting) {

@@ -191,10 +191,10 @@ impl PgLoginRefusal {
 pub enum PgLoginNext {
     /// Present more bytes.
     More,
-    /// Shake hands, beginning with what was not consumed; then call [`Login::tls_started`].
+    /// Shake hands, beginning with what was not consumed; then call [`PgLogin::tls_started`].
     StartTls,
-    /// Lead [`Login::requested`] to a tenant, in whatever time that takes; then call
-    /// [`Login::routed`].
+    /// Lead [`PgLogin::requested`] to a tenant, in whatever time that takes; then call
+    /// [`PgLogin::routed`].
     Route,
     /// The client is who it says. It waits for [`welcome`], or for an error.
     Done(Box<PgAuthenticatedClient>),
@@ -267,7 +267,7 @@ enum PgLoginState {
     First,
     /// The end of a handshake; `direct` when it was begun without asking.
     Handshake { direct: bool },
-    /// An answer of [`Login::routed`].
+    /// An answer of [`PgLogin::routed`].
     Routing,
     /// A message with a proof.
     Proof(Arc<PgVerifier>, ScramExchange),
@@ -291,7 +291,7 @@ impl PgLogin {
         PgLogin { policy, reached, entropy, requests: 0, tls, requested, state }
     }
 
-    /// What the client asks for; there from [`LoginNext::Route`] on, until [`LoginNext::Done`].
+    /// What the client asks for; there from [`PgLoginNext::Route`] on, until [`PgLoginNext::Done`].
     #[must_use]
     pub fn requested(&self) -> Option<&PgStartupRequest> {
         self.requested.as_ref()
@@ -324,7 +324,7 @@ impl PgLogin {
         PgLoginStep::new(0, PgLoginNext::More)
     }
 
-    /// Answers [`LoginNext::Route`].
+    /// Answers [`PgLoginNext::Route`].
     pub fn routed(
         &mut self,
         answer: Result<RouteAuth, PgLoginRefusal>,

@@ -231,19 +231,19 @@ impl SettingValues {
         &self.0[found.expect("a name of the table")]
     }
 
-    /// A [`Kind::Flag`].
+    /// A [`SettingKind::Flag`].
     #[must_use]
     pub fn flag(&self, name: &str) -> bool {
         self.text(name) == "1"
     }
 
-    /// A [`Kind::Count`].
+    /// A [`SettingKind::Count`].
     #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(u64::MAX)
     }
 
-    /// A [`Kind::Seconds`]; 0 stands for "never" where PgBouncer says so.
+    /// A [`SettingKind::Seconds`]; 0 stands for "never" where PgBouncer says so.
     #[must_use]
     pub fn seconds(&self, name: &str) -> std::time::Duration {
         std::time::Duration::from_secs_f64(self.text(name).parse().unwrap_or_default())

@@ -1,7 +1,7 @@
 //! From PgBouncer's files to the bouncer's own configuration.
 //!
 //! One tenant for each line of `[databases]`. What a file asks for and cannot be had is refused
-//! when going without it would let somebody in or lose data, and else said in a [`Note`].
+//! when going without it would let somebody in or lose data, and else said in a [`IgnoredSetting`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

@@ -2,16 +2,16 @@
 //! to another thread.
 //!
 //! [`Pools`] decides and remembers; its thread has the sockets and does what it is told, by what
-//! calls return and by [`Effect`]s. It knows connections and clients by the thread's own names for
-//! them (`C`, `W`), does no I/O and reads no clock. What threads share is in [`Registry`]: the
+//! calls return and by [`PoolEffect`]s. It knows connections and clients by the thread's own names
+//! for them (`C`, `W`), does no I/O and reads no clock. What threads share is in [`Registry`]: the
 //! bounds of all kinds (`pool::shares`), whether a server can be reached, and notes to each other.
 //!
 //! # Life of a server connection
-//! [`Effect::Open`] comes with a [`Place`], which the thread keeps with the connection for as long
-//! as that lives, and which moves with it: dropping it frees the slot. Then [`Pools::opened`] or
-//! [`Pools::open_failed`]; [`Lease::Ready`] or [`Next::Serve`] gives it to a client;
-//! [`Pools::returned`] takes it back; [`Effect::Close`], [`Next::Close`] and [`Pools::lost`] end
-//! it.
+//! [`PoolEffect::Open`] comes with a [`Place`], which the thread keeps with the connection for as
+//! long as that lives, and which moves with it: dropping it frees the slot. Then [`Pools::opened`]
+//! or [`Pools::open_failed`]; [`Lease::Ready`] or [`Next::Serve`] gives it to a client;
+//! [`Pools::returned`] takes it back; [`PoolEffect::Close`], [`Next::Close`] and [`Pools::lost`]
+//! end it.
 //!
 //! # Invariants
 //! - Who came first is served first; who comes while others wait, waits behind them.

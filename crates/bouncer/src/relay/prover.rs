@@ -45,8 +45,8 @@ impl ProofThread {
         Ok(ProofThread { proofs })
     }
 
-    /// Asks for a check; [`Inner::Checked`] comes to the client's thread. `false` when too many
-    /// wait already.
+    /// Asks for a check; [`ThreadMessageKind::Checked`] comes to the client's thread. `false` when
+    /// too many wait already.
     #[must_use]
     pub(super) fn ask(&self, proof: ProofJob) -> bool {
         match self.proofs.try_send(proof) {

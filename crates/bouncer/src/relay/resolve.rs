@@ -46,8 +46,8 @@ impl ResolverThread {
         Ok(ResolverThread { questions })
     }
 
-    /// Asks for the addresses of `host`; [`Inner::Resolved`] comes to `inbox`. `false` when too
-    /// many ask already.
+    /// Asks for the addresses of `host`; [`ThreadMessageKind::Resolved`] comes to `inbox`. `false`
+    /// when too many ask already.
     #[must_use]
     pub(crate) fn ask(&self, host: &str, port: u16, serial: u64, inbox: &Arc<ThreadInbox>) -> bool {
         let (host, inbox) = (host.into(), Arc::clone(inbox));

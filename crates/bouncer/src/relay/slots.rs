@@ -50,7 +50,7 @@ impl<T> SlotMap<T> {
         self.places.get_mut(key as usize)?.as_mut()
     }
 
-    /// Takes it out; the number stays unused until [`Slots::turn`].
+    /// Takes it out; the number stays unused until [`SlotMap::turn`].
     pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
         let value = self.places.get_mut(key as usize)?.take()?;
         self.retired.push(key);

@@ -74,7 +74,7 @@ impl TimerWheel {
         }
     }
 
-    /// When [`Timers::advance`] has something to do at the earliest.
+    /// When [`TimerWheel::advance`] has something to do at the earliest.
     pub(crate) fn next_us(&self) -> Option<u64> {
         let mut next = None;
         for level in 0..LEVELS {

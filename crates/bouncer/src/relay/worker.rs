@@ -41,7 +41,7 @@ const EVENTS_MAX: usize = 1024;
 /// Reads of one connection before others get their turn.
 pub(super) const READS_PER_TURN_MAX: usize = 4;
 
-/// Kinds of what a timer can be for; see [`Look`].
+/// Kinds of what a timer can be for; see [`TimerKey`].
 const LOOKS: u32 = 4;
 
 /// What is looked at when a timer is due.

@@ -1,4 +1,4 @@
-//! From definitions to a [`Routing`]: every check, and what stays the same across changes.
+//! From definitions to a [`TenantRouting`]: every check, and what stays the same across changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -74,7 +74,7 @@ impl SecretGenerator {
     /// Another secret as text behind a prefix, in one allocation.
     ///
     /// # Errors
-    /// As of [`Generator::secret`].
+    /// As of [`SecretGenerator::secret`].
     pub fn token(&self, prefix: &str) -> Result<String> {
         Ok(text(prefix, &self.secret()?))
     }
@@ -82,7 +82,7 @@ impl SecretGenerator {
     /// The same at the end of a text.
     ///
     /// # Errors
-    /// As of [`Generator::secret`].
+    /// As of [`SecretGenerator::secret`].
     pub fn put_token(&self, out: &mut String) -> Result<()> {
         put(out, &self.secret()?);
         Ok(())

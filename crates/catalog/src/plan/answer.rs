@@ -54,7 +54,7 @@ impl PlanPage {
     /// Takes a data file, with what it is read with.
     ///
     /// # Errors
-    /// As of [`Deletes::of`].
+    /// As of [`DeleteIndex::of`].
     pub(super) fn add(&mut self, data: &LiveFile) -> Result<()> {
         let no_spec = || {
             CatalogError::new(

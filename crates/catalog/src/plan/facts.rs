@@ -1,6 +1,6 @@
 //! What is known of some values, and what follows from it for a predicate about them.
 //!
-//! Everything a file or a partition is pruned by goes through [`Facts::judge`]: bounds of a
+//! Everything a file or a partition is pruned by goes through [`ValueFacts::judge`]: bounds of a
 //! column's values, what a partition's value says of the column it was made of (its inverse image
 //! under the transform), and what a manifest list says of all partitions of a manifest.
 

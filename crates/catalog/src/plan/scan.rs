@@ -236,7 +236,7 @@ impl BoundScan {
     /// The files from a place on, as many as an answer has, and where to go on in how many parts.
     ///
     /// # Errors
-    /// As of reading manifests and of [`Page::add`].
+    /// As of reading manifests and of [`PlanPage::add`].
     pub(crate) async fn page(
         self: &Arc<BoundScan>,
         reader: &ManifestReader,

@@ -148,7 +148,7 @@ type Answer<T = Value> = Result<(StatusCode, axum::Json<T>), Judge0Failure>;
 /// An answer that may hold what programs have written.
 type LongAnswer = Result<Response, Judge0Failure>;
 
-/// Judge0's own paths, for [`node::http::Shell`] to wrap.
+/// Judge0's own paths, for [`node::http::HttpShell`] to wrap.
 pub fn routes(service: ExecutionService, jobs: Jobs, config: Judge0Config) -> Router {
     let aside = Arc::new(Semaphore::new(ASIDE_MAX));
     let face = Judge0Context { service, jobs, config: Arc::new(config), aside };

@@ -89,7 +89,7 @@ struct PistonFailure {
     retry_after: Option<u64>,
 }
 
-/// Piston's own paths, for [`node::http::Shell`] to wrap.
+/// Piston's own paths, for [`node::http::HttpShell`] to wrap.
 pub fn routes(service: ExecutionService, config: PistonConfig) -> Router {
     let face = PistonContext { service, config: Arc::new(config) };
     let v2 = Router::new()

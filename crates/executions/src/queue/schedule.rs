@@ -60,7 +60,7 @@ pub(crate) struct TakenJobs {
     pub(crate) turns: usize,
 }
 
-/// Everything that waits, in order. Every operation but [`Schedule::position`] takes time that
+/// Everything that waits, in order. Every operation but [`JobSchedule::position`] takes time that
 /// grows at most with the logarithm of what waits, or with what it takes out.
 #[derive(Debug)]
 pub(crate) struct JobSchedule {

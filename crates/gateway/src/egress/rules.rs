@@ -67,7 +67,7 @@ pub(super) struct DeniedNetworks {
 }
 
 impl DeniedNetworks {
-    /// Decides about what a name leads to: all of it, as [`Guard::check`] does.
+    /// Decides about what a name leads to: all of it, as [`AddressGuard::check`] does.
     ///
     /// # Errors
     /// When one of the addresses may not be reached.

@@ -102,7 +102,7 @@ methods! {
     delete
 }
 
-/// A router that takes [`Methods`].
+/// A router that takes [`PathMethods`].
 pub trait RouteTable<S>: Sized {
     /// Does at `path` what `methods` say. Panics where [`Router::route`] does: when there is such
     /// a path already, or it is none.

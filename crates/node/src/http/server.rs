@@ -125,7 +125,8 @@ impl BoundListener {
     }
 }
 
-/// Serves at several listeners, each with a site of its own, as [`Listener::serve`] does at one.
+/// Serves at several listeners, each with a site of its own, as [`BoundListener::serve`] does at
+/// one.
 pub fn serve_all(
     listeners: Vec<(BoundListener, ListenerSite)>,
     limits: ShellLimits,

@@ -125,7 +125,7 @@ pub enum SqlStoreError {
 
 impl SqlStoreError {
     /// Rolls the transaction back for a reason of the caller's, who gets it back by
-    /// [`StoreError::refusal`].
+    /// [`SqlStoreError::refusal`].
     pub fn refuse(reason: impl Error + Send + Sync + 'static) -> SqlStoreError {
         SqlStoreError::Refused(Box::new(reason))
     }

@@ -406,7 +406,7 @@ impl SandboxFiles {
     /// Removes a file, a link, or a directory: an empty one, or with all that is in it.
     ///
     /// # Errors
-    /// [`FilesError::NotEmpty`] with [`Depth::Single`].
+    /// [`FilesError::NotEmpty`] with [`ListDepth::Single`].
     pub async fn remove(&self, path: impl AsRef<[u8]>, depth: ListDepth) -> Result<()> {
         let path = absolute(path.as_ref())?;
         let recursive = depth == ListDepth::Recursive;

@@ -108,8 +108,8 @@ impl AshLocks {
     }
 }
 
-/// All of Ash's paths, for [`node::http::Shell`] to wrap: `/api` is for who has a token, `/health`
-/// for everybody. To be called inside the runtime: its queue is worked off from then on.
+/// All of Ash's paths, for [`node::http::HttpShell`] to wrap: `/api` is for who has a token,
+/// `/health` for everybody. To be called inside the runtime: its queue is worked off from then on.
 ///
 /// # Errors
 /// When the kernel gives no random bytes.

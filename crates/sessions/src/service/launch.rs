@@ -263,7 +263,7 @@ impl SessionsInner {
     }
 }
 
-/// What an agent is started with, beside [`Launch`].
+/// What an agent is started with, beside [`LaunchEnvironment`].
 pub(super) struct StartSpec<'a> {
     pub(super) options: &'a AgentOptions,
     pub(super) session: &'a str,

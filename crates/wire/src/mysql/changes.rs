@@ -108,7 +108,7 @@ impl<'a> TrackedChanges<'a> {
     }
 }
 
-/// Appends a change as a server writes it; [`Change::Other`] is written without contents.
+/// Appends a change as a server writes it; [`TrackedChange::Other`] is written without contents.
 pub fn put_change(out: &mut Vec<u8>, change: &TrackedChange<'_>) {
     let mut data = Vec::new();
     let kind = match *change {

@@ -3,7 +3,7 @@
 //! A payload of [`PAYLOAD_MAX`] bytes goes on in the next packet, so that what the protocol means
 //! by one message may be several packets; one that is an exact multiple ends with an empty packet.
 //! A packet that continues another must never be looked at as if it began one: whoever streams
-//! keeps a [`Continuation`].
+//! keeps a [`PacketContinuation`].
 
 /// Bytes of a packet's head: the length and the sequence number.
 pub const HEADER_BYTES: usize = 4;

@@ -243,7 +243,7 @@ pub fn put_ssl_request(
 pub struct ConnectionAttributes<'a>(&'a [u8]);
 
 impl<'a> ConnectionAttributes<'a> {
-    /// Of bytes that [`Attributes::put`] made.
+    /// Of bytes that [`ConnectionAttributes::put`] made.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> ConnectionAttributes<'a> {
         ConnectionAttributes(bytes)

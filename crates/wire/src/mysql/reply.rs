@@ -7,12 +7,13 @@
 //! connection cannot be trusted.
 //!
 //! [`Reply::packet`] is told of each message once; the packets that continue one of 16 MiB and more
-//! are none (see [`super::frame::Continuation`]). It copies nothing and holds nothing.
+//! are none (see [`super::frame::PacketContinuation`]). It copies nothing and holds nothing.
 //!
 //! Reports of progress (MariaDB, errors with the number 0xFFFF) would come between packets of a
-//! reply; [`Capabilities::MARIADB_PROGRESS`] must not be agreed on, and one that comes nevertheless
-//! is taken for the error that it looks like. Nor must what makes column definitions optional:
-//! [`Capabilities::OPTIONAL_RESULTSET_METADATA`] and [`Capabilities::MARIADB_CACHE_METADATA`].
+//! reply; [`CapabilityFlags::MARIADB_PROGRESS`] must not be agreed on, and one that comes
+//! nevertheless is taken for the error that it looks like. Nor must what makes column definitions
+//! optional: [`CapabilityFlags::OPTIONAL_RESULTSET_METADATA`] and
+//! [`CapabilityFlags::MARIADB_CACHE_METADATA`].
 //!
 //! Source: MySQL's source documentation, pages "Text Resultset", "Binary Protocol Resultset",
 //! "COM_STMT_PREPARE", "COM_STMT_FETCH" and "COM_FIELD_LIST".
@@ -250,7 +251,7 @@ impl CommandReplyState {
         self.warnings
     }
 
-    /// After [`Event::Column`]: whether it was the last definition of its block of columns or
+    /// After [`ReplyEvent::Column`]: whether it was the last definition of its block of columns or
     /// parameters. Who translates for a client that has not agreed on `DEPRECATE_EOF` puts an EOF
     /// there: at once in a preparation; in a result only before the first row or before an end,
     /// but for that of a cursor, whose result has but one.

@@ -212,8 +212,8 @@ impl<N> PgExchange<N> {
         self.entries.iter_mut()
     }
 
-    /// A request was sent, or is to be answered here. The turn of a [`Request::Local`] one at the
-    /// front is now: [`Exchange::pop_local`] is due, at the latest before the next
+    /// A request was sent, or is to be answered here. The turn of a [`ExchangeRequest::Local`] one
+    /// at the front is now: [`Exchange::pop_local`] is due, at the latest before the next
     /// [`Exchange::step`].
     #[inline]
     pub fn push(&mut self, request: ExchangeRequest, audience: ReplyAudience, note: N) {

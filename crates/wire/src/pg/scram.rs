@@ -4,8 +4,8 @@
 //! user name of the exchange is ignored, because the startup message has one; a password that
 //! SASLprep refuses is used as it is. Nonces come from the caller, who has the randomness.
 //!
-//! A server recovers the client's key from its proof ([`Accepted::client_key`]). With it a pooler
-//! can log in to a server that holds the same secret, without ever knowing the password.
+//! A server recovers the client's key from its proof ([`AcceptedClient::client_key`]). With it a
+//! pooler can log in to a server that holds the same secret, without ever knowing the password.
 
 mod client;
 mod keys;

@@ -87,12 +87,12 @@ impl PgSecret {
 
 /// A user's secret, prepared for checking clients: each costs a few hashes, not thousands.
 ///
-/// There is one for users that do not exist, too: see [`Verifier::mock`].
+/// There is one for users that do not exist, too: see [`PgVerifier::mock`].
 #[derive(Debug)]
 pub struct PgVerifier {
     user: String,
     secret: Option<PgSecret>,
-    /// Made when the first client needs it, or by [`Verifier::prepare`].
+    /// Made when the first client needs it, or by [`PgVerifier::prepare`].
     scram: OnceLock<ScramSecret>,
     /// Makes the salt of a plain password, and everything of a mock.
     process_secret: Zeroizing<[u8; 32]>,

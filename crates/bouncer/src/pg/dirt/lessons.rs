@@ -68,7 +68,7 @@ struct ShapeRecord {
 #[derive(Debug, Default)]
 pub(crate) struct LessonTable {
     shapes: Vec<ShapeRecord>,
-    /// Texts with [`Subject::Hidden`] since the last one of them that was checked.
+    /// Texts with [`SuspectText::Hidden`] since the last one of them that was checked.
     since_hidden: Option<u32>,
     /// Settings of no module that clients were seen to make.
     names: Vec<Box<str>>,

@@ -241,7 +241,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         true
     }
 
-    /// A connection that [`Effect::Open`] asked for is ready.
+    /// A connection that [`PoolEffect::Open`] asked for is ready.
     pub fn opened(
         &mut self,
         pool: PoolRef,
@@ -262,7 +262,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         next
     }
 
-    /// A connection that [`Effect::Open`] asked for cannot be had.
+    /// A connection that [`PoolEffect::Open`] asked for cannot be had.
     pub fn open_failed(
         &mut self,
         pool: PoolRef,

@@ -54,7 +54,7 @@ impl SecurableKind {
     /// The right that goes with a privilege that is taken back: everything that is listed can be.
     ///
     /// # Errors
-    /// Those of [`Securable::right`].
+    /// Those of [`SecurableKind::right`].
     pub(super) fn right_taken(self, privilege: &str) -> Result<AccessRight, CatalogError> {
         match (self, privilege) {
             (SecurableKind::Table, TABLE_METADATA) => Ok(AccessRight::Manage),

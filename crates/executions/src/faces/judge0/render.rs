@@ -145,7 +145,8 @@ impl SubmissionView {
         SubmissionView { room: Some(room), ..self }
     }
 
-    /// The same with its additional files as an archive, for [`Submitted::render`]. Takes a while.
+    /// The same with its additional files as an archive, for [`SubmissionView::render`]. Takes a
+    /// while.
     pub(super) fn packed(self) -> SubmissionView {
         let request = self.job.request.as_deref().map(serde_json::from_slice);
         let request: Option<ExecutionRequest> = request.and_then(Result::ok);

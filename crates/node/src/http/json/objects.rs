@@ -2,9 +2,9 @@
 //!
 //! A derived `Deserialize` takes an array for a structure, field by field in the order of its
 //! declaration: the order would become a part of the interface, and unknown fields would not be
-//! noticed. Behind [`Objects`] structures are asked for as maps, at every depth. What serde keeps
-//! aside before it knows its type, which is the content of internally tagged enumerations, is out
-//! of reach; there the types of `api` say it themselves.
+//! noticed. Behind [`ObjectsOnly`] structures are asked for as maps, at every depth. What serde
+//! keeps aside before it knows its type, which is the content of internally tagged enumerations, is
+//! out of reach; there the types of `api` say it themselves.
 
 use std::fmt;
 

@@ -399,7 +399,7 @@ impl PolledWatches {
     /// Begins to collect. The number of watches is bounded by that of the sandbox's.
     ///
     /// # Errors
-    /// As [`Watching::start`].
+    /// As [`DirectoryWatch::start`].
     pub(super) async fn create(
         &self,
         files: SandboxFiles,

@@ -27,7 +27,7 @@ pub enum MysqlSecret {
 /// The forms that a secret may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretKind {
-    /// [`Secret::Plain`].
+    /// [`MysqlSecret::Plain`].
     Plain,
     /// [`Secret::Native`].
     Native,
@@ -112,7 +112,7 @@ pub enum FastAuthResult {
 
 /// A user's secret, prepared for checking clients.
 ///
-/// There is one for users that do not exist, too: see [`Verifier::mock`].
+/// There is one for users that do not exist, too: see [`MysqlVerifier::mock`].
 #[derive(Debug)]
 pub struct MysqlVerifier {
     secret: MysqlSecret,
