@@ -15,25 +15,26 @@ use crate::Grant;
 pub struct DeployRequest {
     /// Letters, digits, `_` and `-`, 1 to 64 of them; unique for its tenant.
     pub name: String,
-    /// What it is, for people.
+    /// Description for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Its folder, complete: what an earlier version had and this one has not is gone. A file
-    /// `install.sh` is run once, inside a sandbox, and what it makes is part of the version.
+    /// Complete content of the agent's folder: what an earlier version had and this one has not is
+    /// gone. A file `install.sh` is run once, inside a sandbox, and what it makes is part of the
+    /// version.
     pub files: Vec<AgentFile>,
     /// Environment of every session's processes. Values are stored encrypted and never shown.
     pub env: BTreeMap<String, String>,
-    /// What is started. Left out: Claude where there is a `CLAUDE.md`, else nothing, so that
-    /// sessions have a workspace and no agent.
+    /// Program that sessions start. Left out: Claude where there is a `CLAUDE.md`, else nothing, so
+    /// that sessions have a workspace and no agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<AgentRuntime>,
     /// Limits of its sessions, unless a session asks for others.
     pub limits: SessionLimits,
-    /// How its sessions are kept.
+    /// Lifetimes of the agent's sessions.
     pub settings: AgentSettings,
     /// Settings that a session may override.
     pub options: AgentOptions,
-    /// What its sessions may reach, unless one is made with others. Left out: what a file
+    /// Grants of the agent's sessions, unless one is created with others. Left out: what a file
     /// `grants.json` of the folder says, a list of them; nothing without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants: Option<Vec<Grant>>,
@@ -54,7 +55,7 @@ pub struct AgentFile {
     pub executable: bool,
 }
 
-/// What is started for a session, once, and lives as long as its sandbox.
+/// Program that is started once for a session and lives as long as its sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "type", deny_unknown_fields)]
@@ -66,11 +67,11 @@ pub enum AgentRuntime {
         /// Program and arguments; started in `/workspace`.
         argv: Vec<String>,
     },
-    /// Nothing: the session is a workspace to run programs in.
+    /// No program: the session is a workspace to run programs in.
     None,
 }
 
-/// How an agent's sessions are kept.
+/// Lifetimes of an agent's sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -87,7 +88,7 @@ pub struct AgentSettings {
     pub idle_s: Option<u32>,
 }
 
-/// What an agent is told at its start; every field can be set by the agent and by a session.
+/// Options that an agent gets at its start; every field can be set by the agent and by a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -173,24 +174,24 @@ pub struct AgentView {
     pub id: String,
     /// Names it for its tenant.
     pub name: String,
-    /// Whose it is.
+    /// Tenant that owns the agent.
     pub tenant: String,
-    /// As given.
+    /// Description, as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The version that new sessions get.
     pub version: u32,
-    /// What is started.
+    /// Program that sessions start.
     pub runtime: AgentRuntime,
-    /// As given.
+    /// Limits, as given.
     pub limits: SessionLimits,
-    /// As given.
+    /// Settings, as given.
     pub settings: AgentSettings,
-    /// As given.
+    /// Options, as given.
     pub options: AgentOptions,
     /// Names of its environment variables.
     pub env: Vec<String>,
-    /// What its sessions may reach.
+    /// Grants of the agent's sessions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
     /// When its first version was deployed (RFC 3339, milliseconds, UTC).
@@ -213,7 +214,7 @@ pub struct AgentList {
 pub struct AgentVersion {
     /// Counts from 1.
     pub version: u32,
-    /// What is started.
+    /// Program that sessions start.
     pub runtime: AgentRuntime,
     /// When it was deployed.
     pub created_at: String,

@@ -1,4 +1,4 @@
-//! What is said in a session, and what is kept of it: messages, events, logs, usage.
+//! The conversation of a session and its records: messages, events, logs, usage.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ pub struct MessageAnswer {
     pub turn: String,
     /// Number of its last event.
     pub seq: u64,
-    /// What the agent said last, as text.
+    /// Last text of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// True if the agent calls it a failure, or the turn failed.
@@ -50,7 +50,7 @@ pub struct InterruptAnswer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionMessage {
-    /// Its number, among those of the session's events.
+    /// Number of the event within the session.
     pub seq: u64,
     /// When (milliseconds since 1970).
     pub at_ms: u64,
@@ -93,7 +93,7 @@ pub struct SessionLogLine {
     pub index: u64,
     /// `stderr` or `system`.
     pub level: String,
-    /// What it says.
+    /// Text of the line.
     pub text: String,
     /// When (milliseconds since 1970).
     pub at_ms: u64,
@@ -103,17 +103,17 @@ pub struct SessionLogLine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionLogs {
-    /// Those that are kept.
+    /// Lines that are kept.
     pub lines: Vec<SessionLogLine>,
     /// Value of `from` that gives the lines after these.
     pub next: u64,
 }
 
-/// What turns used.
+/// Model usage of turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionUsage {
-    /// How many turns.
+    /// Number of turns.
     pub turns: u64,
     /// Tokens that the model read, without those from its cache.
     pub input_tokens: u64,
@@ -131,7 +131,7 @@ pub struct SessionUsage {
     pub duration_ms: u64,
 }
 
-/// What one turn used.
+/// Model usage of one turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TurnUsage {
@@ -147,7 +147,7 @@ pub struct TurnUsage {
     pub model: Option<String>,
     /// When the turn ended (milliseconds since 1970).
     pub at_ms: u64,
-    /// What it used.
+    /// Model usage of the turn.
     pub usage: SessionUsage,
 }
 
@@ -155,9 +155,9 @@ pub struct TurnUsage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct UsageReport {
-    /// All that was asked for, together.
+    /// Sum over all turns that were asked for.
     pub total: SessionUsage,
-    /// One by one, the latest first; only as many as `limit` says.
+    /// Single turns, the latest first; only as many as `limit` says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<TurnUsage>,
 }

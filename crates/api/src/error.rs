@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ErrorBody {
-    /// What went wrong.
+    /// The error.
     pub error: ErrorDetail,
 }
 
-/// What went wrong, whose fault it is and whether to try again.
+/// An error: what went wrong, whose fault it is and whether to try again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ErrorDetail {
     /// Stable identifier to match on.
     pub code: ErrorCode,
-    /// One sentence for a person: lower case, no period. Not stable.
+    /// Sentence for a person: lower case, no period. Not stable.
     pub message: String,
     /// Path of the offending field in the request, when there is one: `limits.cpu_ms`,
     /// `files[2].name`.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Grant;
 
-/// What to run, on which input and within which limits. Body of `POST /v1/executions`.
+/// A program to run, on which input and within which limits. Body of `POST /v1/executions`.
 ///
 /// Exactly one of `language` and `argv` is given. With `language`, the program is `source` (one
 /// file under the language's usual name) or `files` (the first one is the program's entry).
@@ -48,9 +48,9 @@ pub struct ExecutionRequest {
     /// Environment variables of the run stage, added to a minimal set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// What the program may reach, through sockets of its own loopback. With `tests`, each run has
-    /// them anew; compilers, checkers and interactors have none. Variables that clients look for
-    /// are set, unless `env` has them.
+    /// Grants of the program, which reaches them through sockets of its own loopback. With `tests`,
+    /// each run has them anew; compilers, checkers and interactors have none. Variables that
+    /// clients look for are set, unless `env` has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
     /// Limits of the run stage. What is left out has the server's default.
@@ -65,7 +65,7 @@ pub struct ExecutionRequest {
     /// none: an empty list is an error.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "at_least_one")]
     pub tests: Vec<TestCase>,
-    /// How the output of a test case is compared with what is expected.
+    /// Comparison of a test case's output with the expected one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comparison: Option<OutputComparison>,
     /// True if test cases after the first that is not `OK` are left out.
@@ -85,8 +85,8 @@ pub struct ExecutionRequest {
     /// True to take no short cut: neither the compile cache nor a runtime that was started ahead.
     #[serde(skip_serializing_if = "is_false")]
     pub fresh: bool,
-    /// Which of one tenant's waiting executions goes first: the highest, from -100 to 100. Waiting
-    /// raises it, so that nothing waits for ever.
+    /// Priority among the waiting executions of a tenant; the highest runs first, from -100 to 100.
+    /// Waiting raises it, so that nothing waits for ever.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority: i32,
     /// Time within which it must have started, from submission, in milliseconds. After it, a
@@ -96,7 +96,7 @@ pub struct ExecutionRequest {
     /// Whom to tell of the result. Only for asynchronous executions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookTarget>,
-    /// Whatever the caller wants to find it by.
+    /// Text to find the execution by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
@@ -126,12 +126,12 @@ fn is_zero_u64(value: &u64) -> bool {
     *value == 0
 }
 
-/// One input for a program, and what is expected of it.
+/// Input of a program with its expected output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TestCase {
-    /// What the result calls it; its number, from 1, when left out.
+    /// Name in the result; its number, from 1, when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Standard input as text.
@@ -153,7 +153,7 @@ pub struct TestCase {
     pub limits: LimitSpec,
 }
 
-/// How output is compared with what is expected.
+/// Comparison of output with the expected output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "mode", rename_all = "snake_case", deny_unknown_fields)]
@@ -195,7 +195,7 @@ pub struct JudgeProgram {
     /// Text of a program that is one file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Its files.
+    /// Source files.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "crate::object::many")]
     pub files: Vec<SourceFile>,
     /// Arguments before those that Cove adds.
@@ -226,7 +226,7 @@ pub struct TerminalSize {
     pub cols: u16,
 }
 
-/// Where to send a result: `POST` with the body of `GET /v1/executions/{id}`.
+/// Address that results are sent to: `POST` with the body of `GET /v1/executions/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -246,9 +246,9 @@ pub struct WebhookTarget {
 pub struct SourceFile {
     /// Relative path below `/workspace`, `/`-separated, without `.` or `..` parts.
     pub name: String,
-    /// What it holds, as `encoding` says.
+    /// Content, encoded as `encoding` says.
     pub content: String,
-    /// How `content` is written down.
+    /// Encoding of `content`.
     #[serde(default)]
     pub encoding: BytesEncoding,
     /// True if its mode is 0755 rather than 0644.
@@ -256,7 +256,7 @@ pub struct SourceFile {
     pub executable: bool,
 }
 
-/// How bytes are written down in JSON.
+/// Encoding of bytes in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -324,10 +324,10 @@ impl fmt::Display for ExecutionId {
 pub struct Execution {
     /// Names this execution in logs.
     pub id: ExecutionId,
-    /// How the last stage that ran ended.
+    /// Outcome of the last stage that ran.
     #[serde(flatten)]
     pub outcome: StageOutcome,
-    /// How the result came about.
+    /// Speed mode that was used.
     pub mode: ExecutionMode,
     /// Every stage that ran, in order.
     pub stages: Vec<StageResult>,
@@ -342,18 +342,18 @@ pub struct Execution {
     pub last_seq: u64,
 }
 
-/// How one test case went.
+/// Result of one test case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TestResult {
-    /// Its name.
+    /// Name of the test case.
     pub name: String,
-    /// How the run ended; the verdict takes the comparison into account.
+    /// Outcome of the run; the verdict takes the comparison into account.
     #[serde(flatten)]
     pub outcome: StageOutcome,
-    /// How the run came about.
+    /// Speed mode that was used.
     pub mode: ExecutionMode,
-    /// How the checker or interactor ended, where there is one.
+    /// Outcome of the checker or interactor, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<StageOutcome>,
     /// True when its output is too long to stand twice: then it is that of the execution, at the
@@ -362,15 +362,15 @@ pub struct TestResult {
     pub output_at_top: bool,
 }
 
-/// One stage of an execution.
+/// Result of one stage of an execution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct StageResult {
-    /// Which stage this is.
+    /// Name of the stage.
     pub name: StageName,
-    /// How it came about.
+    /// Speed mode that was used.
     pub mode: ExecutionMode,
-    /// How it ended.
+    /// Outcome of the stage.
     #[serde(flatten)]
     pub outcome: StageOutcome,
     /// True when its output is too long to stand twice: then it is that of the execution, at the
@@ -391,7 +391,7 @@ impl Execution {
     }
 }
 
-/// How a stage ended, with everything that was measured.
+/// Outcome of a stage, with everything that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct StageOutcome {
@@ -413,7 +413,7 @@ pub struct StageOutcome {
     /// Exact standard error, likewise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr_base64: Option<String>,
-    /// Whether output went missing beyond `output_bytes`.
+    /// Streams that lost output beyond `output_bytes`.
     pub truncated: TruncatedStreams,
     /// The limit that ended the stage or spoiled its verdict.
     pub limit: Option<LimitHit>,
@@ -428,7 +428,7 @@ pub struct StageOutcome {
     pub processes_peak: u64,
     /// Processes the kernel killed because the stage was out of memory.
     pub oom_kills: u64,
-    /// What a person should know beyond the verdict, such as why the program could not be started.
+    /// Explanation for a person beyond the verdict, such as why the program could not be started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -448,7 +448,7 @@ pub enum StageName {
     Checker,
 }
 
-/// Which output streams were cut at their limit.
+/// Output streams that were cut at their limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TruncatedStreams {
@@ -544,7 +544,7 @@ impl fmt::Display for LimitHit {
     }
 }
 
-/// How a result came about. Speed modes have names of their own, so that no figure hides one.
+/// Speed mode of a result. Speed modes have names of their own, so that no figure hides one.
 /// Whatever the mode, every program runs in a sandbox that nobody used before or after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -554,7 +554,7 @@ pub enum ExecutionMode {
     /// Every stage ran from its beginning.
     #[default]
     Fresh,
-    /// What the compile stage made was taken from the compile cache.
+    /// The compiled program was taken from the compile cache.
     Cached,
     /// The program was run by a fork of an interpreter that was initialised ahead.
     Zygote,
@@ -586,7 +586,7 @@ impl ExecutionMode {
 pub struct OutputFile {
     /// The name it was asked for by.
     pub name: String,
-    /// What it holds, as `encoding` says; null when it could not be read.
+    /// Content, encoded as `encoding` says; null when it could not be read.
     pub content: Option<String>,
     /// Form of `content`: base64 where it is not UTF-8, or long and full of control
     /// characters.

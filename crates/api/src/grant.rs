@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Something that a sandbox may reach.
+/// A thing that a sandbox may reach.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Grant {
     /// A tenant of the bouncer that speaks PostgreSQL's protocol, at `localhost:5432`.
     Postgres(DatabaseGrant),
-    /// One that speaks MySQL's, at `localhost:3306`.
+    /// Database that speaks MySQL's protocol, at `localhost:3306`.
     Mysql(DatabaseGrant),
     /// A warehouse of the catalog, at `http://localhost:8181`.
     Catalog(CatalogGrant),
@@ -26,7 +26,7 @@ pub enum Grant {
     Model(ModelGrant),
 }
 
-/// What may be done with what was granted.
+/// Kinds of access that a grant allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -45,11 +45,11 @@ pub enum GrantAccess {
 pub struct DatabaseGrant {
     /// Tenant of the bouncer.
     pub tenant: String,
-    /// What may be done there.
+    /// Access that is allowed.
     #[serde(default)]
     pub access: GrantAccess,
-    /// One of the tenant's users, whose role on the server it is; the tenant's `server_user` when
-    /// absent, or its only user.
+    /// User of the tenant whose role on the server is used; the tenant's `server_user` when absent,
+    /// or its only user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Schema that names without one mean: `search_path` of PostgreSQL, the database of MySQL.
@@ -63,8 +63,8 @@ pub struct DatabaseGrant {
     pub limits: DatabaseGrantLimits,
 }
 
-/// What a sandbox may have of a database. What is left out is as the server's `[gateway]` says; 0
-/// is for no limit.
+/// Limits of a sandbox on a database. What is left out is as the server's `[gateway]` says; 0 is
+/// for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -94,13 +94,13 @@ pub struct DatabaseGrantLimits {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CatalogGrant {
-    /// Its name.
+    /// Name of the warehouse.
     pub warehouse: String,
     /// Namespaces that are there, with all that is below them, levels divided by `.`; all of the
     /// warehouse when there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// What may be done there.
+    /// Access that is allowed.
     #[serde(default)]
     pub access: GrantAccess,
     /// Port inside; 8181 when absent.
@@ -124,12 +124,12 @@ pub struct HttpGrant {
     pub limits: HttpGrantLimits,
 }
 
-/// One rule on requests to servers outside. What is left out fits everything, but for the hosts.
+/// Rule on requests to servers outside. What is left out fits everything, but for the hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct HttpRule {
-    /// What becomes of a request that fits.
+    /// Treatment of a request that matches.
     #[serde(default)]
     pub effect: HttpEffect,
     /// Names of hosts: `example.com`, `*.example.com` for all below it, `*` for all; or addresses.
@@ -168,19 +168,19 @@ pub struct HttpRule {
     pub allow_networks: Vec<String>,
 }
 
-/// What becomes of a request.
+/// Treatment of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HttpEffect {
-    /// It is sent.
+    /// Sent.
     #[default]
     Allow,
-    /// It is refused.
+    /// Refused.
     Deny,
 }
 
-/// What is put into a header.
+/// Source of a header's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -191,8 +191,8 @@ pub enum HeaderSource {
     Secret(String),
 }
 
-/// What a sandbox may send and get over its proxy. What is left out is as the server's `[gateway]`
-/// says; 0 is for no limit.
+/// Limits of a sandbox on its proxy. What is left out is as the server's `[gateway]` says; 0 is for
+/// no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -227,31 +227,31 @@ pub struct ModelGrant {
     pub port: Option<u16>,
 }
 
-/// Something that a sandbox did at one of its sockets.
+/// Record of what a sandbox did at one of its sockets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AuditRecord {
-    /// Its number. Numbers grow, and may have gaps.
+    /// Number of the record. Numbers grow and may have gaps.
     pub seq: u64,
     /// When it ended (RFC 3339, milliseconds, UTC).
     pub at: String,
-    /// Whose sandbox it was.
+    /// Tenant that owns the sandbox.
     pub tenant: String,
     /// The session or execution.
     pub holder: String,
     /// The grant: `postgres:shop`, `http`.
     pub grant: String,
-    /// What happened.
+    /// Kind of event.
     pub event: AuditEvent,
-    /// How it ended.
+    /// Outcome.
     pub outcome: AuditOutcome,
-    /// What was asked for: a statement, a method with a URL.
+    /// Request: a statement, or a method with a URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// Why it failed or was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How long it took, in microseconds.
+    /// Duration in microseconds.
     pub took_us: u64,
     /// Rows of a statement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,18 +264,18 @@ pub struct AuditRecord {
     pub bytes_in: Option<u64>,
 }
 
-/// What happened at a socket.
+/// Kinds of events at a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AuditEvent {
     /// A grant was given.
     Granted,
-    /// One was taken back.
+    /// A grant was revoked.
     Revoked,
     /// A connection was made, or refused.
     Connect,
-    /// One has ended.
+    /// A connection ended.
     Disconnect,
     /// A statement ran.
     Statement,
@@ -285,16 +285,16 @@ pub enum AuditEvent {
     Missing,
 }
 
-/// How something ended.
+/// Outcomes of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AuditOutcome {
-    /// As it should.
+    /// Succeeded.
     Done,
-    /// It failed at the other end.
+    /// Failed at the other end.
     Failed,
-    /// It was not allowed, or a limit was reached.
+    /// Refused, because it was not allowed or a limit was reached.
     Refused,
 }
 
@@ -334,7 +334,7 @@ impl Grant {
         own.unwrap_or(self.default_port())
     }
 
-    /// As it is called in records and messages: `postgres:shop`, `http`.
+    /// Returns the name in records and messages: `postgres:shop`, `http`.
     #[must_use]
     pub fn label(&self) -> String {
         match self {

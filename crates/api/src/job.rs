@@ -9,7 +9,7 @@ use crate::execution::{
     Verdict,
 };
 
-/// Where an execution is. `queued` and `running` go on; the others are final.
+/// State of an execution. `queued` and `running` go on; the others are final.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -47,20 +47,19 @@ impl ExecutionState {
     }
 }
 
-/// What is known of an execution. Answer of `POST /v1/executions` (202) and
-/// `GET /v1/executions/{id}`.
+/// An execution and its state. Answer of `POST /v1/executions` (202) and `GET /v1/executions/{id}`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ExecutionRecord {
     /// Names it.
     pub id: ExecutionId,
-    /// Where it is.
+    /// State of the execution.
     pub state: ExecutionState,
     /// The language, or `argv`.
     pub language: String,
-    /// As given.
+    /// Priority, as given.
     pub priority: i32,
-    /// As given.
+    /// Label, as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// When it was accepted (RFC 3339, milliseconds, UTC).
@@ -74,9 +73,9 @@ pub struct ExecutionRecord {
     /// When it is forgotten, once it is final.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// How often it was started.
+    /// Number of starts.
     pub attempts: u32,
-    /// How many go before it, while it is queued.
+    /// Number of executions before it, while it is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<u64>,
     /// In how many milliseconds it will start, estimated from what ran lately; while queued.
@@ -106,7 +105,7 @@ pub struct ExecutionList {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
-    /// What to run.
+    /// Executions to submit.
     pub executions: Vec<ExecutionRequest>,
 }
 
@@ -114,43 +113,43 @@ pub struct BatchRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct BatchAnswer {
-    /// What was accepted.
+    /// Executions that were accepted.
     pub executions: Vec<ExecutionRecord>,
 }
 
-/// Something that happened to an execution, as on `/v1/executions/{id}/events`.
+/// Event of an execution, as on `/v1/executions/{id}/events`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct ExecutionEvent {
     /// Counts from 1 without gaps; a later attempt, after a failure of the server, goes on with
     /// much larger numbers. The id of a server-sent event.
     pub seq: u64,
-    /// What happened.
+    /// Kind of event, with its data.
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// What happened to an execution.
+/// Kinds of events of an execution.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum EventKind {
-    /// It is durable and waits.
+    /// Durable and waiting.
     Queued {
-        /// How many go before it.
+        /// Number of executions before it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         position: Option<u64>,
     },
     /// A worker has it.
     Started {
-        /// Which attempt this is, from 1.
+        /// Number of the attempt, from 1.
         attempt: u32,
     },
     /// A stage begins.
     Stage {
-        /// Which one.
+        /// Name of the stage.
         stage: StageName,
-        /// Of which test case, from 1.
+        /// Number of the test case, from 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         test: Option<u32>,
     },
@@ -160,14 +159,14 @@ pub enum EventKind {
     Stderr(EventBytes),
     /// A stage has ended.
     Exit {
-        /// Which one.
+        /// Name of the stage.
         stage: StageName,
-        /// Of which test case, from 1.
+        /// Number of the test case, from 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         test: Option<u32>,
-        /// How it came about.
+        /// Speed mode that was used.
         mode: ExecutionMode,
-        /// Its verdict.
+        /// Verdict of the stage.
         verdict: Verdict,
         /// Exit code, when it exited.
         exit_code: Option<i32>,
@@ -185,16 +184,16 @@ pub enum EventKind {
         /// The last one that is missing.
         to: u64,
     },
-    /// It is finished. The last event.
+    /// Finished with a result. The last event.
     Verdict {
         /// The judgement.
         verdict: Verdict,
         /// The whole result.
         result: Box<Execution>,
     },
-    /// It has ended without a result. The last event.
+    /// Ended without a result. The last event.
     Ended {
-        /// How.
+        /// Final state.
         state: ExecutionState,
         /// Why.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -237,7 +236,7 @@ pub struct EventBytes {
     pub data_base64: Option<String>,
 }
 
-/// What a caller sends on the WebSocket of `/v1/executions/{id}/events`.
+/// Message of a caller on the WebSocket of `/v1/executions/{id}/events`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
@@ -255,7 +254,7 @@ pub enum ClientMessage {
     Eof,
     /// A signal for the program.
     Signal {
-        /// Its name, such as `SIGINT`.
+        /// Name of the signal, such as `SIGINT`.
         signal: String,
     },
     /// The terminal has another size.
@@ -268,7 +267,7 @@ pub enum ClientMessage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct QueueStats {
-    /// Which back end holds it: `sqlite`, `postgresql`, `redis`.
+    /// Back end that holds the queue: `sqlite`, `postgresql`, `redis`.
     pub backend: String,
     /// True if nothing is started at present.
     pub paused: bool,
@@ -304,7 +303,7 @@ pub struct WebhookSecret {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct QueueChange {
-    /// How many were changed.
+    /// Number of executions that were changed.
     pub changed: u64,
 }
 

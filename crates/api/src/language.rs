@@ -1,4 +1,4 @@
-//! What the server can run.
+//! Languages that the server can run.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;

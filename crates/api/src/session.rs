@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use crate::Grant;
 use crate::agent::{AgentOptions, SessionLimits};
 
-/// Where a session is.
+/// State of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
-    /// Its sandbox is being made.
+    /// The sandbox is being created.
     Starting,
     /// Takes messages.
     Active,
@@ -42,7 +42,7 @@ impl SessionState {
     }
 }
 
-/// Where a session's sandbox is.
+/// State of a session's sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -72,15 +72,15 @@ impl SandboxState {
     }
 }
 
-/// What happens to a turn when the last of its listeners goes away.
+/// Treatment of a turn when the last of its listeners goes away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnDisconnect {
-    /// It goes on; whoever comes back finds its events.
+    /// The turn goes on; its events can be read later.
     #[default]
     Continue,
-    /// It is interrupted.
+    /// The turn is interrupted.
     Interrupt,
 }
 
@@ -92,7 +92,7 @@ pub struct CreateSession {
     /// Name of the agent; none for a workspace without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Its files, in place of the agent's: a snapshot's id.
+    /// Id of the snapshot whose files are used in place of the agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
     /// Environment beside the agent's. Stored encrypted, never shown.
@@ -100,18 +100,18 @@ pub struct CreateSession {
     /// Id of a credential whose secret the agent gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
-    /// What the agent is told at its start.
+    /// Options that the agent gets at its start.
     pub options: AgentOptions,
     /// Limits in place of the agent's.
     pub limits: SessionLimits,
-    /// Whatever the caller wants to find it by.
+    /// Labels to find the session by.
     pub metadata: BTreeMap<String, String>,
-    /// What happens to a turn when its listeners go away.
+    /// Treatment of a turn when its listeners go away.
     pub on_disconnect: OnDisconnect,
     /// Seconds without a message after which it gives up its sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_s: Option<u32>,
-    /// What its sandbox may reach, in place of the agent's grants; those when absent.
+    /// Grants of the sandbox, in place of the agent's; those when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grants: Option<Vec<Grant>>,
 }
@@ -124,10 +124,10 @@ pub struct UpdateSession {
     /// In place of the metadata, all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<BTreeMap<String, String>>,
-    /// Those that are here, in place of the session's. The agent is told when it is started next.
+    /// Options that replace those of the session. The agent is told when it is started next.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub options: Option<AgentOptions>,
-    /// What happens to a turn when its listeners go away.
+    /// Treatment of a turn when its listeners go away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_disconnect: Option<OnDisconnect>,
     /// Seconds without a message after which it gives up its sandbox.
@@ -146,7 +146,7 @@ pub struct UpdateSession {
 pub struct SessionView {
     /// Names it for ever: `ses_…`.
     pub id: String,
-    /// Whose it is.
+    /// Tenant that owns the session.
     pub tenant: String,
     /// Name of its agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,23 +154,23 @@ pub struct SessionView {
     /// Version of the agent that it was created with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<u32>,
-    /// Where it is.
+    /// State of the session.
     pub state: SessionState,
-    /// Where its sandbox is.
+    /// State of its sandbox.
     pub sandbox: SandboxState,
     /// Session that it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// What the agent is told at its start, the agent's and the session's own.
+    /// Options that the agent gets at its start, the agent's and the session's merged.
     pub options: AgentOptions,
-    /// Its limits, complete.
+    /// Limits of the session, complete.
     pub limits: SessionLimits,
-    /// As given.
+    /// Metadata, as given.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// As given.
+    /// Treatment of a turn without listeners, as given.
     pub on_disconnect: OnDisconnect,
-    /// What its sandbox may reach.
+    /// Grants of its sandbox.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
     /// When it was created (RFC 3339, milliseconds, UTC).
@@ -216,7 +216,7 @@ pub struct MessageRequest {
     pub extra: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What a message says.
+/// Content of a message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(untagged)]
@@ -227,25 +227,25 @@ pub enum MessageContent {
     Blocks(Vec<serde_json::Map<String, serde_json::Value>>),
 }
 
-/// Something that happened in a session. Numbers grow and are never used twice; they may have gaps.
+/// Event of a session. Numbers grow and are never used twice; they may have gaps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionEvent {
-    /// Its number: `id` of the server-sent event.
+    /// Number of the event: `id` of the server-sent event.
     pub seq: u64,
     /// When (milliseconds since 1970).
     pub at_ms: u64,
     /// The turn that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<String>,
-    /// What it is.
+    /// Kind of event.
     #[serde(rename = "type")]
     pub kind: SessionEventKind,
-    /// What there is to say of it.
+    /// Data of the event, by its kind.
     pub data: serde_json::Value,
 }
 
-/// What an event is. A turn begins with `turn_start` and ends with `done`; an `error` may come
+/// Kinds of events. A turn begins with `turn_start` and ends with `done`; an `error` may come
 /// before that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -320,10 +320,10 @@ pub struct SessionExec {
     pub argv: Option<Vec<String>>,
     /// Environment beside the session's.
     pub env: BTreeMap<String, String>,
-    /// Where it starts; `/workspace` when absent.
+    /// Working directory; `/workspace` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// What it reads from its standard input.
+    /// Content of its standard input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
     /// Milliseconds after which it is killed.
@@ -340,9 +340,9 @@ pub struct SessionExecResult {
     /// Name of the signal that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// It was killed because its time was up.
+    /// True if it was killed because its time was up.
     pub timed_out: bool,
-    /// What it wrote; what is not UTF-8 is replaced.
+    /// Standard output; bytes that are not UTF-8 are replaced.
     pub stdout: String,
     /// Likewise.
     pub stderr: String,
@@ -364,7 +364,7 @@ pub struct FileEntry {
     pub mode: u32,
     /// When it was changed (milliseconds since 1970).
     pub modified_ms: u64,
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }
@@ -377,7 +377,7 @@ pub struct SnapshotView {
     pub id: String,
     /// Session that it was taken of.
     pub session: String,
-    /// As given.
+    /// Name, as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// When it was taken.
@@ -386,7 +386,7 @@ pub struct SnapshotView {
     pub bytes: u64,
 }
 
-/// What a session's sandbox uses.
+/// Resource usage of a session's sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct SessionMetrics {
@@ -416,7 +416,7 @@ pub struct CredentialView {
     pub id: String,
     /// `anthropic`, `openai`, `bedrock` or `custom`.
     pub kind: String,
-    /// What its owner calls it.
+    /// Name given by its owner.
     pub label: String,
     /// When it was made.
     pub created_at: String,

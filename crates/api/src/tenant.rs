@@ -18,7 +18,7 @@ pub struct TenantSpec {
     /// A letter or digit, then up to 62 letters, digits, `_` and `-`. Clients name it by the
     /// database they ask for, among other ways.
     pub name: String,
-    /// What its server speaks, and so do its clients.
+    /// Protocol of its server and its clients.
     pub engine: TenantEngine,
     /// The server: `host:port`, `host`, a Unix socket, or the name of a `[bouncer.servers.NAME]`. A
     /// Unix socket of PostgreSQL is its directory, with or without `:port`; one of MySQL is its
@@ -30,7 +30,7 @@ pub struct TenantSpec {
     /// When a server connection goes back to the pool; the default's when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_mode: Option<PoolMode>,
-    /// Who may come, by name. Others are looked up with `auth_query`, if there is one.
+    /// Users that may log in, by name. Others are looked up with `auth_query`, if there is one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<TenantUserSpec>,
     /// Role that all users become on the server, unless one has its own. Absent: each is there who
@@ -40,18 +40,18 @@ pub struct TenantSpec {
     /// Password of that role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_password: Option<String>,
-    /// How users are looked up that are not in `users`.
+    /// Lookup of users that are not in `users`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_query: Option<AuthQuerySpec>,
     /// Names by which TLS clients reach it (server name indication).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub server_names: Vec<String>,
-    /// How clients may come; every way when absent.
+    /// Transports that clients may use; all when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transports: Option<Vec<ClientTransportMode>>,
     /// True if all transactions are read-only.
     pub read_only: bool,
-    /// Its share of a server that it shares with others, beside theirs: 1 to 1000; 1 when absent.
+    /// Weight of its share of a server that tenants have in common: 1 to 1000; 1 when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     /// When a server connection is examined before somebody else gets it; the default's when
@@ -61,11 +61,11 @@ pub struct TenantSpec {
     /// Settings that every server connection has, whatever its client asks for.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
-    /// Of MySQL: whether a server may ask its clients for files (`LOAD DATA LOCAL INFILE`). No when
-    /// absent.
+    /// MySQL only: true if a server may ask its clients for files (`LOAD DATA LOCAL INFILE`). No
+    /// when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_infile: Option<bool>,
-    /// Of MySQL: whether rows count as affected that were found, rather than those that changed,
+    /// MySQL only: true if rows that were found count as affected, rather than those that changed,
     /// for clients that ask for it. No when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found_rows: Option<bool>,
@@ -73,7 +73,7 @@ pub struct TenantSpec {
     pub limits: TenantLimitsSpec,
 }
 
-/// What a database server speaks.
+/// Protocol of a database server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -86,7 +86,7 @@ pub enum TenantEngine {
 }
 
 impl TenantEngine {
-    /// As it is written.
+    /// Returns the name in JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -124,7 +124,7 @@ pub enum VerifyMode {
     Never,
 }
 
-/// How a client reaches the bouncer.
+/// Transport of a client to the bouncer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -137,7 +137,7 @@ pub enum ClientTransportMode {
     Unix,
 }
 
-/// Whether connections are encrypted, as libpq's `sslmode` has it.
+/// Encryption of connections, as libpq's `sslmode` has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -162,9 +162,9 @@ pub enum TlsMode {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct TenantUserSpec {
-    /// As clients say it.
+    /// Name of the user, as clients send it.
     pub name: String,
-    /// How it proves who it is.
+    /// Authentication of the user.
     pub auth: UserAuth,
     /// With `password`: the password, or what the server keeps of it: a SCRAM secret
     /// (`SCRAM-SHA-256$…`) or an MD5 hash (`md5…`) of PostgreSQL, `*` and 40 hexadecimal digits of
@@ -189,7 +189,7 @@ pub struct TenantUserSpec {
     pub clients_max: Option<u32>,
 }
 
-/// How a user proves who it is.
+/// Authentication methods of a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -205,14 +205,14 @@ pub enum UserAuth {
     Peer,
 }
 
-/// How users are looked up on the server.
+/// Lookup of users on the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct AuthQuerySpec {
     /// Role that looks them up. Nobody can log in as it this way.
     pub user: String,
-    /// Its password.
+    /// Password of that user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// Database to do that in; the tenant's when absent.
@@ -291,7 +291,7 @@ pub struct TenantLimitsSpec {
     pub server_retry_s: Option<f64>,
 }
 
-/// What tenants have that do not say otherwise: `[bouncer.defaults]`.
+/// Defaults of tenants: `[bouncer.defaults]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -307,7 +307,7 @@ pub struct TenantDefaults {
     pub limits: TenantLimitsSpec,
 }
 
-/// Where a tenant is defined.
+/// Place where a tenant is defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -318,12 +318,12 @@ pub enum TenantOrigin {
     Api,
 }
 
-/// Whether a tenant takes work.
+/// Admission state of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TenantAdmission {
-    /// It does.
+    /// Accepts clients.
     Open,
     /// Clients wait.
     Paused,
@@ -333,16 +333,16 @@ pub enum TenantAdmission {
     Draining,
 }
 
-/// What is known of a tenant's server.
+/// Health of a tenant's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TenantHealth {
-    /// Nobody looked yet.
+    /// Not checked yet.
     Unknown,
-    /// It answers.
+    /// The server answers.
     Healthy,
-    /// It failed to answer as often as is tolerated.
+    /// The server failed to answer as often as is tolerated.
     Unhealthy,
 }
 
@@ -350,13 +350,13 @@ pub enum TenantHealth {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "Tenant"))]
 pub struct TenantView {
-    /// What it is. In place of every password that it has stands `***`.
+    /// Definition of the tenant. Every password is replaced by `***`.
     pub spec: TenantSpec,
-    /// Where it is defined.
+    /// Place where it is defined.
     pub origin: TenantOrigin,
-    /// Whether it takes work.
+    /// Admission state.
     pub admission: TenantAdmission,
-    /// Its server.
+    /// Health of its server.
     pub health: TenantHealth,
 }
 
@@ -373,21 +373,21 @@ pub struct TenantList {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
 pub struct TenantStats {
-    /// Its name.
+    /// Name of the tenant.
     pub name: String,
     /// Clients that are connected.
     pub clients: u64,
-    /// Of them, those that have a server connection.
+    /// Clients that have a server connection.
     pub clients_active: u64,
-    /// Of them, those that wait for one.
+    /// Clients that wait for a server connection.
     pub clients_waiting: u64,
     /// Server connections.
     pub servers: u64,
-    /// Of them, those that a client has.
+    /// Server connections that a client holds.
     pub servers_active: u64,
-    /// Of them, those that wait for a client.
+    /// Server connections that are idle.
     pub servers_idle: u64,
-    /// Of them, those that are being opened, examined or reset.
+    /// Server connections that are being opened, probed or reset.
     pub servers_busy: u64,
     /// Server connections that it may have.
     pub server_connections_max: u64,
@@ -403,19 +403,19 @@ pub struct TenantStats {
     pub busy_us: u64,
     /// Microseconds that clients waited for server connections, since the start.
     pub wait_us: u64,
-    /// How often clients had to be refused because too many waited, or for too long.
+    /// Number of clients that were refused because too many waited, or for too long.
     pub exhausted: u64,
-    /// How often a client kept a server connection beyond its transaction, by reason.
+    /// Number of times a client kept a server connection beyond its transaction, by reason.
     pub pins: BTreeMap<String, u64>,
-    /// How long statements took, in milliseconds.
+    /// Duration of statements in milliseconds.
     pub query_ms: Percentiles,
-    /// How long transactions took, in milliseconds.
+    /// Duration of transactions in milliseconds.
     pub transaction_ms: Percentiles,
-    /// How long clients waited for a server connection, in milliseconds.
+    /// Time clients waited for a server connection, in milliseconds.
     pub wait_ms: Percentiles,
 }
 
-/// Where parts of all values lie below; exact to a few per cent.
+/// Percentiles of a distribution, exact to a few per cent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default)]
@@ -434,13 +434,13 @@ pub struct Percentiles {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct BouncerClient {
-    /// What it knows as its process id; cancels name it.
+    /// Process id that the client knows; cancel requests name it.
     pub pid: u32,
-    /// Its tenant.
+    /// Tenant of the client.
     pub tenant: String,
-    /// Its user.
+    /// User of the client.
     pub user: String,
-    /// Where it comes from; `unix` for a Unix socket.
+    /// Address of the client; `unix` for a Unix socket.
     pub address: String,
     /// `login`, `idle`, `waiting`, `active`, `closing`.
     pub state: String,
@@ -472,11 +472,11 @@ pub struct BouncerClientList {
 pub struct BouncerServer {
     /// The server's process id for it.
     pub pid: u32,
-    /// Whose it is.
+    /// Tenant of the connection.
     pub tenant: String,
     /// Role that it is logged in as.
     pub user: String,
-    /// Where it leads.
+    /// Address of the server.
     pub address: String,
     /// `login`, `idle`, `active`, `resetting`, `cancelling`.
     pub state: String,
@@ -497,11 +497,11 @@ pub struct BouncerServerList {
     pub servers: Vec<BouncerServer>,
 }
 
-/// What health checks found: answer of `GET /v1/tenants/{name}/health`.
+/// Result of health checks: answer of `GET /v1/tenants/{name}/health`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct TenantHealthReport {
-    /// What holds now.
+    /// Current health.
     pub health: TenantHealth,
     /// Checks that failed one after the other.
     pub failures: u32,
@@ -511,7 +511,7 @@ pub struct TenantHealthReport {
     /// When the last one ended (RFC 3339, milliseconds, UTC).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<String>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub took_ms: Option<f64>,
 }

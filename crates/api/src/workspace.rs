@@ -1,4 +1,4 @@
-//! What is in a session's sandbox: files, commands, terminals; and what is kept beside it.
+//! Content of a session's sandbox (files, commands, terminals) and what is kept beside it.
 
 #[cfg(feature = "schema")]
 use schemars::JsonSchema;
@@ -21,9 +21,9 @@ pub struct FileList {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct MoveFile {
-    /// What is moved.
+    /// Path of what is moved.
     pub from: String,
-    /// Where to; a file that is there is replaced.
+    /// Destination path; an existing file is replaced.
     pub to: String,
 }
 
@@ -37,7 +37,7 @@ pub struct ArchiveImported {
     pub bytes: u64,
 }
 
-/// Something happened to a file that is watched.
+/// Change of a watched file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct FileChange {
@@ -48,29 +48,29 @@ pub struct FileChange {
     pub path: String,
 }
 
-/// What is told of a command or a terminal while it runs.
+/// Event of a command or a terminal while it runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum SessionExecEvent {
-    /// It was started.
+    /// Started.
     Started {
-        /// Its number inside the sandbox.
+        /// Process id inside the sandbox.
         pid: u32,
     },
-    /// It wrote to its standard output. Terminals send this as binary messages instead.
+    /// Output on standard output. Terminals send this as binary messages instead.
     Stdout {
         /// The bytes, in Base64 (RFC 4648 §4).
         data_base64: String,
     },
-    /// It wrote to its standard error.
+    /// Output on standard error.
     Stderr {
         /// The bytes, in Base64.
         data_base64: String,
     },
-    /// It ended; what it wrote is not in here. Nothing comes after this.
+    /// Ended; its output is not repeated here. The last event.
     Ended(SessionExecResult),
-    /// It cannot be followed any more, because its sandbox is gone. Nothing comes after this.
+    /// No longer available, because its sandbox is gone. The last event.
     Error {
         /// Why.
         error: String,
@@ -82,7 +82,7 @@ pub enum SessionExecEvent {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct ForkRequest {
-    /// How many copies; one when absent.
+    /// Number of copies; one when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
 }
@@ -92,7 +92,7 @@ pub struct ForkRequest {
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct SnapshotRequest {
-    /// What to call it.
+    /// Name of the snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -116,7 +116,7 @@ pub struct CreateCredential {
     /// `anthropic`: the key for the model, which never enters a sandbox. `openai`, `bedrock`,
     /// `custom`: agents get it as `OPENAI_API_KEY`, `AWS_BEARER_TOKEN_BEDROCK`, `CREDENTIAL`.
     pub kind: String,
-    /// What to call it.
+    /// Label of the credential.
     #[serde(default)]
     pub label: String,
     /// The secret. Stored encrypted, never shown.
@@ -149,7 +149,7 @@ pub struct SessionAttachment {
     pub session: String,
     /// Name of the file.
     pub name: String,
-    /// Its media type.
+    /// Media type of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media_type: Option<String>,
     /// Bytes.
