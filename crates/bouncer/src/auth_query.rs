@@ -45,7 +45,7 @@ pub const QUERY_MARIADB: &str = "SELECT u.user, u.authentication_string FROM mys
 /// Answers that are remembered, of all tenants; beyond, all are forgotten.
 const ANSWERS_MAX: usize = 65_536;
 
-/// How long it is remembered that there is no such user, or that the server did not say: short,
+/// Time that it is remembered that there is no such user, or that the server did not say: short,
 /// because somebody may be creating it.
 const NOTHING_KEPT: Duration = Duration::from_secs(5);
 
@@ -53,10 +53,10 @@ const NOTHING_KEPT: Duration = Duration::from_secs(5);
 /// often than this.
 const DOUBTED_AFTER: Duration = Duration::from_secs(5);
 
-/// How long a question may take, with connecting.
+/// Time that a question may take, with connecting.
 const ASK: Duration = Duration::from_secs(10);
 
-/// How long a connection is kept for the next question.
+/// Time that a connection is kept for the next question.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// Who the server sees.

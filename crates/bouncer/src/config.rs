@@ -121,7 +121,7 @@ pub struct TlsTable {
     pub mode: TlsMode,
     /// Certificate with its chain, PEM. Read again when the file changes.
     pub cert: Option<PathBuf>,
-    /// Its key, PEM.
+    /// Key, PEM.
     pub key: Option<PathBuf>,
     /// Authorities for clients' certificates, PEM.
     pub client_ca: Option<PathBuf>,
@@ -210,9 +210,9 @@ pub struct ConsoleTable {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsoleUser {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its password, a SCRAM secret or an MD5 hash; `env:NAME` and `file:PATH` are taken.
+    /// Password, a SCRAM secret or an MD5 hash; `env:NAME` and `file:PATH` are taken.
     pub password: String,
 }
 

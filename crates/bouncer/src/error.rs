@@ -44,7 +44,7 @@ impl BouncerError {
         BouncerError::Internal(cause.into())
     }
 
-    /// What to match on.
+    /// Returns what to match on.
     pub fn code(&self) -> ErrorCode {
         match self {
             BouncerError::Refused(_) => ErrorCode::InvalidRequest,

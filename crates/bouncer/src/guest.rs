@@ -47,7 +47,7 @@ pub enum StatementDetail {
 pub struct GuestSpec {
     /// Names it among the users of its tenant: its clients are counted by that.
     pub name: Arc<str>,
-    /// Its tenant.
+    /// Tenant.
     pub tenant: Arc<str>,
     /// What is spoken.
     pub engine: TenantEngine,
@@ -76,14 +76,14 @@ pub struct GuestSpec {
 pub enum SandboxAction<'a> {
     /// It has connected.
     Connected,
-    /// It was refused, or ended, for this reason.
+    /// Refused, or ended, for this reason.
     Refused(&'a str),
     /// A statement has ended.
     Statement {
-        /// Its text, as far as it is told. `(prepared)` and `(sent)` stand for one that is not
-        /// known any more, and before one that is therefore told before it runs.
+        /// Text, as far as it is told. `(prepared)` and `(sent)` stand for one that is not known
+        /// any more, and before one that is therefore told before it runs.
         text: Option<&'a str>,
-        /// How long it took.
+        /// Time that it took.
         took: Duration,
         /// Rows that it returned.
         rows: u64,
@@ -94,7 +94,7 @@ pub enum SandboxAction<'a> {
     },
     /// Its connection has ended.
     Disconnected {
-        /// How long it was.
+        /// Time that it was.
         took: Duration,
         /// Bytes that came from it.
         sent: u64,
@@ -139,7 +139,7 @@ pub enum SandboxClientError {
 }
 
 impl SandboxClientError {
-    /// What clients match on.
+    /// Returns what clients match on.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
@@ -153,7 +153,7 @@ impl SandboxClientError {
 }
 
 impl SandboxClient {
-    /// What it may have.
+    /// Returns what it may have.
     pub(crate) fn spec(&self) -> &GuestSpec {
         &self.spec
     }
@@ -163,12 +163,12 @@ impl SandboxClient {
         self.id
     }
 
-    /// Whose turn it is among its clients.
+    /// Returns whose turn it is among its clients.
     pub(crate) fn turns(&self) -> &Arc<LeaseQuota> {
         &self.turns
     }
 
-    /// Where it is led by what holds now.
+    /// Returns where it is led by what holds now.
     pub(crate) fn route(&self, routing: &TenantRouting) -> Result<TenantRoute, SandboxClientError> {
         if self.is_revoked.load(Ordering::Acquire) {
             return Err(SandboxClientError::Revoked);
@@ -299,7 +299,7 @@ impl Drop for SandboxListener {
 }
 
 impl Bouncer {
-    /// What a guest would get, by what holds now.
+    /// Returns what a guest would get, by what holds now.
     ///
     /// # Errors
     /// When it cannot be.

@@ -54,8 +54,8 @@ impl<V> Default for PreparedSecrets<V> {
 }
 
 impl<V> PreparedSecrets<V> {
-    /// What is there, or what is made now, without the lock. Whoever comes second gets what the
-    /// first has put there.
+    /// Returns what is there, or what is made now, without the lock. Whoever comes second gets what
+    /// the first has put there.
     ///
     /// # Errors
     /// Those of `make`.

@@ -85,7 +85,7 @@ pub enum ClientNext {
     Read,
     /// Present the rest again after the server has said something; reading on makes no progress.
     Wait,
-    /// It was answered much without a server: present the rest again once it has taken that.
+    /// Answered much without a server: present the rest again once it has taken that.
     Drain,
     /// It needs a server connection: attach one, then present the rest.
     NeedServer,
@@ -151,7 +151,7 @@ pub enum ServerFailure {
     Malformed {
         /// The message's first byte.
         tag: u8,
-        /// Its length.
+        /// Length.
         bytes: usize,
     },
     /// It said that it closes.
@@ -184,7 +184,7 @@ pub enum DepartureAction {
     Cancel,
     /// Read on until it is idle.
     Draining,
-    /// It is idle.
+    /// Idle.
     Idle,
     /// It cannot be brought back to where it was: close it.
     Close,

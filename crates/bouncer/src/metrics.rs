@@ -266,7 +266,7 @@ fn times(encoder: &mut DescriptorEncoder<'_>, rows: &[TenantCounters]) -> Result
     Ok(())
 }
 
-/// How many there are in each bucket, not counting those of the buckets before.
+/// Returns how many there are in each bucket, not counting those of the buckets before.
 fn buckets(times: &DurationDistribution, first_us: u64, count: usize) -> Vec<(f64, u64)> {
     let mut below = 0;
     let mut buckets = Vec::with_capacity(count + 1);

@@ -171,7 +171,7 @@ impl<K: Copy + Eq + Hash> TokenBuckets<K> {
 /// Stands for all that there is no room for; it is nobody's address.
 const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// What counts as one address: with IPv6 everybody has 2⁶⁴ of them.
+/// Returns what counts as one address: with IPv6 everybody has 2⁶⁴ of them.
 fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -116,7 +116,7 @@ pub struct RelayConfig {
     pub threads: Option<NonZeroUsize>,
     /// Clients at one time, of all tenants together.
     pub clients_max: u32,
-    /// How long a login may take.
+    /// Time that a login may take.
     pub login: Duration,
     /// Where clients may be asked for passwords as they are.
     pub cleartext: CleartextPolicy,
@@ -285,7 +285,7 @@ impl Relay {
         drop(self.common.console.set(desk));
     }
 
-    /// What each thread counts.
+    /// Returns what each thread counts.
     pub fn books(&self) -> impl Iterator<Item = &Arc<ThreadBooks>> {
         self.common.peers.iter().map(|peer| &peer.books)
     }

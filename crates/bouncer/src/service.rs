@@ -53,7 +53,7 @@ pub trait RelayThreads: fmt::Debug + Send + Sync {
     fn configured(&self, _config: &BouncerConfig) {}
     /// Takes a connection of a guest.
     fn admit(&self, stream: TcpStream, guest: Arc<SandboxClient>, place: LoginPlace);
-    /// What every thread counted for a tenant.
+    /// Returns what every thread counted for a tenant.
     fn stats(&self, tenant: TenantId) -> Vec<Arc<ThreadTenantStats>>;
 }
 
@@ -418,7 +418,7 @@ impl Bouncer {
         Ok(())
     }
 
-    /// Its figures.
+    /// Returns its figures.
     ///
     /// # Errors
     /// `NotFound`.
@@ -427,7 +427,7 @@ impl Bouncer {
         Ok(views::figures(&tenant, &self.0.threads.stats(tenant.id)))
     }
 
-    /// Its clients.
+    /// Returns its clients.
     ///
     /// # Errors
     /// `NotFound`.
@@ -439,7 +439,7 @@ impl Bouncer {
         Ok(own.map(views::client).collect())
     }
 
-    /// Its server connections.
+    /// Returns its server connections.
     ///
     /// # Errors
     /// `NotFound`.
@@ -451,7 +451,7 @@ impl Bouncer {
         Ok(own.map(|it| views::server(it, &tenant)).collect())
     }
 
-    /// What health checks found.
+    /// Returns what health checks found.
     ///
     /// # Errors
     /// `NotFound`.
@@ -514,12 +514,12 @@ impl Bouncer {
         &self.0.threads
     }
 
-    /// How many health checks there were, and how they ended.
+    /// Returns how many health checks there were, and how they ended.
     pub(crate) fn tally(&self) -> HealthCheckTotals {
         self.0.checks.tally()
     }
 
-    /// What every thread says of its connections. A thread that has ended says nothing.
+    /// Returns what every thread says of its connections. A thread that has ended says nothing.
     pub async fn snapshots(&self) -> Vec<ThreadSnapshot> {
         let mut told = Vec::new();
         for snapshot in self.0.threads.snapshots() {

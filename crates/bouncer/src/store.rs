@@ -181,7 +181,7 @@ fn changed(it: &mut dyn node::store::StoreTransaction) -> Result<u64, SqlStoreEr
     it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get(0))
 }
 
-/// What a password is sealed for: no two places have the same name.
+/// Returns what a password is sealed for: no two places have the same name.
 fn about(tenant: &str, place: &str) -> String {
     format!("bouncer/{}/{tenant}/{place}", tenant.len())
 }

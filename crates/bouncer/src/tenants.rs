@@ -51,7 +51,7 @@ pub struct PoolId(pub u32);
 pub struct DefinitionError {
     /// Path of the offending field: `limits.wait_s`, `users[2].name`.
     pub field: String,
-    /// One sentence for a person.
+    /// A sentence for a person.
     pub message: String,
 }
 
@@ -123,7 +123,7 @@ pub struct TenantSnapshot {
     pub engine: TenantEngine,
     /// Where it is defined.
     pub origin: TenantOrigin,
-    /// Its server.
+    /// Server.
     pub server: Arc<ServerAddress>,
     /// Its database there.
     pub database: Arc<str>,
@@ -168,7 +168,7 @@ pub struct TenantSnapshot {
 pub struct AuthQuery {
     /// Role that looks them up. Nobody can log in as it this way.
     pub user: Arc<str>,
-    /// Its password.
+    /// Password.
     pub password: Option<ClientSecret>,
     /// Database to do that in.
     pub database: Arc<str>,
@@ -238,7 +238,7 @@ impl TenantSnapshot {
         user.server_connections_max.or(self.limits.user_server_connections_max)
     }
 
-    /// How long a user may do something, or nothing.
+    /// Returns how long a user may do something, or nothing.
     pub fn times_of(&self, user: &TenantUser) -> UserTimes {
         user.times.over(&self.limits)
     }
@@ -277,7 +277,7 @@ impl TenantRouting {
         self.by_id.get(&id)
     }
 
-    /// What this tenant, or this twin of one, is by now; `None` when it was removed.
+    /// Returns what this tenant, or this twin of one, is by now; `None` when it was removed.
     pub fn now(&self, tenant: &TenantSnapshot) -> Option<&Arc<TenantSnapshot>> {
         let now = self.tenant(tenant.id)?;
         Some(now.read_only_twin.as_ref().filter(|_| tenant.is_twin).unwrap_or(now))
@@ -288,7 +288,7 @@ impl TenantRouting {
         self.by_name.get(name)
     }
 
-    /// What some tenant of MySQL allows.
+    /// Returns what some tenant of MySQL allows.
     pub fn offers(&self) -> MysqlOffers {
         self.offers
     }
@@ -298,7 +298,7 @@ impl TenantRouting {
         self.by_name.values()
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }

@@ -46,12 +46,12 @@ impl<V> TextTable<V> {
         }
     }
 
-    /// What the texts are hashed with.
+    /// Returns what the texts are hashed with.
     pub(crate) fn key(&self) -> &HashKey {
         &self.key
     }
 
-    /// What is known of a text that was seen before. The same text has a place for each
+    /// Returns what is known of a text that was seen before. The same text has a place for each
     /// `reading`, the number of the way in which it is read; `look` is called when it gets one.
     pub(crate) fn known(
         &mut self,
@@ -112,8 +112,8 @@ impl<V: Clone> ShapeTable<V> {
         ShapeTable { shapes: TextTable::new(key), shape: Vec::new() }
     }
 
-    /// What is known of every text of the shape that `text` has, if that was seen before. `look`
-    /// says what `text` does, unless that depends on its constants.
+    /// Returns what is known of every text of the shape that `text` has, if that was seen before.
+    /// `look` says what `text` does, unless that depends on its constants.
     pub(crate) fn known(
         &mut self,
         text: &[u8],

@@ -82,7 +82,7 @@ pub struct ClientTls {
     pub mode: TlsMode,
     /// Our certificate with its chain, PEM.
     pub cert: Option<PathBuf>,
-    /// Its key, PEM.
+    /// Key, PEM.
     pub key: Option<PathBuf>,
     /// Authorities for clients' certificates, PEM.
     pub client_ca: Option<PathBuf>,
@@ -119,7 +119,7 @@ impl ClientSide {
         Ok(ClientSide { settings: RwLock::new(settings), current })
     }
 
-    /// What holds for a new connection.
+    /// Returns what holds for a new connection.
     pub fn load(&self) -> Arc<Shown> {
         Arc::clone(&self.current.read())
     }
@@ -201,7 +201,7 @@ impl Shown {
         Ok(Shown { config: Some(Arc::new(config)), policy, end_point, stamps })
     }
 
-    /// What a login has to know of a handshake that is done.
+    /// Returns what a login has to know of a handshake that is done.
     #[must_use]
     pub fn facts(&self, connection: &ServerConnection) -> TlsFacts {
         let shown = connection.peer_certificates().and_then(<[_]>::first);
@@ -325,7 +325,7 @@ impl LoadedCertificate {
     }
 }
 
-/// How a connection to a server begins: what [`crate::pg::dial`] has to ask for.
+/// Returns how a connection to a server begins: what [`crate::pg::dial`] has to ask for.
 #[must_use]
 pub fn request(tls: &ServerTls, address: &BackendAddress) -> TlsRequest {
     match (address, tls.mode) {
@@ -337,7 +337,7 @@ pub fn request(tls: &ServerTls, address: &BackendAddress) -> TlsRequest {
     }
 }
 
-/// What is known of who answers there, before it has proved anything.
+/// Returns what is known of who answers there, before it has proved anything.
 #[must_use]
 pub fn assurance(tls: &ServerTls, is_unix: bool) -> ServerAssurance {
     match (is_unix, tls.is_verified(), tls.trust_server_key) {
@@ -348,7 +348,7 @@ pub fn assurance(tls: &ServerTls, is_unix: bool) -> ServerAssurance {
     }
 }
 
-/// What binds SCRAM to a handshake with a server that is done.
+/// Returns what binds SCRAM to a handshake with a server that is done.
 #[must_use]
 pub fn end_point(connection: &ClientConnection) -> Option<Vec<u8>> {
     certificate::end_point(connection.peer_certificates()?.first()?)

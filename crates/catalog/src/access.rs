@@ -99,7 +99,7 @@ use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::{AccessRight, CatalogPrincipal, RightAuthority, RightTarget, VisibleNames};
 use crate::warehouse::Warehouse;
 
-/// How long another server may go on honouring what was taken back at this one.
+/// Time that another server may go on honouring what was taken back at this one.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Interval between two checks whether the credentials of open connections are still valid.
@@ -210,8 +210,8 @@ impl AccessControl {
         }
     }
 
-    /// Who makes a request, as far as that is in memory; none where somebody has to be asked.
-    /// `hash` is SHA-256 of a token.
+    /// Returns who makes a request, as far as that is in memory; none where somebody has to be
+    /// asked. `hash` is SHA-256 of a token.
     ///
     /// # Errors
     /// Those of [`Access::identify`].
@@ -228,7 +228,7 @@ impl AccessControl {
         }
     }
 
-    /// Who has a token of Cove's own.
+    /// Returns who has a token of Cove's own.
     fn holder_of_coves(&self, headers: &HeaderMap) -> Result<CatalogPrincipal> {
         let found = node::http::authenticate(&self.0.cove, headers, TokenScope::Catalog);
         let principal = found.map_err(|error| crate::http::from_shell(&error))?;
@@ -315,7 +315,7 @@ impl AccessControl {
         Ok(())
     }
 
-    /// What somebody may do with something.
+    /// Returns what somebody may do with something.
     fn rights(
         &self,
         who: &CatalogPrincipal,
@@ -381,7 +381,7 @@ impl AccessControl {
         self.load().await
     }
 
-    /// What was given on a warehouse and all that is in it, or to one principal of it.
+    /// Returns what was given on a warehouse and all that is in it, or to one principal of it.
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse.
@@ -505,8 +505,8 @@ fn object<'a>(
     }
 }
 
-/// What the one `Authorization: Bearer` header says: two tokens would let a proxy check one and the
-/// server use the other.
+/// Returns what the one `Authorization: Bearer` header says: two tokens would let a proxy check one
+/// and the server use the other.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next()?.to_str().ok()?;

@@ -214,7 +214,7 @@ impl EntryCache {
         (self.bytes.load(Ordering::Relaxed), count)
     }
 
-    /// What has been counted.
+    /// Returns what has been counted.
     #[must_use]
     pub fn figures(&self) -> CacheFigures {
         let bytes = self.bytes.load(Ordering::Relaxed);

@@ -43,7 +43,7 @@ pub struct CatalogConfig {
     pub external_id: Option<String>,
     /// Where credentials are asked for, when that is elsewhere than the bucket's endpoint.
     pub sts_endpoint: Option<String>,
-    /// How long credentials of clients are good for, in seconds.
+    /// Time that credentials of clients are good for, in seconds.
     pub credentials_seconds: u64,
     /// Bytes of documents in memory. What is not in memory is read from the store.
     pub cache_bytes_max: usize,

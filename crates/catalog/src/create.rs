@@ -35,7 +35,7 @@ pub struct CreateTable {
     pub name: String,
     /// Where its files are to go, if the client wants to say.
     pub location: Option<String>,
-    /// Its columns, under ids that mean nothing outside of the request.
+    /// Columns, under ids that mean nothing outside of the request.
     pub schema: RawJson,
     /// What partitions it.
     pub spec: Option<RawJson>,
@@ -43,7 +43,7 @@ pub struct CreateTable {
     pub order: Option<RawJson>,
     /// True if it is only to be drafted, for a commit that makes it later.
     pub is_staged: bool,
-    /// Its properties, the version of its format among them.
+    /// Properties, the version of its format among them.
     pub properties: TableProperties,
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn object(body: &RawJson, name: &str) -> Result<Option<RawJson>> {
     Ok(Some(value.compact()))
 }
 
-/// Where a table or view is to be; an empty one is refused rather than taken for none.
+/// Returns where a table or view is to be; an empty one is refused rather than taken for none.
 pub(crate) fn location(body: &RawJson) -> Result<Option<String>> {
     let location = text(body, "location")?;
     if location.as_deref() == Some("") {

@@ -237,7 +237,7 @@ impl SnapshotLogEntry {
 pub struct MetadataLogEntry {
     /// When it was written, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// Its location.
+    /// Location.
     pub metadata_file: RawString,
     /// As it was written.
     pub raw: RawJson,

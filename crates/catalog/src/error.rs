@@ -231,7 +231,7 @@ pub(crate) fn too_many(what: &str, most: usize) -> CatalogError {
     CatalogError::new(ErrorReason::TooLarge, format!("a commit may have {most} {what} at the most"))
 }
 
-/// What contradicts itself, or what is there.
+/// Returns what contradicts itself, or what is there.
 pub(crate) fn invalid(message: impl Into<String>) -> CatalogError {
     CatalogError::new(ErrorReason::Validation, message)
 }

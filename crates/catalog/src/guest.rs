@@ -65,7 +65,7 @@ pub const OWN_BODIES_BYTES: u64 = 1 << 20;
 /// Longest time in which a body comes that is read as a whole.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How long a connection on which nothing happens is kept.
+/// Time that a connection on which nothing happens is kept.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Unit in which the memory of bodies is counted, in bytes.
@@ -89,7 +89,7 @@ pub struct SandboxRequestRecord<'a> {
     pub outcome: AuditOutcome,
     /// Why it failed or was refused.
     pub error: Option<&'a str>,
-    /// How long it took, to the last byte of the answer.
+    /// Time that it took, to the last byte of the answer.
     pub took: Duration,
     /// Bytes that the guest sent.
     pub bytes_out: u64,
@@ -106,7 +106,7 @@ pub trait SandboxRequestObserver: Send + Sync + fmt::Debug {
 /// A guest that is to be let in.
 #[derive(Clone, Debug)]
 pub struct NewGuest {
-    /// Whose it is: its principal is `grant:` and this.
+    /// Tenant that owns it: its principal is `grant:` and this.
     pub tenant: Arc<str>,
     /// Name of the warehouse.
     pub warehouse: String,
@@ -126,7 +126,7 @@ pub struct NewGuest {
 pub struct SandboxAccessError {
     /// Which part of it: `warehouse`, `namespaces[1]`.
     pub field: String,
-    /// One sentence, lower case, no period.
+    /// A sentence, lower case, no period.
     pub message: String,
 }
 
@@ -235,7 +235,7 @@ impl fmt::Debug for CatalogSandboxListener {
 }
 
 impl CatalogSandboxListener {
-    /// Whose requests come in here.
+    /// Returns whose requests come in here.
     #[must_use]
     pub fn who(&self) -> &CatalogPrincipal {
         self.visit.who()
@@ -286,7 +286,7 @@ pub(crate) struct BufferedBody {
 }
 
 impl SandboxSession {
-    /// Who it is.
+    /// Returns who it is.
     pub(crate) fn who(&self) -> &CatalogPrincipal {
         &self.who
     }
@@ -319,8 +319,8 @@ impl SandboxSession {
         Err(no_such_warehouse(name))
     }
 
-    /// What clients have to know to get at files: nothing of a warehouse whose files they cannot
-    /// get at here.
+    /// Returns what clients have to know to get at files: nothing of a warehouse whose files they
+    /// cannot get at here.
     pub(crate) fn file_settings(&self, warehouse: &Warehouse) -> Vec<(&'static str, String)> {
         let root = warehouse.root().split_once("://").map(|(_, rest)| rest).unwrap_or_default();
         let bucket = root.split('/').next().unwrap_or_default();

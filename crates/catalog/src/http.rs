@@ -100,7 +100,8 @@ pub(crate) struct HttpContext {
     endpoints: Box<str>,
 }
 
-/// How the shell treats what is below [`PREFIX`]: this face finds out itself who makes a request.
+/// Returns how the shell treats what is below [`PREFIX`]: this face finds out itself who makes a
+/// request.
 #[must_use]
 pub fn face() -> CompatFace {
     CompatFace { access: http::FaceAccess::Own, render: Some(render_error), scope: None }
@@ -327,7 +328,7 @@ fn check_encoding(headers: &HeaderMap) -> Result<()> {
     }
 }
 
-/// What a client has to know before anything else. The warehouse becomes part of its paths.
+/// Returns what a client has to know before anything else. The warehouse becomes part of its paths.
 fn config(input: &CatalogRequest<'_>) -> Result<Response> {
     let catalog = &input.ground.catalog;
     let named = input.query("warehouse")?.filter(|name| !name.is_empty());

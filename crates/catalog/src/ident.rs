@@ -215,13 +215,13 @@ impl Uuid {
         Uuid(bytes)
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// Which way it was made: 4, 7 and so on.
+    /// Returns which way it was made: 4, 7 and so on.
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.0[6] >> 4

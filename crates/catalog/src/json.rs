@@ -33,7 +33,7 @@ pub const TEXT_BYTES_MAX: usize = 256 << 20;
 /// Why something is not the JSON that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
-    /// It is no JSON.
+    /// No JSON.
     #[error("malformed JSON: {what} at byte {offset}")]
     Malformed {
         /// What is there, or is not.
@@ -47,7 +47,7 @@ pub enum JsonError {
     /// It has more objects and arrays within each other than there may be.
     #[error("the JSON has more than {0} objects and arrays within each other")]
     TooDeep(usize),
-    /// It is JSON of another shape.
+    /// JSON of another shape.
     #[error("{0}")]
     Shape(String),
 }
@@ -95,7 +95,7 @@ impl fmt::Display for JsonKind {
     }
 }
 
-/// One well-formed value: the bytes as they came, without white space around them. Two are equal if
+/// A well-formed value: the bytes as they came, without white space around them. Two are equal if
 /// their bytes are. A clone shares the bytes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(Bytes);
@@ -123,7 +123,7 @@ impl RawJson {
         RawJson(whole.slice_ref(value.as_bytes()))
     }
 
-    /// What this crate has written itself.
+    /// Returns what this crate has written itself.
     pub(crate) fn written(text: Vec<u8>) -> RawJson {
         debug_assert!(RawJson::parse(text.clone().into()).is_ok(), "no JSON was written");
         RawJson(text.into())
@@ -227,7 +227,7 @@ impl RawJson {
         RawJson(copy.into())
     }
 
-    /// What kind of value it is.
+    /// Returns what kind of value it is.
     #[must_use]
     pub fn kind(&self) -> JsonKind {
         match self.0.first() {
@@ -278,7 +278,7 @@ impl RawJson {
         self.get(name).filter(|value| !value.is_null())
     }
 
-    /// What a string says.
+    /// Returns what a string says.
     #[must_use]
     pub fn as_str(&self) -> Option<Cow<'_, str>> {
         (self.kind() == JsonKind::String).then(|| JsonText::checked(self.text()).decode())
@@ -399,7 +399,7 @@ impl RawString {
         self.0.contains(&b'\\')
     }
 
-    /// What it says. Copies only what has escapes.
+    /// Returns what it says. Copies only what has escapes.
     #[must_use]
     pub fn as_str(&self) -> Cow<'_, str> {
         JsonText::checked(std::str::from_utf8(&self.0).unwrap_or_default()).decode()

@@ -256,7 +256,7 @@ impl Catalog {
         self.warehouse(&self.0.settings.warehouse)
     }
 
-    /// What is kept, for those who keep other things beside it.
+    /// Returns what is kept, for those who keep other things beside it.
     #[must_use]
     pub fn store(&self) -> &CatalogStore {
         &self.0.store
@@ -268,7 +268,7 @@ impl Catalog {
         self.0.cache.size()
     }
 
-    /// What was found in memory and what was not.
+    /// Returns what was found in memory and what was not.
     #[must_use]
     pub fn cache_figures(&self) -> CacheFigures {
         self.0.cache.figures()
@@ -365,7 +365,7 @@ impl Catalog {
     }
 }
 
-/// What the cache and locks know a table or view by.
+/// Returns what the cache and locks know a table or view by.
 fn key(warehouse: &Warehouse, ident: &TableIdent) -> CacheKey {
     CacheKey { warehouse: Arc::clone(warehouse.id()), ident: ident.clone() }
 }

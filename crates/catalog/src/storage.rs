@@ -46,8 +46,8 @@ use self::vend::{CredentialRequest, VendedCache};
 pub(crate) use self::xml::XML_BYTES_MAX;
 use crate::error::{CatalogError, ErrorReason, Result};
 
-/// How long a table is taken to be alone in its places once that was seen, in milliseconds: clients
-/// ask for a signature with every file.
+/// Time that a table is taken to be alone in its places once that was seen, in milliseconds:
+/// clients ask for a signature with every file.
 const APART_MS: u64 = 60_000;
 
 /// Most tables of which that is known.
@@ -94,13 +94,13 @@ impl BucketStorage {
         })
     }
 
-    /// What was said of it.
+    /// Returns what was said of it.
     #[must_use]
     pub fn settings(&self) -> &StorageSettings {
         &self.settings
     }
 
-    /// What every client has to know of the service, in the words of Iceberg's clients.
+    /// Returns what every client has to know of the service, in the words of Iceberg's clients.
     #[must_use]
     pub fn client_config(&self) -> Vec<(&'static str, String)> {
         let S3Location { region, endpoint, style, .. } = &self.location;
@@ -184,7 +184,7 @@ impl BucketStorage {
     }
 }
 
-/// Where a root in a bucket is.
+/// Returns where a root in a bucket is.
 ///
 /// # Errors
 /// `BadRequest` when it is in none.
@@ -202,7 +202,7 @@ pub(crate) fn bucket(root: &str) -> Result<S3Location> {
     }
 }
 
-/// Where Amazon's own service is.
+/// Returns where Amazon's own service is.
 fn amazon_endpoint(region: &str) -> String {
     format!("https://s3.{region}.amazonaws.com")
 }

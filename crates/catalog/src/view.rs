@@ -148,7 +148,7 @@ impl ViewDoc {
         self.versions.iter().rev().find(|version| version.id == id)
     }
 
-    /// What the view is now. `None` only in a document that is still being filled.
+    /// Returns what the view is now. `None` only in a document that is still being filled.
     #[must_use]
     pub fn current_version(&self) -> Option<&ViewVersion> {
         self.version(self.current_version_id)

@@ -121,13 +121,13 @@ impl Warehouse {
         Ok(Warehouse { id, name, root, files, status, storage, has_plain_locations })
     }
 
-    /// What may be done with it.
+    /// Returns what may be done with it.
     #[must_use]
     pub fn status(&self) -> WarehouseStatus {
         self.status
     }
 
-    /// How clients get at it; none of one in directories.
+    /// Returns how clients get at it; none of one in directories.
     #[must_use]
     pub fn storage(&self) -> Option<&BucketStorage> {
         self.storage.as_ref()
@@ -145,19 +145,19 @@ impl Warehouse {
         &self.id
     }
 
-    /// What it is called.
+    /// Returns what it is called.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Where it is.
+    /// Returns where it is.
     #[must_use]
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// Its files.
+    /// Returns its files.
     #[must_use]
     pub fn files(&self) -> &WarehouseFiles {
         &self.files
@@ -202,8 +202,8 @@ impl Warehouse {
         format!("{}{below}", base.trim_end_matches('/'))
     }
 
-    /// Where a new table's data goes in the home of its namespace when nothing else is said: no
-    /// other table has had this location, whatever is renamed, dropped and made again.
+    /// Returns where a new table's data goes in the home of its namespace when nothing else is
+    /// said: no other table has had this location, whatever is renamed, dropped and made again.
     #[must_use]
     pub fn location_in(&self, home: &str, name: &str, uuid: Uuid) -> String {
         let mut location = format!("{}/", home.trim_end_matches('/'));
@@ -213,8 +213,8 @@ impl Warehouse {
         location
     }
 
-    /// Where a new table goes when others have its own places in the home of its namespace: a
-    /// directory in the root that no other name has.
+    /// Returns where a new table goes when others have its own places in the home of its namespace:
+    /// a directory in the root that no other name has.
     #[must_use]
     pub fn location_aside(&self, ident: &TableIdent) -> String {
         let mut location = format!("{}/", self.root);

@@ -216,7 +216,7 @@ async fn info(server: &Remote, name: &str, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What is started, in a few words.
+/// Returns what is started, in a few words.
 fn runtime(runtime: &AgentRuntime) -> String {
     match runtime {
         AgentRuntime::Claude => "claude".to_owned(),

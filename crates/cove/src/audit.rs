@@ -58,7 +58,7 @@ async fn show(args: &SandboxAuditArgs, server: &Remote) -> Result<()> {
     }
 }
 
-/// What is asked for, as a query with `&` at its end.
+/// Returns what is asked for, as a query with `&` at its end.
 fn filter(args: &SandboxAuditArgs) -> String {
     let words = [
         ("holder", args.holder.clone()),
@@ -101,7 +101,7 @@ fn table(records: &[AuditRecord], heading: bool) -> String {
     columns(&rows, "")
 }
 
-/// What was asked for, on one line, and why it failed.
+/// Returns what was asked for, on one line, and why it failed.
 fn text(record: &AuditRecord) -> String {
     let mut shown = short(record.text.as_deref().unwrap_or_default());
     if let Some(error) = &record.error {

@@ -47,7 +47,8 @@ use crate::{Source, config};
 /// What salts are made from that clients see who do not exist.
 const LOGIN_PURPOSE: &str = "bouncer/logins";
 
-/// How often it is looked whether certificates changed, and while draining, whether all have left.
+/// Interval at which it is looked whether certificates changed, and while draining, whether all
+/// have left.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -199,12 +200,12 @@ impl RunningBouncer {
         Ok(Some(RunningBouncer { bouncer, relay, client_tls, server_tls, hangups }))
     }
 
-    /// Its control plane.
+    /// Returns its control plane.
     pub(crate) fn bouncer(&self) -> &Bouncer {
         &self.bouncer
     }
 
-    /// Where its first listener is for clients that speak this.
+    /// Returns where its first listener is for clients that speak this.
     pub(crate) fn address(&self, engine: TenantEngine) -> Option<SocketAddr> {
         let mut addresses = self.relay.addresses().iter();
         addresses.find(|(of, _)| *of == engine).map(|(_, address)| *address)
@@ -286,7 +287,7 @@ async fn renew_certificates(client: &Arc<ClientSide>, server: &Arc<ServerSide>) 
     }
 }
 
-/// What the field is, where there is one, and what is wrong with it.
+/// Returns what the field is, where there is one, and what is wrong with it.
 fn explain(error: &bouncer::BouncerError) -> anyhow::Error {
     match error {
         bouncer::BouncerError::Refused(refusal) => {
@@ -304,7 +305,7 @@ fn client_tls(table: &TlsTable) -> ClientTls {
     ClientTls { mode, cert, key, client_ca }
 }
 
-/// What the relay is told of the configuration.
+/// Returns what the relay is told of the configuration.
 fn relay_config(config: &BouncerConfig) -> Result<RelayConfig> {
     let threads = match config.threads {
         Some(count) => {

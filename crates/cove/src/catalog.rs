@@ -166,7 +166,7 @@ impl RunningCatalog {
         CatalogRoutes { router, face: (http::PREFIX, http::face()), at_once }
     }
 
-    /// Who comes in by sockets of their own.
+    /// Returns who comes in by sockets of their own.
     pub(crate) fn guests(&self) -> SandboxAccess {
         SandboxAccess::new(self.catalog.clone(), self.access.clone(), &self.separator)
     }
@@ -176,7 +176,7 @@ impl RunningCatalog {
         metrics::register(&self.catalog, registry);
     }
 
-    /// What has to be told when the last request was answered.
+    /// Returns what has to be told when the last request was answered.
     pub(crate) fn ending(&self) -> CatalogShutdown {
         CatalogShutdown(self.access.clone())
     }

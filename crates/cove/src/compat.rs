@@ -17,7 +17,7 @@ use sessions::faces::{ash, e2b};
 
 use crate::config::CompatConfig;
 
-/// One interface.
+/// An interface.
 pub(crate) struct CompatInterface {
     /// Where it is mounted; the last part is its name.
     prefix: &'static str,

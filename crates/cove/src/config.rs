@@ -395,8 +395,8 @@ impl Environment {
     }
 }
 
-/// What a setting that may be secret says: the text itself, or what `env:NAME` or `file:PATH`
-/// stands for, without white space around it.
+/// Returns what a setting that may be secret says: the text itself, or what `env:NAME` or
+/// `file:PATH` stands for, without white space around it.
 pub(crate) fn resolve(
     setting: &str,
     text: &str,
@@ -571,7 +571,7 @@ fn set(table: &mut Table, path: &str, value: Value) {
 }
 
 impl fmt::Display for CoveConfig {
-    /// One line for the log.
+    /// Returns one line for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "data in {}, http at {}", self.data_dir.display(), self.http)
     }

@@ -19,7 +19,7 @@ const ORIGIN_DEFAULT: &str = "http://127.0.0.1:4100";
 
 const STYLE: &str = include_str!("docs.css");
 
-/// Where they are.
+/// Returns where they are.
 pub(crate) fn routes() -> Router {
     Router::new().at("/docs", get(page)).at("/openapi.json", get(document))
 }
@@ -49,7 +49,7 @@ async fn page(headers: HeaderMap) -> Response {
     response
 }
 
-/// How the reader reached this server, so that the examples can be pasted.
+/// Returns how the reader reached this server, so that the examples can be pasted.
 fn origin(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte);

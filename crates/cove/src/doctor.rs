@@ -19,7 +19,7 @@ use serde::Serialize;
 use crate::config::{CoveConfig, Environment};
 use crate::{engine, host, languages};
 
-/// How long attaching a disk that nobody has may take.
+/// Time that attaching a disk that nobody has may take.
 const DISK_WAIT: Duration = Duration::from_secs(5);
 
 /// What was found about one thing.
@@ -34,7 +34,7 @@ enum CheckStatus {
     Missing,
 }
 
-/// One line of the report.
+/// A line of the report.
 #[derive(Debug, Serialize)]
 struct DoctorCheck {
     name: &'static str,
@@ -114,7 +114,7 @@ impl DoctorCheck {
     }
 }
 
-/// What can be read without doing anything.
+/// Returns what can be read without doing anything.
 fn kernel(is_root: bool) -> Vec<DoctorCheck> {
     let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned());
     let mut checks = Vec::new();
@@ -196,7 +196,7 @@ fn session_disks() -> DoctorCheck {
     result
 }
 
-/// What the engine found when it started.
+/// Returns what the engine found when it started.
 fn layer_checks(layers: &IsolationLayers) -> Vec<DoctorCheck> {
     let groups = &layers.cgroups;
     let mut checks = vec![check("control groups", groups.layout.clone())];

@@ -25,7 +25,7 @@ use crate::remote::signals::EndSignals;
 use crate::remote::{self, Remote, escaped};
 use crate::run::print_json;
 
-/// How often the place in the queue is asked for, while somebody looks.
+/// Interval at which the place in the queue is asked for, while somebody looks.
 const POSITION_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Runs one command.
@@ -190,7 +190,8 @@ fn print_record(record: &ExecutionRecord, several: bool) -> io::Result<()> {
     writeln!(io::stdout(), "{text}")
 }
 
-/// What the program wrote: that of all test cases, one after the other, where there are any.
+/// Returns what the program wrote: that of all test cases, one after the other, where there are
+/// any.
 fn print_output(result: &Execution) -> io::Result<()> {
     let own = [&result.outcome];
     let tests = result.tests.iter().map(|test| &test.outcome);

@@ -57,7 +57,7 @@ fn group_memory_limits() -> Vec<u64> {
     limits
 }
 
-/// Where the hierarchy is mounted: the version 2 one, or version 1's `memory`.
+/// Returns where the hierarchy is mounted: the version 2 one, or version 1's `memory`.
 fn mount_point(mounts: &str, kind: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let mut fields = line.split(' ');

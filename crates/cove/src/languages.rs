@@ -30,7 +30,7 @@ pub(crate) fn run(config: &CoveConfig, environment: &Environment, json: bool) ->
     Ok(())
 }
 
-/// One line per language: its name, then its version or why it cannot be used.
+/// Returns one line per language: its name, then its version or why it cannot be used.
 pub(crate) fn table(list: &api::LanguageList) -> String {
     let width = list.languages.iter().map(|language| language.name.len()).max().unwrap_or(0);
     let mut text = String::new();

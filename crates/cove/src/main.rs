@@ -186,7 +186,7 @@ impl Source {
         Ok(Source { config, environment: environment.clone(), file, flags })
     }
 
-    /// What the file says by now.
+    /// Returns what the file says by now.
     pub(crate) fn again(&self) -> Result<CoveConfig, config::CoveConfigError> {
         CoveConfig::load(self.file.as_deref(), &self.environment, self.flags.clone())
     }

@@ -307,7 +307,7 @@ impl Remote {
         })
     }
 
-    /// What an answer with a status of 300 or above means.
+    /// Returns what an answer with a status of 300 or above means.
     pub(crate) fn refusal(
         &self,
         status: StatusCode,
@@ -457,7 +457,7 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// Where the server of a data directory listens.
+/// Returns where the server of a data directory listens.
 fn address_in(data_dir: &Path) -> Option<String> {
     let text = read_small(&data_dir.join(ADDRESSES_FILE)).ok()?;
     let document: serde_json::Value = serde_json::from_str(&text).ok()?;
@@ -523,7 +523,7 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
-/// Where something is in the queue, and when it will start, after the word `queued`.
+/// Returns where something is in the queue, and when it will start, after the word `queued`.
 pub(crate) fn place(position: Option<u64>, start_ms: Option<u64>) -> String {
     let place = match position {
         None => String::new(),

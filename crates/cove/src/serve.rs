@@ -47,7 +47,7 @@ const STACK_BYTES: usize = 8 << 20;
 /// Threads for blocking calls, which start when they are needed and end when they are idle.
 const BLOCKING_THREADS_MAX: usize = 8;
 
-/// How long the engine's sandboxes may take to go away at the end.
+/// Time that the engine's sandboxes may take to go away at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
 /// What a token must be for, by the beginning of the path. What is not here is for any token.
@@ -129,7 +129,7 @@ fn refuse_cores() -> io::Result<()> {
     Ok(())
 }
 
-/// What requests are served on.
+/// Returns what requests are served on.
 pub(crate) fn runtime() -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
@@ -328,7 +328,7 @@ fn native_routes(
         .merge(::bouncer::http::routes(bouncer.cloned().ok_or(why)))
 }
 
-/// Who may use what of it.
+/// Returns who may use what of it.
 fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
     let of_sessions = sessions::http::PATHS.map(|path| (path, TokenScope::Sessions));
     let of_tenants = ::bouncer::http::PATHS.map(|path| (path, TokenScope::Tenants));
@@ -336,7 +336,7 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
     scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)))
 }
 
-/// Where listeners are that are not the main one.
+/// Returns where listeners are that are not the main one.
 fn addresses<const N: usize>(
     faces: [(&'static str, &Option<(BoundListener, ListenerSite)>); N],
     pooler: Option<&bouncer::RunningBouncer>,
@@ -370,7 +370,7 @@ async fn beside(
     }
 }
 
-/// What everybody who reaches the server may ask.
+/// Returns what everybody who reaches the server may ask.
 pub(crate) fn open_routes(
     drain: &DrainHandle,
     metrics: MetricsRegistry,

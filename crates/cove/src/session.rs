@@ -124,7 +124,7 @@ fn new_session(agent: Option<&str>, new: &NewArgs) -> CreateSession {
     }
 }
 
-/// Where a session is.
+/// Returns where a session is.
 fn path(id: &str, rest: &str) -> String {
     format!("/v1/sessions/{id}{rest}")
 }
@@ -372,7 +372,7 @@ fn endure(
     }
 }
 
-/// What `--timeout` says, for the server.
+/// Returns what `--timeout` says, for the server.
 fn timeout_ms(timeout: Option<Duration>) -> Option<u64> {
     timeout.map(milliseconds)
 }

@@ -53,7 +53,7 @@ pub(crate) struct SessionNeighbours {
 pub(crate) struct ClaudeProgram {
     /// What has to be shown in sandboxes for it to be there.
     pub(crate) toolchain: Option<Toolchain>,
-    /// Its path in sandboxes.
+    /// Path in sandboxes.
     pub(crate) path: String,
 }
 
@@ -81,7 +81,7 @@ impl SessionsSettings {
         })
     }
 
-    /// What sandboxes have to show for the sake of sessions.
+    /// Returns what sandboxes have to show for the sake of sessions.
     pub(crate) fn toolchain(&self) -> Option<Toolchain> {
         self.claude.as_ref()?.toolchain.clone()
     }
@@ -160,7 +160,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// How a program of this machine is reached in a sandbox.
+/// Returns how a program of this machine is reached in a sandbox.
 fn shown(program: &Path) -> Result<ClaudeProgram> {
     let real = fs::canonicalize(program)
         .with_context(|| format!("failed to look for `{}`", program.display()))?;

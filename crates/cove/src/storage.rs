@@ -90,7 +90,7 @@ impl QueuePlace {
     }
 }
 
-/// Where the store is, and how sure it makes of what is written.
+/// Returns where the store is, and how sure it makes of what is written.
 pub(crate) fn store_config(
     config: &CoveConfig,
     environment: &Environment,

@@ -105,7 +105,7 @@ async fn each(
     Ok(())
 }
 
-/// What the command line says a tenant is.
+/// Returns what the command line says a tenant is.
 fn spec(args: &AddTenantArgs) -> Result<TenantSpec> {
     let mut spec = match &args.from {
         Some(path) => read_spec(path)?,

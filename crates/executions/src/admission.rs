@@ -192,7 +192,7 @@ impl Admission {
         self.queue.lock().bounds()
     }
 
-    /// How much runs and waits now.
+    /// Returns how much runs and waits now.
     pub(crate) fn load(&self) -> AdmissionLoad {
         self.queue.lock().load()
     }

@@ -54,7 +54,7 @@ pub(crate) enum CompileEnd {
 /// What is known of a key.
 #[derive(Debug)]
 pub(crate) enum CacheLookup<'a> {
-    /// It was compiled before.
+    /// Compiled before.
     Hit(Arc<CompiledProgram>),
     /// Somebody else compiled it at this moment, and this is what it came to.
     Joined(CompileEnd),

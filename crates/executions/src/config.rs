@@ -31,15 +31,15 @@ pub struct JobsConfig {
     pub queued_bytes_max_per_tenant: u64,
     /// Executions of one batch.
     pub batch_max: usize,
-    /// How often an execution is started when the server fails at it.
+    /// Number of times that an execution is started when the server fails at it.
     pub attempts_max: u32,
-    /// How long a server may be silent before its executions are given to another, in seconds.
+    /// Time that a server may be silent before its executions are given to another, in seconds.
     pub lease_s: u64,
     /// Waiting this long counts as one step of priority, in seconds.
     pub ageing_s: u64,
-    /// How long results are kept, in seconds.
+    /// Time that results are kept, in seconds.
     pub keep_s: u64,
-    /// How many results are kept; the oldest goes first.
+    /// Number of results that are kept; the oldest goes first.
     pub kept_max: u64,
     /// Bytes of requests and results that are kept of what has ended; the oldest goes first.
     pub kept_bytes_max: u64,
@@ -50,9 +50,9 @@ pub struct JobsConfig {
     /// Networks and hosts that webhooks may reach although they are internal: `10.1.0.0/16`,
     /// `hooks.example.internal`.
     pub webhook_allow: Vec<String>,
-    /// How often a webhook is tried.
+    /// Number of times that a webhook is tried.
     pub webhook_attempts_max: u32,
-    /// How long a receiver may take to answer, in seconds.
+    /// Time that a receiver may take to answer, in seconds.
     pub webhook_timeout_s: u64,
 }
 
@@ -84,7 +84,7 @@ impl Default for JobsConfig {
 }
 
 impl JobsConfig {
-    /// What the queue needs of it.
+    /// Returns what the queue needs of it.
     pub fn queue(&self) -> QueueConfig {
         QueueConfig {
             queued_max: self.queued_max,
@@ -229,7 +229,7 @@ impl ExecutionsConfig {
         }
     }
 
-    /// What the memory limits of running executions may add up to.
+    /// Returns what the memory limits of running executions may add up to.
     pub fn memory_budget(&self, memory_bytes: u64) -> u64 {
         self.memory_budget_bytes.unwrap_or(memory_bytes / 5 * 4)
     }

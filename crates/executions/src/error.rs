@@ -119,7 +119,7 @@ pub struct RequestRefusal {
     pub code: ErrorCode,
     /// Path of the offending field: `limits.cpu_ms`, `files[2].name`.
     pub field: String,
-    /// One sentence for a person.
+    /// A sentence for a person.
     pub message: String,
 }
 
@@ -150,7 +150,7 @@ impl ExecutionError {
         }
     }
 
-    /// What to match on.
+    /// Returns what to match on.
     pub fn code(&self) -> ErrorCode {
         match self {
             ExecutionError::Refused(refusal) => refusal.code,
@@ -167,7 +167,7 @@ impl ExecutionError {
         }
     }
 
-    /// What the caller may see.
+    /// Returns what the caller may see.
     pub fn detail(&self) -> ErrorDetail {
         let field = match self {
             ExecutionError::Refused(refusal) => Some(refusal.field.clone()),

@@ -192,7 +192,7 @@ fn weight(kind: &EventKind) -> usize {
     EVENT_BYTES + bytes
 }
 
-/// One reader of a log.
+/// A reader of a log.
 #[derive(Debug)]
 pub(crate) struct LogListener {
     log: Arc<ExecutionLog>,
@@ -238,8 +238,8 @@ impl LogListener {
     }
 }
 
-/// What says that the events from `next` up to the one before `found` are not kept any more.
-/// Numbers jump to the first one of an attempt, and to [`last`]; that is no gap.
+/// Returns what says that the events from `next` up to the one before `found` are not kept any
+/// more. Numbers jump to the first one of an attempt, and to [`last`]; that is no gap.
 pub(crate) fn gap(next: u64, found: u64) -> Option<ExecutionEvent> {
     let into_attempt = (found - 1) % ATTEMPT_SPAN;
     if found <= next || into_attempt == 0 || into_attempt == ATTEMPT_SPAN - 2 {
@@ -298,7 +298,7 @@ fn index(stream: ChunkStream) -> usize {
     }
 }
 
-/// Where the last character of `bytes` begins if it is cut off, else their end.
+/// Returns where the last character of `bytes` begins if it is cut off, else their end.
 fn cut(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),

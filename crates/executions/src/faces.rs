@@ -49,7 +49,7 @@ fn parameters(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What `%41` and `+` stand for; what is not UTF-8 then is replaced.
+/// Returns what `%41` and `+` stand for; what is not UTF-8 then is replaced.
 fn percent_decoded(text: &str) -> String {
     let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut bytes = Vec::with_capacity(text.len());
@@ -73,7 +73,7 @@ fn percent_decoded(text: &str) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// How much of a caller's text an error repeats.
+/// Returns how much of a caller's text an error repeats.
 fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -101,7 +101,7 @@ fn check_ports(grants: &[Grant]) -> Result<(), RequestRefusal> {
     Ok(())
 }
 
-/// What a gateway refuses, as an error of the request.
+/// Returns what a gateway refuses, as an error of the request.
 fn refusal(error: http::HttpError) -> RequestRefusal {
     let detail = error.detail();
     let field = detail.field.clone().unwrap_or_else(|| FIELD.to_owned());
@@ -116,7 +116,7 @@ pub(crate) struct ExecutionGrants {
 }
 
 impl ExecutionGrants {
-    /// What they mean now.
+    /// Returns what they mean now.
     fn resolve(&self) -> Result<Box<dyn GrantOpening>, RequestRefusal> {
         self.gateway.resolve(&self.holder, &self.grants).map_err(refusal)
     }

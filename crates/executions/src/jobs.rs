@@ -41,7 +41,7 @@ use crate::service::ExecutionService;
 
 /// Longest idempotency key, in bytes.
 const KEY_BYTES_MAX: usize = 255;
-/// How often an end is looked for that another server may have brought about.
+/// Interval at which an end is looked for that another server may have brought about.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Executions on one page of a list.
 pub(crate) const PAGE_MAX: usize = 200;
@@ -59,7 +59,7 @@ struct JobsInner {
     lives: LiveExecutions,
     held: HeldJobs,
     attaching: AwaitedAttachments,
-    /// How long executions take, for estimates.
+    /// Time that executions take, for estimates.
     pace: RecentPace,
     metrics: JobMetrics,
     /// A webhook may be due.
@@ -67,7 +67,7 @@ struct JobsInner {
     sender: WebhookSender,
 }
 
-/// One execution to accept.
+/// An execution to accept.
 #[derive(Clone, Debug, Default)]
 pub struct JobSubmission {
     /// What to run.
@@ -78,7 +78,7 @@ pub struct JobSubmission {
     pub face: Option<String>,
 }
 
-/// One execution that can be accepted.
+/// An execution that can be accepted.
 #[derive(Debug)]
 pub(crate) struct CheckedSubmission(NewJob);
 
@@ -339,7 +339,7 @@ impl Jobs {
         Ok(self.inner.queue.list(filter).await?)
     }
 
-    /// One page of this tenant's executions, newest first.
+    /// Returns one page of this tenant's executions, newest first.
     ///
     /// # Errors
     /// When the queue cannot be reached.
@@ -577,7 +577,7 @@ impl Jobs {
     }
 }
 
-/// What is said of a job that was accepted a moment ago.
+/// Returns what is said of a job that was accepted a moment ago.
 fn accepted(job: &NewJob) -> ExecutionRecord {
     ExecutionRecord {
         id: job.id.clone(),

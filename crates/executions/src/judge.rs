@@ -19,7 +19,7 @@ pub(crate) const OUTPUT: &str = "output.txt";
 /// See [`INPUT`].
 pub(crate) const ANSWER: &str = "answer.txt";
 
-/// How long a program and its interactor may go on when the other one has ended. Enough to read
+/// Time that a program and its interactor may go on when the other one has ended. Enough to read
 /// what is left in the pipe and to exit; a judge that has all it needs does not compute for long.
 pub(crate) const PEER_GRACE: Duration = Duration::from_secs(2);
 /// How late the end of a program may be noticed on a busy machine. Two ends that are nearer than
@@ -182,7 +182,7 @@ pub(crate) fn not_compiled(who: &str, compiler: &StageOutcome) -> StageOutcome {
     }
 }
 
-/// What it wrote to standard error, else to standard output, else how it ended.
+/// Returns what it wrote to standard error, else to standard output, else how it ended.
 fn said(who: &str, judge: &StageOutcome) -> Option<String> {
     let text = [&judge.stderr, &judge.stdout].into_iter().map(|text| text.trim());
     let text = text.filter(|text| !text.is_empty()).map(str::to_owned).next();

@@ -80,7 +80,7 @@ pub(crate) struct ConfiguredLanguage {
     choice: OnceCell<Result<usize, String>>,
 }
 
-/// One way to run a language.
+/// A way to run a language.
 #[derive(Debug)]
 pub(crate) struct LanguageVariant {
     pub(crate) compile: Option<ArgumentTemplate>,

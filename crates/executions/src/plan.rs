@@ -60,7 +60,7 @@ pub(crate) struct ExecutionPlan {
 /// A program before it is started.
 #[derive(Debug)]
 pub(crate) struct ProgramRecipe {
-    /// Its files.
+    /// Files.
     pub(crate) files: Vec<WorkspaceFile>,
     /// How to compile it.
     pub(crate) compile: Option<CompileStage>,
@@ -608,7 +608,7 @@ impl RunStarter<'_> {
         }
     }
 
-    /// How to start it with these arguments and limits.
+    /// Returns how to start it with these arguments and limits.
     fn start(
         &self,
         args: &[String],
@@ -730,7 +730,8 @@ fn check_argument_bytes(start: &ProgramStart, field: &str) -> Result<(), Request
     Err(RequestRefusal::invalid(if env > argv { "env" } else { field }, message))
 }
 
-/// What files take where they are placed: bytes in whole pages, files with the directories above.
+/// Returns what files take where they are placed: bytes in whole pages, files with the directories
+/// above.
 pub(crate) fn room(files: &[WorkspaceFile]) -> (u64, u64) {
     let pages = files.iter().map(|file| file.content.len().next_multiple_of(PAGE_BYTES));
     let above: HashSet<&str> = files.iter().flat_map(|file| directories(&file.path)).collect();

@@ -51,13 +51,13 @@ pub struct QueueConfig {
     pub queued_bytes_max: u64,
     /// Bytes of one tenant's requests that may wait.
     pub queued_bytes_max_per_tenant: u64,
-    /// How long a claim lasts without a heartbeat.
+    /// Time that a claim lasts without a heartbeat.
     pub lease: Duration,
-    /// How often a job may be started, when Cove fails at it.
+    /// Number of times that a job may be started, when Cove fails at it.
     pub attempts_max: u32,
     /// Waiting this long counts as one step of priority.
     pub ageing: Duration,
-    /// How long what has ended is kept.
+    /// Time that what has ended is kept.
     pub keep: Duration,
     /// How much that has ended is kept; the oldest goes first.
     pub kept_max: u64,
@@ -85,9 +85,9 @@ impl Default for QueueConfig {
 /// A job to accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewJob {
-    /// Its id, made by the caller; ids sort by time.
+    /// Id, made by the caller; ids sort by time.
     pub id: ExecutionId,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub tenant: String,
     /// Canonical name of its language, or `argv`: for lists.
     pub language: String,
@@ -110,8 +110,8 @@ pub struct NewJob {
 }
 
 impl NewJob {
-    /// How much of it there is to keep, in bytes: the request and what a face remembers, because
-    /// nothing else of a job can be large.
+    /// Returns how much of it there is to keep, in bytes: the request and what a face remembers,
+    /// because nothing else of a job can be large.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = self.request.len().saturating_add(self.face.as_ref().map_or(0, String::len));
         u64::try_from(bytes).unwrap_or(u64::MAX)
@@ -130,7 +130,7 @@ pub struct IdempotencyMark {
 /// What became of one pushed job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
-    /// It is durable and waits.
+    /// Durable and waits.
     New,
     /// The same was pushed before, under this id; nothing was changed.
     Before(ExecutionId),
@@ -150,7 +150,7 @@ pub struct JobLease {
 pub struct JobClaim {
     /// The right to run it.
     pub lease: JobLease,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub tenant: String,
     /// Which attempt this is, from 1.
     pub attempt: u32,
@@ -213,9 +213,9 @@ pub enum CancelAnswer {
 /// All that is known of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedJob {
-    /// Its id.
+    /// Id.
     pub id: ExecutionId,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub tenant: String,
     /// Where it is.
     pub state: ExecutionState,
@@ -233,7 +233,7 @@ pub struct QueuedJob {
     pub started_ms: Option<u64>,
     /// When it reached its final state.
     pub finished_ms: Option<u64>,
-    /// How often it was started.
+    /// Number of times that it was started.
     pub attempts: u32,
     /// Why it is cancelled, expired or dead; why the last attempt failed.
     pub message: Option<String>,
@@ -330,7 +330,7 @@ pub enum QueueError {
 
 /// A durable queue of jobs. Every back end passes the same conformance suite.
 pub trait JobQueue: Send + Sync + fmt::Debug {
-    /// Its name in statistics: `sqlite`, `postgresql`, `redis`.
+    /// Returns its name in statistics: `sqlite`, `postgresql`, `redis`.
     fn backend(&self) -> &'static str;
 
     /// Accepts all of the jobs, durably, or none. Answers in their order.
@@ -365,14 +365,14 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
         now_ms: u64,
     ) -> Pending<'_, CancelAnswer>;
 
-    /// One job, of any tenant; who may see it is the caller's business.
+    /// Returns one job, of any tenant; who may see it is the caller's business.
     fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>>;
 
     /// Jobs, newest first, without what may be large: request, result and [`QueuedJob::face`],
     /// which are read job by job with [`Queue::get`].
     fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>>;
 
-    /// How many go before a job that waits; `None` when it does not wait.
+    /// Returns how many go before a job that waits; `None` when it does not wait.
     fn position(&self, id: ExecutionId, now_ms: u64) -> Pending<'_, Option<u64>>;
 
     /// Figures of a tenant, or of all.

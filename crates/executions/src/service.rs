@@ -236,12 +236,12 @@ impl ExecutionService {
         Ok(self.inner.plan((id, tenant), request, None).await?.0.language)
     }
 
-    /// How many run at one time.
+    /// Returns how many run at one time.
     pub(crate) fn running_max(&self) -> usize {
         self.inner.admission.bounds().running_max
     }
 
-    /// Who may run now; for what runs programs without being an execution.
+    /// Returns who may run now; for what runs programs without being an execution.
     pub(crate) fn admission(&self) -> &Admission {
         &self.inner.admission
     }
@@ -251,7 +251,7 @@ impl ExecutionService {
         &self.inner.answers
     }
 
-    /// Where sandboxes come from, for the same.
+    /// Returns where sandboxes come from, for the same.
     pub(crate) fn sandboxes(&self) -> &dyn SandboxProvider {
         &*self.inner.machine.sandboxes
     }
@@ -357,7 +357,7 @@ impl ServiceInner {
         }
     }
 
-    /// What is to be run, and what it may reach.
+    /// Returns what is to be run, and what it may reach.
     async fn plan(
         &self,
         (id, tenant): (&ExecutionId, &str),

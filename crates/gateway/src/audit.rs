@@ -35,7 +35,7 @@ pub const PAGE_MAX: usize = 1000;
 /// Bytes of a text or an error that are kept.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// How often records are written.
+/// Interval at which records are written.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Records of one transaction.
@@ -57,7 +57,7 @@ const MISSING_MAX: usize = 4096;
 /// How much is kept, and how much waits.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayAuditLimits {
-    /// How long a record is kept; nothing is written for zero.
+    /// Time that a record is kept; nothing is written for zero.
     pub age: Duration,
     /// Most records.
     pub records: Bounds,
@@ -181,7 +181,7 @@ impl MissingRecords {
         }
     }
 
-    /// What a record says that was made of it.
+    /// Returns what a record says that was made of it.
     fn read(record: &WaitingRecord) -> Option<MissingRecords> {
         let count = record.rows.filter(|_| record.event == AuditEvent::Missing)?;
         let from_ms = record.at_ms.saturating_sub(record.took_us / 1000);
@@ -342,7 +342,7 @@ impl AuditInner {
         state.waiting = waiting;
     }
 
-    /// How many records of a tenant wait, for as long as something of it is there.
+    /// Returns how many records of a tenant wait, for as long as something of it is there.
     fn of_tenant(&self, name: &Arc<str>) -> Arc<AtomicUsize> {
         let mut tenants = self.tenants.lock();
         if let Some(count) = tenants.get(name).and_then(Weak::upgrade) {
@@ -374,7 +374,7 @@ impl GatewayAudit {
         }))
     }
 
-    /// Who writes down what is done under one grant.
+    /// Returns who writes down what is done under one grant.
     pub(crate) fn witness(&self, holder: &GrantHolder, grant: &str) -> Arc<dyn AuditSink> {
         let GatewayAuditLimits { waiting_max_per_grant, per_s_per_grant, .. } = self.0.limits;
         let pace = GrantPace::new(waiting_max_per_grant, per_s_per_grant, clock::now());

@@ -21,7 +21,7 @@ use crate::config::AuditStatements;
 pub struct FieldError {
     /// Path within the grant: `tenant`, `rules[0].hosts[1]`.
     pub field: String,
-    /// One sentence, lower case, no period.
+    /// A sentence, lower case, no period.
     pub message: String,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Happening<'a> {
 /// Writes down what is done under one grant of one sandbox. It never waits: what there is no room
 /// for is counted as lost.
 pub trait AuditSink: Send + Sync + fmt::Debug {
-    /// How statements are wanted. Who sees `None` need not make a text of them at all.
+    /// Returns how statements are wanted. Who sees `None` need not make a text of them at all.
     fn statements(&self) -> AuditStatements;
 
     /// Takes a record. Copies what it keeps, and no more of a text than is kept.
@@ -95,7 +95,7 @@ pub struct DatabaseGuest {
     pub engine: TenantEngine,
     /// What it was granted.
     pub grant: DatabaseGrant,
-    /// Its limits, none of them left out; 0 is for no limit.
+    /// Limits, none of them left out; 0 is for no limit.
     pub limits: DatabaseGrantLimits,
     /// Who writes down what it does.
     pub audit: Arc<dyn AuditSink>,

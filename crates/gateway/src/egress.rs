@@ -430,7 +430,7 @@ fn shown(method: &Method, uri: &Uri, shows_queries: bool) -> String {
 #[derive(Debug)]
 struct EgressRefusal {
     status: StatusCode,
-    /// One line: what is wrong, or the rule that refused.
+    /// A line: what is wrong, or the rule that refused.
     why: String,
 }
 

@@ -100,7 +100,7 @@ struct GateState {
     spare: BTreeMap<u16, TcpListener>,
 }
 
-/// One grant that is served.
+/// A grant that is served.
 struct ServedGrant {
     grant: Grant,
     door: GrantListener,

@@ -152,7 +152,7 @@ fn is_host_offered(offers: &[&GrantOffer], rule: &HttpRule, host: &str) -> bool 
     })
 }
 
-/// What a list of ports means that may be empty.
+/// Returns what a list of ports means that may be empty.
 fn ports(named: &[u16]) -> &[u16] {
     if named.is_empty() { &PORTS } else { named }
 }

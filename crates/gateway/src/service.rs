@@ -40,7 +40,7 @@ const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
 /// What the gateway is plugged together from.
 #[derive(Debug)]
 pub struct GatewayParts {
-    /// Its settings, with secrets that are no references any more.
+    /// Settings, with secrets that are no references any more.
     pub config: GatewayConfig,
     /// Where it writes down what was done.
     pub store: SqlStore,
@@ -165,8 +165,8 @@ impl GatewayService {
         self.0.shared.audit.write().await
     }
 
-    /// What was done, oldest first. Operators see all, others what their own tenant's sandboxes
-    /// did.
+    /// Returns what was done, oldest first. Operators see all, others what their own tenant's
+    /// sandboxes did.
     ///
     /// # Errors
     /// 403 for whoever asks for others', or lacks a scope; when the store cannot be read.
@@ -233,7 +233,7 @@ impl GrantGateway for GatewayService {
 }
 
 impl GatewayShared {
-    /// What the sandboxes of a tenant have together, for as long as one of them is there.
+    /// Returns what the sandboxes of a tenant have together, for as long as one of them is there.
     pub(crate) fn tenant(&self, name: &Arc<str>) -> Arc<TenantShare> {
         let mut tenants = self.tenants.lock();
         if let Some(share) = tenants.get(name).and_then(Weak::upgrade) {

@@ -80,12 +80,12 @@ fn of_name<T: Copy>(list: &[(T, &'static str)], name: &str) -> Option<T> {
     list.iter().find(|(_, one)| *one == name).map(|(one, _)| *one)
 }
 
-/// What `name` is among events.
+/// Returns what `name` is among events.
 pub(crate) fn event_of(name: &str) -> Option<AuditEvent> {
     of_name(&EVENTS, name)
 }
 
-/// What `name` is among outcomes.
+/// Returns what `name` is among outcomes.
 pub(crate) fn outcome_of(name: &str) -> Option<AuditOutcome> {
     of_name(&OUTCOMES, name)
 }
@@ -184,7 +184,7 @@ impl AuditStore {
         Ok(())
     }
 
-    /// Who has more than so many records, and how many.
+    /// Returns who has more than so many records, and how many.
     async fn counts(
         &self,
         whose: AuditOwner,
@@ -255,8 +255,8 @@ impl AuditOwner {
     }
 }
 
-/// What everybody may keep at most, so that all together have no more than `all`: who has less
-/// loses nothing.
+/// Returns what everybody may keep at most, so that all together have no more than `all`: who has
+/// less loses nothing.
 fn level(counts: &[u64], all: u64) -> u64 {
     let mut counts = counts.to_vec();
     counts.sort_unstable();

@@ -30,7 +30,7 @@ pub use self::revocation::RevocationSignal;
 pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
 pub use self::secret::{TokenSecret, as_e2b};
 
-/// How long a running server may go on honouring a token that was revoked.
+/// Time that a running server may go on honouring a token that was revoked.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Most tokens a server keeps.
@@ -118,7 +118,7 @@ pub struct TokenRecord {
 }
 
 impl TokenRecord {
-    /// Who it belongs to.
+    /// Returns who it belongs to.
     #[must_use]
     pub fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or(&self.id)
@@ -273,12 +273,13 @@ impl TokenRegistry {
         Ok(())
     }
 
-    /// Where the first token's plain text is, for its owner.
+    /// Returns where the first token's plain text is, for its owner.
     pub fn first_token_path(&self) -> PathBuf {
         self.0.directory.join(FIRST_TOKEN_FILE)
     }
 
-    /// Who the token belongs to, in either spelling. Touches no disk for a token that is known.
+    /// Returns who the token belongs to, in either spelling. Touches no disk for a token that is
+    /// known.
     pub fn verify(&self, token: &str) -> Option<TokenPrincipal> {
         let hash = hash(&secret::canonical(token)?);
         let known = self.0.loaded.read().by_hash.get(&hash).cloned();
@@ -295,7 +296,7 @@ impl TokenRegistry {
         }
     }
 
-    /// Who has the token with this id; none when there is no such token any more.
+    /// Returns who has the token with this id; none when there is no such token any more.
     #[must_use]
     pub fn principal(&self, token_id: &str) -> Option<TokenPrincipal> {
         self.0.loaded.read().by_id.get(token_id).cloned()

@@ -113,7 +113,7 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// sent in chunks of HTTP's otherwise.
 pub type Outgoing = UnsyncBoxBody<Bytes, BodyError>;
 
-/// One request.
+/// A request.
 #[derive(Clone)]
 pub struct ClientRequest {
     /// What to do.

@@ -130,7 +130,8 @@ impl IdGenerator {
     }
 }
 
-/// One step of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
+/// Returns one step of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators").
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;

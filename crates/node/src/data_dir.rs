@@ -78,7 +78,7 @@ impl DataDir {
         Ok(data_dir)
     }
 
-    /// Where it is.
+    /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-/// How long cancelled work may take to go away before the server stops regardless.
+/// Time that cancelled work may take to go away before the server stops regardless.
 const CANCEL_MAX: Duration = Duration::from_secs(5);
 
 /// How far the server is on its way down.

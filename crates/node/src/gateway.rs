@@ -57,8 +57,8 @@ pub trait GrantOpening: Any + Send + fmt::Debug {
     /// listeners are expected.
     fn ports(&self) -> &[u16];
 
-    /// What clients inside look for in their environment: `PGHOST`, `HTTP_PROXY`. No secret is in
-    /// it, and nothing that differs from one sandbox with the same grants to another.
+    /// Returns what clients inside look for in their environment: `PGHOST`, `HTTP_PROXY`. No secret
+    /// is in it, and nothing that differs from one sandbox with the same grants to another.
     fn environment(&self) -> &BTreeMap<String, String>;
 
     /// Serves the sockets, in the order of the ports.

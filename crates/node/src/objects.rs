@@ -59,7 +59,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// What became of [`ObjectStore::put_if_absent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// It was written.
+    /// Written.
     New,
     /// There is an object with this key, and it is as it was. After a connection that broke it may
     /// be this caller's own.
@@ -106,9 +106,9 @@ pub enum ObjectsError {
         action: &'static str,
         /// The key.
         key: String,
-        /// Its answer.
+        /// Answer.
         status: StatusCode,
-        /// Its word for it, such as `AccessDenied`.
+        /// Word for it, such as `AccessDenied`.
         code: String,
     },
     /// The service answered what it should not.

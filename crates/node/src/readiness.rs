@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 use crate::clock;
 use crate::task::Boxed;
 
-/// How long the outcome of all checks is good.
+/// Time that the outcome of all checks is good.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time for one check.
 pub const CHECK_MAX: Duration = Duration::from_secs(2);
 
-/// One check: nothing, or the reason why the server is not ready.
+/// A check: nothing, or the reason why the server is not ready.
 type Check = Arc<dyn Fn() -> Boxed<'static, Result<(), String>> + Send + Sync>;
 
 /// A look at work that goes on in the background: names of what it is not done with yet.
@@ -68,7 +68,7 @@ impl ReadinessChecks {
         self.0.progress.lock().iter().flat_map(|look| look()).collect()
     }
 
-    /// What is missing, as `name: reason`; nothing when the server is ready.
+    /// Returns what is missing, as `name: reason`; nothing when the server is ready.
     pub async fn missing(&self) -> Vec<String> {
         let mut last = self.0.last.lock().await;
         let now = clock::now();

@@ -260,7 +260,7 @@ impl Sealer {
     }
 }
 
-/// What is authenticated and not kept: everything before the secret, and its place.
+/// Returns what is authenticated and not kept: everything before the secret, and its place.
 fn bound(header: &[u8], about: &str) -> Vec<u8> {
     [header, about.as_bytes()].concat()
 }

@@ -116,8 +116,8 @@ pub struct StoreConfig {
     pub readers: usize,
     /// Connections to PostgreSQL, each with a thread.
     pub connections: usize,
-    /// How often a transaction is run that loses against others, in PostgreSQL; beyond it
-    /// [`SqlStoreError::Contended`].
+    /// Number of times that a transaction is run that loses against others, in PostgreSQL; beyond
+    /// it [`SqlStoreError::Contended`].
     pub attempts_max: u32,
     /// Rows that one statement may answer; beyond it [`SqlStoreError::TooManyRows`].
     pub rows_max: usize,
@@ -187,7 +187,7 @@ pub trait StoreTransaction {
         Ok(self.query(sql, parameters)?.into_iter().next())
     }
 
-    /// Which engine this is.
+    /// Returns which engine this is.
     fn dialect(&self) -> StoreDialect;
 }
 
@@ -363,7 +363,7 @@ impl SqlStore {
         Box::pin(async move { migrate::migrate(self, service, steps).await })
     }
 
-    /// Which engine it is.
+    /// Returns which engine it is.
     pub fn dialect(&self) -> StoreDialect {
         self.0.dialect
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How many threads are expected to lease at the same moment. More cost a little memory per key,
-/// fewer cost speed.
+/// Number of threads that are expected to lease at the same moment. More cost a little memory per
+/// key, fewer cost speed.
 pub const STRIPES_DEFAULT: usize = 4;
 
 /// More stripes than this only make statistics and eviction slower.
@@ -58,7 +58,7 @@ pub struct KeyLimits {
     /// Up to this much is taken off each `lifetime_max` at random, so that resources opened
     /// together do not all close together.
     pub lifetime_jitter: Duration,
-    /// How long background opening rests after an open failed. An acquirer that waits is not held
+    /// Time that background opening rests after an open failed. An acquirer that waits is not held
     /// back by it.
     pub open_retry: Duration,
 }

@@ -36,7 +36,7 @@ pub enum AcquireError {
     Full {
         /// Which bound.
         limit: ReachedLimit,
-        /// Its value.
+        /// Value.
         max: usize,
     },
     /// The deadline passed first; trying later can help.

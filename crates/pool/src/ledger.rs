@@ -36,7 +36,7 @@ pub(crate) enum LedgerDecision<K, R> {
     Close(Held<K, R>, RetireReason),
 }
 
-/// One key's page.
+/// A key's page.
 #[derive(Debug)]
 pub(crate) struct KeyLedgerRecord<K, R> {
     pub(crate) home: Arc<KeyState<K, R>>,
@@ -108,7 +108,7 @@ pub(crate) enum FirstVisit<K, R> {
     Queued(PlaceId),
 }
 
-/// One visit to the ledger.
+/// A visit to the ledger.
 pub(crate) struct LedgerVisit<'a, K, R> {
     pub(crate) ledger: &'a mut Ledger<K, R>,
     pub(crate) shared: &'a PoolFlags,
@@ -145,7 +145,7 @@ impl<K, R> Ledger<K, R> {
 }
 
 impl<K, R> LedgerVisit<'_, K, R> {
-    /// How many opens a key's waiters still call for: those not covered by one under way or
+    /// Returns how many opens a key's waiters still call for: those not covered by one under way or
     /// promised, within its bound.
     fn wanted(&mut self, id: usize) -> usize {
         if get(&self.shared.gate) & (POOL_PAUSED | POOL_CLOSED) != 0 {
@@ -216,7 +216,7 @@ impl<K, R> LedgerVisit<'_, K, R> {
         Ok(self.take_for_newcomer(home.id))
     }
 
-    /// What a waiting future finds.
+    /// Returns what a waiting future finds.
     pub(crate) fn poll(&mut self, place: PlaceId, waker: &Waker) -> WaiterAnswer<K, R> {
         self.ledger.waiters.poll(place, waker)
     }
@@ -708,8 +708,8 @@ pub(crate) fn take_first_to_go<K, R>(home: &KeyState<K, R>) -> Option<Held<K, R>
     home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
 }
 
-/// How the idle resource of a key ranks that is to be given up first: highest tier, then least
-/// recently used.
+/// Returns how the idle resource of a key ranks that is to be given up first: highest tier, then
+/// least recently used.
 fn first_to_go<K, R>(home: &KeyState<K, R>) -> Option<(EvictionTier, Reverse<Instant>)> {
     let mut first = None;
     home.visit(|entry| first = first.max(Some((entry.tier, Reverse(entry.used_at)))));

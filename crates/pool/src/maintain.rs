@@ -167,7 +167,7 @@ impl<K, R> LedgerVisit<'_, K, R> {
         self.due_by(self.now);
     }
 
-    /// Where the driver's clock should next call for a tick.
+    /// Returns where the driver's clock should next call for a tick.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.ledger.due
     }

@@ -308,7 +308,7 @@ impl<K, R> Drop for PoolOwner<K, R> {
     }
 }
 
-/// One key of a pool: acquiring through it needs no look-up. Cheap to clone.
+/// A key of a pool: acquiring through it needs no look-up. Cheap to clone.
 ///
 /// It does not keep the pool open, and it goes stale when the key is forgotten.
 pub struct KeyHandle<K, R> {
@@ -375,14 +375,14 @@ impl<K, R> KeyHandle<K, R> {
         self.home.pool.turn(Some(now), |turn| turn.limit_key(&self.home, limits));
     }
 
-    /// What this key holds, read without a lock.
+    /// Returns what this key holds, read without a lock.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> KeyStats {
         self.home.stats()
     }
 
-    /// What this key has done, read without a lock.
+    /// Returns what this key has done, read without a lock.
     #[must_use]
     pub fn counters(&self) -> KeyCounters {
         self.home.counters()

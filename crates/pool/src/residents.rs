@@ -195,14 +195,14 @@ impl ResidentFigures {
         }))
     }
 
-    /// How many are resident, in any state.
+    /// Returns how many are resident, in any state.
     #[must_use]
     #[inline]
     pub fn count(&self) -> usize {
         self.0.total.load(Ordering::Relaxed)
     }
 
-    /// How many there are of each.
+    /// Returns how many there are of each.
     #[must_use]
     #[inline]
     pub fn stats(&self) -> ResidentStats {
@@ -300,19 +300,19 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.figures.clone()
     }
 
-    /// How many are resident, in any state.
+    /// Returns how many are resident, in any state.
     #[must_use]
     pub fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// How many there are of each.
+    /// Returns how many there are of each.
     #[must_use]
     pub fn stats(&self) -> ResidentStats {
         self.figures.stats()
     }
 
-    /// What a resident is doing.
+    /// Returns what a resident is doing.
     #[must_use]
     pub fn state(&self, id: &K) -> Option<State> {
         self.places.get(id).map(|place| self.entry(*place).state)

@@ -56,7 +56,7 @@ pub(crate) enum WaiterAnswer<K, R> {
 
 /// What a future left behind when it was dropped.
 pub(crate) enum WaiterLeft<K, R> {
-    /// It was still in the queue of this key.
+    /// Still in the queue of this key.
     Queued(usize),
     /// It had been given a resource that it never picked up.
     Granted(Held<K, R>),
@@ -162,7 +162,7 @@ impl<K, R> WaiterTable<K, R> {
         earliest
     }
 
-    /// What the future that owns `id` finds; an answer frees the place.
+    /// Returns what the future that owns `id` finds; an answer frees the place.
     pub(crate) fn poll(&mut self, id: PlaceId, current: &Waker) -> WaiterAnswer<K, R> {
         if let WaiterPlace::Queued { waker, .. } = &mut self.places[id] {
             waker.clone_from(current);
@@ -177,7 +177,7 @@ impl<K, R> WaiterTable<K, R> {
         }
     }
 
-    /// Which queue `id` stands in, if it does.
+    /// Returns which queue `id` stands in, if it does.
     pub(crate) fn key_of(&self, id: PlaceId) -> Option<usize> {
         match self.places.get(id) {
             Some(WaiterPlace::Queued { key, .. }) => Some(*key),

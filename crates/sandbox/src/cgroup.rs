@@ -484,7 +484,7 @@ fn remove_group(path: &Path) -> io::Result<()> {
     Err(last.unwrap_or_else(|| io::Error::other("not removed")))
 }
 
-/// How often the removal of a group is tried.
+/// Number of times that the removal of a group is tried.
 const REMOVAL_TRIES: u32 = 200;
 /// Time between two attempts.
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
@@ -579,7 +579,7 @@ impl CommandGroups {
         self.dirs.is_empty()
     }
 
-    /// What they do not limit.
+    /// Returns what they do not limit.
     pub(crate) fn unlimited(&self) -> UnlimitedResources {
         UnlimitedResources {
             memory: self.dir(HierarchyRole::Memory).is_none() && !self.unified_limits,
@@ -622,8 +622,8 @@ impl CommandGroups {
         Ok(())
     }
 
-    /// Where to write what, for a command to take less of the processor than younger ones; nothing
-    /// where the processor is not shared by groups.
+    /// Returns where to write what, for a command to take less of the processor than younger ones;
+    /// nothing where the processor is not shared by groups.
     ///
     /// Also gives the command its whole share to begin with, because an earlier one of the slot may
     /// have backed off.

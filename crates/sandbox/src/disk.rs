@@ -85,7 +85,7 @@ const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bi
 const KERNEL_MIN: (u32, u32) = (5, 19);
 /// Templates that are kept; of most servers all disks have one of few sizes.
 const TEMPLATES_MAX: usize = 32;
-/// How often a copy is begun while programs write to the disk.
+/// Number of times that a copy is begun while programs write to the disk.
 const COPY_TRIES_MAX: u32 = 8;
 /// Longest that an image of our own is waited for after it was detached.
 const DETACH_WAIT: Duration = Duration::from_secs(10);
@@ -157,7 +157,7 @@ pub enum DiskError {
         /// The image.
         path: PathBuf,
     },
-    /// It is no disk image, or not a whole one.
+    /// No disk image, or not a whole one.
     #[error("the disk image {} is damaged: {detail}", path.display())]
     Damaged {
         /// The image.
@@ -381,7 +381,7 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
 /// soon as no sandbox has it mounted any more.
 #[derive(Debug)]
 pub struct AttachedDiskImage {
-    /// Its root. Keeps the file system mounted.
+    /// Root. Keeps the file system mounted.
     root: OwnedFd,
     device: CString,
     /// The image, by the open file that is locked.
@@ -477,7 +477,7 @@ impl AttachedDiskImage {
         kernel::trim(self.root.as_fd(), TRIM_BYTES_MIN).at("free what is unused of", &self.path)
     }
 
-    /// How much is on it.
+    /// Returns how much is on it.
     pub fn usage(&self) -> Result<DiskUsage, DiskError> {
         let space = kernel::space(self.root.as_fd()).at("measure", &self.path)?;
         // What the file system keeps for itself counts as neither.

@@ -43,13 +43,13 @@ const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
 /// Slots of a spawner beyond its share: ended sandboxes occupy one until the kernel lets go of
 /// them.
 const SPARE_SLOTS: usize = 2;
-/// How long a sandbox may take to set itself up, under any load.
+/// Time that a sandbox may take to set itself up, under any load.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a sandbox is prepared anew when what prepared it has died.
+/// Number of times that a sandbox is prepared anew when what prepared it has died.
 const PREPARE_TRIES: u32 = 3;
-/// How long a caller may wait for a sandbox. Whoever limits how much runs at once waits less.
+/// Time that a caller may wait for a sandbox. Whoever limits how much runs at once waits less.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a spawner may take to end all its sandboxes.
+/// Time that a spawner may take to end all its sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Becomes a helper process when this one was started as one: a spawner, or what ties a tool of the
 /// host to its server. Must be the first statement of `main`.
@@ -166,7 +166,7 @@ pub struct LaunchedSpawners {
 }
 
 impl LaunchedSpawners {
-    /// Which layers of isolation are active.
+    /// Returns which layers of isolation are active.
     pub fn layers(&self) -> &IsolationLayers {
         &self.layers
     }
@@ -226,7 +226,7 @@ struct EngineShared {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// One spawner, over all its processes.
+/// A spawner, over all its processes.
 struct SpawnerHandle {
     index: usize,
     link: Mutex<Option<Arc<SpawnerLink>>>,
@@ -406,7 +406,7 @@ impl Engine {
         Ok(Engine { shared })
     }
 
-    /// Which layers of isolation are active.
+    /// Returns which layers of isolation are active.
     pub fn layers(&self) -> IsolationLayers {
         self.shared.layers.clone()
     }

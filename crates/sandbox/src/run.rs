@@ -31,12 +31,12 @@ use streams::{CapturedStreams, CommandWiring, PendingStdin, ServerTerminal};
 /// How much a program may write beyond a full stream before it is ended. What ends a little above
 /// the limit is judged by its end; a flood does not get to burn its whole CPU limit.
 const OUTPUT_SLACK_BYTES: u64 = 64 << 10;
-/// How long it may go on after its output was cut.
+/// Time that it may go on after its output was cut.
 const OUTPUT_GRACE: Duration = Duration::from_millis(250);
-/// How long after its wall limit the guest init may take to report: under load it waits for CPU
+/// Time that after its wall limit the guest init may take to report: under load it waits for CPU
 /// too.
 const REPORT_GRACE: Duration = Duration::from_secs(10);
-/// How long pipes are read after the end of the last process that could write to them.
+/// Time that pipes are read after the end of the last process that could write to them.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
 /// How long, after a program's end, its last output waits for a sink that has no room.
 const SINK_GRACE: Duration = Duration::from_secs(30);

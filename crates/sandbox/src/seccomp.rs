@@ -113,7 +113,7 @@ impl RuleSubjects {
     }
 }
 
-/// One line of the policy.
+/// A line of the policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SyscallRule {
     /// The call's name, for tests and people.
@@ -443,7 +443,8 @@ fn length(code: &[BpfInstruction]) -> u32 {
     u32::try_from(code.len()).unwrap_or(u32::MAX)
 }
 
-/// What happens to a call that has rules: the first that applies answers, else it is allowed.
+/// Returns what happens to a call that has rules: the first that applies answers, else it is
+/// allowed.
 fn decide(rules: &[&SyscallRule]) -> Vec<BpfInstruction> {
     let mut code = Vec::new();
     for rule in rules {
@@ -508,7 +509,7 @@ mod tests {
         }
     }
 
-    /// What the policy says, read the slow and obvious way.
+    /// Returns what the policy says, read the slow and obvious way.
     fn oracle(holder: FilterSubject, number: u32, args: [u64; 6]) -> u32 {
         for rule in POLICY {
             if rule.number != i64::from(number) || !rule.holds.holds(holder) {

@@ -40,10 +40,10 @@ pub use process::{
 
 /// Requests of one session that may be under way; further ones wait.
 const REQUESTS_MAX: usize = 64;
-/// How long the guest init may take to answer, on a machine that is busy with everything else. It
+/// Time that the guest init may take to answer, on a machine that is busy with everything else. It
 /// never waits for a program.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection to a port of the sandbox may take: its program may be busy.
+/// Time that a connection to a port of the sandbox may take: its program may be busy.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest frame of a guest init.
 const FRAME_BYTES_MAX: usize = 1 << 10;
@@ -184,7 +184,7 @@ impl SandboxedSession {
         pids
     }
 
-    /// What the session uses.
+    /// Returns what the session uses.
     pub async fn usage(&self) -> Result<Usage, SandboxError> {
         let frame = |id| MessageWriter::new(to_session::USAGE).u64(id).finish();
         let (body, _) = self.request(frame, &[]).await?;

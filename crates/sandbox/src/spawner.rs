@@ -562,7 +562,7 @@ impl SpawnerSetup {
     }
 }
 
-/// What zygotes are started with.
+/// Returns what zygotes are started with.
 fn ground<'a>(
     host_proc: BorrowedFd<'a>,
     filters: &'a [Vec<BpfInstruction>; FilterSubject::ALL.len()],

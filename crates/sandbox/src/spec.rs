@@ -88,7 +88,7 @@ pub enum WarmKind {
     StartJava,
 }
 
-/// One program to run inside a sandbox.
+/// A program to run inside a sandbox.
 #[derive(Debug, Default)]
 pub struct SandboxCommand {
     /// Program and arguments. A program without `/` is looked up in `PATH` of `env`. No NUL bytes.
@@ -141,7 +141,7 @@ pub struct SandboxCommand {
 pub struct WorkspaceFile {
     /// Relative path, `/`-separated, without empty, `.` or `..` parts.
     pub path: String,
-    /// Its content.
+    /// Content.
     pub content: WorkspaceContent,
     /// Mode 0755 rather than 0644.
     pub executable: bool,

@@ -180,8 +180,8 @@ impl RuntimeRelease<'_> {
     }
 }
 
-/// What a zygote cannot know by itself: numbers of this architecture's system calls, and the
-/// resource limits of every program.
+/// Returns what a zygote cannot know by itself: numbers of this architecture's system calls, and
+/// the resource limits of every program.
 fn numbers() -> Vec<u8> {
     let calls = [
         ("setns", libc::SYS_setns),

@@ -60,7 +60,7 @@ pub enum SessionError {
 pub struct SessionRefusal {
     /// Path of the offending field: `limits.memory_bytes`, `files[2].path`.
     pub field: String,
-    /// One sentence for a person.
+    /// A sentence for a person.
     pub message: String,
 }
 
@@ -75,7 +75,7 @@ impl SessionError {
         SessionError::Internal(cause.into())
     }
 
-    /// What to match on.
+    /// Returns what to match on.
     pub fn code(&self) -> ErrorCode {
         match self {
             SessionError::Refused(_) => ErrorCode::InvalidRequest,

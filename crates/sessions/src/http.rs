@@ -144,7 +144,7 @@ fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     })
 }
 
-/// How many things stand on a page: what the caller says, or `default`.
+/// Returns how many things stand on a page: what the caller says, or `default`.
 fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usize, http::HttpError> {
     let limit = limit.unwrap_or(default);
     match (1..=max).contains(&limit) {

@@ -104,7 +104,7 @@ pub(crate) enum SandboxEvent {
     SweptCold,
     /// Its sandbox died.
     Died,
-    /// It was found live when the server started.
+    /// Found live when the server started.
     Recovered,
 }
 
@@ -225,12 +225,12 @@ pub(crate) struct ModelUse {
 }
 
 impl ModelUse {
-    /// What agents have used.
+    /// Returns what agents have used.
     pub(crate) fn of_agents(tally: Arc<UsageTotals>) -> ModelUse {
         ModelUse { tally, prefix: "cove_model", whose: "agents" }
     }
 
-    /// What sandboxes have used by their grants.
+    /// Returns what sandboxes have used by their grants.
     pub(crate) fn of_grants(tally: Arc<UsageTotals>) -> ModelUse {
         ModelUse { tally, prefix: "cove_gateway_model", whose: "grants" }
     }

@@ -225,7 +225,7 @@ async fn send(
     sent.map_err(|_| ModelRefusal::Slow)?.map_err(ModelRefusal::from)
 }
 
-/// What may pass of an answer, counted in `ledger`.
+/// Returns what may pass of an answer, counted in `ledger`.
 fn pass<L>(answer: Response<UpstreamAnswer>, ledger: L) -> Response<Body>
 where
     L: UsageObserver + Send + Unpin + 'static,

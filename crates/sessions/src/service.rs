@@ -262,7 +262,7 @@ impl Sessions {
         })
     }
 
-    /// What there is where sessions cannot be: every operation answers why.
+    /// Returns what there is where sessions cannot be: every operation answers why.
     pub fn unavailable(why: &str) -> Sessions {
         tracing::warn!(why, "sessions are not available");
         Sessions(ServerSupport::Unavailable(why.into()))
@@ -349,7 +349,8 @@ impl Sessions {
         Ok(ListedPage { sessions, next_cursor: next_cursor.flatten() })
     }
 
-    /// What a face keeps with a session: what it gave, the session's face, and its deadline.
+    /// Returns what a face keeps with a session: what it gave, the session's face, and its
+    /// deadline.
     ///
     /// # Errors
     /// When there is no such session.
@@ -387,7 +388,7 @@ impl Sessions {
         }
     }
 
-    /// How many sandboxes there are.
+    /// Returns how many sandboxes there are.
     pub fn counts(&self) -> SandboxCounts {
         match &self.0 {
             ServerSupport::Ready(inner) => inner.counts(),
@@ -652,7 +653,7 @@ fn counted(stats: ResidentStats) -> SandboxCounts {
     }
 }
 
-/// What callers see of a row.
+/// Returns what callers see of a row.
 fn shown(row: SessionRow) -> SessionView {
     SessionView {
         id: row.id,

@@ -71,7 +71,7 @@ impl SessionStore {
         Ok(SessionStore { store, counts: Arc::default() })
     }
 
-    /// Which engine it is: SQLite has no other servers.
+    /// Returns which engine it is: SQLite has no other servers.
     pub(crate) fn dialect(&self) -> StoreDialect {
         self.store.dialect()
     }

@@ -64,9 +64,9 @@ pub(crate) enum AgentInput {
     StartOver,
     /// It broke the protocol: nothing that it says can be trusted from here on.
     Fault,
-    /// It is to end when it has finished what it does.
+    /// To end when it has finished what it does.
     Close,
-    /// It is to end now.
+    /// To end now.
     Kill,
     /// Its process is over.
     Gone,
@@ -155,7 +155,7 @@ impl AgentState {
         Ok(step)
     }
 
-    /// How the running turn ends if the process does; none when there is none.
+    /// Returns how the running turn ends if the process does; none when there is none.
     fn end(self, otherwise: TurnEnd) -> Option<TurnEnd> {
         match self {
             AgentState::Stopping(reason, _) => Some(TurnEnd::Stopped(reason)),

@@ -30,7 +30,7 @@ use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, Sand
 
 use crate::error::SessionError;
 
-/// How long an image may be held by a server that is just going away.
+/// Time that an image may be held by a server that is just going away.
 const ATTACH_WAIT: Duration = Duration::from_secs(20);
 /// Where copies of disks are for as long as they are brought to the object store.
 const COPIES: &str = "copies";
@@ -45,7 +45,7 @@ pub(crate) type LayerId = String;
 pub(crate) enum DiskSource {
     /// It is a new one.
     Fresh,
-    /// It was on this machine.
+    /// On this machine.
     Local,
     /// It was brought from the object store, and has a new id.
     Remote,

@@ -174,7 +174,7 @@ impl TextMasker {
         self.place = MaskPosition::Over;
     }
 
-    /// What is shown of the text.
+    /// Returns what is shown of the text.
     pub fn finish(&mut self) -> &[u8] {
         match self.place {
             // It was no name.

@@ -96,7 +96,7 @@ pub fn shape(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Where the string ends that begins at `start`; nothing if it may end elsewhere.
+/// Returns where the string ends that begins at `start`; nothing if it may end elsewhere.
 fn string(text: &[u8], start: usize) -> Option<usize> {
     let mut at = start + 1;
     loop {

@@ -60,7 +60,7 @@ pub fn routes(bouncer: Bouncer, drain: &DrainHandle) -> Router {
         .with_state(bouncer)
 }
 
-/// How errors look here. For [`node::http::Face::render`].
+/// Returns how errors look here. For [`node::http::Face::render`].
 pub fn render_error(error: &http::HttpError) -> Response {
     // DBBouncer calls a body that is too long a bad one.
     let status = match error.status() {
@@ -178,7 +178,7 @@ impl DbbouncerTenant {
     }
 }
 
-/// What DBBouncer calls a database's kind.
+/// Returns what DBBouncer calls a database's kind.
 fn engine(db_type: &str) -> Result<TenantEngine, http::HttpError> {
     match db_type {
         "postgres" | "postgresql" => Ok(TenantEngine::Postgres),

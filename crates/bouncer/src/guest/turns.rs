@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 /// How many guests of a tenant use its server connections, or wait for them.
 pub(crate) type Crowd = Arc<AtomicU32>;
 
-/// What a guest may use of `connections` when so many guests use them, itself among them: an equal
-/// part, where one more part is left for who comes next. So no number of guests, however much they
-/// ask for, leaves nothing.
+/// Returns what a guest may use of `connections` when so many guests use them, itself among them:
+/// an equal part, where one more part is left for who comes next. So no number of guests, however
+/// much they ask for, leaves nothing.
 fn share(connections: u32, guests: u32) -> u32 {
     (connections / guests.saturating_add(1)).max(1)
 }

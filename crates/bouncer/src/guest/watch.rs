@@ -38,7 +38,7 @@ pub(crate) enum GuestViolation {
 }
 
 impl GuestViolation {
-    /// What clients match on.
+    /// Returns what clients match on.
     pub(crate) fn sqlstate(&self) -> &'static str {
         match self {
             // configuration_limit_exceeded
@@ -153,7 +153,7 @@ impl ActionReporter {
 /// What becomes of what a client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyAction {
-    /// It is sent as it is.
+    /// Sent as it is.
     Good,
     /// What is left of it is the last that it gets.
     Violation,

@@ -36,7 +36,7 @@ impl ServerCredentials {
     }
 }
 
-/// One connection to a server that is being made.
+/// A connection to a server that is being made.
 #[derive(Debug)]
 pub enum ServerDialer {
     /// To PostgreSQL.

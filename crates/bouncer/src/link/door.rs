@@ -47,7 +47,7 @@ pub enum ClientLoginNext {
     Cancel {
         /// The process number of that one.
         pid: u32,
-        /// Its key.
+        /// Key.
         key: Vec<u8>,
     },
     /// Close. The client was told, unless it left by itself.
@@ -125,7 +125,7 @@ impl ProtocolKeyrings {
         }
     }
 
-    /// What a client has to show to be who it was routed as.
+    /// Returns what a client has to show to be who it was routed as.
     #[must_use]
     pub fn demand(
         &self,
@@ -152,7 +152,8 @@ impl ProtocolKeyrings {
         })
     }
 
-    /// What a client has to show whose secret was looked up; none when there is no such user.
+    /// Returns what a client has to show whose secret was looked up; none when there is no such
+    /// user.
     #[must_use]
     pub fn found(
         &self,
@@ -170,7 +171,7 @@ impl ProtocolKeyrings {
         }
     }
 
-    /// What is shown to the server for a client.
+    /// Returns what is shown to the server for a client.
     #[must_use]
     pub fn credentials(
         &self,
@@ -188,7 +189,8 @@ impl ProtocolKeyrings {
         }
     }
 
-    /// What is shown to the server when no client is at hand; none when only clients have it.
+    /// Returns what is shown to the server when no client is at hand; none when only clients have
+    /// it.
     #[must_use]
     pub fn own_credentials(
         &self,
@@ -218,7 +220,7 @@ impl ClientProofRequest {
 }
 
 impl LoginMachine {
-    /// What the client asks for, once that is known.
+    /// Returns what the client asks for, once that is known.
     #[must_use]
     pub fn asked(&self) -> Option<UnresolvedLogin<'_>> {
         Some(match self {
@@ -249,7 +251,7 @@ impl LoginMachine {
         })
     }
 
-    /// What a client of PostgreSQL asks for.
+    /// Returns what a client of PostgreSQL asks for.
     #[must_use]
     pub fn pg_requested(&self) -> Option<&pg::login::PgStartupRequest> {
         match self {

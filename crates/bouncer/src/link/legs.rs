@@ -65,12 +65,12 @@ impl ProtocolLinks {
         }
     }
 
-    /// What links of PostgreSQL share.
+    /// Returns what links of PostgreSQL share.
     pub(crate) fn pg(&mut self) -> &mut pg::link::PgLinkContext {
         &mut self.pg
     }
 
-    /// What links of MySQL share.
+    /// Returns what links of MySQL share.
     pub(crate) fn my(&mut self) -> &mut mysql::link::MysqlLinkContext {
         &mut self.my
     }
@@ -186,7 +186,7 @@ impl ProtocolLinks {
 }
 
 impl ClientLink {
-    /// What it speaks.
+    /// Returns what it speaks.
     pub fn engine(&self) -> TenantEngine {
         match self {
             ClientLink::Pg(_) => TenantEngine::Postgres,
@@ -244,7 +244,7 @@ impl ClientLink {
         }
     }
 
-    /// How many statements it has prepared.
+    /// Returns how many statements it has prepared.
     pub fn statement_count(&self) -> usize {
         match self {
             ClientLink::Pg(link) => link.statement_count(),
@@ -400,7 +400,7 @@ impl ServerLink {
         }
     }
 
-    /// What the server calls it: its process, or its thread.
+    /// Returns what the server calls it: its process, or its thread.
     pub fn pid(&self) -> u32 {
         match self {
             ServerLink::Pg(link) => link.pid(),

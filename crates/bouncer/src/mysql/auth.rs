@@ -63,7 +63,7 @@ impl MysqlKeyring {
         }
     }
 
-    /// What this client has to show to be `user` of `tenant`, as which it was routed.
+    /// Returns what this client has to show to be `user` of `tenant`, as which it was routed.
     #[must_use]
     pub fn demand(
         &self,
@@ -82,8 +82,8 @@ impl MysqlKeyring {
         )
     }
 
-    /// What a client has to show whose secret was looked up; none when there is no such user. A
-    /// secret that nobody could have is as good as none.
+    /// Returns what a client has to show whose secret was looked up; none when there is no such
+    /// user. A secret that nobody could have is as good as none.
     #[must_use]
     pub fn found(
         &self,
@@ -128,8 +128,8 @@ impl MysqlKeyring {
         self.verifiers.get_or_make(key, || Ok(MysqlVerifier::new(MysqlSecret::parse(secret)?)))
     }
 
-    /// What a user who does not exist is asked for: the same as one of those who do, so that the
-    /// method does not tell.
+    /// Returns what a user who does not exist is asked for: the same as one of those who do, so
+    /// that the method does not tell.
     fn nobody(&self, tenant: &TenantSnapshot, user: &TenantUser) -> Arc<MysqlVerifier> {
         let kinds = self.kinds.lock().get(&tenant.id).copied().unwrap_or_default();
         let known = SecretKind::ALL.into_iter().zip(kinds).filter(|(_, is_there)| *is_there);
@@ -159,7 +159,7 @@ impl MysqlKeyring {
         }
     }
 
-    /// What is shown to the server for this client.
+    /// Returns what is shown to the server for this client.
     pub fn credentials(
         &self,
         user: &TenantUser,
@@ -182,8 +182,8 @@ impl MysqlKeyring {
         })
     }
 
-    /// What is shown to the server when no client is at hand, as for connections that are made
-    /// ahead; none when only clients have it.
+    /// Returns what is shown to the server when no client is at hand, as for connections that are
+    /// made ahead; none when only clients have it.
     pub fn own_credentials(&self, user: &TenantUser) -> Option<Arc<MysqlCredentials>> {
         match &user.server_secret {
             ServerSecret::None => Some(Arc::new(MysqlCredentials::None)),
@@ -193,8 +193,8 @@ impl MysqlKeyring {
     }
 }
 
-/// What is configured for a server. A stored secret proves nothing: only who knows the password
-/// can be a client.
+/// Returns what is configured for a server. A stored secret proves nothing: only who knows the
+/// password can be a client.
 fn known(text: &str) -> MysqlCredentials {
     match MysqlSecret::parse(text) {
         Ok(MysqlSecret::Native(_) | MysqlSecret::Sha2(_)) => MysqlCredentials::None,

@@ -42,7 +42,7 @@ pub struct MysqlClientSetup {
 pub(crate) struct CommandRefusal {
     /// The server's number for such errors.
     pub(crate) code: u16,
-    /// Its SQLSTATE.
+    /// SQLSTATE.
     pub(crate) state: [u8; 5],
     /// A sentence.
     pub(crate) message: Cow<'static, str>,
@@ -57,7 +57,7 @@ impl CommandRefusal {
         CommandRefusal { code, state: *state, message: message.into() }
     }
 
-    /// What a server said as the statement had to be prepared.
+    /// Returns what a server said as the statement had to be prepared.
     pub(crate) fn of(failure: PrepareFailure) -> CommandRefusal {
         let message = String::from_utf8_lossy(&failure.message).into_owned();
         CommandRefusal { code: failure.code, state: failure.state, message: message.into() }
@@ -79,7 +79,7 @@ impl CommandRefusal {
         CommandRefusal::new(1227, b"42000", not_for_sandboxes(what))
     }
 
-    /// What a tenant that may only read must not do.
+    /// Returns what a tenant that may only read must not do.
     pub(crate) fn read_only() -> CommandRefusal {
         let message = "the tenant is read-only: what may ask for more is refused";
         CommandRefusal::new(1290, b"HY000", message)
@@ -115,7 +115,7 @@ pub(crate) struct StatementDiagnostics {
     pub(crate) warnings_here: bool,
     /// It had warnings that were not asked for yet.
     pub(crate) warned: bool,
-    /// Its warnings, if it had any.
+    /// Warnings, if it had any.
     pub(crate) warnings: Option<Box<ServerWarnings>>,
 }
 
@@ -137,7 +137,7 @@ impl StatementDiagnostics {
     }
 }
 
-/// One client's side of the protocol.
+/// A client's side of the protocol.
 #[derive(Debug)]
 pub struct MysqlClientSession {
     pub(crate) id: ClientId,
@@ -237,7 +237,7 @@ impl MysqlClientSession {
         self.is_sandbox = true;
     }
 
-    /// Who it is.
+    /// Returns who it is.
     pub fn id(&self) -> ClientId {
         self.id
     }
@@ -257,7 +257,7 @@ impl MysqlClientSession {
         &self.wanted
     }
 
-    /// How many statements it has prepared.
+    /// Returns how many statements it has prepared.
     pub fn statement_count(&self) -> usize {
         self.statements.len()
     }
@@ -268,7 +268,7 @@ impl MysqlClientSession {
         self.body.left > 0 || self.body.goes_on || self.turn != NextInput::Command
     }
 
-    /// What it said as it asked to log in anew: the payload of `COM_CHANGE_USER`.
+    /// Returns what it said as it asked to log in anew: the payload of `COM_CHANGE_USER`.
     pub fn take_change_user(&mut self) -> Option<Vec<u8>> {
         self.change_user.take()
     }
@@ -351,7 +351,7 @@ impl MysqlClientSession {
         self.wanted = wanted;
     }
 
-    /// What it asked for as it started, and what its tenant demands.
+    /// Returns what it asked for as it started, and what its tenant demands.
     pub(crate) fn requested(&self) -> &MysqlSettings {
         &self.startup
     }

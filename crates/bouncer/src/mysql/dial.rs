@@ -108,9 +108,9 @@ pub enum MysqlDialError {
     Refused {
         /// MySQL's own number.
         errno: u16,
-        /// Its SQLSTATE.
+        /// SQLSTATE.
         state: [u8; 5],
-        /// Its sentence.
+        /// Sentence.
         message: String,
     },
     /// It has no TLS, and there has to be.
@@ -119,7 +119,7 @@ pub enum MysqlDialError {
     /// It speaks something else, or somebody is in between.
     #[error("the server does not keep to the protocol: {0}")]
     Protocol(&'static str),
-    /// It is too old or too new.
+    /// Too old or too new.
     #[error("read the server's greeting")]
     Greeting(#[from] HandshakeError),
     /// It asks for something that we cannot or will not give.
@@ -186,9 +186,9 @@ impl MysqlDialError {
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MysqlServerGreeting {
-    /// Its number for the connection, which `KILL` takes.
+    /// Number for the connection, which `KILL` takes.
     pub thread_id: u32,
-    /// Its version, as it shows it, MariaDB's prefix for old replicas included.
+    /// Version, as it shows it, MariaDB's prefix for old replicas included.
     pub version: String,
     /// What both can do.
     pub capabilities: CapabilityFlags,
@@ -229,7 +229,7 @@ pub struct MysqlDialStep {
     pub next: MysqlDialNext,
 }
 
-/// One connection to a server that is being made.
+/// A connection to a server that is being made.
 #[derive(Debug)]
 pub struct MysqlDial {
     params: MysqlDialParams,
@@ -485,7 +485,7 @@ impl MysqlDial {
         Ok(())
     }
 
-    /// What a server thinks of a proof.
+    /// Returns what a server thinks of a proof.
     fn verdict(
         &mut self,
         offer: AuthOffer,

@@ -327,7 +327,7 @@ fn nonce() -> AuthNonce {
     AuthNonce::parse(&[b'n'; NONCE_BYTES]).expect("a nonce")
 }
 
-/// What a client with a wrong password says first.
+/// Returns what a client with a wrong password says first.
 fn response(tls: bool) -> Vec<u8> {
     let mut payload = Vec::new();
     let capabilities = match tls {
@@ -353,7 +353,7 @@ fn response(tls: bool) -> Vec<u8> {
     out
 }
 
-/// What a server says first.
+/// Returns what a server says first.
 fn hello() -> Vec<u8> {
     let mut payload = Vec::new();
     let hello = ServerHello {

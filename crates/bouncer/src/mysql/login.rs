@@ -273,7 +273,7 @@ impl MysqlLogin {
         }
     }
 
-    /// What the client asks for; there from [`MysqlLoginNext::Route`] on, until
+    /// Returns what the client asks for; there from [`MysqlLoginNext::Route`] on, until
     /// [`MysqlLoginNext::Done`].
     #[must_use]
     pub fn requested(&self) -> Option<&MysqlLoginRequest> {
@@ -372,7 +372,7 @@ impl MysqlLogin {
         }
     }
 
-    /// What this client may do.
+    /// Returns what this client may do.
     fn offered(&self) -> CapabilityFlags {
         let has_tls = self.reached == ClientTransport::Tcp && self.policy.tls != TlsPolicy::Absent;
         let tls = if has_tls { CapabilityFlags::SSL } else { CapabilityFlags::NONE };
@@ -652,7 +652,7 @@ impl MysqlLogin {
     }
 }
 
-/// What a password shows that is right. It ends with a NUL, which clients send with it.
+/// Returns what a password shows that is right. It ends with a NUL, which clients send with it.
 fn accepts(verifier: &MysqlVerifier, given: &[u8]) -> Option<Shown> {
     let given = given.strip_suffix(&[0])?;
     let text = std::str::from_utf8(given).ok().filter(|_| verifier.accepts_password(given))?;

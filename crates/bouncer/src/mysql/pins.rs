@@ -91,7 +91,7 @@ const NAMES_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub struct ActivePins {
     bits: u32,
-    /// How often named locks were taken and not given back.
+    /// Number of times that named locks were taken and not given back.
     locks: u32,
     temp_tables: PinnedNames,
     prepared: PinnedNames,
@@ -136,7 +136,7 @@ impl ActivePins {
         self.bits == 0
     }
 
-    /// What those who look on are told.
+    /// Returns what those who look on are told.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         let bits = self.bits;
         PINS.iter().filter(move |(pin, _)| bits & (1 << *pin as u32) != 0).map(|(_, name)| *name)

@@ -151,7 +151,7 @@ pub(crate) struct ColumnProgress {
     pub(crate) owes_eof: bool,
 }
 
-/// One server connection's side of the protocol.
+/// A server connection's side of the protocol.
 #[derive(Debug)]
 pub struct MysqlServerSession {
     queue: VecDeque<OutstandingRequest>,
@@ -296,12 +296,12 @@ impl MysqlServerSession {
             && !self.closing
     }
 
-    /// Who holds it.
+    /// Returns who holds it.
     pub fn client(&self) -> Option<ClientId> {
         self.attached
     }
 
-    /// Who held it last.
+    /// Returns who held it last.
     pub fn last_client(&self) -> Option<ClientId> {
         self.last_session.map(|(client, _)| client)
     }
@@ -341,7 +341,7 @@ impl MysqlServerSession {
         &self.applied
     }
 
-    /// How many statements it has prepared.
+    /// Returns how many statements it has prepared.
     pub fn statement_count(&self) -> usize {
         self.statements.len()
     }
@@ -356,7 +356,7 @@ impl MysqlServerSession {
         self.pins.names()
     }
 
-    /// How often a client was answered, and how often of these outside of a transaction.
+    /// Returns how often a client was answered, and how often of these outside of a transaction.
     pub fn counts(&self) -> (u64, u64) {
         (self.queries, self.transactions)
     }

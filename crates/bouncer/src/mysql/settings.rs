@@ -312,7 +312,7 @@ impl MysqlSettings {
         self.entries.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// What a server's tracker told of variables in one reply, in whatever order it did.
+    /// Returns what a server's tracker told of variables in one reply, in whatever order it did.
     /// `collation` is what a `SET NAMES` with a `COLLATE` named: no server tells that. Returns the
     /// worst that became of any.
     pub fn told<'a>(
@@ -374,7 +374,7 @@ impl MysqlSettings {
         self.entries.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
-    /// How many variables there are.
+    /// Returns how many variables there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -395,7 +395,7 @@ impl MysqlSettings {
         self.plan_key
     }
 
-    /// How texts are read under them, as far as they say.
+    /// Returns how texts are read under them, as far as they say.
     pub fn mode(&self) -> SqlMode {
         self.mode
     }

@@ -110,7 +110,7 @@ pub struct MysqlClientStatements {
 }
 
 impl MysqlClientStatements {
-    /// How many statements there are.
+    /// Returns how many statements there are.
     pub fn len(&self) -> usize {
         self.open.len()
     }
@@ -200,7 +200,7 @@ impl MysqlClientStatements {
         self.remembering = self.remembering + usize::from(after) - usize::from(before);
     }
 
-    /// What the statements remember, all together.
+    /// Returns what the statements remember, all together.
     pub(crate) fn memory(&self) -> StatementMemory {
         let mut all = StatementMemory::default();
         if self.remembering > 0 {
@@ -386,7 +386,7 @@ pub(crate) struct PendingExecution {
 }
 
 impl PendingExecution {
-    /// What the statement does.
+    /// Returns what the statement does.
     pub(crate) fn facts(&self) -> &MysqlStatementFacts {
         &self.statement.facts
     }
@@ -403,7 +403,7 @@ pub(crate) struct PrepareFailure {
 }
 
 impl PrepareFailure {
-    /// What the server said as the statement was prepared.
+    /// Returns what the server said as the statement was prepared.
     pub(crate) fn of(error: &ErrPacket<'_>) -> PrepareFailure {
         let (code, state, message) = (error.code, error.state, error.message.into());
         PrepareFailure { code, state, message, until_reset: false }
@@ -438,7 +438,7 @@ pub struct MysqlServerStatements {
 }
 
 impl MysqlServerStatements {
-    /// How many there are.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.places.len()
     }

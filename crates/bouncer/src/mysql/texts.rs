@@ -115,7 +115,7 @@ impl MysqlStatementCache {
         MysqlStatementCache { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
     }
 
-    /// What a text does in a session that reads it so.
+    /// Returns what a text does in a session that reads it so.
     pub(crate) fn facts(&mut self, text: &[u8], mode: SqlMode) -> MysqlStatementFacts {
         let look = || MysqlStatementFacts::of(text, mode).of_shape();
         if let Some(facts) = self.shapes.known(text, reading(mode), look) {

@@ -66,12 +66,12 @@ impl ServerWarnings {
         }
     }
 
-    /// How many there were, errors among them.
+    /// Returns how many there were, errors among them.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many errors there were.
+    /// Returns how many errors there were.
     pub(crate) fn errors(&self) -> u64 {
         self.errors
     }

@@ -48,7 +48,7 @@ impl PgKeyring {
         }
     }
 
-    /// What this client has to show to be `user`, as which it was routed.
+    /// Returns what this client has to show to be `user`, as which it was routed.
     #[must_use]
     pub fn demand(&self, user: &TenantUser, requested: &PgStartupRequest) -> PgAuthRequirement {
         let certificate = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
@@ -61,8 +61,8 @@ impl PgKeyring {
         PgAuthRequirement::Known(proof.map(RouteAuth::of))
     }
 
-    /// What a client has to show whose secret was looked up; none when there is no such user. A
-    /// secret that nobody could have is as good as none.
+    /// Returns what a client has to show whose secret was looked up; none when there is no such
+    /// user. A secret that nobody could have is as good as none.
     #[must_use]
     pub fn found(&self, user: &TenantUser, secret: Option<&str>) -> RouteAuth {
         RouteAuth::of(self.password(user, secret))
@@ -103,7 +103,7 @@ impl PgKeyring {
         }
     }
 
-    /// What is shown to the server for this client.
+    /// Returns what is shown to the server for this client.
     pub fn credentials(
         &self,
         tenant: &TenantSnapshot,
@@ -129,8 +129,8 @@ impl PgKeyring {
         }
     }
 
-    /// What is shown to the server when no client is at hand, as for connections that are made
-    /// ahead; none when only clients have it.
+    /// Returns what is shown to the server when no client is at hand, as for connections that are
+    /// made ahead; none when only clients have it.
     pub fn own_credentials(
         &self,
         tenant: &TenantSnapshot,

@@ -40,7 +40,7 @@ pub(crate) struct PgPartialMessage {
     pub(crate) pass: bool,
 }
 
-/// One client's side of the protocol.
+/// A client's side of the protocol.
 #[derive(Debug)]
 pub struct PgClientSession {
     pub(crate) id: ClientId,
@@ -107,7 +107,7 @@ impl PgClientSession {
         self.is_sandbox = true;
     }
 
-    /// Who it is.
+    /// Returns who it is.
     pub fn id(&self) -> ClientId {
         self.id
     }
@@ -127,7 +127,7 @@ impl PgClientSession {
         &self.wanted
     }
 
-    /// How many statements it has prepared by name.
+    /// Returns how many statements it has prepared by name.
     pub fn statement_count(&self) -> usize {
         self.statements.len()
     }
@@ -165,7 +165,7 @@ impl PgClientSession {
         self.listening.as_ref().map_or(0, |listening| listening.version())
     }
 
-    /// What it asked for as it started, and what its tenant demands.
+    /// Returns what it asked for as it started, and what its tenant demands.
     pub(crate) fn requested(&self) -> &PgSettings {
         &self.startup
     }

@@ -162,9 +162,9 @@ pub enum PgDialError {
     /// It says so.
     #[error("{message}")]
     Refused {
-        /// Its SQLSTATE.
+        /// SQLSTATE.
         code: String,
-        /// Its sentence.
+        /// Sentence.
         message: String,
     },
     /// It has no TLS, and there has to be.
@@ -232,7 +232,7 @@ impl PgDialError {
 /// What a server says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgServerGreeting {
-    /// Its process.
+    /// Process.
     pub pid: u32,
     /// Cancels what that process does; empty when the server gives none.
     pub key: Vec<u8>,
@@ -270,7 +270,7 @@ pub struct PgDialStep {
     pub next: PgDialNext,
 }
 
-/// One connection to a server that is being made.
+/// A connection to a server that is being made.
 #[derive(Debug)]
 pub struct PgDial {
     errand: PgDialPurpose,
@@ -286,7 +286,7 @@ pub struct PgDial {
 
 #[derive(Debug)]
 enum PgDialState {
-    /// One byte: whether there is TLS.
+    /// A byte: whether there is TLS.
     TlsAnswer,
     /// The end of a handshake.
     Handshake,

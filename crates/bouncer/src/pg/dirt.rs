@@ -121,7 +121,7 @@ impl PinReasons {
         self.0 = if present { self.0 | other.0 } else { self.0 & !other.0 };
     }
 
-    /// What is asked to know whether they still hold.
+    /// Returns what is asked to know whether they still hold.
     fn topics(self) -> ProbeTopics {
         let all = PinReasons::ALL.into_iter().filter(|(reason, ..)| self.contains(*reason));
         all.fold(ProbeTopics::NONE, |topics, (_, _, topic)| topics | topic)
@@ -388,7 +388,7 @@ impl SessionDirt {
         self.changes.extend(changes);
     }
 
-    /// What else may have ended a pin.
+    /// Returns what else may have ended a pin.
     fn ends(&self, effects: Effects) -> ProbeTopics {
         let ending = [
             (PinReasons::TEMP_TABLE, Effects::DROP | Effects::DISCARD, ProbeTopics::TEMP),
@@ -405,7 +405,7 @@ impl SessionDirt {
         std::mem::take(&mut self.changes)
     }
 
-    /// What becomes of the server connection now, outside of a transaction and with nothing
+    /// Returns what becomes of the server connection now, outside of a transaction and with nothing
     /// outstanding.
     pub(crate) fn verdict(&self) -> ReleaseVerdict {
         let pinned = self.pins.topics();
@@ -567,7 +567,7 @@ impl SessionDirt {
         self.pins.set(PinReasons::SEARCH_PATH, false);
     }
 
-    /// What has to happen when the client leaves. Its transaction was ended, and
+    /// Returns what has to happen when the client leaves. Its transaction was ended, and
     /// [`SessionDirt::ready`] was told; what runs all the same counts as done.
     pub(crate) fn leave(&self) -> DepartureCleanup {
         let lasting = Effects::LOAD | Effects::SEED | Effects::LASTING;
@@ -610,7 +610,7 @@ impl SessionDirt {
 const FOREIGN: Effects =
     Effects::DO.with(Effects::CALL).with(Effects::FUNCTION).with(Effects::UNPARSED);
 
-/// What the words of a text themselves ask about.
+/// Returns what the words of a text themselves ask about.
 fn told(effects: Effects) -> ProbeTopics {
     let told = [
         (Effects::ROLE, ProbeTopics::ROLE),

@@ -157,7 +157,7 @@ pub enum ReplicationPolicy {
 pub struct PgLoginRefusal {
     /// SQLSTATE.
     pub code: &'static str,
-    /// One sentence.
+    /// A sentence.
     pub message: String,
     /// What can be done about it.
     pub hint: Option<String>,
@@ -291,7 +291,8 @@ impl PgLogin {
         PgLogin { policy, reached, entropy, requests: 0, tls, requested, state }
     }
 
-    /// What the client asks for; there from [`PgLoginNext::Route`] on, until [`PgLoginNext::Done`].
+    /// Returns what the client asks for; there from [`PgLoginNext::Route`] on, until
+    /// [`PgLoginNext::Done`].
     #[must_use]
     pub fn requested(&self) -> Option<&PgStartupRequest> {
         self.requested.as_ref()
@@ -452,7 +453,7 @@ impl PgLogin {
         Ok(())
     }
 
-    /// How this user is asked for a password.
+    /// Returns how this user is asked for a password.
     fn exchange(
         &self,
         verifier: &PgVerifier,
@@ -476,7 +477,7 @@ impl PgLogin {
         }
     }
 
-    /// What SCRAM can be bound to.
+    /// Returns what SCRAM can be bound to.
     fn channel(&self) -> ChannelBinding<'_> {
         match self.tls.as_ref().and_then(|tls| tls.end_point.as_deref()) {
             Some(hash) => ChannelBinding::EndPoint(hash),

@@ -61,7 +61,7 @@ pub(crate) enum PgRequestPurpose {
 }
 
 impl PgRequestPurpose {
-    /// What the request changed in the client's names.
+    /// Returns what the request changed in the client's names.
     pub(crate) fn undo(&mut self) -> Option<&mut NameUndo> {
         match self {
             PgRequestPurpose::Prepare { undo, .. }
@@ -167,7 +167,7 @@ pub(crate) enum BatchEnds {
     Run,
 }
 
-/// One server connection's side of the protocol.
+/// A server connection's side of the protocol.
 #[derive(Debug)]
 pub struct PgServerSession {
     pub(crate) exchange: PgExchange<PgRequestPurpose>,
@@ -299,12 +299,12 @@ impl PgServerSession {
         }
     }
 
-    /// Who holds it.
+    /// Returns who holds it.
     pub fn client(&self) -> Option<ClientId> {
         self.attached
     }
 
-    /// Who held it last.
+    /// Returns who held it last.
     pub fn last_client(&self) -> Option<ClientId> {
         self.last_client
     }
@@ -342,7 +342,7 @@ impl PgServerSession {
         self.pid
     }
 
-    /// What a cancellation has to know.
+    /// Returns what a cancellation has to know.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
@@ -357,7 +357,7 @@ impl PgServerSession {
         &self.parameters
     }
 
-    /// How many statements it has prepared.
+    /// Returns how many statements it has prepared.
     pub fn statement_count(&self) -> usize {
         self.statements.len()
     }
@@ -372,7 +372,7 @@ impl PgServerSession {
         self.dirt.pins().names()
     }
 
-    /// How often a client was told that it may go on, and how often of these outside of a
+    /// Returns how often a client was told that it may go on, and how often of these outside of a
     /// transaction.
     pub fn counts(&self) -> (u64, u64) {
         (self.queries, self.transactions)

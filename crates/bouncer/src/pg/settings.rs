@@ -120,7 +120,7 @@ impl PgSettings {
         self.entries.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -143,12 +143,12 @@ impl PgStatement {
         self
     }
 
-    /// What it counts for.
+    /// Returns what it counts for.
     fn bytes(&self) -> usize {
         self.text.len() + self.types.len()
     }
 
-    /// Its name at every server.
+    /// Returns its name at every server.
     pub(crate) fn server_name(&self) -> &[u8] {
         &self.name
     }

@@ -215,7 +215,7 @@ impl PgStatementCache {
         PgStatementCache { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
     }
 
-    /// What a text of the simple protocol does.
+    /// Returns what a text of the simple protocol does.
     pub(crate) fn facts(&mut self, text: &[u8]) -> PgStatementFacts {
         if let Some(facts) = self.shapes.known(text, 0, || PgStatementFacts::of(text).of_shape()) {
             return facts;

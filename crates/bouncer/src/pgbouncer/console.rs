@@ -25,7 +25,7 @@ use crate::relay::stats::ThreadTenantStats;
 use crate::service::{Bouncer, distributions};
 use crate::tenants::{TenantId, TenantSnapshot, WorkAdmission};
 
-/// How often a command that waits looks again.
+/// Interval at which a command that waits looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How old the figures are at least that averages are made with.
@@ -321,7 +321,7 @@ impl AdminConsole {
         }
     }
 
-    /// What all threads counted for a tenant.
+    /// Returns what all threads counted for a tenant.
     fn totals(&self, tenant: TenantId) -> TenantTotals {
         let stats = self.0.bouncer.threads().stats(tenant);
         let sum = |of: fn(&ThreadTenantStats) -> u64| stats.iter().map(|it| of(it)).sum();
@@ -340,7 +340,7 @@ impl AdminConsole {
     }
 }
 
-/// What is wrong, with the field where there is one.
+/// Returns what is wrong, with the field where there is one.
 fn explained(error: &crate::BouncerError) -> String {
     match error {
         crate::BouncerError::Refused(refusal) => format!("{}: {}", refusal.field, refusal.message),

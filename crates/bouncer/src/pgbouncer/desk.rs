@@ -80,7 +80,7 @@ impl ConsoleBackend for FrontDesk {
     }
 }
 
-/// Who somebody is, and may do; `us` is the user of the operating system that this runs as.
+/// Returns who somebody is, and may do; `us` is the user of the operating system that this runs as.
 fn guest(
     table: &ConsoleTable,
     requested: &PgStartupRequest,

@@ -23,7 +23,7 @@ pub struct ParsedIni {
     pub peers: Vec<IniEntry>,
 }
 
-/// One line.
+/// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IniEntry {
     /// In which file and line, for messages: `pgbouncer.ini:12`.
@@ -62,7 +62,7 @@ pub enum IniError {
         at: String,
         /// Which limit.
         limit: &'static str,
-        /// Its value.
+        /// Value.
         max: usize,
     },
 }
@@ -171,7 +171,7 @@ fn key_and_value(line: &str) -> Option<(String, String)> {
     (!key.is_empty()).then(|| (key, value.to_owned()))
 }
 
-/// What stands before the closing quote, and what comes after it.
+/// Returns what stands before the closing quote, and what comes after it.
 pub(crate) fn until_quote(text: &str, quote: char) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices().peekable();

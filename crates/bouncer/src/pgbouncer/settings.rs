@@ -28,7 +28,7 @@ pub enum SettingEffect {
     NoEffect(&'static str),
 }
 
-/// One setting.
+/// A setting.
 #[derive(Debug)]
 pub struct PgbouncerSetting {
     /// As in the file and in `SHOW CONFIG`.

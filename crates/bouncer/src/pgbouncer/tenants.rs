@@ -169,7 +169,7 @@ impl FileTranslator<'_> {
         })
     }
 
-    /// Where a setting was last said.
+    /// Returns where a setting was last said.
     fn place(&self, key: &str) -> String {
         let last = self.ini.settings.iter().rev().find(|entry| entry.key == key);
         last.map_or_else(|| key.to_owned(), |entry| entry.at.clone())
@@ -208,7 +208,7 @@ impl FileTranslator<'_> {
         auth == UserAuth::Password && (password.is_empty() || is_weak)
     }
 
-    /// What `[users]` says, of whomever: also of users that `auth_query` finds.
+    /// Returns what `[users]` says, of whomever: also of users that `auth_query` finds.
     fn rules(&mut self, auth: UserAuth) -> Result<UserRuleSet, IniError> {
         let mut users: BTreeMap<String, UserRules> = BTreeMap::new();
         for entry in &self.ini.users {

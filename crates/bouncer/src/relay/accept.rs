@@ -22,7 +22,7 @@ const PENDING_MAX: i32 = 4096;
 /// Most that are accepted in one turn, so that those who are connected get theirs.
 pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
 
-/// How long nothing is accepted after the process ran out of descriptors or memory, in
+/// Time that nothing is accepted after the process ran out of descriptors or memory, in
 /// microseconds: trying again at once would only burn the processor.
 pub(crate) const ACCEPT_PAUSE_US: u64 = 100_000;
 
@@ -35,7 +35,7 @@ pub enum ListenAddress {
     Unix {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// Permissions.
         mode: u32,
     },
 }
@@ -160,7 +160,7 @@ impl RelayListener {
         Ok(RelayListener { kind, engine: spec.engine, tenant: spec.tenant.clone() })
     }
 
-    /// Where it really listens; nothing for Unix sockets.
+    /// Returns where it really listens; nothing for Unix sockets.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         match &self.kind {
             ListenerKind::Tcp(listener) => listener.local_addr().ok(),

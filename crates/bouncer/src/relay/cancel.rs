@@ -21,7 +21,7 @@ use crate::pg::dial::TlsRequest;
 /// Cancel requests on their way to one server connection; another one would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 2;
 
-/// How long a cancel request may take to be accepted by the server, in microseconds.
+/// Time that a cancel request may take to be accepted by the server, in microseconds.
 const CANCEL_US: u64 = 10_000_000;
 
 /// A connection that carries a cancel request.
@@ -53,9 +53,9 @@ impl RelayWorker {
         }
     }
 
-    /// Whose requests to cancel are counted together: those of an address, or of a guest. All
-    /// sandboxes have the same addresses, so that each guest has a network of its own among those
-    /// that nobody has (RFC 6666); addresses of one network are counted together.
+    /// Returns whose requests to cancel are counted together: those of an address, or of a guest.
+    /// All sandboxes have the same addresses, so that each guest has a network of its own among
+    /// those that nobody has (RFC 6666); addresses of one network are counted together.
     fn cancel_source(&self, place: u32) -> Option<IpAddr> {
         const DISCARD: u128 = 0x0100 << 112;
         let client = self.clients.get(place)?;

@@ -49,9 +49,9 @@ pub(super) enum ClientPhase {
     Login(Box<LoginPhase>),
     /// It has proved it, and is to be told the parameters of a server.
     Greeting(Box<GreetingWait>),
-    /// It is logged in.
+    /// Logged in.
     Session(Box<ClientLogin>),
-    /// It is at the console.
+    /// At the console.
     Console(Box<ConsoleClient>),
     /// It is being told why it has to go.
     Closing,

@@ -62,7 +62,7 @@ pub(super) struct RelayShared {
     pub(super) holders: Arc<ServerHolders>,
     /// The threads are told to end.
     pub(super) is_stopping: AtomicBool,
-    /// How many connections there have been, of clients and to servers.
+    /// Number of connections that there have been, of clients and to servers.
     pub(super) numbers: AtomicU64,
     /// Another process takes over.
     pub(super) is_taken_over: AtomicBool,
@@ -108,7 +108,7 @@ impl LiveConfig {
         self.clients_max.load(Ordering::Relaxed)
     }
 
-    /// How long a login may take.
+    /// Returns how long a login may take.
     pub(super) fn login_us(&self) -> u64 {
         self.login_us.load(Ordering::Relaxed)
     }
@@ -117,7 +117,7 @@ impl LiveConfig {
 /// A thread, as the others see it.
 #[derive(Debug)]
 pub(super) struct PeerThread {
-    /// Its orders.
+    /// Orders.
     pub(super) inbox: Arc<ThreadInbox>,
     /// What it counts.
     pub(super) books: Arc<ThreadBooks>,
@@ -308,12 +308,12 @@ impl<S> ForcedSettings<S> {
     }
 }
 
-/// What a tenant of PostgreSQL demands.
+/// Returns what a tenant of PostgreSQL demands.
 pub(super) fn forced(tenant: &TenantSnapshot) -> PgSettings {
     PgSettings::of(tenant.settings.iter().map(|(name, value)| (&**name, &**value)))
 }
 
-/// What a tenant of MySQL demands.
+/// Returns what a tenant of MySQL demands.
 pub(super) fn mysql_forced(tenant: &TenantSnapshot) -> mysql::settings::MysqlSettings {
     let pairs = tenant.settings.iter();
     mysql::settings::MysqlSettings::of(pairs.map(|(name, value)| (&**name, &**value)))

@@ -41,7 +41,7 @@ const PARAMETERS: [(&str, &str); 8] = [
 
 /// The console, as the relay knows it.
 pub trait ConsoleBackend: fmt::Debug + Send + Sync {
-    /// Who somebody is here, and may do, once it has proved it.
+    /// Returns who somebody is here, and may do, once it has proved it.
     ///
     /// # Errors
     /// When it may do nothing.
@@ -50,7 +50,7 @@ pub trait ConsoleBackend: fmt::Debug + Send + Sync {
         requested: &PgStartupRequest,
     ) -> Result<(TenantUser, ConsoleRights), PgLoginRefusal>;
 
-    /// How many clients there may be that only look, of all names together and of this one.
+    /// Returns how many clients there may be that only look, of all names together and of this one.
     fn watchers_max(&self, user: &str) -> (Option<u32>, Option<u32>);
 
     /// In whose words clients are told what goes wrong.

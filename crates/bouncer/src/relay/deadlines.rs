@@ -12,14 +12,14 @@ use super::server::{RelayServer, ServerCloseReason, ServerPhase};
 use super::worker::{RelayWorker, TimerKey};
 use crate::tenants::TenantRoute;
 
-/// How long a server connection may take to come to rest after its client left, in microseconds;
+/// Time that a server connection may take to come to rest after its client left, in microseconds;
 /// `cancel_wait_timeout` of others.
 const REST_US: u64 = 10_000_000;
-/// How long until a statement of a client that is gone is cancelled once more: one that had not
+/// Time that until a statement of a client that is gone is cancelled once more: one that had not
 /// begun when the request arrived knows nothing of it.
 const CANCEL_AGAIN_US: u64 = 1_000_000;
 
-/// How long a statement that took too long may take to be cancelled before its client is dismissed
+/// Time that a statement that took too long may take to be cancelled before its client is dismissed
 /// and its server connection closed, in microseconds.
 const OVERTIME_US: u64 = 5_000_000;
 
@@ -124,7 +124,7 @@ impl RelayWorker {
         }
     }
 
-    /// What is due first of a client, and when.
+    /// Returns what is due first of a client, and when.
     fn client_deadline(&self, place: u32) -> Option<(u64, ClientDeadline)> {
         let client = self.clients.get(place)?;
         match &client.phase {
@@ -224,7 +224,7 @@ impl ClientLogin {
     }
 }
 
-/// What is due first of a session, and when.
+/// Returns what is due first of a session, and when.
 fn deadline(
     client: &RelayClient,
     session: &ClientLogin,

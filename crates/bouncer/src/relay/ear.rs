@@ -24,7 +24,7 @@ use crate::pg::dial::{PgDial, PgDialNext};
 use crate::tenants::{PoolId, TenantId, TenantSnapshot, WorkAdmission};
 use crate::tls;
 
-/// How long an ear stays open that nobody needs, in microseconds.
+/// Time that an ear stays open that nobody needs, in microseconds.
 const LINGER_US: u64 = 10_000_000;
 
 /// Wait before a lost ear is opened again, in microseconds; doubles up to the tenant's limit.
@@ -66,7 +66,7 @@ enum NotificationState {
     Opening(Box<NotificationOpening>),
     /// It listens.
     Open(RelayConnection),
-    /// It is to be opened at this time; never while its tenant is held.
+    /// To be opened at this time; never while its tenant is held.
     Lost(Option<u64>),
 }
 

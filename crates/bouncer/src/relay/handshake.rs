@@ -105,7 +105,7 @@ impl RelayWorker {
     }
 }
 
-/// What the handshake with a client gave.
+/// Returns what the handshake with a client gave.
 pub(super) fn facts(shown: &tls::Shown, conn: &RelayConnection) -> TlsFacts {
     match conn.socket.tls() {
         Some(Connection::Server(tls)) => shown.facts(tls),

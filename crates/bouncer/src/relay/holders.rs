@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 
 use crate::tenants::PoolId;
 
-/// How long after a server connection changed hands a notification may still be of its former
+/// Time that after a server connection changed hands a notification may still be of its former
 /// client, in microseconds.
 const SETTLED_US: u64 = 100_000;
 
@@ -52,7 +52,7 @@ impl ServerHolders {
         HolderEntry { holders: Arc::clone(self), key, holder }
     }
 
-    /// Who may have had a notification sent by this process.
+    /// Returns who may have had a notification sent by this process.
     pub(super) fn sender(&self, pool: PoolId, server: u32, now_us: u64) -> NotificationSender {
         let known = self.0.read().get(&(pool, server)).map(Arc::clone);
         let Some(holder) = known else {

@@ -11,7 +11,7 @@ use super::server::{RelayServer, ServerCloseReason};
 use super::worker::{PendingWork, RelayWorker, TimerKey};
 use crate::link::{ClientLink, DepartureAction};
 
-/// How long a client that was told why it has to go may take to read that, in microseconds. A
+/// Time that a client that was told why it has to go may take to read that, in microseconds. A
 /// connection closed with unread bytes on it is reset, and the reason is lost on the way.
 pub(super) const FAREWELL_US: u64 = 2_000_000;
 

@@ -91,7 +91,7 @@ pub(super) struct GreetingWait {
 }
 
 impl LoginPhase {
-    /// What a client of PostgreSQL asks for.
+    /// Returns what a client of PostgreSQL asks for.
     pub(super) fn requested(&self) -> Option<&PgStartupRequest> {
         self.login.pg_requested()
     }
@@ -106,7 +106,7 @@ impl LoginPhase {
         self.login.put_farewell(fields, out);
     }
 
-    /// What is known of it without its word.
+    /// Returns what is known of it without its word.
     pub(super) fn bound(&self) -> &ListenerBinding {
         &self.bound
     }
@@ -121,7 +121,7 @@ impl LoginPhase {
         self.is_looked_up
     }
 
-    /// What a client has to show that wants to the console; nothing of any other.
+    /// Returns what a client has to show that wants to the console; nothing of any other.
     fn visit(
         &mut self,
         common: &RelayShared,
@@ -202,7 +202,7 @@ impl RelayWorker {
         }
     }
 
-    /// What holds for clients of MySQL, of whatever tenant.
+    /// Returns what holds for clients of MySQL, of whatever tenant.
     fn mysql_policy(&self, bound: &ListenerBinding) -> mysql::login::MysqlLoginPolicy {
         let offers = self.routing.offers();
         let more = |is_there: bool, capability: CapabilityFlags| {
@@ -716,7 +716,7 @@ fn known(route: &TenantRoute, auth: ClientAuth, secret: &ClientSecret) -> Tenant
     TenantRoute { tenant: Arc::clone(&route.tenant), user: Arc::new(user) }
 }
 
-/// How it came, as tenants allow it.
+/// Returns how it came, as tenants allow it.
 fn transport(asked: &UnresolvedLogin<'_>) -> ClientTransportMode {
     match (asked.reached, asked.tls) {
         (ClientTransport::Unix { .. }, _) => ClientTransportMode::Unix,
@@ -725,7 +725,7 @@ fn transport(asked: &UnresolvedLogin<'_>) -> ClientTransportMode {
     }
 }
 
-/// How a client reached us.
+/// Returns how a client reached us.
 fn reached(socket: &RelaySocket) -> ClientTransport {
     if socket.is_unix() {
         ClientTransport::Unix { uid: socket.uid() }
@@ -741,8 +741,8 @@ fn nonce() -> std::io::Result<AuthNonce> {
     Ok(AuthNonce::new(bytes))
 }
 
-/// What other clients were told or start with as well, of which one copy is kept: a kilobyte for
-/// each client else.
+/// Returns what other clients were told or start with as well, of which one copy is kept: a
+/// kilobyte for each client else.
 fn shared<T: PartialEq>(known: &mut VecDeque<Arc<T>>, one: Arc<T>) -> Arc<T> {
     if let Some(same) = known.iter().find(|other| **other == one) {
         return Arc::clone(same);

@@ -258,7 +258,7 @@ impl RelayWorker {
         }
     }
 
-    /// What is there.
+    /// Returns what is there.
     fn snapshot(&self) -> ThreadSnapshot {
         let clients = self.clients.iter().map(|(_, client)| self.client_view(client)).collect();
         let servers = self.servers.iter().map(|(_, server)| self.server_view(server)).collect();

@@ -131,7 +131,7 @@ impl ServerRole {
 }
 
 impl RelayServer {
-    /// Its session, with a server of PostgreSQL that has let us in.
+    /// Returns its session, with a server of PostgreSQL that has let us in.
     fn begin_pg(
         &mut self,
         greeting: pg::dial::PgServerGreeting,
@@ -155,7 +155,7 @@ impl RelayServer {
         ServerLink::Pg(Box::new(PgServerSession::new(setup)))
     }
 
-    /// Its session, with a server of MySQL that has let us in.
+    /// Returns its session, with a server of MySQL that has let us in.
     fn begin_mysql(&self, greeting: &mysql::dial::MysqlServerGreeting) -> ServerLink {
         let mut settings = mysql::settings::MysqlSettings::default();
         settings.put_collation(greeting.collation.into());
@@ -190,7 +190,7 @@ impl ConnectTarget {
         }
     }
 
-    /// Who may see a password there.
+    /// Returns who may see a password there.
     fn assurance(&self, tls: &ServerTls) -> ServerAssurance {
         tls::assurance(tls, matches!(self, ConnectTarget::Unix(_)))
     }

@@ -64,7 +64,7 @@ pub(super) enum ThreadMessageKind {
     Guest(std::net::TcpStream, Arc<SandboxClient>, LoginPlace),
     /// It is a guest's turn to use a server connection: that of this client, if it still waits.
     Turn {
-        /// Its place.
+        /// Place.
         client: u32,
         /// Its virtual process id.
         pid: u32,
@@ -80,7 +80,7 @@ pub(super) enum ThreadMessageKind {
     },
     /// Another client wants the connection of one of this thread's to end.
     KillClient {
-        /// Its place.
+        /// Place.
         client: u32,
         /// Its virtual process id.
         pid: u32,
@@ -89,7 +89,7 @@ pub(super) enum ThreadMessageKind {
     Resolved {
         /// Which question this answers.
         serial: u64,
-        /// Its addresses, or why there are none.
+        /// Addresses, or why there are none.
         addresses: Result<Vec<SocketAddr>, String>,
     },
     /// What the server knows of a user who wants to log in.
@@ -98,7 +98,7 @@ pub(super) enum ThreadMessageKind {
         client: u32,
         /// Tells it from later ones in that place.
         serial: u64,
-        /// Its secret; `None` when there is no such user.
+        /// Secret; `None` when there is no such user.
         secret: Result<Option<crate::secrets::ClientSecret>, String>,
     },
     /// What came of a proof.

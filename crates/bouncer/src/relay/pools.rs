@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 pub use local::ThreadPools;
 pub use registry::{PoolRegistry, PoolTerms, PooledSlot};
 
-/// How long a connection has been idle on another thread before it is fetched although another one
+/// Time that a connection has been idle on another thread before it is fetched although another one
 /// could be opened. One that is in use returns sooner, and would go to and fro.
 pub const FETCH_IDLE_AFTER: Duration = Duration::from_millis(100);
 
@@ -42,10 +42,10 @@ pub const FETCH_IDLE_AFTER: Duration = Duration::from_millis(100);
 /// given a connection of this thread.
 pub const OLDER_BY: Duration = Duration::from_millis(1);
 
-/// How often a thread whose clients wait says so again: claims change with time.
+/// Interval at which a thread whose clients wait says so again: claims change with time.
 pub const REMIND_EVERY: Duration = Duration::from_millis(10);
 
-/// How often busy time is charged that no decision asked for.
+/// Interval at which busy time is charged that no decision asked for.
 pub const CHARGE_EVERY: Duration = Duration::from_secs(1);
 
 /// Connections that one thread opens at once for one pool; one until the first has succeeded.
@@ -57,7 +57,7 @@ pub const RETRY_FIRST: Duration = Duration::from_millis(250);
 /// How many idle connections are looked at for one with the client's settings.
 pub const LOOKED_AT_MAX: usize = 4;
 
-/// How long a pool of which no client is left is remembered.
+/// Time that a pool of which no client is left is remembered.
 pub const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// A pool on this thread.
@@ -75,7 +75,7 @@ pub struct PoolFailure {
     pub stage: FailureStage,
     /// SQLSTATE.
     pub code: Box<str>,
-    /// One sentence.
+    /// A sentence.
     pub message: Box<str>,
 }
 
@@ -150,9 +150,9 @@ pub enum FreedConnectionUse<W> {
     Idle,
     /// It is this client's.
     Serve(W),
-    /// It is to be closed.
+    /// To be closed.
     Close(CloseReason),
-    /// It is to be sent to this thread, with its place.
+    /// To be sent to this thread, with its place.
     Move(usize),
 }
 

@@ -112,7 +112,7 @@ impl RelayWorker {
     }
 }
 
-/// What a client has to show, unless that is a password and too many from there were wrong.
+/// Returns what a client has to show, unless that is a password and too many from there were wrong.
 pub(super) fn restrained(
     common: &RelayShared,
     origin: LoginSource,
@@ -130,14 +130,14 @@ pub(super) fn restrained(
     demand
 }
 
-/// What a client is told from where there were too many wrong passwords.
+/// Returns what a client is told from where there were too many wrong passwords.
 fn too_many_failures() -> PgLoginRefusal {
     let hint = Some("It is forgotten within seconds.".to_owned());
     let message = "too many logins have failed from this address";
     PgLoginRefusal { hint, ..PgLoginRefusal::new("53400", message) }
 }
 
-/// What a client is told while too many others log in.
+/// Returns what a client is told while too many others log in.
 fn too_many_proofs() -> PgLoginRefusal {
     PgLoginRefusal::new("53300", "too many clients log in at this time")
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::orders::{ThreadInbox, ThreadMessageKind};
 
-/// How long an answer is used again. The resolver does not tell how long it holds.
+/// Time that an answer is used again. The resolver does not tell how long it holds.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(15);
 
 /// Names that are remembered; then all are forgotten.

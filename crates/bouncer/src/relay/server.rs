@@ -32,7 +32,7 @@ pub(super) struct RelayServer {
     /// The right to be there.
     pub(super) slot: pools::PooledSlot,
     pub(super) tenant: Arc<TenantSnapshot>,
-    /// Its role.
+    /// Role.
     pub(super) user: Arc<str>,
     /// Where it is connected to, for cancel requests to follow.
     pub(super) target: ConnectTarget,
@@ -227,7 +227,7 @@ impl RelayServer {
         }
     }
 
-    /// Its session, once it has logged in, to look at.
+    /// Returns its session, once it has logged in, to look at.
     pub(super) fn live(&self) -> Option<&ServerLink> {
         match &self.phase {
             ServerPhase::Live(link) => Some(link),
@@ -235,7 +235,7 @@ impl RelayServer {
         }
     }
 
-    /// Its session, once it has logged in.
+    /// Returns its session, once it has logged in.
     pub(super) fn link(&mut self) -> Option<&mut ServerLink> {
         match &mut self.phase {
             ServerPhase::Live(link) => Some(link),

@@ -40,7 +40,7 @@ impl<T> SlotMap<T> {
         self.retired.push(key);
     }
 
-    /// What is at `key`, if anybody still is.
+    /// Returns what is at `key`, if anybody still is.
     pub(crate) fn get(&self, key: u32) -> Option<&T> {
         self.places.get(key as usize)?.as_ref()
     }

@@ -10,7 +10,7 @@ use crate::tenants::{PoolId, TenantId};
 pub struct ThreadSnapshot {
     /// Which thread.
     pub thread: usize,
-    /// Its clients.
+    /// Clients.
     pub clients: Vec<ClientView>,
     /// Its server connections.
     pub servers: Vec<ServerView>,
@@ -40,13 +40,13 @@ pub struct ClientView {
     pub number: u64,
     /// Its virtual process id; 0 while it logs in.
     pub pid: u32,
-    /// Its tenant, once that is known.
+    /// Tenant, once that is known.
     pub tenant: Option<(TenantId, Arc<str>)>,
-    /// Its user.
+    /// User.
     pub user: Option<Arc<str>>,
     /// What it does.
     pub state: ClientState,
-    /// Its address; nothing for Unix sockets.
+    /// Address; nothing for Unix sockets.
     pub address: Option<SocketAddr>,
     /// True if its connection is encrypted.
     pub tls: bool,
@@ -86,15 +86,15 @@ pub struct ServerView {
     pub number: u64,
     /// Process id of its backend; 0 while it connects.
     pub pid: u32,
-    /// Its tenant.
+    /// Tenant.
     pub tenant: (TenantId, Arc<str>),
-    /// Its pool.
+    /// Pool.
     pub pool: PoolId,
-    /// Its role.
+    /// Role.
     pub user: Arc<str>,
     /// What it does.
     pub state: ServerState,
-    /// Its address; nothing for Unix sockets.
+    /// Address; nothing for Unix sockets.
     pub address: Option<SocketAddr>,
     /// True if its connection is encrypted.
     pub tls: bool,

@@ -25,7 +25,7 @@ pub struct TcpPolicy {
     pub keepalive_interval: Duration,
     /// Probes without an answer before the connection counts as dead.
     pub keepalive_retries: u32,
-    /// How long sent bytes may stay unacknowledged (`TCP_USER_TIMEOUT`).
+    /// Time that sent bytes may stay unacknowledged (`TCP_USER_TIMEOUT`).
     pub user_timeout: Duration,
 }
 

@@ -16,7 +16,7 @@ use crate::tenants::TenantId;
 pub struct ThreadCounter(AtomicU64);
 
 impl ThreadCounter {
-    /// What it is now.
+    /// Returns what it is now.
     pub fn load(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -98,7 +98,7 @@ impl Default for DurationDistribution {
 }
 
 impl DurationDistribution {
-    /// How many durations were counted.
+    /// Returns how many durations were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
@@ -123,7 +123,7 @@ impl DurationDistribution {
         None
     }
 
-    /// How many did not exceed `us`, to the precision of the buckets.
+    /// Returns how many did not exceed `us`, to the precision of the buckets.
     pub fn at_most(&self, us: u64) -> u64 {
         self.buckets[..=bucket(us)].iter().sum()
     }
@@ -185,7 +185,7 @@ pub struct TenantDurations {
 }
 
 impl ThreadTenantStats {
-    /// Its histograms, to record in.
+    /// Returns its histograms, to record in.
     pub fn times(&self) -> &TenantDurations {
         self.times.get_or_init(Box::default)
     }
@@ -195,12 +195,12 @@ impl ThreadTenantStats {
         *self.pins.lock().entry(reason).or_default() += 1;
     }
 
-    /// How often that was, by reason.
+    /// Returns how often that was, by reason.
     pub fn pins(&self) -> BTreeMap<&'static str, u64> {
         self.pins.lock().clone()
     }
 
-    /// Its histograms, when anything was recorded.
+    /// Returns its histograms, when anything was recorded.
     pub fn times_seen(&self) -> Option<&TenantDurations> {
         self.times.get().map(Box::as_ref)
     }
@@ -235,7 +235,7 @@ pub struct ThreadBooks {
 }
 
 impl ThreadBooks {
-    /// What is counted for a tenant.
+    /// Returns what is counted for a tenant.
     pub fn tenant(&self, id: TenantId) -> Arc<ThreadTenantStats> {
         if let Some(stats) = self.tenants.read().get(&id) {
             return Arc::clone(stats);

@@ -338,7 +338,7 @@ impl RelayWorker {
 }
 
 impl HandoverSession {
-    /// What the client speaks.
+    /// Returns what the client speaks.
     fn engine(&self) -> TenantEngine {
         match self.mysql {
             Some(_) => TenantEngine::Mysql,

@@ -85,7 +85,7 @@ impl ClientLogin {
 }
 
 impl RelayWorker {
-    /// What is known of a client that has come so, and what it speaks.
+    /// Returns what is known of a client that has come so, and what it speaks.
     pub(super) fn bound(&self, by: ClientOrigin) -> (TenantEngine, ListenerBinding) {
         match by {
             ClientOrigin::Listener(number) => match self.common.bound.get(number) {

@@ -276,7 +276,7 @@ impl RelayWorker {
         self.ground.now_us = micros(self.ground.now - self.common.started);
     }
 
-    /// How long to sleep at most.
+    /// Returns how long to sleep at most.
     fn sleep(&self) -> Option<Duration> {
         if !self.ground.work.is_empty() {
             return Some(Duration::ZERO);

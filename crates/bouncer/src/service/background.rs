@@ -12,7 +12,7 @@ use crate::relay::orders::ThreadCommand;
 use crate::store::TenantStore;
 use crate::tenants::{TenantId, WorkAdmission};
 
-/// How often servers that share a store look for each other's changes.
+/// Interval at which servers that share a store look for each other's changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 impl Bouncer {

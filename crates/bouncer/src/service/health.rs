@@ -219,7 +219,7 @@ impl HealthCheckResults {
     }
 }
 
-/// What one more result makes of a tenant.
+/// Returns what one more result makes of a tenant.
 fn judge(
     check: &mut HealthCheck,
     result: Result<(), ProbeFailure>,

@@ -89,7 +89,7 @@ fn password_at(before: &TenantSpec, place: &str, names: &[String]) -> Option<Str
     }
 }
 
-/// What is wrong with one tenant, without its name before the field.
+/// Returns what is wrong with one tenant, without its name before the field.
 pub(super) fn own(refusal: DefinitionError, name: &str) -> DefinitionError {
     let inside = refusal.field.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
     let field = inside.map(str::to_owned);
@@ -131,7 +131,7 @@ pub(crate) fn figures(
     }
 }
 
-/// How often clients kept a server connection, by reason, of all threads together.
+/// Returns how often clients kept a server connection, by reason, of all threads together.
 pub(crate) fn pins(stats: &[std::sync::Arc<ThreadTenantStats>]) -> BTreeMap<&'static str, u64> {
     let mut sums = BTreeMap::new();
     for (reason, count) in stats.iter().flat_map(|it| it.pins()) {

@@ -29,7 +29,7 @@ pub enum BackendAddress {
     },
     /// By a Unix socket of PostgreSQL: `DIRECTORY/.s.PGSQL.PORT`.
     Unix {
-        /// Its directory.
+        /// Directory.
         directory: PathBuf,
         /// What it is named after.
         port: u16,

@@ -641,8 +641,8 @@ fn user_of(
     })
 }
 
-/// How a user's own password proves on the server who it is. Of a secret that is a hash no password
-/// comes back; what does is in the proof of a client.
+/// Returns how a user's own password proves on the server who it is. Of a secret that is a hash no
+/// password comes back; what does is in the proof of a client.
 fn own_secret(engine: TenantEngine, password: Option<ClientSecret>) -> ServerSecret {
     let is_hash = |text: &str| match engine {
         TenantEngine::Postgres => text.starts_with("SCRAM-SHA-256$"),

@@ -48,14 +48,14 @@ pub struct RouteRequest<'a> {
 /// Where it is led.
 #[derive(Clone, Debug)]
 pub struct TenantRoute {
-    /// Its tenant.
+    /// Tenant.
     pub tenant: Arc<TenantSnapshot>,
     /// Who it is there, once it has proved it.
     pub user: Arc<TenantUser>,
 }
 
 impl TenantRoute {
-    /// Its pool. To be asked for once it has proved who it is.
+    /// Returns its pool. To be asked for once it has proved who it is.
     ///
     /// # Errors
     /// When its tenant has too many already.
@@ -108,7 +108,7 @@ pub enum RouteError {
 }
 
 impl RouteError {
-    /// What clients match on.
+    /// Returns what clients match on.
     pub fn sqlstate(&self) -> &'static str {
         match self {
             // connection_exception: what DBBouncer answers to all of them.
@@ -131,7 +131,7 @@ impl RouteError {
         matches!(self, RouteError::NoSuchTenant(_) | RouteError::Nothing(_))
     }
 
-    /// What a person can do about it.
+    /// Returns what a person can do about it.
     pub fn hint(&self, engine: TenantEngine) -> Option<&'static str> {
         match self {
             RouteError::NoSuchTenant(_) | RouteError::Nothing(_) => Some(match engine {
@@ -155,7 +155,7 @@ impl RouteError {
     }
 }
 
-/// What people call it.
+/// Returns what people call it.
 fn called(engine: TenantEngine) -> &'static str {
     match engine {
         TenantEngine::Postgres => "PostgreSQL",
@@ -274,7 +274,7 @@ impl TenantSnapshot {
         }
     }
 
-    /// Who somebody is here that calls itself so.
+    /// Returns who somebody is here that calls itself so.
     pub fn user(&self, name: &str) -> Arc<TenantUser> {
         if let Some(user) = self.users.get(name) {
             return Arc::clone(user);

@@ -34,7 +34,7 @@ pub struct UserRules {
     pub connections_max: Option<u32>,
     /// Clients with its name.
     pub clients_max: Option<u32>,
-    /// How long it may do something, or nothing.
+    /// Time that it may do something, or nothing.
     pub times: UserTimes,
 }
 
@@ -63,13 +63,13 @@ impl UserRules {
 }
 
 impl UserRuleSet {
-    /// What one user may have.
+    /// Returns what one user may have.
     #[must_use]
     pub fn of(&self, user: &str) -> UserRules {
         self.users.get(user).copied().unwrap_or_default()
     }
 
-    /// How somebody proves who it is that the tenant does not list.
+    /// Returns how somebody proves who it is that the tenant does not list.
     #[must_use]
     pub(super) fn auth_of_stranger(&self, user: &str, query: Option<&AuthQuery>) -> ClientAuth {
         // Whoever looks users up is not to be had by looking it up (CVE-2015-6817).
@@ -83,7 +83,7 @@ impl UserRuleSet {
     }
 }
 
-/// How users prove who they are, where they need no secret for it.
+/// Returns how users prove who they are, where they need no secret for it.
 #[must_use]
 pub fn proof(auth: UserAuth) -> Option<ClientAuth> {
     match auth {

@@ -101,7 +101,7 @@ impl TenantState {
         before
     }
 
-    /// Its server.
+    /// Returns its server.
     pub fn health(&self) -> ServerHealth {
         match self.health.load(Ordering::Relaxed) {
             1 => ServerHealth::Healthy,

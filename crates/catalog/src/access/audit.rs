@@ -23,7 +23,7 @@ pub const WAITING_MAX: usize = 10_000;
 /// Lines of one second about strangers, at most: whoever reaches the port could fill the rest.
 pub const STRANGERS_PER_SECOND_MAX: u32 = 20;
 
-/// How often lines are written.
+/// Interval at which lines are written.
 pub const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lines of one transaction.
@@ -35,7 +35,7 @@ const PATH_CHARS_MAX: usize = 500;
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogAuditLimits {
-    /// How long a line is kept; nothing is written for zero.
+    /// Time that a line is kept; nothing is written for zero.
     pub age: Duration,
     /// Most lines.
     pub lines_max: u64,
@@ -127,7 +127,7 @@ pub struct AuditPage {
 const OUTCOMES: [(&str, u16, u16); 3] =
     [("done", 0, 399), ("refused", 400, 499), ("failed", 500, u16::MAX)];
 
-/// What became of a request with this status.
+/// Returns what became of a request with this status.
 pub(super) fn outcome(status: u16) -> &'static str {
     let found = OUTCOMES.iter().find(|(_, from, to)| (*from..=*to).contains(&status));
     found.map_or("failed", |(name, ..)| name)
@@ -269,7 +269,7 @@ impl AccessControl {
         Ok(())
     }
 
-    /// What was written down, the newest first.
+    /// Returns what was written down, the newest first.
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator.

@@ -33,7 +33,7 @@ pub struct CatalogRoleRecord {
     pub holders: Vec<String>,
 }
 
-/// What grants know a catalog role by.
+/// Returns what grants know a catalog role by.
 #[must_use]
 pub fn catalog_role_principal(warehouse: &str, name: &str) -> String {
     format!("{PREFIX}{warehouse}:{name}")
@@ -62,7 +62,7 @@ impl CatalogRoles {
         CatalogRoles { all, of_role }
     }
 
-    /// What grants know those by that a role has.
+    /// Returns what grants know those by that a role has.
     pub(super) fn of_role(&self, role: &str) -> impl Iterator<Item = &str> {
         self.of_role.get(role).into_iter().flatten().map(|it| &**it)
     }

@@ -96,7 +96,7 @@ impl StoredClient {
         bool::from(is_now) || was.is_some_and(|(old, _)| bool::from(old.ct_eq(secret)))
     }
 
-    /// Who it is where something is asked for.
+    /// Returns who it is where something is asked for.
     pub(super) fn who(&self) -> CatalogPrincipal {
         CatalogPrincipal {
             operator: self.operator,

@@ -131,7 +131,7 @@ pub(crate) fn check_properties(properties: &Properties) -> Result<()> {
 }
 
 impl AccessControl {
-    /// What is said of one thing. Who asks was seen to be allowed to see it.
+    /// Returns what is said of one thing. Who asks was seen to be allowed to see it.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -139,8 +139,8 @@ impl AccessControl {
         Ok(self.0.store.entity(key).await?.unwrap_or_default())
     }
 
-    /// What is said of all of a kind, in a warehouse or in none, by name; for warehouses by their
-    /// ids. Who asks was seen to be allowed to see them.
+    /// Returns what is said of all of a kind, in a warehouse or in none, by name; for warehouses by
+    /// their ids. Who asks was seen to be allowed to see them.
     ///
     /// # Errors
     /// When the store cannot be read.

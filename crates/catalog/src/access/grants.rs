@@ -19,7 +19,7 @@ pub const GRANTS_MAX: usize = 50_000;
 const RIGHTS: [AccessRight; 4] =
     [AccessRight::Read, AccessRight::Write, AccessRight::Manage, AccessRight::Grant];
 
-/// How a right is written.
+/// Returns how a right is written.
 pub(super) const fn name(right: AccessRight) -> &'static str {
     match right {
         AccessRight::Read => "read",
@@ -91,7 +91,7 @@ impl RightSet {
         i64::from(self.0)
     }
 
-    /// What the store kept.
+    /// Returns what the store kept.
     pub(super) fn of_bits(bits: i64) -> Option<RightSet> {
         u8::try_from(bits).ok().filter(|bits| bits & !RightSet::ALL.0 == 0).map(RightSet)
     }
@@ -226,14 +226,14 @@ impl GrantIndex {
         Ok(GrantIndex(grants.into_iter().map(|(who, trees)| (who, Arc::new(trees))).collect()))
     }
 
-    /// What was given to a principal itself.
+    /// Returns what was given to a principal itself.
     pub(super) fn of(&self, principal: &str) -> Option<&Arc<RightTrees>> {
         self.0.get(principal)
     }
 }
 
 impl RightTrees {
-    /// What was given to any of several principals.
+    /// Returns what was given to any of several principals.
     pub(super) fn of_all<'a>(all: impl IntoIterator<Item = &'a Arc<RightTrees>>) -> RightTrees {
         let mut sum = RightTrees::default();
         for (warehouse, node) in all.into_iter().flat_map(|trees| &trees.0) {
@@ -289,7 +289,7 @@ impl RightTrees {
         VisibleNames::Part { namespaces, relations }
     }
 
-    /// What follows for something: what was given on it and on all that it is in.
+    /// Returns what follows for something: what was given on it and on all that it is in.
     pub(super) fn rights(&self, warehouse: &str, object: RightTarget<'_>) -> RightSet {
         let (namespace, relation) = match object {
             RightTarget::Warehouse => (None, None),

@@ -46,7 +46,7 @@ impl TemporaryPrincipals {
         self.all.read().get(&guest).map(Arc::clone)
     }
 
-    /// What one has; nothing when it is not there any more.
+    /// Returns what one has; nothing when it is not there any more.
     pub(super) fn rights(&self, guest: u64, warehouse: &str, object: RightTarget<'_>) -> RightSet {
         self.trees(guest).map(|it| it.rights(warehouse, object)).unwrap_or_default()
     }
@@ -62,7 +62,7 @@ pub struct TemporaryPrincipal {
 }
 
 impl TemporaryPrincipal {
-    /// Who it is.
+    /// Returns who it is.
     #[must_use]
     pub fn who(&self) -> &CatalogPrincipal {
         &self.who

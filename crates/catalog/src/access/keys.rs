@@ -150,7 +150,7 @@ impl ApiKeyIndex {
 }
 
 impl AccessControl {
-    /// Whose an API key is.
+    /// Returns whose an API key is.
     pub(super) fn key_holder(&self, hash: &Hash) -> Result<CatalogPrincipal> {
         let now_ms = clock::wall_ms();
         let loaded = self.0.loaded.read();

@@ -62,12 +62,12 @@ pub(super) struct TokenCache {
 }
 
 impl TokenCache {
-    /// Whose a token is, whether it is good still or not.
+    /// Returns whose a token is, whether it is good still or not.
     pub(super) fn find(&self, hash: &Hash) -> Option<BearerOwner> {
         self.shard(hash).read().get(hash).cloned()
     }
 
-    /// What [`Known::put`] wants to know: ask before the token is looked up.
+    /// Returns what [`Known::put`] wants to know: ask before the token is looked up.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }

@@ -37,10 +37,10 @@ pub const JWT_BYTES_MAX: usize = 8 << 10;
 /// Longest set of keys, in bytes.
 pub const JWKS_BYTES_MAX: u64 = 256 << 10;
 
-/// How long keys are used until they are fetched again.
+/// Time that keys are used until they are fetched again.
 pub const JWKS_AGE: Duration = Duration::from_secs(3600);
 
-/// How long keys are used that could not be fetched again.
+/// Time that keys are used that could not be fetched again.
 pub const JWKS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Shortest time between two attempts to fetch an issuer's keys, whoever asks for unknown ones.
@@ -49,7 +49,7 @@ pub const FETCH_INTERVAL: Duration = Duration::from_secs(30);
 /// Time for an issuer to answer.
 const FETCH_MAX: Duration = Duration::from_secs(5);
 
-/// How long a token is taken for good without another look at its signature: a key that its issuer
+/// Time that a token is taken for good without another look at its signature: a key that its issuer
 /// withdrew is honoured for that long beyond [`JWKS_AGE`].
 pub const VERIFIED_MAX: Duration = Duration::from_secs(300);
 
@@ -276,7 +276,7 @@ impl TrustedIssuer {
         Ok(IssuerKeys::parse(bytes, &self.algorithms)?)
     }
 
-    /// Who somebody is by what his token claims.
+    /// Returns who somebody is by what his token claims.
     fn who(&self, claimed: &VerifiedClaims) -> Result<CatalogPrincipal> {
         let name = &self.config.name;
         let id = format!("oidc:{name}:{}", word(&claimed.principal));
@@ -311,7 +311,7 @@ fn word(text: &str) -> String {
 }
 
 impl AccessControl {
-    /// Who shows a signed token that was verified before; none of another one.
+    /// Returns who shows a signed token that was verified before; none of another one.
     pub(super) fn verified_holder(
         &self,
         text: &str,
@@ -324,7 +324,7 @@ impl AccessControl {
         (found.ends_ms > clock::wall_ms()).then_some(Ok(found.who))
     }
 
-    /// Who shows a signed token.
+    /// Returns who shows a signed token.
     ///
     /// # Errors
     /// `NotAuthorized` when it is not valid; `AuthenticationTimeout` when it has ended;

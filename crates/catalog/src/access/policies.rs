@@ -61,7 +61,7 @@ pub struct NewPolicy {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NewProjection {
-    /// Its name.
+    /// Name.
     #[serde(default)]
     pub column: Option<String>,
     /// Or its id.
@@ -160,7 +160,7 @@ impl TableRestrictions {
 }
 
 impl NewPolicy {
-    /// What it says, for a table with this schema.
+    /// Returns what it says, for a table with this schema.
     fn bind(&self, schema: &RawJson) -> Result<PolicyBody> {
         let refuse = |message: String| Err(CatalogError::new(ErrorReason::BadRequest, message));
         if self.row_filter.is_none() && self.column_projections.is_empty() {
@@ -312,7 +312,7 @@ impl AccessControl {
         Ok(all)
     }
 
-    /// What somebody may read of a table; none when it is all of it.
+    /// Returns what somebody may read of a table; none when it is all of it.
     pub(super) fn restrictions_of(
         &self,
         who: &CatalogPrincipal,

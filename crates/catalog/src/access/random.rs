@@ -89,7 +89,7 @@ impl SecretGenerator {
     }
 }
 
-/// What is kept of a secret. It has 256 random bits: a slow hash would protect nothing.
+/// Returns what is kept of a secret. It has 256 random bits: a slow hash would protect nothing.
 pub(crate) fn hash(secret: &str) -> Hash {
     Sha256::digest(secret.as_bytes()).into()
 }

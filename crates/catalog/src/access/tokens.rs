@@ -13,7 +13,7 @@ use super::{AccessControl, TOKEN_PREFIX, clients, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::service::{CatalogPrincipal, TokenClaims};
 
-/// How long an access token is good.
+/// Time that an access token is good.
 pub const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Most tokens of a client that are good at a time. Who asks for more loses his oldest ones.
@@ -30,7 +30,7 @@ const TOKEN_BYTES_MAX: usize = 200;
 pub struct AccessToken {
     /// The token.
     pub token: String,
-    /// How long it is good.
+    /// Time that it is good.
     pub lifetime: Duration,
     /// The only role whose rights it may use.
     pub role: Option<String>,
@@ -162,7 +162,7 @@ impl AccessControl {
         Ok(AccessToken { token, lifetime: LIFETIME, role: row.role })
     }
 
-    /// Whose an access token is.
+    /// Returns whose an access token is.
     ///
     /// # Errors
     /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended.

@@ -74,7 +74,7 @@ pub struct CachedVersion {
     etag: [Box<str>; 2],
     /// The same as a header has it.
     weak_etag: [Bytes; 2],
-    /// Its file on this machine, once somebody has looked; none of one that is elsewhere.
+    /// File on this machine, once somebody has looked; none of one that is elsewhere.
     file: OnceLock<Option<PathBuf>>,
     /// When the store said last that this is the newest version; never where nobody asks.
     checked: Mutex<Option<Instant>>,
@@ -82,7 +82,7 @@ pub struct CachedVersion {
     refs: DocumentForm,
 }
 
-/// One way to show the document.
+/// A way to show the document.
 #[derive(Debug, Default)]
 struct DocumentForm {
     document: OnceLock<Bytes>,
@@ -186,8 +186,8 @@ impl CachedVersion {
         &self.document
     }
 
-    /// What is the same for the same version and the same snapshots of it, and for nothing else: 32
-    /// hexadecimal digits, without quotes.
+    /// Returns what is the same for the same version and the same snapshots of it, and for nothing
+    /// else: 32 hexadecimal digits, without quotes.
     #[must_use]
     pub fn etag(&self, snapshots: SnapshotSelection) -> &str {
         match snapshots {

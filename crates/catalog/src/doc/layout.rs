@@ -75,7 +75,7 @@ impl DocumentKey {
             .map_or(DocumentKey::Unknown, |(key, _)| *key)
     }
 
-    /// Its name with quotation marks and a colon.
+    /// Returns its name with quotation marks and a colon.
     pub(super) fn written(self) -> &'static str {
         KNOWN.get(self as usize).map_or("", |(_, written)| written)
     }
@@ -98,7 +98,7 @@ impl DocumentKey {
     }
 }
 
-/// One member.
+/// A member.
 #[derive(Clone, Debug)]
 pub(super) struct DocumentSlot {
     pub(super) key: DocumentKey,

@@ -10,7 +10,7 @@ use crate::json::{JsonError, RawString};
 
 /// Properties of a table at the most.
 pub const PROPERTIES_MAX: usize = 100_000;
-/// How many documents before the current one the metadata log keeps.
+/// Number of documents that before the current one the metadata log keeps.
 pub const PREVIOUS_VERSIONS_MAX: &str = "write.metadata.previous-versions-max";
 /// How many that are if nobody says, as in the reference.
 pub const PREVIOUS_VERSIONS_MAX_DEFAULT: usize = 100;
@@ -61,7 +61,7 @@ impl TableProperties {
         Ok(TableProperties(entries))
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

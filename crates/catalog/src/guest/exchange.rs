@@ -22,7 +22,7 @@ use super::{SandboxRequestObserver, SandboxRequestRecord};
 /// Bytes of what a request named that are told.
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// One request.
+/// A request.
 #[derive(Debug)]
 pub(crate) struct SandboxExchange {
     text: String,
@@ -63,7 +63,7 @@ impl SandboxExchange {
         self.moved_ms.store(u64::try_from(passed).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// How long nothing of it has moved.
+    /// Returns how long nothing of it has moved.
     pub(super) fn rested(&self) -> Duration {
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
         clock::now().saturating_duration_since(self.started).saturating_sub(moved)

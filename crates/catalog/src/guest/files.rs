@@ -36,7 +36,7 @@ pub(super) const OBJECT_BYTES_MAX: u64 = 5 << 30;
 /// Longest time in which nothing of a request is taken by the store, or answered.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// How often that is looked at.
+/// Interval at which that is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Bytes of an error of the store's that are read.
@@ -281,8 +281,8 @@ impl HttpBody for FileUpload {
     }
 }
 
-/// What the store has answered, as far as it is passed on. `is_made`: an object was put together
-/// from its parts.
+/// Returns what the store has answered, as far as it is passed on. `is_made`: an object was put
+/// together from its parts.
 async fn passed(
     parts: &Parts,
     exchange: &Arc<SandboxExchange>,
@@ -360,7 +360,7 @@ async fn put_together(mut answer: node::client::ClientResponse, is_copy: bool) -
     Ok(xml(StatusCode::OK, &text))
 }
 
-/// What the store has refused, in words of this server: its own may tell of the key.
+/// Returns what the store has refused, in words of this server: its own may tell of the key.
 async fn failed(
     parts: &Parts,
     exchange: &Arc<SandboxExchange>,

@@ -186,7 +186,7 @@ pub(super) async fn document(
     }
 }
 
-/// What [`table`] answers, or that the client has it, where that takes no waiting.
+/// Returns what [`table`] answers, or that the client has it, where that takes no waiting.
 pub(super) fn table_at_hand(
     headers: &HeaderMap,
     entry: &CachedVersion,
@@ -202,7 +202,7 @@ pub(super) fn table_at_hand(
     Some(response)
 }
 
-/// What [`document`] answers, where that takes no waiting.
+/// Returns what [`document`] answers, where that takes no waiting.
 pub(super) fn document_at_hand(
     headers: &HeaderMap,
     entry: &CachedVersion,

@@ -72,7 +72,7 @@ fn changes(operation: &OperationEntry) -> bool {
     }
 }
 
-/// What an operation is called: `drop-table`.
+/// Returns what an operation is called: `drop-table`.
 fn name(op: CatalogOperation) -> String {
     let (mut name, said) = match op {
         CatalogOperation::Polaris(op) => ("polaris".to_owned(), format!("{op:?}")),

@@ -23,16 +23,16 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::TableIdent;
 use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFilter, ChangeStream};
 
-/// How often a sign of life is sent.
+/// Interval at which a sign of life is sent.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// How often a follower is identified again: what was taken from it ends what it is told.
+/// Interval at which a follower is identified again: what was taken from it ends what it is told.
 const IDENTIFY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long a follower on a WebSocket may leave changes unread.
+/// Time that a follower on a WebSocket may leave changes unread.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long it is tried to say goodbye.
+/// Time that it is tried to say goodbye.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Largest message of a follower, in bytes: nothing that it says is of interest.

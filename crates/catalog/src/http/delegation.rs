@@ -52,7 +52,7 @@ pub(super) async fn sign(input: &CatalogRequest<'_>) -> Result<Response> {
     answer::of(&catalog.sign(&input.who, &warehouse, &ident, || input.body()).await?)
 }
 
-/// What an answer with a table says of its files.
+/// Returns what an answer with a table says of its files.
 pub(super) async fn tail(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
@@ -119,7 +119,7 @@ async fn way_in(
     Ok(tail)
 }
 
-/// What a guest has to know to get at a table's files, which show all of it.
+/// Returns what a guest has to know to get at a table's files, which show all of it.
 fn settings_of_guest(
     input: &CatalogRequest<'_>,
     visit: &SandboxSession,
@@ -136,8 +136,8 @@ fn settings_of_guest(
     tail
 }
 
-/// What is said with a table as it was, whose files are today's: how the store is reached, but no
-/// way in.
+/// Returns what is said with a table as it was, whose files are today's: how the store is reached,
+/// but no way in.
 pub(super) fn settings_of_past(
     input: &CatalogRequest<'_>,
     warehouse: &Warehouse,
@@ -145,7 +145,7 @@ pub(super) fn settings_of_past(
     if input.visit.is_some() { ResponseSuffix::default() } else { settings(warehouse) }
 }
 
-/// What clients have to know of the store, and nothing that lets them in.
+/// Returns what clients have to know of the store, and nothing that lets them in.
 pub(super) fn settings(warehouse: &Warehouse) -> ResponseSuffix {
     let mut tail = ResponseSuffix::default();
     for (name, value) in warehouse.storage().map(|it| it.client_config()).unwrap_or_default() {
@@ -159,7 +159,7 @@ pub(super) fn is_asked(headers: &HeaderMap) -> bool {
     asked(headers).next().is_some()
 }
 
-/// What the client asks for. What is not known here may be known elsewhere.
+/// Returns what the client asks for. What is not known here may be known elsewhere.
 fn asked(headers: &HeaderMap) -> impl Iterator<Item = DelegationMode> + '_ {
     let values = headers.get_all(HEADER).iter();
     let words = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));

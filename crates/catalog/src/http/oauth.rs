@@ -116,7 +116,7 @@ fn refusal(OauthFailure { status, error, description }: OauthFailure) -> Respons
     answer::other(status, &headers, text)
 }
 
-/// Who asks is a client that shows its secret, or whoever shows a token of his own.
+/// Returns who asks is a client that shows its secret, or whoever shows a token of his own.
 async fn revoke(
     ground: &HttpContext,
     request: Request,
@@ -255,7 +255,8 @@ fn credentials(headers: &HeaderMap, form: &[(String, String)]) -> Done<(String, 
     }
 }
 
-/// What `Authorization: Basic` says. A bearer's token beside the form is nothing to go by here.
+/// Returns what `Authorization: Basic` says. A bearer's token beside the form is nothing to go by
+/// here.
 fn basic(headers: &HeaderMap) -> Done<Option<(String, String)>> {
     let mut found = None;
     for value in headers.get_all(header::AUTHORIZATION) {

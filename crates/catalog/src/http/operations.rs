@@ -53,7 +53,7 @@ impl OperationMethod {
     }
 }
 
-/// One thing that can be asked for.
+/// A thing that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table below says what each is")]
 pub enum CatalogOperation {
@@ -356,7 +356,7 @@ pub fn operations() -> &'static [OperationEntry] {
     &ALL
 }
 
-/// What clients are told that the catalog does: a JSON list of methods and paths.
+/// Returns what clients are told that the catalog does: a JSON list of methods and paths.
 pub(super) fn endpoints(is_there: fn(CatalogOperation) -> bool) -> String {
     let told = OPERATIONS.iter().filter(|it| it.op.is_told() && is_there(it.op));
     let told = told.map(|it| format!("\"{} {}\"", it.method.name(), it.path));

@@ -27,7 +27,7 @@ use crate::access::{EntityChange, EntityRecord};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::Properties;
 
-/// One thing that can be asked for.
+/// A thing that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table below says what each is")]
 pub enum PolarisOp {

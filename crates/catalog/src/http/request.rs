@@ -76,7 +76,7 @@ impl<'a> CatalogRequest<'a> {
         found.ok_or_else(|| CatalogError::internal("a route lacks a part that its handler needs"))
     }
 
-    /// What the query says of this, once at most.
+    /// Returns what the query says of this, once at most.
     pub(super) fn query(&self, name: &str) -> Result<Option<&str>> {
         let mut found = self.query.iter().filter(|(key, _)| key == name);
         let first = found.next().map(|(_, value)| value.as_str());
@@ -135,7 +135,7 @@ impl<'a> CatalogRequest<'a> {
         TableIdent::new(self.split(namespace)?, name)
     }
 
-    /// Which part of a list is asked for.
+    /// Returns which part of a list is asked for.
     pub(super) fn page(&self) -> Result<PageRequest> {
         let size = self.query("pageSize")?.map(|text| {
             let size = text.parse::<usize>().ok().filter(|size| *size > 0);

@@ -57,7 +57,7 @@ impl ResponseSuffix {
 }
 
 impl FinishedSuffix {
-    /// What follows the document, unless that is a mere `}`.
+    /// Returns what follows the document, unless that is a mere `}`.
     pub(super) fn bytes(&self) -> Option<&Bytes> {
         self.0.as_ref().map(|(bytes, _)| bytes)
     }

@@ -10,14 +10,14 @@ use super::{DEPTH_MAX, JsonError, JsonKind, TEXT_BYTES_MAX};
 pub struct JsonCursor<'a> {
     text: &'a str,
     at: usize,
-    /// How many objects and arrays of `object` and `array` are open here.
+    /// Number of objects that and arrays of `object` and `array` are open here.
     depth: usize,
 }
 
 /// Objects and arrays that are open at a place.
 #[derive(Default)]
 struct OpenValues {
-    /// One bit for each: set for an object.
+    /// A bit for each: set for an object.
     bits: [u128; OPEN_WORDS],
     depth: usize,
 }
@@ -72,7 +72,7 @@ impl<'a> JsonText<'a> {
         self.is_escaped
     }
 
-    /// What it says. Copies only what has escapes.
+    /// Returns what it says. Copies only what has escapes.
     pub fn decode(self) -> Cow<'a, str> {
         let inner = self.raw.get(1..self.raw.len().saturating_sub(1)).unwrap_or_default();
         if self.is_escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
@@ -105,12 +105,12 @@ impl<'a> JsonCursor<'a> {
         self.at
     }
 
-    /// What was passed since `start`, which is an offset of before.
+    /// Returns what was passed since `start`, which is an offset of before.
     pub fn since(&self, start: usize) -> &'a str {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
-    /// What kind of value comes next.
+    /// Returns what kind of value comes next.
     ///
     /// # Errors
     /// When none does.
@@ -408,7 +408,7 @@ fn unicode_escape(bytes: &[u8]) -> Option<(char, usize)> {
     Some((char::from_u32(0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00))?, 12))
 }
 
-/// What a checked string says that has escapes.
+/// Returns what a checked string says that has escapes.
 fn unescape(inner: &str) -> String {
     let mut said = String::with_capacity(inner.len());
     let mut rest = inner;

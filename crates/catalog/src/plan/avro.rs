@@ -131,7 +131,7 @@ impl<'a> AvroCursor<'a> {
         std::str::from_utf8(self.bytes()?).map_err(|_| AvroError("a string is not UTF-8"))
     }
 
-    /// How many items come next in a list or a map; none at its end.
+    /// Returns how many items come next in a list or a map; none at its end.
     fn items(&mut self) -> Read<usize> {
         let count = self.long()?;
         if count < 0 {
@@ -233,7 +233,7 @@ impl<'a> AvroContainer<'a> {
 /// Reads one record.
 struct AvroRecordReader<'s> {
     schema: &'s AvroSchema,
-    /// How many values it may still have.
+    /// Number of values it may still have.
     values: usize,
 }
 

@@ -58,7 +58,7 @@ impl BoundFilter {
         FilterBinder { columns, is_case_sensitive, hidden }.node(&filter.0, false)
     }
 
-    /// What fulfils both.
+    /// Returns what fulfils both.
     pub(super) fn and(self, other: BoundFilter) -> BoundFilter {
         joined([self, other].into_iter(), true)
     }
@@ -78,7 +78,7 @@ impl BoundFilter {
         size_of::<BoundFilter>() + inner
     }
 
-    /// What the filter is, when this is what its predicates are.
+    /// Returns what the filter is, when this is what its predicates are.
     pub(super) fn judge(
         &self,
         leaf: &mut impl FnMut(&BoundPredicate) -> PredicateVerdict,
@@ -97,7 +97,7 @@ impl BoundFilter {
         }
     }
 
-    /// What is left of the filter, when this is what its predicates are.
+    /// Returns what is left of the filter, when this is what its predicates are.
     pub(super) fn rest(
         &self,
         leaf: &mut impl FnMut(&BoundPredicate) -> PredicateVerdict,

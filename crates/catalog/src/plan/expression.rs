@@ -59,7 +59,7 @@ impl PredicateOperator {
         OPS.iter().find(|(op, ..)| *op == self).map_or("", |(_, name, _)| name)
     }
 
-    /// What is to be asked in place of this for the opposite.
+    /// Returns what is to be asked in place of this for the opposite.
     pub(super) fn negated(self) -> PredicateOperator {
         OPS.iter().find(|(op, ..)| *op == self).map_or(self, |(.., negated)| *negated)
     }

@@ -106,7 +106,7 @@ impl ValueFacts {
         self
     }
 
-    /// What a predicate is for all of the values. `literals` are in order.
+    /// Returns what a predicate is for all of the values. `literals` are in order.
     pub(super) fn judge(&self, op: PredicateOperator, literals: &[PlanValue]) -> PredicateVerdict {
         let is_some = |never: bool, always: bool| match (never, always) {
             (true, _) => PredicateVerdict::Never,

@@ -30,7 +30,7 @@ pub(crate) struct FileRow {
 /// Where a page of files begins: a manifest in its list, and an entry in it.
 pub(crate) type FilePlace = (usize, usize);
 
-/// Where a snapshot's manifests are listed.
+/// Returns where a snapshot's manifests are listed.
 ///
 /// # Errors
 /// `Validation` when it does not say.
@@ -50,7 +50,7 @@ const fn name(content: FileContent) -> &'static str {
 pub(crate) struct ManifestList(Vec<ManifestRef>);
 
 impl ManifestList {
-    /// Where they are.
+    /// Returns where they are.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|it| &*it.path)
     }

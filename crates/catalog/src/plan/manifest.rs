@@ -98,7 +98,7 @@ pub(super) type Counts = Box<[(i32, i64)]>;
 /// Bounds by the ids of columns, in their order.
 pub(super) type Bounds = Box<[(i32, Box<[u8]>)]>;
 
-/// What is known of a file with this id of a column.
+/// Returns what is known of a file with this id of a column.
 pub(super) fn of_column<T>(all: &[(i32, T)], id: i32) -> Option<&T> {
     let place = all.binary_search_by_key(&id, |(known, _)| *known).ok()?;
     all.get(place).map(|(_, value)| value)
@@ -161,8 +161,8 @@ pub(super) struct LiveFile {
 }
 
 impl DataManifest {
-    /// What an entry is in this place; none when the manifest does not say by which specification
-    /// its files are partitioned.
+    /// Returns what an entry is in this place; none when the manifest does not say by which
+    /// specification its files are partitioned.
     pub(super) fn live(&self, entry: &ManifestEntry, of: &ManifestRef) -> Option<LiveFile> {
         let file = Arc::clone(&entry.file);
         // Files of version 1 have none and are older than all others.

@@ -114,7 +114,7 @@ fn find_older(
     all.iter().find_map(|columns| columns.get(id).map(|column| column.kind.clone()))
 }
 
-/// What a field of the partition says for a predicate, where it says anything.
+/// Returns what a field of the partition says for a predicate, where it says anything.
 fn by_field(
     field: &SpecField,
     leaf: &BoundPredicate,
@@ -140,7 +140,7 @@ fn by_field(
     facts.judge(leaf.op, &leaf.values)
 }
 
-/// What all fields say together: each of them is right.
+/// Returns what all fields say together: each of them is right.
 fn agreed(verdicts: impl Iterator<Item = PredicateVerdict>) -> PredicateVerdict {
     let mut agreed = PredicateVerdict::Maybe;
     for verdict in verdicts {
@@ -184,7 +184,7 @@ fn of_summary(summary: &PartitionSummary, kind: &ColumnType) -> ValueFacts {
     }
 }
 
-/// What the partition of a file says for a predicate.
+/// Returns what the partition of a file says for a predicate.
 fn by_partition(spec: &PruneSpec, file: &ContentFile, leaf: &BoundPredicate) -> PredicateVerdict {
     agreed(spec.fields.iter().map(|field| {
         let found = file.partition.iter().find(|(id, _)| *id == field.id);
@@ -213,7 +213,7 @@ pub(super) fn may_match_partition(
     filter.judge(&mut |leaf| by_partition(spec, file, leaf)) != PredicateVerdict::Never
 }
 
-/// What is left of the filter for the rows of a file, by its partition.
+/// Returns what is left of the filter for the rows of a file, by its partition.
 pub(super) fn rest(filter: &BoundFilter, spec: &PruneSpec, file: &ContentFile) -> BoundFilter {
     filter.rest(&mut |leaf| by_partition(spec, file, leaf))
 }
@@ -231,7 +231,7 @@ pub(super) fn may_match_rows(filter: &BoundFilter, file: &ContentFile) -> bool {
     filter.judge(&mut by_counts) != PredicateVerdict::Never
 }
 
-/// What is known of the values of a column in a file.
+/// Returns what is known of the values of a column in a file.
 fn of_counts(leaf: &BoundPredicate, file: &ContentFile) -> ValueFacts {
     let id = leaf.column;
     let count = |of: &[(i32, i64)]| of_column(of, id).copied().filter(|count| *count >= 0);

@@ -18,7 +18,7 @@ pub struct ScanRequest {
     pub snapshot_id: Option<i64>,
     /// Which rows.
     pub filter: FilterExpression,
-    /// How many rows are enough.
+    /// Number of rows that are enough.
     pub min_rows: Option<i64>,
     /// True if names of columns differ by case.
     pub is_case_sensitive: bool,

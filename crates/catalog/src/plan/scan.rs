@@ -195,7 +195,7 @@ impl BoundScan {
         self.data.iter().chain(&self.delete_manifests).map(|it| &*it.path)
     }
 
-    /// How many manifests of delete files there are: all are read before the first answer.
+    /// Returns how many manifests of delete files there are: all are read before the first answer.
     pub(crate) fn delete_manifests(&self) -> usize {
         self.delete_manifests.len()
     }
@@ -307,7 +307,8 @@ impl BoundScan {
         Ok((page, None))
     }
 
-    /// What is left, in parts for one answer each, as far as lists say how many files there are.
+    /// Returns what is left, in parts for one answer each, as far as lists say how many files there
+    /// are.
     fn parts(&self, rest: ScanPosition) -> Vec<ScanPosition> {
         let files_max = u64::try_from(TASKS_MAX).unwrap_or(u64::MAX);
         let (mut parts, mut files): (Vec<ScanPosition>, u64) = (Vec::new(), 0);

@@ -66,9 +66,9 @@ pub(super) fn murmur3(bytes: &[u8]) -> u32 {
     hash ^ hash >> 16
 }
 
-/// What the values of a column are where those of a partition field are from `lower` to `upper`.
-/// `facts` says of the field whether there are nulls and the like, and keeps that: no transform but
-/// one that drops everything makes null of a value.
+/// Returns what the values of a column are where those of a partition field are from `lower` to
+/// `upper`. `facts` says of the field whether there are nulls and the like, and keeps that: no
+/// transform but one that drops everything makes null of a value.
 pub(super) fn inverse(
     transform: &FieldTransform,
     source: &ColumnType,
@@ -160,7 +160,7 @@ fn truncated(
     ValueFacts { lower: lower.cloned(), upper: upper.and_then(above), ..facts }.settled()
 }
 
-/// What a transform makes of a value.
+/// Returns what a transform makes of a value.
 #[cfg(test)]
 pub(super) fn apply(
     transform: &FieldTransform,

@@ -40,7 +40,7 @@ pub(super) enum FilterLiteral {
 }
 
 impl PlanValue {
-    /// Which comes first; none of values of two types.
+    /// Returns which comes first; none of values of two types.
     pub(super) fn order(&self, other: &PlanValue) -> Option<Ordering> {
         Some(match (self, other) {
             (PlanValue::Bool(a), PlanValue::Bool(b)) => a.cmp(b),

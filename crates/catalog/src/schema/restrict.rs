@@ -186,7 +186,7 @@ impl RestrictableColumns {
         }
     }
 
-    /// What a predicate is about: one column.
+    /// Returns what a predicate is about: one column.
     fn operand(&self, all: &Map<String, Value>, name: &str) -> Result<&SchemaColumn> {
         let found = all.get(name).or_else(|| all.get("term"));
         let column = self.column(found.ok_or_else(|| wrong(&format!("there is no `{name}`")))?)?;

@@ -18,7 +18,7 @@ use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::{CatalogStore, LINES_MAX, StoredLogLine, TimelineBounds};
 use crate::warehouse::Warehouse;
 
-/// How often changes of other servers are looked for while somebody follows.
+/// Interval at which changes of other servers are looked for while somebody follows.
 pub const POLL: Duration = Duration::from_millis(250);
 
 /// Longest time that one follower is served; then it comes back and shows again who it is.
@@ -29,7 +29,7 @@ pub const CHANGES_DEFAULT: usize = 100;
 /// Most changes on a page.
 pub const CHANGES_MAX: usize = LINES_MAX;
 
-/// How often one page reads [`LINES_MAX`] lines to find some that may be shown.
+/// Number of times that one page reads [`LINES_MAX`] lines to find some that may be shown.
 const STEPS_MAX: usize = 10;
 
 /// Tells followers that there is something new.
@@ -54,7 +54,8 @@ impl ChangeNotifier {
         self.done.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// How far the log goes, as of at most [`POLL`] ago, and as of the last change made here.
+    /// Returns how far the log goes, as of at most [`POLL`] ago, and as of the last change made
+    /// here.
     async fn bounds(&self, store: &CatalogStore) -> Result<TimelineBounds> {
         let mut asked = self.asked.lock().await;
         let (now, done) = (clock::now(), *self.done.borrow());
@@ -93,11 +94,11 @@ impl ChangeFilter {
     }
 }
 
-/// One change.
+/// A change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct CatalogChange {
-    /// Its number: one more than that of the change before, whoever may see that.
+    /// Number: one more than that of the change before, whoever may see that.
     pub seq: i64,
     /// When it was asked for, in RFC 3339.
     pub at: String,
@@ -311,7 +312,7 @@ impl Catalog {
         self.allow(who, warehouse, AccessRight::Read, object)
     }
 
-    /// What there is now of what changes are about. Operators see all of them by any name.
+    /// Returns what there is now of what changes are about. Operators see all of them by any name.
     async fn today(
         &self,
         who: &CatalogPrincipal,

@@ -21,7 +21,7 @@ use crate::update::{self, CommitRequest};
 use crate::warehouse::{TableLocation, Warehouse};
 use node::store::SqlStoreError;
 
-/// How often a commit that lost against another server is tried again.
+/// Number of times that a commit that lost against another server is tried again.
 pub const RETRIES_MAX: u32 = 4;
 
 /// What a commit comes to, before the pointer moves.
@@ -180,7 +180,7 @@ impl Catalog {
         }
     }
 
-    /// What one change comes to. Its document is in a file when this returns.
+    /// Returns what one change comes to. Its document is in a file when this returns.
     async fn step(
         &self,
         warehouse: &Warehouse,
@@ -342,7 +342,7 @@ impl From<CatalogError> for CommitConflict {
     }
 }
 
-/// What the store is to do.
+/// Returns what the store is to do.
 fn plan<'a>(
     steps: impl Iterator<Item = (&'a TableIdent, &'a CommitStep)>,
 ) -> Result<(Vec<PointerSwap>, Vec<NewRelation>)> {

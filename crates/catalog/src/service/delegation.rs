@@ -144,7 +144,7 @@ impl Catalog {
         Ok((scope, FilePermission::Write))
     }
 
-    /// What somebody who sees a table may do with its files.
+    /// Returns what somebody who sees a table may do with its files.
     fn permission(
         &self,
         who: &CatalogPrincipal,

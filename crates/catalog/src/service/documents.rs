@@ -121,7 +121,8 @@ impl Catalog {
         !self.0.store.is_shared_by_servers() || (!age.is_zero() && entry.is_fresh(now, age))
     }
 
-    /// What [`Catalog::load`] finds, where that takes no waiting and nothing is wrong with it.
+    /// Returns what [`Catalog::load`] finds, where that takes no waiting and nothing is wrong with
+    /// it.
     pub(crate) fn at_hand(
         &self,
         who: &CatalogPrincipal,
@@ -267,7 +268,7 @@ pub(super) async fn write<D: RelationDocument>(
     Ok(WrittenDocument { doc, document, location })
 }
 
-/// Where the next document goes of what says this of itself.
+/// Returns where the next document goes of what says this of itself.
 fn next_file(
     warehouse: &Warehouse,
     (base, properties): (&str, &TableProperties),

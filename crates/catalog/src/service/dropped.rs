@@ -33,13 +33,13 @@ pub const UNDROP_RETENTION: &str = "undrop.retention";
 /// Longest time for which what is dropped is kept, in seconds: ten years.
 pub const UNDROP_SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 
-/// How long after a server last said that it purges something another one tries.
+/// Time that after a server last said that it purges something another one tries.
 pub const LEASE: Duration = Duration::from_secs(600);
 
-/// How often what has to go is looked for.
+/// Interval at which what has to go is looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
 
-/// How often a server says that it is still purging something.
+/// Interval at which a server says that it is still purging something.
 const RENEW_EVERY: Duration = Duration::from_secs(100);
 
 /// Whether a table's files belong to it, so that purging it removes them.
@@ -64,7 +64,7 @@ pub struct RestoredRelation {
     pub ident: TableIdent,
     /// What it is.
     pub kind: RelationKind,
-    /// Its id.
+    /// Id.
     pub id: String,
 }
 
@@ -256,7 +256,7 @@ impl Catalog {
         }
     }
 
-    /// What was dropped and can come back, of a warehouse or of one namespace.
+    /// Returns what was dropped and can come back, of a warehouse or of one namespace.
     ///
     /// # Errors
     /// `Forbidden`.
@@ -354,7 +354,7 @@ impl Catalog {
         self.change(call, act, async |_| Ok(())).await
     }
 
-    /// What was dropped with this id or UUID, for somebody who may manage it.
+    /// Returns what was dropped with this id or UUID, for somebody who may manage it.
     async fn require_dropped(
         &self,
         who: &CatalogPrincipal,
@@ -541,8 +541,9 @@ impl Catalog {
     }
 }
 
-/// What rights are needed to for something that was dropped at this time: the innermost namespace
-/// that it was in and that has been there since. One that was made after it only has the name.
+/// Returns what rights are needed to for something that was dropped at this time: the innermost
+/// namespace that it was in and that has been there since. One that was made after it only has the
+/// name.
 pub(super) fn kept_in(made: &[(NamespaceIdent, u64)], dropped_ms: u64) -> RightTarget<'_> {
     let since = made.iter().find(|(_, made_ms)| *made_ms < dropped_ms);
     since.map_or(RightTarget::Warehouse, |(ident, _)| RightTarget::Namespace(ident))

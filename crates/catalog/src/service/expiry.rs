@@ -46,7 +46,7 @@ fn number(doc: &TableDoc, name: &str, default: i64) -> Result<i64> {
     })
 }
 
-/// What has expired at a time.
+/// Returns what has expired at a time.
 ///
 /// # Errors
 /// `Validation` when a property is no number.

@@ -27,7 +27,7 @@ struct PutFunction {
     overwrite: bool,
 }
 
-/// Where a function's document says that its files are.
+/// Returns where a function's document says that its files are.
 fn location_in(document: &[u8]) -> Option<String> {
     let document = RawJson::parse(document.to_vec().into()).ok()?;
     let location = document.present("location")?;

@@ -55,8 +55,8 @@ impl<'a> ChosenLocation<'a> {
 type Chain = [(NamespaceIdent, Properties)];
 
 impl Catalog {
-    /// How far the places go that somebody may choose for what is in a namespace, or for one of the
-    /// first level.
+    /// Returns how far the places go that somebody may choose for what is in a namespace, or for
+    /// one of the first level.
     pub(super) fn reach(
         &self,
         who: &CatalogPrincipal,
@@ -150,8 +150,8 @@ impl Catalog {
         Ok(known)
     }
 
-    /// Where a new table or view goes when nobody says: in a directory of its own in the home of
-    /// its namespace. No other one has had it, whatever is renamed, dropped and made again.
+    /// Returns where a new table or view goes when nobody says: in a directory of its own in the
+    /// home of its namespace. No other one has had it, whatever is renamed, dropped and made again.
     ///
     /// # Errors
     /// `NoSuchNamespace`.

@@ -63,7 +63,7 @@ impl InspectAspect {
         }
     }
 
-    /// What its rows have.
+    /// Returns what its rows have.
     #[must_use]
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
@@ -133,7 +133,7 @@ impl InspectCell {
         number.map_or(InspectCell::Null, |it| InspectCell::Integer(it.into()))
     }
 
-    /// What a part of a document says: its text, or its bytes.
+    /// Returns what a part of a document says: its text, or its bytes.
     fn said(part: Option<RawJson>) -> InspectCell {
         let Some(part) = part else { return InspectCell::Null };
         match part.as_str() {

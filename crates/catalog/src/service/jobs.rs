@@ -18,15 +18,15 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::{JOBS_KEPT_MAX, JobRow, JobText};
 use crate::warehouse::Warehouse;
 
-/// How often it is written down how far a job is.
+/// Interval at which it is written down how far a job is.
 const BEAT_EVERY: Duration = Duration::from_secs(5);
-/// How long after a server last wrote a job down it is taken for dead, in milliseconds.
+/// Time that after a server last wrote a job down it is taken for dead, in milliseconds.
 const STALE_MS: u64 = 60_000;
 /// Things of each list that are written down.
 const ITEMS_KEPT_MAX: usize = 1000;
 /// Bytes of each list that are written down, as JSON.
 const LIST_BYTES_MAX: usize = 128 << 10;
-/// How often it is tried to write down that a job is over.
+/// Number of times that it is tried to write down that a job is over.
 const LAST_WRITES_MAX: usize = 5;
 /// Jobs that are listed: those that are kept, and some that are under way.
 const LISTED_MAX: usize = 256;
@@ -116,7 +116,7 @@ impl Catalog {
         written.is_ok()
     }
 
-    /// What a row says, by now.
+    /// Returns what a row says, by now.
     fn report_of(&self, row: &JobRow) -> Result<JobReport> {
         let mut report: JobReport =
             serde_json::from_slice(&row.report).map_err(CatalogError::internal)?;
@@ -129,7 +129,7 @@ impl Catalog {
         Ok(report)
     }
 
-    /// How far a job is.
+    /// Returns how far a job is.
     ///
     /// # Errors
     /// `Forbidden` for others than who started it and who manages the warehouse; `NotFound`.
@@ -204,7 +204,7 @@ impl Catalog {
 
 /// Where a job is known from.
 enum JobLocation {
-    /// It is this server's.
+    /// This server's.
     Own(Arc<MaintenanceJob>),
     /// It is another server's, or its server's before it started again.
     Kept(JobRow),

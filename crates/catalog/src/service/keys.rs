@@ -14,10 +14,10 @@ use super::{Catalog, ChangeCall};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::{ChangeContext, IdempotentOutcome};
 
-/// How long a key is remembered.
+/// Time that a key is remembered.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
-/// How often keys are forgotten.
+/// Interval at which keys are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(300);
 
 impl Catalog {

@@ -39,9 +39,9 @@ const OVERHEAD_BYTES: usize = 300;
 pub enum ListContent {
     /// The namespaces directly in it.
     Namespaces,
-    /// Its tables.
+    /// Tables.
     Tables,
-    /// Its views.
+    /// Views.
     Views,
     /// The namespace itself.
     Properties,
@@ -151,12 +151,12 @@ impl ReadyLists {
         self.bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Where changes of names are counted.
+    /// Returns where changes of names are counted.
     pub(super) fn names(&self) -> &NameCounters {
         &self.names
     }
 
-    /// What has been counted.
+    /// Returns what has been counted.
     pub(super) fn figures(&self) -> ListFigures {
         ListFigures {
             hits: self.hits.load(Ordering::Relaxed),
@@ -167,7 +167,7 @@ impl ReadyLists {
 }
 
 impl Catalog {
-    /// What [`Catalog::ready`] answers, where that is ready.
+    /// Returns what [`Catalog::ready`] answers, where that is ready.
     pub(crate) fn ready_at_hand(
         &self,
         who: &CatalogPrincipal,

@@ -82,9 +82,9 @@ pub struct MaintenanceRequest {
 pub enum JobState {
     /// It waits for others.
     Queued,
-    /// It is under way.
+    /// Under way.
     Running,
-    /// It has been through all tables.
+    /// Through all tables.
     Done,
     /// It was told to stop.
     Cancelled,
@@ -110,7 +110,7 @@ pub struct MaintenanceItem {
     pub table: String,
     /// `snapshot`, `ref`, `file` or `metadata-file`.
     pub kind: Cow<'static, str>,
-    /// Its id, name or location.
+    /// Id, name or location.
     pub name: String,
 }
 
@@ -382,7 +382,7 @@ impl Catalog {
     }
 }
 
-/// One table in a job's hands.
+/// A table in a job's hands.
 struct MaintenanceTask<'a> {
     catalog: &'a Catalog,
     who: &'a CatalogPrincipal,

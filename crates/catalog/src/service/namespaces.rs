@@ -96,7 +96,7 @@ impl Catalog {
         self.change(call, act, async move |it: Catalog| it.namespace(&again_in, &again).await).await
     }
 
-    /// What a namespace says of itself.
+    /// Returns what a namespace says of itself.
     ///
     /// # Errors
     /// `NoSuchNamespace`.
@@ -184,7 +184,7 @@ impl Catalog {
     }
 }
 
-/// What a list is of, and what a new namespace is in.
+/// Returns what a list is of, and what a new namespace is in.
 fn below(parent: Option<&NamespaceIdent>) -> RightTarget<'_> {
     parent.map_or(RightTarget::Warehouse, RightTarget::Namespace)
 }

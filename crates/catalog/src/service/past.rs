@@ -25,7 +25,7 @@ pub const READS_MAX: usize = 4;
 /// A table or view as it was.
 #[derive(Clone, Debug)]
 pub struct AsOf {
-    /// Its document of then.
+    /// Document of then.
     pub entry: Arc<CachedVersion>,
     /// What it is called now, by which what may be read of it is judged; none when it is gone.
     pub today: Option<TableIdent>,

@@ -22,7 +22,7 @@ use crate::plan::{
 use crate::store::RelationKind;
 use crate::warehouse::{TableLocation as Location, Warehouse};
 
-/// How long a plan is kept after it was asked for.
+/// Time that a plan is kept after it was asked for.
 pub const PLAN_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
 /// Plans of one principal; the oldest makes room for the next.
@@ -169,7 +169,7 @@ impl PlanStore {
         }
     }
 
-    /// What became of a plan of this principal's about this table.
+    /// Returns what became of a plan of this principal's about this table.
     fn get(
         &self,
         who: &CatalogPrincipal,
@@ -284,7 +284,7 @@ impl Catalog {
         Ok(Arc::from(scan))
     }
 
-    /// What became of a plan.
+    /// Returns what became of a plan.
     ///
     /// # Errors
     /// `NoSuchTable`, `NoSuchPlanId`.

@@ -11,7 +11,7 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::StoredRelation;
 use crate::warehouse::Warehouse;
 
-/// How long before the last change a file may have been written that the disk never saw. Kernels
+/// Time that before the last change a file may have been written that the disk never saw. Kernels
 /// write back within a minute.
 const WINDOW: Duration = Duration::from_secs(3600);
 

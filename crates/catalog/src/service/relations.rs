@@ -30,7 +30,7 @@ pub(crate) trait RelationDocument: Sized {
     fn uuid(&self) -> &str;
     fn location(&self) -> &str;
     fn properties(&self) -> &TableProperties;
-    /// Where its files go beside its location.
+    /// Returns where its files go beside its location.
     fn places(&self) -> Vec<String>;
     /// The same in one piece, and its bytes.
     fn settle(&self) -> Result<(Self, Bytes)>;

@@ -12,7 +12,8 @@ use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
 impl Catalog {
-    /// What somebody may read of a table; none when it is all of it. Operators are not restricted.
+    /// Returns what somebody may read of a table; none when it is all of it. Operators are not
+    /// restricted.
     #[must_use]
     pub fn restrictions_for(
         &self,

@@ -21,7 +21,7 @@ use crate::storage::StorageSettings;
 use crate::store::{Properties, StorageRow, WarehouseCounts, WarehouseRow, no_such_warehouse};
 use crate::warehouse::{TableLocation, Warehouse, WarehouseSpec, WarehouseStatus};
 
-/// How long another server may go on with a warehouse as it was.
+/// Time that another server may go on with a warehouse as it was.
 pub const WAREHOUSES_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Most other locations of a warehouse.
@@ -514,7 +514,7 @@ impl Catalog {
     }
 }
 
-/// What a row comes to on this server.
+/// Returns what a row comes to on this server.
 fn spec(row: &WarehouseRow, settings: &CatalogSettings) -> Result<WarehouseSpec> {
     let mut spec = WarehouseSpec {
         id: row.id.clone(),
@@ -549,7 +549,7 @@ fn spec(row: &WarehouseRow, settings: &CatalogSettings) -> Result<WarehouseSpec>
     Ok(spec)
 }
 
-/// What a key is sealed for.
+/// Returns what a key is sealed for.
 fn about(id: &str) -> String {
     format!("catalog/warehouse/{id}")
 }

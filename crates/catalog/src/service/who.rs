@@ -70,7 +70,7 @@ pub struct IdempotencyKey {
 pub struct ChangeCall<'a> {
     /// Who makes it.
     pub who: &'a CatalogPrincipal,
-    /// Its name, if it has one.
+    /// Name, if it has one.
     pub key: Option<IdempotencyKey>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> ChangeCall<'a> {
         ChangeCall { who, key: None }
     }
 
-    /// What the store writes down of it.
+    /// Returns what the store writes down of it.
     #[must_use]
     pub fn stamp(&self) -> ChangeContext {
         ChangeContext {
@@ -162,7 +162,7 @@ pub trait RightAuthority: Send + Sync {
         }
     }
 
-    /// What a principal may read of a table; none when it is all of it.
+    /// Returns what a principal may read of a table; none when it is all of it.
     fn restrictions(
         &self,
         _who: &CatalogPrincipal,

@@ -68,7 +68,7 @@ impl StoreReply {
         Some(StoreReply { root: element.name.clone(), element })
     }
 
-    /// What one of its elements says.
+    /// Returns what one of its elements says.
     pub(crate) fn text_of(&self, name: &str) -> Option<String> {
         self.element.text_of(name).map(str::to_owned)
     }
@@ -167,7 +167,7 @@ impl BucketStorage {
         Ok((bucket.to_owned(), key))
     }
 
-    /// Which service of its region it is, for those who want to know that.
+    /// Returns which service of its region it is, for those who want to know that.
     pub(crate) fn region(&self) -> &str {
         &self.location.region
     }
@@ -217,7 +217,7 @@ fn failed(error: ClientError) -> CatalogError {
     CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
 }
 
-/// Where a request that names its bucket in the path goes.
+/// Returns where a request that names its bucket in the path goes.
 fn address(place: &S3Location, uri: &Uri) -> Result<String> {
     let query = uri.query().map_or(String::new(), |query| format!("?{query}"));
     let path = uri.path();

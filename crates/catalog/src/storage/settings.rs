@@ -25,7 +25,7 @@ pub struct StorageSettings {
     /// For signatures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// Whether the bucket is part of paths and not of the host's name. Where there is an endpoint,
+    /// True if the bucket is part of paths and not of the host's name. Where there is an endpoint,
     /// it is unless this says otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_style: Option<bool>,
@@ -42,7 +42,7 @@ pub struct StorageSettings {
     pub vended_credentials: bool,
     /// True if the server signs requests of clients.
     pub remote_signing: bool,
-    /// How long credentials are good for.
+    /// Time that credentials are good for.
     pub credentials_seconds: u64,
     /// True if new tables are in directories of their own names, below those of their namespaces,
     /// where no other one is and none has left files.

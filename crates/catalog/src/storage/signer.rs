@@ -240,7 +240,7 @@ impl<'a> SignTarget<'a> {
         }
     }
 
-    /// What is to be signed of it.
+    /// Returns what is to be signed of it.
     ///
     /// # Errors
     /// `Forbidden` when it asks for more than `permission` in `scope`; `BadRequest` when it is
@@ -271,7 +271,7 @@ impl<'a> SignTarget<'a> {
         Ok(ExaminedRequest { scheme, host, path, query, payload, headers })
     }
 
-    /// Which permission it needs, when it is a request that clients need at all.
+    /// Returns which permission it needs, when it is a request that clients need at all.
     fn permission(&self, scope: &TableScope) -> Result<FilePermission> {
         let (bucket, query) = (&*self.bucket, &self.query);
         let names: Vec<&str> = query.keys().map(|it| &**it).filter(|it| *it != "x-id").collect();
@@ -339,8 +339,8 @@ impl<'a> SignTarget<'a> {
         Ok(())
     }
 
-    /// What stands for the body in the signature. Where the body says what the request is about,
-    /// it is the body that was looked at and no other.
+    /// Returns what stands for the body in the signature. Where the body says what the request is
+    /// about, it is the body that was looked at and no other.
     fn payload(&self) -> Result<String> {
         let said = self.headers.get(CONTENT_SHA256);
         if self.query.contains_key("delete") {

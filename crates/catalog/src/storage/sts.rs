@@ -153,7 +153,7 @@ fn unavailable(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Ca
     CatalogError::caused(ErrorReason::ServiceUnavailable, message, cause)
 }
 
-/// What the service calls its refusal, for the log.
+/// Returns what the service calls its refusal, for the log.
 fn code(text: &str) -> String {
     let root = XmlElement::parse(text);
     let error = root.as_ref().and_then(|root| root.find("Error"));
@@ -161,7 +161,7 @@ fn code(text: &str) -> String {
     code.chars().filter(char::is_ascii_alphanumeric).take(100).collect()
 }
 
-/// What an answer gives.
+/// Returns what an answer gives.
 fn temporary(text: &str) -> Option<TemporaryCredentials> {
     let root = XmlElement::parse(text)?;
     let given = root.find("AssumeRoleResult")?.find("Credentials")?;

@@ -17,7 +17,7 @@ use crate::service::KeyLocks;
 /// Most credentials of a warehouse that are kept.
 pub(super) const KEPT_MAX: usize = 4096;
 
-/// How long nobody asks again after a refusal, in milliseconds.
+/// Time that nobody asks again after a refusal, in milliseconds.
 const REFUSED_MS: u64 = 2000;
 
 /// What credentials are for.
@@ -45,7 +45,7 @@ struct CachedCredentials {
 }
 
 impl VendedCache {
-    /// What is kept, or what `ask` gets.
+    /// Returns what is kept, or what `ask` gets.
     ///
     /// # Errors
     /// Those of `ask`, and `ServiceUnavailable` shortly after.

@@ -109,8 +109,8 @@ impl CatalogStore {
         Ok(written.await?)
     }
 
-    /// What was dropped of a warehouse, or of one namespace of it, in the order of its ids: what
-    /// comes after the id `after`, at most `limit` and [`DROPPED_MAX`].
+    /// Returns what was dropped of a warehouse, or of one namespace of it, in the order of its ids:
+    /// what comes after the id `after`, at most `limit` and [`DROPPED_MAX`].
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -141,8 +141,8 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// What was dropped with this id, or with this UUID in its document: of several, the two that
-    /// were dropped last.
+    /// Returns what was dropped with this id, or with this UUID in its document: of several, the
+    /// two that were dropped last.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -159,7 +159,7 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// What was dropped whose metadata file this is.
+    /// Returns what was dropped whose metadata file this is.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -253,8 +253,8 @@ impl CatalogStore {
         Ok(written.await?)
     }
 
-    /// What the request with this stamp's key brought back: under which name, what it is, and its
-    /// id. Nothing when the log does not say.
+    /// Returns what the request with this stamp's key brought back: under which name, what it is,
+    /// and its id. Nothing when the log does not say.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -130,7 +130,7 @@ pub struct IdempotentOutcome {
     pub refused: Option<(ErrorReason, String)>,
 }
 
-/// One line of the log.
+/// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredLogLine {
     /// Rises by one with every change, in the order of their commits.
@@ -261,7 +261,7 @@ pub(super) fn remember(
 }
 
 impl CatalogStore {
-    /// What became of a principal's request with this key; nothing when there was none.
+    /// Returns what became of a principal's request with this key; nothing when there was none.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -331,8 +331,8 @@ impl CatalogStore {
         Ok(forgotten.await?)
     }
 
-    /// What happened in a warehouse after line `after`, in the order of commits: at most `limit`
-    /// lines and [`LINES_MAX`]. No line comes to light later before one that was shown.
+    /// Returns what happened in a warehouse after line `after`, in the order of commits: at most
+    /// `limit` lines and [`LINES_MAX`]. No line comes to light later before one that was shown.
     ///
     /// # Errors
     /// `Gone` when lines after it were removed already.

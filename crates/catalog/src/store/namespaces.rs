@@ -44,7 +44,7 @@ pub fn no_such_namespace(ident: &NamespaceIdent) -> CatalogError {
     CatalogError::new(ErrorReason::NoSuchNamespace, format!("Namespace does not exist: {ident}"))
 }
 
-/// Its properties; none when there is no such namespace.
+/// Returns its properties; none when there is no such namespace.
 pub(super) fn find(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
@@ -82,7 +82,7 @@ fn encoded(properties: &Properties) -> Result<Vec<u8>> {
 }
 
 impl CatalogStore {
-    /// What a namespace says of itself; nothing when there is no such namespace.
+    /// Returns what a namespace says of itself; nothing when there is no such namespace.
     ///
     /// # Errors
     /// When the store cannot be read.

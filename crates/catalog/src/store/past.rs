@@ -63,7 +63,7 @@ fn kind_of(act: &str) -> RelationKind {
     if act.ends_with("-view") { RelationKind::View } else { RelationKind::Table }
 }
 
-/// What `line` says of the name `ident`.
+/// Returns what `line` says of the name `ident`.
 fn before(line: &StoredLogLine, ident: &TableIdent) -> PriorName {
     if line.target.as_ref() == Some(ident) {
         return PriorName::Nothing;
@@ -220,7 +220,7 @@ fn relation_then(
     version_then(it, id, number)
 }
 
-/// Which version a relation had that was there.
+/// Returns which version a relation had that was there.
 fn version_then(
     it: &mut dyn StoreTransaction,
     id: String,
@@ -407,7 +407,7 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// What relations are called now, by their ids. Those that are gone are not there.
+    /// Returns what relations are called now, by their ids. Those that are gone are not there.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -437,7 +437,7 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// Which relation had a name, and which version; and what is there of it now.
+    /// Returns which relation had a name, and which version; and what is there of it now.
     ///
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchTable` or `NoSuchView` when nothing had

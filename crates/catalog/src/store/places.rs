@@ -115,7 +115,7 @@ fn is_within(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored
     Ok(it.query_one(&sql, &parameters)?.is_some())
 }
 
-/// What [`CatalogStore::is_shared`] answers, of a place as [`place_of`] writes it.
+/// Returns what [`CatalogStore::is_shared`] answers, of a place as [`place_of`] writes it.
 fn shared(it: &mut dyn StoreTransaction, place: &str, except: &str) -> Stored<bool> {
     if is_within(it, place, except)? {
         return Ok(true);

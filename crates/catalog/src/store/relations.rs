@@ -96,7 +96,7 @@ pub struct MetadataPointer {
 pub struct StoredRelation {
     /// Which version, and where.
     pub pointer: MetadataPointer,
-    /// Its document; none when that is too long to be kept here.
+    /// Document; none when that is too long to be kept here.
     pub document: Option<Bytes>,
 }
 
@@ -136,7 +136,7 @@ pub struct NewRelation {
     pub places: Vec<String>,
     /// The metadata file.
     pub location: String,
-    /// Its document.
+    /// Document.
     pub document: Bytes,
     /// What the log calls it.
     pub act: LogAction,

@@ -70,7 +70,8 @@ pub struct WarehouseCounts {
 pub(super) const COLUMNS: &str =
     "s.made, s.status, s.locations, s.settings, s.secret, s.updated_ms";
 
-/// What is said of a warehouse, from [`COLUMNS`] that begin at `first`; none where nothing is.
+/// Returns what is said of a warehouse, from [`COLUMNS`] that begin at `first`; none where nothing
+/// is.
 pub(super) fn of_row(row: &SqlRow, first: usize) -> Stored<Option<StorageRow>> {
     let Some(made) = row.get::<Option<i64>>(first)? else { return Ok(None) };
     let refuse =
@@ -204,7 +205,7 @@ impl CatalogStore {
         Ok(written.await?)
     }
 
-    /// How much is in a warehouse.
+    /// Returns how much is in a warehouse.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -205,7 +205,7 @@ pub fn too_old(bounds: TimelineBounds) -> CatalogError {
 }
 
 impl CatalogStore {
-    /// How far the log goes back, and how far on.
+    /// Returns how far the log goes back, and how far on.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -23,7 +23,7 @@ pub struct CreateView {
     pub schema: RawJson,
     /// What it is.
     pub version: ViewVersion,
-    /// Its properties.
+    /// Properties.
     pub properties: TableProperties,
 }
 

@@ -48,7 +48,7 @@ enum FileBackend {
     Objects(ObjectStore),
 }
 
-/// What is not there, as clients expect to hear it.
+/// Returns what is not there, as clients expect to hear it.
 fn absent(location: &str) -> CatalogError {
     CatalogError::new(
         ErrorReason::NotFound,

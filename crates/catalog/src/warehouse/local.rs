@@ -17,7 +17,7 @@ use crate::ident::Uuid;
 /// Deepest tree that is removed.
 const DEPTH_MAX: usize = 64;
 
-/// How often a directory is made again that others remove at the same time.
+/// Number of times that a directory is made again that others remove at the same time.
 const RACES_MAX: u32 = 16;
 
 fn walking() -> OFlags {

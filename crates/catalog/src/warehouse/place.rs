@@ -47,7 +47,7 @@ impl TableLocation {
         self == other || self.is_below(other) || other.is_below(self)
     }
 
-    /// Its path in the file system; none in a bucket.
+    /// Returns its path in the file system; none in a bucket.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         match &self.bucket {

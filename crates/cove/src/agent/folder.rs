@@ -153,7 +153,7 @@ impl AgentFolder {
     }
 }
 
-/// What the agent of a folder is called when nobody says it.
+/// Returns what the agent of a folder is called when nobody says it.
 pub(super) fn name_of(directory: &Path) -> Result<String> {
     let real =
         fs::canonicalize(directory).with_context(|| format!("read `{}`", directory.display()))?;

@@ -36,7 +36,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use super::{BouncerContext, ConfigUpdate, LOOK_EVERY, RunningBouncer};
 use crate::cli::BouncerArgs;
 
-/// How long a database that is drained over nothing may take.
+/// Time that a database that is drained over nothing may take.
 const DRAIN: Duration = Duration::from_secs(60);
 
 /// The longest file of users that is read.
@@ -349,7 +349,7 @@ impl LogJournal {
     }
 }
 
-/// One log line on its way.
+/// A log line on its way.
 struct LogOutput {
     file: Option<Arc<File>>,
     is_quiet: bool,

@@ -18,7 +18,7 @@ use crate::remote::{Remote, RemoteFailure, escaped};
 
 /// Lines that are asked for at a time: as many as a server gives.
 const PAGE_LINES: usize = 1000;
-/// How often new lines are looked for; a server writes them a second later at most.
+/// Interval at which new lines are looked for; a server writes them a second later at most.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How far back is looked for lines that others wrote late: servers that share a store write
 /// their own, by their own clocks.
@@ -98,7 +98,7 @@ async fn fetch(
     Ok((lines, left_out))
 }
 
-/// One line of it.
+/// Returns one line of it.
 fn print(line: &Value, is_json: bool) -> Result<()> {
     if is_json {
         return print_line(line);

@@ -20,7 +20,7 @@ const MANAGEMENT: &str = "/catalog/management/v1";
 /// What continues a page that is no JSON.
 const NEXT_PAGE: &str = "x-next-page-token";
 
-/// One warehouse of a server's catalog, and how answers are shown.
+/// A warehouse of a server's catalog, and how answers are shown.
 pub(super) struct RemoteWarehouse<'a> {
     server: &'a Remote,
     /// As it stands in a path.
@@ -225,7 +225,7 @@ pub(super) fn items<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What was typed as NAME=VALUE, as an object.
+/// Returns what was typed as NAME=VALUE, as an object.
 pub(super) fn pairs(all: &[(String, String)]) -> Value {
     let all = all.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str())));
     Value::Object(all.collect::<Map<_, _>>())

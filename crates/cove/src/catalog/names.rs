@@ -23,7 +23,7 @@ impl CatalogName {
         }
     }
 
-    /// What was typed, or would have been.
+    /// Returns what was typed, or would have been.
     pub(crate) fn shown(&self) -> String {
         shown(self.0.iter().map(String::as_str))
     }

@@ -22,7 +22,7 @@ use crate::values::columns;
 /// First and longest wait between two tries to connect.
 const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// How long a server may be away: a restart with all its checks takes less.
+/// Time that a server may be away: a restart with all its checks takes less.
 const AWAY_MAX: Duration = Duration::from_secs(120);
 /// What asks for only what is new.
 const LATEST: &str = "latest";

@@ -54,7 +54,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &PolicyCommand) ->
     }
 }
 
-/// What was typed, as it is asked for.
+/// Returns what was typed, as it is asked for.
 fn body(args: &SetPolicyArgs) -> Result<Value> {
     let (namespace, table) = args.table.split();
     let columns = args.column.iter().map(|(name, how)| json!({"column": name, "action": how}));

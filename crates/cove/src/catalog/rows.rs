@@ -72,7 +72,7 @@ pub(super) const COLUMNS: RowHeadings<4> = RowHeadings {
     columns: [("id", "id"), ("column", "name"), ("type", "type"), ("required", "required")],
 };
 
-/// Where rows of a table are.
+/// Returns where rows of a table are.
 pub(super) fn path(
     lake: &RemoteWarehouse<'_>,
     (levels, table): (&[String], &str),

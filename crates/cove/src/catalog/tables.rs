@@ -75,7 +75,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &TableCommand) -> 
     }
 }
 
-/// What a new table is to be: the file's, and what was typed laid over it.
+/// Returns what a new table is to be: the file's, and what was typed laid over it.
 fn definition(args: &CreateTableArgs) -> Result<Value> {
     let mut body = match &args.from {
         Some(path) => read(path)?,

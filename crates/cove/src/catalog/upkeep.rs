@@ -20,7 +20,7 @@ use crate::values::columns;
 /// First and longest wait between two looks at a job.
 const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(2);
-/// How long a server may be away: a restart with all its checks takes less.
+/// Time that a server may be away: a restart with all its checks takes less.
 const AWAY_MAX: Duration = Duration::from_secs(120);
 
 /// Obeys a command about jobs that look after tables.
@@ -63,7 +63,7 @@ fn path(lake: &RemoteWarehouse<'_>, id: &str) -> String {
     lake.management(&format!("maintenance/{}", escaped(id)))
 }
 
-/// Which tables, and whether anything is changed.
+/// Returns which tables, and whether anything is changed.
 fn body(scope: &MaintainedArgs, job: &JobArgs) -> Value {
     let mut body = json!({"dry-run": job.dry_run});
     if let Some(namespace) = &scope.namespace {
@@ -138,7 +138,7 @@ fn bar_of(report: &Value) -> String {
     format!("{bar} tables, {}, {}", counted(report), span(since))
 }
 
-/// How much of each kind.
+/// Returns how much of each kind.
 fn counted(report: &Value) -> String {
     let one = |name: &str, word: &str| match report[name].as_u64().unwrap_or_default() {
         1 => format!("1 {word}"),
@@ -147,7 +147,7 @@ fn counted(report: &Value) -> String {
     format!("{}, {}, {}", one("snapshots", "snapshot"), one("refs", "ref"), one("files", "file"))
 }
 
-/// What went, what did not, and how much in the end.
+/// Returns what went, what did not, and how much in the end.
 fn shown(report: &Value) -> String {
     let mut all = String::new();
     let listed = items(report, "items");

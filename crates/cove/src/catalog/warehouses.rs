@@ -54,7 +54,7 @@ pub(super) async fn obey(server: &Remote, is_json: bool, command: &WarehouseComm
     }
 }
 
-/// What was typed of a warehouse, laid over what a file says.
+/// Returns what was typed of a warehouse, laid over what a file says.
 fn body(settings: &WarehouseSettings) -> Result<Map<String, Value>> {
     let from = settings.from.as_deref().map(read).transpose()?;
     let mut body = match from {

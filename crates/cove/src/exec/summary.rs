@@ -41,7 +41,7 @@ pub(super) fn summary(record: &ExecutionRecord) -> String {
     text
 }
 
-/// Where it is, or how it ended, in a few words.
+/// Returns where it is, or how it ended, in a few words.
 fn state(record: &ExecutionRecord) -> String {
     if let Some(result) = &record.result {
         return plain(&judgement(&result.outcome));

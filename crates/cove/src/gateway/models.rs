@@ -106,7 +106,7 @@ impl ModelWitness for ModelAuditSink {
     }
 }
 
-/// What was asked for, and what came of it, in one line.
+/// Returns what was asked for, and what came of it, in one line.
 fn text(request: &ModelRequest<'_>) -> String {
     let mut parts = vec![request.method.to_owned(), request.path.to_owned()];
     parts.extend(request.model.map(str::to_owned));

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use super::follow::LineSplitter;
 use super::{FailureKind, Remote, RemoteFailure};
 
-/// One answer of events.
+/// An answer of events.
 pub(crate) struct EventPage {
     response: ClientResponse,
     remote: Remote,

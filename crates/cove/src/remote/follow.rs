@@ -13,7 +13,7 @@ use super::{FailureKind, Remote, RemoteFailure};
 /// First and longest wait between two tries to connect.
 const BACK_OFF_MIN: Duration = Duration::from_millis(200);
 const BACK_OFF_MAX: Duration = Duration::from_secs(5);
-/// How long a server may be away: a restart with all its checks takes less.
+/// Time that a server may be away: a restart with all its checks takes less.
 const AWAY_MAX: Duration = Duration::from_secs(120);
 /// Longest line of a stream: the last event has the whole result.
 const LINE_BYTES_MAX: usize = 256 << 20;
@@ -126,7 +126,7 @@ impl EventFollower {
     }
 }
 
-/// One connection.
+/// A connection.
 struct EventConnection {
     response: ClientResponse,
     remote: Remote,

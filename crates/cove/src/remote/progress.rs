@@ -10,7 +10,7 @@ const WIDTH_DEFAULT: usize = 80;
 /// Characters of a bar, without its ends.
 const BAR_WIDTH: u64 = 24;
 
-/// How much of something is done: `[######......] 12 of 24`.
+/// Returns how much of something is done: `[######......] 12 of 24`.
 pub(crate) fn bar(done: u64, total: u64) -> String {
     let filled = done.min(total).saturating_mul(BAR_WIDTH).checked_div(total);
     // Nothing to do is done.

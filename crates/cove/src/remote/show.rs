@@ -199,8 +199,8 @@ impl ExecutionPrinter {
         }
     }
 
-    /// What was printed is the beginning of what the result has: prints the rest of it. Test cases
-    /// have results of their own; what is missing of theirs is in the record.
+    /// Returns what was printed is the beginning of what the result has: prints the rest of it.
+    /// Test cases have results of their own; what is missing of theirs is in the record.
     async fn catch_up(&mut self, execution: &Execution) -> io::Result<()> {
         let outcome = &execution.outcome;
         if !execution.tests.is_empty() || outcome.verdict == Verdict::Ce {

@@ -278,8 +278,8 @@ fn keep_unasked(defaults: &LimitSpec, asked: &LimitSpec) -> LimitSpec {
     }
 }
 
-/// What the program reads: a file, nothing when the source came from standard input, or standard
-/// input itself.
+/// Returns what the program reads: a file, nothing when the source came from standard input, or
+/// standard input itself.
 pub(super) fn input(args: &ProgramArgs) -> Result<Option<Box<dyn Read + Send>>> {
     if let Some(path) = &args.stdin_file {
         let file = File::open(path).with_context(|| format!("open `{}`", path.display()))?;

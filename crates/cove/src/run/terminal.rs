@@ -34,7 +34,7 @@ pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// Its size now.
+/// Returns its size now.
 pub(crate) fn size() -> io::Result<TerminalSize> {
     let size = termios::tcgetwinsize(io::stdout())?;
     // A terminal that does not know its size, such as that of a script, has none.

@@ -76,8 +76,8 @@ pub(super) async fn chat(args: &ChatArgs, server: &Remote) -> Result<u8> {
     }
 }
 
-/// What is typed, line by line, read on a thread of its own: a read of a terminal cannot be given
-/// up, and must not keep the process from ending.
+/// Returns what is typed, line by line, read on a thread of its own: a read of a terminal cannot be
+/// given up, and must not keep the process from ending.
 fn typed() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {

@@ -37,7 +37,8 @@ pub(super) async fn run(command: &FilesCommand, server: &Remote, json: bool) -> 
     }
 }
 
-/// Where a file is: what stands between slashes is escaped, so that no name can be another address.
+/// Returns where a file is: what stands between slashes is escaped, so that no name can be another
+/// address.
 fn address(place: &SessionFilePath, name: Option<&str>) -> String {
     let path = place.path.as_deref().unwrap_or_default();
     let path = match name {

@@ -54,7 +54,7 @@ fn table(grants: &[Grant]) -> String {
     columns(&rows, "")
 }
 
-/// What a grant says beside that, as it says it.
+/// Returns what a grant says beside that, as it says it.
 fn more(grant: &Grant) -> String {
     let said = serde_json::to_value(grant).unwrap_or_default();
     let shown = ["kind", "tenant", "warehouse", "access", "port"];

@@ -148,7 +148,7 @@ impl EventPrinter {
     }
 }
 
-/// What a tool gave, as one text: it is a text or blocks of text.
+/// Returns what a tool gave, as one text: it is a text or blocks of text.
 fn flat(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -32,7 +32,7 @@ pub(crate) fn open(
     }
 }
 
-/// What secrets are sealed and opened with.
+/// Returns what secrets are sealed and opened with.
 pub(crate) fn sealer(
     config: &CoveConfig,
     environment: &Environment,

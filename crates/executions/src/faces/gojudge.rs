@@ -68,7 +68,7 @@ pub fn routes(service: ExecutionService, config: GojudgeConfig) -> Router {
         .with_state(runner)
 }
 
-/// How errors of the shell, and of what it extracts, look here: a JSON text. For
+/// Returns how errors of the shell, and of what it extracts, look here: a JSON text. For
 /// [`node::http::Face::render`].
 pub fn render_error(error: &http::HttpError) -> Response {
     (error.status(), Json(error.to_string())).into_response()
@@ -224,12 +224,12 @@ async fn delete_file(
     status.into_response()
 }
 
-/// What is said to an id that is no text.
+/// Returns what is said to an id that is no text.
 fn not_an_id(rejection: &PathRejection) -> Response {
     (rejection.status(), Json(rejection.body_text())).into_response()
 }
 
-/// What this face can, in go-judge's names.
+/// Returns what this face can, in go-judge's names.
 fn features() -> Value {
     json!({
         "copyOutOptional": true,

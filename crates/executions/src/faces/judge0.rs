@@ -178,8 +178,8 @@ pub fn routes(service: ExecutionService, jobs: Jobs, config: Judge0Config) -> Ro
         .fallback(|| async { Judge0Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
 }
 
-/// What the shell says by itself (no token, too large, shutting down), in Judge0's shape: for
-/// [`node::http::Face::render`].
+/// Returns what the shell says by itself (no token, too large, shutting down), in Judge0's shape:
+/// for [`node::http::Face::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     Judge0Failure::from(error.clone()).into_response()
 }

@@ -114,8 +114,8 @@ pub fn routes(service: ExecutionService, config: PistonConfig) -> Router {
         .fallback(|| async { PistonFailure::new(StatusCode::NOT_FOUND, "Not Found") })
 }
 
-/// What the shell says by itself (no token, too large, shutting down), in Piston's shape: for
-/// [`node::http::Face::render`].
+/// Returns what the shell says by itself (no token, too large, shutting down), in Piston's shape:
+/// for [`node::http::Face::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     PistonFailure::from(error.clone()).into_response()
 }

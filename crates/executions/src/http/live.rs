@@ -34,9 +34,9 @@ use crate::jobs::{CallerAttachment, ExecutionSubscription, Jobs, is_interactive}
 use crate::queue::JobParts;
 use crate::verdict;
 
-/// How often a comment or a ping shows that the connection is alive.
+/// Interval at which a comment or a ping shows that the connection is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long a client may leave a message unread before it counts as gone. A program it is attached
+/// Time that a client may leave a message unread before it counts as gone. A program it is attached
 /// to has its own wall limit.
 const SEND_TIMEOUT: Duration = Duration::from_secs(300);
 /// Largest message of a client.

@@ -19,9 +19,9 @@ use crate::events::{self, ExecutionLog, LogListener};
 use crate::queue::QueuedJob;
 use crate::service::ProgramIo;
 
-/// How long the events of what has ended are kept for those who come late.
+/// Time that the events of what has ended are kept for those who come late.
 const ENDED_AGE_MAX: Duration = Duration::from_secs(60);
-/// How many are kept at most.
+/// Number that are kept at most.
 const ENDED_MAX: usize = 1_000;
 /// Bytes that they hold together, results included.
 const ENDED_BYTES_MAX: usize = 64 << 20;
@@ -63,13 +63,13 @@ impl LiveTable {
     }
 }
 
-/// One execution.
+/// An execution.
 #[derive(Debug)]
 pub(crate) struct LiveExecution {
     pub(super) log: Arc<ExecutionLog>,
     /// Why it is to end, once somebody wants that.
     cancel: watch::Sender<Option<String>>,
-    /// Whether somebody is, or was, attached.
+    /// True if somebody is, or was, attached.
     attached: watch::Sender<bool>,
     /// What they send; taken by the worker.
     io: Mutex<Option<Box<ProgramIo>>>,

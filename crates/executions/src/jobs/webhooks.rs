@@ -27,7 +27,7 @@ use crate::error::ExecutionError;
 use crate::faces::judge0;
 use crate::queue::{JobParts, WebhookDelivery};
 
-/// How often it is looked whether something is due that nobody here knows of.
+/// Interval at which it is looked whether something is due that nobody here knows of.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Deliveries at one time.
 const DELIVERIES_MAX: usize = 256;

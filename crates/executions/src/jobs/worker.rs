@@ -27,18 +27,18 @@ use crate::service::ProgramIo;
 const CLAIMS_MAX: usize = 16;
 /// Pause after the queue failed, so that one that is away is not asked without end.
 const QUEUE_PAUSE: Duration = Duration::from_millis(500);
-/// How often the end of an attempt is told to a queue that does not answer.
+/// Number of times that the end of an attempt is told to a queue that does not answer.
 const FINISH_TRIES: u32 = 120;
 /// Pause before an attempt that failed is followed by another: time for what failed to be there
 /// again, a spawner for example. Without it all attempts would be used up within the same mishap.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
-/// How long an interactive execution waits for its caller.
+/// Time that an interactive execution waits for its caller.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interactive executions that wait for their callers at one time.
 const ATTACHING_MAX: usize = 256;
 /// Of those, the ones of one tenant.
 const ATTACHING_MAX_PER_TENANT: usize = 32;
-/// How often the queue is swept.
+/// Interval at which the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes of a result that is kept with the events of its execution, for those who follow it. Each
 /// of them could else make a larger one last in memory for as long as it does not read.
@@ -77,11 +77,11 @@ impl RecentPace {
 #[derive(Debug, Default)]
 pub(super) struct HeldJobs(Mutex<HashMap<JobLease, HeldAttempt>>);
 
-/// One attempt. Another one of the same job shares its events, and nothing else.
+/// An attempt. Another one of the same job shares its events, and nothing else.
 #[derive(Clone, Debug)]
 struct HeldAttempt {
     live: Arc<LiveExecution>,
-    /// Whether somebody else has the job, so that what runs here is of no use.
+    /// True if somebody else has the job, so that what runs here is of no use.
     lost: watch::Sender<bool>,
 }
 

@@ -83,7 +83,7 @@ fn words(actual: &[u8], expected: &[u8], equal: impl Fn(&[u8], &[u8]) -> bool) -
     None
 }
 
-/// What `isspace` of C takes for white space, so that words are those that `scanf` reads.
+/// Returns what `isspace` of C takes for white space, so that words are those that `scanf` reads.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

@@ -12,13 +12,13 @@ use super::table::ToolEntry;
 /// A tool that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FoundTool {
-    /// Its program, on the host.
+    /// Program, on the host.
     pub(super) host_program: PathBuf,
-    /// Its directory, on the host.
+    /// Directory, on the host.
     pub(super) host_directory: PathBuf,
-    /// Its program, inside a sandbox.
+    /// Program, inside a sandbox.
     pub(super) program: String,
-    /// Its directory, inside a sandbox.
+    /// Directory, inside a sandbox.
     pub(super) directory: String,
     /// What has to be shown for that, when it is not below `/usr`.
     pub(super) toolchain: Option<sandbox::Toolchain>,

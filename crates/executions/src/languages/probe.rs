@@ -182,7 +182,7 @@ impl PreparedDirectory {
         &self.toolchain
     }
 
-    /// Where it is inside, once it is complete.
+    /// Returns where it is inside, once it is complete.
     pub(crate) fn inside(&self) -> Option<&str> {
         self.ready.load(Ordering::Acquire).then_some(self.inside.as_str())
     }

@@ -92,7 +92,7 @@ pub(super) struct LanguageEntry {
     pub(super) compile_limits: api::LimitSpec,
 }
 
-/// One way to run a language.
+/// A way to run a language.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WayEntry {

@@ -16,7 +16,7 @@ enum TemplateWord {
     Args,
     /// Every argument of the caller to the compiler, as words of their own.
     CompileArgs,
-    /// One word.
+    /// A word.
     Text(Vec<TemplatePiece>),
 }
 

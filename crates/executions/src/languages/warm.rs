@@ -145,7 +145,7 @@ pub(crate) fn runtime_for<'r>(
     runtimes.iter().find(serves)
 }
 
-/// What the answer says of a program that this runtime ran.
+/// Returns what the answer says of a program that this runtime ran.
 pub(crate) fn mode(runtime: &WarmRuntime) -> ExecutionMode {
     match runtime.kind {
         WarmKind::ForkPython => ExecutionMode::Zygote,

@@ -8,7 +8,7 @@ use sandbox::WorkspaceFile;
 
 use crate::error::RequestRefusal;
 
-/// One part of a path: Linux's `NAME_MAX`.
+/// A part of a path: Linux's `NAME_MAX`.
 const PATH_PART_BYTES_MAX: usize = 255;
 /// A whole path: Linux's `PATH_MAX` of 4096 with its NUL, less `/workspace/` before it.
 const PATH_BYTES_MAX: usize = 4096 - 1 - "/workspace/".len();

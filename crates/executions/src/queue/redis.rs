@@ -38,7 +38,7 @@ use super::{
     QueueSweepReport, QueuedJob, WebhookDelivery,
 };
 
-/// How often a queue is looked at that others may add to.
+/// Interval at which a queue is looked at that others may add to.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// BullMQ's lock outlives the lease by this, so that its own workers do not find a job stalled
 /// that a sweep of ours is about to queue again.

@@ -22,9 +22,9 @@ use super::quota::ClaimQuota;
 /// What the schedule knows of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitingJob {
-    /// Its id.
+    /// Id.
     pub(crate) id: ExecutionId,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// From -100 to 100; higher goes first.
     pub(crate) priority: i32,
@@ -207,8 +207,8 @@ impl JobSchedule {
         }
     }
 
-    /// How many go before this one, when nothing else comes and nothing is cancelled: exact then.
-    /// Takes time that grows with the number of tenants, not with that of jobs.
+    /// Returns how many go before this one, when nothing else comes and nothing is cancelled: exact
+    /// then. Takes time that grows with the number of tenants, not with that of jobs.
     pub(crate) fn position(&self, id: &ExecutionId) -> Option<u64> {
         let entry = self.jobs.get(id.0.as_str())?;
         let within = self.tenants.get(&entry.tenant)?.waiting.before(&entry.place);
@@ -239,7 +239,7 @@ impl JobSchedule {
         self.jobs.is_empty()
     }
 
-    /// How many of a tenant wait.
+    /// Returns how many of a tenant wait.
     pub(crate) fn of_tenant(&self, tenant: &str) -> usize {
         self.tenants.get(tenant).map_or(0, |it| it.waiting.len())
     }

@@ -41,7 +41,7 @@ struct SecretForms {
     windows: Vec<Window>,
     /// Forms that are shorter than a window, in lower case.
     short: Vec<Box<[u8]>>,
-    /// One bit for each value that the first bytes of a window can have.
+    /// A bit for each value that the first bytes of a window can have.
     filter: Box<[u64]>,
 }
 

@@ -66,7 +66,7 @@ fn is_over(used: u64, limit: u64) -> bool {
     limit != 0 && used > limit
 }
 
-/// One request or tunnel.
+/// A request or tunnel.
 pub(super) struct ProxyExchange {
     text: String,
     witness: Arc<dyn AuditSink>,

@@ -39,7 +39,7 @@ const ECHOES: [&str; 2] = ["TRACE", "TRACK"];
 #[derive(Clone, Debug)]
 pub struct GrantRules(Vec<EgressRule>);
 
-/// One rule.
+/// A rule.
 #[derive(Clone, Debug)]
 pub(super) struct EgressRule {
     denies: bool,
@@ -103,7 +103,7 @@ pub struct RuleRequest<'a> {
 /// What becomes of a request.
 #[derive(Clone, Debug)]
 pub(super) enum RuleVerdict<'a> {
-    /// It is sent.
+    /// Sent.
     Allow {
         rule: &'a EgressRule,
         /// Parts that it or a rule before it compared.

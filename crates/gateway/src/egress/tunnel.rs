@@ -18,7 +18,7 @@ use super::first_read::ShortFirstRead;
 use super::hello::{self, FirstBytes};
 use super::host::RequestHost;
 
-/// How long nothing may pass.
+/// Time that nothing may pass.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 /// Time for the first message of TLS.
 pub(super) const HELLO_TIME_MAX: Duration = Duration::from_secs(30);
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::egress::hello::tests::hello;
 
-    /// What the first bytes of a client are taken for who sends these and stops.
+    /// Returns what the first bytes of a client are taken for who sends these and stops.
     async fn taken(sent: &[u8], host: &str, port: u16) -> Result<usize, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// One thing that a token may be used for.
+/// A thing that a token may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TokenScope {
     /// Running programs, by every interface for that.

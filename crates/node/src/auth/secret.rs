@@ -45,7 +45,7 @@ impl fmt::Debug for TokenSecret {
     }
 }
 
-/// What a token is hashed as, whichever way it is spelled; none for what cannot be one.
+/// Returns what a token is hashed as, whichever way it is spelled; none for what cannot be one.
 pub(super) fn canonical(token: &str) -> Option<Cow<'_, str>> {
     if token.len() == BYTES && token.starts_with(PREFIX) {
         return Some(Cow::Borrowed(token));

@@ -38,7 +38,7 @@ pub enum AddressRefusal {
     },
 }
 
-/// One entry of an allow list: a network, such as `10.1.0.0/16` or `10.1.2.3`, or the name of a
+/// An entry of an allow list: a network, such as `10.1.0.0/16` or `10.1.2.3`, or the name of a
 /// host, which is then trusted with whatever addresses it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedNetwork(AllowEntry);
@@ -205,7 +205,7 @@ pub fn is_public(address: IpAddr) -> bool {
     inner_class(address).is_none()
 }
 
-/// What an address is when it is not one of the public Internet.
+/// Returns what an address is when it is not one of the public Internet.
 fn inner_class(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => inner_class_v4(address),

@@ -81,7 +81,7 @@ impl HttpError {
         self
     }
 
-    /// What the caller is told.
+    /// Returns what the caller is told.
     pub fn detail(&self) -> &ErrorDetail {
         &self.detail
     }

@@ -29,11 +29,11 @@ const NOT_PLAIN: [header::HeaderName; 3] =
 /// A request that has no body.
 #[derive(Clone, Copy, Debug)]
 pub struct FastHead<'a> {
-    /// Its method.
+    /// Method.
     pub method: &'a Method,
-    /// Its target.
+    /// Target.
     pub uri: &'a Uri,
-    /// Its headers.
+    /// Headers.
     pub headers: &'a HeaderMap,
 }
 
@@ -121,7 +121,7 @@ fn answer(path: &dyn FastPath, head: FastHead<'_>, memory: &Memory) -> Option<At
     })
 }
 
-/// What somebody said who panicked.
+/// Returns what somebody said who panicked.
 pub(super) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("not a text")

@@ -45,7 +45,7 @@ pub(super) struct BodyBudget {
 }
 
 impl BodyBudget {
-    /// How many units a number of bytes takes.
+    /// Returns how many units a number of bytes takes.
     pub(super) fn units(bytes: u64) -> u64 {
         bytes.div_ceil(GRANT_UNIT_BYTES)
     }
@@ -68,7 +68,8 @@ impl BodyBudget {
         })
     }
 
-    /// How long to wait for the next piece of a body of which so much has arrived, since it began.
+    /// Returns how long to wait for the next piece of a body of which so much has arrived, since it
+    /// began.
     pub(super) fn patience(&self, arrived: u64, began: Instant) -> Duration {
         let earned = Duration::from_secs(arrived / self.bytes_per_s_min.max(1));
         let left = self.pause_max.saturating_add(earned).saturating_sub(began.elapsed());

@@ -23,7 +23,7 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, HttpError> {
     }
 }
 
-/// What an event source says it has seen when it comes back (WHATWG HTML §9.2.4).
+/// Returns what an event source says it has seen when it comes back (WHATWG HTML §9.2.4).
 ///
 /// # Errors
 /// When it is not the number of an event.

@@ -20,7 +20,7 @@ use crate::fair::FairScheduler;
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long answers may take to reach their clients once no work is left.
+/// Time that answers may take to reach their clients once no work is left.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Named limits of the server shell.
@@ -53,7 +53,7 @@ pub struct ShellLimits {
     pub bodies_bytes_max: u64,
     /// Longest time in which a client takes nothing of its answer; beyond it the connection is cut.
     pub write_stall_max: Duration,
-    /// How long the server reads on, to discard, after it has refused a body ...
+    /// Time that the server reads on, to discard, after it has refused a body ...
     pub linger_max: Duration,
     /// ... and how many bytes of it.
     pub linger_bytes_max: u64,
@@ -107,7 +107,7 @@ impl BoundListener {
         Ok(BoundListener { tcp, address })
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -36,7 +36,7 @@ use crate::telemetry::HttpMetrics;
 /// The header that names a request, in the answer and in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// How long a handler may go on when its credential was revoked: whoever revokes his own token is
+/// Time that a handler may go on when its credential was revoked: whoever revokes his own token is
 /// to see the answer to that.
 const REVOKED_GRACE: Duration = Duration::from_millis(250);
 

@@ -166,7 +166,7 @@ impl SocketWatch {
         Poll::Pending
     }
 
-    /// What hyper has refused a head with, which is to be sent, or something in its place.
+    /// Returns what hyper has refused a head with, which is to be sent, or something in its place.
     pub(super) fn take_withheld(&self) -> Vec<u8> {
         std::mem::take(&mut *self.shared.withheld.lock())
     }

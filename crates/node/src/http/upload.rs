@@ -90,7 +90,7 @@ impl UploadBody {
         Ok(bytes.into())
     }
 
-    /// What is there of the body; nothing at its end.
+    /// Returns what is there of the body; nothing at its end.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, UploadError>> {
         if !self.piece.is_empty() {
             return Poll::Ready(Ok(std::mem::take(&mut self.piece)));

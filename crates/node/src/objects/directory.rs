@@ -27,7 +27,7 @@ const MARK: char = '@';
 /// How old a file has to be to be left over: another server may be writing the younger ones.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 
-/// How often a directory is made again that others remove because it is empty.
+/// Number of times that a directory is made again that others remove because it is empty.
 const RACES_MAX: u32 = 16;
 
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ impl DirectoryObjects {
 }
 
 impl DirectoryObjectsShared {
-    /// Where an object is. The key has been checked: none of its parts leads elsewhere.
+    /// Returns where an object is. The key has been checked: none of its parts leads elsewhere.
     fn file(&self, key: &str) -> PathBuf {
         self.root.join(format!("{key}{MARK}"))
     }

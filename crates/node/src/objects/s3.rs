@@ -360,8 +360,8 @@ fn page(body: &[u8]) -> Option<S3Page> {
     Some(S3Page { keys, is_truncated })
 }
 
-/// What the first element of a name holds, and what follows it. The name is one that no element
-/// within it has.
+/// Returns what the first element of a name holds, and what follows it. The name is one that no
+/// element within it has.
 fn element<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let (opening, closing) = (format!("<{name}"), format!("</{name}>"));
     let mut rest = text;

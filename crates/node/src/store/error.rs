@@ -82,7 +82,7 @@ pub enum SqlStoreError {
     /// Others kept changing the same rows. Try again.
     #[error("the transaction lost against others {attempts} times")]
     Contended {
-        /// How often it was tried.
+        /// Number of times that it was tried.
         attempts: u32,
         /// What the last attempt met.
         source: Cause,

@@ -3,7 +3,7 @@
 use super::error::SqlStoreError;
 use super::{SqlStore, StoreDialect, StoreTransaction};
 
-/// One step from a version of the tables to the next.
+/// A step from a version of the tables to the next.
 #[derive(Clone, Copy, Debug)]
 pub enum MigrationStep {
     /// Statements that both engines understand.
@@ -34,8 +34,8 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS cove_migrations (
     PRIMARY KEY (service, version)
 )";
 
-/// How often a step is tried: several servers may start at once, and `CREATE TABLE IF NOT EXISTS`
-/// of PostgreSQL fails when two run side by side.
+/// Number of times that a step is tried: several servers may start at once, and `CREATE TABLE IF
+/// NOT EXISTS` of PostgreSQL fails when two run side by side.
 const ATTEMPTS_MAX: usize = 5;
 
 pub(super) async fn migrate(

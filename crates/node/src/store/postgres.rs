@@ -21,7 +21,7 @@ use super::queue::{TransactionAccess, TransactionJob, TransactionQueue};
 use super::{StoreConfig, StoreContext};
 use crate::clock;
 
-/// How often a transaction is run that loses its connection before the commit.
+/// Number of times that a transaction is run that loses its connection before the commit.
 const CONNECTIONS_LOST_MAX: u32 = 3;
 
 /// After a failed attempt to connect, transactions fail at once for this long.
@@ -33,7 +33,7 @@ const BACKOFF: Duration = Duration::from_millis(1);
 /// Longest pause between two repetitions.
 const BACKOFF_MAX: Duration = Duration::from_millis(20);
 
-/// How long a silent peer is believed in.
+/// Time that a silent peer is believed in.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Returns whether the address can be understood.
@@ -79,7 +79,7 @@ pub(super) async fn start(
     Ok(())
 }
 
-/// One connection's thread.
+/// A connection's thread.
 struct PostgresEngine {
     settings: Arc<PostgresTls>,
     context: Arc<StoreContext>,

@@ -16,7 +16,7 @@ use crate::{clock, fair};
 /// Jobs of one caller that are committed together while others have jobs, too: those of others wait
 /// for them.
 const GROUP_MAX_PER_CALLER: usize = 8;
-/// How long a caller counts as one of several after its last job.
+/// Time that a caller counts as one of several after its last job.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 /// What a transaction needs of the engine.
@@ -35,7 +35,7 @@ pub(super) enum TransactionAccess {
 pub(super) type Body =
     Box<dyn FnMut(&mut dyn StoreTransaction) -> Result<(), SqlStoreError> + Send>;
 
-/// One transaction on its way, with whoever waits for it.
+/// A transaction on its way, with whoever waits for it.
 pub(super) struct TransactionJob {
     /// Names it in metrics.
     pub(super) name: &'static str,

@@ -15,7 +15,7 @@ use super::value::{SqlRow, SqlValue};
 use super::{CommitDurability, StoreContext, StoreDialect, StoreTransaction};
 use crate::data_dir;
 
-/// How long a statement waits for a lock. Only another process could hold one, such as a backup.
+/// Time that a statement waits for a lock. Only another process could hold one, such as a backup.
 const BUSY_MAX: Duration = Duration::from_secs(10);
 
 /// Statements that a connection keeps prepared.

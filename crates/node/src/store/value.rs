@@ -21,7 +21,7 @@ pub enum SqlValue {
 }
 
 impl SqlValue {
-    /// What kind of value this is, for messages.
+    /// Returns what kind of value this is, for messages.
     pub fn kind(&self) -> &'static str {
         match self {
             SqlValue::Null => "null",
@@ -175,7 +175,7 @@ impl<T: FromValue> FromValue for Option<T> {
     }
 }
 
-/// One row of an answer.
+/// A row of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SqlRow(Vec<SqlValue>);
 

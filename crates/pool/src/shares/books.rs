@@ -18,7 +18,7 @@ pub const ACTIVE_FOR: Duration = Duration::from_secs(10);
 /// first work is charged.
 pub const GRANT_COST_US: u64 = 1_000;
 
-/// How many holders are looked at for an idle connection to be closed for somebody else.
+/// Number of holders that are looked at for an idle connection to be closed for somebody else.
 pub const VICTIMS_LOOKED_AT_MAX: usize = 64;
 
 /// Added to a server's flags while more slots are held than it has, because there were more.
@@ -57,9 +57,9 @@ pub struct TenantQuota {
     pub connections_min: u32,
     /// Slots beyond `connections_max` for when somebody has waited for `reserve_after`.
     pub reserve: u32,
-    /// How long somebody waits before the reserve is used.
+    /// Time that somebody waits before the reserve is used.
     pub reserve_after: Duration,
-    /// Its part of a server that is wanted by several; at least 1.
+    /// Part of a server that is wanted by several; at least 1.
     pub weight: u32,
 }
 
@@ -91,7 +91,7 @@ pub enum DeniedBound {
 pub enum FinishedVerdict {
     /// It stays.
     Keep,
-    /// It is to be closed: somebody else has the better claim to its slot.
+    /// To be closed: somebody else has the better claim to its slot.
     GiveUp {
         /// To whom the slot was promised; [`Books::closed`] is told.
         to: Option<SharedTenantId>,
@@ -500,14 +500,14 @@ impl QuotaLedger {
         self.server(id).held
     }
 
-    /// Whose turn it is when a slot of this server becomes free.
+    /// Returns whose turn it is when a slot of this server becomes free.
     #[must_use]
     pub fn next_in_line(&self, id: SharedServerId) -> Option<SharedTenantId> {
         let [under, others] = &self.server(id).lines;
         under.first().or_else(|| others.first()).map(|&(_, tenant)| tenant)
     }
 
-    /// What a release looks at before it takes the lock: [`must_ask`].
+    /// Returns what a release looks at before it takes the lock: [`must_ask`].
     pub(super) fn flags(&self, id: KeyId) -> (Arc<AtomicU32>, Arc<AtomicU32>) {
         let tenant = self.tenant(self.key(id).tenant);
         (Arc::clone(&self.server(tenant.server).flags), Arc::clone(&tenant.flags))

@@ -67,7 +67,7 @@ pub struct ThreadHandle {
 }
 
 impl ThreadHandle {
-    /// Whose it is.
+    /// Returns whose it is.
     #[must_use]
     pub fn thread(&self) -> usize {
         self.thread
@@ -108,7 +108,7 @@ struct KeyInner {
     server_flags: Arc<AtomicU32>,
     tenant_flags: Arc<AtomicU32>,
     seats: Arc<[ThreadSeat]>,
-    /// How many threads say in their seats that somebody waits.
+    /// Number of threads that say in their seats that somebody waits.
     waiting_threads: AtomicU32,
 }
 
@@ -233,7 +233,7 @@ impl ServerHandle {
         self.0.shares.turn(|books| books.set_server(self.0.id, connections_max));
     }
 
-    /// How many slots are held.
+    /// Returns how many slots are held.
     #[must_use]
     pub fn held(&self) -> u32 {
         self.0.shares.turn(|books| books.server_held(self.0.id))
@@ -428,16 +428,17 @@ impl UserHandle {
         fence(Ordering::SeqCst);
     }
 
-    /// Which other thread has the connection that has been idle for longest, and since when.
+    /// Returns which other thread has the connection that has been idle for longest, and since
+    /// when.
     #[must_use]
     pub fn idle_elsewhere(&self, thread: usize) -> Option<(usize, Instant)> {
         let (thread, stamp) = longest_idle(&self.0.seats, Some(thread))?;
         Some((thread, self.shares().time(stamp)?))
     }
 
-    /// Which other thread has a client that waits, and for longer by `margin` than since `own`.
-    /// What that thread said is taken back, so that it is not given two connections for one client:
-    /// it says so anew when it has got this one.
+    /// Returns which other thread has a client that waits, and for longer by `margin` than since
+    /// `own`. What that thread said is taken back, so that it is not given two connections for one
+    /// client: it says so anew when it has got this one.
     #[must_use]
     pub fn claim_older(
         &self,
@@ -479,8 +480,8 @@ impl Drop for KeyInner {
     }
 }
 
-/// One slot: the right to have one connection. Dropped, it goes to the next in line; so it is to
-/// live as long as the connection does.
+/// A slot: the right to have one connection. Dropped, it goes to the next in line; so it is to live
+/// as long as the connection does.
 #[must_use = "a dropped permit is a free slot"]
 pub struct SlotPermit {
     key: UserHandle,
@@ -489,7 +490,7 @@ pub struct SlotPermit {
 }
 
 impl SlotPermit {
-    /// Whose slot it is.
+    /// Returns whose slot it is.
     #[must_use]
     pub fn key(&self) -> &UserHandle {
         &self.key

@@ -9,7 +9,7 @@ use super::books::TenantQuota;
 /// every turn.
 pub const ROTATE_BUSY_US: u64 = 50_000;
 
-/// How long one user of a tenant waits before another user of the same tenant, who holds as few
+/// Time that one user of a tenant waits before another user of the same tenant, who holds as few
 /// connections, closes one.
 pub const SIBLING_PATIENCE: Duration = Duration::from_millis(20);
 
@@ -57,7 +57,7 @@ pub(super) fn entitlement(
     part.min(limits.connections_max).max(limits.connections_min)
 }
 
-/// What busy time adds to a tenant's virtual time.
+/// Returns what busy time adds to a tenant's virtual time.
 pub(super) fn virtual_time(busy_us: u64, weight: u32) -> u128 {
     u128::from(busy_us) * VIRTUAL_US / u128::from(weight.max(1))
 }

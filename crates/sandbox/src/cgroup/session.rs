@@ -36,7 +36,7 @@ impl CommandGroups {
         }
     }
 
-    /// What is in use now; 0 where the kernel does not tell.
+    /// Returns what is in use now; 0 where the kernel does not tell.
     pub(crate) fn in_use(&self) -> InUse {
         let get = |role, name| {
             let text = self.dir(role).map(|dir| read(dir, name));
@@ -60,7 +60,8 @@ impl CommandGroups {
         events.and_then(Result::ok).is_some_and(|text| field(&text, "frozen") == Some(1))
     }
 
-    /// Where to write 1 to stop every process and 0 to let them go on; none without version 2.
+    /// Returns where to write 1 to stop every process and 0 to let them go on; none without version
+    /// 2.
     pub(crate) fn freezer(&self) -> Option<OwnedFd> {
         let dir = self.dir(HierarchyRole::Unified)?;
         sys::openat(dir, c"cgroup.freeze", libc::O_WRONLY, 0).ok()

@@ -35,7 +35,7 @@ pub(super) enum ControllerSetup {
     Leaf,
 }
 
-/// Where in version 2 the parent group could be made, the best first.
+/// Returns where in version 2 the parent group could be made, the best first.
 ///
 /// The last resort is the group of this process as it is: no limits, but exact CPU time. It is all
 /// there is where the controllers are version 1's.

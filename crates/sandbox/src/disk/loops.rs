@@ -17,7 +17,8 @@ use crate::sys::{self, KernelClock};
 const CONTROL: &CStr = c"/dev/loop-control";
 /// Where the kernel lists block devices.
 const BLOCK_DEVICES: &str = "/sys/block";
-/// How often the next free loop device is asked for, when somebody else was faster each time.
+/// Number of times that the next free loop device is asked for, when somebody else was faster each
+/// time.
 const LOOP_TRIES_MAX: u32 = 100;
 /// Time between two looks whether an image is free.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);

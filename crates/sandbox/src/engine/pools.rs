@@ -14,7 +14,8 @@ use crate::spec::EngineConfig;
 const WAITERS_MAX: usize = 10_000;
 /// Age at which a prepared sandbox is replaced by a new one.
 const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
-/// How often in a row a sandbox with a runtime may fail to be prepared before the runtime is off.
+/// Number of times that in a row a sandbox with a runtime may fail to be prepared before the
+/// runtime is off.
 const WARM_FAILURES_MAX: u32 = 5;
 
 /// What is prepared in a sandbox.
@@ -37,7 +38,7 @@ impl PreparedKind {
 /// Sandboxes with a loopback. None is prepared before one was asked for.
 pub(super) struct LoopbackSandboxes {
     pub(super) sandboxes: KeyHandle<PreparedKind, PreparedSandbox>,
-    /// How many are kept prepared from then on.
+    /// Number that are kept prepared from then on.
     limits: KeyLimits,
     is_wanted: AtomicBool,
 }
@@ -56,7 +57,7 @@ impl LoopbackSandboxes {
         Ok(LoopbackSandboxes { sandboxes, limits, is_wanted: AtomicBool::new(false) })
     }
 
-    /// Where to ask for one; others are prepared from now on.
+    /// Returns where to ask for one; others are prepared from now on.
     pub(super) fn wanted(&self, now: Instant) -> &KeyHandle<PreparedKind, PreparedSandbox> {
         if !self.is_wanted.load(Ordering::Relaxed) && !self.is_wanted.swap(true, Ordering::Relaxed)
         {

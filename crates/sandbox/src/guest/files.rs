@@ -74,7 +74,7 @@ impl FileReply {
     }
 }
 
-/// One request with what came with it.
+/// A request with what came with it.
 #[derive(Debug)]
 struct FileJob {
     id: u64,

@@ -46,7 +46,7 @@ const _: () = assert!(NOTES_MAX as usize <= FailurePages::PLACES);
 /// Ended processes that are reaped between two looks at the connection: programs can leave them
 /// behind faster than they are reaped.
 const REAPED_AT_ONCE: usize = 256;
-/// How often it is looked whether everything has stopped, a millisecond apart.
+/// Number of times that it is looked whether everything has stopped, a millisecond apart.
 const FREEZE_LOOKS_MAX: u32 = 20;
 /// Longest wait, before everything is stopped, for programs that are being started.
 const STARTING_MAX: Duration = Duration::from_millis(20);

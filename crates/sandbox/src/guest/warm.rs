@@ -34,7 +34,7 @@ const START_CPU: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingRuntime<'a> {
     pub(crate) runtime: &'a WarmRuntime,
-    /// Its number.
+    /// Number.
     pub(crate) index: usize,
     /// Where to ask for a copy of it; none where it is started in each sandbox.
     pub(crate) zygote: Option<BorrowedFd<'a>>,
@@ -219,7 +219,7 @@ fn parked_pid(socket: &OwnedFd) -> Result<libc::pid_t, StepFailure> {
     }
 }
 
-/// What a runtime says that could not go on.
+/// Returns what a runtime says that could not go on.
 fn not_parked(message: &[u8]) -> StepFailure {
     match (message.split_first(), message.get(1..5).map(<[u8; 4]>::try_from)) {
         (Some((&NOT_PARKED, _)), Some(Ok(errno))) => StepFailure {

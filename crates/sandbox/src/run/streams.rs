@@ -47,7 +47,7 @@ enum ChunkSource {
     Terminal(ServerTerminal),
 }
 
-/// One captured stream.
+/// A captured stream.
 #[derive(Debug)]
 pub(super) struct StreamCapture {
     pub(super) stream: ChunkStream,
@@ -167,7 +167,7 @@ impl StreamCapture {
         self.source = None;
     }
 
-    /// What was kept, and whether it is not all.
+    /// Returns what was kept, and whether it is not all.
     pub(super) fn finish(self) -> (Vec<u8>, bool) {
         (self.kept, self.seen > self.max || self.cut)
     }

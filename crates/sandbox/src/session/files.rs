@@ -260,7 +260,7 @@ impl SandboxFiles {
         self.call(&request, Vec::new()).await?.answer().await
     }
 
-    /// What is at a path.
+    /// Returns what is at a path.
     ///
     /// # Errors
     /// [`FilesError::NotFound`] above all.
@@ -276,9 +276,9 @@ impl SandboxFiles {
         Ok(entry)
     }
 
-    /// What is below a directory, `depth` levels deep, without the directory itself; sorted by
-    /// path, and no more than `limit` or [`LIST_ENTRIES_MAX`]. Links are not followed; a directory
-    /// that may not be read is listed and what is in it is not.
+    /// Returns what is below a directory, `depth` levels deep, without the directory itself; sorted
+    /// by path, and no more than `limit` or [`LIST_ENTRIES_MAX`]. Links are not followed; a
+    /// directory that may not be read is listed and what is in it is not.
     ///
     /// # Errors
     /// [`FilesError::NotADirectory`] where it is none.
@@ -545,8 +545,8 @@ impl SandboxFiles {
         self.ask(FileRequest::SetAttribute { path, name, value }).await.map(drop)
     }
 
-    /// How much room a file, or a directory with all that is in it, takes on the disk. A file with
-    /// several names counts with each of them.
+    /// Returns how much room a file, or a directory with all that is in it, takes on the disk. A
+    /// file with several names counts with each of them.
     ///
     /// # Errors
     /// [`FilesError::NotFound`] above all.

@@ -142,7 +142,7 @@ impl AsyncWrite for ProcessTerminal {
 /// A program that was started. It goes on when this is dropped.
 #[derive(Debug)]
 pub struct SessionProcess {
-    /// Its pid as programs of the session see it.
+    /// Pid as programs of the session see it.
     pub pid: u32,
     /// Our ends of its streams.
     pub streams: ProcessStreams,
@@ -179,7 +179,7 @@ impl SessionProcess {
 }
 
 impl ProcessHandle {
-    /// Its pid as programs of the session see it.
+    /// Returns its pid as programs of the session see it.
     pub fn pid(&self) -> u32 {
         self.pid
     }
@@ -208,7 +208,7 @@ impl ProcessHandle {
         }
     }
 
-    /// How it has ended, if it has.
+    /// Returns how it has ended, if it has.
     pub fn end(&self) -> Option<ProcessEnd> {
         self.end.borrow().clone()
     }

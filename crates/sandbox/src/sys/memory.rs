@@ -139,7 +139,7 @@ impl FailurePage {
         FailurePages::new()?.at(0).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }
 
-    /// Its place among those of its page.
+    /// Returns its place among those of its page.
     pub(crate) fn place(&self) -> u16 {
         self.place
     }

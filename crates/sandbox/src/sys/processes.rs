@@ -69,7 +69,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// A child that [`fork`] started.
 #[derive(Debug)]
 pub(crate) struct ForkedChild {
-    /// Its pid in the caller's pid namespace.
+    /// Pid in the caller's pid namespace.
     pub(crate) pid: libc::pid_t,
     /// Readable when it has ended.
     pub(crate) pidfd: OwnedFd,

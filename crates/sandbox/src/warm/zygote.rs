@@ -43,7 +43,7 @@ pub(crate) struct ZygoteContext<'a> {
     pub(crate) filters: [&'a [BpfInstruction]; 2],
 }
 
-/// One interpreter.
+/// An interpreter.
 #[derive(Debug)]
 struct Zygote {
     pid: libc::pid_t,
@@ -122,7 +122,7 @@ impl Zygotes {
         }
     }
 
-    /// Where to ask for a copy.
+    /// Returns where to ask for a copy.
     pub(crate) fn next(
         &mut self,
         ground: ZygoteContext<'_>,

@@ -94,7 +94,7 @@ pub(crate) enum OptionChange {
 }
 
 impl LaunchPlan {
-    /// How to start an agent; none where there is none.
+    /// Returns how to start an agent; none where there is none.
     pub(crate) fn new(spec: &LaunchSpec<'_>) -> Option<LaunchPlan> {
         let mut plan = match spec.runtime {
             AgentRuntime::Claude => claude(spec),
@@ -136,9 +136,9 @@ impl LaunchPlan {
         env
     }
 
-    /// What it takes until an agent that was started by this plan does what `options` say. For one
-    /// that was started ahead this is asked once, when it is claimed, and before its first turn.
-    /// `has_control` is what the agent says of itself.
+    /// Returns what it takes until an agent that was started by this plan does what `options` say.
+    /// For one that was started ahead this is asked once, when it is claimed, and before its first
+    /// turn. `has_control` is what the agent says of itself.
     pub(crate) fn change(&self, options: &AgentOptions, has_control: bool) -> OptionChange {
         match self.driver {
             AgentDriver::Claude => self.change_claude(options),
@@ -151,8 +151,8 @@ impl LaunchPlan {
         }
     }
 
-    /// What it takes until an agent that was started by this plan has these variables as well. What
-    /// has been read at its start already, such as `PATH`, needs another process.
+    /// Returns what it takes until an agent that was started by this plan has these variables as
+    /// well. What has been read at its start already, such as `PATH`, needs another process.
     pub(crate) fn add_env(&self, env: &BTreeMap<String, String>) -> OptionChange {
         match self.driver {
             _ if env.is_empty() => OptionChange::None,

@@ -26,7 +26,7 @@ impl LineBuffer {
         LineBuffer { bytes: BytesMut::new(), searched: 0, line_bytes_max }
     }
 
-    /// Where to read to.
+    /// Returns where to read to.
     pub(super) fn room(&mut self) -> &mut BytesMut {
         if self.bytes.is_empty() && self.bytes.capacity() > IDLE_BYTES_MAX {
             self.bytes = BytesMut::new();
@@ -51,7 +51,7 @@ impl LineBuffer {
         if line.len() > self.line_bytes_max { Err(TooLong) } else { Ok(Some(line)) }
     }
 
-    /// What is left when nothing more comes: a line without an end.
+    /// Returns what is left when nothing more comes: a line without an end.
     pub(super) fn rest(&mut self) -> Option<BytesMut> {
         self.searched = 0;
         (!self.bytes.is_empty()).then(|| self.bytes.split())
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes out of pieces, with `!` where a line is too long.
+    /// Returns what comes out of pieces, with `!` where a line is too long.
     fn cut(pieces: &[&[u8]], line_bytes_max: usize) -> Vec<String> {
         let mut lines = LineBuffer::new(line_bytes_max);
         let mut out = Vec::new();

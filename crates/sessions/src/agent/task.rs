@@ -30,7 +30,7 @@ use crate::turn::{AgentAction, AgentInput, AgentState, AgentStep, StopReason, Tu
 const STDERR_TAIL_BYTES: usize = 4 << 10;
 /// Longest line of standard error; a longer one is cut into several.
 const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
-/// How long the streams of a process that has ended are read: a child of its may hold them open.
+/// Time that the streams of a process that has ended are read: a child of its may hold them open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Bytes of answers to an agent's own requests that wait for it to read them.
 const ANSWERS_BYTES_MAX: usize = 1 << 20;
@@ -549,7 +549,7 @@ async fn at(instant: Option<Instant>) {
     }
 }
 
-/// Where a line of standard error ends, its end included.
+/// Returns where a line of standard error ends, its end included.
 fn line_end(bytes: &[u8], has_more: bool) -> Option<usize> {
     let end = bytes.iter().take(STDERR_LINE_BYTES_MAX).position(|byte| *byte == b'\n');
     match end {

@@ -264,7 +264,7 @@ impl LineTranslator {
         turn.is_taken && line.get("origin").is_none_or(Value::is_null)
     }
 
-    /// What a result says, and the event of it.
+    /// Returns what a result says, and the event of it.
     fn outcome(&mut self, line: &Map<String, Value>) -> (AgentTurnResult, Value) {
         let text = |name: &str| line.get(name).and_then(Value::as_str);
         let is_error = line.get("is_error").and_then(Value::as_bool).unwrap_or(false);
@@ -332,7 +332,7 @@ impl LineTranslator {
     }
 }
 
-/// What a turn cost, where a result says it by model.
+/// Returns what a turn cost, where a result says it by model.
 fn since_last(line: &Map<String, Value>) -> Option<f64> {
     let models = line.get("model_usage_since_last_result")?.as_object()?;
     Some(models.values().filter_map(|model| model.get("costUSD")?.as_f64()).sum())

@@ -152,7 +152,7 @@ impl SessionLog {
         self.tell();
     }
 
-    /// Whose log it is.
+    /// Returns whose log it is.
     pub(crate) fn session(&self) -> &str {
         &self.session
     }
@@ -410,8 +410,8 @@ impl SessionLog {
         self.tell();
     }
 
-    /// What a listener is told next who has seen everything up to `after`; a number that does not
-    /// exist yet becomes the latest one.
+    /// Returns what a listener is told next who has seen everything up to `after`; a number that
+    /// does not exist yet becomes the latest one.
     pub(super) fn next(&self, after: &mut u64) -> NextEvent {
         let state = self.state.lock();
         match state.life {
@@ -462,7 +462,7 @@ impl SessionLog {
         self.changed.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// What there is to write, if anything.
+    /// Returns what there is to write, if anything.
     pub(super) fn take(&self) -> Option<PendingWrite> {
         let mut state = self.state.lock();
         state.is_queued = false;

@@ -12,7 +12,7 @@ use super::TAKE_MAX;
 use super::log::{NextEvent, SessionLog};
 use crate::error::SessionError;
 
-/// How often the store is asked for events of a session that another server may have.
+/// Interval at which the store is asked for events of a session that another server may have.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause before a store that cannot be read is asked again.

@@ -15,7 +15,7 @@ use super::log::{PendingWrite, SessionLog};
 use crate::error::SessionError;
 use crate::store::{SessionBatch, SessionRow, SessionStore, WriteBatch};
 
-/// How long a change waits for others to be written with, when nobody waits for it.
+/// Time that a change waits for others to be written with, when nobody waits for it.
 const LINGER: Duration = Duration::from_millis(10);
 
 /// Bytes that one transaction writes, but for one part that is larger alone.
@@ -162,7 +162,7 @@ impl EventWriterShared {
         }
     }
 
-    /// What there is to write, and whether there is more than one transaction writes.
+    /// Returns what there is to write, and whether there is more than one transaction writes.
     fn take(&self) -> (Vec<(Arc<SessionLog>, PendingWrite)>, bool) {
         let (mut all, mut bytes) = (Vec::new(), 0_usize);
         while all.len() < BATCH_PARTS_MAX && bytes < BATCH_BYTES_MAX {

@@ -132,7 +132,7 @@ pub fn routes(sessions: Sessions, config: AshConfig, drain: &DrainHandle) -> io:
     Ok(routes.with_state(face))
 }
 
-/// What the shell says by itself (no token, too large, shutting down), in Ash's shape: for
+/// Returns what the shell says by itself (no token, too large, shutting down), in Ash's shape: for
 /// [`node::http::Face::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     call::render(error)

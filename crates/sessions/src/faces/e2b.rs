@@ -154,7 +154,7 @@ async fn discard(mut body: UploadBody) {
 }
 
 impl E2bContext {
-    /// What names of hosts of ports end with.
+    /// Returns what names of hosts of ports end with.
     fn domain(&self, headers: &HeaderMap) -> String {
         if let Some(domain) = &self.config.domain {
             return domain.clone();
@@ -187,7 +187,7 @@ impl E2bContext {
         true
     }
 
-    /// What a sandbox uses now; none when it does not run. The use of the CPU is that since
+    /// Returns what a sandbox uses now; none when it does not run. The use of the CPU is that since
     /// somebody looked last.
     async fn sample(&self, tenant: &str, id: &str) -> Result<Option<UsageSample>, SessionError> {
         let live = self.sandboxes.known(id);
@@ -202,8 +202,8 @@ fn cpu_count() -> usize {
     thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// What the server was reached by, where ports of sandboxes can be reached by it as well: names
-/// stand before names, not before addresses.
+/// Returns what the server was reached by, where ports of sandboxes can be reached by it as well:
+/// names stand before names, not before addresses.
 fn domain_of(host: &str) -> String {
     let (name, port) = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),

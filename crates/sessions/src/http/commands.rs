@@ -36,7 +36,7 @@ pub(super) async fn exec(
     Ok(server_sent(exec_events(stream)))
 }
 
-/// What happens to a command, numbered from 1, up to its end.
+/// Returns what happens to a command, numbered from 1, up to its end.
 fn exec_events(stream: ExecStream) -> impl Stream<Item = Result<sse::Event, Infallible>> + Send {
     stream::unfold(Some((stream, 1_u64)), |state| async move {
         let (mut stream, seq) = state?;

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::{SessionIdPath, accepts, page_size};
 use crate::service::{AgentLogLine, ConversationMessage, EventStream, MessageStream, Sessions};
 
-/// How often a comment shows that the connection is alive.
+/// Interval at which a comment shows that the connection is alive.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Events or messages on a page, unless the caller says otherwise, and at most.
 const PAGE_DEFAULT: usize = 200;
@@ -152,8 +152,8 @@ fn turn_events(
     futures_util::StreamExt::flat_map(batches, stream::iter)
 }
 
-/// What ends the stream of a turn whose end is not heard here. These events are not in the log, so
-/// that they have the number of the last one that is, and no id.
+/// Returns what ends the stream of a turn whose end is not heard here. These events are not in the
+/// log, so that they have the number of the last one that is, and no id.
 fn farewell(stream: &MessageStream, seq: u64, why: &str) -> [SessionEvent; 2] {
     let event = |kind, data| SessionEvent {
         seq,

@@ -393,7 +393,7 @@ fn shown(entry: SandboxFileEntry) -> FileEntry {
     }
 }
 
-/// What a caller is told when something cannot be done to a file.
+/// Returns what a caller is told when something cannot be done to a file.
 pub(super) fn refusal(error: FilesError) -> http::HttpError {
     let message = match &error {
         FilesError::NotFound => "there is no such file or directory".to_owned(),

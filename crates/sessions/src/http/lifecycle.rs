@@ -175,7 +175,7 @@ pub(super) async fn fork(
     Ok((StatusCode::CREATED, axum::Json(SessionList { sessions, next_cursor: None })))
 }
 
-/// What a session uses; a cold one uses nothing, which is a conflict rather than zeros.
+/// Returns what a session uses; a cold one uses nothing, which is a conflict rather than zeros.
 pub(super) async fn metrics(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,

@@ -196,7 +196,7 @@ struct UsageListQuery {
     agent: Option<String>,
     from_ms: Option<u64>,
     to_ms: Option<u64>,
-    /// How many turns are listed; none when it is not said.
+    /// Number of turns that are listed; none when it is not said.
     limit: Option<usize>,
 }
 

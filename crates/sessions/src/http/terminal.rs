@@ -33,7 +33,7 @@ use super::conversation::HEARTBEAT;
 use crate::error::SessionError;
 use crate::service::{SandboxGuard, Sessions, signal_name};
 
-/// How long a client may leave a message unread before it counts as gone.
+/// Time that a client may leave a message unread before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest message of a client.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -43,7 +43,7 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 const PIECE_BYTES: usize = 64;
 /// Bytes that are read from the terminal at a time.
 const CHUNK_BYTES: usize = 32 << 10;
-/// How long the output of a program that has ended is read while something that it left behind
+/// Time that the output of a program that has ended is read while something that it left behind
 /// keeps its terminal open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(100);
 /// What a client sent that is not a message (RFC 6455 §7.4.2: private use).

@@ -89,7 +89,7 @@ pub struct ModelPrice {
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelEnd {
-    /// It was answered.
+    /// Answered.
     Answered,
     /// The model could not be reached or answered with an error, or who asked went away.
     Failed,
@@ -100,9 +100,9 @@ pub enum ModelEnd {
 /// A request that is over.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelRequest<'a> {
-    /// Its method.
+    /// Method.
     pub method: &'a str,
-    /// Its path, without a query, and not more of it than is worth being written down.
+    /// Path, without a query, and not more of it than is worth being written down.
     pub path: &'a str,
     /// The model that was asked for, as far as it is known; not more of its name than that.
     pub model: Option<&'a str>,
@@ -112,7 +112,7 @@ pub struct ModelRequest<'a> {
     pub status: Option<u16>,
     /// Why it failed or was refused.
     pub error: Option<&'a str>,
-    /// How long it took.
+    /// Time that it took.
     pub took: Duration,
     /// What it used.
     pub tokens: ModelTokens,

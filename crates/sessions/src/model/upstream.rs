@@ -112,7 +112,7 @@ impl ModelUpstream {
         })
     }
 
-    /// What comes before the path of a request.
+    /// Returns what comes before the path of a request.
     pub(super) fn base_path(&self) -> &str {
         &self.base_path
     }

@@ -49,7 +49,7 @@ pub(crate) struct TokenCounts {
 }
 
 impl UsageTotals {
-    /// What has been used so far. Answers count when they have ended.
+    /// Returns what has been used so far. Answers count when they have ended.
     pub(crate) fn so_far(&self) -> TokenCounts {
         TokenCounts {
             requests: self.requests.load(Relaxed),
@@ -102,7 +102,7 @@ impl UsageObserver for Arc<UsageTotals> {
 }
 
 impl ModelUsage {
-    /// What is said; nothing where nothing is.
+    /// Returns what is said; nothing where nothing is.
     pub(super) fn tokens(&self) -> ModelTokens {
         ModelTokens {
             input: self.input_tokens.unwrap_or(0),
@@ -145,7 +145,7 @@ enum UsageReader {
         /// The line is longer than anything that has a usage.
         is_skipped: bool,
     },
-    /// One document.
+    /// A document.
     Whole(Vec<u8>),
     /// Nothing to be found.
     None,

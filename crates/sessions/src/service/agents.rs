@@ -43,7 +43,7 @@ const ARGV_MAX: usize = 256;
 const ARGV_BYTES_MAX: usize = 64 << 10;
 /// What is kept of the output of `install.sh`: the end.
 const INSTALL_OUTPUT_BYTES: usize = 16 << 10;
-/// How long the last output of `install.sh` is waited for, if what it started holds it open.
+/// Time that the last output of `install.sh` is waited for, if what it started holds it open.
 const INSTALL_LAST_WORDS: Duration = Duration::from_secs(1);
 /// The file that is run when a version is made.
 const INSTALL: &str = "install.sh";

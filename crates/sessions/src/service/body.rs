@@ -17,13 +17,13 @@ use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
 use crate::workspace::{AttachedDisk, DiskSource};
 
-/// How long a sandbox that is being ended waits for an agent that is just being started. The agent
+/// Time that a sandbox that is being ended waits for an agent that is just being started. The agent
 /// has done nothing yet that could be lost.
 const AGENT_START_GRACE: Duration = Duration::from_millis(200);
 /// Longest that a request for a sandbox waits for those that are just being made: some of them may
 /// be brought from the object store, which takes longer than a caller is to wait for an answer.
 const ADMISSION_MAX: Duration = Duration::from_secs(5);
-/// How long the kernel may take to end all processes of a sandbox before its disk is taken for
+/// Time that the kernel may take to end all processes of a sandbox before its disk is taken for
 /// stuck. Attaching it again waits longer than that.
 const SANDBOX_END_MAX: Duration = Duration::from_secs(10);
 

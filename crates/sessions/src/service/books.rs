@@ -106,12 +106,12 @@ impl ResidentLedger {
         }
     }
 
-    /// How many there are of each, without a lock.
+    /// Returns how many there are of each, without a lock.
     pub(crate) fn stats(&self) -> ResidentStats {
         self.figures.stats()
     }
 
-    /// What a resident is doing. A cold one that this server does not keep is not known.
+    /// Returns what a resident is doing. A cold one that this server does not keep is not known.
     pub(crate) fn state(&self, key: &ResidentKey) -> Option<State> {
         self.inner.lock().all.state(key)
     }
@@ -604,7 +604,7 @@ impl UseCount {
         self.gone.store(true, Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

@@ -6,8 +6,8 @@ use super::Sessions;
 use crate::error::SessionError;
 
 impl Sessions {
-    /// What it takes to deploy an agent once more as it is: to be changed by a face, and not shown
-    /// to anybody, because the values of its environment are in it.
+    /// Returns what it takes to deploy an agent once more as it is: to be changed by a face, and
+    /// not shown to anybody, because the values of its environment are in it.
     ///
     /// # Errors
     /// When there is no such agent.

@@ -112,7 +112,7 @@ pub(crate) struct SessionSandbox {
     pub(crate) relay: Mutex<Option<ModelRelayTask>>,
     /// Serves the sockets of its grants, once a program was started. Goes with the sandbox.
     pub(crate) gate: tokio::sync::Mutex<Option<Box<dyn GrantGate>>>,
-    /// Whether its programs stand still.
+    /// True if its programs stand still.
     frozen: watch::Sender<bool>,
     /// Its share of the processor is a whole one divided by this.
     cpu_parts: AtomicU32,
@@ -157,7 +157,7 @@ impl SessionEntry {
         self.state.lock().body.clone()
     }
 
-    /// Where the session is.
+    /// Returns where the session is.
     pub(crate) fn session_state(&self) -> SessionState {
         self.state.lock().row.state
     }
@@ -270,7 +270,7 @@ impl SessionSandbox {
         Ok(())
     }
 
-    /// Its disk; none when the sandbox has been ended.
+    /// Returns its disk; none when the sandbox has been ended.
     pub(crate) fn disk(&self) -> Option<AttachedDisk> {
         self.disk.lock().clone()
     }

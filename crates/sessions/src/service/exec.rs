@@ -34,10 +34,10 @@ const STDIN_BYTES_MAX: usize = 16 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Pieces of output that wait for a slow caller; then the program waits.
 const CHUNKS_MAX: usize = 8;
-/// How long the output of a program that has ended is read when something that it left behind keeps
-/// its streams open.
+/// Time that the output of a program that has ended is read when something that it left behind
+/// keeps its streams open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(100);
-/// How long a program that was killed may take to go.
+/// Time that a program that was killed may take to go.
 const KILL_MAX: Duration = Duration::from_secs(5);
 /// The signal that nobody ignores.
 const SIGKILL: i32 = 9;
@@ -45,7 +45,7 @@ const SIGKILL: i32 = 9;
 /// What is told of a command while it runs.
 #[derive(Clone, Debug)]
 pub enum ExecEvent {
-    /// It was started; its number inside the sandbox.
+    /// Started; its number inside the sandbox.
     Started(u32),
     /// It wrote this to its standard output.
     Stdout(Bytes),
@@ -62,7 +62,7 @@ pub struct ExecStream {
 }
 
 impl ExecStream {
-    /// What happens next; none after [`ExecEvent::Ended`].
+    /// Returns what happens next; none after [`ExecEvent::Ended`].
     pub async fn next(&mut self) -> Option<ExecEvent> {
         self.events.recv().await
     }

@@ -164,7 +164,7 @@ impl Sessions {
         Ok(SandboxGuard { at_work })
     }
 
-    /// Whose session it is: for whoever has proved otherwise that it may be used.
+    /// Returns whose session it is: for whoever has proved otherwise that it may be used.
     ///
     /// # Errors
     /// When there is no such session.
@@ -184,7 +184,7 @@ impl Sessions {
         self.ready().ok().map(|inner| inner.secrets.derived_key(purpose))
     }
 
-    /// What a session uses at present. None when it has no sandbox.
+    /// Returns what a session uses at present. None when it has no sandbox.
     ///
     /// # Errors
     /// When there is no such session.

@@ -59,7 +59,7 @@ impl Sessions {
         self.authorize(who, &beyond)
     }
 
-    /// What an agent is deployed with: what the request says, else what its folder does.
+    /// Returns what an agent is deployed with: what the request says, else what its folder does.
     ///
     /// # Errors
     /// When the folder's file is not a list of grants.
@@ -89,7 +89,7 @@ impl SessionsInner {
         self.gateway.as_ref().ok_or_else(none)
     }
 
-    /// What these grants mean for a sandbox; nothing where there are none.
+    /// Returns what these grants mean for a sandbox; nothing where there are none.
     pub(super) fn opening(
         &self,
         id: &str,

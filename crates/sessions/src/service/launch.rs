@@ -22,7 +22,7 @@ use crate::error::SessionError;
 use crate::model::{ModelKey, ModelKeyOwner};
 use crate::store::rows::SessionRow;
 
-/// How long an agent may take to obey, each time that it is told more strongly.
+/// Time that an agent may take to obey, each time that it is told more strongly.
 const AGENT_GRACE: Duration = Duration::from_secs(2);
 /// What every program finds in its environment, unless somebody says otherwise.
 const ENVIRONMENT: [(&str, &str); 7] = [
@@ -42,7 +42,7 @@ const CLAUDE: &str = "claude";
 pub(crate) struct LaunchEnvironment {
     /// What its agent is.
     pub(crate) runtime: AgentRuntime,
-    /// Its environment: what all have, the agent's, that of its credential, its own.
+    /// Environment: what all have, the agent's, that of its credential, its own.
     pub(crate) env: BTreeMap<String, String>,
     /// Key of its own for the model.
     pub(crate) model_key: Option<String>,
@@ -58,7 +58,7 @@ impl fmt::Debug for LaunchEnvironment {
 }
 
 impl LaunchEnvironment {
-    /// What a workspace without an agent has.
+    /// Returns what a workspace without an agent has.
     pub(crate) fn bare() -> LaunchEnvironment {
         let env = ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned()));
         LaunchEnvironment {
@@ -76,7 +76,7 @@ pub(crate) fn environment(env: &BTreeMap<String, String>) -> Vec<Vec<u8>> {
 }
 
 impl SessionsInner {
-    /// What the programs of a session are started with.
+    /// Returns what the programs of a session are started with.
     pub(super) async fn launch(
         &self,
         entry: &SessionEntry,
@@ -226,7 +226,7 @@ impl SessionsInner {
         Ok(RunningAgent { handle, plan: Arc::new(plan), has_control: false })
     }
 
-    /// Whose key a session's requests to the model get.
+    /// Returns whose key a session's requests to the model get.
     fn access(&self, launch: &LaunchEnvironment) -> Result<ModelKeyOwner, SessionError> {
         let no_key = || SessionError::Agent("the credential is no key for the model".to_owned());
         match &launch.model_key {
@@ -316,7 +316,7 @@ fn agent_process(process: sandbox::SessionProcess) -> Result<AgentProcess, Sessi
     })
 }
 
-/// How a process ended, after "the agent".
+/// Returns how a process ended, after "the agent".
 fn how(end: &sandbox::ProcessEnd) -> String {
     if let Some(errno) = end.exec_errno {
         let error = std::io::Error::from_raw_os_error(errno);

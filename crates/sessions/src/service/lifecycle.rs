@@ -36,7 +36,7 @@ use crate::metrics::{SandboxEvent, TimedOperation};
 use crate::store::rows::{OnDeadline, SessionRow};
 use crate::workspace::DiskSource;
 
-/// How long a turn may take to give way when its session is stopped.
+/// Time that a turn may take to give way when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
 
 /// What happens to a session when its deadline comes.
@@ -45,9 +45,9 @@ pub enum DeadlineAction {
     /// It ends.
     #[default]
     End,
-    /// It is paused. Its programs stand still, for as long as there is room.
+    /// Paused. Its programs stand still, for as long as there is room.
     Pause,
-    /// It is paused, and gives up its sandbox.
+    /// Paused, and gives up its sandbox.
     Rest,
 }
 

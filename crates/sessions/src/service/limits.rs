@@ -44,7 +44,7 @@ const TOOLS_MAX: usize = 1000;
 /// Bytes of the configuration of all MCP servers.
 const MCP_BYTES_MAX: usize = 256 << 10;
 
-/// What holds when all have said what they want: the session, its agent, the server.
+/// Returns what holds when all have said what they want: the session, its agent, the server.
 ///
 /// # Errors
 /// When the session wants more than the server gives. What an agent wants was checked when it was
@@ -169,7 +169,7 @@ pub(crate) fn disk_size(config: &SessionsConfig, limits: &SessionLimits) -> Disk
     }
 }
 
-/// What a sandbox is told of complete limits.
+/// Returns what a sandbox is told of complete limits.
 pub(crate) fn sandbox_limits(
     config: &SessionsConfig,
     limits: &SessionLimits,

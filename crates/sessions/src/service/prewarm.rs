@@ -67,7 +67,7 @@ pub(super) struct SessionOverrides<'a> {
     pub(super) has_credential: bool,
 }
 
-/// What to tell a process for two changes; none when it takes another one.
+/// Returns what to tell a process for two changes; none when it takes another one.
 fn both(one: OptionChange, other: OptionChange) -> Option<Vec<Map<String, Value>>> {
     let mut all = Vec::new();
     for change in [one, other] {
@@ -84,7 +84,7 @@ fn both(one: OptionChange, other: OptionChange) -> Option<Vec<Map<String, Value>
 pub(super) struct ClaimedSandbox {
     pub(super) id: String,
     pub(super) body: Arc<SessionSandbox>,
-    /// Its agent, and what to tell it before its first message.
+    /// Agent, and what to tell it before its first message.
     pub(super) agent: Option<(RunningAgent, Vec<Map<String, Value>>)>,
 }
 
@@ -388,7 +388,7 @@ impl SessionsInner {
     }
 }
 
-/// How many an agent wants with its process, and how many without.
+/// Returns how many an agent wants with its process, and how many without.
 fn wanted(agent: &AgentRow) -> [usize; 2] {
     let count = |count: u32| usize::try_from(count.min(READY_MAX)).unwrap_or(0);
     [count(agent.settings.prewarm_agents), count(agent.settings.prewarm_sandboxes)]

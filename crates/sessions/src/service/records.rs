@@ -137,7 +137,7 @@ pub struct FaceDocument {
     pub updated_ms: u64,
 }
 
-/// What an agent finds of a credential in its environment.
+/// Returns what an agent finds of a credential in its environment.
 fn variables(kind: &str, secret: &str) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     let mut add = |name: &str, value: &str| variables.push((name.to_owned(), value.to_owned()));
@@ -311,7 +311,7 @@ impl Sessions {
         Ok(attachment(row))
     }
 
-    /// What was given along with a session.
+    /// Returns what was given along with a session.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -353,7 +353,7 @@ impl Sessions {
         Ok(())
     }
 
-    /// What turns of a tenant used, together.
+    /// Returns what turns of a tenant used, together.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -375,7 +375,7 @@ impl Sessions {
         })
     }
 
-    /// What turns of a tenant used, one by one, the latest first.
+    /// Returns what turns of a tenant used, one by one, the latest first.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -469,7 +469,7 @@ impl Sessions {
         Ok(is_done.then_some(changed))
     }
 
-    /// How many things a face keeps of one kind: of one parent or of all.
+    /// Returns how many things a face keeps of one kind: of one parent or of all.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -482,7 +482,7 @@ impl Sessions {
         self.ready()?.store.count_documents(tenant, kind, parent).await
     }
 
-    /// Whose things of one kind belong to one parent.
+    /// Returns whose things of one kind belong to one parent.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -494,7 +494,7 @@ impl Sessions {
         self.ready()?.store.tenants_of_documents(kind, parent).await
     }
 
-    /// What a face keeps.
+    /// Returns what a face keeps.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -507,7 +507,7 @@ impl Sessions {
         Ok(self.ready()?.store.document(tenant, kind, id).await?.map(document))
     }
 
-    /// What a face keeps of one kind, by id: of one parent or of all, after one id.
+    /// Returns what a face keeps of one kind, by id: of one parent or of all, after one id.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -25,24 +25,25 @@ use crate::store::rows::OnDeadline;
 
 /// A heartbeat that comes so late means that the lease may have been over: half of it.
 const LATE_MS: u64 = 15_000;
-/// How often idle and cold sessions are looked for.
+/// Interval at which idle and cold sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// How often sessions that nobody works with are let out of memory.
+/// Interval at which sessions that nobody works with are let out of memory.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
 /// Sandboxes that are ended at the same time by a sweep.
 const SWEEPS_MAX: usize = 16;
 /// Sessions whose deadlines are heeded at a time.
 const DUE_MAX: usize = 100;
-/// How often sessions that ended long ago are looked for, and how many are removed at a time.
+/// Interval at which sessions that ended long ago are looked for, and how many are removed at a
+/// time.
 const REMOVE_EVERY: Duration = Duration::from_secs(60);
 const REMOVED_MAX: usize = 200;
 /// Layers that are removed at a time, and how old they are at least: whoever has just made one is
 /// still writing down who stands on it.
 const LAYERS_MAX: usize = 100;
 const LAYER_AGE: Duration = Duration::from_secs(5 * 60);
-/// How long the end waits for the store to take what is not written yet.
+/// Time that the end waits for the store to take what is not written yet.
 const STORE_MAX: Duration = Duration::from_secs(10);
-/// How long the end waits for one session, beyond the time that its turn gets.
+/// Time that the end waits for one session, beyond the time that its turn gets.
 const REST_MAX: Duration = Duration::from_secs(20);
 
 /// When what is due.

@@ -145,7 +145,7 @@ impl SessionEntry {
 /// A message of the conversation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ConversationMessage {
-    /// Its number, among those of the session's events.
+    /// Number, among those of the session's events.
     pub seq: u64,
     /// When (milliseconds since 1970).
     pub at_ms: u64,
@@ -182,7 +182,7 @@ impl MessageStream {
         &self.entry.id
     }
 
-    /// What comes next of this turn; none after `done`. Never empty.
+    /// Returns what comes next of this turn; none after `done`. Never empty.
     pub async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
         while !self.is_over {
             let Some(events) = self.events.next().await else {
@@ -227,7 +227,7 @@ impl fmt::Debug for EventStream {
 }
 
 impl EventStream {
-    /// What comes next; none when nothing ever will. Never empty.
+    /// Returns what comes next; none when nothing ever will. Never empty.
     pub async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
         self.events.next().await
     }
@@ -547,7 +547,7 @@ impl SessionsInner {
         }
     }
 
-    /// What the agent makes of a message. The agent is started when it does not run.
+    /// Returns what the agent makes of a message. The agent is started when it does not run.
     async fn answer(
         self: &Arc<Self>,
         at_work: &SandboxUse,

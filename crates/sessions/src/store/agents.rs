@@ -262,7 +262,7 @@ fn check_versions(
     Err(SqlStoreError::refuse(SessionError::TooMany(message)))
 }
 
-/// How a version is called among those that use layers.
+/// Returns how a version is called among those that use layers.
 fn user(agent_id: &str, version: u32) -> String {
     format!("agent:{agent_id}:{version}")
 }

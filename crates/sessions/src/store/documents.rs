@@ -96,7 +96,7 @@ impl SessionStore {
         .await
     }
 
-    /// What a tenant's turns used, summed up.
+    /// Returns what a tenant's turns used, summed up.
     pub(crate) async fn usage_sum(
         &self,
         tenant: &str,
@@ -132,7 +132,7 @@ impl SessionStore {
         .await
     }
 
-    /// What each of a tenant's turns used, the latest first.
+    /// Returns what each of a tenant's turns used, the latest first.
     pub(crate) async fn usage(
         &self,
         tenant: &str,
@@ -197,7 +197,7 @@ impl SessionStore {
         .await
     }
 
-    /// How many documents of a kind a tenant has: of one parent, or of all.
+    /// Returns how many documents of a kind a tenant has: of one parent, or of all.
     pub(crate) async fn count_documents(
         &self,
         tenant: &str,
@@ -215,7 +215,8 @@ impl SessionStore {
         .await
     }
 
-    /// Whose documents of a kind belong to a parent. Reads all documents, so not for every request.
+    /// Returns whose documents of a kind belong to a parent. Reads all documents, so not for every
+    /// request.
     pub(crate) async fn tenants_of_documents(
         &self,
         kind: &str,

@@ -36,7 +36,7 @@ pub(crate) struct SessionBatch {
     pub(crate) last_seq: u64,
     /// Bytes of its events and messages with these; likewise.
     pub(crate) history_bytes: u64,
-    /// Its row, when that changed.
+    /// Row, when that changed.
     pub(crate) row: Option<Arc<SessionRow>>,
     /// True if its settings and its chain changed, too.
     pub(crate) is_whole: bool,
@@ -261,7 +261,7 @@ fn message_values(message: &MessageRow) -> Result<[SqlValue; 6], SqlStoreError> 
     ])
 }
 
-/// One statement for each of [`INSERT_ROWS`].
+/// A statement for each of [`INSERT_ROWS`].
 type Inserts = LazyLock<[String; 3]>;
 
 static INSERT_EVENTS: Inserts =

@@ -152,7 +152,7 @@ impl SessionStore {
     }
 }
 
-/// How a snapshot is called among those that use layers.
+/// Returns how a snapshot is called among those that use layers.
 fn user(id: &str) -> String {
     format!("snapshot:{id}")
 }

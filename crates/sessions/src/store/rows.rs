@@ -23,7 +23,7 @@ impl fmt::Debug for SealedBlob {
 pub(crate) struct AgentRow {
     /// `ag_…`.
     pub(crate) id: String,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// Unique for its tenant.
     pub(crate) name: String,
@@ -39,7 +39,7 @@ pub(crate) struct AgentRow {
     pub(crate) limits: SessionLimits,
     /// What its sessions may override.
     pub(crate) options: AgentOptions,
-    /// Its environment.
+    /// Environment.
     pub(crate) env: Option<SealedBlob>,
     /// The names in it, which may be shown.
     pub(crate) env_names: Vec<String>,
@@ -82,9 +82,9 @@ pub(crate) enum OnDeadline {
     /// It ends.
     #[default]
     Kill,
-    /// It is paused: its programs stand still for as long as there is room.
+    /// Paused: its programs stand still for as long as there is room.
     Pause,
-    /// It is paused, and its programs end.
+    /// Paused, and its programs end.
     Rest,
 }
 
@@ -95,9 +95,9 @@ pub(crate) enum OnDeadline {
 pub(crate) struct SessionRow {
     /// `ses_…`, or a face's own.
     pub(crate) id: String,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// Its agent; none for a workspace without one.
+    /// Agent; none for a workspace without one.
     pub(crate) agent_id: Option<String>,
     /// The agent's name when the session was made.
     pub(crate) agent_name: Option<String>,
@@ -136,7 +136,7 @@ pub(crate) struct SessionRow {
     /// Layers that its disk stands on, oldest first. Every one has to be known
     /// ([`super::SessionStore::insert_layer`]).
     pub(crate) chain: Vec<String>,
-    /// Its disk.
+    /// Disk.
     pub(crate) disk: Option<String>,
     /// The server that has the disk.
     pub(crate) disk_server: Option<String>,
@@ -189,7 +189,7 @@ pub(crate) struct SessionFilter {
 pub(crate) struct EventRow {
     /// Whose.
     pub(crate) session: String,
-    /// Its number.
+    /// Number.
     pub(crate) seq: u64,
     /// When.
     pub(crate) at_ms: u64,
@@ -206,7 +206,7 @@ pub(crate) struct EventRow {
 pub(crate) struct MessageRow {
     /// Whose.
     pub(crate) session: String,
-    /// Its number.
+    /// Number.
     pub(crate) seq: u64,
     /// When.
     pub(crate) at_ms: u64,
@@ -223,7 +223,7 @@ pub(crate) struct MessageRow {
 pub(crate) struct LayerRow {
     /// Names it, here and in the object store.
     pub(crate) id: String,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// Bytes that it holds.
     pub(crate) bytes: u64,
@@ -236,7 +236,7 @@ pub(crate) struct LayerRow {
 pub(crate) struct SnapshotRow {
     /// `snap_…`, or a face's own.
     pub(crate) id: String,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// Session that it was taken of.
     pub(crate) session: String,
@@ -257,7 +257,7 @@ pub(crate) struct SnapshotRow {
 pub(crate) struct CredentialRow {
     /// `cred_…`.
     pub(crate) id: String,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// `anthropic`, `openai`, `bedrock` or `custom`.
     pub(crate) kind: String,
@@ -276,7 +276,7 @@ pub(crate) struct CredentialRow {
 pub(crate) struct AttachmentRow {
     /// `att_…`.
     pub(crate) id: String,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// The session's.
     pub(crate) session: String,
@@ -299,7 +299,7 @@ pub(crate) struct UsageRow {
     pub(crate) session: String,
     /// The turn's.
     pub(crate) turn: String,
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// Name of the agent.
     pub(crate) agent: Option<String>,
@@ -371,7 +371,7 @@ pub(crate) struct ServerRow {
 /// Anything small that a face keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DocumentRow {
-    /// Whose it is.
+    /// Tenant that owns it.
     pub(crate) tenant: String,
     /// What it is: `ash.eval_case`.
     pub(crate) kind: String,

@@ -304,7 +304,7 @@ pub(super) fn json<T: Serialize>(value: &T) -> Result<SqlValue, SqlStoreError> {
     serde_json::to_vec(value).map(SqlValue::Blob).map_err(SqlStoreError::refuse)
 }
 
-/// How many of a page, as a parameter.
+/// Returns how many of a page, as a parameter.
 pub(super) fn limit(wanted: usize) -> SqlValue {
     SqlValue::Int(i64::try_from(wanted.min(super::PAGE_MAX)).unwrap_or(i64::MAX))
 }

@@ -104,7 +104,7 @@ impl SecretStore {
     }
 }
 
-/// What a secret is sealed for: no two places have the same name, whatever ids look like.
+/// Returns what a secret is sealed for: no two places have the same name, whatever ids look like.
 fn about(what: &str, tenant: &str, id: &str) -> String {
     format!("sessions/{what}/{}/{tenant}/{id}", tenant.len())
 }

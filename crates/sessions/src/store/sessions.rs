@@ -273,7 +273,7 @@ impl SessionStore {
         Ok(removed)
     }
 
-    /// How many sessions a tenant has that are not ended.
+    /// Returns how many sessions a tenant has that are not ended.
     pub(crate) async fn count_sessions(&self, tenant: &str) -> Result<u64, SessionError> {
         let tenant = tenant.to_owned();
         self.read("sessions.count", move |it| {
@@ -444,7 +444,7 @@ fn insert(transaction: &mut dyn StoreTransaction, row: &SessionRow) -> Result<()
     layers::begin_chain(transaction, &user(&row.id), &row.chain)
 }
 
-/// How a session is called among those that use layers.
+/// Returns how a session is called among those that use layers.
 fn user(id: &str) -> String {
     format!("session:{id}")
 }

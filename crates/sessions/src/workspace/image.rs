@@ -69,7 +69,7 @@ impl ImageManifest {
     }
 }
 
-/// Where the manifest of a disk or a layer is.
+/// Returns where the manifest of a disk or a layer is.
 pub(super) fn manifest_key(kind: &str, id: &str) -> String {
     format!("{kind}/{id}/manifest.json")
 }

@@ -47,7 +47,7 @@ impl AuthNonce {
         }))
     }
 
-    /// What a server sent: its bytes, with or without the NUL behind them.
+    /// Returns what a server sent: its bytes, with or without the NUL behind them.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<AuthNonce> {
         let bytes = match bytes {
@@ -90,7 +90,7 @@ impl AuthPlugin {
         all.into_iter().find(|plugin| plugin.name().as_bytes() == name)
     }
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,7 +112,7 @@ impl NativeKey {
         NativeKey(Sha1::digest(password).into())
     }
 
-    /// What a server stores.
+    /// Returns what a server stores.
     #[must_use]
     pub fn hash(&self) -> NativeHash {
         NativeHash(Sha1::digest(self.0).into())
@@ -158,7 +158,7 @@ impl NativeHash {
         NativeKey::of(password).hash().0.ct_eq(&self.0).into()
     }
 
-    /// What lies over the key in a proof.
+    /// Returns what lies over the key in a proof.
     fn mask(&self, nonce: &AuthNonce) -> [u8; 20] {
         Sha1::new().chain_update(nonce.0).chain_update(self.0).finalize().into()
     }
@@ -176,7 +176,7 @@ impl Sha2Key {
         Sha2Key(Sha256::digest(password).into())
     }
 
-    /// What a server keeps in memory.
+    /// Returns what a server keeps in memory.
     #[must_use]
     pub fn hash(&self) -> Sha2Hash {
         Sha2Hash(Sha256::digest(self.0).into())
@@ -208,7 +208,7 @@ impl Sha2Hash {
         Sha2Key::of(password).hash().0.ct_eq(&self.0).into()
     }
 
-    /// What lies over the key in a proof. The order is the other way round than in
+    /// Returns what lies over the key in a proof. The order is the other way round than in
     /// [`NativeHash::mask`].
     fn mask(&self, nonce: &AuthNonce) -> [u8; 32] {
         Sha256::new().chain_update(self.0).chain_update(nonce.0).finalize().into()

@@ -12,7 +12,7 @@ const GTIDS: u8 = 3;
 const TRANSACTION_CHARACTERISTICS: u8 = 4;
 const TRANSACTION_STATE: u8 = 5;
 
-/// One change.
+/// A change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackedChange<'a> {
     /// A system variable of the session has a value.

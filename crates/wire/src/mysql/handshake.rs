@@ -47,9 +47,9 @@ pub enum HandshakeError {
 /// What a server says first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerHello<'a> {
-    /// Its version, as it shows it.
+    /// Version, as it shows it.
     pub version: &'a [u8],
-    /// Its number for the connection.
+    /// Number for the connection.
     pub thread_id: u32,
     /// What proofs are made for.
     pub nonce: AuthNonce,
@@ -196,7 +196,7 @@ pub struct HandshakeResponse<'a> {
     pub collation: u8,
     /// Who it says it is.
     pub user: &'a [u8],
-    /// Its proof, by `plugin`.
+    /// Proof, by `plugin`.
     pub answer: &'a [u8],
     /// The schema to begin with.
     pub database: Option<&'a [u8]>,
@@ -310,7 +310,7 @@ pub enum AuthChallenge<'a> {
     Switch {
         /// The method.
         plugin: &'a [u8],
-        /// Its data: the nonce, mostly with a NUL behind it.
+        /// Data: the nonce, mostly with a NUL behind it.
         data: &'a [u8],
     },
     /// By the method of before 4.1, which proves nothing any more.

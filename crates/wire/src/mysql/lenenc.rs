@@ -21,7 +21,7 @@ impl<'a> PacketReader<'a> {
         Self { rest: bytes }
     }
 
-    /// What was not read, which stays there.
+    /// Returns what was not read, which stays there.
     #[inline]
     pub const fn peek_rest(&self) -> &'a [u8] {
         self.rest
@@ -57,7 +57,7 @@ impl<'a> PacketReader<'a> {
         rest
     }
 
-    /// One byte.
+    /// Returns one byte.
     #[inline]
     pub fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)

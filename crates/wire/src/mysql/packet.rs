@@ -101,7 +101,7 @@ pub fn status_and_warnings(payload: &[u8]) -> Option<(StatusFlags, u16)> {
     Some((StatusFlags(reader.u16()?), reader.u16()?))
 }
 
-/// What stands behind the first byte and the counts of an OK packet.
+/// Returns what stands behind the first byte and the counts of an OK packet.
 fn behind_counts(payload: &[u8]) -> Option<PacketReader<'_>> {
     let mut reader = PacketReader::new(payload);
     if !matches!(reader.u8()?, OK | EOF) {
@@ -239,7 +239,7 @@ pub enum ColumnKind {
 /// A column of a result of ours. It is of no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultColumn<'a> {
-    /// Its name.
+    /// Name.
     pub name: &'a [u8],
     /// What its values are.
     pub kind: ColumnKind,

@@ -55,7 +55,7 @@ pub enum ReplyKind {
     Prepare,
     /// Column definitions.
     FieldList,
-    /// One packet of text.
+    /// A packet of text.
     Text,
     /// Rows of a cursor.
     Rows,
@@ -99,7 +99,7 @@ pub enum ReplyEvent {
         id: u32,
         /// Columns of its rows.
         columns: u16,
-        /// Its parameters.
+        /// Parameters.
         params: u16,
         /// Warnings.
         warnings: u16,
@@ -239,7 +239,7 @@ impl CommandReplyState {
         matches!(self.place, ReplyPosition::Done)
     }
 
-    /// What the last OK or EOF packet said of the session. An error says nothing.
+    /// Returns what the last OK or EOF packet said of the session. An error says nothing.
     #[inline]
     pub const fn status(&self) -> StatusFlags {
         self.status

@@ -36,7 +36,7 @@ use crate::prohibitions::TextProhibitions;
 /// What was found beyond the effects, in the order of the text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct MysqlTextDetails {
-    /// How many statements the text has; empty ones do not count.
+    /// Number of statements the text has; empty ones do not count.
     pub statements: usize,
     /// Variables of the server that `SET` gives values.
     pub assignments: Vec<VariableAssignment>,
@@ -198,7 +198,7 @@ impl RowLimit {
     pub const NONE: RowLimit = RowLimit { offset: 0, count: u64::MAX };
 }
 
-/// What `text` may leave behind. Allocates nothing.
+/// Returns what `text` may leave behind. Allocates nothing.
 #[must_use]
 pub fn effects(text: &[u8], mode: SqlMode) -> Effects {
     scan::scan(text, mode).0
@@ -210,13 +210,14 @@ pub fn effects_and_prohibitions(text: &[u8], mode: SqlMode) -> (Effects, TextPro
     scan::scan(text, mode)
 }
 
-/// What a text says about variables and names. For texts whose effects say that there are some.
+/// Returns what a text says about variables and names. For texts whose effects say that there are
+/// some.
 #[must_use]
 pub fn details(text: &[u8], mode: SqlMode) -> MysqlTextDetails {
     details::details(text, mode)
 }
 
-/// What a text asks, if it is one question that a pooler can answer, and nothing else.
+/// Returns what a text asks, if it is one question that a pooler can answer, and nothing else.
 #[must_use]
 pub fn asked(text: &[u8], mode: SqlMode) -> Option<SessionQuestion> {
     asked::asked(text, mode)

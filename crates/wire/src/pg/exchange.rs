@@ -61,7 +61,7 @@ pub enum ReplyAudience {
     Nobody,
 }
 
-/// One outstanding request.
+/// An outstanding request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeEntry<N> {
     /// What was asked.
@@ -155,7 +155,7 @@ impl<N> PgExchange<N> {
         self.entries.is_empty()
     }
 
-    /// How many requests have no reply yet.
+    /// Returns how many requests have no reply yet.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -178,7 +178,7 @@ impl<N> PgExchange<N> {
         self.status
     }
 
-    /// Where a `COPY` stands.
+    /// Returns where a `COPY` stands.
     #[inline]
     pub fn copying(&self) -> CopyState {
         self.copying

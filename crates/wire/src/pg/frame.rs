@@ -54,7 +54,7 @@ pub mod backend {
     pub const READY_FOR_QUERY: u8 = b'Z';
     /// A command ended; its tag.
     pub const COMMAND_COMPLETE: u8 = b'C';
-    /// One row.
+    /// A row.
     pub const DATA_ROW: u8 = b'D';
     /// The columns of rows to come.
     pub const ROW_DESCRIPTION: u8 = b'T';

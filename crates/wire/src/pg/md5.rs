@@ -27,7 +27,7 @@ impl Md5Secret {
         digits.iter().all(u8::is_ascii_hexdigit).then_some(Md5Secret(digits))
     }
 
-    /// What a client answers to `salt`: `md5` and 32 hexadecimal digits.
+    /// Returns what a client answers to `salt`: `md5` and 32 hexadecimal digits.
     #[must_use]
     pub fn answer(&self, salt: [u8; 4]) -> [u8; 35] {
         let mut answer = [0; 35];

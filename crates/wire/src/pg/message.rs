@@ -11,7 +11,7 @@ pub struct ErrorFields<'a> {
     pub severity: NoticeSeverity,
     /// SQLSTATE: five letters and digits, such as `08000`.
     pub code: &'a str,
-    /// One sentence for people.
+    /// A sentence for people.
     pub message: &'a str,
     /// More about the case.
     pub detail: Option<&'a str>,

@@ -51,7 +51,7 @@ impl<'a> ServerNotice<'a> {
         notice
     }
 
-    /// How bad it is; an error when nothing readable says otherwise.
+    /// Returns how bad it is; an error when nothing readable says otherwise.
     #[must_use]
     pub fn severity(&self) -> NoticeSeverity {
         match self.severity.or(self.localized) {
@@ -83,7 +83,7 @@ impl<'a> ServerNotice<'a> {
         self.detail.map(String::from_utf8_lossy)
     }
 
-    /// What can be done about it.
+    /// Returns what can be done about it.
     #[must_use]
     pub fn hint(&self) -> Option<Cow<'a, str>> {
         self.hint.map(String::from_utf8_lossy)

@@ -125,8 +125,8 @@ impl PgVerifier {
         self.secret.as_ref()
     }
 
-    /// What a SCRAM exchange is held against. It accepts nobody when there is no secret, or an MD5
-    /// one, which says nothing about SCRAM.
+    /// Returns what a SCRAM exchange is held against. It accepts nobody when there is no secret, or
+    /// an MD5 one, which says nothing about SCRAM.
     pub fn scram(&self) -> &ScramSecret {
         match &self.secret {
             Some(PgSecret::Scram(secret)) => secret,

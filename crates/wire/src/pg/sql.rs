@@ -34,7 +34,7 @@ pub use quote::{
 };
 pub use rewrite::{ListenAction, SubscriptionChange, rewrite_listen, rewrite_name};
 
-/// What `text` may leave behind. Allocates nothing.
+/// Returns what `text` may leave behind. Allocates nothing.
 #[must_use]
 pub fn effects(text: &[u8]) -> Effects {
     scan::scan(text).effects
@@ -47,7 +47,7 @@ pub struct TextAnalysis {
     pub effects: Effects,
     /// Equal for texts that differ in constants, comments and spaces only. Not a secure hash.
     pub fingerprint: u64,
-    /// How many statements it has; empty ones do not count.
+    /// Number of statements it has; empty ones do not count.
     pub statements: usize,
     /// What the first word says.
     pub verb: StatementVerb,

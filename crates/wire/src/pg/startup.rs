@@ -88,7 +88,7 @@ pub enum FirstPacket<'a> {
     Cancel {
         /// The process id of that connection's `BackendKeyData`.
         pid: u32,
-        /// Its key: [`CANCEL_KEY_BYTES_MIN`] to [`CANCEL_KEY_BYTES_MAX`] bytes.
+        /// Key: [`CANCEL_KEY_BYTES_MIN`] to [`CANCEL_KEY_BYTES_MAX`] bytes.
         key: &'a [u8],
     },
     /// Begins a session.

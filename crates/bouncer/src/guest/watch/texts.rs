@@ -168,7 +168,7 @@ impl TextRecorder {
         }
     }
 
-    /// What is told of it.
+    /// Returns what is told of it.
     pub(super) fn finish(&mut self) -> &[u8] {
         match self.texts {
             StatementDetail::None => &[],

@@ -105,8 +105,8 @@ impl KeyPair {
         self.uses() >= USES_WORN
     }
 
-    /// What was encrypted with the public key; none when it was not, or the key was used too often.
-    /// About a millisecond.
+    /// Returns what was encrypted with the public key; none when it was not, or the key was used
+    /// too often. About a millisecond.
     #[must_use]
     pub fn decrypt(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if self.uses.fetch_add(1, Ordering::Relaxed) >= USES_MAX {

@@ -358,7 +358,7 @@ impl MysqlReplyHandler<'_, '_> {
         prepared::again(generation, self.server, &error, self.out)
     }
 
-    /// What to do after everything that came was dealt with.
+    /// Returns what to do after everything that came was dealt with.
     fn verdict(&mut self) -> ServerNext {
         if self.released {
             return ServerNext::Released;
@@ -390,7 +390,7 @@ struct RowRun {
     is_numbered: bool,
 }
 
-/// How many rows stand whole at the beginning of `rest`, and nothing else.
+/// Returns how many rows stand whole at the beginning of `rest`, and nothing else.
 #[inline]
 fn run(reply: &CommandReplyState, mut seq: u8, rest: &[u8]) -> RowRun {
     let mut run = RowRun { bytes: 0, rows: 0, is_numbered: true };

@@ -10,7 +10,7 @@ use super::{COMMAND_BYTES_MAX, prepared};
 use crate::link::{ClientNext, LinkOutputs};
 use crate::mysql::client::{CommandRefusal, MysqlClientSession, StatementDiagnostics};
 
-/// What a client may not ask of a server that it shares.
+/// Returns what a client may not ask of a server that it shares.
 fn is_refused(command: Command) -> bool {
     match command {
         Command::Sleep

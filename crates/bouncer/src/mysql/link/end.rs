@@ -599,7 +599,7 @@ fn flush(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     server.ask(MysqlRequestPurpose::Flush, &text, out);
 }
 
-/// How a statement went: the status of its last result, or the error.
+/// Returns how a statement went: the status of its last result, or the error.
 fn outcome<'a>(
     status: StatusFlags,
     error: Option<&'a ErrPacket<'a>>,

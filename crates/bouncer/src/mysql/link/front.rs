@@ -394,7 +394,7 @@ mod tests {
     use crate::mysql::warnings::{ServerWarnings, WARNING_BYTES_MAX};
     use crate::pg::statements::HashKey;
 
-    /// What one call makes of these bytes.
+    /// Returns what one call makes of these bytes.
     fn once(
         shared: &mut MysqlLinkContext,
         client: &mut MysqlClientSession,

@@ -100,8 +100,8 @@ impl SettingChanges<'_> {
     }
 }
 
-/// What a text does to settings, but for those of which the server has told, if it tells; none if
-/// that cannot be understood.
+/// Returns what a text does to settings, but for those of which the server has told, if it tells;
+/// none if that cannot be understood.
 pub(super) fn settings<'a>(
     facts: &'a MysqlStatementFacts,
     told: Option<&Vec<Box<str>>>,

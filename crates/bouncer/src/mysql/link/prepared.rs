@@ -94,8 +94,8 @@ pub(super) fn close_alone(
     pass_over(client, (header, rest))
 }
 
-/// What can be answered of a client without a server connection: none of its statements remembers
-/// anything. None: a server has to answer.
+/// Returns what can be answered of a client without a server connection: none of its statements
+/// remembers anything. None: a server has to answer.
 pub(super) fn alone(
     client: &mut MysqlClientSession,
     command: Command,
@@ -232,8 +232,8 @@ impl MysqlLink<'_, '_> {
         MysqlPacketOutcome::Wait
     }
 
-    /// Where the client's statement of this number is at the server, and its number there. None:
-    /// it has to be prepared first, which is under way.
+    /// Returns where the client's statement of this number is at the server, and its number there.
+    /// None: it has to be prepared first, which is under way.
     fn placed(&mut self, number: u32) -> Result<(MysqlStatementId, u32), MysqlPacketOutcome> {
         let Some((_, open)) = self.client.statements.find(number) else {
             return Err(MysqlPacketOutcome::Wait);
@@ -396,7 +396,7 @@ impl MysqlLink<'_, '_> {
 /// What a preparation that is done means for the client's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PrepareOutcome {
-    /// It was answered, or can go on.
+    /// Answered, or can go on.
     Done,
     /// The execution that failed before was sent again.
     Resent,

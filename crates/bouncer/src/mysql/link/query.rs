@@ -20,7 +20,7 @@ const NOT_SUPPORTED: (u16, &[u8; 5]) = (1235, b"42000");
 /// What a text is, as far as it has come.
 enum QueryText<'a> {
     Text(&'a [u8]),
-    /// It is too long to be looked at.
+    /// Too long to be looked at.
     Unseen,
     More(usize),
 }

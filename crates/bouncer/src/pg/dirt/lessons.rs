@@ -4,7 +4,7 @@
 //! something is checked every time from then on. One table belongs to one pool on one thread: the
 //! same name is another function in another database.
 
-/// How often a shape that calls functions is checked at first, and then one in how many.
+/// Number of times that a shape that calls functions is checked at first, and then one in how many.
 pub(crate) const VERIFY_FIRST: u32 = 3;
 /// See [`VERIFY_FIRST`].
 pub(crate) const VERIFY_EVERY: u32 = 64;
@@ -56,9 +56,9 @@ pub(crate) enum CheckLesson {
 struct ShapeRecord {
     /// 0 is a free place; a fingerprint of 0 is taken for 1.
     fingerprint: u64,
-    /// How often it was checked, or could have been.
+    /// Number of times that it was checked, or could have been.
     runs: u32,
-    /// How often settings had other values afterwards.
+    /// Number of times that settings had other values afterwards.
     changes: u8,
     /// It was found to leave something behind.
     is_dirty: bool,

@@ -688,7 +688,7 @@ impl PgReplyHandler<'_, '_> {
         }
     }
 
-    /// What to do after everything that came was dealt with.
+    /// Returns what to do after everything that came was dealt with.
     fn verdict(&mut self) -> ServerNext {
         if self.released {
             return ServerNext::Released;

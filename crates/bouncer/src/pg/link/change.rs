@@ -52,7 +52,7 @@ pub(super) fn settings(
     true
 }
 
-/// What a tenant believes of texts, for [`dirt`].
+/// Returns what a tenant believes of texts, for [`dirt`].
 pub(super) fn believed(verify: api::VerifyMode) -> dirt::VerifyPolicy {
     match verify {
         api::VerifyMode::Unknown => dirt::VerifyPolicy::Unknown,
@@ -130,8 +130,8 @@ pub(super) fn adopt(
     apply(client, server, found.changes);
 }
 
-/// What the client wants and the server did not have yet as it was asked, it wants still. Says
-/// whether there was room for that.
+/// Returns what the client wants and the server did not have yet as it was asked, it wants still.
+/// Says whether there was room for that.
 fn postpone(had: &PgSettings, wanted: &PgSettings, now: &mut PgSettings) -> bool {
     let mut known = true;
     for (name, value) in wanted.iter().filter(|(name, value)| had.value(name) != Some(value)) {

@@ -25,7 +25,7 @@ pub(super) type Refusal = (&'static str, Cow<'static, str>);
 
 /// What a text about channels became.
 pub(super) enum ChannelCommand {
-    /// It is passed as it is.
+    /// Passed as it is.
     AsIs,
     /// The relay's listener has to hear some first.
     NeedListener,

@@ -326,7 +326,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.plan(pool, Some(now + REMIND_EVERY));
     }
 
-    /// What becomes of a connection that was counted as leased and is free.
+    /// Returns what becomes of a connection that was counted as leased and is free.
     fn free_again(
         &mut self,
         pool: PoolRef,
@@ -568,7 +568,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         Some(PooledSlot::new(permit, Arc::clone(&local.common), local.terms.epoch, None))
     }
 
-    /// What is to be done now; then when to call [`Pools::tick`].
+    /// Returns what is to be done now; then when to call [`Pools::tick`].
     pub fn next_effect(&mut self) -> Option<PoolEffect<C, W>> {
         self.effects.pop_front()
     }

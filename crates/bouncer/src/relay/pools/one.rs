@@ -10,7 +10,7 @@ use super::{
     CHARGE_EVERY, FORGET_AFTER, LOOKED_AT_MAX, LeaseRefusal, PoolGate, REMIND_EVERY, sooner,
 };
 
-/// One pool on this thread.
+/// A pool on this thread.
 pub(super) struct LocalPool<C, W> {
     pub(super) common: Arc<PoolShared>,
     pub(super) terms: PoolTerms,
@@ -24,7 +24,7 @@ pub(super) struct LocalPool<C, W> {
     /// The next client's. Never given twice, so that a stale one is nobody's.
     pub(super) next_ticket: u64,
     pub(super) leased: u32,
-    /// How many are being opened: as many as there are places that say so.
+    /// Number that are being opened: as many as there are places that say so.
     pub(super) opening: Arc<AtomicU32>,
     /// Another thread was asked for connections and has not answered.
     pub(super) asking: bool,
@@ -61,12 +61,12 @@ impl<C, W> LocalPool<C, W> {
         self.waiting.front().map(|waiter| waiter.since)
     }
 
-    /// How many wait.
+    /// Returns how many wait.
     pub(super) fn waiters(&self) -> u32 {
         u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many connections are being opened.
+    /// Returns how many connections are being opened.
     pub(super) fn opening(&self) -> u32 {
         self.opening.load(Ordering::Relaxed)
     }

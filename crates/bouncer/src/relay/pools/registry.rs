@@ -27,11 +27,11 @@ pub struct PoolTerms {
     pub connections_min: u32,
     /// Clients of the tenant that may wait.
     pub waiting_max: u32,
-    /// How long a client waits.
+    /// Time that a client waits.
     pub wait: Option<Duration>,
-    /// How long a connection stays that nobody uses.
+    /// Time that a connection stays that nobody uses.
     pub idle: Option<Duration>,
-    /// How long a connection is used; less by up to a tenth.
+    /// Time that a connection is used; less by up to a tenth.
     pub lifetime: Option<Duration>,
     /// Longest time between attempts to reach a server.
     pub retry: Duration,
@@ -292,7 +292,7 @@ impl PoolShared {
         self.proven.load(Ordering::Relaxed)
     }
 
-    /// What is wrong with the server, if something is.
+    /// Returns what is wrong with the server, if something is.
     pub(super) fn trouble(&self) -> Option<ServerTrouble> {
         if !self.troubled.load(Ordering::Relaxed) {
             return None;

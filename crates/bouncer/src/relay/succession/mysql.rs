@@ -15,8 +15,8 @@ use crate::mysql::settings::MysqlSettings;
 use crate::mysql::statements::StatementArity;
 use crate::tenants::TenantRoute;
 
-/// What is carried of a session; nothing when it has warnings that its client may still ask for,
-/// or an answer that it has yet to get.
+/// Returns what is carried of a session; nothing when it has warnings that its client may still ask
+/// for, or an answer that it has yet to get.
 pub(super) fn carried(session: &ClientLogin, link: &MysqlClientSession) -> Option<CarriedMysql> {
     let told = &link.diagnostics;
     let owes = link.statements.iter().any(|(number, _)| link.statements.has_failed(number));

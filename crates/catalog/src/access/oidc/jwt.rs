@@ -87,7 +87,7 @@ impl<'a> UnverifiedToken<'a> {
         Ok(UnverifiedToken { algorithm, key, issuer, signed, signature, claims })
     }
 
-    /// What it says, once its signature was verified.
+    /// Returns what it says, once its signature was verified.
     ///
     /// # Errors
     /// `NotAuthorized` when it is for others, for later, or says not who somebody is;

@@ -15,12 +15,12 @@ use crate::store::Properties;
 const COLUMNS: &str = "properties, version, created_ms, updated_ms, name, warehouse";
 
 impl AccessStore {
-    /// What is said of one thing; none when nothing ever was.
+    /// Returns what is said of one thing; none when nothing ever was.
     pub(in crate::access) async fn entity(&self, key: EntityKey) -> Result<Option<EntityRecord>> {
         Ok(self.0.read("catalog.entity", move |it| find(it, &key)).await?)
     }
 
-    /// What is said of all of a kind, by name; of warehouses by their ids.
+    /// Returns what is said of all of a kind, by name; of warehouses by their ids.
     pub(in crate::access) async fn entities(
         &self,
         kind: EntityKind,

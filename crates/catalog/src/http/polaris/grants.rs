@@ -148,7 +148,7 @@ pub(super) async fn revoke(input: &CatalogRequest<'_>) -> Result<Response> {
     Ok(answer::made_so())
 }
 
-/// What is asked for, by somebody who may.
+/// Returns what is asked for, by somebody who may.
 async fn wanted(
     input: &CatalogRequest<'_>,
     right: RightOf,

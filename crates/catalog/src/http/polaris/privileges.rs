@@ -62,8 +62,8 @@ impl SecurableKind {
         }
     }
 
-    /// What is left of the rights that were found when others are taken: what is no longer listed
-    /// is no longer there, and the other way round.
+    /// Returns what is left of the rights that were found when others are taken: what is no longer
+    /// listed is no longer there, and the other way round.
     ///
     /// # Errors
     /// `NotImplemented` for what would stay with a right that is not taken.
@@ -82,7 +82,7 @@ impl SecurableKind {
         Ok(found.without(taken).and(write))
     }
 
-    /// What a right is listed as.
+    /// Returns what a right is listed as.
     pub(super) fn privileges(self, right: AccessRight) -> &'static [&'static str] {
         use SecurableKind::{Catalog, Namespace, Table, View};
         match (self, right) {

@@ -148,7 +148,7 @@ pub(super) fn others(asked: &StorageFields, root: &str) -> Vec<String> {
     all.filter(|it| *it != root).map(str::to_owned).collect()
 }
 
-/// How clients get at it. What Polaris does not know of stays as it is in `now`.
+/// Returns how clients get at it. What Polaris does not know of stays as it is in `now`.
 pub(super) fn settings(asked: &StorageFields, now: Option<&StorageSettings>) -> StorageSettings {
     let now = now.cloned().unwrap_or_else(|| StorageSettings {
         // Its tools look for tables where Polaris puts them.

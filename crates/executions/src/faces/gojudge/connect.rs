@@ -37,7 +37,7 @@ pub(super) enum CaptureTarget {
     Nothing,
     /// A file of the answer.
     Keep { name: String, bytes_max: u64 },
-    /// It is sent to the caller.
+    /// Sent to the caller.
     Send(u8),
 }
 

@@ -21,7 +21,7 @@ const SIGKILL: i32 = 9;
 /// Stores a file by its name; the answer is its id, or why there is none.
 pub(super) type Keep<'a> = &'a dyn Fn(&str, &[u8]) -> Result<String, String>;
 
-/// What is said of a program.
+/// Returns what is said of a program.
 pub(super) fn outcome(
     program: GojudgeProgram,
     captures: [CaptureTarget; 2],
@@ -199,7 +199,7 @@ impl AnswerFiles {
     }
 }
 
-/// What the engine's words about a file mean.
+/// Returns what the engine's words about a file mean.
 fn error_kind(problem: &str) -> FileErrorKind {
     if problem == "not a regular file" {
         FileErrorKind::CopyOutNotRegularFile

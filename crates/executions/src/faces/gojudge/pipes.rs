@@ -155,8 +155,8 @@ async fn read(from: &mut Receiver, chunk: &mut Vec<u8>) -> bool {
     from.read_buf(chunk).await.is_ok_and(|n| n > 0)
 }
 
-/// What a program may have a descriptor of: a file of the host becomes a copy, so that no program
-/// locks it, changes it by way of its descriptor, or learns whose it is.
+/// Returns what a program may have a descriptor of: a file of the host becomes a copy, so that no
+/// program locks it, changes it by way of its descriptor, or learns whose it is.
 pub(super) fn sealed(file: Arc<SharedFile>) -> io::Result<Arc<SharedFile>> {
     match file.is_sealed() {
         true => Ok(file),
@@ -171,7 +171,7 @@ pub(super) fn open_shared(file: &SharedFile) -> io::Result<OwnedFd> {
     File::open(path).map(OwnedFd::from)
 }
 
-/// What reads as empty and takes everything.
+/// Returns what reads as empty and takes everything.
 pub(super) fn null() -> io::Result<OwnedFd> {
     File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from)
 }

@@ -61,7 +61,7 @@ pub(super) struct GojudgePlan {
     pub(super) memory_bytes: u64,
 }
 
-/// One program.
+/// A program.
 #[derive(Debug)]
 pub(super) struct GojudgeProgram {
     /// Complete but for its streams.
@@ -439,9 +439,9 @@ fn check_words(cmd: &GojudgeCommand) -> Result<(), RunError> {
     }
 }
 
-/// What a program may use, within the configured maxima, and how much is kept of a stream. What is
-/// zero or left out has the server's default; without a clock limit the CPU limit is one, as in
-/// go-judge.
+/// Returns what a program may use, within the configured maxima, and how much is kept of a stream.
+/// What is zero or left out has the server's default; without a clock limit the CPU limit is one,
+/// as in go-judge.
 fn limits(cmd: &GojudgeCommand, rules: &LimitRules) -> (ProgramLimits, u64) {
     let given = |value: u64| (value > 0).then_some(value);
     let ms = |ns: u64| given(ns).map(|ns| ns.div_ceil(1_000_000));

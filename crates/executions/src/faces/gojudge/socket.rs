@@ -22,11 +22,11 @@ use super::run::{CallerHandle, CallerRequest, GojudgeRunner, RunError};
 use super::wire;
 use crate::answers::AnswerMemory;
 
-/// How often a ping is sent, as by go-judge.
+/// Interval at which a ping is sent, as by go-judge.
 pub(super) const PING_INTERVAL: Duration = Duration::from_secs(50);
-/// How long nothing may come from the client before it counts as gone; pings are answered.
+/// Time that nothing may come from the client before it counts as gone; pings are answered.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// How long a client may leave an answer unread before it counts as gone.
+/// Time that a client may leave an answer unread before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is said to those who are still there when the server ends.
 pub(super) const SHUTTING_DOWN: &str = "the server is shutting down";

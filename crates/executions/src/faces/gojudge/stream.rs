@@ -41,10 +41,10 @@ const TAG_PART_MAX: usize = 15;
 const OUTPUT_CHUNKS_MAX: usize = 4;
 /// Chunks of input on their way into a program.
 const INPUT_CHUNKS_MAX: usize = 4;
-/// How long a chunk of input may wait for room among what its program has not read yet. Meanwhile
+/// Time that a chunk of input may wait for room among what its program has not read yet. Meanwhile
 /// nothing else is read, neither a cancel nor a close.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the first message may take, which is the request.
+/// Time that the first message may take, which is the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of every message after the request.
 const LATER_MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -58,7 +58,7 @@ pub(super) struct OutputChunk {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What names a stream in messages. The parts were checked when the request came.
+/// Returns what names a stream in messages. The parts were checked when the request came.
 pub(super) fn tag(index: usize, fd: usize) -> u8 {
     u8::try_from((index & TAG_PART_MAX) << 4 | (fd & TAG_PART_MAX)).unwrap_or(u8::MAX)
 }

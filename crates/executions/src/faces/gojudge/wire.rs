@@ -25,7 +25,7 @@ pub(super) struct GojudgeRequest {
     pub(super) pipe_mapping: Vec<PipeMap>,
 }
 
-/// One program.
+/// A program.
 #[derive(Debug, Default, DeriveDeserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct GojudgeCommand {
@@ -169,7 +169,7 @@ impl GojudgeResult {
     }
 }
 
-/// One word about a program. Those that only a judge could say are not here.
+/// A word about a program. Those that only a judge could say are not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum GojudgeStatus {
     Accepted,

@@ -171,7 +171,7 @@ pub(super) async fn version(_who: TokenPrincipal) -> impl IntoResponse {
     JUDGE0_VERSION
 }
 
-/// What stands where Judge0 has the version of its sandbox.
+/// Returns what stands where Judge0 has the version of its sandbox.
 pub(super) async fn isolate(_who: TokenPrincipal) -> impl IntoResponse {
     concat!("Cove ", env!("CARGO_PKG_VERSION"), ", its own sandbox\n")
 }

@@ -16,7 +16,7 @@ pub(super) const MULTI_FILE: &str = "multi-file";
 pub(super) enum NumberedKind {
     /// By this language of Cove's.
     Language(&'static str),
-    /// It is shown.
+    /// Shown.
     PlainText,
     /// It is started.
     Executable,

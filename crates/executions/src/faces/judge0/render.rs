@@ -160,7 +160,7 @@ impl SubmissionView {
         self.job.state.is_final()
     }
 
-    /// Its status.
+    /// Returns its status.
     pub(super) fn status(&self) -> usize {
         self.judged.status
     }

@@ -215,7 +215,7 @@ fn text(bytes: Option<Vec<u8>>) -> (Option<String>, Option<String>) {
     }
 }
 
-/// What Cove refuses, under Judge0's names.
+/// Returns what Cove refuses, under Judge0's names.
 pub(super) fn complaint(refusal: &RequestRefusal) -> Complaints {
     let field = refusal.field.split(['.', '[']).next().unwrap_or_default();
     let limit = refusal.field.strip_prefix("limits.");

@@ -260,7 +260,7 @@ struct PistonInbox {
     ended: bool,
 }
 
-/// What a chunk counts against [`INBOX_BYTES_MAX`].
+/// Returns what a chunk counts against [`INBOX_BYTES_MAX`].
 fn cost(bytes: &[u8]) -> usize {
     bytes.len().saturating_add(CHUNK_OVERHEAD)
 }

@@ -246,7 +246,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     digits?.chunks(2).map(pair).collect()
 }
 
-/// What Cove refuses, in Piston's names.
+/// Returns what Cove refuses, in Piston's names.
 pub(super) fn refusal(refusal: &RequestRefusal) -> String {
     let limit = match refusal.field.as_str() {
         "limits.memory_bytes" => "run_memory_limit",

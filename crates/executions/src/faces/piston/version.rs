@@ -195,7 +195,7 @@ fn operator(operator: &str, partial: PartialVersion) -> Option<Vec<VersionBound>
     })
 }
 
-/// Where the left-most number that is not 0 changes.
+/// Returns where the left-most number that is not 0 changes.
 fn caret(partial: PartialVersion) -> Option<RuntimeVersion> {
     let above = match (partial.major?, partial.minor, partial.patch) {
         (0, Some(0), Some(_)) => partial,

@@ -14,7 +14,7 @@ use crate::queue::{CancelAnswer, NewJob, PushOutcome, QueueError};
 
 /// The name of every job, as dashboards show it.
 const JOB_NAME: &str = "execute";
-/// How many are taken out or replayed with one question.
+/// Number that are taken out or replayed with one question.
 const STEP: usize = 500;
 
 impl RedisQueue {

@@ -19,11 +19,11 @@ use super::super::QueueError;
 
 /// Longest time for one exchange with Redis, and for a connection to come back within it.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);
-/// How often an exchange is tried that may be repeated, when the connection breaks.
+/// Number of times that an exchange is tried that may be repeated, when the connection breaks.
 const TRIES_MAX: u32 = 3;
 /// Time before the second try; it doubles.
 const BACKOFF: Duration = Duration::from_millis(50);
-/// How long the job that loads the scripts is locked.
+/// Time that the job that loads the scripts is locked.
 const LOAD_LOCK_MS: u64 = 5_000;
 
 /// Our own operations; `base.lua` says what they are.
@@ -272,7 +272,7 @@ impl RedisLink {
     }
 }
 
-/// One step of a transaction.
+/// A step of a transaction.
 #[derive(Debug)]
 pub(super) enum TransactionStep {
     /// One of our operations.

@@ -29,7 +29,7 @@ pub(super) fn queue_of(base: &str, tenant: &str) -> String {
     name
 }
 
-/// Whose queue this is, when a name of [`queue_of`].
+/// Returns whose queue this is, when a name of [`queue_of`].
 pub(super) fn tenant_of(base: &str, queue: &str) -> Option<String> {
     let mut rest = queue.strip_prefix(base)?.strip_prefix('.')?.bytes();
     let mut bytes = Vec::new();

@@ -11,9 +11,9 @@ use crate::queue::{
     AttemptDisposition, AttemptResult, ClaimQuota, JobClaim, JobLease, LeaseRenewal, QueueError,
 };
 
-/// How many are claimed in one transaction.
+/// Number that are claimed in one transaction.
 const CLAIM_MAX: usize = 128;
-/// How often a claim looks again when what it found is not to be run.
+/// Number of times that a claim looks again when what it found is not to be run.
 const ROUNDS_MAX: usize = 16;
 /// Why a job expired, for its owner.
 const EXPIRED: &str = "it did not start before its deadline";
@@ -365,7 +365,7 @@ impl RedisQueue {
     }
 }
 
-/// What the last step of a transaction says became of the attempt.
+/// Returns what the last step of a transaction says became of the attempt.
 fn ended(mut answers: Vec<Value>) -> Result<AttemptDisposition, QueueError> {
     let word = RedisReply::of(answers.pop().unwrap_or(Value::Nil)).word()?;
     if word == "fenced" {

@@ -21,7 +21,7 @@ impl<T> Default for OrderedRuns<T> {
 }
 
 impl<T: Ord> OrderedRuns<T> {
-    /// How many there are.
+    /// Returns how many there are.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -84,7 +84,7 @@ impl<T: Ord> OrderedRuns<T> {
         }
     }
 
-    /// How many elements are below this one.
+    /// Returns how many elements are below this one.
     pub(super) fn before(&self, element: &T) -> usize {
         let index = self.run_of(element);
         let whole: usize = self.runs.iter().take(index).map(Vec::len).sum();

@@ -15,7 +15,7 @@ use super::super::schedule::{JobSchedule, WaitingJob, rank};
 use super::attempt::{HELD, RunningJob};
 use super::schema::number;
 
-/// How long the window is believed: jobs that other servers accept are seen within this time.
+/// Time that the window is believed: jobs that other servers accept are seen within this time.
 pub(super) const AGE_MAX: Duration = Duration::from_millis(100);
 
 /// Tenants in the window. When more wait, the window moves on over them.
@@ -60,7 +60,7 @@ impl ScheduleWindow {
         }
     }
 
-    /// Where the next window begins.
+    /// Returns where the next window begins.
     pub(super) fn cursor(&self) -> String {
         self.cursor.clone()
     }

@@ -42,7 +42,7 @@ fn job(row: &SqlRow) -> Result<QueuedJob, SqlStoreError> {
     })
 }
 
-/// One job.
+/// Returns one job.
 pub(super) fn get(
     transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,
@@ -104,9 +104,9 @@ pub(super) fn list(
     transaction.query(&sql, &parameters)?.iter().map(job).collect()
 }
 
-/// How many go before a job, by the table alone: its place among those of its tenant, and as many
-/// turns of each other tenant, if so many of it wait. Whose turn it is is not known here, so it may
-/// be too many by one for each other tenant.
+/// Returns how many go before a job, by the table alone: its place among those of its tenant, and
+/// as many turns of each other tenant, if so many of it wait. Whose turn it is is not known here,
+/// so it may be too many by one for each other tenant.
 pub(super) fn position(
     transaction: &mut dyn StoreTransaction,
     id: &ExecutionId,

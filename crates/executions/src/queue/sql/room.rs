@@ -12,7 +12,7 @@ pub(super) struct QueueLoad {
 }
 
 impl QueueLoad {
-    /// One job of this size.
+    /// Returns one job of this size.
     pub(super) fn one(bytes: u64) -> QueueLoad {
         QueueLoad { count: 1, bytes }
     }

@@ -23,16 +23,16 @@ use super::{accept, look, schema};
 /// Jobs that one claim takes at most: their requests are in memory together.
 const CLAIM_MAX: usize = 256;
 
-/// How often a claim reads the shared window again before it answers with what it has.
+/// Number of times that a claim reads the shared window again before it answers with what it has.
 const WINDOWS_MAX: usize = 4;
 
 /// Batches of each kind that one sweep does; the rest is for the next one.
 const SWEEP_BATCHES_MAX: usize = 20;
 
-/// How often a push is tried that met the same idempotency key at the same moment.
+/// Number of times that a push is tried that met the same idempotency key at the same moment.
 const PUSH_ATTEMPTS_MAX: usize = 3;
 
-/// How long an estimate of what waits is believed, where others share the store.
+/// Time that an estimate of what waits is believed, where others share the store.
 const COUNT_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// The same when it would refuse a job.

@@ -172,7 +172,7 @@ pub(super) fn remove(
     Ok(true)
 }
 
-/// How many have ended and are kept, and how large their requests and results are.
+/// Returns how many have ended and are kept, and how large their requests and results are.
 pub(super) fn kept(transaction: &mut dyn StoreTransaction) -> Result<QueueLoad, SqlStoreError> {
     let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(request_bytes + result_bytes), 0) AS BIGINT)
         FROM execution_jobs WHERE finished_ms IS NOT NULL";
@@ -182,7 +182,7 @@ pub(super) fn kept(transaction: &mut dyn StoreTransaction) -> Result<QueueLoad, 
     }
 }
 
-/// How many of each tenant wait, and how large their requests are.
+/// Returns how many of each tenant wait, and how large their requests are.
 pub(super) fn waiting(
     transaction: &mut dyn StoreTransaction,
 ) -> Result<HashMap<String, QueueLoad>, SqlStoreError> {

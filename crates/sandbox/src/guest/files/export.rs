@@ -183,7 +183,7 @@ impl ArchiveWriter<'_> {
     }
 }
 
-/// Where the data of a file is; `None` where there are no holes, or too many.
+/// Returns where the data of a file is; `None` where there are no holes, or too many.
 fn data_extents(file: BorrowedFd<'_>, size: u64) -> Outcome<Option<Vec<(u64, u64)>>> {
     let mut extents = Vec::new();
     let mut at = 0;

@@ -19,7 +19,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Directories whose permissions and times are set at the end, when nothing is written to them any
 /// more.
 const DIRECTORIES_MAX: usize = 250_000;
-/// How often something that comes into the way while it is replaced is removed again.
+/// Number of times that something that comes into the way while it is replaced is removed again.
 const REPLACE_ROUNDS_MAX: u32 = 8;
 
 impl From<BadArchive> for FileRefusal {
@@ -262,7 +262,7 @@ fn cut_off() -> FileRefusal {
     FileRefusal::new(libc::EBADMSG, "the archive is cut off")
 }
 
-/// What a name that leads through a link, or out of the target, comes to.
+/// Returns what a name that leads through a link, or out of the target, comes to.
 fn explain(error: io::Error) -> FileRefusal {
     match error.raw_os_error() {
         Some(libc::ELOOP) => FileRefusal::new(libc::EINVAL, "it leads through a link"),

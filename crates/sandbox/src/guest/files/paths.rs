@@ -26,12 +26,12 @@ pub(super) struct ResolvedName {
 }
 
 impl ResolvedName {
-    /// What is there, or that nothing is.
+    /// Returns what is there, or that nothing is.
     pub(super) fn existing(&self) -> Outcome<FileStat> {
         self.stat.ok_or_else(|| FileRefusal::new(libc::ENOENT, Vec::new()))
     }
 
-    /// What is there now.
+    /// Returns what is there now.
     pub(super) fn look(&mut self) -> io::Result<FileStat> {
         let stat = files::stat(self.dir.as_fd(), &self.name)?;
         self.stat = Some(stat);

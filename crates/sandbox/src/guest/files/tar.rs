@@ -74,7 +74,7 @@ impl SparseMap {
     }
 }
 
-/// What ends an archive.
+/// Returns what ends an archive.
 pub(super) fn trailer() -> Vec<u8> {
     vec![0; 2 * BLOCK_BYTES]
 }

@@ -13,7 +13,7 @@ use crate::sys::files::{self, FileStat, ResolveMode};
 const DEPTH_MAX: usize = 512;
 /// Bytes of a directory that are read at a time.
 const NAMES_BYTES: usize = 16 << 10;
-/// How often a directory that was emptied and has something in it again is emptied.
+/// Number of times that a directory that was emptied and has something in it again is emptied.
 const REMOVE_ROUNDS_MAX: u32 = 16;
 
 /// The names in a directory, as they are read.
@@ -55,7 +55,7 @@ impl DirectoryNames {
     }
 }
 
-/// One file of a tree.
+/// A file of a tree.
 #[derive(Debug)]
 pub(super) struct TreeVisit<'a> {
     pub(super) dir: BorrowedFd<'a>,

@@ -45,7 +45,7 @@ const RENAME: u8 = 4;
 const CHMOD: u8 = 5;
 const OVERFLOW: u8 = 6;
 
-/// One event of the kernel's.
+/// An event of the kernel's.
 #[derive(Debug)]
 struct InotifyEvent {
     watch: i32,

@@ -296,7 +296,7 @@ fn connect(streams: StreamSetup, fds: &[OwnedFd]) -> io::Result<()> {
     sys::cloexec_from(3)
 }
 
-/// How a program ended, or why it was not started.
+/// Returns how a program ended, or why it was not started.
 pub(super) fn end(how: ChildEnd, note: &FailurePage) -> ProcessEnd {
     let mut end = ProcessEnd::default();
     match how {

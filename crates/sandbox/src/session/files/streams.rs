@@ -94,7 +94,7 @@ pub struct Watch {
     _place: OwnedSemaphorePermit,
 }
 
-/// One record of a watch.
+/// A record of a watch.
 #[derive(Debug, PartialEq, Eq)]
 enum WatchRecord {
     Event(WatchEvent),

@@ -93,7 +93,7 @@ pub struct DirectoryListing {
 pub enum WriteMode {
     /// There must be none: [`FilesError::Exists`].
     Create,
-    /// It is replaced in one step, when everything is written.
+    /// Replaced in one step, when everything is written.
     Replace,
     /// It stays, and what is written comes behind it, at once and not in one step.
     Append,
@@ -129,13 +129,13 @@ pub enum LinkMode {
 /// What happened to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
-    /// It is new, or was moved here.
+    /// New, or was moved here.
     Create,
     /// Its content changed.
     Write,
-    /// It is gone.
+    /// Gone.
     Remove,
-    /// It was moved away from here; where it goes to is an event of its own.
+    /// Moved away from here; where it goes to is an event of its own.
     Rename,
     /// Its permissions, owner or times changed.
     Chmod,
@@ -143,7 +143,7 @@ pub enum WatchKind {
     Overflow,
 }
 
-/// One event of a [`Watch`](super::Watch).
+/// An event of a [`Watch`](super::Watch).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchEvent {
     /// What happened.
@@ -219,7 +219,7 @@ pub enum FilesError {
 }
 
 impl FilesError {
-    /// What an errno of the helper means; `detail` is empty or says more.
+    /// Returns what an errno of the helper means; `detail` is empty or says more.
     pub(super) fn from_errno(errno: i32, detail: String) -> FilesError {
         let or = |text: &str| if detail.is_empty() { text.to_owned() } else { detail.clone() };
         match errno {

@@ -182,7 +182,7 @@ impl IntoResponse for AshFailure {
     }
 }
 
-/// What the shell says by itself, in Ash's shape.
+/// Returns what the shell says by itself, in Ash's shape.
 pub(super) fn render(error: &node::http::HttpError) -> Response {
     let mut failure = AshFailure::from(error.clone());
     if failure.status == StatusCode::UNAUTHORIZED {

@@ -311,7 +311,7 @@ pub(super) async fn forget(caller: &AshCaller, agent: &str) -> Result<(), AshFai
     caller.forget(CASE, agent).await
 }
 
-/// How many runs there are, by their status.
+/// Returns how many runs there are, by their status.
 pub(super) async fn count(caller: &AshCaller) -> Result<BTreeMap<String, u64>, AshFailure> {
     let mut counts = BTreeMap::new();
     for run in caller.documents(RUN, None).await? {
@@ -365,7 +365,7 @@ fn result_shape(document: &FaceDocument) -> Value {
     })
 }
 
-/// What an error is when nobody is there to be told.
+/// Returns what an error is when nobody is there to be told.
 fn told(error: &SessionError) -> String {
     error.to_string()
 }

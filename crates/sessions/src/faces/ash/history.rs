@@ -161,7 +161,7 @@ fn timeline(session: &SessionView, event: &SessionEvent) -> Option<Value> {
     }))
 }
 
-/// What there is to say of it.
+/// Returns what there is to say of it.
 fn details(event: &SessionEvent) -> Value {
     let field = |name: &str| event.data.get(name).cloned().unwrap_or_default();
     match event.kind {

@@ -20,7 +20,7 @@ use super::sessions::of_state;
 use super::sse::{HEARTBEAT, TurnFrames};
 use crate::service::MessageStream;
 
-/// How often a comment shows that the connection is alive.
+/// Interval at which a comment shows that the connection is alive.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 /// Characters of a message that is text.
 const TEXT_CHARS_MAX: usize = 500_000;
@@ -122,7 +122,7 @@ enum TurnStreamStage {
 }
 
 impl TurnStream {
-    /// What is sent next; none at the end, which comes after `done` alone.
+    /// Returns what is sent next; none at the end, which comes after `done` alone.
     async fn next(&mut self) -> Option<String> {
         match self.stage {
             TurnStreamStage::Over => return None,

@@ -30,7 +30,7 @@ const PENDING_MAX: u64 = 1000;
 const ITEMS_MAX: u64 = 2000;
 /// Bytes of a prompt.
 const PROMPT_BYTES_MAX: usize = 64 << 10;
-/// How often an item is tried when nobody says, and at most.
+/// Number of times that an item is tried when nobody says, and at most.
 const RETRIES: u32 = 3;
 const RETRIES_MAX: u32 = 100;
 /// Items of one answer.

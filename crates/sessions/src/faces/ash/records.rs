@@ -254,7 +254,7 @@ pub(super) async fn usage(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>)
     Ok(Json(json!({ "events": all.collect::<Vec<Value>>() })))
 }
 
-/// What one turn used, each kind by itself.
+/// Returns what one turn used, each kind by itself.
 fn entries(caller: &AshCaller, turn: &TurnUsage) -> Vec<Value> {
     let used = &turn.used;
     let rows = [

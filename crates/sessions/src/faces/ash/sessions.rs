@@ -16,7 +16,7 @@ use crate::service::{CreateExtras, ListQuery, SessionUpdate, signal_name};
 
 /// Sessions of one answer.
 const LIST_MAX: usize = 1000;
-/// How long a command may take when its caller does not say.
+/// Time that a command may take when its caller does not say.
 const EXEC_TIMEOUT_MS: u64 = 30_000;
 /// Longest that it may say.
 const EXEC_TIMEOUT_MS_MAX: u64 = 300_000;
@@ -351,7 +351,7 @@ pub(super) fn is_shown(session: &SessionView) -> bool {
     ids::exact(&session.id).is_some()
 }
 
-/// What an error means where Ash speaks of the session's state.
+/// Returns what an error means where Ash speaks of the session's state.
 pub(super) fn of_state(error: SessionError, ended: SessionState) -> AshFailure {
     match error {
         SessionError::Ended => AshFailure::bad(format!("Session is {}", ended.as_str())),
@@ -370,7 +370,7 @@ fn state(status: &str) -> Result<SessionState, AshFailure> {
     known.ok_or_else(|| AshFailure::bad(format!("status: `{}` is none", shown(status))))
 }
 
-/// How much of a caller's text an error repeats.
+/// Returns how much of a caller's text an error repeats.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

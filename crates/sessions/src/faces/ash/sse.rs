@@ -39,7 +39,7 @@ impl TurnFrames {
         frame(None, "error", &json!({ "error": why })) + &self.done(None)
     }
 
-    /// What an event of ours is there: nothing, a frame, or two.
+    /// Returns what an event of ours is there: nothing, a frame, or two.
     pub(super) fn of(&self, event: &SessionEvent) -> String {
         let seq = Some(event.seq);
         let data = &event.data;
@@ -92,7 +92,7 @@ impl TurnFrames {
     }
 }
 
-/// What a tool answered: text where it is nothing but text.
+/// Returns what a tool answered: text where it is nothing but text.
 pub(super) fn content(content: Option<&Value>) -> Value {
     let Some(Value::Array(blocks)) = content else { return content.cloned().unwrap_or_default() };
     let text = |block: &Value| match block.get("type").and_then(Value::as_str) {

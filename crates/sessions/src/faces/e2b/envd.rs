@@ -88,7 +88,7 @@ async fn health(face: &E2bContext, id: &str) -> Response {
 }
 
 impl SandboxClosed {
-    /// What is said of it outside of streams.
+    /// Returns what is said of it outside of streams.
     pub(super) fn answer(self, id: &str) -> Response {
         match self {
             SandboxClosed::NotRunning => not_running(id),
@@ -130,7 +130,7 @@ async fn about(face: &E2bContext, id: &str, path: &str) -> Response {
     }
 }
 
-/// What processes of a sandbox know of it.
+/// Returns what processes of a sandbox know of it.
 fn own(id: &str, live: &LiveE2bSandbox) -> BTreeMap<String, String> {
     [("E2B_SANDBOX", "true"), ("E2B_SANDBOX_ID", id), ("E2B_TEMPLATE_ID", &live.kept.template)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -349,7 +349,7 @@ impl EnvdCall<'_> {
         Ok(self.guard.files().await?)
     }
 
-    /// How long the client gives this call; none for ever.
+    /// Returns how long the client gives this call; none for ever.
     fn time(&self) -> Option<Duration> {
         let ms = number(&self.headers, "connect-timeout-ms").filter(|ms| *ms > 0);
         ms.map(Duration::from_millis)

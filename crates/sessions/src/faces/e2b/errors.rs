@@ -99,12 +99,12 @@ impl IntoResponse for RestError {
     }
 }
 
-/// How errors of the shell look here.
+/// Returns how errors of the shell look here.
 pub fn render(error: &http::HttpError) -> Response {
     RestError::from(error.clone()).into_response()
 }
 
-/// What is answered for a sandbox that does not run. The clients look for these words.
+/// Returns what is answered for a sandbox that does not run. The clients look for these words.
 pub(super) fn not_running(id: &str) -> Response {
     let body = json!({
         "sandboxId": shown(id),
@@ -114,7 +114,7 @@ pub(super) fn not_running(id: &str) -> Response {
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()
 }
 
-/// What is answered for a port at which nobody listens.
+/// Returns what is answered for a port at which nobody listens.
 pub(super) fn port_closed(id: &str, port: u16) -> Response {
     let body = json!({
         "sandboxId": shown(id),
@@ -125,7 +125,7 @@ pub(super) fn port_closed(id: &str, port: u16) -> Response {
     (StatusCode::BAD_GATEWAY, Json(body)).into_response()
 }
 
-/// How much of a caller's text an error repeats.
+/// Returns how much of a caller's text an error repeats.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }

@@ -128,7 +128,7 @@ pub(super) async fn list(files: &SandboxFiles, request: ListRequest) -> Result<V
     Ok(json!({ "entries": entries }))
 }
 
-/// What is at a path.
+/// Returns what is at a path.
 async fn look(files: &SandboxFiles, path: &str) -> Result<Value, RpcError> {
     let entry = files.stat(path, LinkMode::Nothing).await.map_err(|error| about(error, path))?;
     Ok(describe(files, entry).await)
@@ -302,7 +302,7 @@ impl DirectoryWatch {
         Ok(DirectoryWatch { watch, files, request, names, event: None, pending: VecDeque::new() })
     }
 
-    /// What happens next; none when the directory is gone, or the sandbox. Cancel-safe.
+    /// Returns what happens next; none when the directory is gone, or the sandbox. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(told) = self.pending.pop_front() {

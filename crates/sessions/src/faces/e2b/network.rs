@@ -193,7 +193,7 @@ fn headers(rules: &Value) -> Result<BTreeMap<String, BTreeMap<String, String>>, 
     Ok(all)
 }
 
-/// One entry of a list.
+/// An entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum EgressDestination {
     /// A name, or `*.` before one.

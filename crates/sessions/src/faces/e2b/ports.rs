@@ -53,7 +53,7 @@ pub(super) enum PortTarget {
     Sandbox { id: String, port: u16 },
 }
 
-/// Where a request goes: the host's name says it, or the headers of E2B's clients.
+/// Returns where a request goes: the host's name says it, or the headers of E2B's clients.
 ///
 /// # Errors
 /// When the headers make no sense.
@@ -74,7 +74,7 @@ pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<PortTarget, RestE
     Ok(PortTarget::Sandbox { id: id.to_owned(), port })
 }
 
-/// Where a name of a host leads.
+/// Returns where a name of a host leads.
 fn named(host: &str) -> Option<PortTarget> {
     let (name, _domain) = host.split_once('.')?;
     let (port, id) = name.split_once('-')?;

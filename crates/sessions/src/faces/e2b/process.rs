@@ -36,12 +36,12 @@ const LISTENERS_MAX: usize = 64;
 const MESSAGES_MAX: usize = 8;
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 32 << 10;
-/// How long nothing may come out of the streams of a process that has ended, before they are left:
+/// Time that nothing may come out of the streams of a process that has ended, before they are left:
 /// what it left behind may never close them.
 const OUTPUT_GRACE: Duration = Duration::from_millis(100);
 /// Bytes that are read of a process that has ended: the most that a pipe holds.
 const OUTPUT_LEFT_BYTES_MAX: u64 = 1 << 20;
-/// How long a process that was killed may take to go.
+/// Time that a process that was killed may take to go.
 const KILL_MAX: Duration = Duration::from_secs(5);
 /// The signal that nobody ignores.
 const SIGKILL: i32 = 9;
@@ -76,7 +76,7 @@ pub(super) struct PtyRequest {
 }
 
 impl PtyRequest {
-    /// Its size, if one was given.
+    /// Returns its size, if one was given.
     pub(super) fn size(self) -> Option<PtySize> {
         self.size
     }
@@ -144,7 +144,7 @@ pub(super) struct RunningProcess {
 enum InputTarget {
     Pipe(pipe::Sender),
     Terminal(ProcessTerminal),
-    /// It was closed, or never open.
+    /// Closed, or never open.
     Closed,
 }
 
@@ -246,7 +246,7 @@ impl SandboxProcesses {
         Ok(told)
     }
 
-    /// What has not ended.
+    /// Returns what has not ended.
     pub(super) fn list(&self) -> Value {
         let one = |running: &Arc<RunningProcess>| {
             let mut one = json!({ "pid": running.pid, "config": running.config });
@@ -551,7 +551,7 @@ impl RunningProcess {
     }
 }
 
-/// What is told at the end of a process.
+/// Returns what is told at the end of a process.
 fn last_words(end: &E2bProcessEnd) -> Vec<ProcessEvent> {
     let over = |error| vec![ProcessEvent::Over(Some(error))];
     match end {
@@ -577,7 +577,7 @@ fn last_words(end: &E2bProcessEnd) -> Vec<ProcessEvent> {
     }
 }
 
-/// How a process ended, in the words of Go's `os.ProcessState`, which clients know.
+/// Returns how a process ended, in the words of Go's `os.ProcessState`, which clients know.
 fn end_event(end: &ProcessEnd) -> Value {
     match (end.code, end.signal) {
         (Some(0), _) => json!({ "exited": true, "status": "exit status 0" }),

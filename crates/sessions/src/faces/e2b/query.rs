@@ -27,7 +27,7 @@ fn unquoted(text: String) -> String {
     if text.contains('%') { decoded(&text.replace('+', "%2B")) } else { text }
 }
 
-/// What `%41` and `+` stand for; what is not UTF-8 then is replaced.
+/// Returns what `%41` and `+` stand for; what is not UTF-8 then is replaced.
 fn decoded(text: &str) -> String {
     let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut bytes = Vec::with_capacity(text.len());

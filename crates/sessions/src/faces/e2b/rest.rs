@@ -202,7 +202,7 @@ impl AuthorizedRequest<'_> {
         Ok((session, extras, kept))
     }
 
-    /// How a sandbox is reached.
+    /// Returns how a sandbox is reached.
     fn reached(&self, id: &str, kept: &StoredE2bSandbox) -> Value {
         let keys = &self.face.keys;
         json!({
@@ -356,7 +356,7 @@ impl AuthorizedRequest<'_> {
         Ok(())
     }
 
-    /// What older clients have in place of `connect`.
+    /// Returns what older clients have in place of `connect`.
     async fn resume(&self, id: &str, body: ConnectBody) -> Answer {
         let (session, _, _) = self.find(id).await?;
         if session.state == SessionState::Active {

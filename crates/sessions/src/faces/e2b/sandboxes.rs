@@ -224,7 +224,7 @@ impl E2bSandboxes {
         }
     }
 
-    /// What is known of a sandbox, if it lives.
+    /// Returns what is known of a sandbox, if it lives.
     pub(super) fn known(&self, id: &str) -> Option<Arc<LiveE2bSandbox>> {
         self.0.lock().get(id).cloned()
     }

@@ -119,7 +119,7 @@ async fn refused(request: Request, answer: Response) -> Response {
     answer
 }
 
-/// Which sandbox a request is for, when it may be made.
+/// Returns which sandbox a request is for, when it may be made.
 async fn admit(
     face: &E2bContext,
     id: Option<&str>,
@@ -186,7 +186,7 @@ async fn download(guard: SandboxGuard, path: Option<String>) -> Result<Response,
     Ok((headers, Body::from_stream(content(open, guard))).into_response())
 }
 
-/// What is in a file, as much as was there when it was opened: so much was promised.
+/// Returns what is in a file, as much as was there when it was opened: so much was promised.
 fn content(
     open: OpenFile,
     guard: SandboxGuard,

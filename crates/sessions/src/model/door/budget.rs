@@ -90,7 +90,7 @@ impl GrantBudget {
 }
 
 impl ModelPrice {
-    /// What so many tokens cost, in dollars.
+    /// Returns what so many tokens cost, in dollars.
     fn of(&self, tokens: &ModelTokens) -> f64 {
         let parts = [
             (self.input, tokens.input),
@@ -185,7 +185,7 @@ impl ByteBudget {
         ByteBudget { most, held: AtomicUsize::new(0) }
     }
 
-    /// How many are held.
+    /// Returns how many are held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)

@@ -26,7 +26,7 @@ const ESTIMATE_MAX: u64 = 128_000;
 /// What is said of a request whose answer nobody waited for.
 const LEFT: &str = "the client left";
 
-/// One request.
+/// A request.
 pub(super) struct ModelExchange {
     door: Arc<ModelDoor>,
     method: String,
@@ -47,9 +47,9 @@ pub(super) struct ModelExchange {
 enum ExchangeStage {
     /// Nothing was sent.
     Unsent,
-    /// It was sent; nothing came back yet.
+    /// Sent; nothing came back yet.
     Sent,
-    /// It was answered.
+    /// Answered.
     Answered(StatusCode),
     /// It was not, by the model.
     Refused { why: ModelRefusal, was_sent: bool },
@@ -102,7 +102,7 @@ impl ModelExchange {
         self.stage = ExchangeStage::Refused { why, was_sent };
     }
 
-    /// What it used, and whether that is an estimate.
+    /// Returns what it used, and whether that is an estimate.
     fn used(&self) -> (ModelTokens, bool) {
         let is_free = match self.stage {
             ExchangeStage::Unsent => true,

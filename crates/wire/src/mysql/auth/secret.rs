@@ -77,7 +77,7 @@ impl MysqlSecret {
         }
     }
 
-    /// Its form.
+    /// Returns its form.
     #[must_use]
     pub fn kind(&self) -> SecretKind {
         match self {
@@ -102,9 +102,9 @@ impl MysqlSecret {
 /// What a proof of `caching_sha2_password` is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FastAuthResult {
-    /// It is right.
+    /// Right.
     Right(Sha2Key),
-    /// It is wrong.
+    /// Wrong.
     Wrong,
     /// Nobody knows: the password has to be asked for.
     Unknown,
@@ -188,7 +188,7 @@ impl MysqlVerifier {
         self.native.as_ref()?.accepts(nonce, answer).filter(|_| !self.is_mock)
     }
 
-    /// What a proof by `caching_sha2_password` is worth. A wrong one may be of a user whose
+    /// Returns what a proof by `caching_sha2_password` is worth. A wrong one may be of a user whose
     /// password was changed, whose stored secret is asked then.
     #[must_use]
     pub fn accepts_sha2(&self, nonce: &AuthNonce, answer: &[u8]) -> FastAuthResult {

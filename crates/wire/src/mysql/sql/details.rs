@@ -513,7 +513,7 @@ pub(super) fn constant(token: &MysqlToken, lexer: &MysqlLexer<'_>) -> Option<Str
     }
 }
 
-/// What stands between quotes, decoded.
+/// Returns what stands between quotes, decoded.
 fn undoubled(text: &[u8], escapes: bool, mode: SqlMode) -> Option<String> {
     let (quote, inner) = text.split_first()?;
     let inner = inner.get(..inner.len().checked_sub(1)?)?;

@@ -25,7 +25,7 @@ pub(super) enum MysqlTokenKind {
     System,
     /// `:=`
     Assign,
-    /// One character of an operator, or one of `,;().:?`.
+    /// A character of an operator, or one of `,;().:?`.
     Mark(u8),
 }
 
@@ -235,8 +235,8 @@ impl<'a> MysqlLexer<'a> {
         }
     }
 
-    /// Where this comment ends for a server that does not run it. It may have comments inside, but
-    /// these have none.
+    /// Returns where this comment ends for a server that does not run it. It may have comments
+    /// inside, but these have none.
     fn end_when_skipped(&self) -> Option<usize> {
         let mut at = self.at + 2;
         loop {

@@ -14,7 +14,7 @@ use super::verbs;
 use super::words::{self, KnownWord, MysqlFunctionEffect, Word};
 use crate::prohibitions::TextProhibitions;
 
-/// What one or two passes found.
+/// Returns what one or two passes found.
 pub(super) fn scan(text: &[u8], mode: SqlMode) -> (Effects, TextProhibitions) {
     within(text, mode, TextDepth::Outer)
 }
@@ -570,7 +570,7 @@ impl<'a> MysqlScan<'a> {
 const ENDS_WITH_STATEMENT: Effects =
     Effects::SET.with(Effects::SET_EXPRESSION).with(Effects::SET_FIXED).with(Effects::NAMES);
 
-/// What a call of one of the server's own functions does.
+/// Returns what a call of one of the server's own functions does.
 fn called(call: MysqlFunctionEffect) -> Effects {
     match call {
         MysqlFunctionEffect::Harmless | MysqlFunctionEffect::Unknown => Effects::NONE,

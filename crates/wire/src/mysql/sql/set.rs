@@ -55,7 +55,7 @@ pub(super) struct ScannedAssignment {
 /// What follows an assignment's target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AfterTarget {
-    /// Its value, and maybe another assignment.
+    /// Value, and maybe another assignment.
     Value,
     /// Assignments for one statement.
     Statement,
@@ -168,7 +168,7 @@ fn system(first: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> AssignmentTarget {
 /// A value as far as it can be read without the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ScannedValue {
-    /// One string, number or bare word, and whether a minus sign stands before it.
+    /// A string, number or bare word, and whether a minus sign stands before it.
     Constant {
         negative: bool,
         token: MysqlToken,
@@ -226,7 +226,7 @@ pub(super) fn value(ahead: &mut MysqlLexer<'_>) -> ScannedValue {
     }
 }
 
-/// What an assignment means; `first_of_all` when nothing stands between `SET` and it.
+/// Returns what an assignment means; `first_of_all` when nothing stands between `SET` and it.
 pub(super) fn target(
     token: &MysqlToken,
     lexer: &MysqlLexer<'_>,
@@ -317,7 +317,7 @@ pub(super) fn is_of_transaction(lower: &[u8]) -> bool {
     )
 }
 
-/// What it means to read `@@name`.
+/// Returns what it means to read `@@name`.
 pub(super) fn reads(name: &[u8]) -> Effects {
     let name = unquoted(name);
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);

@@ -67,7 +67,7 @@ pub(super) fn only_reads_user_variables(verb: Word) -> bool {
     )
 }
 
-/// What a statement does, as far as its first words tell; `lexer` is behind the first one.
+/// Returns what a statement does, as far as its first words tell; `lexer` is behind the first one.
 pub(super) fn begins(word: Word, lexer: &MysqlLexer<'_>) -> Effects {
     let mut ahead = lexer.clone();
     match word {

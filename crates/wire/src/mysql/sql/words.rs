@@ -235,8 +235,8 @@ const UNKNOWN: KnownWord = KnownWord::new(b"");
 /// Slots of the table: a power of two, about three times as many as there are words.
 const SLOTS: usize = 2048;
 
-/// What is known of `text`, in whatever case it is written. Every word of every text comes through
-/// here, so it is one look into a hash table.
+/// Returns what is known of `text`, in whatever case it is written. Every word of every text comes
+/// through here, so it is one look into a hash table.
 pub(super) fn known(text: &[u8]) -> KnownWord {
     let mut slot = slot(text);
     while let Some(Some(known)) = TABLE.get(slot) {
@@ -248,12 +248,12 @@ pub(super) fn known(text: &[u8]) -> KnownWord {
     UNKNOWN
 }
 
-/// Which word of the grammar `text` is.
+/// Returns which word of the grammar `text` is.
 pub(super) fn word(text: &[u8]) -> Word {
     known(text).word
 }
 
-/// Where a word is looked for first; the same for both cases of a letter.
+/// Returns where a word is looked for first; the same for both cases of a letter.
 fn slot(text: &[u8]) -> usize {
     let at = |index: usize| usize::from(text.get(index).copied().unwrap_or(0) | 0x20);
     let length = text.len();

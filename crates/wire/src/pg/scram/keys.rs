@@ -77,13 +77,13 @@ impl ScramSecret {
         })
     }
 
-    /// How often the password is hashed.
+    /// Returns how often the password is hashed.
     #[must_use]
     pub fn iterations(&self) -> u32 {
         self.iterations
     }
 
-    /// What the password is hashed with.
+    /// Returns what the password is hashed with.
     #[must_use]
     pub fn salt(&self) -> &[u8] {
         &self.salt
@@ -96,8 +96,8 @@ impl ScramSecret {
         self.stored_key.ct_eq(&own.stored_key).into()
     }
 
-    /// What logs in to a server with this same secret, from the key that a client's proof gave
-    /// away.
+    /// Returns what logs in to a server with this same secret, from the key that a client's proof
+    /// gave away.
     #[must_use]
     pub fn keys(&self, client_key: [u8; 32]) -> ScramKeys {
         let (salt, server_key) = (self.salt.clone(), self.server_key);
@@ -161,7 +161,7 @@ impl ScramKeys {
         ScramKeys { iterations, salt: salt.to_vec(), client_key, server_key }
     }
 
-    /// What a server stores of the same password.
+    /// Returns what a server stores of the same password.
     #[must_use]
     pub fn secret(&self) -> ScramSecret {
         ScramSecret {

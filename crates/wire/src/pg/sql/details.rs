@@ -277,7 +277,7 @@ impl<'a> PgTokenReader<'a> {
         self.tokens.get(self.at)
     }
 
-    /// Where the present token stands in the text.
+    /// Returns where the present token stands in the text.
     fn range(&self) -> Range<usize> {
         self.token().map_or(self.text.len()..self.text.len(), |it| it.start..it.end)
     }
@@ -444,7 +444,7 @@ impl<'a> PgTokenReader<'a> {
         quote::is_setting_name(&name).then_some(name)
     }
 
-    /// What stands behind `TO`, up to the end.
+    /// Returns what stands behind `TO`, up to the end.
     fn value(&mut self, name: String) -> Option<PgSettingChange> {
         if self.eat(b"default") {
             return Some(PgSettingChange::Default { name });
@@ -700,7 +700,7 @@ fn string(token: &PgToken, text: &[u8]) -> Option<String> {
     }
 }
 
-/// What an `E'…'` means; escapes by number are not understood.
+/// Returns what an `E'…'` means; escapes by number are not understood.
 fn unescape(inner: &str) -> Option<String> {
     let mut value = String::with_capacity(inner.len());
     let mut letters = inner.chars();

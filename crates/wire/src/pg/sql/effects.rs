@@ -146,8 +146,8 @@ impl Effects {
         Effects(self.0 & !other.0)
     }
 
-    /// What has to be assumed once the client chose its own `search_path`. A plain name of a
-    /// function of the server's own may then be another function's, and a plain name of a new
+    /// Returns what has to be assumed once the client chose its own `search_path`. A plain name of
+    /// a function of the server's own may then be another function's, and a plain name of a new
     /// table may be that of a temporary one.
     #[must_use]
     pub const fn with_own_search_path(self) -> Effects {

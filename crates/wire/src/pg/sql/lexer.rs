@@ -24,7 +24,7 @@ pub(super) enum PgTokenKind {
     Parameter,
     /// `::`, the one operator of two characters that anybody asks for.
     Cast,
-    /// One character of an operator, or one of `,;()[].:`.
+    /// A character of an operator, or one of `,;()[].:`.
     Mark(u8),
 }
 

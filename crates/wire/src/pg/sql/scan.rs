@@ -276,7 +276,7 @@ impl<'a> PgScan<'a> {
         }
     }
 
-    /// What the first word of a statement says.
+    /// Returns what the first word of a statement says.
     fn begins(&self, word: Word) -> Effects {
         match word {
             Word::Select | Word::Values | Word::Show | Word::With => Effects::NONE,
@@ -542,7 +542,7 @@ fn peek(lexer: &mut PgLexer<'_>, text: &[u8]) -> Word {
     }
 }
 
-/// What it means to change the setting `name`; `lasting` unless the name says more.
+/// Returns what it means to change the setting `name`; `lasting` unless the name says more.
 fn named(name: &[u8], lasting: Effects) -> Effects {
     let kind = match name {
         b"role" | b"session_authorization" => Effects::ROLE,
@@ -567,7 +567,7 @@ fn read_write(name: &[u8]) -> Effects {
     }
 }
 
-/// What stands between the quotes of a plain string.
+/// Returns what stands between the quotes of a plain string.
 pub(super) fn inner(string: &[u8]) -> &[u8] {
     string.get(1..string.len().saturating_sub(1)).unwrap_or_default()
 }

@@ -158,8 +158,8 @@ const RESERVED: &[&str] = &[
 /// Slots of the table of words: a power of two, about four times as many as there are words.
 const SLOTS: usize = 1024;
 
-/// Which word `text` is, in whatever case it is written. Every word of every text comes through
-/// here, so it is one look into a hash table.
+/// Returns which word `text` is, in whatever case it is written. Every word of every text comes
+/// through here, so it is one look into a hash table.
 pub(super) fn word(text: &[u8]) -> Word {
     let mut slot = slot(text);
     while let Some(Some((known, word))) = TABLE.get(slot) {
@@ -171,7 +171,7 @@ pub(super) fn word(text: &[u8]) -> Word {
     Word::Name
 }
 
-/// Where a word is looked for first; the same for both cases of a letter.
+/// Returns where a word is looked for first; the same for both cases of a letter.
 fn slot(text: &[u8]) -> usize {
     let at = |index: usize| usize::from(text.get(index).copied().unwrap_or(0) | 0x20);
     let last = at(text.len().wrapping_sub(1));
@@ -265,10 +265,10 @@ pub(super) enum PgFunctionEffect {
     Unknown,
 }
 
-/// What `name` of `pg_catalog` does. The list of harmless names is `harmless.txt`: functions that
-/// both version 15 and version 18 have, all forms of which are immutable or stable and run no SQL
-/// they are given, and volatile ones that were looked at one by one (`random`, `lo_put`,
-/// `pg_sleep`, transaction-level advisory locks …).
+/// Returns what `name` of `pg_catalog` does. The list of harmless names is `harmless.txt`:
+/// functions that both version 15 and version 18 have, all forms of which are immutable or stable
+/// and run no SQL they are given, and volatile ones that were looked at one by one (`random`,
+/// `lo_put`, `pg_sleep`, transaction-level advisory locks …).
 pub(super) fn call(name: &[u8]) -> PgFunctionEffect {
     match name {
         b"set_config" => PgFunctionEffect::SetConfig,

@@ -42,7 +42,7 @@ struct ExecuteHeader<'a> {
 }
 
 impl ExecuteHeader<'_> {
-    /// What may come back.
+    /// Returns what may come back.
     fn reply(&self) -> ReplyKind {
         ReplyKind::of_execution(self.before_types.get(FLAGS_AT).copied().unwrap_or_default())
     }

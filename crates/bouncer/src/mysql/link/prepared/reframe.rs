@@ -85,7 +85,7 @@ mod tests {
         lens
     }
 
-    /// What stands at a place of the payload.
+    /// Returns what stands at a place of the payload.
     fn byte(at: usize) -> u8 {
         u8::try_from(at % 251).unwrap()
     }

@@ -57,7 +57,7 @@ pub(in super::super) struct EvalCaseList {
 }
 
 impl EvalCase {
-    /// What an agent is asked, with what was said before.
+    /// Returns what an agent is asked, with what was said before.
     pub(super) fn prompt(&self) -> String {
         let Some(history) = self.chat_history.as_ref().filter(|history| !history.is_empty()) else {
             return self.question.clone();

@@ -206,7 +206,7 @@ impl RunningEval {
         Ok(())
     }
 
-    /// What the agent says, in a session that ends with it.
+    /// Returns what the agent says, in a session that ends with it.
     async fn answer(&self, question: &str, prompt: Option<String>) -> Result<String, String> {
         let request = CreateSession {
             agent: Some(self.agent.clone()),
@@ -289,14 +289,14 @@ impl RunningEval {
     }
 }
 
-/// Which part of these is in a text, whatever the case of letters; all of none.
+/// Returns which part of these is in a text, whatever the case of letters; all of none.
 fn found(text: &str, topics: Option<&[String]>) -> f64 {
     let topics = topics.unwrap_or_default();
     let text = text.to_lowercase();
     part(topics.iter().filter(|topic| text.contains(&topic.to_lowercase())).count(), topics.len())
 }
 
-/// Which part of these is not.
+/// Returns which part of these is not.
 fn missing(text: &str, topics: Option<&[String]>) -> f64 {
     let topics = topics.unwrap_or_default();
     let text = text.to_lowercase();
@@ -311,7 +311,7 @@ fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::from(u32::MAX), f64::from)
 }
 
-/// What a run shows.
+/// Returns what a run shows.
 fn summary(outcomes: &[EvalOutcome]) -> Value {
     let done: Vec<&EvalOutcome> =
         outcomes.iter().filter(|outcome| outcome.status == "completed").collect();

@@ -22,10 +22,10 @@ const AT_ONCE: usize = 8;
 /// Pause after the first failure of an item; twice as long after each further one, up to a bound.
 const RETRY_MS: u64 = 5_000;
 const RETRY_MS_MAX: u64 = 5 * 60 * 1000;
-/// How long a claim holds, and how often it is said again.
+/// Time that a claim holds, and how often it is said again.
 const LEASE_MS: u64 = 2 * 60 * 1000;
 const RENEW_EVERY: Duration = Duration::from_secs(30);
-/// How often items are looked for that others have left.
+/// Interval at which items are looked for that others have left.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Pause before a store that cannot be reached is asked again.
 const STORE_PAUSE: Duration = Duration::from_secs(5);
@@ -201,7 +201,7 @@ impl QueueTenants {
         }
     }
 
-    /// What becomes of an item.
+    /// Returns what becomes of an item.
     fn settle(&self, item: &mut QueueItem, error: Option<String>) -> QueueItemStatus {
         let now_ms = clock::wall_ms();
         item.server = None;

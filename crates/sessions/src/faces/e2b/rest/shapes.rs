@@ -63,7 +63,7 @@ impl NewSandbox {
         Ok(())
     }
 
-    /// What is kept with it.
+    /// Returns what is kept with it.
     ///
     /// # Errors
     /// Names the field of `network` that is wrong.
