@@ -25,6 +25,8 @@ test: deps ## check format and lints, run every test
 	@$(CARGO) fmt --all --check
 	@echo "== lints"
 	@$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@echo "== licences"
+	@$(CARGO) run --quiet -p xtask -- licences
 	@echo "== tests"
 	@$(CARGO) test --workspace
 	@echo "== model checks of the pool"
@@ -39,10 +41,11 @@ test-full: test ## the same and what takes long; test-PART is one part (oracle â
 $(FULL_PARTS:%=test-%): test-%: deps
 	@$(CARGO) test -p cove --test full $*:: -- --test-threads 1
 
-lint: ## check format, lints and conventions
+lint: ## check format, lints, conventions and licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) run --quiet -p xtask -- tidy
+	$(CARGO) run --quiet -p xtask -- licences
 
 fmt: ## format the code
 	$(CARGO) fmt --all
