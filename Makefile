@@ -7,7 +7,14 @@ ARGS ?=
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: serve release test test-full lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: serve release check test test-full lint fmt bench help deps $(FULL_PARTS:%=test-%)
+
+# Runs the command behind it and names the slowest tests. Not by `cargo run`, whose variables would
+# reach the tests.
+SLOWEST = $(CARGO) build --quiet -p xtask && $${CARGO_TARGET_DIR:-target}/debug/xtask slowest
+# Crates with unit tests that need neither root nor a server, and what of them does.
+CHECKED := api cove gateway node pool sessions wire xtask
+UNCHECKED := store::tests events::tests::servers audit::tests
 
 serve: ## build quickly and start on this machine
 	$(CARGO) build --profile serve -p cove
@@ -20,6 +27,13 @@ deps: ## install what the tests need and this machine lacks
 	@echo "== test dependencies"
 	@scripts/test-deps.sh
 
+check: ## format, lints and quick unit tests: no root, no services
+	@$(CARGO) fmt --all --check
+	@$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	@$(CARGO) test --quiet --lib --bins $(CHECKED:%=-p %) -- $(UNCHECKED:%=--skip %)
+	@echo "== not run: every other crate (root, a server or minutes), in these $(UNCHECKED) (a server),"
+	@echo "==          and the end-to-end tests. 'make test' runs them all."
+
 test: deps ## check format and lints, run every test
 	@echo "== format"
 	@$(CARGO) fmt --all --check
@@ -28,7 +42,7 @@ test: deps ## check format and lints, run every test
 	@echo "== licences"
 	@$(CARGO) run --quiet -p xtask -- licences
 	@echo "== tests"
-	@$(CARGO) test --workspace
+	@$(SLOWEST) $(CARGO) test --workspace
 	@echo "== model checks of the pool"
 	@$(CARGO) test -p pool --features model
 	@echo "== all tests passed"

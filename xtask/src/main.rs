@@ -1,6 +1,6 @@
 //! Development tasks: `cargo run -p xtask -- gen` writes the generated files,
 //! `cargo run -p xtask -- tidy` checks the conventions, and `-- licences` the licences of packages.
-//! The tests of this crate do the first two.
+//! The tests of this crate do the first two. `-- slowest cargo test …` names the slowest tests.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 use std::path::{Path, PathBuf};
@@ -8,16 +8,23 @@ use std::process::ExitCode;
 
 mod r#gen;
 mod licences;
+mod slowest;
 mod tidy;
 
 fn main() -> ExitCode {
-    let task = std::env::args().nth(1);
-    let result = match task.as_deref() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [task, command @ ..] = arguments.as_slice()
+        && task == "slowest"
+        && !command.is_empty()
+    {
+        return slowest::run(command).map_or_else(fail, ExitCode::from);
+    }
+    let result = match arguments.first().map(String::as_str) {
         Some("gen") => r#gen::write(&root()),
         Some("licences") => licences::check(&root()),
         Some("tidy") => tidy::check(&root()),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- gen|licences|tidy");
+            eprintln!("usage: cargo run -p xtask -- gen|licences|tidy|slowest COMMAND");
             return ExitCode::from(2);
         }
     };
@@ -26,11 +33,14 @@ fn main() -> ExitCode {
             print!("{report}");
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("failed: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(error),
     }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "what `map_or_else` gives")]
+fn fail(error: anyhow::Error) -> ExitCode {
+    eprintln!("failed: {error:#}");
+    ExitCode::FAILURE
 }
 
 /// The root of the checkout.
