@@ -1,4 +1,4 @@
-//! What a relay and the links of the protocols tell each other.
+//! The interface between the relay and the protocols' links.
 //!
 //! A link is pure and stands between a client's session and a server connection's. The relay owns
 //! the sockets and knows of the protocols what is here, and nothing else.
@@ -45,7 +45,7 @@ pub(crate) fn not_for_sandboxes(what: &str) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(pub u32);
 
-/// How links behave.
+/// Limits and rules of links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkLimits {
     /// Statements that a server connection keeps prepared.
@@ -58,7 +58,7 @@ impl Default for LinkLimits {
     }
 }
 
-/// Where bytes go.
+/// Buffers that a link writes to.
 #[derive(Debug)]
 pub struct LinkOutputs<'a> {
     /// Appended to: what the client is to get.
@@ -67,18 +67,18 @@ pub struct LinkOutputs<'a> {
     pub to_server: &'a mut Vec<u8>,
 }
 
-/// What became of a client's bytes.
+/// Result of presenting a client's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FromClient {
     /// Bytes that are dealt with. The rest is to be presented again.
     pub consumed: usize,
     /// With fewer unconsumed bytes than this nothing will happen.
     pub want: usize,
-    /// What to do.
+    /// Next step.
     pub next: ClientNext,
 }
 
-/// What to do about a client.
+/// Next step for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientNext {
     /// Read on.
@@ -87,66 +87,66 @@ pub enum ClientNext {
     Wait,
     /// Answered much without a server: present the rest again once it has taken that.
     Drain,
-    /// It needs a server connection: attach one, then present the rest.
+    /// Needs a server connection: attach one, then present the rest.
     NeedServer,
     /// The relay's listener has to hear the session's `wanted_channels` first; then present the
     /// rest.
     NeedListener,
-    /// It wants what another client does to end. The session's `kill_answered` is due, then the
-    /// rest.
+    /// Asks to end another client's statement or connection. The session's `kill_answered` is due,
+    /// then the rest.
     Kill {
         /// The client that is meant, as it was told.
         id: u32,
         /// True if its connection is to end, not just what it does.
         connection: bool,
     },
-    /// It logs in anew on the same connection: the session keeps what it said of that.
+    /// Logs in anew on the same connection: the session keeps what it said of that.
     ChangeUser,
-    /// It does not hold its server connection any more, which is idle. Present the rest again.
+    /// Has given its server connection back, which is idle. Present the rest again.
     Released,
-    /// It said good bye.
+    /// Ended its session.
     Terminate,
-    /// It was told why it cannot stay: close it once that is sent.
+    /// Refused with an error: close it once that is sent.
     Refuse,
 }
 
-/// What became of a server's bytes.
+/// Result of presenting a server's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FromServer {
     /// Bytes that are dealt with. The rest is to be presented again, with more.
     pub consumed: usize,
-    /// What to do.
+    /// Next step.
     pub next: ServerNext,
 }
 
-/// What to do about a server connection.
+/// Next step for a server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerNext {
     /// Read on.
     Read,
-    /// Its client does not hold it any more. It is idle.
+    /// Released by its client, and idle.
     Released,
-    /// Nobody held it, and now it is clean.
+    /// Held by no client, and clean now.
     Idle,
-    /// It failed its client, who was told why: close both, once that is sent.
+    /// Failed its client, which got an error: close both, once that is sent.
     Failed,
-    /// It cannot be used any more.
+    /// No longer usable.
     Broken(ServerFailure),
 }
 
 /// Why a server connection cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerFailure {
-    /// It sent what is no message.
+    /// Bytes that are no message.
     #[error("read a message of the server")]
     Frame(#[from] FrameError),
-    /// It sent a message that does not follow.
+    /// A message out of order.
     #[error("follow the server's replies")]
     Exchange(#[from] ExchangeError),
-    /// It sent what does not belong there.
+    /// A message that the protocol does not allow there.
     #[error("{0}")]
     Protocol(Box<str>),
-    /// It sent a message that is not as it has to be.
+    /// A malformed message.
     #[error("read a message of type {tag:#04x} and {bytes} bytes of the server")]
     Malformed {
         /// The message's first byte.
@@ -154,29 +154,29 @@ pub enum ServerFailure {
         /// Length.
         bytes: usize,
     },
-    /// It said that it closes.
+    /// The server announced that it closes.
     #[error("the server closes the connection: {message}")]
     Closing {
         /// The code of the error.
         code: Box<str>,
-        /// What it said.
+        /// Text of the server.
         message: Box<str>,
     },
-    /// What its client may have left behind cannot be told.
+    /// The probe for session state failed.
     #[error("learn what is left behind at the server connection: {message}")]
     Probe {
-        /// What the server said, or what is wrong with it.
+        /// Text of the server, or what is wrong with it.
         message: Box<str>,
     },
-    /// What a client left behind could not be taken away.
+    /// Session state of a client could not be reset.
     #[error("reset the server connection: {message}")]
     Reset {
-        /// What the server said.
+        /// Text of the server.
         message: Box<str>,
     },
 }
 
-/// What the owner of the sockets has to do for a server connection whose client left.
+/// Task of the sockets' owner for a server connection whose client left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DepartureAction {
     /// A statement runs, of which nobody wants the result: cancel it, then read on until the
@@ -186,6 +186,6 @@ pub enum DepartureAction {
     Draining,
     /// Idle.
     Idle,
-    /// It cannot be brought back to where it was: close it.
+    /// Cannot be reset: close it.
     Close,
 }

@@ -103,12 +103,12 @@ const THREADS_MAX: usize = 256;
 /// Permissions of the socket file for the next process.
 const TAKEOVER_MODE: u32 = 0o600;
 
-/// How the relay is set up; changes need a restart.
+/// Configuration of the relay; changes need a restart.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// Where clients come in.
+    /// Listeners for clients.
     pub listeners: Vec<ListenerSpec>,
-    /// What clients of MySQL are told that the server is.
+    /// Server version that clients of MySQL get.
     pub mysql_version: Arc<str>,
     /// Relay threads; half as many as there are processors when nothing is said. Servers and
     /// clients are often on the same machine, and a thread that is busy does more with each look at
@@ -118,13 +118,13 @@ pub struct RelayConfig {
     pub clients_max: u32,
     /// Time that a login may take.
     pub login: Duration,
-    /// Where clients may be asked for passwords as they are.
+    /// Rule on where clients may be asked for cleartext passwords.
     pub cleartext: CleartextPolicy,
-    /// What the kernel does about peers that vanish.
+    /// Keepalive and timeouts of TCP.
     pub tcp: TcpPolicy,
 }
 
-/// What the relay needs of others.
+/// Dependencies of the relay.
 #[derive(Debug)]
 pub struct RelayParts {
     /// The tenants.
@@ -142,7 +142,7 @@ pub struct RelayParts {
 /// Why the relay could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayStartError {
-    /// Somebody else listens there, or it is no address of this machine.
+    /// The address is in use, or not of this machine.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The former process gives nothing, or the next one could not ask.
@@ -164,7 +164,7 @@ pub struct Relay {
     former: Option<UnixStream>,
 }
 
-/// How processes follow each other.
+/// Configuration of the handover between processes.
 #[derive(Clone, Debug)]
 pub struct HandoverConfig {
     /// The socket file where the next process asks for what this one has.
@@ -193,7 +193,7 @@ impl Relay {
         Relay::start_after(config, parts, None)
     }
 
-    /// The same as one of several processes of which each follows the one before.
+    /// Starts the relay as the successor of a former process.
     ///
     /// # Errors
     /// As above, or when the former process cannot be followed.

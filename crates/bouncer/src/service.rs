@@ -42,7 +42,7 @@ pub(crate) use self::health::{HealthCheckTotals, TOOK_BUCKETS};
 pub use self::health::{ProbeFailure, ProbeOutcome, ServerProbe};
 pub(crate) use self::views::{REDACTED, distributions, pins};
 
-/// What a service needs of the relay.
+/// Interface of the relay for the control plane.
 pub trait RelayThreads: fmt::Debug + Send + Sync {
     /// Gives an order to every thread.
     fn order(&self, make: &dyn Fn() -> ThreadCommand);
@@ -63,16 +63,16 @@ pub type Resolver = dyn Fn(&str, &str) -> Result<String, String> + Send + Sync;
 /// Reads the configuration again.
 pub type Reread = dyn Fn() -> Result<BouncerConfig, String> + Send + Sync;
 
-/// What the control plane is made of.
+/// Dependencies of the control plane.
 pub struct BouncerParts {
     /// The configuration as it was at the start.
     pub config: BouncerConfig,
-    /// What references in it stand for.
+    /// Resolver of references such as `env:NAME`.
     pub resolve: Arc<Resolver>,
     /// Reads it again.
     pub reread: Arc<Reread>,
-    /// Where tenants are kept that come by the interface, and what seals their passwords. Without
-    /// it there are those of the configuration only.
+    /// Store of tenants that were created by the interface, and the key that seals their passwords.
+    /// Without it there are those of the configuration only.
     pub store: Option<(SqlStore, Sealer)>,
 }
 
@@ -98,7 +98,7 @@ impl fmt::Debug for InitialTenants {
     }
 }
 
-/// What makes the snapshots; one change at a time.
+/// Writer of snapshots; one change at a time.
 #[derive(Debug)]
 struct TenantWriter {
     book: TenantRegistry,
@@ -106,7 +106,7 @@ struct TenantWriter {
     of_file: Vec<TenantDefinition>,
     /// By name; those that a tenant of the file hides are among them.
     of_api: BTreeMap<String, TenantDefinition>,
-    /// Of the store, when it was read.
+    /// Version of the store when it was read.
     version: u64,
 }
 
@@ -233,7 +233,7 @@ impl Bouncer {
         shown.collect()
     }
 
-    /// One of them.
+    /// Returns a tenant by its name.
     ///
     /// # Errors
     /// `NotFound`.

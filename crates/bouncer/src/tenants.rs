@@ -45,7 +45,7 @@ pub struct ServerId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolId(pub u32);
 
-/// What is wrong with a definition.
+/// Error in a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DefinitionError {
@@ -61,7 +61,7 @@ impl DefinitionError {
         DefinitionError { field: field.into(), message: message.into() }
     }
 
-    /// The same, of something that is inside something else.
+    /// Returns the same error with `outer` in front of its field.
     #[must_use]
     pub fn below(self, outer: &str) -> DefinitionError {
         DefinitionError { field: format!("{outer}.{}", self.field), message: self.message }
@@ -73,7 +73,7 @@ impl DefinitionError {
 pub struct ServerAddress {
     /// Names it: the same address with the same encryption has the same.
     pub id: ServerId,
-    /// Where it is.
+    /// Address.
     pub address: BackendAddress,
     /// Connections at one time, of all tenants together.
     pub connections_max: u32,
@@ -81,10 +81,10 @@ pub struct ServerAddress {
     pub tls: ServerTls,
 }
 
-/// How a connection to a server is encrypted.
+/// Encryption of a connection to a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServerTls {
-    /// Whether.
+    /// Mode, as of libpq's `sslmode`.
     pub mode: TlsMode,
     /// Authorities for its certificate; those of the system when absent.
     pub ca: Option<PathBuf>,
@@ -119,25 +119,25 @@ pub struct TenantSnapshot {
     pub id: TenantId,
     /// Names it for people.
     pub name: Arc<str>,
-    /// What its server and its clients speak.
+    /// Protocol of its server and clients.
     pub engine: TenantEngine,
-    /// Where it is defined.
+    /// Place where it is defined.
     pub origin: TenantOrigin,
     /// Server.
     pub server: Arc<ServerAddress>,
-    /// Its database there.
+    /// Database on the server.
     pub database: Arc<str>,
     /// When a server connection goes back.
     pub mode: PoolMode,
-    /// What it may have.
+    /// Limits.
     pub limits: TenantLimits,
     /// True if all transactions are read-only.
     pub read_only: bool,
-    /// Its share among tenants of the same server; at least 1.
+    /// Weight among tenants of the same server; at least 1.
     pub weight: u32,
     /// When a server connection is examined.
     pub verify: VerifyMode,
-    /// How clients may come; every way when absent.
+    /// Transports that clients may use; all when absent.
     pub transports: Option<Vec<ClientTransportMode>>,
     /// Settings that every server connection has, whatever its client asks for. Read-only tenants
     /// of PostgreSQL have `default_transaction_read_only` among them.
@@ -146,24 +146,24 @@ pub struct TenantSnapshot {
     pub local_infile: bool,
     /// True if clients of MySQL may have rows counted that were found.
     pub found_rows: bool,
-    /// Who may come, by name.
+    /// Users by name.
     pub users: HashMap<Box<str>, Arc<TenantUser>>,
     /// Whom other users are on the server; `None` where each is there who it is here.
     pub forced: Option<(Arc<str>, Option<ClientSecret>)>,
-    /// How other users are looked up.
+    /// Lookup of other users.
     pub auth_query: Option<AuthQuery>,
-    /// What holds for users by their names.
+    /// Rules for users by name.
     pub rules: Arc<UserRuleSet>,
-    /// What it keeps across changes.
+    /// State that survives changes of the definition.
     pub state: Arc<TenantState>,
-    /// The same tenant for those who may only read, with connections of its own within the same
+    /// Twin of the tenant for read-only clients, with connections of its own within the same
     /// bounds; none of one that is read-only for all.
     pub read_only_twin: Option<Arc<TenantSnapshot>>,
     /// True if it is such a twin.
     pub is_twin: bool,
 }
 
-/// How users are looked up on the server.
+/// Lookup of users on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthQuery {
     /// Role that looks them up. Nobody can log in as it this way.
@@ -179,13 +179,13 @@ pub struct AuthQuery {
 /// A user of a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TenantUser {
-    /// As clients say it.
+    /// Name, as clients send it.
     pub name: Arc<str>,
-    /// How it proves who it is.
+    /// Authentication of the client.
     pub auth: ClientAuth,
     /// Role that it becomes on the server.
     pub server_user: Arc<str>,
-    /// How it proves there who it is.
+    /// Credentials for the server.
     pub server_secret: ServerSecret,
     /// In place of the tenant's.
     pub mode: Option<PoolMode>,
@@ -197,7 +197,7 @@ pub struct TenantUser {
     pub times: UserTimes,
 }
 
-/// How a client proves who it is.
+/// Authentication of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
     /// By knowing this password, or the one that this secret was made of.
@@ -215,7 +215,7 @@ pub enum ClientAuth {
     Unknown,
 }
 
-/// How a role proves on the server who it is.
+/// Credentials of a role for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerSecret {
     /// By nothing: the server trusts us, or knows our certificate.
@@ -261,8 +261,8 @@ pub struct TenantRouting {
     offers: MysqlOffers,
 }
 
-/// What some tenant of MySQL allows: clients are told what they may do before it is known whose
-/// they are.
+/// Capabilities that any tenant of MySQL allows: clients are told what they may do before it is
+/// known whose they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MysqlOffers {
     /// That a server asks clients for files.
@@ -314,7 +314,7 @@ impl TenantRouting {
 pub struct CurrentRouting {
     /// Written by the service, read when `version` says that there is something new.
     routing: RwLock<Arc<TenantRouting>>,
-    /// Of the snapshot in `routing`; never ahead of it.
+    /// Version of the snapshot in `routing`; never ahead of it.
     version: AtomicU64,
 }
 
@@ -330,7 +330,7 @@ impl CurrentRouting {
         Arc::clone(&self.routing.read())
     }
 
-    /// Of the snapshot that holds now, without a lock.
+    /// Returns the version of the current snapshot, without a lock.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }

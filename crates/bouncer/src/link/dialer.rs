@@ -10,7 +10,7 @@ use crate::pg;
 use crate::relay::pools::FailureStage;
 use crate::secrets::ClientSecret;
 
-/// How a role proves on its server who it is.
+/// Credentials of a role for its server.
 #[derive(Clone, Debug)]
 pub enum ServerCredentials {
     /// To PostgreSQL.
@@ -45,7 +45,7 @@ pub enum ServerDialer {
     My(mysql::dial::MysqlDial),
 }
 
-/// What to do now. First, what was assembled for the server is sent.
+/// Next step. First, what was assembled for the server is sent.
 #[derive(Debug)]
 pub enum ServerDialNext {
     /// Present more bytes.
@@ -54,11 +54,11 @@ pub enum ServerDialNext {
     StartTls,
     /// Logged in and idle.
     Ready(ServerGreeting),
-    /// What was to be cancelled is, or is over. Close.
+    /// The cancel request was delivered. Close.
     Cancelled,
     /// Close.
     Fail {
-        /// Where it failed.
+        /// Stage of the failure.
         stage: FailureStage,
         /// SQLSTATE for a client that waits for this connection.
         code: Box<str>,
@@ -67,12 +67,12 @@ pub enum ServerDialNext {
     },
 }
 
-/// What a server says of itself.
+/// Greeting of a server.
 #[derive(Debug)]
 pub enum ServerGreeting {
-    /// Of PostgreSQL.
+    /// PostgreSQL.
     Pg(Box<pg::dial::PgServerGreeting>),
-    /// Of MySQL.
+    /// MySQL or MariaDB.
     My(Box<mysql::dial::MysqlServerGreeting>),
 }
 

@@ -15,22 +15,22 @@ use crate::tenants::{TenantRoute, TenantSnapshot, TenantUser};
 /// Secrets of users of both protocols. Shared by all threads.
 #[derive(Clone, Debug)]
 pub struct ProtocolKeyrings {
-    /// Of PostgreSQL.
+    /// Keyring of PostgreSQL's users.
     pub pg: Arc<pg::auth::PgKeyring>,
-    /// Of MySQL.
+    /// Keyring of MySQL's users.
     pub my: Arc<mysql::auth::MysqlKeyring>,
 }
 
 /// The login of one client.
 #[derive(Debug)]
 pub enum LoginMachine {
-    /// Of PostgreSQL.
+    /// PostgreSQL.
     Pg(pg::login::PgLogin),
-    /// Of MySQL.
+    /// MySQL or MariaDB.
     My(mysql::login::MysqlLogin),
 }
 
-/// What to do now. First, what was assembled for the client is sent.
+/// Next step. First, what was assembled for the client is sent.
 #[derive(Debug)]
 pub enum ClientLoginNext {
     /// Present more bytes.
@@ -43,7 +43,7 @@ pub enum ClientLoginNext {
     Check(Box<mysql::login::PasswordCheck>),
     /// The client is who it says.
     Done(AuthenticatedClient),
-    /// It wants to cancel what another client does, and has been dealt with.
+    /// Sent a cancel request, which has been dealt with.
     Cancel {
         /// The process number of that one.
         pid: u32,
@@ -54,50 +54,50 @@ pub enum ClientLoginNext {
     Fail(PgLoginRefusal),
 }
 
-/// What became of the input.
+/// Result of presenting input.
 #[derive(Debug)]
 pub struct ClientLoginStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
-    /// What to do now.
+    /// Next step.
     pub next: ClientLoginNext,
 }
 
 /// A client that has proved who it is.
 #[derive(Debug)]
 pub enum AuthenticatedClient {
-    /// Of PostgreSQL.
+    /// PostgreSQL.
     Pg(Box<pg::login::PgAuthenticatedClient>),
-    /// Of MySQL.
+    /// MySQL or MariaDB.
     My(Box<mysql::login::MysqlAuthenticatedClient>),
 }
 
-/// What a client has to prove.
+/// Proof that a client has to give.
 #[derive(Debug)]
 pub enum ClientProofRequest {
-    /// Of PostgreSQL.
+    /// PostgreSQL.
     Pg(pg::login::RouteAuth),
-    /// Of MySQL.
+    /// MySQL or MariaDB.
     My(mysql::login::MysqlProof),
 }
 
-/// What a client has to show.
+/// Authentication that a client needs.
 #[derive(Debug)]
 pub enum AuthRequirement {
     /// This, or it is sent away.
     Known(Result<ClientProofRequest, PgLoginRefusal>),
-    /// What the tenant's `auth_query` finds; then [`ProtocolKeyrings::found`].
+    /// The secret that the tenant's `auth_query` finds; then [`ProtocolKeyrings::found`].
     Query,
 }
 
-/// What a client asks for that is not known yet.
+/// Login whose tenant and user are not resolved yet.
 #[derive(Clone, Copy, Debug)]
 pub struct UnresolvedLogin<'a> {
-    /// What it speaks.
+    /// Protocol.
     pub engine: TenantEngine,
-    /// How it came.
+    /// Transport.
     pub reached: ClientTransport,
-    /// What its TLS handshake gave.
+    /// Result of its TLS handshake.
     pub tls: Option<&'a TlsFacts>,
     /// The tenant that it names among its `options`.
     pub options_tenant_id: Option<&'a str>,
@@ -105,7 +105,7 @@ pub struct UnresolvedLogin<'a> {
     pub tenant_id: Option<&'a str>,
     /// The database.
     pub database: Option<&'a str>,
-    /// Who it says it is.
+    /// User name that the client sent.
     pub user: &'a str,
 }
 

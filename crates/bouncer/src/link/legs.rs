@@ -21,14 +21,14 @@ use crate::mysql::login::errno_of;
 use crate::pg;
 use crate::pg::statements::HashKey;
 
-/// What PostgreSQL's clients are told to find out whether they are still there: every server
-/// reports it, and it never changes.
+/// Parameter that is sent to PostgreSQL's clients to find out whether they are still there: every
+/// server reports it, and it never changes.
 const PROBE_PARAMETER: &str = "server_version";
 
 /// `COM_QUIT`.
 const QUIT: [u8; 1] = [1];
 
-/// What the links of one thread share.
+/// State that the links of one thread share.
 #[derive(Debug)]
 pub struct ProtocolLinks {
     pg: pg::link::PgLinkContext,
@@ -38,18 +38,18 @@ pub struct ProtocolLinks {
 /// A client's session.
 #[derive(Debug)]
 pub enum ClientLink {
-    /// Of PostgreSQL.
+    /// PostgreSQL.
     Pg(pg::client::PgClientSession),
-    /// Of MySQL.
+    /// MySQL or MariaDB.
     My(mysql::client::MysqlClientSession),
 }
 
 /// A server connection's session.
 #[derive(Debug)]
 pub enum ServerLink {
-    /// Of PostgreSQL.
+    /// PostgreSQL.
     Pg(Box<pg::server::PgServerSession>),
-    /// Of MySQL.
+    /// MySQL or MariaDB.
     My(Box<mysql::server::MysqlServerSession>),
 }
 
@@ -202,7 +202,7 @@ impl ClientLink {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the client's session of PostgreSQL for changes.
     pub fn pg_mut(&mut self) -> Option<&mut pg::client::PgClientSession> {
         match self {
             ClientLink::Pg(link) => Some(link),
@@ -218,7 +218,8 @@ impl ClientLink {
         }
     }
 
-    /// Of the settings that it wants: a server connection with the same one needs no change.
+    /// Returns the fingerprint of the settings that it wants: a server connection with the same one
+    /// needs no change.
     #[inline]
     pub fn fingerprint(&self) -> u64 {
         match self {
@@ -252,7 +253,7 @@ impl ClientLink {
         }
     }
 
-    /// Its server connection is lost.
+    /// Records that its server connection is lost.
     pub fn server_lost(&mut self) {
         match self {
             ClientLink::Pg(link) => link.server_lost(),
@@ -443,7 +444,8 @@ impl ServerLink {
     }
 }
 
-/// Of PostgreSQL: one text, or everything up to and with a `Sync`.
+/// Returns the length of one request of PostgreSQL: one text, or everything up to and with a
+/// `Sync`.
 fn pg_request_bytes(bytes: &[u8]) -> Option<usize> {
     use wire::pg::frame::PgHeader;
     use wire::pg::frame::frontend::{FUNCTION_CALL, QUERY, SYNC};
@@ -461,7 +463,7 @@ fn pg_request_bytes(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Of MySQL: one command, with the packets that continue it.
+/// Returns the length of one request of MySQL: one command, with the packets that continue it.
 fn my_request_bytes(bytes: &[u8]) -> Option<usize> {
     let mut end = 0;
     loop {

@@ -26,7 +26,7 @@ pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// microseconds: trying again at once would only burn the processor.
 pub(crate) const ACCEPT_PAUSE_US: u64 = 100_000;
 
-/// Where to listen.
+/// Address to listen at.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ListenAddress {
     /// A TCP address; port 0 for any.
@@ -43,9 +43,9 @@ pub enum ListenAddress {
 /// A listener to be.
 #[derive(Clone, Debug)]
 pub struct ListenerSpec {
-    /// Where.
+    /// Address.
     pub address: ListenAddress,
-    /// What is spoken there.
+    /// Protocol.
     pub engine: TenantEngine,
     /// True if it may be left out when somebody else listens there.
     pub is_optional: bool,
@@ -72,7 +72,7 @@ enum ListenerKind {
 #[derive(Debug)]
 pub(crate) struct RelayListener {
     kind: ListenerKind,
-    /// What is spoken there.
+    /// Protocol.
     pub(crate) engine: TenantEngine,
     /// The tenant of all its clients.
     pub(crate) tenant: Option<Arc<str>>,
@@ -122,7 +122,7 @@ impl ListenerSpec {
 }
 
 impl RelayListener {
-    /// One that another process had.
+    /// Takes over a listener of another process.
     pub(super) fn inherited(spec: &ListenerSpec, fd: OwnedFd) -> RelayListener {
         let kind = match &spec.address {
             ListenAddress::Tcp(_) => ListenerKind::Tcp(TcpListener::from_std(fd.into())),

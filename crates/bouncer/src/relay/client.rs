@@ -30,7 +30,7 @@ pub(super) struct RelayClient {
     pub(super) phase: ClientPhase,
     /// Tells it from others that had this place.
     pub(super) serial: u64,
-    /// Its number among all connections of the process.
+    /// Number among all connections of the process.
     pub(super) number: u64,
     /// When it connected.
     pub(super) begun_us: u64,
@@ -42,18 +42,18 @@ pub(super) struct RelayClient {
     queued: bool,
 }
 
-/// Where a client is in its life.
+/// Phase of a client's life.
 #[derive(Debug)]
 pub(super) enum ClientPhase {
-    /// It says who it is.
+    /// Logging in.
     Login(Box<LoginPhase>),
-    /// It has proved it, and is to be told the parameters of a server.
+    /// Authenticated, and waiting for the parameters of a server.
     Greeting(Box<GreetingWait>),
     /// Logged in.
     Session(Box<ClientLogin>),
     /// At the console.
     Console(Box<ConsoleClient>),
-    /// It is being told why it has to go.
+    /// Closing, once its error is sent.
     Closing,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct ClientLogin {
     pub(super) is_stalled: bool,
     /// True if it has to take what it was answered before it may ask more.
     is_full: bool,
-    /// What it listens to; none if it never did.
+    /// Channels that it listens to; none if it never did.
     pub(super) hearing: Option<Box<ChannelSubscriber>>,
     /// True if its tenant limits the times of clients, or of this user's.
     pub(super) is_timed: bool,
@@ -96,7 +96,7 @@ pub(super) struct ClientLogin {
     pub(super) stats: Arc<ThreadTenantStats>,
     /// The collation that it began with, of MySQL, for when it logs in anew.
     pub(super) collation: u16,
-    /// What its listener says of it, for the same.
+    /// Tenant that its listener is bound to, for the same.
     pub(super) bound: ListenerBinding,
     /// Reads along, with a guest.
     pub(super) watch: Option<Box<ConnectionObserver>>,
@@ -106,16 +106,16 @@ pub(super) struct ClientLogin {
     _head: CountedClient,
 }
 
-/// Where a client stands with regard to server connections.
+/// Relation of a client to server connections.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ServerAttachment {
-    /// It needs none.
+    /// Needs none.
     Idle,
-    /// It is a guest whose other clients have its share: it waits until it is its turn.
+    /// Guest whose other clients use its share: waits for its turn.
     Parked,
-    /// It is in the queue for one.
+    /// In the queue for one.
     Waiting(QueueTicket),
-    /// It holds one.
+    /// Holds one.
     Attached(u32),
 }
 
@@ -127,13 +127,13 @@ impl ServerAttachment {
 }
 
 impl ClientLogin {
-    /// It has no server connection and waits for none.
+    /// Records that it has no server connection and waits for none.
     pub(super) fn rest(&mut self) {
         self.place = ServerAttachment::Idle;
         self.turn = None;
     }
 
-    /// Of a client that has just logged in.
+    /// Creates the state of a client that has just logged in.
     pub(super) fn new(
         link: ClientLink,
         route: TenantRoute,
@@ -172,7 +172,7 @@ impl ClientLogin {
         }
     }
 
-    /// The same, of a client of MySQL that may log in anew.
+    /// Adds what a client of MySQL needs to log in anew.
     pub(super) fn of_mysql(self, collation: u16, bound: ListenerBinding) -> ClientLogin {
         ClientLogin { collation, bound, ..self }
     }
@@ -214,7 +214,7 @@ impl ClientLogin {
 }
 
 impl RelayClient {
-    /// One whose session began in another process.
+    /// Creates a client whose session began in another process.
     pub(super) fn adopted(
         conn: RelayConnection,
         session: ClientLogin,

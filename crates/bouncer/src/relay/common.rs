@@ -1,4 +1,5 @@
-//! What all relay threads share: touched at logins and new server connections, never by a query.
+//! State that all relay threads share: touched at logins and new server connections, never by a
+//! query.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -32,13 +33,13 @@ use crate::tls::{ClientSide, ServerSide};
 /// has said who it is.
 const LOGINS_BEYOND_MAX: usize = 1000;
 
-/// What all threads share.
+/// State that all relay threads share.
 #[derive(Debug)]
 pub(super) struct RelayShared {
     pub(super) config: RelayConfig,
-    /// What of it may change.
+    /// Part of the configuration that may change.
     pub(super) live: LiveConfig,
-    /// What is spoken at the listeners, and the tenants of those that are bound to one, by the
+    /// Protocols of the listeners, and the tenants of those that are bound to one, by the
     /// listeners' numbers.
     pub(super) bound: Vec<(TenantEngine, Option<Arc<str>>)>,
     /// The threads, by their numbers.
@@ -52,9 +53,9 @@ pub(super) struct RelayShared {
     pub(super) console: OnceLock<Arc<dyn ConsoleBackend>>,
     pub(super) resolver: ResolverThread,
     pub(super) keys: CancelKeys,
-    /// How often one address may ask to cancel.
+    /// Rate limit of cancel requests by address.
     pub(super) cancel_rate: LoginLimiter<IpAddr>,
-    /// How often clients may fail to log in.
+    /// Rate limit of failed logins.
     pub(super) failed_logins: Arc<LoginLimiter<LoginSource>>,
     pub(super) prover: ProofThread,
     pub(super) population: Arc<ClientCount>,
@@ -84,7 +85,7 @@ impl RelayShared {
     }
 }
 
-/// What of the configuration holds from the next client on.
+/// Configuration that applies from the next client on.
 #[derive(Debug)]
 pub(super) struct LiveConfig {
     clients_max: AtomicU32,
@@ -119,7 +120,7 @@ impl LiveConfig {
 pub(super) struct PeerThread {
     /// Orders.
     pub(super) inbox: Arc<ThreadInbox>,
-    /// What it counts.
+    /// Counters of the thread.
     pub(super) books: Arc<ThreadBooks>,
     /// Connections that it has or was dealt; who has fewest gets the next one.
     pub(super) load: AtomicUsize,
@@ -128,7 +129,7 @@ pub(super) struct PeerThread {
 /// Parameters that a server reports: names in its own spelling, and values.
 pub(super) type Parameters = Arc<[(String, String)]>;
 
-/// How many clients there are.
+/// Number of clients.
 #[derive(Debug, Default)]
 pub(super) struct ClientCount(Mutex<ClientCounts>);
 
@@ -144,13 +145,13 @@ struct ClientCounts {
 /// Why one more client is too many.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum ClientLimit {
-    /// Of all tenants together.
+    /// Limit of all tenants together.
     #[error("too many clients: `bouncer.clients_max` is {0}")]
     All(u32),
-    /// Of the tenant.
+    /// Limit of the tenant.
     #[error("too many clients of this tenant: `limits.clients_max` is {0}")]
     Tenant(u32),
-    /// Of the user.
+    /// Limit of the user.
     #[error("too many clients of this user: the limit is {0}")]
     User(u32),
 }
@@ -245,7 +246,7 @@ fn one_less<K>(entry: Entry<'_, K, u32>) {
     }
 }
 
-/// What servers said of themselves, for clients that log in.
+/// Greetings of servers, for clients that log in.
 #[derive(Debug, Default)]
 pub(super) struct ServerGreetings(RwLock<HashMap<PoolId, (u32, Parameters)>>);
 
@@ -283,12 +284,12 @@ pub(super) struct ForcedSettings<S> {
 type ForcedOf<S> = (Arc<TenantSnapshot>, Arc<S>);
 
 impl<S> ForcedSettings<S> {
-    /// Nothing yet; `make` makes them of a definition.
+    /// Creates an empty table; `make` derives settings from a definition.
     pub(super) fn new(make: fn(&TenantSnapshot) -> S) -> ForcedSettings<S> {
         ForcedSettings { known: Mutex::default(), make }
     }
 
-    /// Of this tenant.
+    /// Returns the settings of a tenant.
     pub(super) fn of(&self, tenant: &Arc<TenantSnapshot>) -> Arc<S> {
         let mut known = self.known.lock();
         let key = (tenant.id, tenant.is_twin);
@@ -321,14 +322,15 @@ pub(super) fn mysql_forced(tenant: &TenantSnapshot) -> mysql::settings::MysqlSet
 
 /// Looks up users on their tenant's server.
 pub trait LookUp: fmt::Debug + Send + Sync {
-    /// Somebody did not know the secret that was found for this user. It may have been changed.
+    /// Reports a failed login with the secret that was found for this user. It may have been
+    /// changed.
     fn doubt(&self, tenant: TenantId, user: &str);
 
     /// Begins to look for the secret of `user`; the answer may come at any time from any thread.
     fn look_up(&self, tenant: Arc<TenantSnapshot>, user: Arc<str>, answer: SecretReply);
 }
 
-/// Where the secret of a user is to be given.
+/// Recipient of a user's secret.
 #[derive(Debug)]
 pub struct SecretReply {
     inbox: Arc<ThreadInbox>,

@@ -9,7 +9,7 @@ use mio::{Registry, Token};
 use super::buffers::{BACKLOG_BYTES_HIGH, BufferFreelist, UnsentBytes};
 use super::socket::{ReadOutcome, RelaySocket};
 
-/// What a token in epoll stands for: the kind above, the place below.
+/// Event source behind a token in epoll: the kind above, the place below.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum EventSource {
     /// The inbox.
@@ -29,7 +29,7 @@ pub(super) enum EventSource {
 const KIND_BITS: u32 = 3;
 
 impl EventSource {
-    /// As epoll carries it.
+    /// Returns the token that epoll carries.
     pub(super) fn token(self) -> Token {
         let (kind, place) = match self {
             EventSource::Inbox => (0, 0),
@@ -57,7 +57,7 @@ impl EventSource {
     }
 }
 
-/// What epoll says of a socket.
+/// Readiness of a socket, as epoll reports it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketReadiness {
     /// There may be bytes, or the end of them.
@@ -87,9 +87,9 @@ pub(super) struct RelayConnection {
     /// The socket.
     pub(super) socket: RelaySocket,
     token: Token,
-    /// What was read and not consumed.
+    /// Bytes that were read and not consumed.
     pub(super) input: UnsentBytes,
-    /// What was not taken by the socket.
+    /// Bytes that the socket has not taken yet.
     output: UnsentBytes,
     /// True if the socket may have bytes. Epoll tells only once.
     readable: bool,

@@ -27,7 +27,7 @@ pub const DATABASE: &str = "pgbouncer";
 /// The longest command.
 const COMMAND_BYTES_MAX: usize = 16 << 10;
 
-/// What the clients of a console are told of it. Drivers read versions and encodings.
+/// Parameters that clients of the console get. Drivers read versions and encodings.
 const PARAMETERS: [(&str, &str); 8] = [
     ("server_version", "1.25.2/bouncer"),
     ("client_encoding", "UTF8"),
@@ -67,7 +67,7 @@ pub trait ConsoleBackend: fmt::Debug + Send + Sync {
     );
 }
 
-/// Where an answer is to be given.
+/// Recipient of an answer.
 #[derive(Debug)]
 pub struct ConsoleReplySlot {
     inbox: Arc<ThreadInbox>,
@@ -104,7 +104,7 @@ impl ConsoleClient {
     }
 }
 
-/// What a message of a visitor asks for.
+/// Request of a console client.
 enum ConsoleRequest {
     Nothing,
     Question(String),

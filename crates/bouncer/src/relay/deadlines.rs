@@ -1,5 +1,4 @@
-//! What happens when time is up: a look at a connection finds what is due, if anything, and arms
-//! the next look.
+//! Deadlines: a look at a connection finds what is due, if anything, and arms the next look.
 
 use wire::pg::message::ErrorFields;
 
@@ -23,24 +22,24 @@ const CANCEL_AGAIN_US: u64 = 1_000_000;
 /// and its server connection closed, in microseconds.
 const OVERTIME_US: u64 = 5_000_000;
 
-/// What is due of a client.
+/// Deadline of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ClientDeadline {
-    /// It has not logged in.
+    /// Login.
     Login,
-    /// It has read why it has to go, or never will.
+    /// Reading of the last error before the connection closes.
     Farewell,
-    /// It does not take what it is sent.
+    /// Reading of what was sent.
     Write,
-    /// It is not its turn for too long.
+    /// Wait for a guest's turn.
     Wait,
-    /// It does nothing.
+    /// Idle outside of a transaction.
     Idle,
-    /// It does nothing in a transaction.
+    /// Idle in a transaction.
     IdleInTransaction,
-    /// Its statement takes too long.
+    /// Statement.
     Query,
-    /// Its transaction takes too long.
+    /// Transaction.
     Transaction,
 }
 

@@ -45,13 +45,13 @@ pub(super) struct NotificationConnection {
     epoch: u32,
     target: ConnectTarget,
     state: NotificationState,
-    /// What it listens to, or will.
+    /// Channels that it listens to, or will.
     pub(super) channels: BTreeMap<Arc<str>, SubscribedChannel>,
     /// Places and serials of clients that wait until it hears more.
     pub(super) waiting: Vec<(u32, u64)>,
     /// Texts that were sent and not answered.
     asked: VecDeque<ListenRequest>,
-    /// It was lost while somebody listened, who has not been told yet.
+    /// True if it was lost while clients listened that do not know yet.
     missed: bool,
     /// Attempts to open it since it last was open.
     attempts: u32,
@@ -59,12 +59,12 @@ pub(super) struct NotificationConnection {
     quiet_us: Option<u64>,
 }
 
-/// Where an ear is in its life.
+/// Phase of a notification connection.
 #[derive(Debug)]
 enum NotificationState {
-    /// It connects and logs in.
+    /// Connecting and logging in.
     Opening(Box<NotificationOpening>),
-    /// It listens.
+    /// Listening.
     Open(RelayConnection),
     /// To be opened at this time; never while its tenant is held.
     Lost(Option<u64>),
@@ -88,7 +88,7 @@ pub(super) struct SubscribedChannel {
     pub(super) clients: BTreeSet<u32>,
 }
 
-/// What an ear has asked its server for.
+/// Request of a notification connection to its server.
 #[derive(Debug)]
 enum ListenRequest {
     Listen(Vec<Arc<str>>),

@@ -1,5 +1,5 @@
-//! Which client has which server connection, for all threads: notifications name the server's
-//! process, and clients know each other by their virtual process ids.
+//! Holders of server connections, for all threads: notifications name the server's process, and
+//! clients know each other by their virtual process ids.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const SETTLED_US: u64 = 100_000;
 #[derive(Debug, Default)]
 pub(super) struct ServerHolders(RwLock<HashMap<(PoolId, u32), Arc<ServerHolder>>>);
 
-/// Who has a server connection.
+/// Holder of a server connection.
 #[derive(Debug, Default)]
 struct ServerHolder {
     pid: AtomicU32,
@@ -33,14 +33,14 @@ pub(super) struct HolderEntry {
     holder: Arc<ServerHolder>,
 }
 
-/// Who may have sent a notification.
+/// Possible sender of a notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct NotificationSender {
     /// The server's process.
     pub(super) server: u32,
     /// Virtual process id of the client that has the connection.
     pub(super) now: Option<u32>,
-    /// Of the one that had it just before.
+    /// Client that held the connection just before.
     pub(super) before: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! What happens to connections, in the words of PgBouncer: for those who read its log or match on
+//! Log lines about connections in the words of PgBouncer: for those who read its log or match on
 //! its messages. Nothing here costs anything when nobody asked for that.
 
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub enum ErrorDialect {
 }
 
 impl ErrorDialect {
-    /// One of two wordings.
+    /// Returns the wording that is configured.
     pub(super) fn of(self, own: &'static str, pgbouncer: &'static str) -> &'static str {
         match self {
             ErrorDialect::Own => own,

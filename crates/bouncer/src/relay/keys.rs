@@ -21,12 +21,12 @@ const SHARDS: usize = 16;
 /// Draws of a process id before the table counts as full; it has 31 bits.
 const DRAWS_MAX: usize = 64;
 
-/// Who a key belongs to.
+/// Owner of a cancel key.
 struct CancelKeyOwner {
     thread: usize,
     place: u32,
     key: Box<[u8]>,
-    /// Of MySQL, once it is in: the tenant, and who it is there.
+    /// Tenant and user of a client of MySQL, once it has logged in.
     who: Option<(TenantId, Arc<str>)>,
 }
 

@@ -7,7 +7,7 @@ use super::client::{ClientPhase, RelayClient};
 use super::orders::ThreadMessageKind;
 use super::worker::RelayWorker;
 
-/// What clients are told that somebody killed.
+/// Error for clients that were killed.
 const KILLED: &str = "the connection was killed";
 
 impl RelayWorker {

@@ -1,4 +1,4 @@
-//! How clients and server connections come together and part.
+//! Leases: how clients get server connections and give them back.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::server::ServerCloseReason;
 use super::worker::{RelayWorker, TimerKey, WorkerShutdown};
 use crate::tenants::{RouteError, WorkAdmission};
 
-/// What became of a client's wish for a server connection.
+/// Result of a client's request for a server connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum LeaseOutcome {
-    /// It has one.
+    /// Has one.
     Yes,
-    /// It is in the queue.
+    /// In the queue.
     Waits,
-    /// It was told why not, and goes.
+    /// Refused with an error.
     No,
 }
 
@@ -190,7 +190,7 @@ impl RelayWorker {
         any
     }
 
-    /// It was not a client's turn for as long as one waits for a server connection.
+    /// Refuses a guest whose turn did not come within the time to wait for a server connection.
     pub(super) fn waited_in_vain(&mut self, place: u32) {
         let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
             return;

@@ -15,14 +15,14 @@ use crate::link::{ClientLink, DepartureAction};
 /// connection closed with unread bytes on it is reset, and the reason is lost on the way.
 pub(super) const FAREWELL_US: u64 = 2_000_000;
 
-/// How a client leaves.
+/// Kinds of a client's departure.
 #[derive(Debug)]
 pub(super) enum ClientDeparture {
-    /// It said goodbye. What it asked for before that is done nevertheless.
+    /// Ended its session. What it asked for before is done nevertheless.
     Terminate,
-    /// It closed its connection.
+    /// Closed its connection.
     End,
-    /// Its connection broke.
+    /// Lost its connection.
     Lost(io::Error),
     /// We close it.
     Dismissed,

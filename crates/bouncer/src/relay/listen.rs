@@ -32,13 +32,13 @@ pub(super) const NOTIFICATION_BYTES_MAX: usize = 1024 * 1024;
 pub(super) struct ChannelSubscriber {
     /// The client's place.
     client: u32,
-    /// Its pool's ear.
+    /// Notification connection of its pool.
     pub(super) ear: u32,
     /// The channels that the ear has it down for.
     channels: Vec<Arc<str>>,
-    /// Of the link's account of channels, when that was last looked at.
+    /// Version of the link's list of channels when it was last read.
     version: u32,
-    /// What it is to be told, oldest first.
+    /// Events to send to it, oldest first.
     held: VecDeque<ChannelEvent>,
     /// Bytes of that.
     held_bytes: usize,
@@ -46,7 +46,7 @@ pub(super) struct ChannelSubscriber {
     is_unsure: bool,
 }
 
-/// Something that clients that listen are told.
+/// Event for clients that listen.
 #[derive(Clone, Debug)]
 enum ChannelEvent {
     Notification(Arc<ChannelNotification>),
@@ -72,7 +72,7 @@ impl ChannelEvent {
     }
 }
 
-/// Whether a client's channels are heard.
+/// State of a client's subscriptions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SubscriptionState {
     /// They are.
@@ -136,7 +136,7 @@ impl RelayWorker {
         SubscriptionState::Waits
     }
 
-    /// What a client's channels are may have changed, or whether it can be told of notifications.
+    /// Handles a possible change of a client's channels, or of whether it can take notifications.
     pub(super) fn heed(&mut self, place: u32) {
         let RelayWorker { clients, ears, outbox, .. } = self;
         let Some(session) = clients.get_mut(place).and_then(RelayClient::session) else { return };
@@ -293,7 +293,7 @@ impl RelayWorker {
         self.send_outbox(Some(place), None);
     }
 
-    /// Nobody will hear the channels that these clients want.
+    /// Reports to clients that their channels cannot be listened to.
     pub(super) fn cannot_hear(&mut self, ear: u32, names: &[Arc<str>], why: &str) {
         let message = format!("the channel cannot be listened to: {why}");
         for name in names {

@@ -54,16 +54,16 @@ pub(super) struct LoginPhase {
     pub(super) login: LoginMachine,
     /// The number that it was told before anything was known of it.
     pid: Option<u32>,
-    /// What its listener says of it.
+    /// Binding of its listener.
     bound: ListenerBinding,
     /// The tenant whose client it was, of one that logs in anew: it names a schema there, unless it
     /// names another tenant.
     former: Option<Arc<str>>,
-    /// Where it was led.
+    /// Route to its tenant.
     route: Option<TenantRoute>,
-    /// Whether it may replicate.
+    /// Rule on replication connections.
     replication: ReplicationPolicy,
-    /// What it may do, if it comes to the console.
+    /// Rights at the console, if it goes there.
     visit: Option<(Arc<str>, ConsoleRights)>,
     /// True if its secret is being looked up, or its proof checked.
     pub(super) is_looked_up: bool,
@@ -71,7 +71,7 @@ pub(super) struct LoginPhase {
     pub(super) origin: Option<LoginSource>,
     /// True if its failure was counted where it was found out.
     pub(super) is_counted: bool,
-    /// What holds for the handshake of TLS that is under way.
+    /// TLS configuration of the handshake that is under way.
     pub(super) shakes_hands: Option<Arc<tls::Shown>>,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct GreetingWait {
     pub(super) pool: PoolRef,
     pub(super) place: ServerAttachment,
     pub(super) stats: Arc<ThreadTenantStats>,
-    /// What its listener says of it.
+    /// Binding of its listener.
     pub(super) bound: ListenerBinding,
 }
 
@@ -111,7 +111,7 @@ impl LoginPhase {
         &self.bound
     }
 
-    /// It was led here.
+    /// Records its route.
     pub(super) fn lead(&mut self, route: TenantRoute) {
         self.route = Some(route);
     }
@@ -152,7 +152,7 @@ impl LoginPhase {
         })
     }
 
-    /// Of a client that has just connected, or begins again.
+    /// Creates the state of a client that has just connected, or begins again.
     pub(super) fn new(login: LoginMachine, pid: Option<u32>, bound: ListenerBinding) -> LoginPhase {
         LoginPhase {
             login,
@@ -445,7 +445,7 @@ impl RelayWorker {
         answer
     }
 
-    /// What the server knows of a user has come.
+    /// Handles the answer of a user lookup.
     pub(super) fn looked_up(
         &mut self,
         place: u32,
@@ -754,10 +754,10 @@ fn shared<T: PartialEq>(known: &mut VecDeque<Arc<T>>, one: Arc<T>) -> Arc<T> {
     one
 }
 
-/// Where a login stands.
+/// State of a login.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum LoginFlow {
-    /// The same bytes are to be looked at again.
+    /// Present the same bytes again.
     Again,
     /// More bytes are needed.
     Stop,

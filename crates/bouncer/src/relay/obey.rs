@@ -1,4 +1,4 @@
-//! What a thread does when it is told to.
+//! Handling of the messages that a relay thread gets.
 
 use std::sync::Arc;
 
