@@ -1,4 +1,4 @@
-//! Who may run now, who waits, and who is turned away.
+//! Admission: who runs now, who waits, and who is refused.
 //!
 //! Tenants that wait take turns, one execution each. Within a tenant it is first come, first
 //! served, except that its callers and its jobs go alternately when both wait. Whoever asks for
@@ -38,7 +38,7 @@ pub(crate) struct AdmissionBounds {
     pub(crate) queue_max_per_tenant: usize,
 }
 
-/// Where a request comes from.
+/// Origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionOrigin {
     /// A caller that waits for the answer. It is turned away when too many wait.
@@ -57,7 +57,7 @@ impl AdmissionOrigin {
     }
 }
 
-/// How much there is of what, at one moment.
+/// Load at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AdmissionLoad {
     pub(crate) running: usize,

@@ -1,5 +1,5 @@
-//! What compilers made, kept by what went in: an equal compilation is done once, however often and
-//! however many at a time it is asked for.
+//! The compile cache, by the hash of all inputs: an equal compilation is done once, however often
+//! and however many at a time it is asked for.
 //!
 //! Nothing is found by name. A key is the hash of everything that the result depends on, the tenant
 //! included unless tenants share: how fast an answer comes tells whether somebody compiled the same
@@ -16,21 +16,21 @@ use tokio::sync::watch;
 
 /// Descriptors that all kept files together take. A server with few to spare has a thousand.
 const FILES_MAX: usize = 512;
-/// What an entry takes beside its files.
+/// Size of an entry beside its files, in bytes.
 const ENTRY_BYTES: u64 = 1024;
 /// Changes when what is hashed, or what is kept, changes its meaning.
 const KEY_VERSION: &str = "cove compile 1";
 
-/// Everything that a compilation depends on, hashed.
+/// Hash of everything that a compilation depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CompileKey([u8; 32]);
 
 /// A compilation that was successful.
 #[derive(Debug)]
 pub(crate) struct CompiledProgram {
-    /// How the compiler ended, with what it printed.
+    /// Exit of the compiler, with what it printed.
     pub(crate) exit: ProgramExit,
-    /// What it made, for the run stage.
+    /// Files for the run stage.
     pub(crate) files: Vec<WorkspaceFile>,
 }
 
@@ -42,27 +42,27 @@ impl CompiledProgram {
     }
 }
 
-/// What a compilation came to.
+/// Result of a compilation.
 #[derive(Clone, Debug)]
 pub(crate) enum CompileEnd {
-    /// It made something.
+    /// Compiled successfully.
     Compiled(Arc<CompiledProgram>),
     /// The compiler refused the program.
     Refused(Arc<ProgramExit>),
 }
 
-/// What is known of a key.
+/// Result of a lookup.
 #[derive(Debug)]
 pub(crate) enum CacheLookup<'a> {
     /// Compiled before.
     Hit(Arc<CompiledProgram>),
-    /// Somebody else compiled it at this moment, and this is what it came to.
+    /// Compiled by another request at this moment, with this result.
     Joined(CompileEnd),
-    /// It is for the caller to compile.
+    /// Not there: the caller compiles it.
     Lead(CompileLeader<'a>),
 }
 
-/// How often the cache was asked, by answer, and what it holds.
+/// Lookups by result, and the content of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CacheStats {
     pub(crate) hits: u64,
@@ -80,7 +80,7 @@ pub(crate) struct CompileCache {
     state: Arc<Mutex<CompileCacheState>>,
 }
 
-/// Whether one tenant is given what another one has compiled.
+/// Rule on sharing compiled programs between tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheSharing {
     Apart,
@@ -92,7 +92,7 @@ struct CompileCacheState {
     entries: HashMap<CompileKey, CompileCacheEntry>,
     /// By last use; the first is forgotten first.
     order: BTreeMap<u64, CompileKey>,
-    /// What is being compiled; bounded by what runs at one time.
+    /// Compilations under way; bounded by what runs at one time.
     flights: HashMap<CompileKey, watch::Receiver<Option<CompileEnd>>>,
     uses: u64,
     files: usize,

@@ -12,8 +12,8 @@ use crate::queue::QueueConfig;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobsConfig {
-    /// Where they wait: left out, in the server's own store; `redis://…` for a Redis server, in
-    /// BullMQ's layout. May be a reference (`env:NAME`, `file:PATH`).
+    /// Back end of the queue: left out, in the server's own store; `redis://…` for a Redis server,
+    /// in BullMQ's layout. May be a reference (`env:NAME`, `file:PATH`).
     pub redis: Option<String>,
     /// Prefix of all keys in Redis: BullMQ's `prefix`.
     pub redis_prefix: String,
@@ -43,9 +43,9 @@ pub struct JobsConfig {
     pub kept_max: u64,
     /// Bytes of requests and results that are kept of what has ended; the oldest goes first.
     pub kept_bytes_max: u64,
-    /// What the keys of webhooks follow from: 64 hexadecimal digits, or a reference (`env:NAME`,
-    /// `file:PATH`). Left out: one of this data directory's own. Servers that share a store need
-    /// the same.
+    /// Secret that the keys of webhooks are derived from: 64 hexadecimal digits, or a reference
+    /// (`env:NAME`, `file:PATH`). Left out: one of this data directory's own. Servers that share a
+    /// store need the same.
     pub webhook_key: Option<String>,
     /// Networks and hosts that webhooks may reach although they are internal: `10.1.0.0/16`,
     /// `hooks.example.internal`.
@@ -113,7 +113,7 @@ impl JobsConfig {
     }
 }
 
-/// How executions are limited and queued.
+/// Limits and queue of executions.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutionsConfig {
@@ -205,7 +205,7 @@ impl Default for ExecutionsConfig {
     }
 }
 
-/// What there is to share among executions.
+/// Resources of the host that executions share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostCapacity {
     /// Cores this process may use.

@@ -111,11 +111,11 @@ impl From<QueueError> for ExecutionError {
     }
 }
 
-/// What is wrong with a request.
+/// Refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RequestRefusal {
-    /// What to match on.
+    /// Code to match on.
     pub code: ErrorCode,
     /// Path of the offending field: `limits.cpu_ms`, `files[2].name`.
     pub field: String,
@@ -138,7 +138,7 @@ impl RequestRefusal {
 }
 
 impl ExecutionError {
-    /// The same error, of one of several executions.
+    /// Returns the same error for one execution of a batch.
     pub(crate) fn at(self, index: usize) -> ExecutionError {
         match self {
             // A header belongs to all of them.

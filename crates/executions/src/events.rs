@@ -25,9 +25,9 @@ use crate::verdict::is_costly;
 
 /// Bytes of events that one log keeps.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-/// What an event weighs besides its bytes.
+/// Size of an event besides its bytes.
 const EVENT_BYTES: usize = 128;
-/// How far an execution may be ahead of the listener that it is attached to.
+/// Bytes that an execution may be ahead of the listener that it is attached to.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 /// Events that a listener takes at a time.
 const BATCH_MAX: usize = 64;
@@ -63,7 +63,7 @@ struct ExecutionLogState {
     next: u64,
     /// Bytes of everything ever written.
     written: u64,
-    /// How much of that the attached listener has taken; `None` while there is none.
+    /// Bytes that the attached listener has taken; `None` while there is none.
     taken: Option<u64>,
     /// Waits until the attached listener has caught up.
     blocked: Option<Waker>,
@@ -153,7 +153,7 @@ impl ExecutionLog {
         state.taken = Some(state.written.saturating_sub(unseen));
     }
 
-    /// Nobody is waited for any more.
+    /// Detaches the listener: nobody is waited for any more.
     pub(crate) fn detach(&self) {
         let woken = {
             let mut state = self.state.lock();
@@ -280,7 +280,7 @@ impl EventRecorder {
         });
     }
 
-    /// What was held back in the hope of more.
+    /// Sends what was held back in the hope of more.
     fn flush(&mut self) {
         for stream in [ChunkStream::Stdout, ChunkStream::Stderr] {
             let rest = std::mem::take(&mut self.partial[index(stream)]);

@@ -1,5 +1,4 @@
-//! What programs of executions are given to reach: refused or resolved before they run, and served
-//! while they do.
+//! Grants of executions: refused or resolved before they run, and served while they do.
 //!
 //! What grants mean is the gateway's to know ([`node::gateway`]). Here is whose they are, and when
 //! their sockets are open: from just before the program starts until its run has ended.
@@ -23,7 +22,7 @@ use crate::sandboxes::{LeasedSandbox, Pending, SandboxFailure};
 /// The field of a request that has them.
 const FIELD: &str = "grants";
 
-/// Who serves grants, once that is known.
+/// Gateway that serves grants, once it is known.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayCell(OnceLock<Arc<dyn GrantGateway>>);
 
@@ -81,7 +80,7 @@ impl GatewayCell {
     }
 }
 
-/// What sandboxes can have at all.
+/// Checks that sandboxes can have the ports of these grants.
 fn check_ports(grants: &[Grant]) -> Result<(), RequestRefusal> {
     if grants.len() > PORTS_MAX {
         let message = format!("there may be at most {PORTS_MAX}");

@@ -26,8 +26,8 @@ use crate::service::ProgramIo;
 /// Executions on a page of a list, unless the caller says otherwise.
 const PAGE_DEFAULT: usize = 50;
 
-/// Everything below `/v1/executions`, `/v1/queue` and `/v1/languages`, for
-/// [`node::http::HttpShell`] to wrap.
+/// Routes below `/v1/executions`, `/v1/queue` and `/v1/languages`, for [`node::http::HttpShell`] to
+/// wrap.
 pub fn routes(jobs: Jobs) -> Router {
     Router::new()
         .at("/v1/executions", post(submit).get(list))

@@ -70,11 +70,11 @@ struct JobsInner {
 /// An execution to accept.
 #[derive(Clone, Debug, Default)]
 pub struct JobSubmission {
-    /// What to run.
+    /// Request to run.
     pub request: ExecutionRequest,
     /// Makes a second submission of the same harmless.
     pub idempotency_key: Option<String>,
-    /// What the face that took it in wants to remember; opaque.
+    /// Data of the face that accepted it; opaque.
     pub face: Option<String>,
 }
 
@@ -431,7 +431,7 @@ impl Jobs {
         Ok(self.follow(&self.job(tenant, id, JobParts::default()).await?, after))
     }
 
-    /// The same for one that was looked up already, by whoever may follow it.
+    /// Follows a job that was looked up already, for a caller who may.
     pub(crate) fn follow(&self, job: &QueuedJob, after: u64) -> ExecutionSubscription {
         ExecutionSubscription::new(self.clone(), job, after)
     }

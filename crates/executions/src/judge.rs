@@ -1,5 +1,5 @@
-//! Who decides whether an answer is right: a rule, a checker afterwards, an interactor meanwhile.
-//! Pure: how they ended goes in, a verdict comes out.
+//! The decision whether an answer is right: by a rule, a checker afterwards, an interactor
+//! meanwhile. Pure: how they ended goes in, a verdict comes out.
 
 pub(crate) mod compare;
 
@@ -9,9 +9,9 @@ use api::{LimitHit, StageOutcome, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-/// What a checker or interactor is given in files of these names: the test's input, the program's
-/// output, the expected output. Their names follow its own arguments in this order, which is that
-/// of testlib's `registerTestlibCmd` and `registerInteraction`. The output file of an interactor is
+/// Names of the files that a checker or interactor gets: the test's input, the program's output,
+/// the expected output. Their names follow its own arguments in this order, which is that of
+/// testlib's `registerTestlibCmd` and `registerInteraction`. The output file of an interactor is
 /// its own to write.
 pub(crate) const INPUT: &str = "input.txt";
 /// See [`INPUT`].
@@ -22,23 +22,23 @@ pub(crate) const ANSWER: &str = "answer.txt";
 /// Time that a program and its interactor may go on when the other one has ended. Enough to read
 /// what is left in the pipe and to exit; a judge that has all it needs does not compute for long.
 pub(crate) const PEER_GRACE: Duration = Duration::from_secs(2);
-/// How late the end of a program may be noticed on a busy machine. Two ends that are nearer than
-/// this have no order; then an interactor's refusal counts, because a program that finds nobody to
-/// talk to fails within that time, and a program's failure counts before an interactor's.
+/// Delay with which the end of a program may be noticed on a busy machine. Two ends that are nearer
+/// than this have no order; then an interactor's refusal counts, because a program that finds
+/// nobody to talk to fails within that time, and a program's failure counts before an interactor's.
 const NOTICED_WITHIN: Duration = Duration::from_millis(20);
 /// Bytes that are kept of what a checker or interactor writes, of each stream.
 pub(crate) const SAID_BYTES_MAX: u64 = 4096;
 
 /// Codes of a checker or interactor: testlib's "wrong answer" and "presentation error".
 const REFUSES: [i32; 2] = [1, 2];
-/// What ends a program that writes to a pipe that nobody reads any more.
+/// Signal that ends a program that writes to a pipe without a reader.
 const BROKEN_PIPE: &str = "SIGPIPE";
 
-/// Which of two programs ended first.
+/// The program of two that ended first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstToEnd {
     Program,
-    /// Nobody can tell: the end of each is noticed a little after it.
+    /// Unknown: the end of each is noticed a little after it.
     Together,
     Interactor,
 }
@@ -78,12 +78,12 @@ pub(crate) struct TalkEnding {
     pub(crate) said: TalkVolume,
 }
 
-/// What a checker or interactor says by its end.
+/// Opinion of a checker or interactor, by its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JudgeOpinion {
     Right,
     Wrong,
-    /// It failed at its own task.
+    /// Failed at its own task.
     Broken,
     /// Cove failed at running it.
     Lost,

@@ -1,4 +1,4 @@
-//! What can be run: the language table, matched with what this host has.
+//! Languages: the language table, matched with what this host has.
 
 mod find;
 mod probe;
@@ -26,19 +26,18 @@ use self::template::LocatedTool;
 use self::warm::WarmEntry;
 use crate::error::RequestRefusal;
 
-/// Where programs are looked up inside, before the directories of the languages' own tools.
+/// `PATH` inside sandboxes, before the directories of the languages' own tools.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// What every program has in its environment beside `PATH`, unless its language or its caller says
-/// otherwise.
+/// Environment of every program beside `PATH`, unless its language or its caller says otherwise.
 pub(crate) const ENVIRONMENT: [(&str, &str); 2] = [("HOME", "/home/user"), ("LANG", "C.UTF-8")];
 
-/// What the host offers to the search for tools.
+/// Host in which tools are searched.
 #[derive(Clone, Debug, Default)]
 pub struct ToolHost {
     /// The home directory whose toolchains may be shown (`~` in the table).
     pub home: Option<PathBuf>,
-    /// Where languages may keep prepared files, such as a compiled standard library. Without it
+    /// Directory for prepared files of languages, such as a compiled standard library. Without it
     /// they start from nothing in every sandbox.
     pub cache: Option<PathBuf>,
 }
@@ -88,9 +87,9 @@ pub(crate) struct LanguageVariant {
     pub(crate) env: Vec<(String, ArgumentTemplate)>,
     pub(crate) compile_env: Vec<(String, ArgumentTemplate)>,
     pub(crate) prepared: Option<PreparedDirectory>,
-    /// What compiling makes, where the table says it.
+    /// Files that compiling makes, where the table says it.
     pub(crate) artifacts: Option<CompileArtifacts>,
-    /// How its interpreter is started ahead of programs.
+    /// Interpreter to start ahead of programs.
     warm: Option<WarmEntry>,
     /// The programs on the host that it uses.
     programs: Vec<PathBuf>,

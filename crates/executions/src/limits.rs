@@ -11,7 +11,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// One of the fields of a [`LimitSpec`].
+/// Field of a [`LimitSpec`].
 struct LimitField {
     name: &'static str,
     asked: fn(&LimitSpec) -> Option<u64>,
@@ -22,7 +22,7 @@ struct LimitField {
     compile: LimitRange,
 }
 
-/// What holds for one field of one stage.
+/// Default and maximum of one field of one stage.
 #[derive(Clone, Copy, Debug)]
 struct LimitRange {
     default: u64,
@@ -127,7 +127,7 @@ pub(crate) struct LimitRules {
     ranges: [LimitRange; FIELDS.len()],
 }
 
-/// Which of the two tables of built-in limits holds.
+/// Table of built-in limits that applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitTable {
     Run,

@@ -1,4 +1,4 @@
-//! What is counted of executions.
+//! Metrics of executions.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub(crate) enum TimedPart {
     Compile,
     /// The run stage.
     Run,
-    /// Everything, from the request to the answer.
+    /// Total time, from the request to the answer.
     Total,
 }
 
@@ -138,7 +138,7 @@ impl ExecutionMetrics {
     }
 }
 
-/// What runs and waits, read when it is asked for: there is no second count that could go wrong.
+/// Running and waiting executions, read on demand: there is no second count that could go wrong.
 #[derive(Debug)]
 struct AdmissionGauges {
     admission: Admission,

@@ -27,23 +27,23 @@ use crate::limits::{LimitRules, LimitTable};
 /// Arguments and environment of one program, pointers to them included. Linux takes this much
 /// whatever the stack limit (`ARG_MAX`, 32 pages; see execve(2)).
 const ARGUMENT_BYTES_MAX: usize = 128 << 10;
-/// What the sandbox needs of its own files and directories.
+/// Files and directories of the sandbox itself.
 const INODES_SPARE: u64 = 16;
 const PAGE_BYTES: u64 = 4096;
 
-/// Where a program that keeps prepared files finds them while they are not there yet.
+/// Directory that stands in for prepared files while they are not there yet.
 const UNPREPARED: &str = "/tmp/prepared";
 /// Label of executions without a language.
 const NO_LANGUAGE: &str = "argv";
 
-/// What to run.
+/// Plan of an execution.
 #[derive(Debug)]
 pub(crate) struct ExecutionPlan {
     /// The program that is judged.
     pub(crate) program: ProgramRecipe,
-    /// How often, and on what.
+    /// Runs and their inputs.
     pub(crate) runs: RunPlan,
-    /// Who decides whether its answer is right.
+    /// Judge of its answer.
     pub(crate) judge: JudgePlan,
     /// The most that may be used at any one time.
     pub(crate) memory_bytes: u64,
@@ -62,7 +62,7 @@ pub(crate) struct ExecutionPlan {
 pub(crate) struct ProgramRecipe {
     /// Files.
     pub(crate) files: Vec<WorkspaceFile>,
-    /// How to compile it.
+    /// Compile stage.
     pub(crate) compile: Option<CompileStage>,
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct ProgramRecipe {
 pub(crate) struct CompileStage {
     /// The compiler.
     pub(crate) start: ProgramStart,
-    /// What it belongs to.
+    /// Program that it belongs to.
     pub(crate) program: LanguageProgram,
 }
 
-/// How a program is started.
+/// Start of a program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProgramStart {
     pub(crate) argv: Vec<Vec<u8>>,
@@ -83,7 +83,7 @@ pub(crate) struct ProgramStart {
     pub(crate) limits: ProgramLimits,
 }
 
-/// How often the program is run.
+/// Runs of the program.
 #[derive(Debug)]
 pub(crate) enum RunPlan {
     /// Once.
@@ -92,7 +92,7 @@ pub(crate) enum RunPlan {
     Cases(Vec<TestCasePlan>, CasePolicy),
 }
 
-/// What to do after a test case that is not `OK`.
+/// Policy after a test case that is not `OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CasePolicy {
     Always,
@@ -119,12 +119,12 @@ pub(crate) struct TestCasePlan {
     pub(crate) expected: Option<Vec<u8>>,
 }
 
-/// Who decides whether an answer is right.
+/// Judge of an answer.
 #[derive(Debug)]
 pub(crate) enum JudgePlan {
-    /// Whoever exits with 0 is right.
+    /// No judge: exit code 0 is right.
     Nobody,
-    /// What is expected is written down.
+    /// Comparison with an expected output.
     Compare(ComparisonRule),
     /// A program, afterwards.
     Checker(ProgramRecipe, ProgramStart),
@@ -143,7 +143,7 @@ pub(crate) struct ExecutionPlanner {
     path: String,
 }
 
-/// What is known of the run stage of a subject before its arguments and limits are.
+/// Run stage of a subject before its arguments and limits are known.
 struct RunStarter<'a> {
     planner: &'a ExecutionPlanner,
     program: Option<&'a LanguageProgram>,
@@ -356,7 +356,7 @@ impl ExecutionPlanner {
         self.run.resolve(path, asked, program.map_or(&none, |program| &program.language.limits))
     }
 
-    /// Everything about a program but how it is started.
+    /// Returns everything about a program but its start.
     fn recipe<'a>(
         &'a self,
         mut subject: PlannedProgram,
@@ -639,7 +639,8 @@ impl RunStarter<'_> {
     }
 }
 
-/// One of a text and its base64, with the name of the field it came from.
+/// Returns a text or its decoded base64, whichever is given, with the name of the field it came
+/// from.
 fn one_of(
     field: &'static str,
     text: Option<String>,
@@ -715,7 +716,7 @@ fn language_files<'a>(files: &'a [WorkspaceFile], extensions: &[String]) -> Vec<
     names.filter(|(index, name)| *index == 0 || of_language(name)).map(|(_, name)| name).collect()
 }
 
-/// What `execve` would refuse as too long is refused here, with a name.
+/// Refuses arguments that `execve` would refuse as too long, with the field's name.
 fn check_argument_bytes(start: &ProgramStart, field: &str) -> Result<(), RequestRefusal> {
     let bytes = |words: &[Vec<u8>]| -> usize {
         words.iter().map(|word| word.len() + 1 + size_of::<usize>()).sum()

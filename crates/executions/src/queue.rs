@@ -40,7 +40,7 @@ pub use self::quota::ClaimQuota;
 /// An operation under way.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, QueueError>> + Send + 'a>>;
 
-/// How a queue is bounded and how it goes about things.
+/// Limits and times of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
     /// Jobs that may wait, over all tenants.
@@ -59,7 +59,7 @@ pub struct QueueConfig {
     pub ageing: Duration,
     /// Time that what has ended is kept.
     pub keep: Duration,
-    /// How much that has ended is kept; the oldest goes first.
+    /// Number of ended jobs that are kept; the oldest goes first.
     pub kept_max: u64,
     /// Bytes of requests and results that are kept of what has ended; the oldest goes first.
     pub kept_bytes_max: u64,
@@ -103,7 +103,7 @@ pub struct NewJob {
     pub idempotency: Option<IdempotencyMark>,
     /// The request, as JSON.
     pub request: Vec<u8>,
-    /// What the face that took it in wants to remember; opaque.
+    /// Data of the face that accepted it; opaque.
     pub face: Option<String>,
     /// True if there is a webhook to call at its end.
     pub webhook: bool,
@@ -118,7 +118,7 @@ impl NewJob {
     }
 }
 
-/// What tells that a job was pushed before.
+/// Mark by which a repeated push is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotencyMark {
     /// Chosen by the caller; unique for a tenant while the job is kept.
@@ -127,12 +127,12 @@ pub struct IdempotencyMark {
     pub fingerprint: [u8; 32],
 }
 
-/// What became of one pushed job.
+/// Result of pushing a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushOutcome {
     /// Durable and waits.
     New,
-    /// The same was pushed before, under this id; nothing was changed.
+    /// Pushed before under this id; nothing was changed.
     Before(ExecutionId),
 }
 
@@ -152,24 +152,24 @@ pub struct JobClaim {
     pub lease: JobLease,
     /// Tenant that owns it.
     pub tenant: String,
-    /// Which attempt this is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
     /// The request, as JSON.
     pub request: Vec<u8>,
 }
 
-/// What a heartbeat learns of one lease.
+/// State of a lease, as a heartbeat learns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseRenewal {
-    /// It goes on.
+    /// Renewed.
     Held,
-    /// It goes on, but its owner wants the job to end.
+    /// Renewed, but its owner wants the job to end.
     CancelWanted,
-    /// Somebody else has the job, or nobody: stop.
+    /// Lost to another worker, or ended: stop.
     Lost,
 }
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptResult {
     /// With a result, as JSON.
@@ -184,11 +184,11 @@ pub enum AttemptResult {
         /// Why, for its owner.
         message: String,
     },
-    /// It never began (the server shuts down): it is queued again and the attempt does not count.
+    /// Never began (the server shuts down): queued again, and the attempt does not count.
     Returned,
 }
 
-/// What became of an attempt that ended.
+/// Effect of an attempt's end on the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptDisposition {
     /// The job is in this state now.
@@ -197,37 +197,37 @@ pub enum AttemptDisposition {
     Fenced,
 }
 
-/// What became of a wish to cancel.
+/// Result of a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelAnswer {
-    /// It waited and is cancelled now.
+    /// Was waiting, and is cancelled now.
     Cancelled,
-    /// It runs; its worker is told by the next heartbeat.
+    /// Is running; its worker is told by the next heartbeat.
     Running,
-    /// It had ended already, in this state.
+    /// Had ended already, in this state.
     Ended(ExecutionState),
     /// There is no such job of this tenant.
     Unknown,
 }
 
-/// All that is known of a job.
+/// Job with all that is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedJob {
     /// Id.
     pub id: ExecutionId,
     /// Tenant that owns it.
     pub tenant: String,
-    /// Where it is.
+    /// State.
     pub state: ExecutionState,
-    /// As pushed.
+    /// Language, as pushed.
     pub language: String,
-    /// As pushed.
+    /// Label, as pushed.
     pub label: Option<String>,
-    /// As pushed.
+    /// Priority, as pushed.
     pub priority: i32,
-    /// As pushed.
+    /// Time of submission in milliseconds, as pushed.
     pub created_ms: u64,
-    /// As pushed.
+    /// Deadline in milliseconds, as pushed.
     pub deadline_ms: Option<u64>,
     /// When the latest attempt began.
     pub started_ms: Option<u64>,
@@ -237,7 +237,7 @@ pub struct QueuedJob {
     pub attempts: u32,
     /// Why it is cancelled, expired or dead; why the last attempt failed.
     pub message: Option<String>,
-    /// As pushed; never in a list, since nothing bounds it there.
+    /// Data of the face, as pushed; never in a list, since nothing bounds it there.
     pub face: Option<String>,
     /// The request, as JSON; only where it was asked for.
     pub request: Option<Vec<u8>>,
@@ -245,7 +245,7 @@ pub struct QueuedJob {
     pub result: Option<Vec<u8>>,
 }
 
-/// Which parts of a job are read besides its row.
+/// Parts of a job that are read besides its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobParts {
     /// `Job::request`.
@@ -254,10 +254,10 @@ pub struct JobParts {
     pub result: bool,
 }
 
-/// Which jobs to list, newest first.
+/// Filter of a list of jobs, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
-    /// Whose; `None` is everybody's (for operators).
+    /// Tenant; `None` is all of them (for operators).
     pub tenant: Option<String>,
     /// In one of these states; empty means all.
     pub states: Vec<ExecutionState>,
@@ -267,7 +267,7 @@ pub struct JobFilter {
     pub label: Option<String>,
     /// Only ids below this one: the cursor.
     pub before: Option<ExecutionId>,
-    /// How many at most.
+    /// Maximum number of jobs.
     pub limit: usize,
 }
 
@@ -276,11 +276,11 @@ pub struct JobFilter {
 pub struct WebhookDelivery {
     /// The job, in a final state.
     pub id: ExecutionId,
-    /// Which attempt this is, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
 }
 
-/// What a sweep found and did.
+/// Result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSweepReport {
     /// Jobs whose lease had run out and that are queued again.
@@ -294,13 +294,13 @@ pub struct QueueSweepReport {
 /// Why an operation on the queue failed.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueError {
-    /// As many wait as may.
+    /// The queue is full.
     #[error("{queued_max} executions are waiting already")]
     Full {
         /// [`QueueConfig::queued_max`].
         queued_max: u64,
     },
-    /// As many of this tenant wait as may.
+    /// The queue is full for this tenant.
     #[error("this token already has {queued_max} executions waiting")]
     TenantFull {
         /// [`QueueConfig::queued_max_per_tenant`].
@@ -312,7 +312,7 @@ pub enum QueueError {
         /// [`QueueConfig::queued_bytes_max`].
         queued_bytes_max: u64,
     },
-    /// The same of this tenant's.
+    /// The queued bytes of this tenant are exhausted.
     #[error(
         "this token's waiting executions would have more than {queued_bytes_max} bytes of requests"
     )]

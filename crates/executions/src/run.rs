@@ -1,4 +1,4 @@
-//! One execution under way: compile, run, judge, each in a sandbox that nobody used before.
+//! An execution under way: compile, run, judge, each in a sandbox that nobody used before.
 //!
 //! It holds what it uses, so that dropping it ends everything; it decides nothing about verdicts.
 
@@ -36,13 +36,13 @@ use crate::verdict;
 /// Output that is compared on the task that runs the program; more goes to a thread of its own.
 const COMPARED_AT_ONCE_BYTES: usize = 256 << 10;
 
-/// What executions run on.
+/// Engine, languages and limits that executions run with.
 pub(crate) struct RunEnvironment {
     pub(crate) sandboxes: Box<dyn SandboxProvider>,
     pub(crate) cache: CompileCache,
     pub(crate) metrics: ExecutionMetrics,
-    /// Who takes two sandboxes takes both before the next one does: all could else hold one and
-    /// wait for another.
+    /// Lock of those who take two sandboxes, so that each takes both before the next does: all
+    /// could else hold one and wait for another.
     pub(crate) pairs: Semaphore,
     /// Bytes of output that one answer may hold of all its test cases.
     pub(crate) tests_output_bytes_max: u64,
@@ -50,7 +50,7 @@ pub(crate) struct RunEnvironment {
     pub(crate) interaction_bytes_max: u64,
 }
 
-/// What an execution came to.
+/// Result of an execution.
 pub(crate) struct ExecutionOutcome {
     pub(crate) outcome: StageOutcome,
     pub(crate) mode: ExecutionMode,
@@ -79,13 +79,13 @@ pub(crate) struct ExecutionRun<'a> {
     needs_artifacts: bool,
     is_cached: bool,
     warm: ExecutionMode,
-    /// What the program may reach whenever it is run, and nobody else.
+    /// Grants of the program in every run, and of no other.
     pub(crate) granted: Option<&'a ExecutionGrants>,
 }
 
 /// A program that is ready to be started.
 struct ReadyProgram {
-    /// What is placed before it starts.
+    /// Files that are placed before it starts.
     files: Vec<WorkspaceFile>,
     /// True if what is placed counts for the limits: what a compiler made does not.
     is_compiled: bool,
@@ -338,7 +338,7 @@ impl<'a> ExecutionRun<'a> {
         Ok(())
     }
 
-    /// One test case: how the program ended, judged, and how its judge ended.
+    /// Runs one test case: how the program ended, judged, and how its judge ended.
     async fn case(
         &mut self,
         ready: &ReadyProgram,
@@ -480,7 +480,7 @@ impl<'a> ExecutionRun<'a> {
     }
 }
 
-/// Who judges test cases, ready to be started.
+/// Judge of test cases, ready to be started.
 enum ReadyJudge {
     Nobody,
     Compare(compare::ComparisonRule),
@@ -519,7 +519,7 @@ fn command(start: ProgramStart, files: Vec<WorkspaceFile>, is_compiled: bool) ->
     }
 }
 
-/// What is placed for a program is not what the program stores.
+/// Adds the room of placed files, which the program does not store.
 fn make_room(limits: &mut ProgramLimits, files: &[WorkspaceFile]) {
     let (bytes, inodes) = plan::room(files);
     limits.disk_bytes = limits.disk_bytes.saturating_add(bytes);

@@ -1,4 +1,4 @@
-//! Where sandboxes come from: the engine, or a script in tests.
+//! Source of sandboxes: the engine, or a script in tests.
 
 use std::error::Error;
 use std::future::Future;
@@ -21,7 +21,7 @@ pub(crate) enum SandboxFailure {
 pub(crate) type Pending<'a, T> =
     Pin<Box<dyn Future<Output = Result<T, SandboxFailure>> + Send + 'a>>;
 
-/// Something that hands out sandboxes.
+/// Provider of sandboxes.
 pub(crate) trait SandboxProvider: Send + Sync {
     /// Waits for a prepared one.
     fn sandbox(&self) -> Pending<'_, Box<dyn LeasedSandbox>>;
@@ -36,7 +36,7 @@ pub(crate) trait SandboxProvider: Send + Sync {
     /// none to wait for.
     fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>>;
 
-    /// The same with a loopback.
+    /// Returns a sandbox with a warm runtime and a loopback.
     fn connected_warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn LeasedSandbox>>>;
 }
 

@@ -80,7 +80,7 @@ impl ProgressObserver for () {
     }
 }
 
-/// What reaches a program while it runs, besides what its request says.
+/// Input that reaches a program while it runs, besides that of its request.
 #[derive(Debug, Default)]
 pub struct ProgramIo {
     /// Takes the place of the request's own standard input.
@@ -153,15 +153,14 @@ impl ExecutionService {
         Ok(ExecutionService { inner: Arc::new(inner) })
     }
 
-    /// The same with somebody who serves what its programs are granted. Without, every grant is
-    /// refused.
+    /// Adds the gateway that serves grants. Without, every grant is refused.
     #[must_use]
     pub fn with_gateway(self, gateway: Arc<dyn GrantGateway>) -> ExecutionService {
         self.inner.gateways.set(gateway);
         self
     }
 
-    /// The same, keeping places for others where there is more than one token.
+    /// Adds the tokens, so that places are kept for others where there is more than one.
     #[must_use]
     pub fn with_tokens(self, tokens: TokenRegistry) -> ExecutionService {
         self.inner.admission.share_by(tokens);

@@ -4,14 +4,14 @@ use std::collections::{HashMap, VecDeque};
 
 use super::{AdmissionBounds, AdmissionLoad, AdmissionOrigin};
 
-/// What becomes of a request when it arrives.
+/// Result of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArrivalOutcome {
-    /// It runs.
+    /// Admitted at once.
     Admitted,
-    /// It waits.
+    /// Waiting.
     Waits(AdmissionTicket),
-    /// It can never run.
+    /// Larger than can ever run.
     TooLarge { memory_bytes_max: u64 },
     /// No other caller may wait.
     QueueFull { queue_max: usize },
@@ -33,7 +33,7 @@ pub(super) struct TurnRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct AdmissionTicket(u64);
 
-/// Who runs and who waits. `W` is what wakes a waiting one.
+/// Running and waiting requests. `W` is what wakes a waiting one.
 ///
 /// Between calls: nothing that waits can run, because the one whose turn it is cannot, or because
 /// its tenant has its share. `running` and `memory_bytes` count what is in `granted` too: it has
@@ -59,7 +59,7 @@ struct TenantUsage {
     memory_bytes: u64,
 }
 
-/// What waits of one tenant, which is something. Each line is in order of arrival.
+/// Waiting requests of one tenant, at least one. Each line is in order of arrival.
 ///
 /// The lines alternate. Were they one, a tenant's jobs would stand behind all of its callers, and
 /// hold meanwhile the workers that other tenants' jobs wait for.
@@ -197,7 +197,7 @@ impl<W: Clone> AdmissionQueue<W> {
         false
     }
 
-    /// Somebody stops waiting, admitted or not. Returns who is to be woken.
+    /// Removes a request that stops waiting, admitted or not. Returns who is to be woken.
     pub(super) fn leave(
         &mut self,
         ticket: AdmissionTicket,
@@ -214,7 +214,7 @@ impl<W: Clone> AdmissionQueue<W> {
         self.admit()
     }
 
-    /// Something that ran has ended. Returns who is to be woken.
+    /// Gives back the place of an execution that ended. Returns who is to be woken.
     pub(super) fn release(&mut self, tenant: &str, memory_bytes: u64) -> Vec<W> {
         debug_assert!(self.running > 0 && self.memory_bytes >= memory_bytes);
         self.running = self.running.saturating_sub(1);

@@ -84,7 +84,7 @@ pub struct Judge0Config {
     pub number_of_runs: u64,
     pub max_number_of_runs: u64,
     pub max_submission_batch_size: usize,
-    /// What `/config_info` says; the queue's own limit is what holds.
+    /// Value that `/config_info` shows; the queue's own limit is what holds.
     pub max_queue_size: u64,
     /// Kilobytes that come out of `additional_files`.
     pub max_extract_size: u64,
@@ -122,7 +122,7 @@ impl Default for Judge0Config {
     }
 }
 
-/// What the handlers share.
+/// State that the handlers share.
 #[derive(Clone, Debug)]
 struct Judge0Context {
     service: ExecutionService,
@@ -255,7 +255,7 @@ impl IntoResponse for Judge0Failure {
     }
 }
 
-/// What a query says of every submission in the request and in the answer.
+/// Query parameters for every submission in the request and the answer.
 #[derive(Debug, Default)]
 struct SubmissionQuery {
     parameters: Vec<(String, String)>,
@@ -644,7 +644,7 @@ impl Judge0Context {
         self.aside(move || submitted.packed()).await
     }
 
-    /// One of this caller's submissions, with everything that belongs to it.
+    /// Returns a submission of this caller, with everything that belongs to it.
     async fn submitted(
         &self,
         who: &TokenPrincipal,

@@ -52,7 +52,7 @@ pub struct PistonConfig {
     pub run_memory_limit: Option<u64>,
     /// Bytes of standard output and of standard error, each.
     pub output_max_size: u64,
-    /// The same for programs on the WebSocket, whose output is not kept.
+    /// Output limit of programs on the WebSocket, whose output is not kept.
     pub stream_max_size: u64,
 }
 
@@ -73,7 +73,7 @@ impl Default for PistonConfig {
     }
 }
 
-/// What the handlers share.
+/// State that the handlers share.
 #[derive(Clone, Debug)]
 struct PistonContext {
     service: ExecutionService,

@@ -43,11 +43,11 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(300);
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of input that wait for a program that does not read. Beyond them, the socket is not read.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-/// What a chunk of input takes besides its bytes, so that a flood of short ones is bounded, too.
+/// Size of a chunk of input besides its bytes, so that a flood of short ones is bounded, too.
 const CHUNK_BYTES: usize = 64;
-/// What a client sent that is not a message (RFC 6455 §7.4.2: private use).
+/// Close code for data that is not a message (RFC 6455 §7.4.2: private use).
 const CLOSE_MALFORMED: u16 = 4400;
-/// Somebody else is attached.
+/// Close code when another client is attached.
 const CLOSE_CONFLICT: u16 = 4409;
 
 #[derive(Debug, Default, Deserialize)]
@@ -260,19 +260,19 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> boo
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }
 
-/// What comes from the client.
+/// Messages from the client.
 struct ClientMessages {
     jobs: Jobs,
     tenant: Arc<str>,
     id: ExecutionId,
 }
 
-/// What waits to reach the program, in order.
+/// Input that waits to reach the program, in order.
 #[derive(Default)]
 struct PendingInput {
     /// Chunks of input, none of them empty.
     input: VecDeque<Vec<u8>>,
-    /// What they take, with [`CHUNK_BYTES`] for each.
+    /// Size of the chunks, with [`CHUNK_BYTES`] for each.
     bytes: usize,
     /// True if its end follows them.
     ended: bool,
@@ -362,7 +362,7 @@ impl ClientMessages {
 }
 
 impl PendingInput {
-    /// What comes after the end is dropped.
+    /// Adds input; what comes after the end is dropped.
     fn push(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() && !self.ended {
             self.bytes += bytes.len() + CHUNK_BYTES;

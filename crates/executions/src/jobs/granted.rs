@@ -9,10 +9,10 @@ use hmac::{Hmac, Mac as _};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-/// What a proof is about, so that none of anything else is one.
+/// Context of a proof, so that none of anything else is one.
 const ABOUT: &[u8] = b"cove: grants of an execution";
 
-/// What is stored of a request with grants.
+/// Stored form of a request with grants.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredGrants {

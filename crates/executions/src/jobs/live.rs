@@ -1,5 +1,5 @@
-//! What this process knows of executions beyond the queue: their events, who is attached to them,
-//! and the wish to end one that runs here.
+//! State of executions in this process beyond the queue: their events, who is attached to them, and
+//! the wish to end one that runs here.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) struct LiveExecutions {
 struct LiveTable {
     lives: HashMap<ExecutionId, Arc<LiveExecution>>,
     ended: VecDeque<EndedExecution>,
-    /// What those hold together.
+    /// Bytes that ended executions hold together.
     ended_bytes: usize,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct LiveExecution {
     cancel: watch::Sender<Option<String>>,
     /// True if somebody is, or was, attached.
     attached: watch::Sender<bool>,
-    /// What they send; taken by the worker.
+    /// Input that they send; taken by the worker.
     io: Mutex<Option<Box<ProgramIo>>>,
 }
 
@@ -154,7 +154,7 @@ impl LiveExecutions {
         }
     }
 
-    /// It begins anew: what is known of it is no longer true.
+    /// Forgets an execution that begins anew: what is known of it is no longer true.
     pub(super) fn forget(&self, id: &ExecutionId) {
         if let Some(live) = self.table.lock().lives.remove(id) {
             live.log.abandon();

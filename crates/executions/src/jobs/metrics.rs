@@ -1,4 +1,4 @@
-//! What is counted of executions that outlive their request, by this server.
+//! Metrics of executions that outlive their request, of this server.
 
 use api::{ExecutionId, ExecutionState};
 use node::clock::wall_ms as now_ms;

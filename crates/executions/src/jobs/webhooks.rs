@@ -37,10 +37,10 @@ const PAUSE: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 /// Bytes of an answer that are read: what a receiver says does not matter.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
-/// What a secret that is base64 begins with.
+/// Prefix of a secret in base64.
 const SECRET_PREFIX: &str = "whsec_";
 
-/// What deliveries need besides the queue.
+/// Sender of webhooks.
 #[derive(Debug)]
 pub(super) struct WebhookSender {
     pub(super) client: HttpClient,

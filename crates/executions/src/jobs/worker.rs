@@ -36,7 +36,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interactive executions that wait for their callers at one time.
 const ATTACHING_MAX: usize = 256;
-/// Of those, the ones of one tenant.
+/// Maximum of those per tenant.
 const ATTACHING_MAX_PER_TENANT: usize = 32;
 /// Interval at which the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ const FOLLOWED_BYTES_MAX: usize = 64 << 10;
 /// Weight of the latest execution in the average of their times.
 const PACE_WEIGHT: f64 = 0.1;
 
-/// How long executions take lately.
+/// Duration of recent executions.
 #[derive(Debug, Default)]
 pub(super) struct RecentPace {
     average_ms: Mutex<Option<f64>>,
@@ -214,13 +214,13 @@ impl Drop for JobPlace {
     }
 }
 
-/// How an attempt was left.
+/// End of an attempt.
 enum AttemptEnd {
     /// The memory of its output is held until its end is published.
     Ran(Box<Execution>, AnswerMemory),
     Cancelled(String),
     Failed(String),
-    /// Somebody else has the job now.
+    /// Another worker has the job now.
     Lost,
     Returned,
 }
@@ -377,7 +377,7 @@ impl Jobs {
     }
 }
 
-/// What runs one job.
+/// Worker of one job.
 struct JobWorker {
     jobs: Jobs,
     places: Arc<JobPlaces>,

@@ -1,7 +1,7 @@
-//! Whether an answer is the expected one. Pure, linear in what is compared, and about bytes:
-//! nothing has to be UTF-8.
+//! Comparison of an answer with the expected one. Pure, linear in what is compared, and about
+//! bytes: nothing has to be UTF-8.
 
-/// How answers are compared.
+/// Rule by which answers are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ComparisonRule {
     /// Byte for byte.

@@ -20,11 +20,11 @@ pub(super) struct FoundTool {
     pub(super) program: String,
     /// Directory, inside a sandbox.
     pub(super) directory: String,
-    /// What has to be shown for that, when it is not below `/usr`.
+    /// Toolchain that sandboxes have to show for that, when it is not below `/usr`.
     pub(super) toolchain: Option<sandbox::Toolchain>,
 }
 
-/// What every sandbox shows of the host at its own place.
+/// Directory of the host that every sandbox shows at its own place.
 const SHOWN: &str = "/usr";
 
 /// Every tool of the table that is there, by name.

@@ -27,7 +27,7 @@ const READY: &str = ".ready";
 /// ... and that nothing is to be added any more.
 const COMPLETE: &str = ".complete";
 
-/// How to ask a tool for its version, and what it said.
+/// Question for a tool's version, and its answer.
 #[derive(Debug)]
 pub(super) struct VersionProbe {
     argv: Vec<PathBuf>,

@@ -26,7 +26,7 @@ pub enum LoadError {
     Parse {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Place and reason.
         #[source]
         source: Box<toml::de::Error>,
     },
@@ -35,7 +35,7 @@ pub enum LoadError {
     Entry {
         /// `languages.NAME` or `tools.NAME`.
         entry: String,
-        /// What is wrong with it.
+        /// Problem.
         problem: String,
     },
     /// The directory for prepared files cannot be made.
@@ -63,7 +63,7 @@ pub(super) struct LanguageTable {
     pub(super) languages: BTreeMap<String, LanguageEntry>,
 }
 
-/// Something a language needs on the host.
+/// Tool that a language needs on the host.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToolEntry {
@@ -113,7 +113,7 @@ pub(super) struct WayEntry {
     pub(super) warm: Option<WarmEntry>,
 }
 
-/// What a compile stage makes for the run stage.
+/// Files that a compile stage makes for the run stage.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompileArtifacts {

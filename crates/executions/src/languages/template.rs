@@ -31,7 +31,7 @@ enum TemplatePiece {
     Prepared,
 }
 
-/// What the placeholders of one request stand for.
+/// Values of the placeholders for one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TemplateValues<'a> {
     /// Name of the first file.
@@ -46,7 +46,7 @@ pub(crate) struct TemplateValues<'a> {
     pub(crate) prepared: &'a str,
 }
 
-/// Where a tool is, seen from where the words will be used.
+/// Location of a tool, seen from where the words will be used.
 pub(super) struct LocatedTool<'a> {
     pub(super) program: &'a str,
     pub(super) directory: &'a str,
@@ -70,7 +70,7 @@ impl ArgumentTemplate {
         self.fill_compile(values, &[])
     }
 
-    /// The same for a compiler; its arguments come last where no place is named for them.
+    /// Fills the template of a compiler; its arguments come last where no place is named for them.
     pub(crate) fn fill_compile(
         &self,
         values: &TemplateValues<'_>,

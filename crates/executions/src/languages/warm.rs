@@ -1,4 +1,4 @@
-//! Which runtimes are started ahead of their programs, and which programs one of them may run.
+//! Runtimes that are started ahead of their programs, and the programs that one of them may run.
 //!
 //! Pure: the engine keeps the runtimes, this says what they are. A program is run by one only when
 //! it could not tell the difference; whatever the interpreter reads at its start must be the same.
@@ -23,7 +23,7 @@ const START_PREFIXES: [&str; 8] =
 /// The names of others.
 const START_NAMES: [&str; 6] = ["LANG", "LANGUAGE", "HOME", "TZ", "TZDIR", "OPENSSL_CONF"];
 
-/// How a way's interpreter is started ahead.
+/// Interpreter of a way that is started ahead.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WarmEntry {

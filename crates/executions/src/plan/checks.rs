@@ -1,5 +1,5 @@
-//! What is refused before anything is built from a request: shapes that contradict themselves, text
-//! that cannot be what it stands for. Pure; every refusal names its field.
+//! Refusals before anything is built from a request: shapes that contradict themselves, text that
+//! cannot be what it stands for. Pure; every refusal names its field.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,7 +14,7 @@ const PATH_PART_BYTES_MAX: usize = 255;
 const PATH_BYTES_MAX: usize = 4096 - 1 - "/workspace/".len();
 /// Parts of a path. Deeper trees make every walk over them slow.
 const PATH_PARTS_MAX: usize = 16;
-/// How far from 0 a priority may be.
+/// Largest distance of a priority from 0.
 const PRIORITY_MAX: i32 = 100;
 /// Characters of a label, and of a test case's name.
 const LABEL_CHARS_MAX: usize = 256;
@@ -27,7 +27,7 @@ const TERMINAL_MAX: u16 = 1000;
 /// Arguments to a compiler.
 const COMPILE_ARGS_MAX: usize = 256;
 
-/// What one program of a request consists of: the judged one, a checker or an interactor.
+/// Parts of one program of a request: the judged one, a checker or an interactor.
 #[derive(Debug, Default)]
 pub(super) struct PlannedProgram {
     pub(super) language: Option<String>,
@@ -140,8 +140,8 @@ pub(super) fn check_words(field: &str, words: &[String]) -> Result<(), RequestRe
     }
 }
 
-/// What excludes what, and the values of the fields that are about the execution as a whole.
-/// `has_stdin` says whether standard input comes from elsewhere.
+/// Checks fields that exclude each other, and the values of the fields that are about the execution
+/// as a whole. `has_stdin` says whether standard input comes from elsewhere.
 pub(super) fn check_whole(
     request: &ExecutionRequest,
     has_stdin: bool,

@@ -44,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// that a sweep of ours is about to queue again.
 const LOCK_GRACE: Duration = Duration::from_secs(10);
 
-/// Where the queue is and what it is called there.
+/// Address of the queue and its name there.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     /// `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS, or
@@ -54,7 +54,7 @@ pub struct RedisConfig {
     pub prefix: String,
     /// The queue that foreign producers add to; those of tenants are called `<name>.<tenant>`.
     pub name: String,
-    /// Whose the jobs of foreign producers are.
+    /// Tenant of jobs of foreign producers.
     pub tenant: String,
 }
 

@@ -1,4 +1,4 @@
-//! Which of the jobs that wait goes next: pure, without a clock.
+//! The order of waiting jobs: pure, without a clock.
 //!
 //! Tenants that wait stand in a ring and take turns, one job each: deficit round robin with equal
 //! weights and a cost of one. A tenant joins at the end of the ring, so one that comes late is not
@@ -19,7 +19,7 @@ use api::ExecutionId;
 use self::ordered::OrderedRuns;
 use super::quota::ClaimQuota;
 
-/// What the schedule knows of a job.
+/// Job as the schedule knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WaitingJob {
     /// Id.
@@ -32,7 +32,7 @@ pub(crate) struct WaitingJob {
     pub(crate) created_ms: u64,
     /// From when on it must not be started any more.
     pub(crate) deadline_ms: Option<u64>,
-    /// How large it is ([`super::NewJob::bytes`]). The order does not depend on it.
+    /// Size in bytes ([`super::NewJob::bytes`]). The order does not depend on it.
     pub(crate) bytes: u64,
 }
 
@@ -60,17 +60,17 @@ pub(crate) struct TakenJobs {
     pub(crate) turns: usize,
 }
 
-/// Everything that waits, in order. Every operation but [`JobSchedule::position`] takes time that
-/// grows at most with the logarithm of what waits, or with what it takes out.
+/// Waiting jobs, in order. Every operation but [`JobSchedule::position`] takes time that grows at
+/// most with the logarithm of what waits, or with what it takes out.
 #[derive(Debug)]
 pub(crate) struct JobSchedule {
     ageing: Duration,
     jobs: HashMap<Arc<str>, ScheduleEntry>,
     tenants: HashMap<Arc<str>, TenantSchedule>,
-    /// Whose turn it is, the next one first. Each tenant is in it once; one that has nothing left
+    /// Tenants in the order of their turns. Each tenant is in it once; one that has nothing left
     /// stays until its turn comes.
     ring: VecDeque<Arc<str>>,
-    /// Of what waits: when it has to be gone.
+    /// Deadlines of waiting jobs.
     deadlines: BTreeSet<(u64, Arc<str>)>,
 }
 

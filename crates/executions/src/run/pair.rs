@@ -12,7 +12,7 @@ use super::dialogue::{SentBytes, pass_on};
 use super::*;
 use crate::judge::{FirstToEnd, PEER_GRACE, TalkEnding, TalkVolume, apply_interactor};
 
-/// How two programs ended.
+/// Ends of two programs.
 struct PairEnds {
     program: ProgramExit,
     interactor: ProgramExit,
@@ -23,7 +23,7 @@ struct PairEnds {
 /// Passes on the answers of a program; its result tells whether there were too many.
 type AnswersRelay<'a> = Pin<Box<dyn Future<Output = io::Result<bool>> + Send + 'a>>;
 
-/// What was asked for in `outputs`, as far as it is there.
+/// Contents of `outputs`, as far as they are there.
 type Contents = Vec<Result<Vec<u8>, String>>;
 
 impl ExecutionRun<'_> {

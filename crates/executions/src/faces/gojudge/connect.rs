@@ -19,7 +19,7 @@ use super::plan::{DescriptorPipe, DescriptorPlan, GojudgePlan, GojudgeProgram, i
 use super::run::CallerHandle;
 use super::stream::{self, OutputChunk};
 
-/// What a stream beside the captured ones has become.
+/// Result of a stream beside the captured ones.
 #[derive(Debug)]
 pub(super) struct CollectedStream {
     /// Index of the program that wrote it.
@@ -30,10 +30,10 @@ pub(super) struct CollectedStream {
     pub(super) is_limited: bool,
 }
 
-/// What becomes of a captured stream.
+/// Target of a captured stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CaptureTarget {
-    /// Nothing.
+    /// Discarded.
     Nothing,
     /// A file of the answer.
     Keep { name: String, bytes_max: u64 },
@@ -43,14 +43,14 @@ pub(super) enum CaptureTarget {
 
 /// A program whose streams are connected.
 pub(super) struct ConnectedProgram {
-    /// Of standard output and standard error.
+    /// Targets of standard output and standard error.
     pub(super) captures: [CaptureTarget; 2],
     pub(super) sink: CaptureSink,
     /// Stored files that it has descriptors of: they count for as long as it runs.
     _files: Vec<Arc<SharedFile>>,
 }
 
-/// What is there to be connected.
+/// Streams and pipes to connect.
 pub(super) struct ProgramWires {
     /// Ends of pipes, by program and descriptor.
     ends: HashMap<(usize, usize), OwnedFd>,
@@ -58,7 +58,7 @@ pub(super) struct ProgramWires {
     output: Option<mpsc::Sender<OutputChunk>>,
     /// Stored files that the program being connected was given.
     files: Vec<Arc<SharedFile>>,
-    /// What may be kept of each program beside its captured streams.
+    /// Budget of each program beside its captured streams.
     budgets: Vec<Arc<CaptureBudget>>,
     stream_bytes_max: u64,
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is to gather places.
+//! Turns of requests that gather several places.
 //!
 //! A request with several programs needs a place for each before any of them runs. Two that each
 //! had half of theirs would wait for each other for ever, so one gathers at a time. Tenants take
@@ -15,7 +15,7 @@ use super::run::RunError;
 
 /// Groups of programs that gather places or wait for their turn to.
 const GROUPS_MAX: usize = 256;
-/// Those of one tenant.
+/// Maximum of groups per tenant.
 const GROUPS_MAX_PER_TENANT: usize = 64;
 
 /// Hands out the turn.
@@ -81,7 +81,7 @@ impl SlotGathering {
     }
 }
 
-/// One of those who gather or wait to.
+/// Group that gathers places or waits to.
 #[derive(Debug)]
 struct WaitingGroup<'a> {
     gathering: &'a SlotGathering,

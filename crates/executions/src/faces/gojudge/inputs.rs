@@ -15,7 +15,7 @@ use tokio::sync::mpsc::error::SendError;
 const STREAM_BYTES_MAX: usize = 1 << 20;
 /// Bytes that wait for all streams of a connection.
 const ALL_BYTES_MAX: usize = 4 << 20;
-/// What a chunk counts beside its bytes: about what keeping it costs.
+/// Size of a chunk beside its bytes: about what keeping it costs.
 const CHUNK_OVERHEAD: usize = 64;
 
 type Place = Result<OwnedPermit<Vec<u8>>, SendError<()>>;
@@ -25,7 +25,7 @@ type Reserving = Pin<Box<dyn Future<Output = (u8, Place)> + Send>>;
 #[derive(Default)]
 pub(super) struct StreamInputs {
     streams: HashMap<u8, StreamInput>,
-    /// What waits for all of them.
+    /// Bytes that wait for all of them.
     bytes: usize,
     /// A wait for each stream that has chunks.
     reserving: FuturesUnordered<Reserving>,
@@ -36,7 +36,7 @@ struct StreamInput {
     sender: Option<mpsc::Sender<Vec<u8>>>,
     chunks: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Nothing more comes; what waits still goes in.
+    /// True if nothing more comes; what waits still goes in.
     is_complete: bool,
 }
 

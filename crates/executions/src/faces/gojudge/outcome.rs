@@ -11,11 +11,11 @@ use super::plan::{CopyOut, GojudgeProgram};
 use super::run::ProgramEnd;
 use super::wire::{FileError, FileErrorKind, GojudgeResult, GojudgeStatus, text};
 
-/// What the kernel sends for exceeding a resource limit, and for a forbidden system call.
+/// Signals that the kernel sends for exceeding a resource limit, and for a forbidden system call.
 const SIGXCPU: i32 = 24;
 const SIGXFSZ: i32 = 25;
 const SIGSYS: i32 = 31;
-/// What ends a program that its caller no longer wants.
+/// Signal that ends a program that its caller no longer wants.
 const SIGKILL: i32 = 9;
 
 /// Stores a file by its name; the answer is its id, or why there is none.

@@ -42,7 +42,7 @@ impl CaptureBudget {
     }
 }
 
-/// What was kept of a stream.
+/// Bytes that were kept of a stream.
 #[derive(Debug, Default)]
 pub(super) struct CapturedBytes {
     pub(super) bytes: Vec<u8>,

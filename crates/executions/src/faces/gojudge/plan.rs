@@ -23,7 +23,7 @@ use super::wire::{
 };
 use crate::limits::LimitRules;
 
-/// Where go-judge's programs work, a link to the workspace here, and the workspace.
+/// Working directories of go-judge's programs, a link to the workspace here, and the workspace.
 const WORK_DIRECTORIES: [&str; 2] = ["/w/", "/workspace/"];
 /// Longest target of a symbolic link: the kernel's `PATH_MAX` without its end.
 const TARGET_BYTES_MAX: usize = 4095;
@@ -32,7 +32,7 @@ const DESCRIPTORS_MAX: usize = 3 + EXTRA_MAX;
 /// Shortest CPU and wall limit, so that what is meant as "little" is not "none".
 const TIME_MIN: Duration = Duration::from_millis(1);
 
-/// What plans depend on beside the request.
+/// Context that plans depend on beside the request.
 pub(super) struct GojudgePlanner<'a> {
     pub(super) config: &'a GojudgeConfig,
     pub(super) store: &'a FileStore,
@@ -92,28 +92,28 @@ pub(super) struct GojudgeProgram {
 pub(super) enum DescriptorPlan {
     /// Not given.
     Absent,
-    /// Nothing to read.
+    /// Empty input.
     Null,
     /// These bytes.
     Bytes(Vec<u8>),
     /// A stored file.
     Shared(Arc<SharedFile>),
-    /// What is written becomes a file of the answer.
+    /// Output that becomes a file of the answer.
     Collect { name: String, bytes_max: u64 },
-    /// What the caller sends.
+    /// Input from the caller.
     In,
-    /// What is sent to the caller.
+    /// Output to the caller.
     Out,
-    /// One end of a pipe.
+    /// End of a pipe.
     Piped,
 }
 
 /// A file to return.
 #[derive(Debug)]
 pub(super) struct CopyOut {
-    /// As the caller named it.
+    /// Name, as the caller gave it.
     pub(super) name: String,
-    /// As the engine names it.
+    /// Path for the engine.
     path: String,
     /// True if it may be missing.
     pub(super) is_optional: bool,
@@ -133,7 +133,7 @@ pub(super) struct DescriptorPipe {
     pub(super) target: (usize, usize),
     /// Through the server.
     pub(super) is_relayed: bool,
-    /// What is kept of the traffic: its name among the files of the source, and how much.
+    /// Part of the traffic that is kept: its name among the files of the source, and how much.
     pub(super) keep: Option<(String, u64)>,
 }
 
@@ -399,7 +399,7 @@ impl GojudgePlanner<'_> {
     }
 }
 
-/// What is placed before a program starts.
+/// File that is placed before a program starts.
 #[derive(Default)]
 struct CopyInFile {
     files: Vec<WorkspaceFile>,
@@ -466,13 +466,13 @@ fn limits(cmd: &GojudgeCommand, rules: &LimitRules) -> (ProgramLimits, u64) {
     (limits, limits.output_bytes)
 }
 
-/// What is wanted of a program's files.
+/// File that is wanted of a program.
 #[derive(Default)]
 struct CopyOutFile {
     outputs: Vec<CopyOut>,
     /// Names of what is to be stored.
     cached: HashSet<String>,
-    /// What cannot be asked for.
+    /// Files that cannot be asked for.
     refused: Vec<FileError>,
 }
 

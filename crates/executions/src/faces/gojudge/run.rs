@@ -26,7 +26,7 @@ use crate::limits::LimitTable;
 use crate::sandboxes::SandboxFailure;
 use crate::service::ExecutionService;
 
-/// What may wait to be done to one program: more than a caller has reason to ask at once.
+/// Control requests that may wait for one program: more than a caller has reason to ask at once.
 const CONTROLS_MAX: usize = 16;
 /// Bytes that an answer is taken to hold before it is known. It is counted when the programs have
 /// ended, and nothing begins while more is held than may be: what can be too much is the answers of
@@ -34,7 +34,7 @@ const CONTROLS_MAX: usize = 16;
 const ANSWER_BYTES: u64 = 64 << 10;
 /// When to come again after all places were taken.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// What a terminal measures before its caller says anything.
+/// Size of a terminal before its caller sets one.
 const TERMINAL_SIZE: TerminalDimensions = TerminalDimensions { rows: 24, cols: 80 };
 
 /// Why nothing was run.
@@ -42,7 +42,7 @@ const TERMINAL_SIZE: TerminalDimensions = TerminalDimensions { rows: 24, cols: 8
 pub(super) enum RunError {
     /// The request cannot be run as it is.
     Invalid { field: String, message: String },
-    /// It names a file that is not stored.
+    /// A file that is not stored.
     NoSuchFile(String),
     /// There is no room for it now.
     Full(String),
@@ -57,7 +57,7 @@ impl RunError {
         RunError::Invalid { field: field.to_owned(), message: message.into() }
     }
 
-    /// The same, seen from outside of `parent`.
+    /// Returns the same error with the path seen from outside of `parent`.
     pub(super) fn within(self, parent: &str) -> RunError {
         match self {
             RunError::Invalid { field, message } if field.is_empty() => {
@@ -109,7 +109,7 @@ impl From<ExecutionError> for RunError {
     }
 }
 
-/// What a caller may want while programs run.
+/// Request of a caller while programs run.
 #[derive(Debug)]
 pub(super) enum CallerRequest {
     /// To end all of them.
@@ -122,11 +122,11 @@ pub(super) enum CallerRequest {
 /// The caller's part in programs that run.
 #[derive(Debug, Default)]
 pub(super) struct CallerHandle {
-    /// What it wants; nothing once its sender is gone.
+    /// Requests of the caller; none once its sender is gone.
     pub(super) asked: Option<mpsc::Receiver<CallerRequest>>,
-    /// What it sends, by the tag of the stream.
+    /// Input of the caller, by the tag of the stream.
     pub(super) inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
-    /// Where what it wants to see goes.
+    /// Channel for the output that the caller wants.
     pub(super) output: Option<mpsc::Sender<OutputChunk>>,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct GojudgeRunner {
     pub(super) service: ExecutionService,
     pub(super) config: GojudgeConfig,
     pub(super) store: FileStore,
-    /// Of groups; what runs alone has all it needs.
+    /// Turns of groups; what runs alone has all it needs.
     gathering: SlotGathering,
 }
 
@@ -321,13 +321,13 @@ impl GojudgeRunner {
     }
 }
 
-/// How a program ended.
+/// End of a program.
 #[derive(Debug)]
 pub(super) enum ProgramEnd {
     Exit(Box<ProgramExit>),
-    /// Its files do not fit.
+    /// Not run: its files do not fit.
     NoRoom,
-    /// It was not run.
+    /// Not run.
     Refused(GojudgeResult),
 }
 

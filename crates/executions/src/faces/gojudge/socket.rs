@@ -28,7 +28,7 @@ pub(super) const PING_INTERVAL: Duration = Duration::from_secs(50);
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Time that a client may leave an answer unread before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// What is said to those who are still there when the server ends.
+/// Message for connections that are open when the server ends.
 pub(super) const SHUTTING_DOWN: &str = "the server is shutting down";
 /// AnswerMemory for what a client wants of one request: there is nothing but its end.
 const ASKED_MAX: usize = 1;
@@ -67,7 +67,7 @@ struct ConnectionRequests {
     drain: DrainHandle,
     /// Dropped with the connection, which ends everything.
     running: JoinSet<wire::GojudgeResponse>,
-    /// How each of them is cancelled, by its id.
+    /// Cancel channel of each of them, by its id.
     cancels: HashMap<String, mpsc::Sender<CallerRequest>>,
 }
 

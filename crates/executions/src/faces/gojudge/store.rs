@@ -21,7 +21,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Why a file was not stored.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileStoreError {
-    /// One file is too large.
+    /// The file is too large.
     #[error("the file is larger than {0} bytes")]
     FileTooLarge(u64),
     /// This tenant has stored as much as one may.
@@ -89,7 +89,7 @@ pub(super) struct FileReservation {
     share: FileCharge,
 }
 
-/// What one file counts, given back when it is dropped: by the last who has the file.
+/// Room that a file takes, given back when it is dropped: by the last who has the file.
 #[derive(Debug)]
 struct FileCharge {
     counts: Arc<Mutex<FileStoreCounts>>,

@@ -48,7 +48,7 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of every message after the request.
 const LATER_MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// What a client may have asked for and the runner has not looked at.
+/// Requests of a client that the runner has not looked at yet.
 const ASKED_MAX: usize = 16;
 
 /// A piece of output for the client.
@@ -84,13 +84,13 @@ enum StreamEnd {
     Gone,
     /// The server ends.
     Drained,
-    /// It sent what is no message here.
+    /// A malformed message.
     Malformed(String),
-    /// It sent more than is kept for it.
+    /// More input than is kept for it.
     TooMuch(&'static str),
 }
 
-/// What comes from a client.
+/// Stream of messages from a client.
 trait MessageSource: Stream<Item = Result<Message, axum::Error>> + Unpin {}
 
 impl<S: Stream<Item = Result<Message, axum::Error>> + Unpin> MessageSource for S {}
@@ -229,11 +229,11 @@ async fn next(stream: &mut impl MessageSource) -> Result<Vec<u8>, StreamEnd> {
     }
 }
 
-/// What comes from the client.
+/// Message from the client.
 struct StreamMessage {
     ask: mpsc::Sender<CallerRequest>,
     inputs: StreamInputs,
-    /// Those of them that are terminals.
+    /// Streams that are terminals.
     terminals: HashSet<u8>,
     /// [`ROOM_TIMEOUT`].
     room_timeout: Duration,

@@ -99,7 +99,7 @@ pub(super) struct PipeMap {
     pub(super) target: PipeIndex,
     #[serde(deserialize_with = "lenient")]
     pub(super) proxy: bool,
-    /// What is kept of the traffic of a proxy is a file of the writing program by this name.
+    /// Name of the writing program's file that keeps the traffic of a proxy.
     #[serde(deserialize_with = "lenient")]
     pub(super) name: String,
     #[serde(deserialize_with = "lenient")]
@@ -130,7 +130,7 @@ pub(super) struct GojudgeResize {
     pub(super) cols: u16,
 }
 
-/// What became of one program.
+/// Result of one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GojudgeResult {
@@ -152,7 +152,7 @@ pub(super) struct GojudgeResult {
 }
 
 impl GojudgeResult {
-    /// One without figures.
+    /// Creates a result without figures.
     pub(super) fn new(status: GojudgeStatus, error: impl Into<String>) -> GojudgeResult {
         GojudgeResult {
             status,
@@ -190,7 +190,7 @@ pub(super) enum GojudgeStatus {
     InternalError,
 }
 
-/// What is wrong with one file.
+/// Error about one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct FileError {
     pub(super) name: String,

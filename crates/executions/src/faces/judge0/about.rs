@@ -1,4 +1,4 @@
-//! What the server says of itself, as far as it is anybody's business.
+//! Information about the server, as far as it is public.
 
 use std::collections::BTreeMap;
 

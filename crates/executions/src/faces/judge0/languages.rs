@@ -11,14 +11,14 @@ use crate::faces::piston::RuntimeVersion;
 /// Programs that are a zip archive with the scripts `compile` and `run`.
 pub(super) const MULTI_FILE: &str = "multi-file";
 
-/// How a number is run.
+/// Kind of a numbered language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NumberedKind {
     /// By this language of Cove's.
     Language(&'static str),
     /// Shown.
     PlainText,
-    /// It is started.
+    /// A program that is started.
     Executable,
     /// By its own scripts.
     MultiFile,
@@ -47,7 +47,7 @@ const NUMBERS: [(&str, &[u64]); 9] = [
     ("typescript", &[74, 94, 101]),
 ];
 
-/// Everything that can be run here, by number.
+/// Returns the languages that can be run here, by number.
 pub(super) fn all(languages: &[LanguageView]) -> Vec<NumberedLanguage> {
     let special = |id, name: &str, kind, source_file: Option<&str>| NumberedLanguage {
         id,

@@ -17,7 +17,7 @@ use crate::jobs;
 use crate::queue::QueuedJob;
 use crate::verdict::signal_number;
 
-/// What a submission is shown with when nobody asks for other fields.
+/// Fields of a submission that are shown by default.
 pub(super) const DEFAULT_FIELDS: [&str; 8] =
     ["token", "time", "memory", "stdout", "stderr", "compile_output", "message", "status"];
 
@@ -65,7 +65,7 @@ pub(super) const NAMED_FIELDS: [&str; 5] =
 /// Fields that are made of others.
 pub(super) const MADE_FIELDS: [&str; 2] = ["status", "language"];
 
-/// What a host is called: where it is is nobody's business.
+/// Name of the host in answers: the real one is not disclosed.
 const HOST: &str = "cove";
 /// The exit code of what could not be started (as in a shell).
 const NOT_STARTED: i32 = 126;
@@ -113,14 +113,14 @@ pub(super) fn status(id: usize) -> Value {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NotText;
 
-/// How texts are written down.
+/// Encoding of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextEncoding {
     Base64,
     Plain,
 }
 
-/// Everything that can be said of a submission.
+/// Submission with all fields that can be shown.
 #[derive(Debug)]
 pub(super) struct SubmissionView {
     job: QueuedJob,
@@ -133,7 +133,7 @@ pub(super) struct SubmissionView {
 }
 
 impl SubmissionView {
-    /// Of a job that came by this face; none for others.
+    /// Returns the view of a job that came by this face; none for others.
     pub(super) fn of(job: QueuedJob) -> Option<SubmissionView> {
         let remembered = SubmissionRecord::of(&job)?;
         let judged = SubmissionOutcome::of(&job, &remembered);
@@ -145,8 +145,7 @@ impl SubmissionView {
         SubmissionView { room: Some(room), ..self }
     }
 
-    /// The same with its additional files as an archive, for [`SubmissionView::render`]. Takes a
-    /// while.
+    /// Adds its additional files as an archive, for [`SubmissionView::render`]. Takes a while.
     pub(super) fn packed(self) -> SubmissionView {
         let request = self.job.request.as_deref().map(serde_json::from_slice);
         let request: Option<ExecutionRequest> = request.and_then(Result::ok);
@@ -312,7 +311,7 @@ fn decimal_text(text: &str) -> String {
     if text.ends_with('.') { format!("{text}0") } else { text.to_owned() }
 }
 
-/// What became of a submission.
+/// Outcome of a submission.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SubmissionOutcome {
     status: usize,

@@ -31,7 +31,7 @@ pub(super) const LABEL: &str = "judge0";
 /// Field by field, what is wrong with a submission (422).
 pub(super) type Complaints = BTreeMap<String, Vec<String>>;
 
-/// What is remembered of a submission beside its request.
+/// Data that is stored of a submission beside its request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct SubmissionRecord {
     /// Always [`LABEL`].
@@ -60,7 +60,7 @@ pub(super) struct SubmissionRecord {
 }
 
 impl SubmissionRecord {
-    /// Of a job that came by this face; none for others.
+    /// Returns the record of a job that came by this face; none for others.
     pub(super) fn of(job: &QueuedJob) -> Option<SubmissionRecord> {
         let remembered: SubmissionRecord = serde_json::from_str(job.face.as_deref()?).ok()?;
         (remembered.face == LABEL).then_some(remembered)
@@ -130,7 +130,7 @@ pub(super) fn parse(
     Ok(JobSubmission { request, idempotency_key: None, face: Some(face) })
 }
 
-/// What to run, and the source under its name.
+/// Sets what to run, and the source under its name.
 fn program(request: &mut ExecutionRequest, language: &NumberedLanguage, source: Vec<u8>) {
     let name = language.source_file.clone().unwrap_or_default();
     let mut executable = false;
@@ -159,7 +159,7 @@ fn add_files(request: &mut ExecutionRequest, files: Vec<SourceFile>) {
     request.files.extend(files.into_iter().filter(|file| Some(&file.name) != source.as_ref()));
 }
 
-/// What it reads and should write, as often as it runs.
+/// Sets input and expected output, for as often as it runs.
 fn input(
     request: &mut ExecutionRequest,
     stdin: Option<Vec<u8>>,
@@ -196,7 +196,7 @@ fn limits(remembered: &SubmissionRecord) -> LimitSpec {
     }
 }
 
-/// Of seconds; at least one.
+/// Converts from seconds; at least one millisecond.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

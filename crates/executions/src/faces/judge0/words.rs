@@ -1,6 +1,6 @@
 //! A line of arguments, split as a shell would, without being one.
 
-/// What Judge0 takes out of compiler options, because there they reach a shell.
+/// Characters that Judge0 takes out of compiler options, because there they reach a shell.
 const STRIPPED: [char; 7] = ['$', '&', ';', '<', '>', '|', '`'];
 
 /// Splits at white space; quotes keep it together, a backslash keeps the next character as it is.

@@ -42,7 +42,7 @@ const MESSAGE_BYTES_MAX: usize = 4 << 20;
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
 /// Input that waits for the program; beyond it the client's messages are not read.
 const INBOX_BYTES_MAX: usize = 1 << 20;
-/// What a chunk of input counts beside its bytes: about what keeping it costs.
+/// Size of a chunk of input beside its bytes: about what keeping it costs.
 const CHUNK_OVERHEAD: usize = 64;
 /// Chunks of input on their way to the program.
 const STDIN_CHUNKS_MAX: usize = 16;
@@ -77,7 +77,7 @@ pub(super) async fn connect(
     }
 }
 
-/// How a connection comes to its end.
+/// Reason for the end of a connection.
 #[derive(Debug, PartialEq, Eq)]
 enum ConnectionStop {
     /// The other side is not there any more.
@@ -192,7 +192,7 @@ async fn run(
     }
 }
 
-/// What a client says.
+/// Message of a client.
 #[derive(Debug, PartialEq)]
 enum PistonMessage {
     Init(Value),
@@ -250,7 +250,7 @@ async fn init(stream: &mut Messages) -> Result<Value, ConnectionStop> {
     }
 }
 
-/// What the client sends, on its way to the program.
+/// Input from the client on its way to the program.
 struct PistonInbox {
     /// Gone once the input has ended, from either side.
     stdin: Option<mpsc::Sender<Vec<u8>>>,
@@ -351,7 +351,7 @@ struct WaitingMessages {
     messages: VecDeque<String>,
     bytes: usize,
     closed: bool,
-    /// Of the run that waits for room.
+    /// Waker of the run that waits for room.
     waker: Option<Waker>,
 }
 
@@ -365,7 +365,7 @@ impl PistonOutbox {
         self.changed.notify_one();
     }
 
-    /// Nothing more is pushed.
+    /// Closes the inbox: nothing more is pushed.
     fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_one();
@@ -404,7 +404,7 @@ impl PistonOutbox {
 /// Puts what happens into the outbox.
 struct PistonRecorder<'a> {
     outbox: &'a PistonOutbox,
-    /// Of standard output and standard error.
+    /// Decoders of standard output and standard error.
     text: [Utf8Stream; 2],
 }
 

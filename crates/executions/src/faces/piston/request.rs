@@ -10,12 +10,12 @@ use super::runtimes::{self, PistonRuntime};
 use crate::error::RequestRefusal;
 use crate::faces::{entry_name, from_base64, shown};
 
-/// Something to run.
+/// Job to run.
 #[derive(Debug)]
 pub(super) struct PistonJob {
-    /// What it runs on.
+    /// Runtime that it runs on.
     pub(super) runtime: PistonRuntime,
-    /// What to run. For `/connect` standard input is not in it.
+    /// Request to run. For `/connect` standard input is not in it.
     pub(super) request: ExecutionRequest,
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::version::{self, RuntimeVersion};
 
-/// What Piston calls a language of this host.
+/// Language of this host in Piston's terms.
 #[derive(Clone, Debug)]
 pub(super) struct PistonRuntime {
     /// Piston's name.
@@ -36,7 +36,7 @@ const NAMES: [(&str, &str, &[&str], Option<&str>); 9] = [
 /// Piston's package of Java starts the source file (`java $1.java`): its class may have any name.
 pub(super) const JAVA_SOURCE: &str = "java-source";
 
-/// Everything that can be run here.
+/// Returns the runtimes that can be used here.
 pub(super) fn all(languages: &[LanguageView]) -> Vec<PistonRuntime> {
     let available = languages.iter().filter(|language| language.available);
     let has_source = available.clone().any(|language| language.name == JAVA_SOURCE);

@@ -47,8 +47,8 @@ pub(super) fn answer(job: &PistonJob, execution: &Execution, together: &Combined
     Value::Object(answer)
 }
 
-/// One stage. Without `output` (what a cache repeats has none), the streams stand one behind the
-/// other in it.
+/// Returns a stage in Piston's shape. Without `output` (what a cache repeats has none), the streams
+/// stand one behind the other in it.
 fn shown(outcome: &StageOutcome, output: Option<String>) -> Value {
     let end = StageEnd::of(outcome);
     let output = output.unwrap_or_else(|| format!("{}{}", outcome.stdout, outcome.stderr));
@@ -66,7 +66,7 @@ fn shown(outcome: &StageOutcome, output: Option<String>) -> Value {
     })
 }
 
-/// How a stage ended, as Piston says it.
+/// End of a stage in Piston's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StageEnd {
     pub(super) code: Option<i32>,

@@ -57,7 +57,7 @@ pub(super) fn satisfies(version: RuntimeVersion, selector: &str) -> bool {
     })
 }
 
-/// One end of a range.
+/// End of a range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum VersionBound {
     AtLeast(RuntimeVersion),

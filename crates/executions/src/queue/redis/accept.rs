@@ -216,7 +216,7 @@ impl RedisQueue {
     }
 }
 
-/// What BullMQ calls a state.
+/// Name of a state in BullMQ.
 trait BullmqState {
     fn bullmq(self) -> &'static str;
 }

@@ -1,4 +1,4 @@
-//! What goes to the scripts and comes from them.
+//! Arguments and replies of the scripts.
 
 use api::{ExecutionId, ExecutionState};
 use redis::Value;
@@ -71,7 +71,7 @@ impl MessagePack {
 pub(super) struct RedisReply(std::vec::IntoIter<Value>);
 
 impl RedisReply {
-    /// Of a list; a single value is a list of one.
+    /// Reads a list; a single value is a list of one.
     pub(super) fn of(value: Value) -> RedisReply {
         match value {
             Value::Array(values) => RedisReply(values.into_iter()),
@@ -80,7 +80,7 @@ impl RedisReply {
         }
     }
 
-    /// What is left is nothing.
+    /// Returns whether nothing is left.
     pub(super) fn is_empty(&self) -> bool {
         self.0.as_slice().is_empty()
     }
@@ -126,7 +126,7 @@ impl RedisReply {
         self.0.next().map(RedisReply::of)
     }
 
-    /// All that is left, as text.
+    /// Returns all that is left, as text.
     pub(super) fn words(mut self) -> Result<Vec<String>, QueueError> {
         let mut words = Vec::new();
         while !self.is_empty() {

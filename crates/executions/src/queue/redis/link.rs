@@ -104,7 +104,7 @@ pub(super) struct RedisLink {
     base: String,
     /// Digest of [`OPERATIONS`], as the server gave it.
     digest: Mutex<String>,
-    /// One at a time loads scripts.
+    /// Lock of the connection that loads scripts.
     loading: tokio::sync::Mutex<()>,
     queues: Mutex<HashMap<String, Arc<Queue>>>,
 }
@@ -275,13 +275,13 @@ impl RedisLink {
 /// A step of a transaction.
 #[derive(Debug)]
 pub(super) enum TransactionStep {
-    /// One of our operations.
+    /// Operation of Cove's.
     Ours(ScriptCall),
-    /// One of BullMQ's scripts.
+    /// Script of BullMQ's.
     Theirs(Cmd),
 }
 
-/// One of our operations with its arguments.
+/// Operation of Cove's with its arguments.
 #[derive(Debug)]
 pub(super) struct ScriptCall {
     name: &'static str,

@@ -79,21 +79,21 @@ pub(super) fn priority(priority: i32, created_ms: u64, ageing: Duration) -> u32 
     u32::try_from(step).unwrap_or(u32::MAX)
 }
 
-/// What a lease of this back end says, besides the execution.
+/// Lease of this back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RedisLease {
     /// The token of BullMQ's lock; no two claims have the same.
     pub(super) lock: String,
-    /// Which attempt this is, from 1.
+    /// Number of the attempt, from 1.
     pub(super) attempt: u32,
     /// The queue the job is in.
     pub(super) queue: String,
-    /// Its id there.
+    /// Id of the job in BullMQ.
     pub(super) job: String,
 }
 
 impl RedisLease {
-    /// As the token of a lease.
+    /// Returns it as the token of a lease.
     pub(super) fn token(&self) -> String {
         format!("{} {} {} {}", self.lock, self.attempt, self.queue, self.job)
     }

@@ -8,7 +8,7 @@ use super::names::RedisLease;
 use super::{RedisQueue, millis};
 use crate::queue::{AttemptDisposition, QueueError, QueueSweepReport};
 
-/// How much of each kind one sweep does.
+/// Number of entries of each kind that one sweep treats.
 const STEP: u64 = 500;
 /// A push that took longer was given up by its server.
 const PUSH_MAX_MS: u64 = 60_000;

@@ -18,7 +18,7 @@ const ROUNDS_MAX: usize = 16;
 /// Why a job expired, for its owner.
 const EXPIRED: &str = "it did not start before its deadline";
 
-/// How a job ends in BullMQ's structures.
+/// End of a job in BullMQ's structures.
 enum FinalState<'a> {
     Completed(&'a [u8]),
     Failed(&'a str),

@@ -75,10 +75,10 @@ impl RunningJob {
     }
 }
 
-/// What an attempt's end makes of the job.
+/// Effect of an attempt's end on the job.
 #[derive(Debug)]
 pub(super) enum AttemptOutcome {
-    /// It waits again.
+    /// Waiting again.
     Waits(WaitingJob),
     /// That was its end.
     Ended(ExecutionId, ExecutionState),

@@ -1,4 +1,4 @@
-//! What a server knows of a schedule that it shares with others: a window onto the table.
+//! A window onto the table, for a schedule that several servers share.
 //!
 //! The window holds the first jobs of some tenants. It is read again after [`AGE_MAX`], and at once
 //! when it no longer tells whose turn it is. What it holds is a proposal: a claim is a
@@ -31,7 +31,7 @@ pub(super) struct ScheduleWindow {
     ageing: Duration,
     /// When it was read.
     read_ms: Option<u64>,
-    /// Of tenants that have more than the window shows: the last job of theirs in it.
+    /// Last job in the window of each tenant that has more than the window shows.
     edges: HashMap<String, (i64, u64, ExecutionId)>,
     /// When there are tenants that the window does not show: how many turns are left until it
     /// moves on, one for each tenant that it shows.
@@ -40,7 +40,7 @@ pub(super) struct ScheduleWindow {
     cursor: String,
 }
 
-/// What was read of the table.
+/// Page that was read of the table.
 #[derive(Debug)]
 pub(super) struct WindowPage {
     jobs: Vec<WaitingJob>,
@@ -178,7 +178,7 @@ pub(super) fn read(
     Ok(WindowPage { jobs, cursor: last.unwrap_or_default(), more_tenants })
 }
 
-/// One more than fit, so that it is known whether there are more. Names as stored.
+/// Returns one tenant more than fit, so that it is known whether there are more. Names as stored.
 fn tenants_after(
     transaction: &mut dyn StoreTransaction,
     cursor: &str,

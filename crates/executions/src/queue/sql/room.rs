@@ -1,4 +1,4 @@
-//! How much waits, and whether more may.
+//! Room in the queue: how much waits, and whether more may.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -2,10 +2,10 @@
 
 use node::store::{FromValue, MigrationStep, SqlRow, SqlStoreError, SqlValue};
 
-/// Whose tables they are.
+/// Service that owns the tables.
 pub(super) const SERVICE: &str = "executions";
 
-/// What brings the tables to their newest version; only ever added to.
+/// Steps that bring the tables to their newest version; only ever added to.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Each {
         sqlite: include_str!("schema.sqlite.sql"),
@@ -33,7 +33,7 @@ pub(super) fn text(original: &str) -> SqlValue {
     SqlValue::Text(doubled.replace('\0', "\u{1a}0"))
 }
 
-/// The same of a text that may be missing.
+/// Returns a text or `NULL`.
 pub(super) fn text_or_null(original: Option<&str>) -> SqlValue {
     original.map_or(SqlValue::Null, text)
 }

@@ -35,16 +35,16 @@ const PUSH_ATTEMPTS_MAX: usize = 3;
 /// Time that an estimate of what waits is believed, where others share the store.
 const COUNT_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The same when it would refuse a job.
+/// Maximum age of an estimate that would refuse a job.
 const REFUSING_COUNT_AGE_MAX: Duration = Duration::from_millis(100);
 
-/// What all clones of a queue share.
+/// State that all clones of a queue share.
 pub(super) struct SqlQueueShared {
     pub(super) store: SqlStore,
     config: QueueConfig,
-    /// Which jobs are known to wait.
+    /// Jobs that are known to wait.
     order: Mutex<JobOrder>,
-    /// How many wait, and are about to.
+    /// Number of jobs that wait or are about to.
     room: Mutex<QueueRoom>,
     /// When `room` was counted last, where others share the store.
     counted_ms: Mutex<Option<u64>>,
