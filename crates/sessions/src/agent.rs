@@ -1,4 +1,4 @@
-//! One long-lived agent process: it is told messages and says lines, which become events.
+//! A long-lived agent process: it gets messages and writes lines, which become events.
 //!
 //! What is here knows of no sandbox, no store and no HTTP: a process is its three streams, a way to
 //! signal it, and the news of its end. One task owns all of it (`task`); `crate::turn` decides what
@@ -35,7 +35,7 @@ pub(crate) use self::translate::TurnCost;
 /// Names a turn.
 pub(crate) type TurnId = Arc<str>;
 
-/// Something that is there later.
+/// Value that is there later.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Bytes that are read of an agent that nobody has adopted; the rest waits in its pipe.
@@ -43,7 +43,7 @@ const UNADOPTED_BYTES_MAX: usize = 256 << 10;
 /// Lines of its standard error that are kept.
 const UNADOPTED_STDERR_MAX: usize = 64;
 
-/// What a process can be told by the kernel.
+/// Signal for an agent process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentSignal {
     /// `SIGINT` to the process.
@@ -54,11 +54,11 @@ pub(crate) enum AgentSignal {
 
 /// A process, as an agent needs it.
 pub(crate) struct AgentProcess {
-    /// Its standard input.
+    /// Standard input.
     pub(crate) stdin: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Its standard output.
+    /// Standard output.
     pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
-    /// Its standard error.
+    /// Standard error.
     pub(crate) stderr: Box<dyn AsyncRead + Send + Unpin>,
     /// Sends it a signal; returns at once.
     pub(crate) signal: Box<dyn Fn(AgentSignal) + Send + Sync>,
@@ -72,7 +72,7 @@ impl fmt::Debug for AgentProcess {
     }
 }
 
-/// Where what an agent says goes.
+/// Receiver of an agent's output.
 pub(crate) trait AgentSink: Send + Sync + 'static {
     /// An event, of a turn or of none. Does not wait.
     fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value);
@@ -87,7 +87,7 @@ pub(crate) trait AgentSink: Send + Sync + 'static {
     fn stderr(&self, line: &str);
 }
 
-/// What an agent may take.
+/// Limits of an agent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgentLimits {
     /// Bytes of one line.
@@ -103,7 +103,7 @@ pub(crate) struct AgentLimits {
 pub(crate) struct TurnInput {
     /// Names the turn.
     pub(crate) turn: TurnId,
-    /// What is said.
+    /// Content of the message.
     pub(crate) content: MessageContent,
     /// True if pieces of messages are wanted.
     pub(crate) partial: bool,
@@ -116,14 +116,14 @@ pub(crate) struct TurnInput {
     pub(crate) time: Duration,
 }
 
-/// What came of a turn. Its events were told before; `done` is for the caller to tell.
+/// Outcome of a turn. Its events were sent before; the caller sends `done`.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnOutcome {
-    /// How it ended.
+    /// End of the turn.
     pub(crate) end: TurnEnd,
-    /// What to tell as `error`; none when the agent has answered.
+    /// Text to send as `error`; none when the agent has answered.
     pub(crate) error: Option<String>,
-    /// What it cost.
+    /// Cost of the turn.
     pub(crate) usage: TurnCost,
     /// The conversation that the process was to continue is not known to it: nothing was said in
     /// it, or its files are gone. A new process has to begin without it, and the message has to be
@@ -155,7 +155,7 @@ struct AgentShared {
     outlet: Arc<AgentOutlet>,
 }
 
-/// How far an agent is.
+/// Status of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AgentStatus {
     Starting,
@@ -288,7 +288,7 @@ impl AgentEnd {
 }
 
 impl TurnOutcome {
-    /// Of a turn that could not begin, because the agent is no more.
+    /// Creates the outcome of a turn that could not begin, because the agent has ended.
     fn of_end(end: AgentEnd) -> TurnOutcome {
         TurnOutcome {
             end: TurnEnd::Died,
@@ -300,7 +300,7 @@ impl TurnOutcome {
     }
 }
 
-/// Where the task tells what there is to tell.
+/// Outlet of the task's reports.
 struct AgentOutlet {
     target: Mutex<OutletTarget>,
     adopted: Notify,
@@ -311,7 +311,7 @@ enum OutletTarget {
     Kept(EarlyOutput),
 }
 
-/// What was said before anybody listened.
+/// Output from before anybody listened.
 #[derive(Default)]
 struct EarlyOutput {
     /// Bytes that were read.

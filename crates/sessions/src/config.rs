@@ -73,7 +73,7 @@ pub struct SessionsConfig {
     /// True if files go to the object store after every turn, so that another server can go on with
     /// them when this one is lost, or only when a session stops.
     pub snapshot_after_turn: bool,
-    /// Where agents find the model: see [`ModelEndpointConfig`].
+    /// Endpoint of the model: see [`ModelEndpointConfig`].
     pub model: ModelEndpointConfig,
     /// Directory of Claude's command line on this host; looked for on `PATH` when absent.
     pub claude: Option<String>,

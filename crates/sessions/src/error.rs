@@ -16,16 +16,16 @@ pub enum SessionError {
     /// The request cannot be carried out as it is.
     #[error(transparent)]
     Refused(#[from] SessionRefusal),
-    /// What is granted cannot be, or not by this caller.
+    /// The grant is not possible, or not allowed to this caller.
     #[error("{}", .0.detail().message)]
     Grant(Box<http::HttpError>),
     /// There is no such thing, or none that this caller may know of. Says what was looked for.
     #[error("there is no such {0}")]
     NotFound(&'static str),
-    /// It is not in a state that allows this.
+    /// The state does not allow this.
     #[error("{0}")]
     Conflict(String),
-    /// It is over for ever.
+    /// Ended for ever.
     #[error("the session has ended")]
     Ended,
     /// This caller has as many as it may.
@@ -54,7 +54,7 @@ pub enum SessionError {
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What is wrong with a request.
+/// Refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct SessionRefusal {

@@ -1,4 +1,4 @@
-//! What happens in a session: numbered, told to any number of listeners, written behind.
+//! The events of a session: numbered, sent to any number of listeners, written behind.
 //!
 //! ```text
 //!  agent's reader ── push ──▶ Log ── ring ──▶ Subscription, Subscription, …
@@ -31,7 +31,7 @@ pub(crate) use self::writer::{EventWriter, LossReason, LostSession};
 /// Bytes of recent events that a log keeps in memory, beside what is not written yet.
 const RING_BYTES_MAX: usize = 256 << 10;
 
-/// What an event weighs besides its data.
+/// Size of an event besides its data.
 const EVENT_BYTES: usize = 128;
 
 /// Events that a listener takes at a time.

@@ -38,7 +38,7 @@ pub const PATHS: [&str; 6] = [
     "/v1/sandboxes",
 ];
 
-/// Everything below these paths and `/v1/agents`, for [`node::http::HttpShell`] to wrap.
+/// Routes below these paths and `/v1/agents`, for [`node::http::HttpShell`] to wrap.
 pub fn routes(sessions: Sessions) -> Router {
     Router::new()
         .merge(of_agents())

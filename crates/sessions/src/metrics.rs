@@ -1,4 +1,4 @@
-//! What is counted of sessions.
+//! Metrics of sessions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use prometheus_client::registry::Unit;
 
 use crate::model::{TokenCounts, UsageTotals};
 
-/// How a session came by its sandbox, or how long something took: what has a histogram.
+/// Operations with a histogram: ways to get a sandbox, and others that take time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedOperation {
     /// Created from a sandbox that was ready with the agent's files.
@@ -93,16 +93,16 @@ struct TimedLabels {
     path: &'static str,
 }
 
-/// What happened to a sandbox that its owner did not ask for.
+/// Events of a sandbox that its owner did not ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SandboxEvent {
-    /// It gave way to another one.
+    /// Evicted for another session.
     Evicted,
-    /// It had waited for too long.
+    /// Stopped because it was idle for too long.
     SweptIdle,
     /// The disk of a cold session was moved to the object store.
     SweptCold,
-    /// Its sandbox died.
+    /// Died by itself.
     Died,
     /// Found live when the server started.
     Recovered,
@@ -219,7 +219,7 @@ impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for SandboxGaug
 /// Tells what went to the model.
 pub(crate) struct ModelUse {
     tally: Arc<UsageTotals>,
-    /// How the names of the figures begin, and whose requests they are about.
+    /// Prefix of the metrics' names, by the requests they are about.
     prefix: &'static str,
     whose: &'static str,
 }

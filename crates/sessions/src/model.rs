@@ -77,7 +77,7 @@ impl ModelKey {
     }
 }
 
-/// Whose key it is that a session's requests get.
+/// Owner of the key that a session's requests get.
 #[derive(Clone, Debug)]
 pub(crate) enum ModelKeyOwner {
     /// The session's owner's: everything under `/v1/` may be asked for.
@@ -135,7 +135,7 @@ impl ModelRelay {
     }
 }
 
-/// What answers requests; behind a pointer, so that hyper's server is compiled once.
+/// Handler of requests; behind a pointer, so that hyper's server is compiled once.
 type Answers = Box<dyn Fn(Request<Incoming>) -> Boxed<'static, Response<Body>> + Send + Sync>;
 
 /// Serves one connection to its end.
@@ -158,7 +158,7 @@ async fn speak(stream: TcpStream, answers: Answers) {
     }
 }
 
-/// What the requests of one session share.
+/// State that the requests of one session share.
 struct ModelSession {
     upstream: Arc<ModelUpstream>,
     access: ModelKeyOwner,
@@ -281,7 +281,7 @@ enum ModelRefusal {
     Unclear(&'static str),
     /// A model that was not granted.
     Model,
-    /// What was granted is used up; whose.
+    /// A granted budget is used up; whose.
     Budget(&'static str),
     /// Too much is on its way already.
     Full,

@@ -90,18 +90,18 @@ const LOADING_SHARDS: usize = 16;
 /// Longest that a list waits for rows to be written.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
-/// What sessions are made of.
+/// Dependencies of the service.
 #[derive(Debug)]
 pub struct SessionParts {
     /// The `[sessions]` table.
     pub config: SessionsConfig,
-    /// Where sandboxes come from.
+    /// Engine that makes sandboxes.
     pub engine: Engine,
-    /// Where rows are.
+    /// Store of rows.
     pub store: SqlStore,
-    /// Where snapshots, folders and attachments are.
+    /// Store of snapshots, folders and attachments.
     pub objects: ObjectStore,
-    /// What seals secrets.
+    /// Sealer of secrets.
     pub sealer: Sealer,
     /// The server's directory; disks and layers are in `sessions` there.
     pub data_dir: PathBuf,
@@ -114,7 +114,7 @@ pub struct SessionParts {
     /// True if other servers have the same store: then they find everything in the object store
     /// that this one has had when it stops.
     pub is_shared: bool,
-    /// Who serves the sockets of grants. Nothing can be granted without it.
+    /// Gateway that serves the sockets of grants; without it nothing can be granted.
     pub gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server: places are kept for other tenants where there are others.
     pub tokens: Option<TokenRegistry>,
@@ -124,7 +124,7 @@ pub struct SessionParts {
 #[derive(Clone)]
 pub struct Sessions(ServerSupport);
 
-/// What this server can do.
+/// Capabilities of this server.
 #[derive(Clone)]
 enum ServerSupport {
     Ready(Arc<SessionsInner>),
@@ -151,11 +151,11 @@ pub(crate) struct SessionsInner {
     ids: IdGenerator,
     books: ResidentLedger,
     metrics: SessionCounters,
-    /// What all agents together have used of the model.
+    /// Model usage of all agents together.
     model_use: Arc<UsageTotals>,
     /// Sessions that this server works with. Guards the map alone.
     entries: Mutex<HashMap<Arc<str>, Arc<SessionEntry>>>,
-    /// Whoever brings a session into the map, or takes it out, holds the lock of its id.
+    /// Locks by id for bringing a session into the map or taking it out.
     loading: [tokio::sync::Mutex<()>; LOADING_SHARDS],
     hasher: RandomState,
     prewarm: PrewarmPool,
@@ -405,37 +405,37 @@ impl Sessions {
     }
 }
 
-/// Which sessions a list has.
+/// Filter of a list of sessions.
 #[derive(Clone, Debug, Default)]
 pub struct ListQuery {
     /// In one of these states; any when empty.
     pub states: Vec<SessionState>,
-    /// Of the agent of this name.
+    /// Name of the agent.
     pub agent: Option<String>,
     /// With all of these.
     pub metadata: BTreeMap<String, String>,
     /// Made by this face; `Some(None)` is the native one.
     pub face: Option<Option<String>>,
-    /// Where the page before ended.
+    /// End of the page before.
     pub cursor: Option<String>,
     /// At most so many.
     pub limit: usize,
 }
 
-/// What is kept with a session beside what callers see.
+/// Data that is stored with a session beside what callers see.
 #[derive(Clone, Debug)]
 pub struct KeptExtras {
     /// The face that it was made by; none for the native one.
     pub face: Option<String>,
     /// When something happens by itself.
     pub deadline_ms: Option<u64>,
-    /// What that is.
+    /// Action at the deadline.
     pub on_deadline: DeadlineAction,
     /// Id of its credential.
     pub credential: Option<String>,
     /// Turns that ended.
     pub turns: u64,
-    /// Whatever its face gave.
+    /// Data of its face.
     pub extra: serde_json::Value,
 }
 
@@ -466,11 +466,11 @@ pub struct ListedSession {
 pub struct ListedPage {
     /// The sessions.
     pub sessions: Vec<ListedSession>,
-    /// Where the next page begins, if there is one.
+    /// Start of the next page, if there is one.
     pub next_cursor: Option<String>,
 }
 
-/// What a session is wanted for.
+/// Purpose for which a session is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionUse {
     /// To work with its files, sooner or later.
@@ -597,7 +597,7 @@ impl SessionsInner {
         }
     }
 
-    /// Somebody did something with a session.
+    /// Records that a session was used.
     fn touch(&self, entry: &SessionEntry) {
         entry.state.lock().row.last_active_ms = clock::wall_ms();
         self.mark(entry);

@@ -1,4 +1,4 @@
-//! What of agents and sessions is kept: the only SQL of this crate.
+//! The stored state of agents and sessions: the only SQL of this crate.
 //!
 //! Rows are plain values ([`rows`]); each function is one transaction, serialisable, which may run
 //! again when it lost against others, and what it wrote is durable when it returns. Every function
@@ -43,7 +43,7 @@ pub(crate) const PAGE_MAX: usize = 1000;
 /// Servers compare by their own clocks, which have to agree within a few seconds.
 pub(crate) const SERVER_LEASE: Duration = Duration::from_secs(30);
 
-/// How often a server says that it is there.
+/// Interval at which a server renews its heartbeat.
 pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
 /// Numbers of events that are reserved for a session's life at its beginning: those that it does
@@ -57,7 +57,7 @@ pub(crate) const SEQ_BLOCK_MAX: u64 = 1 << 12;
 #[derive(Clone, Debug)]
 pub(crate) struct SessionStore {
     store: SqlStore,
-    /// How many sessions tenants have, as far as this server knows.
+    /// Number of sessions of each tenant, as far as this server knows.
     counts: Arc<Mutex<HashMap<String, sessions::SessionCount>>>,
 }
 

@@ -4,7 +4,7 @@
 //! process, which is brought about when it does not answer. No clock, no I/O, no task is here; who
 //! drives this is `agent/task.rs`.
 
-/// Where an agent process is.
+/// State of an agent process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentState {
     /// Works on nothing.
@@ -13,11 +13,11 @@ pub(crate) enum AgentState {
     Running,
     /// Was told to give up its turn, and has not yet.
     Stopping(StopReason, SignalForce),
-    /// Its input is closed, so that it ends by itself. It may finish its turn before that.
+    /// Input closed, so that the process ends by itself. It may finish its turn before that.
     Closing {
         /// A turn was running.
         in_turn: bool,
-        /// It was killed, because it did not end by itself.
+        /// True if it was killed, because it did not end by itself.
         killed: bool,
     },
     /// The process is over, or treated as if it were.
@@ -27,15 +27,15 @@ pub(crate) enum AgentState {
 /// Why a turn is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// Somebody wants it to.
+    /// Interrupted by a caller.
     Interrupted,
-    /// Its time is up.
+    /// Out of time.
     TimedOut,
-    /// It asked the model more often than it may.
+    /// Over the limit of requests to the model.
     Exhausted,
 }
 
-/// How strongly a process was told.
+/// Force with which a process was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalForce {
     /// By a request that it can read.
@@ -46,33 +46,33 @@ pub(crate) enum SignalForce {
     Killed,
 }
 
-/// Something that happened.
+/// Input of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentInput {
     /// A message is there for it.
     Begin,
-    /// It said the result of the turn that is running.
+    /// The agent wrote the result of the running turn.
     Result {
-        /// It answered, rather than giving up.
+        /// True if it answered, rather than giving up.
         is_ok: bool,
     },
-    /// Its turn is to stop.
+    /// The turn is to stop.
     Stop(StopReason),
     /// The time that it had to obey is over.
     GraceOver,
-    /// It did not become ready in time.
+    /// The agent did not become ready in time.
     StartOver,
-    /// It broke the protocol: nothing that it says can be trusted from here on.
+    /// The agent broke the protocol: nothing that it writes can be trusted from here on.
     Fault,
     /// To end when it has finished what it does.
     Close,
     /// To end now.
     Kill,
-    /// Its process is over.
+    /// The process has ended.
     Gone,
 }
 
-/// What is to be done to the process.
+/// Action on the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgentAction {
     /// Write the message to it.
@@ -87,27 +87,27 @@ pub(crate) enum AgentAction {
     CloseInput,
 }
 
-/// How a turn ended.
+/// End of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TurnEnd {
     /// The agent has answered.
     Completed,
-    /// It was told to stop, and did or was made to.
+    /// Stopped on request.
     Stopped(StopReason),
-    /// Its process ended.
+    /// The process ended.
     Died,
-    /// It broke the protocol and was ended.
+    /// Ended because it broke the protocol.
     Broken,
-    /// It did not become ready in time and was ended.
+    /// Ended because it did not become ready in time.
     NeverReady,
 }
 
-/// What follows from an input.
+/// Result of an input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentStep {
     /// To the process.
     pub(crate) act: Option<AgentAction>,
-    /// Of the turn that was running. Comes once for each turn that began.
+    /// End of the turn that was running. Comes once for each turn that began.
     pub(crate) finish: Option<TurnEnd>,
 }
 

@@ -32,7 +32,7 @@ use crate::error::SessionError;
 
 /// Time that an image may be held by a server that is just going away.
 const ATTACH_WAIT: Duration = Duration::from_secs(20);
-/// Where copies of disks are for as long as they are brought to the object store.
+/// Directory of copies of disks while they are uploaded to the object store.
 const COPIES: &str = "copies";
 
 /// Names a disk: `d_…`.
@@ -40,14 +40,14 @@ pub(crate) type DiskId = String;
 /// Names a layer: `l_…`.
 pub(crate) type LayerId = String;
 
-/// Where the content of a disk came from.
+/// Source of a disk's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskSource {
-    /// It is a new one.
+    /// A new disk.
     Fresh,
     /// On this machine.
     Local,
-    /// It was brought from the object store, and has a new id.
+    /// Downloaded from the object store, with a new id.
     Remote,
 }
 
@@ -73,7 +73,7 @@ struct WorkspaceShared {
     ready_max: usize,
     ready: Mutex<VecDeque<AttachedDisk>>,
     layers: Mutex<HashMap<LayerId, Weak<AttachedLayer>>>,
-    /// One layer is brought and attached at a time, so that nobody does it twice.
+    /// Lock for downloading and attaching a layer, so that it is done once.
     fetching: tokio::sync::Mutex<()>,
     /// Layers known to be in the object store.
     published: Mutex<HashSet<LayerId>>,
@@ -297,7 +297,7 @@ impl WorkspaceStore {
         stored
     }
 
-    /// The same of a disk that is not attached.
+    /// Makes a snapshot of a disk that is not attached.
     pub(crate) async fn snapshot_cold(
         &self,
         disk: &str,

@@ -28,14 +28,14 @@ const READ_AT_START: &[&str] = &[
 /// Permission mode of an agent that nobody chose one for: its sandbox is what holds it.
 const PERMISSION_MODE: &str = "bypassPermissions";
 
-/// What an agent is started with.
+/// Parameters of an agent's start.
 #[derive(Clone, Debug)]
 pub(crate) struct LaunchSpec<'a> {
-    /// What is started.
+    /// Program to start.
     pub(crate) runtime: &'a AgentRuntime,
     /// Path of Claude's program in the sandbox.
     pub(crate) claude: &'a str,
-    /// What it is told at its start.
+    /// Options at its start.
     pub(crate) options: &'a AgentOptions,
     /// The session that it is for.
     pub(crate) session: &'a str,
@@ -43,15 +43,15 @@ pub(crate) struct LaunchSpec<'a> {
     pub(crate) conversation: Option<&'a str>,
     /// True if the model is at [`MODEL_PORT`].
     pub(crate) has_model: bool,
-    /// It is started before there is somebody who wants it: what is told once, at the beginning,
-    /// waits until it is claimed.
+    /// True if it is started ahead of a session: what is told once, at the beginning, waits until
+    /// it is claimed.
     pub(crate) is_ahead: bool,
 }
 
-/// How an agent is started.
+/// Plan of an agent's start.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LaunchPlan {
-    /// Which kind it is.
+    /// Kind of agent.
     pub(crate) driver: AgentDriver,
     /// Program and arguments.
     pub(crate) argv: Vec<String>,
@@ -65,7 +65,7 @@ pub(crate) struct LaunchPlan {
     pub(crate) requests: Vec<Map<String, Value>>,
     /// The conversation that it continues.
     pub(crate) conversation: Option<String>,
-    /// What it is told at its start.
+    /// Options at its start.
     pub(crate) options: AgentOptions,
     /// The session that it is for.
     pub(crate) session: String,
@@ -82,10 +82,10 @@ pub(crate) enum AgentDriver {
     Command,
 }
 
-/// What it takes to change the options of an agent that runs.
+/// Steps to change the options of a running agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum OptionChange {
-    /// Nothing.
+    /// No step.
     None,
     /// Requests, for [`super::AgentHandle::apply`].
     Requests(Vec<Map<String, Value>>),
@@ -409,7 +409,7 @@ mod tests {
         assert_eq!(env["A"], "1");
     }
 
-    /// What changes from no options to `options` take, of a plan.
+    /// Checks the steps from no options to `options` of a plan.
     fn check(plan: &LaunchPlan, has_control: bool, options: &AgentOptions, expected: &[&str]) {
         let found = match plan.change(options, has_control) {
             OptionChange::None => vec![],

@@ -21,7 +21,7 @@ pub(super) struct LineBuffer {
 }
 
 impl LineBuffer {
-    /// Nothing read, and a longest line.
+    /// Creates an empty buffer with a longest line.
     pub(super) fn new(line_bytes_max: usize) -> LineBuffer {
         LineBuffer { bytes: BytesMut::new(), searched: 0, line_bytes_max }
     }

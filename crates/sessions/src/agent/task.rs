@@ -37,10 +37,10 @@ const ANSWERS_BYTES_MAX: usize = 1 << 20;
 /// Requests to an agent that it has not answered.
 const REQUESTS_MAX: usize = 256;
 
-/// Where a refusal or an agreement is told.
+/// Recipient of a refusal or an agreement.
 type Told = oneshot::Sender<Result<(), String>>;
 
-/// What a handle asks for.
+/// Command of a handle.
 pub(super) enum AgentTaskCommand {
     /// Tell a message.
     Turn(Box<TurnInput>, oneshot::Sender<TurnOutcome>),
@@ -61,7 +61,7 @@ struct RunningTurn {
     time: Duration,
     /// Answers of the model that it may need.
     rounds_max: Option<u64>,
-    /// What came of it, once its result is there.
+    /// Error, once its result is there.
     error: Option<String>,
     usage: TurnCost,
 }
@@ -87,20 +87,20 @@ pub(super) struct AgentTask {
     lines: LineBuffer,
     stderr: BytesMut,
     stderr_tail: BytesMut,
-    /// What is to be written to it.
+    /// Bytes to write to it.
     out: BytesMut,
     is_input_open: bool,
-    /// Its input ends as soon as everything is written.
+    /// True if its input ends as soon as everything is written.
     is_input_ending: bool,
     is_stdout_open: bool,
     is_stderr_open: bool,
-    /// How it ended.
+    /// End of the process.
     ended: Option<String>,
-    /// What it did wrong.
+    /// Violation of the protocol.
     fault: Option<String>,
     turn: Option<RunningTurn>,
     timers: AgentTimers,
-    /// Who waits for which answer. Those of the start have nobody.
+    /// Requests that wait for an answer, with their askers. Those of the start have nobody.
     requests: HashMap<String, Option<Told>>,
     request_number: u64,
     /// The request whose answer means that it has started.
@@ -299,7 +299,7 @@ impl AgentTask {
         id
     }
 
-    /// Nothing but messages can be refused, and those have a way of their own.
+    /// Feeds the state machine; only messages can be refused, and those have a way of their own.
     fn input(&mut self, input: AgentInput) {
         if let Ok(step) = self.state.next(input) {
             self.perform(step);
@@ -342,7 +342,7 @@ impl AgentTask {
         }
     }
 
-    /// Its input ends; what was not written yet is not.
+    /// Closes its input; what was not written yet is dropped.
     fn close_input(&mut self) {
         if self.is_input_open {
             self.is_input_open = false;
@@ -518,7 +518,7 @@ impl AgentTask {
         }
     }
 
-    /// Nobody is there to decide what an agent asks, such as for the use of a tool.
+    /// Refuses a question of the agent, such as for the use of a tool: nobody is there to decide.
     fn refuse(&mut self, id: &str, what: &str) {
         let response = if what == "can_use_tool" {
             let denial = json!({"behavior": "deny", "message": "nobody is there to allow this"});

@@ -1,4 +1,4 @@
-//! What an agent's lines mean: events, results, answers. No I/O.
+//! The meaning of an agent's lines: events, results, answers. No I/O.
 //!
 //! Each line is parsed once. What it says beyond the events that are made of it is kept: the line
 //! itself is told as `message`.
@@ -10,10 +10,10 @@ use super::driver::AgentDriver;
 
 /// Longest name of a conversation.
 const CONVERSATION_BYTES_MAX: usize = 128;
-/// What Claude says of a conversation that it is to continue and does not have.
+/// Text of Claude about a conversation that it is to continue and does not have.
 const NO_CONVERSATION: &str = "No conversation found";
 
-/// What a turn cost, as the agent says.
+/// Cost of a turn, as the agent reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TurnCost {
     /// Tokens that the model read, without those from its cache.
@@ -28,10 +28,10 @@ pub(crate) struct TurnCost {
     pub(crate) cost_usd: f64,
 }
 
-/// What a line is, beside the events that it makes.
+/// Meaning of a line, beside the events that it makes.
 #[derive(Debug, PartialEq)]
 pub(super) enum LineMeaning {
-    /// Nothing that matters to a turn.
+    /// No meaning for a turn.
     Nothing,
     /// The agent is ready to take messages.
     Ready,
@@ -41,7 +41,7 @@ pub(super) enum LineMeaning {
     Answer(String, Result<(), String>),
     /// A request of the agent's: its number, and what it wants.
     Request(String, String),
-    /// It is none of the protocol.
+    /// A violation of the protocol.
     Malformed(&'static str),
 }
 
@@ -50,14 +50,14 @@ pub(super) enum LineMeaning {
 pub(super) struct AgentTurnResult {
     /// Why the turn failed, where it did.
     pub(super) error: Option<String>,
-    /// What it cost.
+    /// Cost of the turn.
     pub(super) usage: TurnCost,
 }
 
-/// Where events go: `true` for those of the turn that is running, `false` for those of none.
+/// Receiver of events: `true` for those of the turn that is running, `false` for those of none.
 pub(super) type Emit<'a> = dyn FnMut(bool, Kind, Value) + 'a;
 
-/// What is known of the conversation so far.
+/// State of the conversation so far.
 #[derive(Debug)]
 pub(super) struct LineTranslator {
     driver: AgentDriver,
@@ -70,15 +70,15 @@ pub(super) struct LineTranslator {
     /// The agent's name for the conversation, to be taken when it is new.
     conversation: Option<String>,
     is_conversation_new: bool,
-    /// It was to continue a conversation that it does not have.
+    /// True if it was to continue a conversation that it does not have.
     pub(super) conversation_lost: bool,
-    /// What all turns of this process cost, as it says.
+    /// Cost of all turns of this process, as it reports it.
     cost_usd: f64,
 }
 
 #[derive(Debug)]
 struct CurrentMessage {
-    /// As in the line that began it.
+    /// UUID of the line that began it.
     uuid: String,
     partial: bool,
     /// The agent has begun with it.

@@ -31,14 +31,14 @@ pub(crate) struct SessionLog {
     changed: watch::Sender<u64>,
 }
 
-/// Whether this server may append.
+/// State of a log: whether this server may append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogLife {
     /// The session is this server's, at this epoch.
     Here(u64),
-    /// It is another server's, or nobody's. What happens to it is in the store.
+    /// Owned by another server, or by none. Its events are in the store.
     Elsewhere,
-    /// Nothing happens to it any more.
+    /// Ended.
     Over,
 }
 
@@ -52,7 +52,7 @@ struct SessionLogState {
     ceiling: u64,
     /// The ceiling that the writer was asked for.
     ceiling_asked: u64,
-    /// All that is kept with numbers up to this one is in the store.
+    /// Number up to which all events are in the store.
     durable: u64,
     /// Numbers of beginnings and ends of turns that are not durable: nothing from the first one on
     /// is told.
@@ -63,7 +63,7 @@ struct SessionLogState {
     evicted: u64,
     /// Bytes of what is kept of the session, with what waits to be written.
     history_bytes: u64,
-    /// What the writer has not taken yet, and whether it knows that there is something.
+    /// Events that the writer has not taken yet, and whether it knows of them.
     pending: SessionBatch,
     is_queued: bool,
     /// Bytes that are pending or being written.
@@ -83,7 +83,7 @@ struct LoggedEvent {
     is_kept: bool,
 }
 
-/// What the writer takes of a log, and has to say when it is written.
+/// Part of a log that the writer takes, to be confirmed when it is written.
 pub(super) struct PendingWrite {
     pub(super) part: SessionBatch,
     pub(super) bytes: usize,
@@ -477,7 +477,7 @@ impl SessionLog {
         Some(PendingWrite { part, bytes, up_to: state.next.saturating_sub(1), asked: state.asked })
     }
 
-    /// What was taken is in the store.
+    /// Records that a part is in the store.
     pub(super) fn written(&self, taken: &PendingWrite, part: &SessionBatch) {
         {
             let mut state = self.state.lock();
@@ -499,7 +499,7 @@ impl SessionLog {
         self.tell();
     }
 
-    /// What was taken is not in the store and never will be: the session is not this server's.
+    /// Records that a part is not in the store and never will be: the session is not this server's.
     pub(super) fn lost(&self, taken: &PendingWrite, part: &SessionBatch) {
         {
             let mut state = self.state.lock();
@@ -514,11 +514,11 @@ impl SessionLog {
     }
 }
 
-/// What a listener is told next.
+/// Next event for a listener.
 pub(super) enum NextEvent {
     /// These, or nothing yet.
     Live(Vec<Arc<SessionEvent>>),
-    /// It is in the store, up to this number or as far as there is something.
+    /// In the store, up to this number or to the end.
     Stored {
         /// The last one that is to be looked for there.
         up_to: Option<u64>,

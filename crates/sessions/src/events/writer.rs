@@ -37,13 +37,13 @@ const PAUSES: [Duration; 5] = [
 #[derive(Clone)]
 pub(crate) struct EventWriter(Arc<EventWriterShared>);
 
-/// What the writer shares with its logs.
+/// State that the writer shares with its logs.
 pub(super) struct EventWriterShared {
     pub(super) store: SessionStore,
     logs: Mutex<HashMap<String, Weak<SessionLog>>>,
     /// Logs that have something to write, in the order in which they got it.
     dirty: Mutex<VecDeque<Arc<SessionLog>>>,
-    /// Somebody waits for what is there to be written.
+    /// True if somebody waits for the pending events to be written.
     is_urgent: AtomicBool,
     wake: Notify,
     hurry: Notify,
@@ -58,7 +58,7 @@ pub(super) struct EventWriterShared {
 /// A session whose log could not be written, and never will be. Its log has stopped.
 #[derive(Debug)]
 pub(crate) struct LostSession {
-    /// Which session.
+    /// Id of the session.
     pub(crate) session: String,
     /// The epoch that this server had it at.
     pub(crate) epoch: u64,
@@ -243,7 +243,7 @@ async fn write(
     shared.room.notify_waiters();
 }
 
-/// Which parts were not written, by their places.
+/// Parts that were not written, by their places.
 type Gone = HashMap<usize, LossReason>;
 
 /// Tries each part alone. None when the store takes nothing at all.

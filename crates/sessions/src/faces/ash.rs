@@ -48,7 +48,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use self::call::{AshCaller, AshFailure};
 use crate::service::{FaceDocument, Sessions};
 
-/// What sessions that were made here say of that.
+/// Name of this face in its sessions.
 const FACE: &str = "ash";
 /// Documents that are read at a time.
 const PAGE: usize = 500;
@@ -67,7 +67,7 @@ pub struct AshConfig {
     pub agents: Option<PathBuf>,
 }
 
-/// What the handlers share.
+/// State that the handlers share.
 #[derive(Clone)]
 struct AshContext {
     sessions: Sessions,
@@ -100,7 +100,7 @@ impl AshLocks {
         AshLocks { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
     }
 
-    /// Whoever wants the same waits; some who want something else do, too.
+    /// Locks a thing by its hash; some others may wait, too.
     async fn lock(&self, what: &impl Hash) -> MutexGuard<'_, ()> {
         let hash = self.hasher.hash_one(what);
         let place = usize::try_from(hash % LOCKS as u64).unwrap_or(0);
@@ -243,7 +243,7 @@ impl AshCaller {
         ids::uuid(&self.face.shared.ids.next(""))
     }
 
-    /// Everything that is kept of a kind: of one parent, or of all.
+    /// Returns all documents of a kind: of one parent, or of all.
     async fn documents(
         &self,
         kind: &str,

@@ -62,15 +62,15 @@ pub const ROUTES: [&str; 2] = ["/", "/{*path}"];
 const ENVD_VERSION: &str = "0.6.4";
 /// The name that every machine has for itself.
 const LOCALHOST: &str = "localhost";
-/// How much of a refused request is read, and for how long.
+/// Bytes of a refused request that are read, and the time for it.
 const DISCARDED_BYTES_MAX: usize = 256 << 10;
 const DISCARD_MAX: Duration = Duration::from_secs(1);
-/// What this face's keys are derived for.
+/// Purpose of this face's keys.
 const KEY_PURPOSE: &str = "compat.e2b";
-/// How many times what is free a tenant may have of the connections to ports.
+/// Multiple of the free connections to ports that a tenant may have.
 const PORTS_WEIGHT: usize = 1;
 
-/// What requests share.
+/// State that requests share.
 struct E2bContext {
     sessions: Sessions,
     tokens: TokenRegistry,

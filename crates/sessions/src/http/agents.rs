@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{FilePath, SessionIdPath};
 use crate::service::{FolderEntry, Sessions};
 
-/// Which version is meant; the active one when it is not said.
+/// Version to use; the active one when absent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct AgentVersionQuery {

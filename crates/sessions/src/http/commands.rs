@@ -17,7 +17,7 @@ use super::conversation::server_sent;
 use super::{SessionIdPath, accepts};
 use crate::service::{ExecEvent, ExecStream, Sessions};
 
-/// What is said of a program whose end nobody heard.
+/// Message about a program whose end is unknown.
 pub(super) const SANDBOX_GONE: &str = "the sandbox ended";
 
 pub(super) async fn exec(

@@ -32,7 +32,7 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// Events or messages on a page, unless the caller says otherwise, and at most.
 const PAGE_DEFAULT: usize = 200;
 const PAGE_MAX: usize = 1000;
-/// What is said of a turn that goes on somewhere, or was ended, without this listener.
+/// Message about a turn that goes on elsewhere, or was ended, without this listener.
 const SERVER_GONE: &str = "the server shuts down; `events` has the rest once it is back";
 const TURN_LOST: &str = "the session is not on this server any more; `events` has the rest";
 
@@ -195,7 +195,7 @@ pub(super) async fn interrupt(
     Ok(axum::Json(InterruptAnswer { interrupted }))
 }
 
-/// What is asked of a session's events or messages.
+/// Query for a session's events or messages.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct EventFollowQuery {
@@ -203,7 +203,7 @@ struct EventFollowQuery {
     after: Option<u64>,
     /// Names of the events that are wanted, separated by commas.
     types: Option<String>,
-    /// How many on a page.
+    /// Number of entries on a page.
     limit: Option<usize>,
 }
 
@@ -287,7 +287,7 @@ fn session_events(
     futures_util::StreamExt::flat_map(batches, stream::iter)
 }
 
-/// What is asked of a conversation.
+/// Query for a conversation.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct MessageListQuery {
@@ -316,7 +316,7 @@ pub(super) async fn messages(
     Ok(axum::Json(SessionMessageList { messages, next_after: next_after.flatten() }))
 }
 
-/// Which lines of a log are wanted.
+/// Query for lines of a log.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct LogLinesQuery {

@@ -34,7 +34,7 @@ use crate::service::{SessionFiles, Sessions};
 pub(super) const BYTES: &str = "application/octet-stream";
 /// The media type of archives.
 const TAR: &str = "application/x-tar";
-/// What is listed, watched and archived when nothing else is said.
+/// Default directory to list, watch and archive.
 const WORKSPACE: &str = "/workspace";
 /// Entries of one listing, unless the caller says otherwise.
 const LIST_DEFAULT: usize = 1000;
@@ -72,7 +72,7 @@ pub(super) async fn list(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FileReadQuery {
-    /// What is known of it, rather than its content.
+    /// True for its metadata rather than its content.
     stat: bool,
 }
 
@@ -127,7 +127,7 @@ fn insert(answer: &mut Response, name: header::HeaderName, value: &str) {
     }
 }
 
-/// Which part of a file is wanted.
+/// Part of a file that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByteRange {
     All,
@@ -175,15 +175,15 @@ fn streamed(content: impl AsyncRead + Send + Unpin + 'static, files: SessionFile
     Body::from_stream(pieces)
 }
 
-/// How something is written.
+/// Query for writing.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FileWriteQuery {
     /// There must be none before.
     create: bool,
-    /// What is there stays, and this comes behind it.
+    /// True to append to what is there.
     append: bool,
-    /// It is a directory; the body is empty.
+    /// True for a directory; the body is empty.
     directory: bool,
     /// Permissions, in octal digits.
     mode: Option<String>,
@@ -279,7 +279,7 @@ pub(super) async fn rename(
     Ok(axum::Json(shown(entry)))
 }
 
-/// Where an archive begins, or ends up.
+/// Directory of an archive's source or target.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct ArchiveQuery {

@@ -26,10 +26,10 @@ const CLAUDE_MD: &str = "CLAUDE.md";
 const JSON_BYTES_MAX: usize = 1 << 20;
 /// Bytes of what is kept of an agent's configuration.
 const CONFIG_BYTES_MAX: usize = 256 << 10;
-/// What an agent's status may be.
+/// Values of an agent's status.
 const STATUSES: [&str; 3] = ["active", "inactive", "archived"];
 
-/// What only Ash knows of an agent.
+/// Data of an agent that only Ash has.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct AshAgentExtra {
@@ -79,7 +79,7 @@ pub(super) struct AshUpload {
     files: Vec<NewFile>,
 }
 
-/// What a configuration says that is more than a note.
+/// Settings of a configuration that have an effect.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct AshAgentSettings {

@@ -1,4 +1,4 @@
-//! What a handler is given, and what it answers when something is wrong.
+//! The arguments of handlers, and their errors.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::service::Sessions;
 /// Bytes of a body, where the server itself does not want less.
 const BODY_BYTES_MAX: u64 = 144 << 20;
 
-/// What most handlers answer.
+/// Answer of most handlers.
 pub(super) type Answer = Result<Json<Value>, AshFailure>;
 
-/// Who asks, and whom.
+/// Caller of a request, and the service.
 #[derive(Clone, Debug)]
 pub(super) struct AshCaller {
     pub(super) face: AshContext,
@@ -66,7 +66,7 @@ impl<T: DeserializeOwned> FromRequest<AshContext> for AshBody<T> {
     }
 }
 
-/// What stands behind the `?`.
+/// Query string.
 #[derive(Debug)]
 pub(super) struct AshQuery<T>(pub(super) T);
 

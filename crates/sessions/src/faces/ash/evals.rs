@@ -41,7 +41,7 @@ const SCORES: std::ops::RangeInclusive<f64> = 1.0..=5.0;
 /// Bytes of their notes.
 const NOTES_BYTES_MAX: usize = 10_000;
 
-/// What is kept of a run.
+/// Stored form of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct EvalRun {
@@ -55,7 +55,7 @@ struct EvalRun {
     completed_ms: Option<u64>,
 }
 
-/// What is kept of a result.
+/// Stored form of a result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct EvalOutcome {

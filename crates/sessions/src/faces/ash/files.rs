@@ -30,9 +30,9 @@ use super::{ids, media, time};
 use crate::error::SessionError;
 use crate::service::SessionFiles;
 
-/// Where the files are.
+/// Directory of the files.
 const WORKSPACE: &str = "/workspace";
-/// How deep a listing goes: as deep as there is.
+/// Depth of a listing: as deep as there is.
 const DEPTH_MAX: u32 = 64;
 /// Bytes of a file that is answered as JSON.
 const JSON_BYTES_MAX: u64 = 1 << 20;
@@ -323,7 +323,7 @@ fn is_broken(error: &io::Error) -> bool {
     matches!(error.kind(), K::InvalidInput | K::InvalidData | K::UnexpectedEof)
 }
 
-/// What is packed in memory, unpacked as it is read. The disk bounds what comes out.
+/// Compressed data in memory, unpacked as it is read. The disk bounds what comes out.
 struct UnpackStream(MultiGzDecoder<io::Cursor<Vec<u8>>>);
 
 impl AsyncRead for UnpackStream {

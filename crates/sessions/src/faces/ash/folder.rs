@@ -17,9 +17,9 @@ use super::call::AshFailure;
 /// Files of a folder, and bytes of all; what can be deployed is bounded again there.
 const FILES_MAX: usize = 10_000;
 const BYTES_MAX: u64 = 48 << 20;
-/// How deep a folder may be.
+/// Largest depth of a folder.
 const DEPTH_MAX: usize = 64;
-/// What is said of everything that cannot be read, so that nobody learns what is there.
+/// Error for everything that cannot be read, so that nobody learns what is there.
 const MISSING: &str = "Agent directory must contain CLAUDE.md";
 
 /// Reads the folder at a path below `root`.

@@ -1,4 +1,4 @@
-//! What was said and done in a session, for whoever asks later.
+//! The history of a session.
 
 use api::{SessionEvent, SessionEventKind as Kind, SessionView};
 use axum::Json;
@@ -14,7 +14,7 @@ const LIMIT_MAX: usize = 1000;
 /// Messages of one when nobody says how many, and events.
 const MESSAGES: usize = 100;
 const EVENTS: usize = 200;
-/// What the timeline has, by the names that it has there.
+/// Events of the timeline, by their names there.
 const TIMELINE: [(&str, Option<Kind>); 8] = [
     ("text", Some(Kind::Text)),
     ("tool_start", Some(Kind::ToolUse)),
@@ -229,7 +229,7 @@ pub(super) async fn logs(
 mod tests {
     use super::*;
 
-    /// What the timeline says of an event.
+    /// Checks the timeline's entry for an event.
     fn check(kind: Kind, data: Value, expected: Value) {
         let event = SessionEvent { seq: 1, at_ms: 0, turn: None, kind, data };
         assert_eq!(details(&event), expected);

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 const DIGITS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 /// Digits of one: 130 bits, of which the first two are zero.
 const DIGITS_OF_ID: usize = 26;
-/// Where the hyphens of a UUID are.
+/// Positions of a UUID's hyphens.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
 /// Characters of a UUID.
 const UUID_CHARS: usize = 36;

@@ -47,7 +47,7 @@ const TYPES: [(&str, &str); 43] = [
     ("mp3", "audio/mpeg"),
 ];
 
-/// What nothing is known of.
+/// Media type of unknown content.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
 /// The media type of a file by its name.

@@ -28,7 +28,7 @@ const TEXT_CHARS_MAX: usize = 500_000;
 const BLOCKS_MAX: usize = 20;
 /// Kinds of blocks.
 const BLOCK_TYPES: [&str; 3] = ["text", "image", "document"];
-/// What is told to the agent as it is.
+/// Fields that the agent gets as they are.
 const EXTRA: [&str; 5] = ["maxTurns", "maxBudgetUsd", "effort", "thinking", "outputFormat"];
 
 #[derive(Debug, Deserialize)]

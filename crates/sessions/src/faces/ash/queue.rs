@@ -37,7 +37,7 @@ const RETRIES_MAX: u32 = 100;
 const LIST: usize = 50;
 const LIST_MAX: usize = 500;
 
-/// Where an item is.
+/// Status of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueueItemStatus {
     Pending,
@@ -71,7 +71,7 @@ impl QueueItemStatus {
     }
 }
 
-/// What is kept of an item beside its status.
+/// Stored form of an item beside its status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct QueueItem {
@@ -87,7 +87,7 @@ struct QueueItem {
     completed_ms: Option<u64>,
     /// Not before this.
     due_ms: u64,
-    /// Who works on it, and until when that holds without being said again.
+    /// Server that works on it, and the end of its lease.
     server: Option<String>,
     lease_ms: u64,
 }

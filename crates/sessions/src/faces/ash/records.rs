@@ -1,4 +1,4 @@
-//! What is kept beside sessions: credentials, attachments, and what was used.
+//! Records beside sessions: credentials, attachments, and what was used.
 
 use std::collections::{BTreeMap, HashMap};
 

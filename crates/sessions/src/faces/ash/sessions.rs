@@ -22,11 +22,11 @@ const EXEC_TIMEOUT_MS: u64 = 30_000;
 const EXEC_TIMEOUT_MS_MAX: u64 = 300_000;
 /// Exit code of a command that was killed because its time was up, as of timeout(1).
 const EXIT_TIMED_OUT: i32 = 124;
-/// What a shell adds to the number of a signal.
+/// Number that a shell adds to that of a signal.
 const EXIT_SIGNALLED: i32 = 128;
 /// The highest of all signals (signal(7)).
 const SIGNAL_MAX: i32 = 64;
-/// What Ash calls a permission mode, and what it is called here.
+/// Permission modes of Ash, and their names here.
 const PERMISSIONS: [(&str, Option<&str>); 3] = [
     ("bypassPermissions", Some("bypassPermissions")),
     ("default", Some("default")),
@@ -47,7 +47,7 @@ pub(super) struct AshCreateSession {
     changes: AshSessionChanges,
 }
 
-/// What can be said when a session is made, and later.
+/// Changes that are possible at creation and later.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct AshSessionChanges {
@@ -311,7 +311,7 @@ impl AshCaller {
         Ok(self.sessions().get(&self.tenant, &id).await?)
     }
 
-    /// One that takes messages and commands.
+    /// Returns a session that takes messages and commands.
     pub(super) async fn active(&self, uuid: &str) -> Result<SessionView, AshFailure> {
         let session = self.session(uuid).await?;
         match session.state {

@@ -1,4 +1,4 @@
-//! What happens in a turn as Ash's clients hear it.
+//! The events of a turn for Ash's clients.
 //!
 //! They read lines: `event:` names what the next `data:` is, everything else is left alone. So each
 //! frame has both, in one piece, and the number of the event for those who understand it.
@@ -125,7 +125,7 @@ fn one_line(json: String) -> String {
 mod tests {
     use super::*;
 
-    /// What an event becomes, by event and data; both readers of Ash's find the same.
+    /// Checks the translation of an event, by event and data; both readers of Ash's find the same.
     fn check(partial: bool, kind: Kind, data: Value, expected: &[(&str, Value)]) {
         let frames = TurnFrames::new("the-session".to_owned(), partial);
         let event = SessionEvent { seq: 7, at_ms: 1, turn: Some("t".to_owned()), kind, data };

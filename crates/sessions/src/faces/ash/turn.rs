@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::error::SessionError;
 use crate::service::Sessions;
 
-/// What came of a message.
+/// Outcome of a message.
 pub(super) struct AshTurnOutcome {
     /// All text that the agent said.
     pub(super) text: String,

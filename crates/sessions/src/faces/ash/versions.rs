@@ -24,7 +24,7 @@ const NOTES_BYTES_MAX: usize = 10_000;
 const PROMPT_BYTES_MAX: usize = 500_000;
 const KNOWLEDGE_MAX: usize = 1000;
 
-/// What is kept of one.
+/// Stored form of a version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct AshVersion {
     number: u32,
@@ -80,7 +80,7 @@ impl AshCaller {
         Ok(documents.into_iter().filter_map(kept).collect())
     }
 
-    /// One that is named by its number or its id.
+    /// Returns a version by its number or its id.
     async fn version(
         &self,
         agent: &AgentView,

@@ -6,8 +6,8 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct E2bConfig {
-    /// What `PORT-ID.` stands before in names of hosts, with a port where it needs one. Left out:
-    /// what the caller reached the server by, or `localhost` where that was an address.
+    /// Domain after `PORT-ID.` in host names, with a port where it needs one. Left out: what the
+    /// caller reached the server by, or `localhost` where that was an address.
     pub domain: Option<String>,
     /// Longest time to live that a sandbox may ask for at a time.
     pub timeout_s_max: u64,

@@ -1,4 +1,4 @@
-//! What is inside a sandbox, for E2B's clients: its processes and files over Connect, its health.
+//! The inside of a sandbox, for E2B's clients: its processes and files over Connect, its health.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -268,7 +268,7 @@ async fn first<T: DeserializeOwned>(body: UploadBody) -> Result<T, RpcError> {
     typed(message)
 }
 
-/// Which process a message is about.
+/// Process that a message is about.
 #[derive(serde::Deserialize)]
 struct ProcessMessage {
     #[serde(default)]
@@ -278,7 +278,7 @@ struct ProcessMessage {
     signal: Option<Value>,
 }
 
-/// Which watch a message is about.
+/// Watch that a message is about.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WatchMessage {

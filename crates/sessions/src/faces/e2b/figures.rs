@@ -114,7 +114,7 @@ impl SampleHistory {
     }
 }
 
-/// One figure as a part of another one, with two digits.
+/// Returns a part of a whole in per cent, with two digits.
 fn percent(part: u64, whole: u64) -> f64 {
     let hundredths = part.saturating_mul(10_000).checked_div(whole).unwrap_or(0);
     f64::from(u32::try_from(hundredths).unwrap_or(u32::MAX)) / 100.0

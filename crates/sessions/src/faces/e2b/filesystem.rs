@@ -19,11 +19,11 @@ use tokio::time;
 
 use super::errors::RpcError;
 
-/// Where relative paths begin.
+/// Start of relative paths.
 const HOME: &str = "/home/user";
 /// Entries of one listing.
 const ENTRIES_MAX: usize = 10_000;
-/// How deep a listing goes, as deep as the sandbox's own.
+/// Depth of a listing, as deep as the sandbox's own.
 const DEPTH_MAX: u32 = 64;
 /// Events of one watch that wait to be asked for; older ones are dropped.
 const EVENTS_MAX: usize = 10_000;
@@ -31,7 +31,7 @@ const EVENTS_MAX: usize = 10_000;
 const EVENTS_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Names that one watch remembers; what is beyond is told as new each time.
 const NAMES_MAX: usize = 50_000;
-/// What the names of attributes begin with that hold metadata.
+/// Prefix of attributes that hold metadata.
 const METADATA_PREFIX: &str = "e2b.";
 /// Entries of metadata of one file, and bytes of one value.
 pub(super) const METADATA_MAX: usize = 64;
@@ -262,7 +262,7 @@ fn modified(ns: i64) -> String {
     clock::rfc3339_ms(std::time::UNIX_EPOCH + since)
 }
 
-/// What happens in a directory, in E2B's words.
+/// Events of a directory in E2B's terms.
 ///
 /// E2B writes into files that are there, and then sets their owner; here a file is replaced in one
 /// step, which the kernel tells as a new one. So it is remembered what is there, and content that
@@ -457,7 +457,7 @@ fn unknown(id: &str) -> RpcError {
 
 #[cfg(test)]
 mod tests {
-    //! How entries look.
+    //! Shape of entries.
 
     use super::*;
 

@@ -13,13 +13,13 @@ const END: u8 = 2;
 /// Set in the flags of a message that is compressed.
 const COMPRESSED: u8 = 1;
 
-/// One message.
+/// Returns the frame of a message.
 pub(super) fn message(value: &impl Serialize) -> Bytes {
     // Nothing that is sent has keys that are no text.
     raw(0, &serde_json::to_vec(value).unwrap_or_default())
 }
 
-/// One message that is JSON already.
+/// Returns the frame of a message that is JSON already.
 pub(super) fn message_of_text(text: &str) -> Bytes {
     raw(0, text.as_bytes())
 }

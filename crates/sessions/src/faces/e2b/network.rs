@@ -41,7 +41,7 @@ pub(super) struct NetworkRules {
     /// Headers that requests to a host get.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, BTreeMap<String, String>>,
-    /// Nothing is reached but what is named.
+    /// True if nothing is reached but what is named.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_closed: bool,
 }

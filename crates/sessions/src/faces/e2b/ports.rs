@@ -32,7 +32,7 @@ const NO_INTERPRETER: &str = "nobody listens at port 49999: the sandbox runs, an
     interpreter unless a program of its template serves one there";
 /// Placeholder for the port in a mask of a host.
 const PORT_IN_MASK: &str = "${PORT}";
-/// What opens ports that are not everybody's.
+/// Header with the token for ports that are not public.
 const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
 /// Headers that are about one connection (RFC 9110 §7.6.1); upgrades have their own way.
 const OF_CONNECTION: [HeaderName; 6] = [
@@ -44,7 +44,7 @@ const OF_CONNECTION: [HeaderName; 6] = [
     header::UPGRADE,
 ];
 
-/// Where a request goes.
+/// Target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PortTarget {
     /// To the server.

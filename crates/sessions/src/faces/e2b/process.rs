@@ -48,10 +48,10 @@ const SIGKILL: i32 = 9;
 /// Bytes of one argument or variable, and of all of them.
 const STRING_BYTES_MAX: usize = 128 << 10;
 const CONFIG_BYTES_MAX: usize = 2 << 20;
-/// Where processes start when nobody says where.
+/// Default working directory of processes.
 const HOME: &str = "/home/user";
 
-/// What a process is started with, as the client says it and is told.
+/// Parameters of a process's start, as clients send and get them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct ProcessConfig {
@@ -92,7 +92,7 @@ pub(super) struct StartRequest {
     stdin: Option<bool>,
 }
 
-/// Which process is meant.
+/// Selector of a process.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ProcessSelector {
@@ -100,12 +100,12 @@ pub(super) struct ProcessSelector {
     tag: Option<String>,
 }
 
-/// What listeners are told.
+/// Event for listeners.
 #[derive(Clone, Debug)]
 pub(super) enum ProcessEvent {
     /// A message, ready to be sent.
     Message(Bytes),
-    /// Nothing comes any more; why, if that is an error.
+    /// The end, with an error if there was one.
     Over(Option<RpcError>),
 }
 
@@ -139,7 +139,7 @@ pub(super) struct RunningProcess {
     _place: OwnedSemaphorePermit,
 }
 
-/// Where input goes.
+/// Target of input.
 #[derive(Debug)]
 enum InputTarget {
     Pipe(pipe::Sender),
@@ -148,7 +148,7 @@ enum InputTarget {
     Closed,
 }
 
-/// What became of its output.
+/// Progress of its output.
 #[derive(Debug, Default)]
 struct OutputProgress {
     bytes: AtomicU64,
@@ -156,7 +156,7 @@ struct OutputProgress {
     is_waiting: AtomicBool,
 }
 
-/// One of the streams.
+/// Output stream.
 #[derive(Clone, Copy, Debug)]
 enum OutputStream {
     Stdout,
@@ -356,16 +356,16 @@ fn check(config: &ProcessConfig) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// What is read of a process.
+/// Output streams of a process.
 enum ProcessOutputs {
     Pipes(pipe::Receiver, Option<pipe::Receiver>),
     Terminal(ProcessTerminal),
 }
 
-/// How it came to an end.
+/// End of a process.
 enum E2bProcessEnd {
     Ended(ProcessEnd),
-    /// Its time was over, and it was killed.
+    /// Killed at its time limit.
     TimedOut,
     /// The sandbox is gone.
     Lost,

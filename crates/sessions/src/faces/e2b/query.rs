@@ -1,4 +1,4 @@
-//! What stands behind the `?`: E2B's clients write some of it twice over.
+//! Query strings: E2B's clients write some of it twice over.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn decoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! As the clients write it.
+    //! Queries as the clients write them.
 
     use super::*;
 

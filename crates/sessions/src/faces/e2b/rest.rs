@@ -33,7 +33,7 @@ const BODY_BYTES_MAX: u64 = 1 << 20;
 const TIMEOUT_S_BEFORE: u64 = 15;
 /// The template of sandboxes with nothing in them.
 const BASE: &str = "base";
-/// What ids of snapshots begin with.
+/// Prefix of snapshot ids.
 const SNAPSHOT_PREFIX: &str = "snap_";
 /// Copies that one request may ask for.
 const FORKS_MAX: usize = 64;

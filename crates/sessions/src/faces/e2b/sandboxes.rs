@@ -24,27 +24,28 @@ const TRIED_MAX: usize = 4096;
 /// Seconds that a sandbox lives on when nobody says how long.
 pub(super) const TIMEOUT_S: u64 = 300;
 
-/// What is kept with a session of this face.
+/// Data that is stored with a session of this face.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct StoredE2bSandbox {
-    /// What it was made from.
+    /// Template that it was made from.
     pub(super) template: String,
-    /// Whatever comes for it brings it back when it is paused.
+    /// True if a request resumes it when it is paused.
     #[serde(default)]
     pub(super) auto_resume: bool,
-    /// What happens when its time is over. Also when that is none at present, as in a pause.
+    /// True if it is paused when its time is over, rather than killed. Also when that is none at
+    /// present, as in a pause.
     #[serde(default)]
     pub(super) pauses: bool,
-    /// Of a pause at the end of its time, only its files are kept.
+    /// True if a pause at the end of its time keeps its files only.
     #[serde(default)]
     pub(super) drops_memory: bool,
-    /// Its ports are only for those who have its traffic token.
+    /// True if its ports are only for those who have its traffic token.
     #[serde(default)]
     pub(super) private_ports: bool,
-    /// What requests to its ports have as `Host`, with `${PORT}` for the port.
+    /// `Host` header of requests to its ports, with `${PORT}` for the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) masked_host: Option<String>,
-    /// What it may reach, as E2B's clients have said it.
+    /// Network rules, as E2B's clients gave them.
     #[serde(default)]
     pub(super) network: NetworkRules,
 }
@@ -72,7 +73,8 @@ pub(super) struct LiveE2bSandbox {
     pub(super) samples: UsageSamples,
     /// Another one each time that its processes begin anew.
     pub(super) boot_id: String,
-    /// Whether its processes stand still. One for each sandbox that there has been.
+    /// State of its freezer: true while its processes stand still. One for each sandbox that there
+    /// has been.
     frozen: watch::Receiver<bool>,
     /// Keeps it until its time is over, however long nobody uses it.
     held: Mutex<Option<SandboxGuard>>,
@@ -92,9 +94,9 @@ pub(super) struct E2bSandboxes(Arc<Mutex<HashMap<String, Arc<LiveE2bSandbox>>>>)
 /// Why a sandbox cannot be used.
 #[derive(Debug)]
 pub(super) enum SandboxClosed {
-    /// It is not there, not of this face, or does not run.
+    /// Not there, not of this face, or not running.
     NotRunning,
-    /// Something else.
+    /// Any other failure.
     Failed(SessionError),
 }
 

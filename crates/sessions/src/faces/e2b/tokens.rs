@@ -1,4 +1,4 @@
-//! What opens a sandbox: its token, signatures of that, and its id.
+//! The credentials of a sandbox: its token, signatures of that, and its id.
 //!
 //! Tokens are not stored: each is a keyed hash of the sandbox's id and the id of the API token that
 //! it was handed out to, which stands behind it. So every server with the same key knows them, a
@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::SessionError;
 
-/// What every id begins with. Ids of other faces do not.
+/// First letter of every id. Ids of other faces do not.
 const ID_PREFIX: char = 'i';
 /// Digits of an id that are its time, and those that nobody can guess: ports of a sandbox are open
 /// to whoever knows its id. Together a part of a host name, which has room for 63.
@@ -25,10 +25,10 @@ const RANDOM_DIGITS: usize = 16;
 const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Divides the keyed hash of a token from the id of the API token that it belongs to.
 const HOLDER_MARK: char = '.';
-/// What a signature begins with: the version of its form.
+/// Prefix of a signature: the version of its form.
 const SIGNATURE_PREFIX: &str = "v1_";
 
-/// What tokens are made with.
+/// Key that tokens are made with.
 #[derive(Clone)]
 pub(super) struct TokenKeys(Hmac<Sha256>);
 
@@ -109,14 +109,14 @@ pub(super) fn same(given: &str, expected: &str) -> bool {
     Sha256::digest(given.as_bytes()) == Sha256::digest(expected.as_bytes())
 }
 
-/// What a signed address is for.
+/// Operation that a signed address is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignedOperation {
     Read,
     Write,
 }
 
-/// What an address claims.
+/// Claims of a signed address.
 #[derive(Clone, Debug)]
 pub(super) struct SignedClaims<'a> {
     pub(super) path: &'a str,
@@ -177,7 +177,7 @@ pub(super) fn is_id(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Nothing opens what it is not for.
+    //! A token opens only what it is for.
 
     use super::*;
 

@@ -41,10 +41,10 @@ const CHUNK_BYTES: usize = 64 << 10;
 const PACKED_BYTES: usize = 4 << 10;
 /// Bytes of one value of metadata.
 const METADATA_BYTES_MAX: usize = 4 << 10;
-/// What headers begin with that are metadata.
+/// Prefix of metadata headers.
 const METADATA_HEADER: &str = "x-metadata-";
 
-/// What stands behind the `?`.
+/// Query string.
 #[derive(Debug, Default)]
 struct TransferQuery {
     path: Option<String>,
@@ -222,7 +222,7 @@ fn about(error: sandbox::FilesError, path: &str) -> RestError {
     }
 }
 
-/// What comes with every file of an upload.
+/// Parameters of every file of an upload.
 struct UploadQuery<'a> {
     files: &'a SandboxFiles,
     metadata: Vec<(String, String)>,
@@ -272,7 +272,7 @@ fn metadata_of(headers: &HeaderMap) -> Result<Vec<(String, String)>, RestError> 
     Ok(metadata)
 }
 
-/// Where content comes from.
+/// Source of content.
 enum TransferSource<'a> {
     Body(UploadBody),
     Part(Field<'a>),
@@ -384,7 +384,7 @@ fn unescaped(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What can be said without a sandbox.
+    //! Parts that need no sandbox.
 
     use super::*;
 

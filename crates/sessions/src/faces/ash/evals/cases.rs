@@ -18,7 +18,7 @@ use crate::service::FaceDocument;
 const CASES_MAX: u64 = 1000;
 const CASE_BYTES_MAX: usize = 64 << 10;
 
-/// What is kept of one.
+/// Stored form of a case.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in super::super) struct EvalCase {
@@ -33,7 +33,7 @@ pub(in super::super) struct EvalCase {
     pub(super) is_active: bool,
 }
 
-/// What was said before.
+/// Earlier turn of the conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct EvalTurn {
     role: String,

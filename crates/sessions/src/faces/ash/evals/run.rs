@@ -1,4 +1,4 @@
-//! Who works runs off, and how answers are scored.
+//! Workers of runs, and the scoring of answers.
 
 use std::sync::Arc;
 use std::time::Duration;

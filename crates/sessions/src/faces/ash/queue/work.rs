@@ -1,4 +1,4 @@
-//! Who works the queue off: for each tenant with items one task, one item at a time.
+//! The workers of the queue: for each tenant with items one task, one item at a time.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -224,7 +224,7 @@ impl QueueTenants {
     }
 }
 
-/// What is to be done next.
+/// Next step of a worker.
 enum NextQueueStep {
     Due(FaceDocument),
     At(u64),

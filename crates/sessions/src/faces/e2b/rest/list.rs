@@ -20,13 +20,13 @@ pub(super) const PAGE_MAX: usize = 100;
 const LOOKED_AT_MAX: usize = 20_000;
 /// Digits of a fraction of a second that are compared: nanoseconds.
 const FRACTION_DIGITS: usize = 9;
-/// Where the next page begins.
+/// Header with the start of the next page.
 const NEXT: HeaderName = HeaderName::from_static("x-next-token");
 /// States that E2B calls paused.
 const PAUSED: [SessionState; 4] =
     [SessionState::Starting, SessionState::Paused, SessionState::Stopped, SessionState::Error];
 
-/// What a list is to have.
+/// Selection of a list.
 #[derive(Debug, PartialEq)]
 struct ListSelection {
     metadata: BTreeMap<String, String>,
@@ -129,7 +129,7 @@ fn page(items: Vec<Value>, next: Option<String>) -> Response {
 }
 
 impl AuthorizedRequest<'_> {
-    /// All that run, for older clients.
+    /// Lists running sandboxes, for older clients.
     pub(super) async fn list_running(&self) -> Answer {
         let mut wanted = ListSelection::parse(self.uri.query().unwrap_or_default())?;
         wanted.states = vec![SessionState::Active];

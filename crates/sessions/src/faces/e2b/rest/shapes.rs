@@ -15,7 +15,7 @@ use crate::faces::e2b::sandboxes::StoredE2bSandbox;
 use crate::faces::e2b::{ENVD_VERSION, cpu_count};
 use crate::service::{AgentLogLine, LogLevel};
 
-/// What a new sandbox is to be.
+/// Request for a new sandbox.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct NewSandbox {
@@ -188,7 +188,7 @@ pub(super) fn log_entry(line: &AgentLogLine) -> Value {
 
 #[cfg(test)]
 mod tests {
-    //! What is asked for is kept, or refused with its name.
+    //! Every field is kept, or refused with its name.
 
     use super::*;
 
