@@ -1,4 +1,4 @@
-//! Who somebody is, and what he may do.
+//! Authentication and authorization: principals and their rights.
 //!
 //! There are several kinds of principals. A token of Cove's with the scope `catalog` stands for its
 //! tenant, or, when it is an operator's, for somebody who may do everything. A client is the
@@ -105,18 +105,18 @@ pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between two checks whether the credentials of open connections are still valid.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often is kept what need not be kept at once, and forgotten what has ended.
+/// Interval at which deferred writes are stored and expired entries removed.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What access tokens begin with, so that they are told from Cove's own.
+/// Prefix of access tokens, so that they are told from Cove's own.
 pub const TOKEN_PREFIX: &str = "cat_";
 
-/// What of access can be set.
+/// Settings of access.
 #[derive(Clone, Debug, Default)]
 pub struct AccessSettings {
-    /// How much is kept of what was done.
+    /// Limits of the audit log.
     pub audit: CatalogAuditLimits,
-    /// Whose signed tokens are honoured.
+    /// Issuers whose signed tokens are accepted.
     pub issuers: Vec<IssuerConfig>,
 }
 
@@ -143,7 +143,7 @@ struct AccessInner {
     changes: watch::Sender<()>,
 }
 
-/// What the store says, as of one version.
+/// Content of the store, as of one version.
 #[derive(Debug, Default)]
 struct LoadedAccess {
     version: u64,

@@ -31,23 +31,23 @@ const QUEUE_FACTOR: usize = 2;
 /// Names in a part's queue that are not worth sweeping for.
 const QUEUE_MIN: usize = 64;
 
-/// One entry may take this part of all bytes, or else it is not kept.
+/// Fraction of all bytes that one entry may take; a larger one is not kept.
 const LARGEST_PART: usize = 2;
 
-/// How often all parts are looked through for room. Once takes away the marks of readers, the next
-/// time finds room; more often only where readers are as fast as that.
+/// Number of passes over all parts in search of room. The first takes away the marks of readers,
+/// the next time finds room; more often only where readers are as fast as that.
 const ROUNDS_MAX: usize = 4;
 
-/// What something is kept by: the id of a warehouse, and a name in it.
+/// Key of an entry: the id of a warehouse, and a name in it.
 #[derive(Clone, Debug)]
 pub struct CacheKey {
-    /// Of the warehouse.
+    /// Id of the warehouse.
     pub warehouse: Arc<str>,
-    /// Of the table or view.
+    /// Name of the table or view.
     pub ident: TableIdent,
 }
 
-/// What has the parts of a [`Key`], so that one can be looked for without being made.
+/// Parts of a [`Key`], so that one can be looked for without being made.
 trait CacheKeyParts {
     fn parts(&self) -> (&str, &TableIdent);
 }
@@ -104,13 +104,13 @@ pub struct EntryCache {
     shards: Vec<RwLock<CacheShard>>,
     hasher: RandomState,
     bytes_max: usize,
-    /// What all parts hold.
+    /// Bytes that all parts hold.
     bytes: AtomicUsize,
     /// In which part room is looked for next.
     hand: AtomicUsize,
 }
 
-/// What has been counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheFigures {
     /// Names whose entry was kept when somebody asked for it.
@@ -146,7 +146,7 @@ struct CacheSlot {
     used: AtomicBool,
 }
 
-/// Somebody reads this name from the store. There is one such reader at a time.
+/// A read of this name from the store. There is one such reader at a time.
 #[derive(Debug)]
 pub struct CacheFill<'a> {
     cache: &'a EntryCache,
@@ -291,7 +291,7 @@ impl Drop for CacheFill<'_> {
 }
 
 impl CacheShard {
-    /// Whatever is being read of this name is old now.
+    /// Marks what is being read of this name as outdated.
     fn touch(&mut self, key: &CacheKey) {
         if let Some(changed) = self.pending.get_mut(key) {
             *changed = true;

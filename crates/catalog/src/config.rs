@@ -10,9 +10,9 @@ use crate::access::IssuerConfig;
 pub struct CatalogConfig {
     /// True if there is a catalog at all.
     pub enabled: bool,
-    /// What the warehouse is called that clients get who name none.
+    /// Name of the default warehouse.
     pub warehouse: String,
-    /// Where it is: `file:///DIRECTORY`, or `s3://BUCKET/PREFIX?endpoint=…&region=…`. Left out: a
+    /// Location: `file:///DIRECTORY`, or `s3://BUCKET/PREFIX?endpoint=…&region=…`. Left out: a
     /// directory in the data directory.
     pub root: Option<String>,
     /// Other roots that clients may have tables below, in the same form.
@@ -20,8 +20,8 @@ pub struct CatalogConfig {
     /// Directories (`file:///DIRECTORY`) below which warehouses may be made while serving. None: in
     /// the data directory.
     pub warehouse_roots: Vec<String>,
-    /// What divides the levels of a namespace in a path, beside the character "unit separator" that
-    /// always does.
+    /// Separator of namespace levels in a path, beside the character "unit separator" that always
+    /// does.
     pub namespace_separator: Option<String>,
     /// For buckets: names the key. References are taken for all three. Without any of them they are
     /// those of the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
@@ -39,9 +39,9 @@ pub struct CatalogConfig {
     pub remote_signing: bool,
     /// The role that credentials of clients are for.
     pub role_arn: Option<String>,
-    /// What the role demands to be told.
+    /// External id that the role demands.
     pub external_id: Option<String>,
-    /// Where credentials are asked for, when that is elsewhere than the bucket's endpoint.
+    /// Endpoint of the STS, when it is not the bucket's.
     pub sts_endpoint: Option<String>,
     /// Time that credentials of clients are good for, in seconds.
     pub credentials_seconds: u64,
@@ -50,15 +50,15 @@ pub struct CatalogConfig {
     /// True if a table is loaded only when its metadata file is there. Files in buckets are taken
     /// to be there.
     pub check_files: bool,
-    /// Where servers share a store: milliseconds for which a server may answer readers without
-    /// asking the store whether another server has changed something. 0: it asks each time.
-    /// Changes are never made on something older.
+    /// Milliseconds, where servers share a store, for which a server may answer readers without
+    /// asking the store whether another server has changed something. 0: it asks each time. Changes
+    /// are never made on something older.
     pub pointer_cache_ms: u32,
     /// For how long a table or view that was dropped can come back, in seconds; 0 for not at all.
     pub undrop_seconds: u64,
     /// For how long the log of changes is kept, in seconds.
     pub log_retention_seconds: u64,
-    /// How long is kept who changed what and who was refused, in days; 0 to write nothing down.
+    /// Days for which changes and refusals are kept; 0 to write nothing down.
     pub audit_days: u64,
     /// Most lines of that.
     pub audit_lines_max: u64,

@@ -20,7 +20,7 @@ use crate::schema::{
     bind_order, bind_spec, check_schema, fresh_ids, fresh_order, fresh_spec, with_id,
 };
 
-/// How Parquet files of new tables are compressed. It is kept with a table, so that what a later
+/// Compression of Parquet files of new tables. It is kept with a table, so that what a later
 /// version takes for the default changes no table that there is.
 const PARQUET_CODEC: (&str, &str) = ("write.parquet.compression-codec", "zstd");
 /// The id of the first column.
@@ -28,18 +28,18 @@ const COLUMN_ID_FIRST: i32 = 1;
 /// The id of an order that sorts, in a new table.
 const SORT_ORDER_ID: i32 = 1;
 
-/// What a client asks of a table that is not there yet.
+/// Request for a new table.
 #[derive(Clone, Debug)]
 pub struct CreateTable {
-    /// What it is to be called within its namespace. Not checked.
+    /// Name within its namespace. Not checked.
     pub name: String,
-    /// Where its files are to go, if the client wants to say.
+    /// Location of its files, if the client gives one.
     pub location: Option<String>,
     /// Columns, under ids that mean nothing outside of the request.
     pub schema: RawJson,
-    /// What partitions it.
+    /// Partition specification.
     pub spec: Option<RawJson>,
-    /// What sorts it.
+    /// Sort order.
     pub order: Option<RawJson>,
     /// True if it is only to be drafted, for a commit that makes it later.
     pub is_staged: bool,
@@ -147,7 +147,8 @@ pub fn check_registered(doc: &TableDoc) -> Result<()> {
     Ok(())
 }
 
-/// As the reference keeps locations: without a slash at the end, unless it is that of `scheme://`.
+/// Returns a location as the reference keeps it: without a slash at the end, unless it is that of
+/// `scheme://`.
 fn without_slash(location: &str) -> &str {
     let mut kept = location;
     while let Some(shorter) = kept.strip_suffix('/') {

@@ -32,18 +32,18 @@ pub const PARTS_MAX: usize = 100_000;
 /// Members of a document at the most that this code does not know. A member of a few bytes takes
 /// many times as many to remember.
 pub const UNKNOWN_MEMBERS_MAX: usize = 1_000;
-/// What `last-partition-id` is before any partition field has an id: fields begin at 1000.
+/// Value of `last-partition-id` before any partition field has an id: fields begin at 1000.
 pub const LAST_PARTITION_ID_NONE: i32 = 999;
 
 /// A table's metadata. What is public here is what it says; how it was written (the order of keys,
 /// members that nobody knows, the form of numbers and strings) is kept beside it.
 #[derive(Clone, Debug)]
 pub struct TableDoc {
-    /// Of the table format: 1, 2 or 3.
+    /// Version of the table format: 1, 2 or 3.
     pub format_version: u8,
-    /// Of the table. Empty only in version 1, where it is optional.
+    /// UUID of the table. Empty only in version 1, where it is optional.
     pub uuid: String,
-    /// Where new files of the table go.
+    /// Location of new files of the table.
     pub location: String,
     /// The highest that a snapshot was given. 0 in version 1.
     pub last_sequence_number: i64,
@@ -51,7 +51,7 @@ pub struct TableDoc {
     pub last_updated_ms: i64,
     /// The highest id that a column was given.
     pub last_column_id: i32,
-    /// Which of the schemas is the table's.
+    /// Id of the table's current schema.
     pub current_schema_id: i32,
     /// Every schema that it has had and that has not been removed.
     pub schemas: Vec<MetadataPart>,
@@ -91,9 +91,9 @@ pub struct TableDoc {
 /// A schema, a partition specification or a sort order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataPart {
-    /// Its id among those of its kind.
+    /// Id among those of its kind.
     pub id: i32,
-    /// As it was written.
+    /// Bytes as they were written.
     pub raw: RawJson,
 }
 
@@ -110,25 +110,25 @@ pub struct TableSnapshot {
     pub timestamp_ms: i64,
     /// The first id of the rows that it added.
     pub first_row_id: Option<i64>,
-    /// How many ids its rows were given at the most.
+    /// Largest number of ids that its rows were given.
     pub added_rows: Option<i64>,
     /// The schema that was current when it was made.
     pub schema_id: Option<i32>,
-    /// As it was written.
+    /// Bytes as they were written.
     pub raw: RawJson,
 }
 
-/// What a name for a snapshot is.
+/// Kind of a name for a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceKind {
     /// Snapshots are added to it.
     Branch,
-    /// It stays.
+    /// Stays at its snapshot.
     Tag,
 }
 
 impl ReferenceKind {
-    /// As documents and messages call it.
+    /// Returns the name in documents and messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -141,19 +141,19 @@ impl ReferenceKind {
 /// A name for a snapshot.
 #[derive(Clone, Debug)]
 pub struct SnapshotReference {
-    /// What it is called.
+    /// Name.
     pub name: RawString,
-    /// Which snapshot it stands for.
+    /// Id of its snapshot.
     pub snapshot_id: i64,
-    /// Whether it moves.
+    /// Kind: branch or tag.
     pub kind: ReferenceKind,
-    /// How many snapshots of a branch outlive their expiry.
+    /// Number of snapshots of a branch that outlive their expiry.
     pub min_snapshots_to_keep: Option<i32>,
-    /// How old the snapshots of a branch may get.
+    /// Largest age of a branch's snapshots.
     pub max_snapshot_age_ms: Option<i64>,
-    /// How old it may get itself.
+    /// Largest age of the reference itself.
     pub max_ref_age_ms: Option<i64>,
-    /// As it was written, without its name.
+    /// Bytes as they were written, without the name.
     pub raw: RawJson,
 }
 
@@ -212,9 +212,9 @@ impl SnapshotReference {
 pub struct SnapshotLogEntry {
     /// When, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// Which.
+    /// Id of the snapshot.
     pub snapshot_id: i64,
-    /// As it was written.
+    /// Bytes as they were written.
     pub raw: RawJson,
 }
 
@@ -239,7 +239,7 @@ pub struct MetadataLogEntry {
     pub timestamp_ms: i64,
     /// Location.
     pub metadata_file: RawString,
-    /// As it was written.
+    /// Bytes as they were written.
     pub raw: RawJson,
 }
 
@@ -263,7 +263,7 @@ impl MetadataLogEntry {
 pub struct StatisticsPart {
     /// The snapshot that it is about.
     pub snapshot_id: i64,
-    /// As it was written.
+    /// Bytes as they were written.
     pub raw: RawJson,
 }
 
@@ -272,7 +272,7 @@ pub struct StatisticsPart {
 pub struct KeyPart {
     /// `key-id`
     pub id: RawString,
-    /// As it was written.
+    /// Bytes as they were written.
     pub raw: RawJson,
 }
 

@@ -4,10 +4,10 @@ use std::fmt;
 
 use node::store::SqlStoreError;
 
-/// What the catalog answers.
+/// Result of the catalog's operations.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
-/// What is underneath a failure of the server: for the log, never for a client.
+/// Cause of a failure of the server: for the log, never for a client.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A reason, by the name and the status that clients choose their exception by.
@@ -27,7 +27,7 @@ pub enum ErrorReason {
     NoSuchPlanTask,
     /// There is no such function.
     NoSuchFunction,
-    /// Something else is not there, such as a file.
+    /// Another thing is missing, such as a file.
     NotFound,
     /// There is something of this name.
     AlreadyExists,
@@ -41,9 +41,9 @@ pub enum ErrorReason {
     IllegalArgument,
     /// The request would make the document invalid.
     Validation,
-    /// Nobody knows who asks.
+    /// The caller is not authenticated.
     NotAuthorized,
-    /// Who asks may not do this.
+    /// The caller may not do this.
     Forbidden,
     /// The catalog does not do this.
     UnsupportedOperation,
@@ -51,11 +51,11 @@ pub enum ErrorReason {
     UnprocessableEntity,
     /// The token has ended.
     AuthenticationTimeout,
-    /// It is not known whether the commit happened; the client must not clean up after it.
+    /// Unknown whether the commit happened; the client must not clean up after it.
     CommitStateUnknown,
     /// Not now. Nothing was changed.
     ServiceUnavailable,
-    /// It was there, and is not any more.
+    /// No longer there.
     Gone,
     /// The request is longer than the limit.
     TooLarge,
@@ -63,7 +63,7 @@ pub enum ErrorReason {
     UnsupportedEncoding,
     /// Too many failed attempts; another one is possible later.
     TooManyRequests,
-    /// Something that another system of this interface has, and this one has not.
+    /// A feature of the interface that this server does not have.
     NotImplemented,
     /// The server failed.
     Internal,
@@ -169,7 +169,7 @@ impl ErrorReason {
 
 /// Why something was not done.
 pub struct CatalogError {
-    /// How clients tell it apart.
+    /// Reason that clients distinguish.
     pub kind: ErrorReason,
     /// For people; clients show it, and some compare it.
     pub message: String,
@@ -177,7 +177,7 @@ pub struct CatalogError {
 }
 
 impl CatalogError {
-    /// One that a client may read as it is.
+    /// Creates an error that a client may read as it is.
     pub fn new(kind: ErrorReason, message: impl Into<String>) -> CatalogError {
         CatalogError { kind, message: message.into(), cause: None }
     }
@@ -187,7 +187,7 @@ impl CatalogError {
         CatalogError::caused(ErrorReason::Internal, "the server failed", cause)
     }
 
-    /// One with a cause, which only the log shows.
+    /// Creates an error with a cause, which only the log shows.
     pub fn caused(
         kind: ErrorReason,
         message: impl Into<String>,

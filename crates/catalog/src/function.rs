@@ -28,7 +28,7 @@ const FORMAT_VERSION: i64 = 1;
 pub struct FunctionDoc {
     /// Names the function for as long as it lives.
     pub uuid: Uuid,
-    /// Where its files are to be, if it says so.
+    /// Location of its files, if it gives one.
     pub location: Option<String>,
     /// All of it.
     pub document: Bytes,

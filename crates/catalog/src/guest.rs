@@ -52,7 +52,7 @@ pub const NAMESPACES_MAX: usize = 100;
 /// Bytes of bodies in memory, of one guest.
 pub const BODIES_BYTES_MAX: u64 = 64 << 20;
 
-/// The same of all guests together.
+/// Maximum of all guests together, in bytes.
 pub const ALL_BODIES_BYTES_MAX: u64 = 256 << 20;
 
 /// Tables that a guest has staged and not made yet, whose files it may write. Older ones are
@@ -71,21 +71,21 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(5 * 60);
 /// Unit in which the memory of bodies is counted, in bytes.
 const UNIT_BYTES: u64 = 1024;
 
-/// What stands in place of a key in what clients are told. It is none, and nobody looks at it.
+/// Placeholder of a key in what clients get. It is none, and nobody looks at it.
 const NO_KEY: &str = "granted";
 
 /// Shortest name of a bucket: those of all services are longer than what Iceberg's paths begin
 /// with.
 const BUCKET_BYTES_MIN: usize = 3;
 
-/// Something that a guest did.
+/// Record of what a guest did.
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxRequestRecord<'a> {
     /// The method and what it named.
     pub text: &'a str,
     /// The status of the answer; 0 when there was none.
     pub status: u16,
-    /// How it ended.
+    /// Outcome.
     pub outcome: AuditOutcome,
     /// Why it failed or was refused.
     pub error: Option<&'a str>,
@@ -114,17 +114,17 @@ pub struct NewGuest {
     pub namespaces: Vec<String>,
     /// True if it may change what is there.
     pub writes: bool,
-    /// Where it reaches the server: `http://127.0.0.1:8181`.
+    /// Address at which it reaches the server: `http://127.0.0.1:8181`.
     pub address: String,
     /// Is told what it does.
     pub watch: Arc<dyn SandboxRequestObserver>,
 }
 
-/// What is wrong with a guest that is to be let in.
+/// Error in the definition of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct SandboxAccessError {
-    /// Which part of it: `warehouse`, `namespaces[1]`.
+    /// Part that is wrong: `warehouse`, `namespaces[1]`.
     pub field: String,
     /// A sentence, lower case, no period.
     pub message: String,
@@ -148,7 +148,7 @@ impl fmt::Debug for SandboxAccess {
 }
 
 impl SandboxAccess {
-    /// Those of a catalog, whose paths divide levels of namespaces by `separator`.
+    /// Creates the guests of a catalog, whose paths divide levels of namespaces by `separator`.
     #[must_use]
     pub fn new(catalog: Catalog, access: AccessControl, separator: &str) -> SandboxAccess {
         let router = crate::http::guest_routes(catalog.clone(), access.clone(), separator);
@@ -220,7 +220,7 @@ impl SandboxAccess {
     }
 }
 
-/// Where one guest comes in.
+/// Listener of one guest.
 pub struct CatalogSandboxListener {
     _admission: TemporaryPrincipal,
     visit: Arc<SandboxSession>,

@@ -83,20 +83,20 @@ pub const STREAMING: [&str; 4] = [
     "/catalog/polaris/api/catalog/v1/{prefix}/transactions/commit",
 ];
 
-/// Where, behind [`PREFIX`], Iceberg's own paths are once more, for tools that expect them where
-/// Polaris has them.
+/// Path behind [`PREFIX`] at which Iceberg's own paths are once more, for tools that expect them
+/// where Polaris has them.
 const POLARIS: &str = "/polaris/api/catalog";
 
-/// What Iceberg's own paths begin with.
+/// Prefix of Iceberg's own paths.
 const ICEBERG: &str = "/v1/";
 
-/// What requests share.
+/// State that requests share.
 pub(crate) struct HttpContext {
     catalog: Catalog,
     access: AccessControl,
     /// Divides the levels of a namespace in a path, beside the character that always does.
     separator: Box<str>,
-    /// What clients are told the catalog does, as JSON.
+    /// Endpoints that clients are told of, as JSON.
     endpoints: Box<str>,
 }
 
@@ -107,8 +107,8 @@ pub fn face() -> CompatFace {
     CompatFace { access: http::FaceAccess::Own, render: Some(render_error), scope: None }
 }
 
-/// Everything below [`PREFIX`], and what answers some of it from memory. `separator` divides the
-/// levels of a namespace in a path, in addition to [`SEPARATOR_DEFAULT`].
+/// Routes below [`PREFIX`], and the handler that answers some of them from memory. `separator`
+/// divides the levels of a namespace in a path, in addition to [`SEPARATOR_DEFAULT`].
 pub fn routes(
     catalog: Catalog,
     access: AccessControl,

@@ -15,7 +15,7 @@ pub const LEVELS_MAX: usize = 32;
 /// Longest level of a namespace and longest name of a table or a view, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// What always divides levels where a namespace is one text: the character "unit separator".
+/// Separator of levels where a namespace is one text: the character "unit separator".
 pub const SEPARATOR: char = '\u{1f}';
 
 /// A namespace by its levels, outermost first. There is at least one; none is empty or contains a
@@ -76,8 +76,8 @@ impl NamespaceIdent {
         other.0.starts_with(&self.0)
     }
 
-    /// One text that no other namespace has: the levels divided by [`SEPARATOR`]. This is what the
-    /// store keeps, and [`NamespaceIdent::split`] reads it.
+    /// Returns a text that no other namespace has: the levels divided by [`SEPARATOR`]. This is
+    /// what the store keeps, and [`NamespaceIdent::split`] reads it.
     #[must_use]
     pub fn key(&self) -> String {
         self.joined(SEPARATOR)
@@ -96,7 +96,7 @@ impl NamespaceIdent {
 }
 
 impl fmt::Display for NamespaceIdent {
-    /// As messages show it: the levels divided by dots.
+    /// Writes it for messages: the levels divided by dots.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.joined('.'))
     }
@@ -126,9 +126,9 @@ impl<'de> Deserialize<'de> for NamespaceIdent {
 /// A table or a view by its namespace and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct TableIdent {
-    /// Where it is.
+    /// Namespace.
     pub namespace: NamespaceIdent,
-    /// What it is called there.
+    /// Name in the namespace.
     pub name: Box<str>,
 }
 
@@ -198,7 +198,7 @@ impl Uuid {
         Ok(Uuid::marked(random()?, 4))
     }
 
-    /// One that sorts by time (version 7).
+    /// Creates a UUID that sorts by time (version 7).
     ///
     /// # Errors
     /// `Internal` when the kernel gives no random bytes.
@@ -209,7 +209,7 @@ impl Uuid {
         Ok(Uuid::marked(bytes, 7))
     }
 
-    /// One of these bytes, whatever its version.
+    /// Creates a UUID of these bytes, whatever its version.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Uuid {
         Uuid(bytes)

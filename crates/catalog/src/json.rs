@@ -36,15 +36,15 @@ pub enum JsonError {
     /// No JSON.
     #[error("malformed JSON: {what} at byte {offset}")]
     Malformed {
-        /// What is there, or is not.
+        /// Thing that is there, or is not.
         what: &'static str,
-        /// Where, from the beginning of the text.
+        /// Offset from the beginning of the text.
         offset: usize,
     },
-    /// It has more bytes than anybody may send.
+    /// More bytes than anybody may send.
     #[error("the JSON is longer than {TEXT_BYTES_MAX} bytes")]
     TooLong,
-    /// It has more objects and arrays within each other than there may be.
+    /// More levels of objects and arrays than there may be.
     #[error("the JSON has more than {0} objects and arrays within each other")]
     TooDeep(usize),
     /// JSON of another shape.
@@ -53,7 +53,7 @@ pub enum JsonError {
 }
 
 impl From<JsonError> for CatalogError {
-    /// Whoever sent it is to blame. What reads stored documents says so itself.
+    /// Blames the sender. What reads stored documents says so itself.
     fn from(error: JsonError) -> CatalogError {
         let kind = match error {
             JsonError::TooLong => ErrorReason::TooLarge,
@@ -65,7 +65,7 @@ impl From<JsonError> for CatalogError {
     }
 }
 
-/// What kind of value it is.
+/// Kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonKind {
     /// `null`
@@ -272,7 +272,7 @@ impl RawJson {
         self.members().ok()?.filter(|(key, _)| key == name).last().map(|(_, value)| value)
     }
 
-    /// The same, if it is not null.
+    /// Returns the member, if it is not null.
     #[must_use]
     pub fn present(&self, name: &str) -> Option<RawJson> {
         self.get(name).filter(|value| !value.is_null())
@@ -306,7 +306,7 @@ impl RawJson {
         }
     }
 
-    /// As serde reads it.
+    /// Decodes it with serde.
     ///
     /// # Errors
     /// When it has another shape.
@@ -367,7 +367,7 @@ impl Iterator for JsonItems<'_> {
 pub struct RawString(Bytes);
 
 impl RawString {
-    /// Of what it says.
+    /// Creates the string of its content.
     #[must_use]
     pub fn new(said: &str) -> RawString {
         RawString(RawJson::string(said).0)

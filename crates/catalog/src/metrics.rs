@@ -1,4 +1,4 @@
-//! What Prometheus is told of the catalog: what is in memory, and how often that was enough.
+//! Metrics of the catalog: what is in memory, and how often that was enough.
 //!
 //! Everything is read when it is asked for.
 

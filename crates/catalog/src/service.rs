@@ -98,18 +98,18 @@ pub const PAGE_SIZE_DEFAULT: usize = 100;
 /// Most names of a page.
 pub const PAGE_SIZE_MAX: usize = 1000;
 
-/// What a catalog is to be.
+/// Settings of a catalog.
 #[derive(Clone, Debug)]
 pub struct CatalogSettings {
-    /// What the warehouse is called that clients get who name none.
+    /// Name of the default warehouse.
     pub warehouse: String,
-    /// Where it is, when it is made: see [`crate::warehouse::WarehouseSpec::root`].
+    /// Location of its root, when it is created: see [`crate::warehouse::WarehouseSpec::root`].
     pub root: String,
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
     /// For warehouses in buckets that have no key of their own.
     pub credentials: Option<SigningCredentials>,
-    /// How clients get at the configured warehouse, when it is in a bucket.
+    /// Client access to the configured warehouse, when it is in a bucket.
     pub storage: StorageSettings,
     /// Directories below which warehouses may be made while serving.
     pub warehouse_roots: Vec<String>,
@@ -119,8 +119,8 @@ pub struct CatalogSettings {
     pub cache_bytes_max: usize,
     /// True if a table is loaded only when its metadata file is there, where looking costs little.
     pub check_files: bool,
-    /// How old the answer to a reader may be where other servers change the same store; zero: not
-    /// at all.
+    /// Largest age of an answer to a reader where other servers change the same store; zero: not at
+    /// all.
     pub pointer_cache: Duration,
     /// For how long what is dropped can come back, in seconds, where nothing else is said.
     pub undrop_seconds: u64,
@@ -141,15 +141,15 @@ struct CatalogInner {
     lists: ReadyLists,
     /// Tells followers of the log that something happened.
     feed: changes::ChangeNotifier,
-    /// What looks after tables.
+    /// Maintenance of tables.
     jobs: maintenance::MaintenanceJobs,
-    /// Who reads documents of the past.
+    /// Limit of readers of past documents.
     readers: past::PastReaderLimit,
-    /// Who changes a table or view.
+    /// Locks of commits, by table or view.
     commits: Arc<KeyLocks<CacheKey>>,
-    /// Who reads one from the store.
+    /// Locks of loads from the store.
     loads: Arc<KeyLocks<CacheKey>>,
-    /// Whose request with which key is carried out.
+    /// Locks of requests with an idempotency key.
     keys: Arc<KeyLocks<(Arc<str>, Uuid)>>,
     plans: plans::PlanStore,
 }
@@ -160,12 +160,12 @@ impl std::fmt::Debug for Catalog {
     }
 }
 
-/// Which part of a list.
+/// Page of a list.
 #[derive(Clone, Debug, Default)]
 pub struct PageRequest {
-    /// Where the last page ended, empty for the first one; none for everything at once.
+    /// End of the last page, empty for the first one; none for everything at once.
     pub token: Option<String>,
-    /// How many at most.
+    /// Largest number of entries.
     pub size: Option<usize>,
 }
 
@@ -174,7 +174,7 @@ pub struct PageRequest {
 pub struct ListPage<T> {
     /// In order.
     pub items: Vec<T>,
-    /// What continues it; none at its end.
+    /// Token of the next page; none at the end.
     pub next: Option<String>,
 }
 
@@ -274,7 +274,7 @@ impl Catalog {
         self.0.cache.figures()
     }
 
-    /// The same of lists.
+    /// Returns the counters of lists.
     #[must_use]
     pub fn list_figures(&self) -> ListFigures {
         self.0.lists.figures()

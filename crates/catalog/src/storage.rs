@@ -1,5 +1,5 @@
-//! How clients get at files of a warehouse in buckets: with credentials that are good for one
-//! table and a short time, or with a signature for one request.
+//! Client access to files of a warehouse in buckets: with credentials that are good for one table
+//! and a short time, or with a signature for one request.
 //!
 //! A warehouse's own key never leaves the server. What clients get is scoped by a session policy
 //! (`policy`) that the token service (`sts`) enforces with the object store; or the server looks
@@ -53,11 +53,11 @@ const APART_MS: u64 = 60_000;
 /// Most tables of which that is known.
 const APART_MAX: usize = 4096;
 
-/// What a warehouse in buckets gives to clients.
+/// Access that a warehouse in buckets gives to clients.
 #[derive(Debug)]
 pub struct BucketStorage {
     settings: StorageSettings,
-    /// Of the warehouse's root; the rest of the warehouse is in the same service.
+    /// Location of the warehouse's root; the rest of the warehouse is in the same service.
     location: S3Location,
     /// The warehouse's own.
     credentials: SigningCredentials,
@@ -70,7 +70,7 @@ pub struct BucketStorage {
 }
 
 impl BucketStorage {
-    /// Of a warehouse with this root, in the form of [`ObjectsUrl`].
+    /// Creates the storage of a warehouse with this root, in the form of [`ObjectsUrl`].
     ///
     /// # Errors
     /// `BadRequest` when the root is in no bucket.

@@ -1,4 +1,4 @@
-//! What of the catalog is kept: the only SQL of this crate but that of access.
+//! The stored state of the catalog: the only SQL of this crate but that of access.
 //!
 //! Rows are plain values; each function is one transaction, serialisable, which may run again when
 //! it lost against others, and what it wrote is durable when it returns. With what changes, it

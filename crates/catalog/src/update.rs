@@ -34,18 +34,18 @@ pub const ADDED_SNAPSHOTS_MAX: usize = 10_000;
 /// Stands for the part that this commit has added last.
 pub const LAST_ADDED: i32 = -1;
 
-/// What a client asks of one table.
+/// Commit request of a client for one table.
 #[derive(Clone, Debug)]
 pub struct CommitRequest {
-    /// Which table, where the path does not say it.
+    /// Name of the table, where the path does not have it.
     pub identifier: Option<TableIdent>,
-    /// What must hold.
+    /// Requirements.
     pub requirements: Vec<CommitRequirement>,
-    /// What is to be done, in this order.
+    /// Updates, in this order.
     pub updates: Vec<TableUpdate>,
 }
 
-/// What must hold for a commit to be carried out.
+/// Requirement of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitRequirement {
     /// `assert-create`: there is no such table.
@@ -56,7 +56,7 @@ pub enum CommitRequirement {
     RefSnapshotId {
         /// The branch or tag.
         name: String,
-        /// What it stands for; `None` if it must not be there.
+        /// Snapshot of the reference; `None` if it must not exist.
         snapshot_id: Option<i64>,
     },
     /// `assert-last-assigned-field-id`

@@ -29,13 +29,13 @@ pub const REPRESENTATIONS_MAX: usize = 1_000;
 /// A view's metadata.
 #[derive(Clone, Debug)]
 pub struct ViewDoc {
-    /// Of the view format: 1.
+    /// Version of the view format: 1.
     pub format_version: u8,
-    /// Of the view.
+    /// UUID of the view.
     pub uuid: String,
-    /// Where its metadata goes.
+    /// Location of its metadata.
     pub location: String,
-    /// Which of the versions is the view now.
+    /// Id of the current version.
     pub current_version_id: i32,
     /// Every version that has not expired.
     pub versions: Vec<ViewVersion>,
@@ -49,7 +49,7 @@ pub struct ViewDoc {
     layout: Vec<ViewSlot>,
 }
 
-/// What a view was, is or is to be.
+/// Version of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewVersion {
     /// `version-id`
@@ -58,7 +58,7 @@ pub struct ViewVersion {
     pub schema_id: i32,
     /// When it was made, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// As it was written.
+    /// Bytes as they were written.
     pub raw: RawJson,
 }
 
@@ -67,9 +67,9 @@ pub struct ViewVersion {
 pub struct VersionLogEntry {
     /// When, in milliseconds since 1970.
     pub timestamp_ms: i64,
-    /// Which.
+    /// Id of the version.
     pub version_id: i32,
-    /// As it was written.
+    /// Bytes as they were written.
     pub raw: RawJson,
 }
 

@@ -31,21 +31,21 @@ const DIRECTORY_BYTES_MAX: usize = 300;
 /// Bytes of a hash that stands for names in a path: nobody finds others that have the same.
 const HASH_BYTES: usize = 16;
 
-/// What may be done with a warehouse.
+/// Status of a warehouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarehouseStatus {
-    /// Whatever there is a right to.
+    /// Everything that rights allow.
     #[default]
     Active,
-    /// Nothing in it changes.
+    /// No changes.
     ReadOnly,
-    /// Whatever there is a right to, but it is not removed.
+    /// Everything that rights allow, but not its removal.
     Protected,
 }
 
 impl WarehouseStatus {
-    /// As the store and the management have it.
+    /// Returns the name in the store and the management interface.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,14 +64,14 @@ impl WarehouseStatus {
     }
 }
 
-/// What a warehouse is to be.
+/// Definition of a warehouse.
 #[derive(Clone, Debug, Default)]
 pub struct WarehouseSpec {
     /// Names it for as long as it lives.
     pub id: String,
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Where it is: `file:///DIRECTORY`, or `s3://BUCKET/PREFIX` with the parameters of
+    /// Location of its root: `file:///DIRECTORY`, or `s3://BUCKET/PREFIX` with the parameters of
     /// [`node::objects::ObjectsUrl`].
     pub root: String,
     /// Other roots that clients may have tables below.
@@ -81,9 +81,9 @@ pub struct WarehouseSpec {
     pub anchors: Vec<String>,
     /// For `s3://`.
     pub credentials: Option<SigningCredentials>,
-    /// How clients get at a bucket.
+    /// Client access to a bucket.
     pub storage: StorageSettings,
-    /// What may be done with it.
+    /// Status.
     pub status: WarehouseStatus,
 }
 

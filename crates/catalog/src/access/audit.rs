@@ -1,4 +1,4 @@
-//! Who did what: every change that was asked for and every refusal, with what became of it.
+//! The audit log: every change that was asked for and every refusal, with what became of it.
 //!
 //! Lines wait in memory, up to a number, and are written in batches beside the requests: what is
 //! written down never keeps a request waiting, and what does not fit is counted. There is no secret
@@ -32,7 +32,7 @@ pub(super) const BATCH: usize = 500;
 /// Longest path in a line, in characters.
 const PATH_CHARS_MAX: usize = 500;
 
-/// How much is kept.
+/// Limits of the audit log.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogAuditLimits {
     /// Time that a line is kept; nothing is written for zero.
@@ -47,18 +47,18 @@ impl Default for CatalogAuditLimits {
     }
 }
 
-/// Where a request came from, and what it asked for.
+/// Origin and target of a request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestOrigin {
     /// The name that the server gave to the request.
     pub request: Option<Arc<str>>,
     /// The other end of its connection.
     pub address: Option<SocketAddr>,
-    /// What was asked for, without a query.
+    /// Path of the request, without a query.
     pub path: String,
 }
 
-/// What is written down of a request.
+/// Line of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct AuditLine {
@@ -68,15 +68,15 @@ pub struct AuditLine {
     pub at: String,
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// Who; none of a stranger.
+    /// Principal; none of a stranger.
     pub principal: Option<String>,
-    /// What people call him.
+    /// Name for people.
     pub name: Option<String>,
     /// The id of the API key that he showed.
     pub key: Option<String>,
-    /// What was asked for.
+    /// Operation.
     pub operation: String,
-    /// Of what: the path.
+    /// Path.
     pub path: String,
     /// `done`, `refused` or `failed`.
     pub outcome: &'static str,
@@ -86,18 +86,18 @@ pub struct AuditLine {
     pub refusal: Option<String>,
     /// The request, as the server's own log names it.
     pub request_id: Option<String>,
-    /// Where it came from.
+    /// Address of the caller.
     pub address: Option<String>,
 }
 
-/// Which lines are wanted. What is empty or none does not matter.
+/// Filter of lines. What is empty or none does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct CatalogAuditFilter {
-    /// Of this principal.
+    /// Principal.
     pub principal: String,
-    /// Of this operation.
+    /// Operation.
     pub operation: String,
-    /// Whose path begins like this.
+    /// Prefix of the path.
     pub path: String,
     /// `done`, `refused` or `failed`.
     pub outcome: Option<&'static str>,
@@ -107,7 +107,7 @@ pub struct CatalogAuditFilter {
     pub until_ms: Option<u64>,
     /// Older than the line of this number.
     pub before: Option<i64>,
-    /// How many at most.
+    /// Largest number of lines.
     pub size: Option<usize>,
 }
 
@@ -117,13 +117,13 @@ pub struct CatalogAuditFilter {
 pub struct AuditPage {
     /// The lines.
     pub lines: Vec<AuditLine>,
-    /// What continues the list.
+    /// Token of the next page.
     pub next_page_token: Option<String>,
     /// Lines that did not fit since the server started.
     pub left_out: u64,
 }
 
-/// What a status stands for, and the statuses that stand for it.
+/// Outcomes and the statuses that stand for them.
 const OUTCOMES: [(&str, u16, u16); 3] =
     [("done", 0, 399), ("refused", 400, 499), ("failed", 500, u16::MAX)];
 

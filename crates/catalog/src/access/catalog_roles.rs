@@ -18,8 +18,8 @@ pub const CATALOG_ROLES_MAX: usize = 10_000;
 /// Most roles that catalog roles are given to, of all together.
 pub const HOLDERS_MAX: usize = 50_000;
 
-/// What the id of a catalog role begins with among those of principals; the id of its warehouse
-/// and its name follow, with a colon between them.
+/// Prefix of a catalog role's id among those of principals; the id of its warehouse and its name
+/// follow, with a colon between them.
 pub(super) const PREFIX: &str = "catalog-role:";
 
 /// A catalog role and who has it.
@@ -44,7 +44,7 @@ pub fn catalog_role_principal(warehouse: &str, name: &str) -> String {
 pub(super) struct CatalogRoles {
     /// By warehouse and name, in order.
     all: Vec<CatalogRoleRecord>,
-    /// What grants know catalog roles by, by the name of the role that has them.
+    /// Ids of catalog roles in grants, by the name of the role that has them.
     of_role: HashMap<Box<str>, Vec<Box<str>>>,
 }
 
@@ -153,7 +153,7 @@ impl AccessControl {
         Ok(loaded.roles.catalog_roles.of_warehouse(warehouse.id()).cloned().collect())
     }
 
-    /// One of them.
+    /// Returns a catalog role.
     ///
     /// # Errors
     /// `Forbidden` without the right to grant on the warehouse; `NotFound`.

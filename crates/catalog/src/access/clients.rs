@@ -23,23 +23,23 @@ pub const GRACE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Longest name of a client, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 
-/// What secrets begin with, so that they are found where they should not be.
+/// Prefix of secrets, so that they are found where they should not be.
 const SECRET_PREFIX: &str = "cvs_";
 
-/// What the id of a client begins with among those of principals.
+/// Prefix of a client's id among those of principals.
 pub(super) const PRINCIPAL_PREFIX: &str = "client:";
 
 /// A client as the store has it.
 pub(super) struct StoredClient {
     /// Names it; there is no colon in it.
     pub(super) id: Box<str>,
-    /// What people call it.
+    /// Name for people.
     pub(super) name: Box<str>,
     /// True if it may do everything.
     pub(super) operator: bool,
-    /// Of its secret.
+    /// Hash of its secret.
     pub(super) secret: Hash,
-    /// Of the one before, and until when that is good (milliseconds since 1970).
+    /// Hash of the former secret, and the end of its validity (milliseconds since 1970).
     pub(super) previous: Option<(Hash, u64)>,
     /// When it was made.
     pub(super) created_ms: u64,
@@ -51,21 +51,21 @@ impl fmt::Debug for StoredClient {
     }
 }
 
-/// What may be told of a client.
+/// Client without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ClientRecord {
-    /// What it says as `client_id`.
+    /// Value for `client_id`.
     pub client_id: String,
-    /// What grants know it by.
+    /// Id of the principal in grants.
     pub principal: String,
-    /// What people call it.
+    /// Name for people.
     pub name: String,
     /// True if it may do everything.
     pub operator: bool,
     /// When it was made (RFC 3339).
     pub created: String,
-    /// The same in milliseconds since 1970.
+    /// Time of creation in milliseconds since 1970.
     #[serde(skip)]
     pub created_ms: u64,
 }
@@ -74,10 +74,10 @@ pub struct ClientRecord {
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NewSecret {
-    /// Whose.
+    /// Client of the secret.
     #[serde(flatten)]
     pub client: ClientRecord,
-    /// What it says as `client_secret`.
+    /// Value for `client_secret`.
     pub client_secret: String,
 }
 

@@ -1,6 +1,5 @@
-//! What is said of warehouses, clients and roles for those who manage them as they manage Polaris:
-//! properties, and a version that moves with each change, by which two who change the same thing
-//! learn of each other.
+//! Metadata of warehouses, clients and roles for Polaris's management: properties, and a version
+//! that moves with each change, by which two who change the same thing learn of each other.
 
 use std::collections::HashMap;
 
@@ -18,7 +17,7 @@ pub const ENTITY_PROPERTIES_BYTES_MAX: usize = 16 << 10;
 /// The version of what has not been changed.
 const FIRST_VERSION: u64 = 1;
 
-/// What something is.
+/// Kind of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntityKind {
     /// A warehouse, by its id.
@@ -32,7 +31,7 @@ pub enum EntityKind {
 }
 
 impl EntityKind {
-    /// As the store has it.
+    /// Returns the name in the store.
     pub(super) const fn name(self) -> &'static str {
         match self {
             EntityKind::Warehouse => "warehouse",
@@ -82,10 +81,10 @@ impl EntityKey {
     }
 }
 
-/// What is said of one thing.
+/// Metadata of one entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityRecord {
-    /// As they were given.
+    /// Properties, as given.
     pub properties: Properties,
     /// From 1, one more with each change.
     pub version: u64,
@@ -106,12 +105,12 @@ impl Default for EntityRecord {
     }
 }
 
-/// What is to be said of one thing from now on.
+/// Change of an entity's metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityChange {
     /// The version that who asks has seen: it has to be the one that there is.
     pub version: u64,
-    /// All that there are then; none where they stay.
+    /// Complete new properties; none where they stay.
     pub properties: Option<Properties>,
 }
 

@@ -43,10 +43,10 @@ const fn bit(right: AccessRight) -> u8 {
 pub struct RightSet(u8);
 
 impl RightSet {
-    /// Nothing.
+    /// No right.
     pub const NONE: RightSet = RightSet(0);
 
-    /// Everything.
+    /// All rights.
     pub const ALL: RightSet = RightSet(15);
 
     /// Returns whether they are enough for what needs this one.
@@ -63,13 +63,13 @@ impl RightSet {
         self.0 & enough != 0
     }
 
-    /// Those of either.
+    /// Returns the rights of either.
     #[must_use]
     pub const fn and(self, others: RightSet) -> RightSet {
         RightSet(self.0 | others.0)
     }
 
-    /// Those that are not among `others`.
+    /// Returns the rights that are not among `others`.
     #[must_use]
     pub const fn without(self, others: RightSet) -> RightSet {
         RightSet(self.0 & !others.0)
@@ -86,7 +86,7 @@ impl RightSet {
         RIGHTS.into_iter().filter(move |right| self.has(*right))
     }
 
-    /// As the store keeps them.
+    /// Returns the bits that the store keeps.
     pub(super) fn bits(self) -> i64 {
         i64::from(self.0)
     }
@@ -134,8 +134,8 @@ impl<'de> Deserialize<'de> for RightSet {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct PrincipalGrant {
-    /// Who: `client:` and the id of a client, `role:` and the name of a role, `tenant:` and the
-    /// tenant of a token, or `oidc:` or `group:`, the name of an issuer, and what it calls
+    /// Principal: `client:` and the id of a client, `role:` and the name of a role, `tenant:` and
+    /// the tenant of a token, or `oidc:` or `group:`, the name of an issuer, and what it calls
     /// somebody or a group; or `catalog-role:`, the id of the warehouse, and the name of a role of
     /// it.
     pub principal: String,
@@ -145,7 +145,7 @@ pub struct PrincipalGrant {
     /// A table or view of the namespace; none for all that is in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Which.
+    /// Rights.
     pub rights: RightSet,
 }
 

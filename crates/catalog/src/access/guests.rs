@@ -16,13 +16,13 @@ use crate::ident::NamespaceIdent;
 use crate::service::{AccessRight, CatalogPrincipal, RightTarget, TokenClaims};
 use crate::warehouse::Warehouse;
 
-/// What the id of a guest begins with among those of principals; the tenant follows.
+/// Prefix of a guest's id among those of principals; the tenant follows.
 pub const GUEST_PREFIX: &str = "grant:";
 
-/// What the id of a tenant begins with.
+/// Prefix of a tenant's id.
 const TENANT_PREFIX: &str = "tenant:";
 
-/// What a guest may do, and where.
+/// Rights of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestRights<'a> {
     /// The only warehouse.

@@ -16,7 +16,7 @@ use super::{AccessControl, clients};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::service::{CatalogPrincipal, TokenClaims};
 
-/// What keys begin with, so that they are found where they should not be.
+/// Prefix of keys, so that they are found where they should not be.
 pub const KEY_PREFIX: &str = "cove_ck_";
 
 /// Most keys of a client.
@@ -32,13 +32,13 @@ pub const KEY_LIFETIME_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600)
 pub(super) struct ApiKey {
     /// Names it; there is no colon in it.
     pub(super) id: Box<str>,
-    /// Whose it is.
+    /// Client that owns it.
     pub(super) client: Box<str>,
-    /// What people call it.
+    /// Name for people.
     pub(super) name: Box<str>,
-    /// Of the key.
+    /// Hash of the key.
     pub(super) secret: Hash,
-    /// Of the one before, and until when that is good (milliseconds since 1970).
+    /// Hash of the former key, and the end of its validity (milliseconds since 1970).
     pub(super) previous: Option<(Hash, u64)>,
     /// When it was made.
     pub(super) created_ms: u64,
@@ -46,7 +46,7 @@ pub(super) struct ApiKey {
     pub(super) ends_ms: Option<u64>,
     /// When it was last shown here; 0 for never.
     pub(super) used_ms: AtomicU64,
-    /// What of that the store knows.
+    /// Time of use that the store knows.
     pub(super) used_kept_ms: AtomicU64,
 }
 
@@ -56,13 +56,13 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// What may be told of a key.
+/// Key without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct KeyRecord {
     /// Names it.
     pub key_id: String,
-    /// What people call it.
+    /// Name for people.
     pub name: String,
     /// When it was made (RFC 3339).
     pub created: String,
@@ -76,10 +76,10 @@ pub struct KeyRecord {
 #[derive(Clone, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NewApiKey {
-    /// Which.
+    /// Key, without its secret.
     #[serde(flatten)]
     pub record: KeyRecord,
-    /// What to show as a bearer's token.
+    /// Bearer token.
     pub key: String,
 }
 
@@ -118,7 +118,8 @@ pub(super) struct ApiKeyIndex {
 }
 
 impl ApiKeyIndex {
-    /// Those that the store has; when they were used is taken over from those of before.
+    /// Creates the table of the keys in the store; when they were used is taken over from those of
+    /// before.
     pub(super) fn new(all: Vec<ApiKey>, before: &ApiKeyIndex) -> ApiKeyIndex {
         let mut keys = ApiKeyIndex::default();
         for key in all {
@@ -141,7 +142,7 @@ impl ApiKeyIndex {
         })
     }
 
-    /// Those that were used since that was kept, with when.
+    /// Returns the keys that were used since that was stored, with the times.
     pub(super) fn used(&self) -> Vec<(Arc<ApiKey>, u64)> {
         let used = self.by_id.values().map(|key| (key, key.used_ms.load(Ordering::Relaxed)));
         let new = used.filter(|(key, used)| *used > key.used_kept_ms.load(Ordering::Relaxed));

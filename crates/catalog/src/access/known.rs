@@ -43,7 +43,7 @@ impl Hasher for HashPrefix {
     }
 }
 
-/// Whose a token is.
+/// Owner of a token.
 #[derive(Clone, Debug)]
 pub(super) struct BearerOwner {
     pub(super) who: CatalogPrincipal,

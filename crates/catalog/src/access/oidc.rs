@@ -60,13 +60,13 @@ pub const LEEWAY_MAX: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IssuerConfig {
-    /// What it is called here: a part of the ids of its principals.
+    /// Name here: a part of the ids of its principals.
     pub name: String,
-    /// What it calls itself in `iss`.
+    /// Value of `iss`.
     pub issuer: String,
-    /// What its tokens have to be for, in `aud`.
+    /// Audience that its tokens need in `aud`.
     pub audience: String,
-    /// Where its keys are.
+    /// Address of its keys.
     pub jwks_url: Option<String>,
     /// Or the file that they are in.
     pub jwks_file: Option<PathBuf>,
@@ -78,7 +78,7 @@ pub struct IssuerConfig {
     pub principal_claim: String,
     /// The claim that says which groups he is in.
     pub groups_claim: String,
-    /// How far its clock may be off, in seconds.
+    /// Tolerance for its clock, in seconds.
     pub leeway_seconds: u64,
 }
 
@@ -99,7 +99,7 @@ impl Default for IssuerConfig {
     }
 }
 
-/// Where an issuer's keys come from.
+/// Source of an issuer's keys.
 #[derive(Debug)]
 enum KeySource {
     Url(String, HttpClient),

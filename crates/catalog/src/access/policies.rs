@@ -38,18 +38,18 @@ const EVERYBODY: &str = "*";
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NewPolicy {
-    /// Who is restricted: a principal or a role, `grant:` and a tenant for what its sandboxes were
-    /// granted, or `*` for everybody but operators. What restricts a tenant restricts its
+    /// Restricted principal: a principal or a role, `grant:` and a tenant for what its sandboxes
+    /// were granted, or `*` for everybody but operators. What restricts a tenant restricts its
     /// sandboxes.
     pub principal: String,
-    /// Where the table is.
+    /// Namespace of the table.
     pub namespace: NamespaceIdent,
-    /// Which table.
+    /// Name of the table.
     pub table: String,
-    /// Which rows he may read, as a predicate of Iceberg's interface; none for all.
+    /// Rows that he may read, as a predicate of Iceberg's interface; none for all.
     #[serde(default)]
     pub row_filter: Option<Value>,
-    /// How columns are shown to him.
+    /// Projections of columns.
     #[serde(default)]
     pub column_projections: Vec<NewProjection>,
     /// True if he is trusted to keep to it with credentials for the table's files in hand.
@@ -57,7 +57,7 @@ pub struct NewPolicy {
     pub trusted: bool,
 }
 
-/// How a column is shown.
+/// Projection of a column.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct NewProjection {
@@ -75,44 +75,44 @@ pub struct NewProjection {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PolicyRecord {
-    /// What it is called in its warehouse.
+    /// Name in its warehouse.
     pub name: String,
-    /// Who is restricted.
+    /// Restricted principal.
     pub principal: String,
-    /// Where the table is now.
+    /// Current namespace of the table.
     pub namespace: NamespaceIdent,
-    /// What the table is called now.
+    /// Current name of the table.
     pub table: String,
-    /// What he may read, and whether he is trusted.
+    /// Restrictions, and whether he is trusted.
     #[serde(flatten)]
     pub body: PolicyBody,
 }
 
-/// What a policy says, bound to ids of columns.
+/// Content of a policy, bound to ids of columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PolicyBody {
-    /// Which rows.
+    /// Filter of rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_filter: Option<Value>,
-    /// Which columns are shown how.
+    /// Projections of columns.
     #[serde(default)]
     pub column_projections: Vec<ColumnProjection>,
     /// True if its principal may have credentials for the table's files.
     pub trusted: bool,
 }
 
-/// How a column is shown, by its id.
+/// Projection of a column, by its id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct ColumnProjection {
-    /// Which column.
+    /// Id of the column.
     pub field_id: i32,
     /// The name of an [`Action`].
     pub action: String,
 }
 
-/// What somebody may read of a table.
+/// Restrictions on reading a table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TableRestrictions {
     /// Rows that fulfil this; none for all.
@@ -196,7 +196,7 @@ impl NewPolicy {
 pub(super) struct PolicyIndex(HashMap<Box<str>, HashMap<TableIdent, Vec<PolicyRecord>>>);
 
 impl PolicyIndex {
-    /// Those that the store has, each with the id of its warehouse.
+    /// Creates the table of the policies in the store, each with the id of its warehouse.
     pub(super) fn new(all: Vec<(Box<str>, PolicyRecord)>) -> PolicyIndex {
         let mut policies = PolicyIndex::default();
         for (warehouse, policy) in all {

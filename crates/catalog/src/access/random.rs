@@ -44,7 +44,7 @@ impl fmt::Debug for SecretGenerator {
 }
 
 impl SecretGenerator {
-    /// One that has asked the kernel.
+    /// Creates a generator that is seeded by the kernel.
     ///
     /// # Errors
     /// `Internal` when the kernel gives no random bytes.
@@ -79,7 +79,7 @@ impl SecretGenerator {
         Ok(text(prefix, &self.secret()?))
     }
 
-    /// The same at the end of a text.
+    /// Appends a token to a text.
     ///
     /// # Errors
     /// As of [`SecretGenerator::secret`].

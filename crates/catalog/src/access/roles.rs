@@ -28,10 +28,10 @@ const PRINCIPAL_BYTES_MAX: usize = 300;
 /// Longest name of a role, in bytes.
 const NAME_BYTES_MAX: usize = 100;
 
-/// What the id of a role begins with among those of principals.
+/// Prefix of a role's id among those of principals.
 pub(super) const PREFIX: &str = "role:";
 
-/// What can be granted something.
+/// Prefixes of principals that can be granted rights.
 pub(super) const PRINCIPALS: &[&str] =
     &["client:", "tenant:", "oidc:", "group:", PREFIX, catalog_roles::PREFIX];
 
@@ -39,7 +39,7 @@ pub(super) const PRINCIPALS: &[&str] =
 pub(super) const RESTRICTED: &[&str] =
     &["client:", "tenant:", "oidc:", "group:", PREFIX, catalog_roles::PREFIX, super::GUEST_PREFIX];
 
-/// What can be a member of a role: roles have no roles.
+/// Prefixes of members of a role: roles have no roles.
 const MEMBERS: &[&str] = &["client:", "tenant:", "oidc:", "group:"];
 
 /// Principals whose rights are kept ready, at most. Others have them put together again.
@@ -57,14 +57,14 @@ pub struct RoleRecord {
     pub members: Vec<String>,
 }
 
-/// What changes about who has a role.
+/// Change of a role's members.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MembersChange {
-    /// Who has it from now on.
+    /// Members to add.
     #[serde(default)]
     pub add: Vec<String>,
-    /// Who has it no more.
+    /// Members to remove.
     #[serde(default)]
     pub remove: Vec<String>,
 }
@@ -111,14 +111,14 @@ pub(super) fn principal(role: &str) -> String {
     format!("{PREFIX}{role}")
 }
 
-/// Who has which role.
+/// Members of roles.
 #[derive(Debug, Default)]
 pub(super) struct RoleMembership {
     /// By the name of the role, in order.
     all: Vec<RoleRecord>,
     /// Names of roles, by member.
     of: HashMap<Box<str>, Vec<Box<str>>>,
-    /// What roles have in turn.
+    /// Catalog roles that roles have.
     pub(super) catalog_roles: CatalogRoles,
 }
 
@@ -186,11 +186,11 @@ impl RoleMembership {
 #[derive(Debug, Default)]
 pub(super) struct CombinedRights(RwLock<HashMap<Arc<str>, Vec<OfClaims>>>);
 
-/// What somebody has by a token with such claims.
+/// Rights by a token with such claims.
 type OfClaims = (Option<Arc<TokenClaims>>, Arc<RightTrees>);
 
 impl CombinedRights {
-    /// All that somebody has.
+    /// Returns all rights of a principal.
     pub(super) fn trees(
         &self,
         who: &CatalogPrincipal,

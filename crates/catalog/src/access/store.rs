@@ -36,7 +36,7 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 #[derive(Clone, Debug)]
 pub(super) struct AccessStore(SqlStore);
 
-/// Everything, as of one version.
+/// Complete state of access, as of one version.
 #[derive(Debug)]
 pub(super) struct StoredAccess {
     pub(super) version: u64,

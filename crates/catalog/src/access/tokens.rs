@@ -25,7 +25,7 @@ pub(super) const LOOKUPS_MAX: usize = 8;
 /// Longest token that anybody is asked about, in bytes.
 const TOKEN_BYTES_MAX: usize = 200;
 
-/// What a client gets.
+/// Access token, as a client gets it.
 #[derive(Clone, Debug)]
 pub struct AccessToken {
     /// The token.
@@ -178,7 +178,7 @@ impl AccessControl {
         self.admitted(bearer.ok_or_else(unknown)?)
     }
 
-    /// The same of a token that was looked up before; none of another one.
+    /// Returns the holder of a token that was looked up before; none of another one.
     pub(super) fn known_holder(
         &self,
         token: &str,

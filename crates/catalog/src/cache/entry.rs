@@ -30,31 +30,31 @@ pub const WHOLE_BYTES_MAX: usize = 64 << 10;
 /// thread that may take its time.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// How hard compression tries: short documents are sent often, long ones change with every commit.
+/// Levels of compression: short documents are sent often, long ones change with every commit.
 const LEVEL_SHORT: u32 = 6;
 const LEVEL_LONG: u32 = 1;
 
-/// What an entry takes beside its document, in bytes, roughly.
+/// Size of an entry beside its document, in bytes, roughly.
 const OVERHEAD_BYTES: usize = 2048;
 
-/// What ends an answer that shows nothing but the document.
+/// End of an answer that shows nothing but the document.
 const END: &[u8] = b"}";
 
-/// Which snapshots of a table an answer shows.
+/// Snapshots of a table that an answer shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotSelection {
-    /// All that have not expired.
+    /// Every snapshot that has not expired.
     All,
-    /// Those that a branch or a tag stands for.
+    /// Snapshots of branches and tags.
     Refs,
 }
 
 /// A parsed document.
 #[derive(Clone, Debug)]
 pub enum ParsedDocument {
-    /// Of a table.
+    /// A table.
     Table(Arc<TableDoc>),
-    /// Of a view.
+    /// A view.
     View(Arc<ViewDoc>),
 }
 

@@ -15,7 +15,7 @@ pub(super) const GROUPS_MAX: usize = 200;
 /// Longest name of a key, in bytes.
 const KEY_BYTES_MAX: usize = 200;
 
-/// What a token may say of its type: others are for other purposes.
+/// Types that a token may have: others are for other purposes.
 const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
 
 /// A token that was not verified.
@@ -24,15 +24,15 @@ pub(super) struct UnverifiedToken<'a> {
     pub(super) algorithm: SignatureAlgorithm,
     /// The key that it says it was signed with.
     pub(super) key: Option<String>,
-    /// Who it says has signed it.
+    /// Issuer that the token claims.
     pub(super) issuer: String,
-    /// What was signed.
+    /// Signed part.
     pub(super) signed: &'a str,
     pub(super) signature: Vec<u8>,
     claims: Map<String, Value>,
 }
 
-/// What a verified token says.
+/// Claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VerifiedClaims {
     pub(super) principal: String,

@@ -23,7 +23,7 @@ use crate::json::RawJson;
 /// Most keys of an issuer.
 const KEYS_MAX: usize = 100;
 
-/// How a token is signed.
+/// Signature algorithm of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignatureAlgorithm {
     Rs256,

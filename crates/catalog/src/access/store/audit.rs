@@ -1,4 +1,4 @@
-//! What was written down of requests.
+//! Lines of the audit log in the store.
 
 use node::clock;
 use node::store::{SqlRow, SqlValue};

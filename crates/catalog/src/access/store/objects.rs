@@ -1,4 +1,4 @@
-//! What rights are to, by what it is: ids of tables and views, and what becomes of their rights.
+//! Objects of rights: ids of tables and views, and what becomes of their rights.
 
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 

@@ -5,11 +5,11 @@
 
 use node::store::MigrationStep;
 
-/// Whose tables they are.
+/// Service that owns the tables.
 pub(crate) const SERVICE: &str = "catalog-access";
 
-/// What brings the tables to their newest version; only ever added to. The tables of the catalog
-/// are there before.
+/// Steps that bring the tables to their newest version; only ever added to. The tables of the
+/// catalog are there before.
 pub(crate) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_clients (
