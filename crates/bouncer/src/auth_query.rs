@@ -27,15 +27,15 @@ pub const QUERY: &str = "SELECT rolname, CASE WHEN rolvaliduntil < pg_catalog.no
                          ELSE rolpassword END FROM pg_catalog.pg_authid \
                          WHERE rolname = $1 AND rolcanlogin";
 
-/// The same for MySQL, where one name may have several passwords, for clients from several hosts:
-/// that of the widest host is taken, because whoever asks here is the pooler. Accounts that are
-/// locked are none.
+/// Query for MySQL, where one name may have several passwords, for clients from several hosts: that
+/// of the widest host is taken, because whoever asks here is the pooler. Accounts that are locked
+/// are none.
 pub const QUERY_MYSQL: &str = "SELECT user, authentication_string FROM mysql.user WHERE user = ? \
                                AND plugin IN ('mysql_native_password', 'caching_sha2_password') \
                                AND password_expired = 'N' AND account_locked = 'N' \
                                ORDER BY host = '%' DESC, host LIMIT 1";
 
-/// The same for MariaDB, whose accounts are objects of JSON.
+/// Query for MariaDB, whose accounts are objects of JSON.
 pub const QUERY_MARIADB: &str = "SELECT u.user, u.authentication_string FROM mysql.user u \
      JOIN mysql.global_priv g ON g.user = u.user AND g.host = u.host WHERE u.user = ? \
      AND u.plugin = 'mysql_native_password' AND u.password_expired = 'N' AND u.is_role = 'N' \
@@ -49,7 +49,7 @@ const ANSWERS_MAX: usize = 65_536;
 /// because somebody may be creating it.
 const NOTHING_KEPT: Duration = Duration::from_secs(5);
 
-/// How old an answer has to be to be doubted: whoever guesses passwords does not make us ask more
+/// Age from which an answer may be doubted: whoever guesses passwords does not make us ask more
 /// often than this.
 const DOUBTED_AFTER: Duration = Duration::from_secs(5);
 
@@ -59,7 +59,7 @@ const ASK: Duration = Duration::from_secs(10);
 /// Time that a connection is kept for the next question.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// Who the server sees.
+/// Application name that the server sees.
 const APPLICATION: &str = "cove auth_query";
 
 /// The longest name that is asked for; PostgreSQL's have 63 bytes.
@@ -71,13 +71,13 @@ pub enum LookUpError {
     /// The tenant has no `auth_query`.
     #[error("the tenant looks nobody up")]
     NotThere,
-    /// It is the one who looks others up (CVE-2015-6817).
+    /// The user is the one who looks others up (CVE-2015-6817).
     #[error("nobody logs in as the role that looks users up")]
     Looker,
     /// The server did not say.
     #[error("ask the server for a user: {0}")]
     Server(String),
-    /// It said something else than a name and a secret.
+    /// The answer is not a name and a secret.
     #[error("the query gives no row with a name and a secret")]
     Shape,
 }
@@ -99,9 +99,9 @@ type Secret = Result<Option<ClientSecret>, LookUpError>;
 struct AuthQueryReply {
     secret: Secret,
     asked: Instant,
-    /// Of the tenant when it was asked: another server may say something else.
+    /// Epoch of the tenant when it was asked: another server may say something else.
     epoch: u32,
-    /// What was asked: another question may have another answer.
+    /// Query that was asked: another question may have another answer.
     query: AuthQuery,
 }
 

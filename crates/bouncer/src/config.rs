@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::tenants::UserRuleSet;
 
-/// Where clients of PostgreSQL are served unless told otherwise.
+/// Default listener for clients of PostgreSQL.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:6432";
 
 /// The port that a Unix socket in `unix_socket_dir` is named after when there is no TCP listener.
 pub const PORT_DEFAULT: u16 = 6432;
 
-/// Where clients of MySQL are served unless told otherwise.
+/// Default listener for clients of MySQL.
 pub const MYSQL_LISTEN_DEFAULT: &str = "127.0.0.1:6433";
 
 /// The file of the Unix socket for clients of MySQL in `unix_socket_dir`.
 pub const MYSQL_SOCKET: &str = "mysql.sock";
 
-/// What clients of MySQL are told that the server is: what drivers make of it fits all that are
-/// served. MariaDB's own begins the same way, and drivers look for its name.
+/// Server version that clients of MySQL get: what drivers make of it fits all that are served.
+/// MariaDB's own begins the same way, and drivers look for its name.
 pub const MYSQL_SERVER_VERSION: &str = "5.5.5-10.11.0-MariaDB-cove";
 
 /// Longest `server_version`.
@@ -37,7 +37,7 @@ pub struct BouncerConfig {
     /// TCP addresses for PostgreSQL, `host:port`; port 0 for any. In the environment they are
     /// divided by commas.
     pub listen: ListenAddresses,
-    /// Where clients of MySQL come in.
+    /// Listeners for clients of MySQL.
     pub mysql: MysqlTable,
     /// Directory for a Unix socket `.s.PGSQL.PORT`, with the port of the first TCP address, and one
     /// `mysql.sock`.
@@ -46,7 +46,7 @@ pub struct BouncerConfig {
     pub unix_socket_mode: String,
     /// Listeners that belong to one tenant each.
     pub bound: Vec<TenantListener>,
-    /// What follows the tenant in TLS server names: with `.db.example.com` the name
+    /// Suffix of the tenant in TLS server names: with `.db.example.com` the name
     /// `shop.db.example.com` leads to `shop`.
     pub server_name_suffix: Option<String>,
     /// Threads that relay; half as many as there are processors when left out.
@@ -67,18 +67,18 @@ pub struct BouncerConfig {
     pub auth_query_s: u32,
     /// Looking whether servers answer.
     pub health: HealthTable,
-    /// Who may use the console.
+    /// Users of the console.
     pub console: ConsoleTable,
-    /// What tenants have that do not say otherwise.
+    /// Defaults of tenants.
     pub defaults: TenantDefaults,
     /// Tenants that are defined here rather than by the interface.
     pub tenants: Vec<TenantSpec>,
-    /// What holds for users by their names; of files of PgBouncer only.
+    /// Rules for users by name; from files of PgBouncer only.
     #[serde(skip)]
     pub rules: UserRuleSet,
 }
 
-/// One or several addresses.
+/// An address or several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected `host:port` or a list of them")]
 pub enum ListenAddresses {
@@ -96,7 +96,7 @@ pub struct TenantListener {
     pub listen: String,
     /// The tenant's name.
     pub tenant: String,
-    /// What is spoken there: the tenant's own.
+    /// Protocol: the tenant's own.
     #[serde(default)]
     pub engine: TenantEngine,
 }
@@ -109,7 +109,7 @@ pub struct MysqlTable {
     pub enabled: bool,
     /// TCP addresses, `host:port`; port 0 for any, empty for none.
     pub listen: ListenAddresses,
-    /// What clients are told that the server is, before it is known which one they want.
+    /// Server version that clients get before it is known which one they want.
     pub server_version: String,
 }
 
@@ -117,7 +117,8 @@ pub struct MysqlTable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsTable {
-    /// What clients must do. `prefer` without a certificate is the same as `disable`.
+    /// Encryption that is required of clients. `prefer` without a certificate is the same as
+    /// `disable`.
     pub mode: TlsMode,
     /// Certificate with its chain, PEM. Read again when the file changes.
     pub cert: Option<PathBuf>,
@@ -198,7 +199,7 @@ pub struct HealthTable {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsoleTable {
-    /// How they prove who they are.
+    /// Authentication of its users.
     pub auth: UserAuth,
     /// Users who may do everything there.
     pub admin_users: Vec<ConsoleUser>,
@@ -295,7 +296,7 @@ impl Default for HealthTable {
     }
 }
 
-/// What holds where neither a tenant nor `[bouncer.defaults]` says otherwise.
+/// Limits where neither a tenant nor `[bouncer.defaults]` sets one.
 pub const LIMITS_DEFAULT: TenantLimitsSpec = TenantLimitsSpec {
     server_connections_max: Some(20),
     server_connections_min: Some(0),

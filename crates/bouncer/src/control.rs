@@ -59,7 +59,7 @@ pub enum ControlError {
     Protocol(&'static str),
 }
 
-/// Where to, and as whom.
+/// Address and role of a control connection.
 #[derive(Clone, Debug)]
 pub struct ControlTarget<'a> {
     /// The server.
@@ -68,9 +68,9 @@ pub struct ControlTarget<'a> {
     pub database: &'a str,
     /// The role.
     pub user: &'a str,
-    /// How it proves who it is.
+    /// Credentials of the role.
     pub credentials: Arc<PgCredentials>,
-    /// What the server shows as the name of the connection.
+    /// Application name that the server shows.
     pub application: &'a str,
 }
 

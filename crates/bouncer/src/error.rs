@@ -24,7 +24,7 @@ pub enum BouncerError {
     /// The token may not do this.
     #[error("only an operator's token may see and change databases")]
     Forbidden,
-    /// It is not in a state that allows this.
+    /// The state does not allow this.
     #[error("{0}")]
     Conflict(String),
     /// There is no bouncer here; why.

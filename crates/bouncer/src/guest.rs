@@ -30,26 +30,26 @@ use crate::tenants::{
 /// Bytes of a statement in a record; what is longer is cut.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
-/// How much of statements records have.
+/// Detail of statements in records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatementDetail {
-    /// Nothing.
+    /// No text.
     None,
-    /// Everything but the values in them.
+    /// Text without the values in it.
     #[default]
     Masked,
     /// They are as they were sent, and errors as the server told them.
     Full,
 }
 
-/// What a guest may have.
+/// Rights and limits of a guest.
 #[derive(Clone, Debug)]
 pub struct GuestSpec {
     /// Names it among the users of its tenant: its clients are counted by that.
     pub name: Arc<str>,
     /// Tenant.
     pub tenant: Arc<str>,
-    /// What is spoken.
+    /// Protocol.
     pub engine: TenantEngine,
     /// The tenant's user whose role on the server it has; see [`Tenant::role_of_guest`].
     pub role: Option<Arc<str>>,
@@ -65,16 +65,16 @@ pub struct GuestSpec {
     pub rows_max: Option<u64>,
     /// Bytes that the answer to one statement may have.
     pub bytes_max: Option<u64>,
-    /// How much of statements is told.
+    /// Detail of statements that is reported.
     pub texts: StatementDetail,
-    /// Who is told.
+    /// Receiver of reports.
     pub witness: Arc<dyn SandboxObserver>,
 }
 
-/// What a guest did.
+/// Action of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SandboxAction<'a> {
-    /// It has connected.
+    /// Connected.
     Connected,
     /// Refused, or ended, for this reason.
     Refused(&'a str),
@@ -89,10 +89,10 @@ pub enum SandboxAction<'a> {
         rows: u64,
         /// Bytes of its answer.
         bytes: u64,
-        /// How it failed: a code, with a sentence where everything is told.
+        /// Error: a code, with a sentence where everything is told.
         error: Option<&'a str>,
     },
-    /// Its connection has ended.
+    /// Disconnected.
     Disconnected {
         /// Time that it was.
         took: Duration,
@@ -109,7 +109,7 @@ pub trait SandboxObserver: fmt::Debug + Send + Sync {
     fn saw(&self, deed: SandboxAction<'_>);
 }
 
-/// Somebody who may come in without a proof.
+/// Client that comes in without authentication.
 #[derive(Debug)]
 pub struct SandboxClient {
     id: u64,
@@ -121,19 +121,19 @@ pub struct SandboxClient {
 /// Why there can be no such guest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SandboxClientError {
-    /// Its tenant does not take it.
+    /// The tenant does not take it.
     #[error(transparent)]
     Route(#[from] RouteError),
     /// The tenant has no such user.
     #[error("the tenant has no user \"{0}\"")]
     NoSuchRole(Arc<str>),
-    /// Nobody said which, and there is more than one, or none.
+    /// No role is named, and there is more than one, or none.
     #[error("the tenant has no `server_user` and not exactly one user: a `role` has to be named")]
     NoRole,
-    /// What that role shows the server is what clients show us, and guests show nothing.
+    /// The role authenticates at the server with what clients send, and guests send nothing.
     #[error("there is no password of \"{0}\" for the server: it would be the client's own")]
     NoSecret(Arc<str>),
-    /// What was given was taken back.
+    /// Revoked.
     #[error("the grant was taken back")]
     Revoked,
 }
@@ -233,19 +233,19 @@ impl TenantSnapshot {
     }
 }
 
-/// What a connection holds until its login has ended, or the connection; the bouncer lets go of it
-/// then, and knows nothing else of it.
+/// Place that a connection holds until its login has ended, or the connection; the bouncer lets go
+/// of it then, and knows nothing else of it.
 pub type LoginPlace = Arc<dyn Any + Send + Sync>;
 
-/// Where guests of one kind come in, until this is dropped: then their connections are told, and
-/// ended.
+/// Entrance of guests of one kind, until it is dropped: then their connections get an error and
+/// end.
 #[derive(Debug)]
 pub struct SandboxListener {
     guest: Arc<SandboxClient>,
     threads: Arc<dyn RelayThreads>,
 }
 
-/// What is known of a guest before it comes.
+/// Facts about a guest before it connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestFacts {
     /// Database that it gets.

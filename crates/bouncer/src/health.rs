@@ -20,10 +20,10 @@ use crate::tls::ServerSide;
 /// `too_many_connections`: said by a server that is alive.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
-/// Who the server sees.
+/// Application name that the server sees.
 const APPLICATION: &str = "cove health check";
 
-/// Who is asked for where nobody is known: a role that every PostgreSQL has. A MySQL that does not
+/// Role to ask for where none is known: a role that every PostgreSQL has. A MySQL that does not
 /// know it says so, which is a sign of life as well.
 const ANYBODY: &str = "postgres";
 
@@ -109,8 +109,8 @@ impl ServerProber {
         }
     }
 
-    /// As whom to log in: the first user, by name, of whom it is known here how; else whoever looks
-    /// users up; else somebody whom the server will ask for more.
+    /// Returns the role to log in as: the first user, by name, of whom it is known here how; else
+    /// whoever looks users up; else somebody whom the server will ask for more.
     fn role(&self, tenant: &TenantSnapshot) -> (Arc<str>, ServerCredentials) {
         let mut users: Vec<_> = tenant.users.values().collect();
         users.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,4 +1,4 @@
-//! What the keyrings of both protocols share: how a user is asked, and secrets that are prepared
+//! The common part of both protocols' keyrings: how a user is asked, and secrets that are prepared
 //! once and found again by a keyed hash of their text.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ const PREPARED_MAX: usize = 65_536;
 /// The longest `/etc/passwd` that is read.
 const PASSWD_BYTES_MAX: u64 = 1 << 20;
 
-/// What a keyring is keyed with. It should outlive the process.
+/// Key of a keyring. It should outlive the process.
 #[derive(Debug)]
 pub(crate) struct ProcessSecret(Zeroizing<[u8; 32]>);
 
@@ -43,7 +43,7 @@ impl ProcessSecret {
     }
 }
 
-/// What was made of secrets, by their keyed hashes. Shared by all threads; locked for logins only.
+/// Prepared secrets, by their keyed hashes. Shared by all threads; locked for logins only.
 #[derive(Debug)]
 pub(crate) struct PreparedSecrets<V>(Mutex<HashMap<[u8; 32], Arc<V>>>);
 
@@ -76,7 +76,7 @@ impl<V> PreparedSecrets<V> {
     }
 }
 
-/// How a user is to show who he is.
+/// Method by which a user is authenticated.
 pub(crate) enum PasswordMethod<'a> {
     /// By nothing more: his connection says it.
     Nothing,

@@ -1,4 +1,4 @@
-//! What Prometheus is told: DBBouncer's figures under our prefix, percentiles of each tenant, and
+//! Metrics for Prometheus: DBBouncer's figures under our prefix, percentiles of each tenant, and
 //! what the relay does as a whole.
 //!
 //! Everything is read when it is asked for. Series of a tenant end with it.

@@ -1,4 +1,4 @@
-//! How often one source may do something: an address ask to cancel, a client fail to log in.
+//! Rate limits by source: cancel requests of an address, failed logins of a client.
 //!
 //! A bucket for each source that leaks at a steady rate.
 
@@ -19,7 +19,7 @@ const SOURCES_MAX: usize = 65_536;
 /// Time between two searches for empty buckets, which take a moment when there are many.
 const SWEEP_US: u64 = 1_000_000;
 
-/// How many, and how fast they are forgiven.
+/// Size of a bucket, and the rate at which it refills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefillRate {
     /// At once.
@@ -38,7 +38,7 @@ pub const CANCELS: RefillRate = RefillRate { burst: 500, per_second: 100 };
 /// that others of its address wait for ten seconds after the last one and no longer.
 pub const FAILED_LOGINS: RefillRate = RefillRate { burst: 100, per_second: 10 };
 
-/// What counts as one source of logins: a tenant, and from where its clients come.
+/// Source of logins: a tenant, and from where its clients come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LoginSource {
     tenant: Option<TenantId>,
@@ -53,7 +53,8 @@ enum SourceAddress {
 }
 
 impl LoginSource {
-    /// Of a client of `tenant`; of the console's when there is none. `peer` is its address.
+    /// Creates the source of a client of `tenant`; of the console's when there is none. `peer` is
+    /// its address.
     #[must_use]
     pub fn new(
         tenant: Option<TenantId>,
@@ -89,7 +90,7 @@ struct TokenBuckets<K> {
 }
 
 impl<K: Copy + Eq + Hash> LoginLimiter<K> {
-    /// Nobody was counted yet.
+    /// Creates a limiter without counts.
     #[must_use]
     pub fn new(rate: RefillRate, now: Instant) -> LoginLimiter<K> {
         let buckets = Mutex::new(TokenBuckets { empty_at: HashMap::new(), swept: 0 });

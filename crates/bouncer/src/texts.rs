@@ -24,7 +24,7 @@ struct CachedStatement<V> {
     value: V,
 }
 
-/// What is known of texts; one table for each thread.
+/// Known texts; one table for each thread.
 #[derive(Debug)]
 pub(crate) struct TextTable<V> {
     key: HashKey,
@@ -98,11 +98,11 @@ impl<V> TextTable<V> {
     }
 }
 
-/// What is known of shapes: of texts that differ in their constants, which come once each.
+/// Known shapes: of texts that differ in their constants, which come once each.
 #[derive(Debug)]
 pub(crate) struct ShapeTable<V> {
     shapes: TextTable<Option<V>>,
-    /// Where a shape is written.
+    /// Buffer for a shape.
     shape: Vec<u8>,
 }
 

@@ -30,7 +30,7 @@ use crate::pg::dial::{ServerAssurance, TlsRequest};
 use crate::pg::login::{TlsFacts, TlsPolicy};
 use crate::tenants::{BackendAddress, ServerTls};
 
-/// What clients that begin with TLS at once must ask for, and the others may (PostgreSQL 17).
+/// Protocol name that clients with direct TLS must ask for, and others may (PostgreSQL 17).
 const ALPN: &[u8] = b"postgresql";
 
 /// Sessions that a client may resume with, handed out after each handshake. libpq uses none, JDBC
@@ -75,10 +75,10 @@ pub enum TlsError {
     Name(String),
 }
 
-/// What clients are shown, and what they have to show.
+/// Certificates and requirements for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTls {
-    /// What clients must do.
+    /// Encryption that is required of clients.
     pub mode: TlsMode,
     /// Our certificate with its chain, PEM.
     pub cert: Option<PathBuf>,
@@ -95,18 +95,18 @@ pub struct ClientSide {
     current: RwLock<Arc<Shown>>,
 }
 
-/// What holds for new connections.
+/// TLS configuration of new connections.
 #[derive(Debug)]
 pub struct Shown {
     /// For [`ServerConnection::new`]; none without TLS.
     pub config: Option<Arc<ServerConfig>>,
-    /// What clients must do.
+    /// Encryption that is required of clients.
     pub policy: TlsPolicy,
     end_point: Option<Vec<u8>>,
     stamps: Vec<Stamp>,
 }
 
-/// What tells that a file was changed.
+/// Stamp by which a change of a file is noticed.
 type Stamp = Option<(SystemTime, u64)>;
 
 impl ClientSide {

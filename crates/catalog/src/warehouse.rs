@@ -35,12 +35,12 @@ const HASH_BYTES: usize = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WarehouseStatus {
-    /// Everything that rights allow.
+    /// Reads and changes, as rights allow.
     #[default]
     Active,
     /// No changes.
     ReadOnly,
-    /// Everything that rights allow, but not its removal.
+    /// Reads and changes as rights allow, but not its removal.
     Protected,
 }
 

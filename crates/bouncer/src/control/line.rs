@@ -18,7 +18,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> ControlStream for S {}
 /// A connection.
 pub(crate) struct ControlLine {
     stream: Box<dyn ControlStream>,
-    /// What was read and not looked at.
+    /// Bytes that were read and not looked at.
     pub(crate) input: Vec<u8>,
 }
 

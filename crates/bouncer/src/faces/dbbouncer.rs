@@ -30,10 +30,10 @@ use self::duration::DurationSpan;
 use crate::error::BouncerError;
 use crate::service::{Bouncer, REDACTED};
 
-/// What DBBouncer shows in place of a password.
+/// Placeholder of DBBouncer for a password.
 const THEIR_REDACTED: &str = "***REDACTED***";
 
-/// Everything below this path needs a token.
+/// Path below which a token is needed.
 pub const PROTECTED: &str = "/tenants";
 
 /// DBBouncer's paths, without a prefix.

@@ -1,5 +1,4 @@
-//! How many of a tenant's server connections one guest uses at a time, and in which order its
-//! clients do.
+//! Shares of a tenant's server connections among guests, and the order of a guest's clients.
 //!
 //! Guests of one role share the pools of their tenant, in which who came first is served first.
 //! A guest with twenty clients, each with a long statement, would have all of them; so what a guest
@@ -13,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-/// How many guests of a tenant use its server connections, or wait for them.
+/// Number of guests of a tenant that use its server connections, or wait for them.
 pub(crate) type Crowd = Arc<AtomicU32>;
 
 /// Returns what a guest may use of `connections` when so many guests use them, itself among them:
@@ -23,7 +22,7 @@ fn share(connections: u32, guests: u32) -> u32 {
     (connections / guests.saturating_add(1)).max(1)
 }
 
-/// What hands a turn to a client that waits.
+/// Callback that hands a turn to a client that waits.
 pub(crate) type Call = Box<dyn FnOnce(LeaseQuotaPermit) + Send>;
 
 /// The turns of one guest.
@@ -35,7 +34,7 @@ struct LeaseQuotaState {
     taken: u32,
     /// Server connections of its tenant.
     connections: u32,
-    /// Where it is counted while it has turns.
+    /// Counter of guests, in which it counts while it has turns.
     crowd: Crowd,
     waiting: VecDeque<Call>,
 }

@@ -1,4 +1,4 @@
-//! What a guest says and is told, statement by statement.
+//! The traffic of a guest, statement by statement.
 //!
 //! A watch reads along: the bytes that a client sent and the link took, and those that it gets. It
 //! changes nothing but the end of an answer that is too long. From that it knows which statement
@@ -29,7 +29,7 @@ pub(crate) enum GuestViolation {
     /// A statement returned more rows than it may.
     #[error("the statement returned more than {0} rows, which is the limit of the grant")]
     Rows(u64),
-    /// Its answer had more bytes than it may.
+    /// The answer had more bytes than allowed.
     #[error("the statement returned more than {0} bytes, which is the limit of the grant")]
     Bytes(u64),
     /// The answers could not be followed, so that no limit holds.
@@ -48,7 +48,7 @@ impl GuestViolation {
     }
 }
 
-/// How much answers had.
+/// Size of answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct ReplyCounts {
     rows: u64,
@@ -66,13 +66,13 @@ impl ReplyCounts {
 #[derive(Debug, Default)]
 struct OpenReply {
     counts: ReplyCounts,
-    /// Of answers before it that count as one with it: of the same portal or cursor.
+    /// Size of answers before it that count as one with it: of the same portal or cursor.
     before: ReplyCounts,
-    /// How the statement failed.
+    /// Error of the statement.
     error: Option<String>,
 }
 
-/// What both protocols have in common.
+/// Reporting that both protocols have in common.
 #[derive(Debug)]
 struct ActionReporter {
     guest: Arc<SandboxClient>,
@@ -150,12 +150,12 @@ impl ActionReporter {
     }
 }
 
-/// What becomes of what a client gets.
+/// Action on bytes for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyAction {
     /// Sent as it is.
     Good,
-    /// What is left of it is the last that it gets.
+    /// A violation: the rest of it is the last that it gets.
     Violation,
 }
 
@@ -193,7 +193,7 @@ impl ConnectionObserver {
         Box::new(ConnectionObserver { reporter, protocol, violation: None })
     }
 
-    /// Of a client of PostgreSQL that was told it is in.
+    /// Creates the observer of a client of PostgreSQL that has logged in.
     pub(crate) fn pg(guest: &Arc<SandboxClient>, now_us: u64) -> Box<ConnectionObserver> {
         ConnectionObserver::new(
             guest,
@@ -203,7 +203,8 @@ impl ConnectionObserver {
         )
     }
 
-    /// Of a client of MySQL that was told it is in, and agreed on these capabilities.
+    /// Creates the observer of a client of MySQL that has logged in and agreed on these
+    /// capabilities.
     pub(crate) fn mysql(
         guest: &Arc<SandboxClient>,
         capabilities: CapabilityFlags,

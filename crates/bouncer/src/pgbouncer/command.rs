@@ -5,7 +5,7 @@
 
 use super::ini::until_quote;
 
-/// What can be shown.
+/// Topic of `SHOW`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are PgBouncer's: SHOW and the name")]
 pub enum ShowTopic {
@@ -65,7 +65,7 @@ pub const TOPICS: [(&str, ShowTopic); 23] = [
 /// Whom a shutdown waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownWait {
-    /// Nobody.
+    /// No client.
     Nobody,
     /// Until every server connection is released.
     Servers,
@@ -80,7 +80,7 @@ pub enum ConsoleCommand {
     Show(ShowTopic),
     /// `SET key = value`.
     Set {
-        /// Which setting.
+        /// Name of the setting.
         key: String,
         /// To what.
         value: String,
@@ -107,7 +107,7 @@ pub enum ConsoleCommand {
     Reload,
     /// `WAIT_CLOSE [db]`.
     WaitClose(Option<String>),
-    /// Nothing but spaces and semicolons.
+    /// Only spaces and semicolons.
     Empty,
 }
 

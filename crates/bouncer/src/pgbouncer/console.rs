@@ -28,7 +28,7 @@ use crate::tenants::{TenantId, TenantSnapshot, WorkAdmission};
 /// Interval at which a command that waits looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How old the figures are at least that averages are made with.
+/// Smallest age of the figures that averages are made with.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
 /// `protocol_violation`, which is what PgBouncer answers to whatever it does not like.
@@ -38,16 +38,16 @@ const REFUSED: &str = "08P01";
 const CONFIG_FILE_ERROR: &str = "F0000";
 const RELOAD_FAILED: &str = "RELOAD failed, see logs for additional details";
 
-/// What a user of the console may do.
+/// Rights of a console user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsoleRights {
-    /// Everything.
+    /// All commands.
     Admin,
     /// Look.
     Stats,
 }
 
-/// What only the process that the console is part of can do.
+/// Operations of the process that the console is part of.
 pub trait ConsoleHost: Send + Sync {
     /// In whose words clients are told what goes wrong.
     fn words(&self) -> ErrorDialect;
@@ -71,7 +71,7 @@ pub struct AdminConsole(Arc<ConsoleInner>);
 struct ConsoleInner {
     bouncer: Bouncer,
     host: Arc<dyn ConsoleHost>,
-    /// What averages are made with: when, and what was counted then.
+    /// Base of averages: a time, and the counters then.
     earlier: Mutex<(Instant, BTreeMap<TenantId, TenantTotals>)>,
     /// When connections of a tenant became unfit.
     reconnected: Mutex<BTreeMap<TenantId, Instant>>,
@@ -83,10 +83,10 @@ impl fmt::Debug for AdminConsole {
     }
 }
 
-/// How a command ended.
+/// Result of a command.
 type Outcome = Result<CommandReply, String>;
 
-/// What is written for a command that went well.
+/// Reply to a successful command.
 enum CommandReply {
     Tag(&'static str),
     Table(super::table::ShowTable),
@@ -348,7 +348,7 @@ fn explained(error: &crate::BouncerError) -> String {
     }
 }
 
-/// How a client is named.
+/// Selector of a client.
 #[derive(Clone, Copy)]
 enum ClientSelector {
     /// By the `ptr` of `SHOW CLIENTS`.

@@ -31,7 +31,7 @@ impl fmt::Debug for FrontDesk {
 }
 
 impl FrontDesk {
-    /// Of a console, whose commands run on `runtime`. Who may use it says the bouncer's
+    /// Creates a console, whose commands run on `runtime`. Who may use it says the bouncer's
     /// configuration at each login; `resolve` knows what references in it stand for.
     #[must_use]
     pub fn new(

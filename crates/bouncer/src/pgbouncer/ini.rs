@@ -10,7 +10,7 @@ pub const INCLUDE_DEPTH_MAX: usize = 16;
 /// Lines of all files together.
 pub const LINES_MAX: usize = 100_000;
 
-/// What the file says, in its order. Later lines win over earlier ones.
+/// Content of the file, in its order. Later lines win over earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParsedIni {
     /// `[pgbouncer]`.
@@ -40,27 +40,27 @@ pub enum IniError {
     /// A file cannot be read.
     #[error("{at}: read {path}: {why}")]
     Read {
-        /// Which line names it.
+        /// Line that names it.
         at: String,
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// What the system says.
+        /// Error of the system.
         why: String,
     },
     /// A line is nothing that is known.
     #[error("{at}: {what}")]
     Line {
-        /// Which one.
+        /// Line.
         at: String,
-        /// What is wrong with it.
+        /// Problem.
         what: String,
     },
     /// There is more than there may be.
     #[error("{at}: {limit} is {max}")]
     TooMuch {
-        /// Where it was noticed.
+        /// Line where it was noticed.
         at: String,
-        /// Which limit.
+        /// Name of the limit.
         limit: &'static str,
         /// Value.
         max: usize,

@@ -2,7 +2,7 @@
 
 use super::ini::{IniEntry, IniError};
 
-/// How a value is written.
+/// Kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingKind {
     /// 0 or 1 (also yes, no, on, off, true, false).
@@ -11,7 +11,7 @@ pub enum SettingKind {
     Count,
     /// Seconds, fractions allowed.
     Seconds,
-    /// One of these words.
+    /// A word of this list.
     Word(&'static [&'static str]),
     /// Anything.
     Text,
@@ -31,11 +31,11 @@ pub enum SettingEffect {
 /// A setting.
 #[derive(Debug)]
 pub struct PgbouncerSetting {
-    /// As in the file and in `SHOW CONFIG`.
+    /// Name, as in the file and in `SHOW CONFIG`.
     pub name: &'static str,
     /// PgBouncer's.
     pub default: &'static str,
-    /// How a value is written.
+    /// Kind of the value.
     pub kind: SettingKind,
     /// When a new value counts.
     pub change: SettingEffect,

@@ -1,4 +1,4 @@
-//! What `SHOW` shows, with PgBouncer's columns: exporters read them by name.
+//! The tables of `SHOW`, with PgBouncer's columns: exporters read them by name.
 //!
 //! Pure: everything comes in a [`View`]. Columns that mean nothing here hold what PgBouncer shows
 //! when there is nothing, so that whoever parses them goes on.
@@ -23,7 +23,7 @@ use crate::tenants::{
 /// The version of PgBouncer whose columns these are.
 const VERSION: &str = concat!("PgBouncer 1.25.2 (Cove ", env!("CARGO_PKG_VERSION"), ")");
 
-/// What was counted for a tenant since the start; times in microseconds.
+/// Counters of a tenant since the start; times in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TenantTotals {
     /// Server connections given to clients.
@@ -76,7 +76,7 @@ impl TenantTotals {
     }
 }
 
-/// Everything that can be shown, at one time.
+/// State that can be shown, at one time.
 #[derive(Debug)]
 pub struct ShowView<'a> {
     /// Tenants.
@@ -85,13 +85,13 @@ pub struct ShowView<'a> {
     pub snapshots: &'a [ThreadSnapshot],
     /// Settings in force.
     pub values: &'a SettingValues,
-    /// What holds for users by their names.
+    /// Rules for users by name.
     pub rules: &'a UserRuleSet,
     /// Counts by tenant.
     pub totals: &'a BTreeMap<TenantId, TenantTotals>,
-    /// The same, when the period of averages began.
+    /// Counters when the period of averages began.
     pub earlier: &'a BTreeMap<TenantId, TenantTotals>,
-    /// How long ago that was.
+    /// Length of the period.
     pub period: Duration,
     /// `active`, `paused`, `suspended`, `shutting_down`.
     pub state: &'a str,
@@ -514,7 +514,7 @@ fn state(view: &ShowView<'_>) -> ShowTable {
     ShowTable::new(&["key", "value"]).with(["active", "paused", "suspended"].map(row))
 }
 
-/// How many figures there are for a database.
+/// Number of figures of a database.
 const FIGURES: usize = 9;
 
 /// All of them; those of totals and averages alone go without the prefix.

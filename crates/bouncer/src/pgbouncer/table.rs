@@ -89,7 +89,7 @@ impl ShowTable {
         self.rows.push(row);
     }
 
-    /// The same with other rows, for chains.
+    /// Replaces the rows, for chains.
     #[must_use]
     pub fn with(mut self, rows: impl IntoIterator<Item = Vec<Option<String>>>) -> ShowTable {
         rows.into_iter().for_each(|row| self.push(row));

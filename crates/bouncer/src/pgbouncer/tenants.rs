@@ -22,7 +22,7 @@ use crate::tenants::{UserRuleSet, UserRules, UserTimes};
 /// Connections where PgBouncer knows no limit.
 const UNLIMITED: u32 = 100_000;
 
-/// Where the library of PostgreSQL looks for a server when no host is named, on Debian.
+/// Directory of sockets in which libpq looks for a server when no host is named, on Debian.
 const SOCKET_DIRECTORY: &str = "/var/run/postgresql";
 
 /// Times that PgBouncer turns off by 0 and that must have an end here.
@@ -52,21 +52,21 @@ const ONCE_S: f64 = 0.001;
 /// Keys of a database without effect here.
 const UNUSED_OF_DATABASE: &[&str] = &["connect_query", "load_balance_hosts", "application_name"];
 
-/// Something in the file that has no effect, and why.
+/// Setting of the file that has no effect, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IgnoredSetting {
-    /// Which setting.
+    /// Name of the setting.
     pub what: String,
     /// Why not.
     pub why: String,
 }
 
-/// What a file amounts to.
+/// Result of translating a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TranslatedFile {
     /// The bouncer's configuration.
     pub config: BouncerConfig,
-    /// What of the file has no effect.
+    /// Settings of the file without effect.
     pub notes: Vec<IgnoredSetting>,
 }
 

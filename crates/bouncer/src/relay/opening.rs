@@ -1,4 +1,4 @@
-//! How server connections come to be: name, socket, login; and how they move between threads.
+//! Opening of server connections: name, socket, login; and how they move between threads.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use crate::pg::settings::ReportedParameters as Reported;
 use crate::tenants::{BackendAddress, PoolId, ServerTls, TenantRoute, TenantSnapshot, TenantUser};
 use crate::tls;
 
-/// Where a socket is connected to.
+/// Target of a socket.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum ConnectTarget {
     /// A TCP address.
@@ -56,7 +56,7 @@ pub(super) struct OpeningServer {
 pub(super) struct ServerRole {
     pub(super) tenant: Arc<TenantSnapshot>,
     pub(super) user: Arc<TenantUser>,
-    /// Of the client that logged in last, where clients bring them.
+    /// Credentials of the client that logged in last, where clients bring them.
     credentials: ServerCredentials,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct PendingResolve {
 }
 
 impl ServerRole {
-    /// Of a tenant that has what it takes to log in.
+    /// Creates the role of a tenant that has credentials of its own.
     pub(super) fn known(
         tenant: Arc<TenantSnapshot>,
         user: Arc<TenantUser>,
@@ -197,7 +197,7 @@ impl ConnectTarget {
 }
 
 impl ServerCloseReason {
-    /// As those are told who wait for the connection.
+    /// Returns the error for clients that wait for the connection.
     pub(super) fn failure(&self) -> PoolFailure {
         PoolFailure::unreached("08006", self.to_string())
     }

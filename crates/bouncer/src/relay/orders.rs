@@ -1,4 +1,4 @@
-//! What relay threads are told from outside: by the control plane, by the resolver, by each other.
+//! Messages to relay threads: by the control plane, by the resolver, by each other.
 //!
 //! Each thread has an inbox behind a lock that is held for a push or a swap, and an eventfd that
 //! wakes it. A thread that was woken and has not looked yet is not woken again.
@@ -22,7 +22,7 @@ use crate::guest::turns::LeaseQuotaPermit;
 use crate::guest::{LoginPlace, SandboxClient};
 use crate::tenants::TenantId;
 
-/// Something for a relay thread to do.
+/// Command for a relay thread.
 #[derive(Debug)]
 pub enum ThreadCommand {
     /// There is another snapshot of tenants.
@@ -51,7 +51,7 @@ pub enum ThreadCommand {
     Internal(ThreadMessage),
 }
 
-/// What threads of the relay tell each other.
+/// Message between relay threads.
 #[derive(Debug)]
 pub struct ThreadMessage(pub(super) ThreadMessageKind);
 
@@ -62,37 +62,37 @@ pub(super) enum ThreadMessageKind {
     Accepted(AcceptedConnection, usize),
     /// A connection of a guest to serve.
     Guest(std::net::TcpStream, Arc<SandboxClient>, LoginPlace),
-    /// It is a guest's turn to use a server connection: that of this client, if it still waits.
+    /// Turn of a guest's client to use a server connection, if it still waits.
     Turn {
         /// Place.
         client: u32,
-        /// Its virtual process id.
+        /// Virtual process id.
         pid: u32,
-        /// Whoever does not want it drops it.
+        /// Turn, which is dropped when it is not needed.
         turn: LeaseQuotaPermit,
     },
     /// A client asks to cancel what another one does, if it knows the key.
     Cancel {
         /// Place of the client that is meant.
         client: u32,
-        /// Its virtual process id.
+        /// Virtual process id.
         pid: u32,
     },
     /// Another client wants the connection of one of this thread's to end.
     KillClient {
         /// Place.
         client: u32,
-        /// Its virtual process id.
+        /// Virtual process id.
         pid: u32,
     },
-    /// What the resolver found for a server connection.
+    /// Result of the resolver for a server connection.
     Resolved {
-        /// Which question this answers.
+        /// Number of the question.
         serial: u64,
         /// Addresses, or why there are none.
         addresses: Result<Vec<SocketAddr>, String>,
     },
-    /// What the server knows of a user who wants to log in.
+    /// Result of the lookup of a user who wants to log in.
     Secret {
         /// Place of the client.
         client: u32,
@@ -101,13 +101,13 @@ pub(super) enum ThreadMessageKind {
         /// Secret; `None` when there is no such user.
         secret: Result<Option<crate::secrets::ClientSecret>, String>,
     },
-    /// What came of a proof.
+    /// Result of a password check.
     Checked {
         /// Place of the client.
         client: u32,
         /// Tells it from later ones in that place.
         serial: u64,
-        /// What that is.
+        /// Result.
         checked: crate::mysql::login::PasswordCheckResult,
     },
     /// The console has answered.
@@ -142,7 +142,7 @@ impl From<ThreadMessageKind> for ThreadCommand {
     }
 }
 
-/// Where a thread gets its orders from.
+/// Inbox of a thread.
 #[derive(Debug)]
 pub(super) struct ThreadInbox {
     /// Orders that nobody looked at yet.

@@ -1,5 +1,5 @@
-//! Which server connection a client gets, on one thread; and which ones are opened, closed or moved
-//! to another thread.
+//! The pools of one thread: which server connection a client gets, and which ones are opened,
+//! closed or moved to another thread.
 //!
 //! [`Pools`] decides and remembers; its thread has the sockets and does what it is told, by what
 //! calls return and by [`PoolEffect`]s. It knows connections and clients by the thread's own names
@@ -54,7 +54,7 @@ pub const OPENING_MAX: u32 = 4;
 /// Wait before the second attempt to reach a server; doubles until the limit.
 pub const RETRY_FIRST: Duration = Duration::from_millis(250);
 
-/// How many idle connections are looked at for one with the client's settings.
+/// Number of idle connections that are searched for one with the client's settings.
 pub const LOOKED_AT_MAX: usize = 4;
 
 /// Time that a pool of which no client is left is remembered.
@@ -71,7 +71,7 @@ pub struct QueueTicket(u64);
 /// Why a server connection could not be had, as clients are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolFailure {
-    /// Where it failed.
+    /// Stage of the failure.
     pub stage: FailureStage,
     /// SQLSTATE.
     pub code: Box<str>,
@@ -113,26 +113,26 @@ impl PoolFailure {
     }
 }
 
-/// What a client gets that asks for a server connection.
+/// Result of a client's request for a server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerLease<C> {
     /// This one.
     Ready(C),
     /// A place in the queue.
     Waiting(QueueTicket),
-    /// Nothing.
+    /// Refused.
     Refused(LeaseRefusal),
 }
 
 /// Why a client gets no server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseRefusal {
-    /// As many wait already as may.
+    /// The queue is full.
     QueueFull {
         /// The limit.
         waiting_max: u32,
     },
-    /// It waited as long as the limit is.
+    /// The client waited for as long as the limit is.
     WaitTimeout {
         /// The limit.
         wait: Duration,
@@ -143,12 +143,12 @@ pub enum LeaseRefusal {
     Shut,
 }
 
-/// What becomes of a connection that is free.
+/// Use of a connection that became free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreedConnectionUse<W> {
-    /// It waits in the pool.
+    /// Kept idle in the pool.
     Idle,
-    /// It is this client's.
+    /// Given to this client.
     Serve(W),
     /// To be closed.
     Close(CloseReason),
@@ -159,19 +159,19 @@ pub enum FreedConnectionUse<W> {
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
-    /// Nobody used it for as long as the limit is.
+    /// Idle for longer than the limit.
     Idle,
-    /// It is as old as it may be.
+    /// Older than the limit.
     Lifetime,
-    /// It is of an earlier epoch, or of another server.
+    /// Opened in an earlier epoch, or to another server.
     Unfit,
     /// The pool is held or shut.
     Held,
-    /// Somebody else has the better claim to its slot, or there are fewer slots than there were.
+    /// Given up for a tenant with a better claim to its slot, or because there are fewer slots.
     GivenUp,
 }
 
-/// What the thread is to do.
+/// Task for the thread.
 #[derive(Debug)]
 pub enum PoolEffect<C, W> {
     /// Open a connection for this pool.
@@ -183,28 +183,28 @@ pub enum PoolEffect<C, W> {
     },
     /// Close an idle connection.
     Close {
-        /// Which one.
+        /// Connection.
         conn: C,
         /// Why.
         reason: CloseReason,
     },
     /// Send an idle connection to another thread, with its place.
     Move {
-        /// Which one.
+        /// Connection.
         conn: C,
         /// Whither.
         thread: usize,
     },
     /// Tell a client that it gets none.
     Refuse {
-        /// Which one.
+        /// Client.
         client: W,
         /// Why.
         refusal: LeaseRefusal,
     },
 }
 
-/// What there is in one pool on one thread.
+/// Figures of one pool on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadPoolFigures {
     /// Connections that nobody uses.
@@ -219,10 +219,10 @@ pub struct ThreadPoolFigures {
     pub waited: Duration,
 }
 
-/// Whether a pool gives connections away.
+/// State of a pool: whether it gives connections away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PoolGate {
-    /// It does.
+    /// Open.
     Open,
     /// Not now: clients wait.
     Held,

@@ -26,7 +26,7 @@ pub(super) struct RelayServer {
     pub(super) phase: ServerPhase,
     /// Tells it from others that had this place.
     pub(super) serial: u64,
-    /// Its number among all connections of the process.
+    /// Number among all connections of the process.
     pub(super) number: u64,
     pub(super) pool: PoolRef,
     /// The right to be there.
@@ -34,11 +34,11 @@ pub(super) struct RelayServer {
     pub(super) tenant: Arc<TenantSnapshot>,
     /// Role.
     pub(super) user: Arc<str>,
-    /// Where it is connected to, for cancel requests to follow.
+    /// Target, for cancel requests to follow.
     pub(super) target: ConnectTarget,
-    /// Who holds it.
+    /// Client that holds it.
     pub(super) client: Option<u32>,
-    /// The same for all threads, once its process is known.
+    /// Entry of the holder for all threads, once its process is known.
     pub(super) holder: Option<HolderEntry>,
     /// Cancel requests that are on their way to its server.
     pub(super) cancels: u32,
@@ -56,16 +56,16 @@ pub(super) struct RelayServer {
     pub(super) is_resetting: bool,
     /// True if what runs there is nobody's any more, and is cancelled until it ends.
     pub(super) is_cancelled: bool,
-    /// What it said of itself.
+    /// Parameters that the server reported.
     pub(super) parameters: Parameters,
-    /// What its link had counted when that was last looked at.
+    /// Counters of its link when they were last read.
     counted: (u64, u64),
     /// Reasons to stay with its client that were counted.
     pub(super) pins: Vec<&'static str>,
     pub(super) stats: Arc<ThreadTenantStats>,
 }
 
-/// What a server connection is for, from the beginning.
+/// Purpose of a server connection, from its start.
 #[derive(Debug)]
 pub(super) struct ServerPurpose {
     pub(super) pool: PoolRef,
@@ -75,43 +75,43 @@ pub(super) struct ServerPurpose {
     pub(super) target: ConnectTarget,
 }
 
-/// Where a server connection is in its life.
+/// Phase of a server connection's life.
 #[derive(Debug)]
 pub(super) enum ServerPhase {
-    /// It connects and logs in.
+    /// Connecting and logging in.
     Opening(Box<OpeningServer>),
-    /// It is in use, or could be.
+    /// In use, or ready for it.
     Live(ServerLink),
 }
 
 /// Why a server connection is closed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServerCloseReason {
-    /// Its pool says so.
+    /// Closed by its pool.
     #[error("{0}")]
     Pool(CloseReason),
     /// The server closed it.
     #[error("the server closed the connection")]
     End,
-    /// It broke.
+    /// Lost.
     #[error("{0}")]
     Lost(#[source] io::Error),
     /// The server does not speak the protocol, or says that it closes.
     #[error("{0}")]
     Broken(String),
-    /// It failed its client, who was told.
+    /// Failed its client, which got an error.
     #[error("the client could not be served")]
     Failed,
-    /// It could not be brought to rest after its client.
+    /// Could not be brought to rest after its client.
     #[error("it did not come to rest after its client left")]
     Unclean,
-    /// Somebody ordered it.
+    /// Closed on command.
     #[error("closed by an administrator")]
     Ordered,
 }
 
 impl RelayServer {
-    /// One that is being opened.
+    /// Creates a connection that is being opened.
     pub(super) fn new(
         conn: RelayConnection,
         opening: OpeningServer,

@@ -45,7 +45,7 @@ impl<T> SlotMap<T> {
         self.places.get(key as usize)?.as_ref()
     }
 
-    /// The same, to change it.
+    /// Returns the entry for changes.
     pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
         self.places.get_mut(key as usize)?.as_mut()
     }
@@ -62,7 +62,7 @@ impl<T> SlotMap<T> {
         self.free.append(&mut self.retired);
     }
 
-    /// Everything with its key, in the order of keys.
+    /// Returns all entries with their keys, in the order of keys.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         (0..).zip(&self.places).filter_map(|(key, place)| Some((key, place.as_ref()?)))
     }

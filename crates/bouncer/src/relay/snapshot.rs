@@ -1,27 +1,27 @@
-//! What a relay thread tells of its connections when it is asked: for the console and the API.
+//! Snapshots of a relay thread's connections: for the console and the API.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::tenants::{PoolId, TenantId};
 
-/// Everything one thread owns, at one time.
+/// Connections of one thread, at one time.
 #[derive(Debug, Default)]
 pub struct ThreadSnapshot {
-    /// Which thread.
+    /// Number of the thread.
     pub thread: usize,
     /// Clients.
     pub clients: Vec<ClientView>,
-    /// Its server connections.
+    /// Server connections.
     pub servers: Vec<ServerView>,
 }
 
-/// What a client does.
+/// State of a client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ClientState {
     /// Logs in.
     Login,
-    /// Nothing.
+    /// Idle.
     Idle,
     /// Waits for a server connection.
     Waiting,
@@ -36,15 +36,15 @@ pub enum ClientState {
 /// A client.
 #[derive(Clone, Debug)]
 pub struct ClientView {
-    /// Its number among all connections.
+    /// Number among all connections.
     pub number: u64,
-    /// Its virtual process id; 0 while it logs in.
+    /// Virtual process id; 0 while it logs in.
     pub pid: u32,
     /// Tenant, once that is known.
     pub tenant: Option<(TenantId, Arc<str>)>,
     /// User.
     pub user: Option<Arc<str>>,
-    /// What it does.
+    /// State.
     pub state: ClientState,
     /// Address; nothing for Unix sockets.
     pub address: Option<SocketAddr>,
@@ -64,12 +64,12 @@ pub struct ClientView {
     pub statements: usize,
 }
 
-/// What a server connection does.
+/// State of a server connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ServerState {
     /// Connects and logs in.
     Login,
-    /// Nothing.
+    /// Idle.
     Idle,
     /// Is held by a client.
     Active,
@@ -82,7 +82,7 @@ pub enum ServerState {
 /// A server connection.
 #[derive(Clone, Debug)]
 pub struct ServerView {
-    /// Its number among all connections.
+    /// Number among all connections.
     pub number: u64,
     /// Process id of its backend; 0 while it connects.
     pub pid: u32,
@@ -92,7 +92,7 @@ pub struct ServerView {
     pub pool: PoolId,
     /// Role.
     pub user: Arc<str>,
-    /// What it does.
+    /// State.
     pub state: ServerState,
     /// Address; nothing for Unix sockets.
     pub address: Option<SocketAddr>,

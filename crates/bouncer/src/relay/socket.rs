@@ -1,4 +1,4 @@
-//! One connection: TCP or Unix, plain or TLS, never blocking.
+//! A connection: TCP or Unix, plain or TLS, never blocking.
 //!
 //! A socket is registered with epoll once, edge-triggered and for reading only: being told of
 //! every byte that the peer took would wake the thread for nothing, which Unix sockets do with
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{ClientConnection, Connection, ServerConnection};
 
 use super::buffers::BACKLOG_BYTES_HIGH;
 
-/// What the kernel does about peers that vanish.
+/// Keepalive and timeouts of TCP.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpPolicy {
     /// Quiet time before the first probe.
@@ -40,7 +40,7 @@ impl Default for TcpPolicy {
     }
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ReadOutcome {
     /// So many bytes; `more` unless the kernel has surely no more of them.
@@ -50,7 +50,7 @@ pub(crate) enum ReadOutcome {
         /// True to read again before waiting.
         more: bool,
     },
-    /// Nothing now.
+    /// No bytes at present.
     Nothing,
     /// The peer will send nothing more.
     End,

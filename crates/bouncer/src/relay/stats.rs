@@ -1,4 +1,4 @@
-//! What a relay thread counts: relaxed atomics that only it writes and anybody reads.
+//! Counters of a relay thread: relaxed atomics that only it writes and anybody reads.
 //!
 //! A counter is read and written back without a locked instruction, because there is one writer.
 //! Readers see every value at some time; sums over threads are not of one moment.
@@ -39,7 +39,7 @@ const STEP_BITS: u32 = 4;
 const POWERS: usize = 32;
 const BUCKETS: usize = STEPS * (POWERS + 1);
 
-/// How often durations of about the same length came: log-linear, in microseconds.
+/// Histogram of durations: log-linear, in microseconds.
 #[derive(Debug)]
 pub struct DurationHistogram {
     buckets: [ThreadCounter; BUCKETS],
@@ -129,7 +129,7 @@ impl DurationDistribution {
     }
 }
 
-/// What one thread counted for one tenant.
+/// Counters of one thread for one tenant.
 #[derive(Debug, Default)]
 pub struct ThreadTenantStats {
     /// Clients that are logged in.
@@ -169,7 +169,7 @@ pub struct ThreadTenantStats {
     /// Cancel requests that were forwarded or answered.
     pub cancels: ThreadCounter,
     times: OnceLock<Box<TenantDurations>>,
-    /// How often a server connection was kept beyond a transaction, by reason.
+    /// Number of times a server connection was kept beyond a transaction, by reason.
     pins: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -206,7 +206,7 @@ impl ThreadTenantStats {
     }
 }
 
-/// What one thread counted that belongs to no tenant.
+/// Counters of one thread that belong to no tenant.
 #[derive(Debug, Default)]
 pub struct ThreadStats {
     /// Connections that were accepted here or dealt to this thread.
@@ -225,10 +225,10 @@ pub struct ThreadStats {
     pub events: ThreadCounter,
 }
 
-/// Everything one thread counts.
+/// All counters of one thread.
 #[derive(Debug, Default)]
 pub struct ThreadBooks {
-    /// What belongs to no tenant.
+    /// Counters that belong to no tenant.
     pub stats: ThreadStats,
     /// Locked when a client logs in or somebody reads, never by a query.
     tenants: RwLock<HashMap<TenantId, Arc<ThreadTenantStats>>>,
@@ -243,7 +243,7 @@ impl ThreadBooks {
         Arc::clone(self.tenants.write().entry(id).or_default())
     }
 
-    /// The same, unless nothing was ever counted for it.
+    /// Returns the counters of a tenant, unless nothing was ever counted for it.
     pub fn known(&self, id: TenantId) -> Option<Arc<ThreadTenantStats>> {
         self.tenants.read().get(&id).cloned()
     }

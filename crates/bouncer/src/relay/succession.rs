@@ -1,4 +1,5 @@
-//! One process follows another: the old one gives its clients away, the new one takes them in.
+//! Handover from one process to the next: the old one gives its clients away, the new one takes
+//! them in.
 //!
 //! A client is given away when it holds no server connection and nothing of it is under way. What
 //! cannot be carried is told to connect again: who has an encrypted connection, listens to
@@ -33,7 +34,7 @@ use crate::pg::client::{PgClientSession, PgClientSetup};
 use crate::pg::settings::{PgSettings, ReportedParameters};
 use crate::tenants::TenantRoute;
 
-/// What clients are told that cannot go on with the next process.
+/// Error for clients that cannot go on with the next process.
 const RECONNECT: &str = "terminating connection: the server is being replaced, connect again";
 
 /// A client on its way between processes.
@@ -365,7 +366,7 @@ impl HandoverSession {
     }
 }
 
-/// What a process begins with that follows another.
+/// State with which a successor process begins.
 pub(super) struct HandoverState {
     pub(super) stream: UnixStream,
     pub(super) early: Vec<AdoptedClient>,

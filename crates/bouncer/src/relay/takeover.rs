@@ -18,18 +18,18 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What both sides say first: who speaks another version gets nothing.
+/// Greeting of both sides: who speaks another version gets nothing.
 const HELLO: [u8; 8] = *b"covepg01";
 
 /// Longest body of a frame.
 const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How long the other process may take for a frame of the beginning.
+/// Time limit of the other process for a frame of the beginning.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const HEAD_BYTES: usize = 5;
 
-/// What one process gives to the other.
+/// Message from one process to the other.
 #[derive(Debug)]
 pub(super) enum HandoverMessage {
     /// A listening socket and its address.
@@ -52,12 +52,12 @@ pub(super) struct HandoverSession {
     pub(super) wanted: Vec<(String, String)>,
     pub(super) seen: Vec<(String, String)>,
     pub(super) statements: Vec<CarriedStatement>,
-    /// Of a session of MySQL, in place of what is said of PostgreSQL's.
+    /// State of a session of MySQL, in place of PostgreSQL's.
     #[serde(default)]
     pub(super) mysql: Option<CarriedMysql>,
 }
 
-/// What is carried of a session of MySQL.
+/// State of a session of MySQL that is handed over.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct CarriedMysql {
     pub(super) capabilities: u64,

@@ -22,23 +22,23 @@ use crate::pg;
 use crate::pg::login::{PgLoginRefusal, ReplicationPolicy};
 use crate::tenants::TenantRoute;
 
-/// How a client has come.
+/// Origin of a client.
 #[derive(Debug)]
 pub(super) enum ClientOrigin {
     /// By the listener of this number.
     Listener(usize),
-    /// As a guest.
+    /// Guest.
     Guest(Arc<SandboxClient>, LoginPlace),
 }
 
-/// What is known of a client before it says anything.
+/// Facts about a client before it sends anything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ListenerBinding {
     /// The tenant of its listener.
     pub(super) tenant: Option<Arc<str>>,
-    /// Whose guest it is.
+    /// Guest.
     pub(super) guest: Option<Arc<SandboxClient>>,
-    /// What it holds until it is logged in.
+    /// Place that it holds until it is logged in.
     pub(super) login_place: Option<LoginPlace>,
 }
 
@@ -182,7 +182,7 @@ impl RelayWorker {
         self.expel(place, &ErrorFields::fatal(code, &sentence));
     }
 
-    /// What a guest had was taken back.
+    /// Ends the connections of a guest whose grant was revoked.
     pub(super) fn revoke_guest(&mut self, id: u64) {
         for place in self.guests(id) {
             self.expel_guest(place, "57P01", "the grant was taken back");
@@ -203,7 +203,7 @@ impl RelayWorker {
         }
     }
 
-    /// It is the turn of a guest's client, if that still waits for it.
+    /// Gives a guest's client its turn, if it still waits for it.
     pub(super) fn called(&mut self, place: u32, pid: u32, turn: LeaseQuotaPermit) {
         let session = self.clients.get_mut(place).and_then(RelayClient::session);
         let Some(session) =

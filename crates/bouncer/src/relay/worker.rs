@@ -44,7 +44,7 @@ pub(super) const READS_PER_TURN_MAX: usize = 4;
 /// Kinds of what a timer can be for; see [`TimerKey`].
 const LOOKS: u32 = 4;
 
-/// What is looked at when a timer is due.
+/// Subject of a timer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum TimerKey {
     /// A client.
@@ -77,7 +77,7 @@ impl TimerKey {
     }
 }
 
-/// Something to go on with before the thread sleeps.
+/// Work to go on with before the thread sleeps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PendingWork {
     /// A client has input that was not looked at, or may have.
@@ -88,7 +88,7 @@ pub(super) enum PendingWork {
     Accept(u32),
 }
 
-/// What a thread borrows for every event: the ground under its connections.
+/// State that a thread borrows for every event.
 #[derive(Debug)]
 pub(super) struct EventContext {
     /// To register sockets.
@@ -97,15 +97,15 @@ pub(super) struct EventContext {
     pub(super) stock: BufferFreelist,
     /// Deadlines.
     pub(super) timers: TimerWheel,
-    /// What to go on with.
+    /// Work to go on with.
     pub(super) work: VecDeque<PendingWork>,
     /// The time, read once in a turn.
     pub(super) now: Instant,
-    /// The same in microseconds since the relay started.
+    /// Time in microseconds since the relay started.
     pub(super) now_us: u64,
 }
 
-/// Where what is to be sent is assembled: once for each event, sent at its end.
+/// Buffers in which output is assembled: once for each event, sent at its end.
 #[derive(Debug, Default)]
 pub(super) struct EventOutbox {
     pub(super) to_client: Vec<u8>,
@@ -134,7 +134,7 @@ pub(super) struct RelayWorker {
     pub(super) link: ProtocolLinks,
     /// Server connections and clients are known to the pools by their places.
     pub(super) pools: ThreadPools<u32, u32>,
-    /// How connections of pools log in.
+    /// Roles with which pools log in.
     pub(super) roles: HashMap<PoolId, ServerRole>,
     /// Server connections whose names are being looked up, by the number of the question.
     pub(super) resolving: HashMap<u64, PendingResolve>,
@@ -142,11 +142,11 @@ pub(super) struct RelayWorker {
     pub(super) routing: Arc<TenantRouting>,
     /// Parameters that clients were told lately.
     pub(super) seen: VecDeque<Arc<Reported>>,
-    /// What clients started with lately.
+    /// Settings that clients started with lately.
     pub(super) startups: VecDeque<Arc<PgSettings>>,
     pub(super) inbox: Arc<ThreadInbox>,
     pub(super) books: Arc<ThreadBooks>,
-    /// Of the first thread only.
+    /// Listeners, of the first thread only.
     listeners: Vec<RelayListener>,
     /// When to accept again after the process ran out of something.
     accept_again_us: Option<u64>,
@@ -157,7 +157,7 @@ pub(super) struct RelayWorker {
     pub(super) heir: Option<Sender<HandoverMessage>>,
 }
 
-/// What a thread is made of.
+/// Dependencies of a thread.
 #[derive(Debug)]
 pub(super) struct WorkerParts {
     pub(super) poll: Poll,
@@ -167,14 +167,14 @@ pub(super) struct WorkerParts {
     pub(super) link: ProtocolLinks,
 }
 
-/// How far the thread is on its way to the end.
+/// Progress of a thread's shutdown.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum WorkerShutdown {
-    /// It is not.
+    /// Not shutting down.
     No,
-    /// Nobody is accepted, clients leave after their transactions.
+    /// No client is accepted, and clients leave after their transactions.
     Draining,
-    /// Everything is closed.
+    /// Close all connections now.
     Now,
 }
 

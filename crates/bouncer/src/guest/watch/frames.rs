@@ -39,7 +39,7 @@ pub(super) trait FrameHandler<const HEAD: usize> {
     /// More of the body than that, in pieces.
     fn goes_on(&mut self, head: &[u8; HEAD], kept: &[u8], more: &[u8]);
 
-    /// It has ended. Says whether others may come.
+    /// Handles the end of a frame. Returns whether others may come.
     fn ends(&mut self, frame: ObservedFrame<'_, HEAD>) -> bool;
 }
 
@@ -53,7 +53,7 @@ pub(super) struct ObservedFrame<'a, const HEAD: usize> {
     pub(super) body: &'a [u8],
 }
 
-/// Where a stream that may not go on was ended.
+/// Place at which a forbidden stream was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StreamStop {
     /// So many bytes of those that were given belong to what came before.

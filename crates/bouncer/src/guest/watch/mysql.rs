@@ -31,14 +31,14 @@ pub(super) struct MyWatch {
 #[derive(Debug)]
 struct MysqlFollower {
     capabilities: CapabilityFlags,
-    /// What the client waits for.
+    /// Replies that the client waits for.
     awaited: VecDeque<AwaitedReply>,
     statements: HashMap<u32, ObservedStatement>,
-    /// What was fetched from cursors of statements that are not known.
+    /// Rows that were fetched from cursors of unknown statements.
     stray: ReplyCounts,
     /// The statement that was prepared last.
     last: Option<u32>,
-    /// What has come to the request at the front.
+    /// Reply to the request at the front.
     answer: Option<OpenReply>,
     /// The packet before went on in this one.
     is_continued: (bool, bool),
@@ -49,7 +49,7 @@ struct MysqlFollower {
 #[derive(Debug)]
 struct ObservedStatement {
     text: ReportedText,
-    /// What its cursor has returned.
+    /// Rows that its cursor has returned.
     counts: ReplyCounts,
 }
 
@@ -59,7 +59,7 @@ struct AwaitedReply {
     note: MysqlObservedRequest,
 }
 
-/// What a request that is not answered asked for.
+/// Request that is not answered yet.
 #[derive(Debug)]
 enum MysqlObservedRequest {
     Nothing,
@@ -67,7 +67,7 @@ enum MysqlObservedRequest {
         text: ReportedText,
         begun_us: u64,
     },
-    /// It goes, with the text, when it was.
+    /// A prepare, with its text and time.
     Prepare {
         text: ReportedText,
         begun_us: u64,
@@ -192,7 +192,8 @@ impl FrameHandler<HEAD> for MysqlReplyFrames<'_> {
         body_len(head)
     }
 
-    /// What is too much is seen before any of it has passed, but for the number of its bytes.
+    /// Checks limits at the head, before any of the body has passed, but for the number of its
+    /// bytes.
     fn begins(&mut self, _: &[u8; HEAD], len: usize, first: Option<u8>) -> Option<usize> {
         let first = first.unwrap_or_default();
         let is_first = !self.follower.is_continued.1;

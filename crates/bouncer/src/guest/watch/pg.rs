@@ -38,9 +38,9 @@ struct PgFollower {
     exchange: PgExchange<PgObservedRequest>,
     statements: HashMap<CountedBytes, ReportedText>,
     portals: HashMap<CountedBytes, ObservedPortal>,
-    /// What was returned by portals that are not known, since there was no transaction.
+    /// Rows that unknown portals returned since there was no transaction.
     stray: ReplyCounts,
-    /// What has come to the request at the front.
+    /// Reply to the request at the front.
     answer: Option<OpenReply>,
     reading: TextProgress,
 }
@@ -51,7 +51,7 @@ struct ObservedPortal {
     counts: ReplyCounts,
 }
 
-/// What a request that is not answered asked for. Names are missing that there was no room for.
+/// Request that is not answered yet. Names are missing that there was no room for.
 #[derive(Debug)]
 enum PgObservedRequest {
     Nothing,
@@ -62,7 +62,7 @@ enum PgObservedRequest {
     Close { is_statement: bool, name: Option<CountedBytes> },
 }
 
-/// How far the text in a message is read.
+/// Progress in reading the text of a message.
 #[derive(Debug, Default)]
 struct TextProgress {
     is_begun: bool,
@@ -200,7 +200,8 @@ impl FrameHandler<HEADER_BYTES> for PgReplyFrames<'_> {
         body_len(head)
     }
 
-    /// What is too much is seen before any of it has passed, but for the number of its bytes.
+    /// Checks limits at the head, before any of the body has passed, but for the number of its
+    /// bytes.
     fn begins(&mut self, head: &[u8; HEADER_BYTES], len: usize, _: Option<u8>) -> Option<usize> {
         let tag = head[0];
         // Whoever notifies is somebody else.
@@ -514,7 +515,7 @@ fn deallocated_name(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// As much of a name that `bytes` begin with as the server looks at.
+/// Returns the part of a name at the start of `bytes` that the server looks at.
 fn portal_name(bytes: &[u8]) -> &[u8] {
     let name = split_string(bytes).map_or(bytes, |(name, _)| name);
     name.get(..PORTAL_BYTES_MAX).unwrap_or(name)

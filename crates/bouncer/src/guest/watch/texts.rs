@@ -12,15 +12,15 @@ use crate::guest::{StatementDetail, TEXT_BYTES_MAX};
 
 /// Bytes of texts and names that are kept for one connection.
 pub(super) const KEPT_BYTES_MAX: usize = 1 << 20;
-/// Of these, bytes after which no more statements are remembered: the rest is for what waits for
-/// an answer.
+/// Bytes after which no more statements are remembered: the rest is for what waits for an answer.
 const REMEMBERED_BYTES_MAX: usize = KEPT_BYTES_MAX / 2;
-/// What anything that is kept takes beside its bytes, roughly.
+/// Size of an entry beside its bytes, roughly.
 const OVERHEAD_BYTES: usize = 128;
 
-/// What is told of a statement whose text is not known.
+/// Text in records of a statement that is not known.
 pub(super) const UNKNOWN: &str = "(prepared)";
-/// The same, whose text was told when it came because there was no room to keep it.
+/// Text in records of a statement that was recorded when it came, because there was no room to keep
+/// it.
 pub(super) const TOLD: &str = "(sent)";
 
 /// Bytes of a text: there is room for what may stand before it.
@@ -36,7 +36,7 @@ pub(super) struct CountedBytes {
     bytes: Box<[u8]>,
     charge: usize,
     used: Arc<AtomicUsize>,
-    /// Of a text: whether a record has it.
+    /// True if a record has the text.
     is_told: AtomicBool,
 }
 

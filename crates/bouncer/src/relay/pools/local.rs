@@ -105,7 +105,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         pool
     }
 
-    /// One client less. Pools without clients are forgotten after a while.
+    /// Counts a client less. Pools without clients are forgotten after a while.
     pub fn leave(&mut self, pool: PoolRef, now: Instant) {
         let local = self.local(pool);
         local.members = local.members.saturating_sub(1);
@@ -493,7 +493,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// Nobody needs a slot here any more.
+    /// Withdraws the claim to slots of a pool that needs none any more.
     fn calm(&mut self, pool: PoolRef, now: Instant) {
         let thread = self.desk.thread();
         let local = self.local(pool);
@@ -503,7 +503,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// What other threads said. To be called when this thread was woken.
+    /// Handles messages of other threads. To be called when this thread was woken.
     pub fn mail(&mut self, now: Instant) {
         let mut letters = std::mem::take(&mut self.letters);
         self.desk.take_letters(&mut letters);

@@ -1,4 +1,4 @@
-//! One pool of one thread: what there is, without the steps that need the others.
+//! A pool of one thread: what there is, without the steps that need the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct LocalPool<C, W> {
     pub(super) members: u32,
     /// The one used last is last.
     pub(super) idle: Vec<IdleServer<C>>,
-    /// Who waits, the longest first.
+    /// Waiting clients, the longest first.
     pub(super) waiting: VecDeque<PoolWaiter<W>>,
     /// The next client's. Never given twice, so that a stale one is nobody's.
     pub(super) next_ticket: u64,
@@ -37,7 +37,7 @@ pub(super) struct LocalPool<C, W> {
     pub(super) charge_at: Instant,
     /// When the last client left.
     pub(super) left_at: Instant,
-    /// Its time in the agenda.
+    /// Time in the agenda.
     pub(super) due: Option<Instant>,
 }
 

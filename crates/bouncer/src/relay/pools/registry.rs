@@ -1,4 +1,4 @@
-//! What the threads' pools share.
+//! State that the threads' pools share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use pool::shares::{self, ConnectionShares, SlotPermit, ThreadHandle, ThreadWake,
 use super::{PoolFailure, RETRY_FIRST};
 use crate::tenants::{PoolId, ServerId, TenantId, TenantSnapshot, TenantUser};
 
-/// What holds for a pool: from its tenant's definition and its user's.
+/// Terms of a pool: from its tenant's definition and its user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolTerms {
     /// The server that its connections are of.
@@ -42,7 +42,7 @@ pub struct PoolTerms {
 }
 
 impl PoolTerms {
-    /// Of a user of a tenant.
+    /// Returns the terms for a user of a tenant.
     pub fn of(tenant: &TenantSnapshot, user: &TenantUser) -> PoolTerms {
         let connections_max = tenant.connections_max_of(user).unwrap_or(u32::MAX);
         let limits = &tenant.limits;
@@ -69,26 +69,26 @@ impl PoolTerms {
     }
 }
 
-/// What threads ask of each other.
+/// Request between threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PoolMessage {
     /// Send idle connections of this pool.
     Ask {
-        /// Of which.
+        /// Pool.
         pool: PoolId,
         /// To whom.
         by: usize,
-        /// How many.
+        /// Number of slots.
         wanted: u32,
     },
     /// There are none.
     Decline {
-        /// Of which.
+        /// Pool.
         pool: PoolId,
     },
 }
 
-/// What all threads of the relay share about pools.
+/// State about pools that all relay threads share.
 pub struct PoolRegistry {
     shares: ConnectionShares,
     known: Mutex<RegisteredPool>,
@@ -105,12 +105,12 @@ struct RegisteredPool {
 
 struct KnownServer {
     server: shares::ServerHandle,
-    /// How many of its tenants are known.
+    /// Number of its tenants that are known.
     tenants: u32,
 }
 
 struct KnownTenant {
-    /// How many of its pools are known.
+    /// Number of its pools that are known.
     pools: u32,
     server: ServerId,
     tenant: shares::TenantHandle,
