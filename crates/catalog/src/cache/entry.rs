@@ -63,16 +63,16 @@ pub type Frames = [Bytes; 3];
 
 /// A version of a table or view.
 pub struct CachedVersion {
-    /// Which version, and where; none of what was only staged.
+    /// Version and location; none of what was only staged.
     pub pointer: Option<MetadataPointer>,
     /// The document.
     pub doc: ParsedDocument,
     /// The document as it is in its file.
     document: Bytes,
-    /// What comes before it in an answer.
+    /// Bytes before it in an answer.
     head: Bytes,
     etag: [Box<str>; 2],
-    /// The same as a header has it.
+    /// Entity tag, as a header has it.
     weak_etag: [Bytes; 2],
     /// File on this machine, once somebody has looked; none of one that is elsewhere.
     file: OnceLock<Option<PathBuf>>,
@@ -196,7 +196,7 @@ impl CachedVersion {
         }
     }
 
-    /// The same as a header has it, with what says that it is weak, and quotes.
+    /// Returns the entity tag as a header has it, with the mark of weakness and quotes.
     pub(crate) fn weak_etag(&self, snapshots: SnapshotSelection) -> &Bytes {
         match snapshots {
             SnapshotSelection::All => &self.weak_etag[0],
@@ -223,7 +223,7 @@ impl CachedVersion {
         }
     }
 
-    /// The same answer as one gzip member. The document is compressed once.
+    /// Returns the answer as one gzip member. The document is compressed once.
     ///
     /// # Errors
     /// `Internal` when `end` is longer than 64 KiB.
@@ -243,7 +243,7 @@ impl CachedVersion {
         packed(beginning.await?, end)
     }
 
-    /// The same, where the document was compressed before.
+    /// Returns the compressed answer, where the document was compressed before.
     #[must_use]
     pub fn gzip_at_hand(
         &self,

@@ -1,4 +1,4 @@
-//! What must hold within one document, with the messages of the reference where it has any.
+//! Consistency rules of one document, with the messages of the reference where it has any.
 
 use super::properties::PROPERTIES_MAX;
 use super::{FORMAT_VERSION_ROW_IDS, MAIN, MetadataPart, PARTS_MAX, TableDoc, TableSnapshot, part};

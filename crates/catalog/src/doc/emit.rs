@@ -269,7 +269,7 @@ impl TableDoc {
         Some(())
     }
 
-    /// The same for parts that have strings beside what is written.
+    /// Moves parts that have strings beside what is written.
     fn move_named(
         &mut self,
         key: DocumentKey,

@@ -102,10 +102,10 @@ impl DocumentKey {
 #[derive(Clone, Debug)]
 pub(super) struct DocumentSlot {
     pub(super) key: DocumentKey,
-    /// Where the key alone does not tell it: unknown, or written with escapes.
+    /// Name, where the key alone does not tell it: unknown, or written with escapes.
     pub(super) name: Option<RawString>,
-    /// As it came. A value whose meaning has not changed since is written like this. `None` for a
-    /// member that was not there.
+    /// Bytes as they came. A value whose meaning has not changed since is written like this. `None`
+    /// for a member that was not there.
     pub(super) raw: Option<RawJson>,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct DocumentLayout {
 }
 
 impl DocumentLayout {
-    /// Of a new document.
+    /// Creates the layout of a new document.
     pub(super) fn of_version(format_version: u8) -> DocumentLayout {
         let known = KNOWN.iter().filter(|(key, _)| key.belongs(format_version));
         let slots =

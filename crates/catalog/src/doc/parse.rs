@@ -13,7 +13,7 @@ use crate::json::cursor::{JsonCursor, JsonText};
 use crate::json::{JsonKind, RawJson, RawString};
 use crate::{CatalogError, Result};
 
-/// What was found so far.
+/// Parts that were found so far.
 #[derive(Default)]
 struct DocumentDraft {
     slots: Vec<DocumentSlot>,

@@ -12,11 +12,11 @@ use crate::json::{JsonError, RawString};
 pub const PROPERTIES_MAX: usize = 100_000;
 /// Number of documents that before the current one the metadata log keeps.
 pub const PREVIOUS_VERSIONS_MAX: &str = "write.metadata.previous-versions-max";
-/// How many that are if nobody says, as in the reference.
+/// Default number of previous versions, as in the reference.
 pub const PREVIOUS_VERSIONS_MAX_DEFAULT: usize = 100;
-/// Whether those that fall out of the log are deleted.
+/// Property: true if files that fall out of the log are deleted.
 pub const DELETE_AFTER_COMMIT: &str = "write.metadata.delete-after-commit.enabled";
-/// Which version of the format the table has; it is said, not kept.
+/// Property: version of the table format; it is set, not stored.
 pub const FORMAT_VERSION: &str = "format-version";
 
 /// Properties that say what the document says anyway. They are never kept.
@@ -78,7 +78,7 @@ impl TableProperties {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// One of them; the last, should a document have it twice.
+    /// Returns a property; the last, should a document have it twice.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Cow<'_, str>> {
         self.0.iter().rev().find(|(it, _)| it == key).map(|(_, value)| value.as_str())

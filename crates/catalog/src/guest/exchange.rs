@@ -1,4 +1,4 @@
-//! One request of a guest: what it named, how much of it passed, how it ended. It is told when the
+//! A request of a guest: what it named, how much of it passed, how it ended. It is told when the
 //! last part of it is gone.
 
 use std::pin::Pin;

@@ -84,13 +84,13 @@ pub(super) async fn answer(
     exchange.answered(&parts.method, response)
 }
 
-/// What a request's body is to its meaning.
+/// Role of a request's body.
 enum BodyForm {
     /// There is none.
     Nothing,
-    /// It says what the request is about.
+    /// Parameters of the request.
     Words,
-    /// It is a file.
+    /// Content of a file.
     File,
 }
 
@@ -200,7 +200,7 @@ fn number(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<u64> {
 struct FileUpload {
     inner: Body,
     pieces: Option<ChunkedDecoder>,
-    /// What came and was not taken apart yet.
+    /// Bytes that came and were not parsed yet.
     input: Bytes,
     left: u64,
     exchange: Arc<SandboxExchange>,

@@ -7,7 +7,7 @@ use bytes::{Buf as _, Bytes};
 /// Longest line before a piece, in bytes: a length and a signature.
 const LINE_BYTES_MAX: usize = 256;
 
-/// What a body is that has no such form.
+/// Error of a body that has no such form.
 pub(super) const MALFORMED: &str = "the body is not cut as it says";
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! What is asked for again and again, answered from memory before it is routed: tables, views,
-//! lists of their names, namespaces.
+//! Frequent requests, answered from memory before it is routed: tables, views, lists of their
+//! names, namespaces.
 //!
 //! Rights are looked at in the same place as for any other request. Whatever is refused, is not in
 //! memory or has more to it goes the usual way, which says what is wrong, looks it up, or writes
@@ -24,7 +24,7 @@ use crate::warehouse::Warehouse;
 /// Longest token that a connection keeps, in bytes.
 const SHOWN_BYTES_MAX: usize = 4096;
 
-/// What a request's path names.
+/// Target that a request's path names.
 #[derive(Clone, Copy)]
 enum FastTarget {
     Namespace,
@@ -37,7 +37,7 @@ struct CachedPath<'a> {
     named: FastTarget,
     prefix: &'a str,
     namespace: &'a str,
-    /// Of a table or view.
+    /// Name of a table or view.
     name: &'a str,
     /// True if it is where Polaris has it.
     is_polaris: bool,
@@ -150,7 +150,7 @@ fn hash_of(token: &str, memory: &Memory) -> Hash {
     hash
 }
 
-/// Who asks where, and how.
+/// Caller and target of a request.
 #[derive(Clone, Copy)]
 struct FastRequest<'a> {
     who: &'a CatalogPrincipal,

@@ -1,4 +1,4 @@
-//! What is written down of requests, and for operators what was.
+//! The audit log: writing it, and reading it for operators.
 
 use axum::extract::Request;
 use axum::http::Uri;
@@ -17,7 +17,7 @@ use crate::service::CatalogPrincipal;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CredentialsMarker;
 
-/// What of a request has to be known when it was answered. Nothing is copied for it.
+/// Parts of a request that are needed after its answer. Nothing is copied for it.
 pub(super) struct AuditTrace {
     request: Option<RequestId>,
     peer: Option<ConnectionPeer>,

@@ -38,18 +38,18 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest message of a follower, in bytes: nothing that it says is of interest.
 const MESSAGE_BYTES_MAX: usize = 4096;
 
-/// What a WebSocket closes with when the log does not go back so far (RFC 6455 §7.4.2: private
-/// use), which is 4000 and the status of HTTP.
+/// Close code of a WebSocket when the log does not go back so far (RFC 6455 §7.4.2: private use),
+/// which is 4000 and the status of HTTP.
 const CLOSE_GONE: u16 = 4410;
 
-/// What asks for only what is new.
+/// Value that asks for new changes only.
 const LATEST: &str = "latest";
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct ChangePageQuery {
     changes: Vec<CatalogChange>,
-    /// What `after` of the next request is.
+    /// Value of `after` for the next request.
     next_after: i64,
     more: bool,
     oldest: i64,
@@ -146,15 +146,15 @@ fn wants_events(input: &CatalogRequest<'_>) -> bool {
     })
 }
 
-/// How a stream ends before its reader goes away.
+/// Reason for the end of a stream before its reader goes away.
 enum ChangeStreamEnd {
     /// The reader is to come back, here or elsewhere.
     Later,
-    /// It would be the same again.
+    /// A refusal that would be the same again.
     Refused(CatalogError),
 }
 
-/// Somebody who is told of changes as long as what he showed is good.
+/// Follower of changes, for as long as its credential is valid.
 struct ChangeFollower {
     follow: ChangeStream,
     drain: DrainHandle,

@@ -1,5 +1,5 @@
-//! How a client gets at a table's files: what it has to know of the store, and, where it asks for
-//! that, credentials or the address of the signer.
+//! Client access to a table's files: what it has to know of the store, and, where it asks for that,
+//! credentials or the address of the signer.
 
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -17,7 +17,7 @@ use crate::service::VendedCredentials;
 use crate::storage::BucketStorage;
 use crate::warehouse::Warehouse;
 
-/// What a client would take, in the order in which it likes it.
+/// Header with the kinds of access that a client accepts, in order of preference.
 const HEADER: &str = "x-iceberg-access-delegation";
 
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What was dropped and can come back; protection; for how long what is dropped is kept.
+//! Dropped objects that can be restored; protection; retention.
 
 use axum::response::Response;
 use serde::{Deserialize, Serialize};

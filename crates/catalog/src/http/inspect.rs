@@ -14,7 +14,7 @@ use crate::service::{InspectAspect, InspectCell, InspectRows, ROWS_MAX, RowsPage
 const CSV: HeaderValue = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
 const NEXT: HeaderName = HeaderName::from_static("x-next-page-token");
 
-/// What a spreadsheet takes for the beginning of a formula.
+/// Characters that a spreadsheet takes for the beginning of a formula.
 const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 
 pub(super) async fn inspect(input: &CatalogRequest<'_>) -> Result<Response> {

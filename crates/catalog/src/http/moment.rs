@@ -4,7 +4,7 @@ use super::request::CatalogRequest;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::TimelineMoment;
 
-/// What says it beside the parameter `as-of`, for clients that cannot add parameters.
+/// Header beside the parameter `as-of`, for clients that cannot add parameters.
 pub(super) const AS_OF: &str = "x-cove-as-of";
 
 /// Longest text of a moment, in bytes.

@@ -20,13 +20,13 @@ use crate::service::CatalogPrincipal;
 /// Longest form, in bytes.
 const FORM_BYTES_MAX: u64 = 16 << 10;
 
-/// What is given out, by its name.
+/// Type of the tokens that are issued.
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
 /// Asks for a token in exchange for another.
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
-/// What every token is for, whatever else was asked for.
+/// Scope of every token, whatever else was asked for.
 const SCOPE: &str = "catalog";
 
 /// Begins a scope that names a role, as clients of Polaris ask for it.

@@ -1,5 +1,5 @@
-//! What there is: one table for the routes, for what clients are told, and for the test that asks
-//! of each operation which right it needs.
+//! The operations of the catalog: one table for the routes, for what clients are told, and for the
+//! test that asks of each operation which right it needs.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use axum::routing::MethodFilter;
 
 use super::polaris::{self, PolarisOp};
 
-/// Where the catalog is on a server.
+/// Path of the catalog on a server.
 pub const PREFIX: &str = "/catalog";
 
 /// A method that some operation has.
@@ -28,7 +28,7 @@ pub enum OperationMethod {
 }
 
 impl OperationMethod {
-    /// As requests say it.
+    /// Returns the name in requests.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -207,7 +207,7 @@ impl CatalogOperation {
 /// An operation and how it is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationEntry {
-    /// Which.
+    /// Operation.
     pub op: CatalogOperation,
     /// By which method.
     pub method: OperationMethod,

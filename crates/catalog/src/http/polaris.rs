@@ -85,7 +85,7 @@ const CATALOG_ROLES: &str = path!("catalogs/{warehouse}/catalog-roles");
 const CATALOG_ROLE: &str = path!("catalogs/{warehouse}/catalog-roles/{catalog-role}");
 const GRANTS: &str = path!("catalogs/{warehouse}/catalog-roles/{catalog-role}/grants");
 
-/// How each is asked for.
+/// Method and path of each operation.
 pub(super) const OPERATIONS: [OperationEntry; 33] = [
     get(CATALOGS, CatalogOperation::Polaris(PolarisOp::ListCatalogs)),
     post(CATALOGS, CatalogOperation::Polaris(PolarisOp::CreateCatalog)),
@@ -178,7 +178,7 @@ pub(super) async fn carry_out(op: PolarisOp, input: &CatalogRequest<'_>) -> Resu
     }
 }
 
-/// What everything that has a version says of itself.
+/// Version of an entity.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EntityVersion {
@@ -202,7 +202,7 @@ impl EntityVersion {
     }
 }
 
-/// What changes of a principal or a role.
+/// Change of a principal or a role.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct EntityUpdate {

@@ -1,4 +1,4 @@
-//! What a request says: path, query, headers, body.
+//! The parts of a request: path, query, headers, body.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ pub(super) struct CatalogRequest<'a> {
     body: Bytes,
     /// True if the answer has credentials.
     has_given: AtomicBool,
-    /// Where who asks has come in, who did not say who he is.
+    /// Entrance of a guest, who is not authenticated.
     pub(super) visit: Option<&'a SandboxSession>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> CatalogRequest<'a> {
         Ok(CatalogRequest { ground, who, parts, params, query, body, has_given, visit: None })
     }
 
-    /// The same of a guest.
+    /// Returns the request as one of a guest.
     pub(super) fn of_guest(self, visit: &'a SandboxSession) -> CatalogRequest<'a> {
         CatalogRequest { visit: Some(visit), ..self }
     }

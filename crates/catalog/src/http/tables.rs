@@ -27,7 +27,7 @@ struct TableListQuery {
     next_page_token: Option<String>,
 }
 
-/// What gets another name.
+/// Request to rename a table or view.
 #[derive(Deserialize)]
 pub(super) struct RenameRequest {
     pub(super) source: TableIdent,

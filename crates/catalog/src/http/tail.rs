@@ -1,4 +1,4 @@
-//! What an answer with a table says besides its document, for one principal: the configuration of
+//! The part of an answer with a table besides its document, for one principal: the configuration of
 //! clients, credentials, and whatever else depends on who asks.
 //!
 //! The document stays shared: an answer is its bytes, then these. What is said here is part of the

@@ -231,7 +231,7 @@ impl<'a> JsonCursor<'a> {
         Ok(JsonText { raw: self.text.get(start..self.at).unwrap_or_default(), is_escaped })
     }
 
-    /// Nothing but white space may come.
+    /// Checks that only white space follows.
     ///
     /// # Errors
     /// When something else does.

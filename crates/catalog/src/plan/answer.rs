@@ -25,9 +25,9 @@ pub(crate) struct PlanPage {
     tasks: Vec<u8>,
     count: usize,
     delete_files: Vec<u8>,
-    /// Where a delete file is in this answer, by its place in all.
+    /// Position of a delete file in this answer, by its place in all.
     references: HashMap<usize, usize>,
-    /// What is left of the filter, by partition; and whether that is nothing.
+    /// Residual filters, by partition; and whether that is nothing.
     rests: HashMap<Vec<u8>, (Vec<u8>, bool)>,
     /// Rows of files that are to be read whole.
     pub(super) rows: i64,

@@ -19,11 +19,11 @@ use crate::schema::{ColumnType, FieldTransform, SchemaColumn, SchemaColumns};
 pub(super) struct BoundPredicate {
     pub(super) op: PredicateOperator,
     pub(super) column: i32,
-    /// What the column is called, with the names of all that it is in.
+    /// Name of the column, with the names of all that it is in.
     pub(super) name: String,
-    /// Of the column.
+    /// Type of the column.
     pub(super) source: ColumnType,
-    /// Of the values: that of the column, or of what is made of it.
+    /// Type of the values: that of the column, or of what is made of it.
     pub(super) kind: ColumnType,
     pub(super) transform: Option<FieldTransform>,
     /// In order, each once.
@@ -164,8 +164,8 @@ fn joined(all: impl Iterator<Item = BoundFilter>, is_and: bool) -> BoundFilter {
     }
 }
 
-/// Of two at a time, as the interface has it, in a tree that is as flat as can be: readers have
-/// limits of depth.
+/// Combines two at a time, as the interface has it, in a tree that is as flat as can be: readers
+/// have limits of depth.
 fn put_joined(all: &[BoundFilter], name: &str, out: &mut Vec<u8>) {
     match all {
         [] => out.extend_from_slice(if name == "and" { b"true" } else { b"false" }),

@@ -1,5 +1,5 @@
-//! Which delete files a data file is read with, by the format's rules: what was written after it,
-//! into the same partition or into all of them, and about it.
+//! Delete files that apply to a data file, by the format's rules: what was written after it, into
+//! the same partition or into all of them, and about it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ const ENTRY_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct DeleteIndex {
     all: Vec<LiveFile>,
-    /// Of one data file each: by its path.
+    /// Deletion vectors of data files, by their paths.
     vectors: HashMap<Arc<str>, usize>,
     by_path: HashMap<Arc<str>, Vec<usize>>,
-    /// Of the data files of a partition.
+    /// Positional deletes by partition.
     positions: HashMap<Vec<u8>, Vec<usize>>,
     equalities: HashMap<Vec<u8>, Vec<usize>>,
-    /// Of all data files.
+    /// Deletes that apply to all data files.
     everywhere: Vec<usize>,
     /// Bytes that all of it takes in memory, about.
     weight: usize,

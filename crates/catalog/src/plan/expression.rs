@@ -12,7 +12,7 @@ pub const PREDICATES_MAX: usize = 2_000;
 /// Values of a filter at the most.
 pub const VALUES_MAX: usize = 20_000;
 
-/// What a predicate asks of a column.
+/// Operator of a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PredicateOperator {
     IsNull,
@@ -54,7 +54,7 @@ impl PredicateOperator {
         OPS.iter().find(|(_, known, _)| *known == name).map(|(op, ..)| *op)
     }
 
-    /// As filters write it.
+    /// Returns the name in filters.
     pub(super) fn name(self) -> &'static str {
         OPS.iter().find(|(op, ..)| *op == self).map_or("", |(_, name, _)| name)
     }
@@ -64,7 +64,7 @@ impl PredicateOperator {
         OPS.iter().find(|(op, ..)| *op == self).map_or(self, |(.., negated)| *negated)
     }
 
-    /// The same when both sides change their places.
+    /// Returns the operator for swapped sides.
     fn flipped(self) -> Option<PredicateOperator> {
         match self {
             PredicateOperator::Lt => Some(PredicateOperator::Gt),
@@ -91,7 +91,7 @@ impl PredicateOperator {
     }
 }
 
-/// How a filter names a column.
+/// Reference to a column in a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ColumnReference {
     Name(String),
@@ -105,7 +105,7 @@ pub(super) struct FilterTerm {
     pub(super) transform: Option<FieldTransform>,
 }
 
-/// What a filter asks of a column.
+/// Predicate of a filter on a column.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FilterPredicate {
     pub(super) op: PredicateOperator,
@@ -144,7 +144,7 @@ impl FilterExpression {
     }
 }
 
-/// One side of a comparison.
+/// Side of a comparison.
 enum ComparisonSide {
     Term(FilterTerm),
     Value(RawJson),

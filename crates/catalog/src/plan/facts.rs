@@ -1,4 +1,4 @@
-//! What is known of some values, and what follows from it for a predicate about them.
+//! Facts about values, and what follows from it for a predicate about them.
 //!
 //! Everything a file or a partition is pruned by goes through [`ValueFacts::judge`]: bounds of a
 //! column's values, what a partition's value says of the column it was made of (its inverse image
@@ -13,14 +13,14 @@ use super::value::PlanValue;
 /// Values of one predicate that are looked at one by one. More are only compared as a range.
 const VALUES_LOOKED_AT_MAX: usize = 200;
 
-/// What a predicate is for all rows of something.
+/// Result of a predicate for a set of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PredicateVerdict {
     /// False for each.
     Never,
     /// True for each.
     Always,
-    /// Nobody knows.
+    /// Unknown.
     Maybe,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum UpperBound {
     Prefix(PlanValue),
 }
 
-/// What is known of values.
+/// Facts about a set of values.
 #[derive(Clone, Debug)]
 pub(super) struct ValueFacts {
     /// True if there may be nulls, values that are no numbers, and others.
@@ -50,7 +50,7 @@ pub(super) struct ValueFacts {
 }
 
 impl ValueFacts {
-    /// Nothing is known.
+    /// Returns no facts.
     pub(super) const fn none() -> ValueFacts {
         ValueFacts {
             null: true,
@@ -79,8 +79,8 @@ impl ValueFacts {
         facts.settled()
     }
 
-    /// The same, where bounds that contradict each other are none: some writers compared UUIDs as
-    /// signed numbers. Zero has two signs, which filters do not tell apart.
+    /// Drops bounds that contradict each other: some writers compared UUIDs as signed numbers. Zero
+    /// has two signs, which filters do not tell apart.
     pub(super) fn settled(mut self) -> ValueFacts {
         if self.lower.as_ref().is_some_and(PlanValue::is_nan) {
             self.lower = None;
@@ -138,7 +138,7 @@ impl ValueFacts {
         }
     }
 
-    /// Of a predicate that neither nulls nor NaN fulfil.
+    /// Judges a predicate that neither nulls nor NaN fulfil.
     fn judge_value(&self, op: PredicateOperator, literals: &[PlanValue]) -> PredicateVerdict {
         if !self.value {
             return PredicateVerdict::Never;

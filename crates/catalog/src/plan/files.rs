@@ -16,7 +16,7 @@ const MANIFESTS_OF_PAGE_MAX: usize = 32;
 /// A file that a snapshot has.
 #[derive(Clone, Debug)]
 pub(crate) struct FileRow {
-    /// What is in it, as the format calls it.
+    /// Content, as the format calls it.
     pub(crate) content: &'static str,
     pub(crate) path: Arc<str>,
     pub(crate) format: Box<str>,
@@ -27,7 +27,7 @@ pub(crate) struct FileRow {
     pub(crate) manifest: Arc<str>,
 }
 
-/// Where a page of files begins: a manifest in its list, and an entry in it.
+/// Start of a page of files: a manifest in its list, and an entry in it.
 pub(crate) type FilePlace = (usize, usize);
 
 /// Returns where a snapshot's manifests are listed.

@@ -27,7 +27,7 @@ type Read<T> = Result<T, AvroError>;
 
 const NO_PATH: AvroError = AvroError("an entry has no path");
 
-/// What a manifest list says of a field of the partitions in a manifest.
+/// Summary of a partition field in a manifest list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartitionSummary {
     pub(super) contains_null: bool,
@@ -77,7 +77,7 @@ impl ManifestRef {
     }
 }
 
-/// What became of a file in a manifest.
+/// Status of a file in a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ManifestEntryStatus {
     Existing,
@@ -85,7 +85,7 @@ pub(super) enum ManifestEntryStatus {
     Deleted,
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FileContent {
     Data,
@@ -144,7 +144,7 @@ pub(super) struct ManifestEntry {
 /// A manifest that has been read.
 #[derive(Debug)]
 pub(super) struct DataManifest {
-    /// As its header says.
+    /// Specification id of its header.
     pub(super) spec_id: Option<i32>,
     pub(super) entries: Vec<ManifestEntry>,
     /// Bytes that it takes in memory, about.

@@ -1,4 +1,4 @@
-//! Which manifests and files a filter leaves out, and what of the filter is left for a file.
+//! Pruning: manifests and files that a filter leaves out, and the residual filter of a file.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -18,13 +18,13 @@ pub(super) struct SpecField {
     /// The column that it is made of; none when it is made of several.
     source: Option<i32>,
     transform: FieldTransform,
-    /// Of the column; none when no schema of the table has it.
+    /// Type of the column; none when no schema of the table has it.
     source_kind: Option<ColumnType>,
-    /// Of the field's values.
+    /// Type of the field's values.
     pub(super) kind: Option<ColumnType>,
 }
 
-/// How files are partitioned.
+/// Partition specification for pruning.
 #[derive(Debug)]
 pub(super) struct PruneSpec {
     pub(super) fields: Vec<SpecField>,
@@ -42,7 +42,8 @@ impl PruneSpec {
 pub(super) struct PruneSpecs(HashMap<i32, PruneSpec>);
 
 impl PruneSpecs {
-    /// Those of a document. Columns that are gone are looked for in the schemas that had them.
+    /// Reads the specifications of a document. Columns that are gone are looked for in the schemas
+    /// that had them.
     pub(super) fn read(doc: &TableDoc, current: &SchemaColumns) -> Result<PruneSpecs> {
         let mut kinds: HashMap<i32, Option<ColumnType>> = HashMap::new();
         let mut older: Option<Vec<SchemaColumns>> = None;

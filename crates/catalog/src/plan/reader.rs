@@ -18,7 +18,7 @@ pub const MANIFEST_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of manifests that are kept.
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// One manifest may take this part of all bytes, or else it is not kept.
+/// Fraction of all bytes that one manifest may take; a larger one is not kept.
 const LARGEST_PART: usize = 4;
 
 /// Manifests that are read at a time.
@@ -54,7 +54,7 @@ impl Default for ManifestCache {
 }
 
 impl ManifestCache {
-    /// One that keeps so many bytes.
+    /// Creates a cache of this many bytes.
     pub(crate) fn new(bytes_max: usize) -> ManifestCache {
         let turns = Semaphore::new(READS_MAX);
         ManifestCache { kept: Mutex::default(), bytes_max, turns }

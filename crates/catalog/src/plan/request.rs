@@ -1,4 +1,4 @@
-//! What a client asks of a scan.
+//! Scan requests.
 
 use std::collections::BTreeSet;
 
@@ -11,12 +11,12 @@ use crate::json::RawJson;
 /// Names of columns in a request at the most.
 const NAMES_MAX: usize = 10_000;
 
-/// What a client asks of a scan.
+/// Request to plan a scan.
 #[derive(Clone, Debug)]
 pub struct ScanRequest {
-    /// Which snapshot; the current one when it is not said.
+    /// Id of the snapshot; the current one when absent.
     pub snapshot_id: Option<i64>,
-    /// Which rows.
+    /// Filter of rows.
     pub filter: FilterExpression,
     /// Number of rows that are enough.
     pub min_rows: Option<i64>,
@@ -30,11 +30,11 @@ pub struct ScanRequest {
     pub end: Option<i64>,
     /// Columns whose statistics are asked for.
     pub stats: Vec<String>,
-    /// What of the table may be read.
+    /// Restriction of what may be read.
     pub restriction: ReadRestriction,
 }
 
-/// What of a table may be read.
+/// Restriction of what may be read of a table.
 #[derive(Clone, Debug)]
 pub struct ReadRestriction {
     /// The rows.
@@ -111,7 +111,7 @@ impl ScanRequest {
         })
     }
 
-    /// The same of a part of the table only. Who is not trusted to look away from the rest gets no
+    /// Restricts it to a part of the table. Who is not trusted to look away from the rest gets no
     /// statistics: they are of all rows of a file.
     #[must_use]
     pub fn restricted(mut self, restriction: ReadRestriction) -> ScanRequest {

@@ -30,7 +30,7 @@ const COLUMN_BYTES: usize = size_of::<SchemaColumn>() + 64;
 /// Manifests that one answer is made of at the most.
 pub(super) const MANIFESTS_OF_ANSWER_MAX: usize = 32;
 
-/// Where the manifests of a snapshot are listed.
+/// List of a snapshot's manifests.
 #[derive(Debug)]
 pub(crate) enum ManifestListSource {
     /// In a file.
@@ -55,7 +55,7 @@ pub(crate) struct BoundScan {
     pub(super) specs: PruneSpecs,
     pub(super) columns: SchemaColumns,
     pub(super) filter: BoundFilter,
-    /// What of it may leave out files by what was counted of their rows.
+    /// Part of the filter that may leave out files by their row statistics.
     counted: BoundFilter,
     pub(super) stats: Vec<i32>,
     min_rows: Option<i64>,
@@ -72,7 +72,7 @@ pub(crate) struct BoundScan {
     manifests_weight: usize,
 }
 
-/// Where to go on: at a file of the first of some manifests.
+/// Position to go on from: at a file of the first of some manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScanPosition {
     pub(crate) from: usize,
@@ -424,7 +424,7 @@ pub(super) fn list(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
 
 #[cfg(test)]
 impl BoundScan {
-    /// One without files that says that it takes so many bytes.
+    /// Creates a scan without files of this weight.
     pub(crate) fn of_weight(bound_weight: usize) -> BoundScan {
         BoundScan {
             bound_weight,

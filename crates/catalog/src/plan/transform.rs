@@ -1,5 +1,4 @@
-//! What transforms make of values, and what a partition's value says of the values that it was
-//! made of.
+//! Transforms of values, and what a partition's value says of the values that it was made of.
 
 use super::calendar::{days_of, first_day};
 use super::facts::{UpperBound, ValueFacts};

@@ -25,7 +25,7 @@ pub(super) enum PlanValue {
     /// Without the point, which its type says the place of.
     Decimal(i128),
     Text(Box<str>),
-    /// Of UUIDs as well.
+    /// Bytes, also of UUIDs.
     Bytes(Box<[u8]>),
 }
 

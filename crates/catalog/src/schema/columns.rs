@@ -18,7 +18,7 @@ pub(crate) struct SchemaColumn {
     pub(crate) id: i32,
     /// With the names of all that it is in, divided by dots.
     pub(crate) name: String,
-    /// What it is in: a place in the list.
+    /// Parent, as a place in the list.
     pub(crate) parent: Option<usize>,
     pub(crate) kind: ColumnType,
     /// The type as it was written.
@@ -65,7 +65,7 @@ impl SchemaColumns {
         self.list.get(*self.by_name.get(name)?)
     }
 
-    /// All that a column is in, the nearest first.
+    /// Returns the parents of a column, the nearest first.
     pub(crate) fn around(&self, column: &SchemaColumn) -> impl Iterator<Item = &SchemaColumn> {
         let parent = |it: &SchemaColumn| it.parent.and_then(|place| self.list.get(place));
         std::iter::successors(parent(column), move |it| parent(it))
@@ -168,7 +168,7 @@ impl SchemaColumns {
     }
 }
 
-/// What a schema says of a column.
+/// Definition of a column in a schema.
 struct ColumnPart<'a> {
     id: Option<RawJson>,
     name: &'a str,

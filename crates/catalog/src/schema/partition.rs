@@ -42,7 +42,7 @@ impl PartitionField {
 }
 
 impl fmt::Display for PartitionField {
-    /// As messages of the reference show it.
+    /// Writes it as messages of the reference do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(id) = self.id {
             write!(f, "{id}: ")?;

@@ -1,4 +1,4 @@
-//! What part of a table somebody may read: filters of rows and masks of columns, against a schema.
+//! Restrictions on reading a table: filters of rows and masks of columns, against a schema.
 //!
 //! Columns are bound by their ids, so that a column that gets another name stays restricted.
 
@@ -13,7 +13,7 @@ use crate::{CatalogError, Result};
 /// Predicates of a filter at the most.
 pub const FILTER_PREDICATES_MAX: usize = 1000;
 
-/// How a column is shown to somebody who may not see what is in it.
+/// Mask of a column for a reader who may not see its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MaskAction {
     /// A time's year.
@@ -32,7 +32,7 @@ pub enum MaskAction {
     Sha256QueryLocal,
     /// A value that says nothing.
     MaskToFixedValue,
-    /// Nothing.
+    /// Nulls.
     ReplaceWithNull,
 }
 
@@ -50,13 +50,13 @@ const ACTIONS: [(MaskAction, &str); 9] = [
 ];
 
 impl MaskAction {
-    /// Of its name.
+    /// Returns the action of this name.
     #[must_use]
     pub fn of(name: &str) -> Option<MaskAction> {
         ACTIONS.iter().find(|(_, known)| *known == name).map(|(action, _)| *action)
     }
 
-    /// As Iceberg's interface has it.
+    /// Returns the name in Iceberg's interface.
     #[must_use]
     pub fn name(self) -> &'static str {
         ACTIONS.iter().find(|(action, _)| *action == self).map_or("", |(_, name)| name)
@@ -90,7 +90,7 @@ impl MaskAction {
 pub(crate) struct RestrictableColumns(SchemaColumns);
 
 impl RestrictableColumns {
-    /// Those of a schema.
+    /// Returns the columns of a schema.
     pub(crate) fn of(schema: &RawJson) -> Result<RestrictableColumns> {
         Ok(RestrictableColumns(SchemaColumns::read(schema)?))
     }

@@ -1,4 +1,4 @@
-//! What must hold within a schema, with the messages of the reference where it has any.
+//! Rules of a schema, with the messages of the reference where it has any.
 
 use std::collections::BTreeSet;
 
@@ -76,9 +76,9 @@ fn check_type_name(text: &str, column: &SchemaColumn) -> Result<()> {
     Ok(())
 }
 
-/// Everything that is too new for this version, in one message.
+/// Refuses everything that is too new for this version, in one message.
 fn check_version(columns: &SchemaColumns, format_version: u8) -> Result<()> {
-    /// As many as anybody reads.
+    /// Number of names in the message.
     const SHOWN_MAX: usize = 20;
     let mut problems = Vec::new();
     let mut in_order: Vec<&SchemaColumn> = columns.list.iter().collect();

@@ -42,7 +42,7 @@ impl SortField {
 }
 
 impl fmt::Display for SortField {
-    /// As messages of the reference show it.
+    /// Writes it as messages of the reference do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = if self.is_descending { "DESC" } else { "ASC" };
         let nulls = if self.nulls_last { "LAST" } else { "FIRST" };

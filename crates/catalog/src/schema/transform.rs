@@ -1,4 +1,4 @@
-//! What is made of a column before it partitions or sorts.
+//! Transforms of a column before it partitions or sorts.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub(crate) enum FieldTransform {
     Hour,
     /// Always null.
     Void,
-    /// Nobody knows it here. The reference keeps such as well.
+    /// Unknown here. The reference keeps such as well.
     Other(Box<str>),
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum ColumnType {
     Fixed(u32),
     Binary,
     Variant,
-    /// Of what is always null.
+    /// Unknown type, whose values are always null.
     Unknown,
     Geometry {
         crs: Box<str>,
@@ -43,7 +43,7 @@ pub(crate) enum ColumnType {
     Struct,
     List,
     Map,
-    /// Nobody knows it here.
+    /// Type that is unknown here.
     Other(Box<str>),
 }
 

@@ -1,4 +1,4 @@
-//! What has changed, from the log: in pages, and as it happens.
+//! Changes from the log: in pages, and as they happen.
 //!
 //! A follower reads the log at its own pace, from the number that it has seen: nothing is kept for
 //! it, so that a slow one costs nothing and loses nothing, unless it is slower than the log is
@@ -37,7 +37,7 @@ const STEPS_MAX: usize = 10;
 pub(super) struct ChangeNotifier {
     /// Counts what was done here.
     done: watch::Sender<u64>,
-    /// How far the log went when it was last asked, by all followers together.
+    /// End of the log when all followers together last asked for it.
     asked: Mutex<Option<ChangeRequest>>,
 }
 
@@ -49,7 +49,7 @@ struct ChangeRequest {
 }
 
 impl ChangeNotifier {
-    /// Something was done here.
+    /// Wakes followers after a change.
     pub(super) fn changed(&self) {
         self.done.send_modify(|count| *count = count.wrapping_add(1));
     }
@@ -71,12 +71,12 @@ impl ChangeNotifier {
     }
 }
 
-/// Which changes are wanted.
+/// Filter of changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeFilter {
-    /// Those of this namespace and of all that is in it.
+    /// Namespace, with all that is in it.
     pub namespace: Option<NamespaceIdent>,
-    /// Those of this table or view, under this name.
+    /// Name of the table or view.
     pub ident: Option<TableIdent>,
 }
 
@@ -102,30 +102,30 @@ pub struct CatalogChange {
     pub seq: i64,
     /// When it was asked for, in RFC 3339.
     pub at: String,
-    /// What happened, such as `create-table`.
+    /// Action, such as `create-table`.
     pub action: String,
-    /// Where; none where the principal may only see where something went.
+    /// Namespace; none where the principal may only see where something went.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceIdent>,
     /// To which table or view; none of a namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it was renamed to.
+    /// New name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<TableIdent>,
     /// The id of the table or view, which stays when it is renamed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Which version it has since then.
+    /// Version since then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// Its metadata file since then.
+    /// Metadata file since then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_location: Option<String>,
-    /// Its metadata file before.
+    /// Metadata file before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_metadata_location: Option<String>,
-    /// Who did it; only operators are told.
+    /// Principal who did it; only operators see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
 }
@@ -164,7 +164,7 @@ pub struct ChangePage {
     pub next_after: i64,
     /// True if there is more already.
     pub is_more: bool,
-    /// How far the log goes back, and how far on.
+    /// Bounds of the log.
     pub bounds: TimelineBounds,
 }
 
@@ -186,10 +186,10 @@ fn about(changes: &[CatalogChange], filter: &ChangeFilter) -> (BTreeSet<String>,
     (ids, paths)
 }
 
-/// What there is now of what changes are about.
+/// Current objects that changes are about.
 #[derive(Debug, Default)]
 struct CurrentObjects {
-    /// What tables and views are called, by their ids.
+    /// Names of tables and views, by their ids.
     names: HashMap<String, TableIdent>,
     /// The numbers of the changes that made namespaces last, by their keys.
     made: HashMap<String, i64>,

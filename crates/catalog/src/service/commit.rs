@@ -24,10 +24,10 @@ use node::store::SqlStoreError;
 /// Number of times that a commit that lost against another server is tried again.
 pub const RETRIES_MAX: u32 = 4;
 
-/// What a commit comes to, before the pointer moves.
+/// Result of a commit for one table, before the pointer moves.
 #[derive(Debug)]
 pub(super) enum CommitStep {
-    /// Nothing changes.
+    /// No change.
     Same(Arc<CachedVersion>),
     /// A table gets another document.
     Next {
@@ -40,12 +40,12 @@ pub(super) enum CommitStep {
     New(WrittenDocument<TableDoc>),
 }
 
-/// What a commit is to do to one table.
+/// Commit to one table.
 #[derive(Debug)]
 pub(super) struct TableCommit {
     pub(super) ident: TableIdent,
     pub(super) request: CommitRequest,
-    /// Where whoever asks may have its files.
+    /// Locations that the caller may choose.
     pub(super) reach: LocationScope,
 }
 
@@ -318,7 +318,7 @@ impl Catalog {
 pub(super) enum CommitConflict {
     /// Another server was faster: from the new document on it may go well.
     ToAnother(CatalogError),
-    /// It would be the same again.
+    /// A refusal that would be the same again.
     ForGood(CatalogError),
 }
 

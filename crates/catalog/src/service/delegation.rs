@@ -20,7 +20,7 @@ use crate::warehouse::{TableLocation, Warehouse};
 pub struct VendedCredentials {
     /// They.
     pub temporary: Arc<TemporaryCredentials>,
-    /// What locations begin with that they are for, as the table writes them.
+    /// Prefixes of the locations that they are for, as the table writes them.
     pub prefixes: Vec<String>,
 }
 

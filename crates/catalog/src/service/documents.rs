@@ -24,16 +24,16 @@ use crate::store::{
 use crate::view::ViewDoc;
 use crate::warehouse::{FlushMode, Warehouse};
 
-/// Where metadata files go, in place of `metadata` below the table.
+/// Property: directory of metadata files, in place of `metadata` below the table.
 pub(super) const METADATA_PATH: &str = "write.metadata.path";
 
-/// How metadata files are compressed.
+/// Property: compression of metadata files.
 const METADATA_CODEC: &str = "write.metadata.compression-codec";
 
-/// What a compressed metadata file ends with, and what old writers ended it with.
+/// Suffixes of compressed metadata files, of today's and of old writers.
 const GZIP_ENDS: [&str; 2] = [".gz.metadata.json", ".metadata.json.gz"];
 
-/// What a metadata file ends with otherwise.
+/// Suffix of other metadata files.
 const END: &str = ".metadata.json";
 
 /// Bytes of a UUID as text.
@@ -64,8 +64,8 @@ impl Catalog {
         self.entry_of_age(warehouse, (kind, ident), Duration::ZERO).await
     }
 
-    /// The same for whoever changes nothing: where other servers change the store, it may be as old
-    /// as the settings say.
+    /// Loads an entry for a reader: where other servers change the store, it may be as old as the
+    /// settings say.
     ///
     /// # Errors
     /// As of [`Catalog::entry`].

@@ -1,4 +1,4 @@
-//! What is dropped stays for a time: it can come back until then, and its files go no sooner.
+//! Dropped objects stay for a time: each can come back until then, and its files go no sooner.
 //!
 //! The time is what the namespace says, or the nearest one that it is in, or the warehouse, or the
 //! configuration. Servers that share a store may sweep at the same time: what one of them has taken
@@ -42,13 +42,13 @@ const SWEEP_EVERY: Duration = Duration::from_secs(20);
 /// Interval at which a server says that it is still purging something.
 const RENEW_EVERY: Duration = Duration::from_secs(100);
 
-/// Whether a table's files belong to it, so that purging it removes them.
+/// Property: true if a table's files belong to it, so that purging it removes them.
 const GC_ENABLED: &str = "gc.enabled";
 
-/// Who the log says has purged what nobody asked to be purged.
+/// Principal in the log for purges that nobody asked for.
 const SWEEPER: &str = "server:sweeper";
 
-/// What a sweep has done.
+/// Result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DropSweepReport {
     /// Relations that cannot come back any more.
@@ -57,12 +57,12 @@ pub struct DropSweepReport {
     pub lines: u64,
 }
 
-/// What came back.
+/// Restored table or view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredRelation {
-    /// What it is called now.
+    /// Current name.
     pub ident: TableIdent,
-    /// What it is.
+    /// Kind.
     pub kind: RelationKind,
     /// Id.
     pub id: String,
@@ -397,7 +397,7 @@ impl Catalog {
         self.purge_held(warehouse, stamp, one).await
     }
 
-    /// The same for who has the turn of its name.
+    /// Purges it for a caller who holds the lock of its name.
     async fn purge_held(
         &self,
         warehouse: &Warehouse,

@@ -1,4 +1,4 @@
-//! Which snapshots a table's own properties let go, as the reference decides it: no file and no
+//! Snapshots that a table's own properties let expire, as the reference decides it: no file and no
 //! clock is read here.
 //!
 //! A branch keeps its newest snapshots: as many as it is to keep at least, and further back those
@@ -19,7 +19,7 @@ const MAX_REF_AGE_MS: &str = "history.expire.max-ref-age-ms";
 const MAX_SNAPSHOT_AGE_MS_DEFAULT: i64 = 5 * 24 * 3600 * 1000;
 const MIN_SNAPSHOTS_TO_KEEP_DEFAULT: i64 = 1;
 
-/// What is to go.
+/// Snapshots that are to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExpiryPlan {
     /// Branches and tags.

@@ -1,5 +1,5 @@
-//! Where somebody may put things: who may write in a namespace has its home, and no other place of
-//! the warehouse.
+//! Locations that a caller may choose: who may write in a namespace has its home, and no other
+//! place of the warehouse.
 //!
 //! The home of a namespace is its `location`, or the directory of its name in the home of the
 //! namespace that it is in. So it is below that one unless somebody with more rights has said
@@ -12,10 +12,10 @@ use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::store::{Properties, no_such_namespace};
 use crate::warehouse::{TableLocation, Warehouse};
 
-/// How far the places go that somebody may choose.
+/// Scope of the locations that a caller may choose.
 #[derive(Clone, Debug)]
 pub(super) enum LocationScope {
-    /// All that the warehouse allows.
+    /// The whole warehouse.
     Warehouse,
     /// The homes of these namespaces, the innermost first. There are none for whoever may write in
     /// a table only.
@@ -25,11 +25,11 @@ pub(super) enum LocationScope {
 /// A place that somebody has chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChosenLocation<'a> {
-    /// What it is called in the request.
+    /// Name of its field in the request.
     pub(super) field: &'a str,
-    /// It.
+    /// Location.
     pub(super) location: &'a str,
-    /// Where what is changed has its files already: there it may stay.
+    /// Present location of what is changed, where it may stay.
     pub(super) own: Option<&'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! What a table's metadata says, in rows: for people and for tools that know no Iceberg.
+//! Metadata of a table in rows: for people and for tools that know no Iceberg.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub const ROWS_DEFAULT: usize = 1000;
 /// Most rows of a page.
 pub const ROWS_MAX: usize = 10_000;
 
-/// Which rows.
+/// Kind of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InspectAspect {
     /// Snapshots that have not expired.
@@ -50,7 +50,7 @@ impl InspectAspect {
         InspectAspect::Schema,
     ];
 
-    /// As requests say it.
+    /// Returns the name in requests.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -120,7 +120,7 @@ pub enum InspectCell {
     Bool(bool),
     /// Text.
     Text(String),
-    /// Something with parts.
+    /// Value with parts.
     Json(RawJson),
 }
 
@@ -159,14 +159,14 @@ impl Serialize for InspectCell {
     }
 }
 
-/// Which part of the rows.
+/// Page of rows.
 #[derive(Clone, Debug, Default)]
 pub struct RowsPage {
-    /// Where the last page ended, as it said; none for the first one.
+    /// Token of the last page; none for the first one.
     pub token: Option<String>,
-    /// How many rows at most.
+    /// Largest number of rows.
     pub size: Option<usize>,
-    /// Whose files; none for those of the current snapshot.
+    /// Snapshot whose files are listed; none for those of the current snapshot.
     pub snapshot: Option<i64>,
 }
 

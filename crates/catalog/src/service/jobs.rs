@@ -32,7 +32,7 @@ const LAST_WRITES_MAX: usize = 5;
 const LISTED_MAX: usize = 256;
 
 impl JobReport {
-    /// As it is written down.
+    /// Returns the stored form.
     fn text(&self) -> Result<JobText> {
         let json = |it: &JobReport| serde_json::to_vec(it).map_err(CatalogError::internal);
         let mut kept = self.figures();
@@ -202,11 +202,11 @@ impl Catalog {
     }
 }
 
-/// Where a job is known from.
+/// Source of a job.
 enum JobLocation {
     /// This server's.
     Own(Arc<MaintenanceJob>),
-    /// It is another server's, or its server's before it started again.
+    /// From the store: another server's, or this one's before it started again.
     Kept(JobRow),
 }
 

@@ -31,10 +31,10 @@ const PART_BYTES_MAX: usize = 1 << 20;
 /// Longest answer that is kept, in bytes.
 const LIST_BYTES_MAX: usize = PART_BYTES_MAX / 2;
 
-/// What an answer takes beside its bytes, roughly.
+/// Size of an entry beside its bytes, roughly.
 const OVERHEAD_BYTES: usize = 300;
 
-/// What an answer tells of a place.
+/// Content of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ListContent {
     /// The namespaces directly in it.
@@ -83,7 +83,7 @@ pub(super) struct ReadyLists {
     names: NameCounters,
     hasher: RandomState,
     parts: [RwLock<ListPart>; PARTS],
-    /// Who makes an answer.
+    /// Locks of those who make an answer.
     turns: Arc<KeyLocks<ListKey>>,
     /// For how long one is good where others change the store; none where nobody does.
     kept: Option<Duration>,

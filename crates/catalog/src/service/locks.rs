@@ -1,4 +1,4 @@
-//! One at a time for each key: whoever comes waits for its turn.
+//! Locks by key: whoever comes waits for its turn.
 
 use std::collections::HashMap;
 use std::hash::Hash;

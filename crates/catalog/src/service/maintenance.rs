@@ -46,7 +46,7 @@ pub const METADATA_FILES_MAX: usize = 100_000;
 /// Files that are removed at a time.
 const DELETES_AT_ONCE: usize = 8;
 
-/// What is done to a table.
+/// Maintenance action on a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MaintenanceAction {
@@ -56,7 +56,7 @@ pub enum MaintenanceAction {
     CleanMetadata,
 }
 
-/// What a job is to do.
+/// Request for a maintenance job.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MaintenanceRequest {
@@ -66,7 +66,7 @@ pub struct MaintenanceRequest {
     /// To all tables of this namespace and of those in it; without either, of the warehouse.
     #[serde(default)]
     pub namespace: Option<NamespaceIdent>,
-    /// What.
+    /// Actions.
     pub actions: Vec<MaintenanceAction>,
     /// True if nothing is changed, only listed.
     #[serde(default)]
@@ -76,19 +76,19 @@ pub struct MaintenanceRequest {
     pub delete_files: bool,
 }
 
-/// How far a job is.
+/// State of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
-    /// It waits for others.
+    /// Waiting for others.
     Queued,
     /// Under way.
     Running,
     /// Through all tables.
     Done,
-    /// It was told to stop.
+    /// Stopped on request.
     Cancelled,
-    /// Its server ended before it did.
+    /// Interrupted by the end of its server.
     Interrupted,
 }
 
@@ -102,11 +102,11 @@ impl JobState {
     }
 }
 
-/// Something that goes, or would go.
+/// Item that is removed, or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct MaintenanceItem {
-    /// Of which table.
+    /// Table.
     pub table: String,
     /// `snapshot`, `ref`, `file` or `metadata-file`.
     pub kind: Cow<'static, str>,
@@ -117,7 +117,7 @@ pub struct MaintenanceItem {
 /// Why something of a table was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaintenanceFailure {
-    /// Of which table.
+    /// Table.
     pub table: String,
     /// Why.
     pub message: String,
@@ -129,7 +129,7 @@ pub struct MaintenanceFailure {
 pub struct JobReport {
     /// Names it.
     pub id: String,
-    /// How far it is.
+    /// State.
     pub state: JobState,
     /// True if it changes nothing.
     pub dry_run: bool,
@@ -149,18 +149,18 @@ pub struct JobReport {
     pub items: Vec<MaintenanceItem>,
     /// True if there is more than is listed.
     pub is_truncated: bool,
-    /// What was not done; the first [`ITEMS_MAX`].
+    /// Failures; the first [`ITEMS_MAX`].
     pub failures: Vec<MaintenanceFailure>,
 }
 
 impl JobReport {
-    /// The same with figures only.
+    /// Returns the report with figures only.
     #[must_use]
     pub fn without_lists(self) -> JobReport {
         JobReport { items: Vec::new(), failures: Vec::new(), ..self }
     }
 
-    /// The same, copied without what would be left out.
+    /// Returns a copy with figures only.
     pub(super) fn figures(&self) -> JobReport {
         JobReport { id: self.id.clone(), items: Vec::new(), failures: Vec::new(), ..*self }
     }

@@ -1,4 +1,4 @@
-//! What there was at a moment of the past, as far as the log goes back.
+//! Time travel: the catalog at a moment of the past, as far as the log goes back.
 //!
 //! Rights are those of today, on what a table is called today: a name of then may be another's now,
 //! or nobody's. Names and versions come from the log, documents from their metadata
@@ -27,7 +27,7 @@ pub const READS_MAX: usize = 4;
 pub struct AsOf {
     /// Document of then.
     pub entry: Arc<CachedVersion>,
-    /// What it is called now, by which what may be read of it is judged; none when it is gone.
+    /// Current name, by which rights are judged; none when it is gone.
     pub today: Option<TableIdent>,
 }
 

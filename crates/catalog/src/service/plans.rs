@@ -47,14 +47,14 @@ const DIRECTORIES_MAX: usize = 64;
 /// Bytes that every plan takes.
 const PLAN_BYTES: usize = 1024;
 
-/// What became of a plan.
+/// Outcome of a plan.
 #[derive(Clone, Debug)]
 pub(crate) enum PlanOutcome {
-    /// It is being made.
+    /// Under way.
     Submitted,
     /// There it is.
     Completed(Arc<BoundScan>),
-    /// It could not be made.
+    /// Failed.
     Failed(ErrorReason, String),
     /// The client did not want it any more.
     Cancelled,

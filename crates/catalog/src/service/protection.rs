@@ -22,9 +22,9 @@ pub const PROTECTED: &str = "protected";
 /// By what something is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProtectionLevel {
-    /// It was said beside it.
+    /// True if protected by a flag.
     pub by_flag: bool,
-    /// Its property says so.
+    /// True if protected by its property.
     pub by_property: bool,
 }
 

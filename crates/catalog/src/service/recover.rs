@@ -18,7 +18,7 @@ const WINDOW: Duration = Duration::from_secs(3600);
 /// Tables that are looked at together.
 const STEP: usize = 500;
 
-/// What recovery found.
+/// Result of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Tables and views that were looked at.

@@ -1,4 +1,4 @@
-//! What tables and views have in common: both are a name, a pointer, and a document in a file.
+//! The common part of tables and views: both are a name, a pointer, and a document in a file.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::warehouse::Warehouse;
 
 /// A document, as far as those of tables and views are kept alike.
 pub(crate) trait RelationDocument: Sized {
-    /// What it is the document of.
+    /// Kind of the document.
     const KIND: RelationKind;
 
     fn uuid(&self) -> &str;
@@ -32,7 +32,7 @@ pub(crate) trait RelationDocument: Sized {
     fn properties(&self) -> &TableProperties;
     /// Returns where its files go beside its location.
     fn places(&self) -> Vec<String>;
-    /// The same in one piece, and its bytes.
+    /// Returns the document in one piece, and its bytes.
     fn settle(&self) -> Result<(Self, Bytes)>;
     fn into_doc(self) -> ParsedDocument;
 }

@@ -1,4 +1,4 @@
-//! What part of a table somebody may read, for all that shows its data or gives a way to it.
+//! Restrictions on reading a table, for all that shows its data or gives a way to it.
 
 use std::sync::Arc;
 

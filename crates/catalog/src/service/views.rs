@@ -94,7 +94,7 @@ impl Catalog {
         self.change_one(call, warehouse, (RelationKind::View, ident), act).await
     }
 
-    /// One try, and whether another server was faster.
+    /// Tries once, and returns whether another server was faster.
     async fn replace(
         &self,
         warehouse: &Warehouse,

@@ -84,7 +84,7 @@ pub struct NewWarehouse {
     pub(crate) credentials: Option<NewStorageKey>,
 }
 
-/// What is to be different of a warehouse: what is not there stays.
+/// Change of a warehouse: absent fields stay.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WarehouseChange {
@@ -139,7 +139,7 @@ impl Catalog {
         })
     }
 
-    /// All that can be opened.
+    /// Returns all warehouses that can be opened.
     pub(super) fn all_warehouses(&self) -> Vec<Arc<Warehouse>> {
         let loaded = self.0.warehouses.loaded.read();
         loaded.by_name.values().filter_map(|it| it.warehouse.clone()).collect()
@@ -422,7 +422,7 @@ impl Catalog {
         loaded.by_name.get(name).cloned().ok_or_else(|| no_such_warehouse(name))
     }
 
-    /// One that cannot be opened is for operators.
+    /// Returns whether the caller may see a warehouse; one that cannot be opened is for operators.
     fn may_see(&self, who: &CatalogPrincipal, known: &KnownWarehouses) -> Result<()> {
         match &known.warehouse {
             Some(warehouse) => {

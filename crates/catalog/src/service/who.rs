@@ -1,4 +1,4 @@
-//! Who asks, what rights there are, and who decides about them.
+//! Principals, rights, and the interface that decides about them.
 
 use std::collections::HashSet;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use crate::warehouse::Warehouse;
 /// A principal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CatalogPrincipal {
-    /// What the log and grants know it by.
+    /// Id in the log and in grants.
     pub id: Arc<str>,
-    /// What people call it.
+    /// Name for people.
     pub name: Arc<str>,
     /// True if it may do everything.
     pub operator: bool,
-    /// What its token adds to that or takes away; none for what is all of itself.
+    /// Rights that its token adds or takes away; none for a principal without a token's claims.
     pub claims: Option<Arc<TokenClaims>>,
 }
 
-/// What a token says beside whose it is.
+/// Claims of a token beside its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TokenClaims {
     /// Groups that an identity provider says it is in, as grants know them: `group:…`.
@@ -37,7 +37,7 @@ pub struct TokenClaims {
 }
 
 impl CatalogPrincipal {
-    /// Somebody who may do what was granted to him.
+    /// Creates a principal with granted rights.
     #[must_use]
     pub fn new(id: &str, name: &str) -> CatalogPrincipal {
         CatalogPrincipal { id: id.into(), name: name.into(), operator: false, claims: None }
@@ -49,7 +49,7 @@ impl CatalogPrincipal {
         self.claims.as_ref().and_then(|it| it.guest)
     }
 
-    /// Somebody who may do everything.
+    /// Creates a principal with all rights.
     #[must_use]
     pub fn operator(id: &str, name: &str) -> CatalogPrincipal {
         CatalogPrincipal { operator: true, ..CatalogPrincipal::new(id, name) }
@@ -59,7 +59,7 @@ impl CatalogPrincipal {
 /// Names a request, so that it is carried out once however often it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKey {
-    /// As the client says it.
+    /// Key that the client sent.
     pub key: Uuid,
     /// SHA-256 of the request: the same key with another request is a mistake.
     pub hash: [u8; 32],
@@ -68,7 +68,7 @@ pub struct IdempotencyKey {
 /// A request that changes something.
 #[derive(Clone, Copy, Debug)]
 pub struct ChangeCall<'a> {
-    /// Who makes it.
+    /// Principal who makes it.
     pub who: &'a CatalogPrincipal,
     /// Name, if it has one.
     pub key: Option<IdempotencyKey>,
@@ -94,7 +94,7 @@ impl<'a> ChangeCall<'a> {
     }
 }
 
-/// What may be done with something. A right to a thing is one to all that is in it.
+/// Right on an object. A right to a thing is one to all that is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AccessRight {
     /// See it: list, load, plan.
@@ -107,7 +107,7 @@ pub enum AccessRight {
     Grant,
 }
 
-/// What a right is to.
+/// Object of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RightTarget<'a> {
     /// A warehouse and all that is in it.
@@ -182,7 +182,7 @@ pub trait RightAuthority: Send + Sync {
     }
 }
 
-/// Nobody but operators may do anything.
+/// Rights of operators only.
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorsOnly;
 

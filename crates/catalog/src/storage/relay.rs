@@ -48,7 +48,7 @@ const FORWARDED: [HeaderName; 8] = [
 const ABOUT_PIECES: [&str; 4] =
     ["x-amz-decoded-content-length", "x-amz-sdk-checksum-algorithm", "x-amz-te", "x-amz-trailer"];
 
-/// Of Amazon's own clients, which know of one only.
+/// Header of Amazon's own clients, which know one version only.
 const API_VERSION: &str = "x-amz-api-version";
 
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
@@ -56,7 +56,7 @@ const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 /// A short answer of the store.
 #[derive(Debug)]
 pub(crate) struct StoreReply {
-    /// What its element is called.
+    /// Name of its root element.
     pub(crate) root: String,
     element: XmlElement,
 }
@@ -79,7 +79,7 @@ impl StoreReply {
 pub(crate) struct RelayedRequest {
     method: Method,
     request: SignRequest,
-    /// What is sent as well, and not signed.
+    /// Headers that are sent and not signed.
     forwarded: HeaderMap,
     /// In place of what was sent, where the body says what the request is about.
     body: Option<String>,

@@ -1,4 +1,4 @@
-//! Which places are a table's: its location, and where its properties say that files go.
+//! Locations of a table: its location, and where its properties say that files go.
 
 use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
@@ -13,7 +13,7 @@ pub const PATHS: [&str; 4] = [
     "write.folder-storage.path",
 ];
 
-/// What somebody may do with a table's files.
+/// Permission on a table's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FilePermission {
     /// Look at them.

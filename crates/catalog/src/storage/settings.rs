@@ -1,4 +1,4 @@
-//! What is said of a warehouse in buckets: where its service is, and what clients may get.
+//! Settings of a warehouse in buckets: where its service is, and what clients may get.
 
 use node::client::check_url;
 use node::objects::sign::escaped;
@@ -15,7 +15,7 @@ pub const CREDENTIALS_SECONDS_MAX: u64 = 43_200;
 /// Longest text of a setting, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// How clients get at files in buckets.
+/// Client access to files in buckets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct StorageSettings {
@@ -32,10 +32,10 @@ pub struct StorageSettings {
     /// The role that clients' credentials are for. Some services need none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_arn: Option<String>,
-    /// What the role demands to be told.
+    /// External id that the role demands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_id: Option<String>,
-    /// Where credentials are asked for, when that is elsewhere than the endpoint.
+    /// Endpoint of the STS, when it is not the bucket's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sts_endpoint: Option<String>,
     /// True if clients get credentials.

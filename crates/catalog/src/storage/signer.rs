@@ -28,7 +28,7 @@ const DELETED_MAX: usize = 1000;
 
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
-/// What may stand for the hash of a body. The other kinds need the key for every piece of it.
+/// Kinds of unsigned bodies. The other kinds need the key for every piece of it.
 const UNSIGNED_KINDS: [&str; 2] = [UNSIGNED, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"];
 
 const CONTENT_SHA256: &str = "x-amz-content-sha256";
@@ -53,7 +53,7 @@ const HEADERS: [&str; 14] = [
     "x-amz-user-agent",
 ];
 
-/// What such headers may begin with.
+/// Prefixes of such headers.
 const HEADER_PREFIXES: [&str; 3] = ["x-amz-checksum-", "x-amz-copy-source-if-", "x-amz-meta-"];
 
 /// Headers that the server sets, whatever the client says.
@@ -78,18 +78,18 @@ pub struct SignRequest {
     uri: String,
     method: String,
     headers: BTreeMap<String, Vec<String>>,
-    /// Of a request whose body says what it is about.
+    /// Body of a request that is described by it.
     #[serde(default)]
     body: Option<String>,
     #[serde(default)]
     provider: Option<String>,
 }
 
-/// The same with its signature.
+/// Signed request.
 #[derive(Debug, Serialize)]
 pub struct SignResult {
     uri: String,
-    /// Those that are to be added.
+    /// Headers to add.
     headers: BTreeMap<String, Vec<String>>,
 }
 
@@ -98,7 +98,7 @@ pub struct SignResult {
 pub(super) struct ExaminedRequest {
     scheme: &'static str,
     host: String,
-    /// As the signature has it, and the request is to be sent.
+    /// Path, as it is signed and sent.
     path: String,
     query: String,
     payload: String,

@@ -20,12 +20,12 @@ pub(super) const KEPT_MAX: usize = 4096;
 /// Time that nobody asks again after a refusal, in milliseconds.
 const REFUSED_MS: u64 = 2000;
 
-/// What credentials are for.
+/// Request for credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CredentialRequest {
-    /// Where.
+    /// Scope.
     pub(super) scope: TableScope,
-    /// What.
+    /// Permission.
     pub(super) permission: FilePermission,
 }
 

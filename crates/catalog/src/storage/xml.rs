@@ -1,4 +1,4 @@
-//! As much of XML as services that speak S3's protocol use: elements and text.
+//! The part of XML that services with S3's protocol use: elements and text.
 //!
 //! For answers of a token service and for bodies that clients show to the signer, so for strangers:
 //! there are no documents of types, no entities but the five that XML has itself and characters by
@@ -20,7 +20,7 @@ const ELEMENTS_MAX: usize = 8192;
 pub(super) struct XmlElement {
     /// Without the prefix of a name space.
     pub(super) name: String,
-    /// Of an element that has no others in it.
+    /// Text of an element without children.
     pub(super) text: String,
     /// In order.
     pub(super) elements: Vec<XmlElement>,

@@ -14,7 +14,7 @@ use crate::ident::{NamespaceIdent, TableIdent};
 /// Most dropped relations of one answer of the store.
 pub const DROPPED_MAX: usize = 1000;
 
-/// How a relation is dropped.
+/// Mode of a drop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DropMode {
     /// Until when it can come back, in milliseconds since 1970.
@@ -26,9 +26,9 @@ pub struct DropMode {
 /// A relation that was dropped and is kept for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedRelation {
-    /// What it was called.
+    /// Former name.
     pub ident: TableIdent,
-    /// Which version, and where.
+    /// Version and location.
     pub pointer: MetadataPointer,
     /// When it was dropped, in milliseconds since 1970.
     pub dropped_ms: u64,
@@ -42,7 +42,7 @@ pub struct DroppedRelation {
     pub has_begun: bool,
 }
 
-/// What `purge` is once files are being removed; 1 when they are to be, 0 when they stay.
+/// Value of `purge` once files are being removed; 1 when they are to be, 0 when they stay.
 const PURGE_BEGUN: i64 = 2;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;

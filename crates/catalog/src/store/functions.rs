@@ -8,10 +8,10 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::function::FunctionDoc;
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 
-/// Whose tables they are.
+/// Service that owns the tables.
 pub(super) const SERVICE: &str = "catalog-functions";
 
-/// What brings the table to its newest version; only ever added to.
+/// Steps that bring the table to its newest version; only ever added to.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
     "CREATE TABLE catalog_functions (
         warehouse TEXT NOT NULL,

@@ -6,10 +6,10 @@ use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue};
 use super::{CatalogStore, ms, no_such_warehouse};
 use crate::error::Result;
 
-/// Whose tables they are.
+/// Service that owns the tables.
 pub(super) const SERVICE: &str = "catalog-jobs";
 
-/// What brings the table to its newest version; only ever added to.
+/// Steps that bring the table to its newest version; only ever added to.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE catalog_jobs (
@@ -39,9 +39,9 @@ pub struct JobRow {
     pub id: String,
     /// In which warehouse, by its id.
     pub warehouse: String,
-    /// Who asked for it.
+    /// Principal who asked for it.
     pub owner: String,
-    /// What it has done, as JSON; in a list of jobs, in figures.
+    /// Report, as JSON; in a list of jobs, in figures.
     pub report: Vec<u8>,
     /// When it was asked for, in milliseconds since 1970.
     pub created_ms: u64,
@@ -49,12 +49,12 @@ pub struct JobRow {
     pub beat_ms: u64,
 }
 
-/// What a job's server writes down of it.
+/// Stored form of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobText {
-    /// What it has done, as JSON.
+    /// Report, as JSON.
     pub report: Vec<u8>,
-    /// The same in figures only, which a list of jobs shows.
+    /// Report in figures only, which a list of jobs shows.
     pub figures: Vec<u8>,
     /// True if nothing comes any more.
     pub is_over: bool,

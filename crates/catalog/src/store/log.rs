@@ -1,4 +1,4 @@
-//! What every change leaves behind: a line of the log, and the record of its idempotency key.
+//! The change log: a line of the log, and the record of its idempotency key.
 
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
@@ -10,7 +10,7 @@ use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 /// Most lines of the log that one answer has.
 pub const LINES_MAX: usize = 1000;
 
-/// What happened, as the log calls it.
+/// Action in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogAction {
     /// A namespace was made.
@@ -58,7 +58,7 @@ pub enum LogAction {
 }
 
 impl LogAction {
-    /// As the log writes it.
+    /// Returns the name in the log.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

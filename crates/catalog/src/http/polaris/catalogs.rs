@@ -40,7 +40,7 @@ struct CreateCatalogRequest {
     catalog: NewCatalog,
 }
 
-/// What only answers have is passed over.
+/// Definition of a new catalog; fields that only answers have are ignored.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewCatalog {

@@ -58,7 +58,7 @@ struct GrantFields {
 /// The right that a privilege is.
 type RightOf = fn(SecurableKind, &str) -> Result<AccessRight>;
 
-/// What is asked for, taken apart.
+/// Parsed request for a grant.
 struct RequestedGrant {
     securable: SecurableKind,
     grant: PrincipalGrant,

@@ -49,7 +49,7 @@ struct CreatePrincipalRequest {
     credential_rotation_required: Option<bool>,
 }
 
-/// What only answers have is passed over; but an id is nobody's to choose.
+/// Definition of a new principal; fields that only answers have are ignored, but an id is refused.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewPrincipal {

@@ -1,4 +1,4 @@
-//! Which of Polaris's privileges is which right.
+//! The mapping of Polaris's privileges to rights.
 //!
 //! There are many of those and four of these. A privilege is taken where a right gives what it
 //! gives, and access to no data that it does not give; every other one is refused, and says why.
@@ -10,7 +10,7 @@ use crate::access::RightSet;
 use crate::error::{CatalogError, bad};
 use crate::service::AccessRight;
 
-/// What a privilege is to.
+/// Kind of object of a privilege.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SecurableKind {
     Catalog,
@@ -28,7 +28,7 @@ const READ_VIEW: &str = "VIEW_READ_PROPERTIES";
 const WRITE_VIEW: &str = "VIEW_WRITE_PROPERTIES";
 const VIEW_METADATA: &str = "VIEW_FULL_METADATA";
 
-/// What Polaris calls privileges begin with, so that a mistake is told from what is not here.
+/// Prefixes of Polaris's privileges, so that a mistake is told from what is not here.
 const BEGINNINGS: [&str; 5] = ["CATALOG_", "NAMESPACE_", "TABLE_", "VIEW_", "POLICY_"];
 
 impl SecurableKind {

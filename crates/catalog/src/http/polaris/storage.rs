@@ -1,4 +1,4 @@
-//! Where a catalog is, as Polaris says it: `storageConfigInfo`.
+//! The storage of a catalog in Polaris's terms: `storageConfigInfo`.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -14,8 +14,8 @@ const FILE: &str = "FILE";
 /// In a bucket.
 const S3: &str = "S3";
 
-/// What a request says. What there is no place for here makes it one that is refused, whatever it
-/// is set to: to pass over a key for encryption would be to promise it.
+/// Storage fields of a request. What there is no place for here makes it one that is refused,
+/// whatever it is set to: to pass over a key for encryption would be to promise it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub(super) struct StorageFields {
@@ -29,7 +29,7 @@ pub(super) struct StorageFields {
     sts_endpoint: Option<String>,
     sts_unavailable: Option<bool>,
     path_style_access: Option<bool>,
-    /// Nothing is encrypted with keys of theirs, available or not.
+    /// Ignored: nothing is encrypted with keys of clients.
     #[serde(rename = "kmsUnavailable")]
     _kms_unavailable: IgnoredAny,
     storage_name: Option<IgnoredAny>,
@@ -38,7 +38,7 @@ pub(super) struct StorageFields {
     allowed_kms_keys: Option<Vec<IgnoredAny>>,
 }
 
-/// What an answer says.
+/// Storage fields of an answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StorageInfo {

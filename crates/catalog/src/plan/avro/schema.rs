@@ -39,7 +39,7 @@ pub(super) enum AvroType {
 /// A field of a record.
 #[derive(Debug)]
 pub(super) struct AvroField {
-    /// As the table format numbers it.
+    /// Id in the table format.
     pub(super) id: Option<i32>,
     pub(super) node: NodeId,
 }

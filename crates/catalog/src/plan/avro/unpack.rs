@@ -27,7 +27,7 @@ const CHECKSUM_BYTES: usize = 4;
 const DAMAGED: AvroError = AvroError("a block cannot be unpacked");
 const TOO_LONG: AvroError = AvroError("the file is too long unpacked");
 
-/// How the blocks of a file are packed.
+/// Codec of a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AvroCodec {
     Null,
@@ -59,7 +59,7 @@ impl AvroCodec {
 /// Unpacks the blocks of a file.
 pub(super) struct BlockUnpacker {
     codec: AvroCodec,
-    /// Its window is taken once for all blocks, however short they are.
+    /// Decoder, whose window is allocated once for all blocks, however short they are.
     zstandard: FrameDecoder,
 }
 
