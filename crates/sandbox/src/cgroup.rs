@@ -33,7 +33,7 @@ use unified::{ControllerSetup, LIMITS, ParentSite, enable, prepare, sites, subtr
 /// Beginning of the name of every parent group of a Cove server.
 const PARENT_PREFIX: &str = "cove-";
 
-/// What no control group limits here, so that only limits of each process and user do.
+/// Resources that no control group limits here, so that only limits of each process and user do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnlimitedResources {
     pub(crate) memory: bool,
@@ -42,7 +42,7 @@ pub(crate) struct UnlimitedResources {
     pub(crate) processes: bool,
 }
 
-/// What a hierarchy is used for.
+/// Role of a hierarchy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HierarchyRole {
     /// Version 2: CPU time, start inside the group, and every controller it has.
@@ -96,13 +96,13 @@ impl HierarchyRole {
 #[derive(Clone, Debug)]
 struct CgroupHierarchy {
     role: HierarchyRole,
-    /// Where it is mounted: the topmost group to be seen.
+    /// Mount point: the topmost group to be seen.
     top: PathBuf,
     /// Group that this process is in.
     base: PathBuf,
 }
 
-/// Which limits the kernel can enforce here, and by what.
+/// Limits that the kernel can enforce here, and by which version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupSupport {
     /// `v2`, `v1`, `hybrid` or `none`.
@@ -402,14 +402,14 @@ fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<Str
 const SHARES_PER_CORE: u64 = 1024;
 /// Share of a command that begins (version 1).
 const SHARES_WHOLE: u32 = 1024;
-/// The same for version 2.
+/// Whole weight of version 2.
 const WEIGHT_WHOLE: u32 = 100;
 /// Least share that both versions accept: 2 in version 1, 1 in version 2.
 const SHARE_MIN: u32 = 2;
 /// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is
 /// whole).
 const SHARES_BACKED_OFF: &[u8] = b"128";
-/// The same for version 2, where 100 is whole.
+/// Reduced weight of version 2, where 100 is whole.
 const WEIGHT_BACKED_OFF: &[u8] = b"12";
 
 /// Part of the processor that a group gets beside others (`cpu.shares` in
@@ -498,7 +498,7 @@ pub(crate) struct CommandGroups {
     unified_limits: bool,
 }
 
-/// What became of an attempt to remove the groups of a command.
+/// Result of removing the groups of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GroupRemoval {
     /// There were none.
@@ -509,7 +509,7 @@ pub(crate) enum GroupRemoval {
     Busy,
 }
 
-/// What the kernel counted for a command.
+/// Counters of the kernel for a command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GroupCounts {
     pub(crate) memory_peak: u64,
@@ -662,14 +662,14 @@ impl CommandGroups {
             .collect()
     }
 
-    /// The same of the version 2 group, where there is one, for a process that was not started in
-    /// it. There only whole processes move.
+    /// Returns the entrance of the version 2 group, where there is one, for a process that was not
+    /// started in it. There only whole processes move.
     pub(crate) fn unified_entrance(&self) -> io::Result<Option<OwnedFd>> {
         let open = |dir| sys::openat(dir, c"cgroup.procs", libc::O_WRONLY, 0);
         self.dir(HierarchyRole::Unified).map(open).transpose()
     }
 
-    /// The same of all groups.
+    /// Returns the entrances of all groups.
     pub(crate) fn all_entrances(&self) -> io::Result<Vec<OwnedFd>> {
         let mut all = self.entrances()?;
         all.extend(self.unified_entrance()?);

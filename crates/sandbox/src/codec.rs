@@ -152,7 +152,7 @@ pub(crate) mod to_guest {
 
 /// First byte of a message from a guest init to the server.
 pub(crate) mod from_guest {
-    /// Everything is set up.
+    /// Message: set up.
     pub(crate) const READY: u8 = 1;
     /// A step failed; the sandbox is of no use.
     pub(crate) const FAILED: u8 = 2;
@@ -166,7 +166,7 @@ pub(crate) mod from_guest {
     pub(crate) const LISTENING: u8 = 6;
 }
 
-/// What a command's standard streams are.
+/// Setup of a command's standard streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamSetup {
     /// Descriptors: output, then errors unless they are `merged` with it, then input if there is
@@ -174,7 +174,7 @@ pub(crate) enum StreamSetup {
     Given { merged: bool, has_stdin: bool },
     /// A terminal, which the guest init makes.
     Terminal(TerminalDimensions),
-    /// Those that the runtime that waits has already.
+    /// Streams that the waiting runtime has already.
     Waiting,
 }
 
@@ -217,7 +217,7 @@ pub(crate) struct PlacedFile<'a> {
     pub(crate) content: StoredContent<'a>,
 }
 
-/// Where the content of a file is.
+/// Location of a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoredContent<'a> {
     /// Here.
@@ -226,7 +226,7 @@ pub(crate) enum StoredContent<'a> {
     Shared { index: usize, len: u64 },
 }
 
-/// What the guest init needs to know of a command. Borrowed from the received message.
+/// Command for the guest init. Borrowed from the received message.
 ///
 /// The descriptors that come with it, in this order: those of `streams`, those of `extra`, those of
 /// shared content, and the message itself where it is in a file.
@@ -235,7 +235,7 @@ pub(crate) struct StartMessage<'a> {
     pub(crate) streams: StreamSetup,
     /// Numbers of further descriptors.
     pub(crate) extra: Vec<u32>,
-    /// Where the server listens, on the sandbox's own loopback.
+    /// Ports at which the server listens, on the sandbox's own loopback.
     pub(crate) ports: Vec<u16>,
     pub(crate) last: bool,
     /// For the runtime that waits in the sandbox.
@@ -334,7 +334,7 @@ impl<'a> StartMessage<'a> {
     }
 }
 
-/// How a command ended, as the guest init saw it.
+/// End of a command, as the guest init saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndReport {
     pub(crate) code: Option<i32>,

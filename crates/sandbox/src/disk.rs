@@ -46,9 +46,9 @@ pub(crate) const DISK_USER: u32 = 1000;
 pub(crate) const DISK_INIT: u32 = 0;
 /// The directory that becomes the upper one of an overlay, with what is shown of it.
 pub(crate) const UPPER: &str = "u";
-/// Where the overlay prepares changes.
+/// Work directory of the overlay.
 pub(crate) const UPPER_WORK: &str = "uw";
-/// What an overlay without layers has below it.
+/// Lower directory of an overlay without layers.
 pub(crate) const EMPTY: &str = "e";
 /// Directories in [`UPPER`] that sessions see, at `/workspace` and `/home/user`.
 pub(crate) const SHOWN: [&str; 2] = ["workspace", "home"];
@@ -67,7 +67,7 @@ pub const DISK_BYTES_PER_INODE: u64 = BLOCK_BYTES as u64;
 /// The smallest that ext4 takes; a larger one would only lie in the page cache.
 const JOURNAL_BYTES: u64 = 4 << 20;
 const INODE_BYTES: u64 = 256;
-/// What nobody asked for: the ten inodes with fixed numbers, among them the root; our five
+/// Inodes that are always in use: the ten inodes with fixed numbers, among them the root; our five
 /// directories, and the one that an overlay makes in its work directory.
 const OWN_INODES: u64 = 16;
 /// Room that ext4 keeps free for what it must be able to write: a fiftieth, and no more than this.
@@ -76,7 +76,7 @@ const KEPT_FREE_BYTES_MAX: u64 = 16 << 20;
 const IMAGE_BYTES_UNIT: u64 = 1 << 20;
 /// Changes whenever blank disks do, so that no template of another version is used.
 const TEMPLATE_VERSION: u32 = 2;
-/// Where `mkfs.ext4` is looked for.
+/// Directories in which `mkfs.ext4` is searched.
 const TOOL_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/local/sbin", "/usr/bin"];
 /// Features of the file system, all of them, whatever the defaults of the tool are.
 const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bit,flex_bg,\
@@ -89,12 +89,12 @@ const TEMPLATES_MAX: usize = 32;
 const COPY_TRIES_MAX: u32 = 8;
 /// Longest that an image of our own is waited for after it was detached.
 const DETACH_WAIT: Duration = Duration::from_secs(10);
-/// Of what the tool says, how much is passed on.
+/// Characters of the tool's output that are passed on.
 const TOOL_CHARS_MAX: usize = 500;
 /// Free stretches shorter than this are not told to the device: they are hardly worth it.
 const TRIM_BYTES_MIN: u64 = 64 << 10;
 
-/// How much a disk has room for.
+/// Size of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DiskSize {
     /// Bytes of files and directories, at least; ext4's own structures come on top.
@@ -103,7 +103,7 @@ pub struct DiskSize {
     pub inodes: u64,
 }
 
-/// What is on a disk.
+/// Usage of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskUsage {
     /// Bytes that files and directories take.
@@ -122,9 +122,9 @@ pub enum DiskError {
     /// This machine has not what disks need. Nobody's fault who asks for one.
     #[error("{missing}; {remedy}")]
     Unsupported {
-        /// What is not there.
+        /// Missing thing.
         missing: String,
-        /// What to do about it.
+        /// Remedy.
         remedy: &'static str,
     },
     /// No disk can have such a size.
@@ -132,14 +132,14 @@ pub enum DiskError {
     Size {
         /// The field of [`DiskSize`].
         field: &'static str,
-        /// What it is.
+        /// Value.
         value: u64,
         /// The smallest that it can be.
         least: u64,
         /// The largest.
         most: u64,
     },
-    /// Somebody else had the image attached for as long as the caller would wait.
+    /// The image stayed attached elsewhere for as long as the caller would wait.
     #[error("the disk image {} is in use", path.display())]
     InUse {
         /// The image.
@@ -168,7 +168,7 @@ pub enum DiskError {
     /// The kernel refused a step.
     #[error("{step} {}", path.display())]
     Io {
-        /// What was tried, as a verb phrase.
+        /// Step that was tried, as a verb phrase.
         step: &'static str,
         /// With what.
         path: PathBuf,
@@ -179,7 +179,7 @@ pub enum DiskError {
     /// The tool that makes file systems failed.
     #[error("mkfs.ext4 failed: {detail}")]
     Tool {
-        /// What it said, or why it did not start.
+        /// Output of the tool, or why it did not start.
         detail: String,
     },
 }

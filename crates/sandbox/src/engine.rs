@@ -64,13 +64,13 @@ pub fn spawner_main_if_asked() -> Option<ExitCode> {
 /// Why the engine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineStartError {
-    /// Nothing here limits memory or processes, and nobody said to go on without.
+    /// No control group limits memory or processes, and running without is not allowed.
     #[error(
         "no control group limits {missing} here, so untrusted code cannot be held; \
          see `cove doctor`, or pass --insecure-no-limits to run it all the same"
     )]
     NoLimits {
-        /// What is not limited.
+        /// Resources that are not limited.
         missing: String,
     },
     /// A number in the configuration makes no sense.
@@ -95,7 +95,7 @@ struct SpawnerProcess {
     hello: SpawnerHello,
 }
 
-/// What is needed to start a spawner, and again when it has died.
+/// Parameters to start a spawner, and again when it has died.
 #[derive(Debug)]
 struct SpawnerRecipe {
     config: EngineConfig,
@@ -453,8 +453,8 @@ impl Engine {
         self.warm_of(name, |runtime| &runtime.sandboxes).await
     }
 
-    /// The same with a loopback, for a command whose caller listens there; as many are kept
-    /// prepared from the first that is asked for.
+    /// Returns a sandbox with a loopback, for a command whose caller listens there; as many are
+    /// kept prepared from the first that is asked for.
     pub async fn connected_warm(&self, name: &str) -> Result<Option<Sandbox>, SandboxError> {
         self.warm_of(name, |runtime| runtime.connected.wanted(now())).await
     }

@@ -7,11 +7,11 @@ use crate::codec::{MalformedMessage, MessageReader, MessageWriter};
 /// Characters of a step that travel between processes.
 const STEP_CHARS_MAX: usize = 200;
 
-/// Which step failed and with what errno. Travels between processes.
+/// Failed step with its errno. Travels between processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{step}: {}", io::Error::from_raw_os_error(*errno))]
 pub struct StepFailure {
-    /// What was tried, as a verb phrase: "mount /proc".
+    /// Step that was tried, as a verb phrase: "mount /proc".
     pub step: String,
     /// The kernel's answer.
     pub errno: i32,

@@ -75,7 +75,7 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Longest: a process killed for lack of memory is noticed at the next look.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 
-/// What a guest init is given by its spawner.
+/// Setup that a guest init gets from its spawner.
 #[derive(Debug)]
 pub(crate) struct GuestSetup<'a> {
     pub(crate) spawner: u32,
@@ -111,7 +111,7 @@ pub(crate) struct GuestSetup<'a> {
 #[derive(Debug)]
 struct ParkedProcess {
     holder: FilterSubject,
-    /// It is a runtime that has started already.
+    /// True for a runtime that has started already.
     warm: bool,
     child: sys::ForkedChild,
     /// Takes the message that releases it.
@@ -120,11 +120,11 @@ struct ParkedProcess {
     cpu_before: Duration,
     /// CPU time of everything that was waited for before: earlier commands of the sandbox.
     children_before: Duration,
-    /// Where to write what once it has had its turn.
+    /// File and text to write once it has had its turn.
     backing_off: Option<(OwnedFd, &'static [u8])>,
 }
 
-/// What the guest init has set up and goes on to use.
+/// State that the guest init has set up and goes on to use.
 #[derive(Debug)]
 struct GuestEnvironment {
     /// The root of the file system for everything writable; hidden behind `/workspace`.
@@ -138,7 +138,7 @@ struct GuestEnvironment {
 /// Why the wait for a program was over.
 #[derive(Debug, Default)]
 struct WaitEnd {
-    /// How the main program ended, when it did on its own.
+    /// End of the main program, when it ended on its own.
     ended: Option<ChildEnd>,
     wall_breached: bool,
     /// The server said so, or is gone.
@@ -715,7 +715,7 @@ fn wait_any() -> Result<Option<(libc::pid_t, ChildEnd)>, StepFailure> {
     }
 }
 
-/// Nobody left to kill is what we want.
+/// Ignores that no process is left to kill, which is what we want.
 fn ignore_none(error: io::Error) -> io::Result<()> {
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }

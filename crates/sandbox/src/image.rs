@@ -15,7 +15,8 @@ use crate::failure::{FailureContext, StepFailure};
 use crate::spec::Toolchain;
 use crate::sys;
 
-/// Where the new root is built. In the spawner's own namespace, so nobody sees it there.
+/// Directories in which the new root is built. In the spawner's own namespace, so nobody sees it
+/// there.
 const PLACES: [&str; 4] = ["/mnt", "/srv", "/media", "/opt"];
 /// Size of the tmpfs that holds the private part; it is read-only afterwards.
 const ROOT_OPTIONS: &std::ffi::CStr = c"size=32m,nr_inodes=16384,mode=755";

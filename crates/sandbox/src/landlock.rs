@@ -16,7 +16,7 @@ const READ_DIR: u64 = 1 << 3;
 const ALL: u64 = (1 << 13) - 1;
 const READ: u64 = EXECUTE | READ_FILE | READ_DIR;
 
-/// Where a sandbox may do what.
+/// Paths and the accesses that a sandbox has there.
 const RULES: &[(&CStr, u64)] = &[
     (c"/", READ),
     (c"/workspace", ALL),

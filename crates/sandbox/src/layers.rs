@@ -1,12 +1,12 @@
-//! Which layers of isolation are active, for people and for `cove doctor`.
+//! Active layers of isolation, for people and for `cove doctor`.
 
 use std::fmt;
 
 use crate::cgroup::CgroupSupport;
 use crate::seccomp;
 
-/// What holds sandboxed code on this host. Nothing is left out silently: a layer that is not there
-/// is a field that says so.
+/// Isolation of sandboxed code on this host. Nothing is left out silently: a layer that is not
+/// there is a field that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IsolationLayers {
     /// Started as root: each sandbox has user ids of its own.
@@ -17,7 +17,7 @@ pub struct IsolationLayers {
     pub user_namespace: bool,
     /// Namespaces that are fresh in every sandbox, or empty (network).
     pub namespaces: Vec<&'static str>,
-    /// What the control groups enforce.
+    /// Limits that the control groups enforce.
     pub cgroups: CgroupSupport,
     /// Number of rules of the system call policy.
     pub seccomp_rules: usize,

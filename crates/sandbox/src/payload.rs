@@ -52,7 +52,7 @@ const EXECUTE: i32 = 14;
 /// Why no program was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotStarted {
-    /// It cannot be executed: the program's fault, with the errno of `execve`.
+    /// The program cannot be executed: the program's fault, with the errno of `execve`.
     Program(i32),
     /// A step before failed: ours, with its name and errno.
     Step(&'static str, i32),
@@ -70,21 +70,21 @@ impl NotStarted {
     }
 }
 
-/// What parking needs, prepared by the guest init.
+/// Parameters of parking, prepared by the guest init.
 #[derive(Debug)]
 pub(crate) struct ParkingPlan<'a> {
     /// `tasks` of the version 1 groups to enter.
     pub(crate) entrances: &'a [OwnedFd],
     /// True if there are control groups to hide.
     pub(crate) hide_groups: bool,
-    /// What only resource limits bound here.
+    /// Resources that only resource limits bound here.
     pub(crate) unlimited: UnlimitedResources,
     /// User and group to become; `None` where there is only one (rootless).
     pub(crate) user: Option<u32>,
     /// File system restriction, where it is used.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
     pub(crate) filter: &'a [BpfInstruction],
-    /// Where the message comes from.
+    /// Socket of the message.
     pub(crate) socket: BorrowedFd<'a>,
 }
 
@@ -259,7 +259,7 @@ pub(crate) struct WarmRuntimePlan<'a> {
     pub(crate) argv: Vec<Vec<u8>>,
     pub(crate) env: Vec<Vec<u8>>,
     pub(crate) limits: ProgramLimits,
-    /// Its standard input, output and errors.
+    /// Standard input, output and error.
     pub(crate) streams: [BorrowedFd<'a>; 3],
 }
 

@@ -1,4 +1,4 @@
-//! One program in a sandbox, seen from the server: its streams, its end.
+//! A program in a sandbox, seen from the server: its streams, its end.
 
 mod streams;
 
@@ -28,7 +28,7 @@ use crate::spec::{
 use crate::sys;
 use streams::{CapturedStreams, CommandWiring, PendingStdin, ServerTerminal};
 
-/// How much a program may write beyond a full stream before it is ended. What ends a little above
+/// Bytes that a program may write beyond a full stream before it is ended. What ends a little above
 /// the limit is judged by its end; a flood does not get to burn its whole CPU limit.
 const OUTPUT_SLACK_BYTES: u64 = 64 << 10;
 /// Time that it may go on after its output was cut.
@@ -38,7 +38,7 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(250);
 const REPORT_GRACE: Duration = Duration::from_secs(10);
 /// Time that pipes are read after the end of the last process that could write to them.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
-/// How long, after a program's end, its last output waits for a sink that has no room.
+/// Time after a program's end for which its last output waits for a sink that has no room.
 const SINK_GRACE: Duration = Duration::from_secs(30);
 /// Files with shared content that travel as descriptors; those beyond are read. With the streams
 /// and what else a message has, they stay below what one message may carry.
@@ -74,7 +74,7 @@ pub enum SandboxError {
     /// The guest init of a session could not do what it was asked for.
     #[error("ask something of a session")]
     Refused(#[source] StepFailure),
-    /// Nobody listens on that port of a session's loopback.
+    /// No listener on that port of a session's loopback.
     #[error("nobody listens on port {0} of the session")]
     PortRefused(u16),
     /// The server listens on that port of a session's loopback, or has: what is served there is for
@@ -208,20 +208,20 @@ impl GuestConnection {
     }
 }
 
-/// Everything of a program that runs.
+/// State of a running program.
 struct ProgramRun<'a> {
     control: &'a GuestConnection,
     sink: &'a mut dyn OutputSink,
     captured: CapturedStreams,
     input: PendingStdin,
     terminal: Option<ServerTerminal>,
-    /// What the caller wants to happen; none once it has let go.
+    /// Requests of the caller; none once it has let go.
     asked: Option<mpsc::Receiver<spec::ProgramControl>>,
     /// When the wait for the report is given up.
     report_by: Instant,
     /// When a program whose output was cut is ended.
     stop_at: Option<Instant>,
-    /// It was told to end.
+    /// True if it was told to end.
     stopped: bool,
     /// By the caller, and not for its output.
     stopped_by_caller: bool,

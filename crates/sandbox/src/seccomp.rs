@@ -1,4 +1,4 @@
-//! Which system calls sandboxed code may not make, as data, and the compiler from that to BPF.
+//! System calls that sandboxed code may not make, as data, and the compiler from that to BPF.
 //!
 //! Allow by default, deny by list: programs must run unchanged, and what a list of allowed calls
 //! would add is mostly calls that are harmless in fresh namespaces without privileges. What is
@@ -13,10 +13,10 @@
 use crate::spec::SeccompProfile;
 use crate::sys::BpfInstruction;
 
-/// What a denied call gets.
+/// Result of a denied call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DenyAction {
-    /// It fails with this errno.
+    /// Fails with this errno.
     Errno(i32),
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum DenyAction {
 /// at for the calls in question.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RuleCondition {
-    /// Whatever the arguments.
+    /// For all arguments.
     Always,
     /// Any bit of the mask is set in that argument.
     AnyBit { arg: u8, mask: u32 },

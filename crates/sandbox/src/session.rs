@@ -48,15 +48,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest frame of a guest init.
 const FRAME_BYTES_MAX: usize = 1 << 10;
 
-/// What a session consists of.
+/// Parts of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionSetup<'a> {
-    /// What it writes to. To be kept until the session has ended; detached earlier, it stays locked
-    /// until then.
+    /// Disk that it writes to. To be kept until the session has ended; detached earlier, it stays
+    /// locked until then.
     pub disk: &'a AttachedDiskImage,
-    /// What it stands on, the newest first.
+    /// Layers below it, the newest first.
     pub layers: &'a [Arc<AttachedLayer>],
-    /// What its programs may use.
+    /// Limits of its programs.
     pub limits: SessionSandboxLimits,
 }
 
@@ -98,7 +98,7 @@ struct GuestSessionConnection {
 
 #[derive(Debug, Default)]
 struct PendingRequests {
-    /// Nobody answers any more.
+    /// True if the guest init answers no more.
     is_over: bool,
     answers: HashMap<u64, oneshot::Sender<GuestAnswer>>,
     /// Programs that have not ended, by the id of the request that started them.
@@ -113,7 +113,7 @@ struct RunningProgram {
     end: watch::Sender<Option<ProcessEnd>>,
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Debug)]
 enum GuestAnswer {
     Done(Vec<u8>, Vec<OwnedFd>),
@@ -438,7 +438,7 @@ impl GuestSessionConnection {
     }
 }
 
-/// What is said when the sandbox is gone.
+/// Error when the sandbox is gone.
 const OVER: SandboxError = SandboxError::Lost("it has ended");
 
 /// A request that could not be sent: mostly because there is nobody any more.

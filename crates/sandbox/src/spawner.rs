@@ -43,7 +43,7 @@ const CAPABILITY_MAX: u64 = 63;
 const FRESH: c_int =
     libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
-/// What a spawner is told at its start.
+/// Setup that a spawner gets at its start.
 #[derive(Debug)]
 pub(crate) struct SpawnerSetup {
     pub(crate) index: u32,
@@ -115,7 +115,7 @@ impl SpawnerSetup {
     }
 }
 
-/// What a spawner says when it is ready.
+/// First message of a spawner, when it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpawnerHello {
     /// Version of the Landlock interface where it is used; 0 where it is not.
@@ -173,7 +173,7 @@ enum SlotState {
     Free,
     /// A sandbox lives here.
     Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd, network: NetworkMode },
-    /// It has ended, but the kernel still holds a group of it.
+    /// Ended, but the kernel still holds a group of it.
     Clearing {
         sandbox: u64,
         /// The first command whose groups are still there.
@@ -181,7 +181,7 @@ enum SlotState {
         /// When the slot is given up.
         until: Duration,
     },
-    /// Its groups could not be removed; the slot is not used again.
+    /// Not used again, because its groups could not be removed.
     Retired,
 }
 
@@ -198,7 +198,7 @@ struct SandboxOrder {
 struct SpawnerLoop {
     setup: SpawnerSetup,
     host_proc: OwnedFd,
-    /// Its read end is in every sandbox; hung up when this process ends.
+    /// Pipe whose read end is in every sandbox; hung up when this process ends.
     lifeline: (OwnedFd, OwnedFd),
     parents: Vec<(HierarchyRole, OwnedFd)>,
     bases: Vec<OwnedFd>,

@@ -1,4 +1,4 @@
-//! What is asked of a sandbox and what it answers: plain data, no kernel in reach.
+//! Requests to a sandbox and its answers: plain data, no kernel in reach.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::shared::SharedFile;
 
-/// How an engine is set up.
+/// Configuration of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// Sandboxes that may exist at one time, prepared ones included.
@@ -28,7 +28,7 @@ pub struct EngineConfig {
     pub spawners: usize,
     /// First of the user ids that sandboxes run under (two per slot); ignored without root.
     pub uid_base: u32,
-    /// What a sandbox sees as its root file system.
+    /// Root file system that a sandbox sees.
     pub image: HostImage,
     /// Interpreters that are started ahead of their programs.
     pub runtimes: Vec<WarmRuntime>,
@@ -46,7 +46,7 @@ pub struct HostImage {
 /// A directory of the host shown inside every sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toolchain {
-    /// Where it is on the host.
+    /// Path on the host.
     pub source: PathBuf,
     /// Name below `/opt` inside: one path component.
     pub name: String,
@@ -55,12 +55,12 @@ pub struct Toolchain {
 /// An interpreter that is started ahead of its programs. See [`crate::Engine::warm`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmRuntime {
-    /// What it is asked for by.
+    /// Name by which it is requested.
     pub name: String,
-    /// Which interpreter, and how it is kept.
+    /// Interpreter, and how it is kept.
     pub kind: WarmKind,
-    /// How every command for it begins: an absolute path, and arguments up to the fixed name of the
-    /// program's file. A command may have more after these.
+    /// Beginning of every command for it: an absolute path, and arguments up to the fixed name of
+    /// the program's file. A command may have more after these.
     pub argv: Vec<Vec<u8>>,
     /// The environment that it starts with. That of a command may differ in what the interpreter
     /// reads only when a program asks for it.
@@ -74,7 +74,7 @@ pub struct WarmRuntime {
     pub forks_max: u32,
 }
 
-/// Which interpreter a warm runtime is.
+/// Kind of a warm runtime's interpreter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WarmKind {
     /// CPython 3, forked from one that has started. Needs its `ctypes` module.
@@ -100,22 +100,23 @@ pub struct SandboxCommand {
     /// Symbolic links to place there after them: path as in [`File::path`], target as it is. Only
     /// the program follows them, and sees its own root when it does.
     pub symlinks: Vec<(String, String)>,
-    /// What the program reads.
+    /// Standard input.
     pub stdin: StdinSource,
-    /// Where its standard output goes. With a `terminal` it is [`OutputMode::Capture`].
+    /// Target of standard output. With a `terminal` it is [`OutputMode::Capture`].
     pub stdout: OutputMode,
-    /// Where its standard error goes. With a `terminal` it is [`OutputMode::Capture`], and comes
-    /// as part of standard output.
+    /// Target of standard error. With a `terminal` it is [`OutputMode::Capture`], and comes as part
+    /// of standard output.
     pub stderr: OutputMode,
     /// Further descriptors with the numbers under which the program has them, 3 to 255; at most
     /// [`EXTRA_MAX`].
     pub extra: Vec<(u32, OwnedFd)>,
     /// Gives the program a terminal of this size as its three standard streams.
     pub terminal: Option<TerminalDimensions>,
-    /// What is to happen to the program while it runs. Dropping the sender means nothing.
+    /// Controls for the running program. Dropping the sender means nothing.
     pub control: Option<mpsc::Receiver<ProgramControl>>,
-    /// Where the caller listens, on the sandbox's loopback, which the program may use then. Only in
-    /// a sandbox that has one ([`crate::Engine::connected_sandbox`]), and with [`Profile::Run`].
+    /// Ports at which the caller listens, on the sandbox's loopback, which the program may use
+    /// then. Only in a sandbox that has one ([`crate::Engine::connected_sandbox`]), and with
+    /// [`Profile::Run`].
     pub listen: Option<LoopbackListen>,
     /// Bytes of each stream that are kept for [`Exit`], below the limit; all of `output_bytes` when
     /// absent. The sink gets everything within the limit.
@@ -126,7 +127,7 @@ pub struct SandboxCommand {
     pub outputs_bytes_max: u64,
     /// Limits of this program.
     pub limits: ProgramLimits,
-    /// Which of the two system call policies holds.
+    /// System call policy.
     pub profile: SeccompProfile,
     /// True if it is run by the runtime that waits in this sandbox, whose arguments `argv` begins
     /// with. Only as the first command of a sandbox of [`crate::Engine::warm`].
@@ -147,12 +148,12 @@ pub struct WorkspaceFile {
     pub executable: bool,
 }
 
-/// What is in a file.
+/// Content of a file.
 #[derive(Clone, Debug)]
 pub enum WorkspaceContent {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// What is in this file, from its beginning, copied by the kernel.
+    /// Content of this file, from its beginning, copied by the kernel.
     Shared(Arc<SharedFile>),
 }
 
@@ -191,7 +192,7 @@ impl From<Vec<u8>> for WorkspaceContent {
     }
 }
 
-/// What a program reads from standard input.
+/// Source of standard input.
 #[derive(Debug, Default)]
 pub enum StdinSource {
     /// End of file at once.
@@ -206,7 +207,7 @@ pub enum StdinSource {
     Handle(OwnedFd),
 }
 
-/// Where a program's output goes.
+/// Target of a program's output.
 #[derive(Debug, Default)]
 pub enum OutputMode {
     /// Read by the server, kept up to the limit, given to the sink.
@@ -220,7 +221,7 @@ pub enum OutputMode {
     Stdout,
 }
 
-/// What may happen to a program from outside while it runs.
+/// Control of a running program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramControl {
     /// A signal, 1 to 31, to the process group that the program leads. Anything else, and any after
@@ -241,7 +242,7 @@ pub struct TerminalDimensions {
     pub cols: u16,
 }
 
-/// Where a caller listens inside a sandbox.
+/// Port at which a caller listens inside a sandbox.
 #[derive(Debug)]
 pub struct LoopbackListen {
     /// Ports of `127.0.0.1` there, from 1024 on, each once; 1 to [`PORTS_MAX`].
@@ -303,7 +304,7 @@ impl Default for ProgramLimits {
     }
 }
 
-/// Which system call policy holds.
+/// System call policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SeccompProfile {
     /// For programs.
@@ -313,7 +314,7 @@ pub enum SeccompProfile {
     Compile,
 }
 
-/// Which stream a chunk of output came from.
+/// Stream of a chunk of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkStream {
     /// Standard output.
@@ -354,7 +355,7 @@ pub enum LimitBreach {
     Output,
 }
 
-/// How a program ended. Raw figures; the verdict is the caller's business.
+/// End of a program. Raw figures; the verdict is the caller's business.
 #[derive(Clone, Debug, Default)]
 pub struct ProgramExit {
     /// Exit code, when it exited.
@@ -385,7 +386,7 @@ pub struct ProgramExit {
     pub stderr: Vec<u8>,
     /// More than `output_bytes` was written to standard output, or the sink took no more of it.
     pub stdout_truncated: bool,
-    /// The same of standard error.
+    /// True if standard error was cut.
     pub stderr_truncated: bool,
     /// Content of each of `Command::outputs`, or why there is none.
     pub outputs: Vec<Result<Vec<u8>, String>>,

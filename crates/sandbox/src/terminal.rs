@@ -11,13 +11,13 @@ use crate::failure::{FailureContext, StepFailure};
 use crate::spec::TerminalDimensions;
 use crate::sys;
 
-/// Where the image has a place for it.
+/// Mount point in the image.
 const PLACE: &CStr = c"/dev/pts";
 /// Terminals of one sandbox: the kernel has a few thousand for all. Everybody may make one, for
 /// programs such as `script`; each belongs to its user.
 const OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=16";
 
-/// The same for a session, which has several programs at once. So few that it takes many sessions
+/// Terminals of a session, which has several programs at once. So few that it takes many sessions
 /// to use up the kernel's (`kernel.pty.max`, 4096, less those that it keeps for the host).
 const SESSION_OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=64";
 

@@ -18,14 +18,14 @@ use crate::codec::{MalformedMessage, MessageReader, MessageWriter};
 use crate::payload;
 use crate::spec::{WarmKind, WarmRuntime};
 
-/// Where start hooks are, inside of sandboxes and of the spawner's root, below a directory for each
-/// runtime.
+/// Directory of start hooks, inside of sandboxes and of the spawner's root, below a directory for
+/// each runtime.
 const HOOKS: &str = "/opt/.cove";
 /// The message that makes a parked runtime go on; the content follows, or is in the last
 /// descriptor.
 pub(crate) const RELEASE: u8 = 1;
 pub(crate) const RELEASE_IN_FILE: u8 = 2;
-/// What a runtime that waits says first.
+/// First byte of a waiting runtime.
 pub(crate) const PARKED: u8 = 0;
 pub(crate) const NOT_PARKED: u8 = 1;
 
@@ -142,7 +142,7 @@ pub(crate) fn hooks(runtimes: &[WarmRuntime]) -> Vec<(PathBuf, &'static [u8])> {
 /// is decided when a program is executed, by the limit of that moment.
 pub const STACK_BYTES_MAX: u64 = 1 << 30;
 
-/// What a parked runtime is told of its command.
+/// Command for a parked runtime.
 pub(crate) struct RuntimeRelease<'a> {
     pub(crate) has_stdin: bool,
     /// Standard error goes where standard output goes.
@@ -150,7 +150,7 @@ pub(crate) struct RuntimeRelease<'a> {
     /// Resource limits to set.
     pub(crate) limits: &'a [(libc::__rlimit_resource_t, u64)],
     pub(crate) stack_bytes: u64,
-    /// Those after the runtime's own.
+    /// Arguments after the runtime's own.
     pub(crate) arguments: &'a [&'a [u8]],
     pub(crate) env: &'a [&'a [u8]],
 }

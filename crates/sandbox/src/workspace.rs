@@ -16,7 +16,7 @@ use crate::sys;
 /// Mode of a directory that a file's path needs.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// How everything writable is mounted.
+/// Mount flags of everything writable.
 const LOCKED_DOWN: std::ffi::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
 
 /// Mounts what is fresh in every sandbox: `/proc` and everything writable. Returns the scratch
@@ -79,7 +79,7 @@ pub(crate) fn bind_writable(
     Ok(())
 }
 
-/// One directory on one file system for each writable place, so that one limit holds for all.
+/// Makes a directory on one file system for each writable place, so that one limit holds for all.
 fn make_and_bind(
     scratch: BorrowedFd<'_>,
     name: &CStr,
@@ -103,11 +103,11 @@ fn disk_options(bytes: u64, inodes: u64) -> CString {
     CString::new(format!("size={bytes},nr_inodes={inodes},mode=700")).unwrap_or_default()
 }
 
-/// What a fresh scratch file system holds: its root, four directories, and one that tmpfs keeps
+/// Inodes of a fresh scratch file system: its root, four directories, and one that tmpfs keeps
 /// back.
 const OWN_INODES: u64 = 6;
 
-/// What that of a session holds: its root and two directories.
+/// Inodes of a session's: its root and two directories.
 const SESSION_INODES: u64 = 3;
 
 /// Inodes of a scratch file system before its limits are known.

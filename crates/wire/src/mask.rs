@@ -5,7 +5,7 @@
 //! is hidden. A text that is not shown to its end ends with `…`, so that nothing can be put where
 //! nobody would look for it. The result is for people and for grouping; nobody runs it.
 
-/// How a text is read.
+/// Dialect in which a text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqlDialect {
     /// PostgreSQL's: `"x"` is a name, `$tag$ … $tag$` a string.
@@ -18,7 +18,7 @@ pub enum SqlDialect {
 /// Ends a text of which there was more.
 pub const CUT: &str = "…";
 
-/// What stands for a value.
+/// Placeholder of a value.
 const HIDDEN: u8 = b'?';
 /// Bytes of a dollar quote's tag; a longer one is not followed.
 const TAG_BYTES_MAX: usize = 256;
@@ -46,7 +46,7 @@ pub struct TextMasker {
     before: u8,
 }
 
-/// Where in the text the next byte stands.
+/// Position of the next byte in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MaskPosition {
     Between,
@@ -105,11 +105,11 @@ enum MaskPosition {
     },
     /// Behind a `*`.
     Star,
-    /// Nothing more is shown.
+    /// End: nothing more is shown.
     Over,
 }
 
-/// How far one way of reading is in a string.
+/// Progress of one reading within a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StringReading {
     In,
@@ -355,7 +355,7 @@ impl TextMasker {
         }
     }
 
-    /// One space, however many there were.
+    /// Writes one space, however many there were.
     fn space(&mut self) {
         if self.out.last().is_some_and(|it| *it != b' ') {
             self.out.push(b' ');

@@ -1,4 +1,5 @@
-//! What texts of SQL that differ in their constants have in common, in one quick pass.
+//! The shape of SQL texts: what those that differ in their constants have in common, in one quick
+//! pass.
 //!
 //! A client that writes its values into its texts never sends the same text twice, but few shapes
 //! of them. Texts of one shape are cut into the same tokens, in either protocol and under every
@@ -8,7 +9,7 @@
 /// Texts that are longer have none here: they are cheaper to read than to run in any case.
 pub const SHAPED_BYTES_MAX: usize = 16 * 1024;
 
-/// What a byte is, as far as shapes go.
+/// Class of a byte.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ByteClass {
     /// An ASCII letter or an underscore.
@@ -21,7 +22,7 @@ enum ByteClass {
     /// The first of two that may begin a comment.
     Dash,
     Slash,
-    /// What reads differently by dialect, settings or encoding, or is rare.
+    /// Bytes that read differently by dialect, settings or encoding, or are rare.
     Other,
 }
 
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// What the shape promises: both readers find the same in texts that have the same one.
+    /// The promise of shapes: both readers find the same in texts that have the same one.
     #[test]
     fn texts_of_one_shape_read_alike() {
         let values = [("1", "'x'"), ("0", "''"), ("98765432109876543210", "'it''s; DROP t'")];

@@ -1,4 +1,4 @@
-//! What a session asks of its control groups beyond what a command does.
+//! Control groups of sessions, beyond what a command needs.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ const SOCKET_BYTES_MAX: u64 = 64 << 20;
 /// The part of a session's memory that they come to at most.
 const SOCKET_SHARE: u64 = 4;
 
-/// What is in use in groups at this moment.
+/// Current usage in groups.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InUse {
     pub(crate) memory_bytes: u64,

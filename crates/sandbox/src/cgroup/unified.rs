@@ -1,4 +1,4 @@
-//! Where controllers of version 2 can be had, and what it takes.
+//! Sites where controllers of version 2 are available, and their setup.
 
 use std::ffi::CStr;
 use std::fs;
@@ -14,7 +14,7 @@ const LEAF: &CStr = c"cove-server";
 
 /// Controllers of version 2 that commands are limited by.
 const WANTED: [&str; 3] = ["memory", "pids", "cpu"];
-/// Those of them without which untrusted code cannot be held.
+/// Controllers without which untrusted code cannot be held.
 pub(super) const LIMITS: [&str; 2] = ["memory", "pids"];
 
 /// A group below which a parent group could be made.
@@ -24,10 +24,10 @@ pub(super) struct ParentSite {
     pub(super) way: ControllerSetup,
 }
 
-/// What it takes before groups at a site have controllers.
+/// Setup that a site needs before its groups have controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ControllerSetup {
-    /// Nothing: they have all that they will ever have.
+    /// None: they have all that they will ever have.
     AsIs,
     /// Ask for them.
     Enable,

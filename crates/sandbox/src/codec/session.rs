@@ -38,7 +38,7 @@ pub(crate) mod to_session {
 pub(crate) mod from_session {
     /// A request was carried out.
     pub(crate) const DONE: u8 = 16;
-    /// It was not.
+    /// Message: refused.
     pub(crate) const REFUSED: u8 = 17;
     /// The program of a request has ended.
     pub(crate) const ENDED: u8 = 18;
@@ -119,7 +119,7 @@ impl SessionSandboxLimits {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StartProgram<'a> {
     pub(crate) streams: StreamSetup,
-    /// Where it starts; relative to the workspace.
+    /// Working directory; relative to the workspace.
     pub(crate) directory: &'a [u8],
     pub(crate) argv: Vec<&'a [u8]>,
     pub(crate) env: Vec<&'a [u8]>,
@@ -160,7 +160,7 @@ impl<'a> StartProgram<'a> {
     }
 }
 
-/// What a session has used, and uses.
+/// Resource usage of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time of all processes since the session was set up.
@@ -196,7 +196,7 @@ impl Usage {
     }
 }
 
-/// How a program of a session ended.
+/// End of a session's program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessEnd {
     /// Exit code, when it exited.
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// Everything comes back as it was, with the id before it.
+    /// Frames come back as they were, with the id before them.
     #[test]
     fn frames_survive_the_wire() {
         let read = |bytes: &[u8], kind| {

@@ -68,7 +68,7 @@ pub(super) fn share(from: &File, to: &File) -> bool {
     kernel::clone_file(from.as_fd(), to.as_fd()).is_ok()
 }
 
-/// The same piece by piece, with its holes.
+/// Copies piece by piece, with the holes.
 pub(super) fn copy(from: &File, to: &File) -> io::Result<()> {
     let len = from.metadata()?.len();
     to.set_len(len)?;

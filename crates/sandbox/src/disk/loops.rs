@@ -15,21 +15,21 @@ use crate::sys::mounts::{self as kernel, LockMode};
 use crate::sys::{self, KernelClock};
 
 const CONTROL: &CStr = c"/dev/loop-control";
-/// Where the kernel lists block devices.
+/// Directory in which the kernel lists block devices.
 const BLOCK_DEVICES: &str = "/sys/block";
 /// Number of times that the next free loop device is asked for, when somebody else was faster each
 /// time.
 const LOOP_TRIES_MAX: u32 = 100;
 /// Time between two looks whether an image is free.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
-/// What the kernel says of a file system that is none, or not whole.
+/// Errors of the kernel for a file system that is none, or not whole.
 const DAMAGES: [i32; 4] = [libc::EUCLEAN, libc::EBADMSG, libc::EINVAL, libc::EIO];
 
 /// Held between asking for a free loop device and taking it, so that threads of one process do not
 /// race for the same. Others can still be faster.
 static TAKING: Mutex<()> = Mutex::new(());
 
-/// What may be done with an image.
+/// Access to an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImageAccess {
     Read,
@@ -153,8 +153,8 @@ pub(super) fn mount(device: &CStr, access: ImageAccess) -> io::Result<OwnedFd> {
     kernel::fs_mount(fs.as_fd(), attributes)
 }
 
-/// What has been written to a device so far: two that are the same, with nothing on its way, have
-/// nothing written between them.
+/// Counter of writes to a device: two that are the same, with nothing on its way, have nothing
+/// written between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeviceWrites {
     /// Orders to write and to make holes that are done.

@@ -1,4 +1,4 @@
-//! Whose the files of a disk are in a slot: a user name space that says so.
+//! Owners of a disk's files in a slot: a user name space that says so.
 
 use std::ffi::CString;
 use std::io;

@@ -1,4 +1,4 @@
-//! What the engine's pools hold: the kinds of sandboxes, and how many of each are prepared.
+//! The engine's pools: the kinds of sandboxes, and how many of each are prepared.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
 /// runtime is off.
 const WARM_FAILURES_MAX: u32 = 5;
 
-/// What is prepared in a sandbox.
+/// Kind of a prepared sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PreparedKind {
     /// Index of the runtime that waits in it; otherwise a bare process, for any program.
@@ -30,7 +30,7 @@ impl PreparedKind {
     /// For any program without a loopback.
     pub(super) const PLAIN: PreparedKind =
         PreparedKind { runtime: None, network: NetworkMode::Nothing };
-    /// Nothing yet: it is to hold a session.
+    /// Kind that is to hold a session.
     pub(super) const SESSION: PreparedKind =
         PreparedKind { runtime: None, network: NetworkMode::Session };
 }
@@ -44,7 +44,7 @@ pub(super) struct LoopbackSandboxes {
 }
 
 impl LoopbackSandboxes {
-    /// Those with this runtime, or with a bare process.
+    /// Creates the kind with this runtime, or with a bare process.
     pub(super) fn new(
         pool: &Pool<PreparedKind, PreparedSandbox>,
         config: &EngineConfig,
@@ -119,7 +119,7 @@ pub(super) fn pool_config(config: &EngineConfig) -> pool::PoolConfig {
     }
 }
 
-/// One key for sessions, in a pool of their own.
+/// Returns the configuration of the pool of sessions, with one key.
 pub(super) fn session_pool_config(config: &EngineConfig) -> pool::PoolConfig {
     let key = key_limits(config, config.sessions_ready);
     pool::PoolConfig {
@@ -131,7 +131,7 @@ pub(super) fn session_pool_config(config: &EngineConfig) -> pool::PoolConfig {
     }
 }
 
-/// As many as there are slots, `ready` of them prepared ahead.
+/// Returns limits of as many as there are slots, `ready` of them prepared ahead.
 pub(super) fn key_limits(config: &EngineConfig, ready: usize) -> pool::KeyLimits {
     pool::KeyLimits {
         max: config.slots,

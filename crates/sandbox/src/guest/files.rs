@@ -60,7 +60,7 @@ impl From<io::Error> for FileRefusal {
     }
 }
 
-/// What a request gives back.
+/// Reply to a request.
 #[derive(Debug, Default)]
 struct FileReply {
     payload: Vec<u8>,

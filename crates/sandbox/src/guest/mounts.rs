@@ -18,9 +18,9 @@ const CAP_FOWNER: u32 = 3;
 const CAP_FSETID: u32 = 4;
 const CAP_MKNOD: u32 = 27;
 
-/// What the guest init must be permitted when it calls [`mount_session`], and what the overlay does
-/// its work with for as long as it is mounted: make, own and replace what programs may, and mark
-/// what they have deleted. Without `CAP_SYS_RESOURCE`, so that no reserve of a disk is theirs.
+/// Capabilities that the guest init needs when it calls [`mount_session`], and what the overlay
+/// does its work with for as long as it is mounted: make, own and replace what programs may, and
+/// mark what they have deleted. Without `CAP_SYS_RESOURCE`, so that no reserve of a disk is theirs.
 pub(crate) const OVERLAY_CAPABILITIES: u64 =
     mask(&[CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_SYS_ADMIN, CAP_MKNOD]);
 
@@ -29,7 +29,7 @@ pub(crate) const LAYERS_MAX: usize = 64;
 
 /// A directory of the root where nothing is, to mount what is then taken from sight.
 const ASIDE: &str = "/run";
-/// Where the directories of the overlay go that sessions see.
+/// Mount points of the overlay's directories that sessions see.
 const PLACES: [&CStr; SHOWN.len()] = [c"/workspace", c"/home/user"];
 
 /// Mounts the file system of a session, over whatever is at those places. `disk` and `layers`, the

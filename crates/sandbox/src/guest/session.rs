@@ -68,10 +68,10 @@ pub(super) fn main(guest: GuestSetup<'_>) -> c_int {
 /// A program that has been started and not yet reaped.
 #[derive(Debug)]
 struct StartedProgram {
-    /// Of the frame that started it.
+    /// Id of the frame that started it.
     id: u64,
     pid: libc::pid_t,
-    /// Where it leaves a note when it cannot be started.
+    /// Page for its failure when it cannot be started.
     note: FailurePage,
     oom_kills_before: u64,
 }
@@ -79,7 +79,7 @@ struct StartedProgram {
 /// A program whose process is not known yet.
 #[derive(Debug)]
 struct StartingProgram {
-    /// Of the frame that starts it.
+    /// Id of the frame that starts it.
     id: u64,
     note: FailurePage,
     /// Takes the message that releases the process to become the program.
@@ -93,7 +93,7 @@ struct StartingProgram {
     is_killed: bool,
 }
 
-/// What the guest init of a session has and goes on to use.
+/// State of a session's guest init.
 #[derive(Debug)]
 struct GuestSession {
     sigchld: OwnedFd,
@@ -101,7 +101,7 @@ struct GuestSession {
     /// Known once the session is set up.
     limits: Option<SessionSandboxLimits>,
     pages: FailurePages,
-    /// Those that nobody uses.
+    /// Pages that are free.
     notes: Vec<FailurePage>,
     /// Starts programs in the control groups; none for a moment when it was killed.
     fork_server: Option<ForkServer>,
@@ -122,7 +122,7 @@ struct GuestSession {
     cpu_before: Duration,
 }
 
-/// What a request comes to: an answer, with a descriptor.
+/// Result of a request: an answer, with a descriptor.
 type Answer = Result<(MessageWriter, Option<OwnedFd>), StepFailure>;
 
 /// A frame that was received.
@@ -131,7 +131,7 @@ struct ReceivedFrame<'a> {
     kind: u8,
     id: u64,
     whole: &'a [u8],
-    /// What follows the id.
+    /// Content after the id.
     rest: MessageReader<'a>,
 }
 
@@ -204,7 +204,7 @@ impl GuestSetup<'_> {
     }
 }
 
-/// What starting a program is called in failures.
+/// Name of starting a program in failures.
 const START: &str = "start a program";
 
 /// No more programs at a time.

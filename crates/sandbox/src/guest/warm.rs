@@ -36,7 +36,7 @@ pub(crate) struct WaitingRuntime<'a> {
     pub(crate) runtime: &'a WarmRuntime,
     /// Number.
     pub(crate) index: usize,
-    /// Where to ask for a copy of it; none where it is started in each sandbox.
+    /// Socket at which a copy is requested; none where it is started in each sandbox.
     pub(crate) zygote: Option<BorrowedFd<'a>>,
 }
 

@@ -85,7 +85,7 @@ struct FileHelperLink {
     watchers: Arc<Semaphore>,
 }
 
-/// Who waits for which answer.
+/// Requests that wait for an answer.
 #[derive(Debug, Default)]
 struct PendingFileRequests {
     next: u64,
@@ -102,7 +102,7 @@ struct FileRequestCaller {
     _permit: OwnedSemaphorePermit,
 }
 
-/// What the helper answered.
+/// Answer of the helper.
 #[derive(Debug, Default)]
 struct FileHelperAnswer {
     payload: Vec<u8>,

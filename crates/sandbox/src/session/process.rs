@@ -34,7 +34,7 @@ pub struct SessionProgram {
     pub argv: Vec<Vec<u8>>,
     /// Environment as `NAME=value`, complete: nothing is inherited. No NUL bytes.
     pub env: Vec<Vec<u8>>,
-    /// Where it starts, `/workspace` if not said; relative to that.
+    /// Working directory, `/workspace` if absent; relative to that.
     pub cwd: Option<Vec<u8>>,
     /// Gives it a terminal of this size as its three standard streams.
     pub terminal: Option<TerminalDimensions>,
@@ -47,20 +47,21 @@ pub struct SessionProgram {
 /// Our ends of a program's standard streams.
 #[derive(Debug)]
 pub enum ProcessStreams {
-    /// One for each.
+    /// A pipe for each.
     Pipes(ProcessPipes),
-    /// One for all. Clones are the same terminal, so that one task can read and another one write.
+    /// A terminal for all. Clones are the same terminal, so that one task can read and another one
+    /// write.
     Terminal(ProcessTerminal),
 }
 
 /// Our ends of the pipes of a program.
 #[derive(Debug)]
 pub struct ProcessPipes {
-    /// What it reads. Dropping it is the end of its input. None if it has no input.
+    /// Standard input. Dropping it is the end of its input. None if it has no input.
     pub stdin: Option<pipe::Sender>,
-    /// What it writes.
+    /// Standard output.
     pub stdout: pipe::Receiver,
-    /// What it writes as errors. None if they come with the output.
+    /// Standard error. None if they come with the output.
     pub stderr: Option<pipe::Receiver>,
 }
 
@@ -146,7 +147,7 @@ pub struct SessionProcess {
     pub pid: u32,
     /// Our ends of its streams.
     pub streams: ProcessStreams,
-    /// What can be done to it, apart from its streams.
+    /// Handle to control it, apart from its streams.
     pub handle: ProcessHandle,
 }
 

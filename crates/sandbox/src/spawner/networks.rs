@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use crate::failure::{FailureContext, StepFailure};
 use crate::sys;
 
-/// What a sandbox has of a network.
+/// Network of a sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum NetworkMode {
-    /// Nothing: for executions.
+    /// No interface: for executions.
     #[default]
     Nothing,
     /// A loopback, for executions whose caller listens there.

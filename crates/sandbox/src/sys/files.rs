@@ -10,10 +10,10 @@ use super::{check, check_int, own};
 /// `f_type` of `/proc` (linux/magic.h).
 pub(crate) const PROC_MAGIC: i64 = 0x9fa0;
 
-/// How `openat2(2)` is to resolve a path.
+/// Path resolution of `openat2(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResolveMode {
-    /// As any program would, but not through the links of `/proc` to what a process has open.
+    /// Like any program, but not through the links of `/proc` to what a process has open.
     Ordinary,
     /// Never out of the directory, through no link of any kind, into no other file system.
     Beneath,
@@ -61,7 +61,7 @@ pub(crate) fn openat2(
     })
 }
 
-/// What `fstatat(2)` tells of a file.
+/// Result of `fstatat(2)`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileStat {
     pub(crate) dev: u64,
@@ -72,7 +72,7 @@ pub(crate) struct FileStat {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) size: u64,
-    /// Of 512 bytes.
+    /// Number of blocks of 512 bytes.
     pub(crate) blocks: u64,
     /// Seconds since 1970.
     pub(crate) mtime: i64,

@@ -96,7 +96,7 @@ pub(crate) fn share_relocated() -> io::Result<()> {
     if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What a child that could not start its program leaves for its parent to read.
+/// Page for the failure of a child that could not start its program.
 ///
 /// One page of memory that both share. The child writes before it exits; the parent reads after it
 /// has waited for the child, so there is never a writer and a reader at one time.
@@ -134,7 +134,7 @@ impl FailurePages {
 }
 
 impl FailurePage {
-    /// One note, on a page of its own.
+    /// Creates a page.
     pub(crate) fn new() -> io::Result<Self> {
         FailurePages::new()?.at(0).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
     }

@@ -34,12 +34,12 @@ const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
 
 // ---- locks -------------------------------------------------------------------------------------
 
-/// How many may hold a lock at a time.
+/// Mode of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockMode {
     /// Any number of those who also share it.
     Shared,
-    /// One.
+    /// A single holder.
     Exclusive,
 }
 
@@ -288,7 +288,7 @@ pub(crate) fn set_effective(mask: u64) -> io::Result<()> {
 
 // ---- file systems ------------------------------------------------------------------------------
 
-/// What a file system holds and can hold.
+/// Space of a file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileSystemSpace {
     pub(crate) block_bytes: u64,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{check, check_int, own};
 
-/// Which kernel clock to read.
+/// Clock of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KernelClock {
     /// Time since boot that nobody sets (`CLOCK_MONOTONIC`).
@@ -115,10 +115,10 @@ pub(crate) fn fork(
     Ok(ForkedChild { pid, pidfd })
 }
 
-/// How a child ended.
+/// End of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChildEnd {
-    /// It exited with this code.
+    /// Exit code.
     Code(i32),
     /// This signal ended it.
     Signal(i32),

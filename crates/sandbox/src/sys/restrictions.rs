@@ -18,7 +18,7 @@ pub(crate) struct BpfInstruction {
 }
 
 impl BpfInstruction {
-    /// As it lies in memory.
+    /// Returns its bytes in memory.
     pub(crate) fn bytes(&self) -> [u8; 8] {
         let ([a, b], [c, d, e, f]) = (self.code.to_ne_bytes(), self.k.to_ne_bytes());
         [a, b, self.jt, self.jf, c, d, e, f]

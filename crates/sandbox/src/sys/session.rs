@@ -18,7 +18,7 @@ pub(crate) fn fork_plain(child: impl FnOnce() -> c_int) -> io::Result<libc::pid_
     clone_plain(0, child)
 }
 
-/// The same, but the child is one of the caller's parent, which reaps it (`CLONE_PARENT`).
+/// Forks a child of the caller's parent, which reaps it (`CLONE_PARENT`).
 pub(crate) fn fork_sibling(child: impl FnOnce() -> c_int) -> io::Result<libc::pid_t> {
     clone_plain(libc::CLONE_PARENT, child)
 }

@@ -15,7 +15,7 @@ const CAP_SETUID: u32 = 7;
 const CAP_SYS_CHROOT: u32 = 18;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
-/// What a zygote may do, for its copies: enter namespaces and groups, take on a user id, set
+/// Capabilities of a zygote, for its copies: enter namespaces and groups, take on a user id, set
 /// limits.
 const CAPABILITIES: [u32; 5] =
     [CAP_SETGID, CAP_SETUID, CAP_SYS_CHROOT, CAP_SYS_ADMIN, CAP_SYS_RESOURCE];
@@ -26,7 +26,7 @@ const NOT_STARTED: c_int = 125;
 /// The descriptors of a zygote from here on: where requests come from, its own pid namespace, and
 /// `/proc`, which it closes before it serves.
 const REQUESTS: i32 = 3;
-/// Where they are put first, so that none is placed over another.
+/// Number from which they are put first, so that none is placed over another.
 const ASIDE: i32 = 64;
 
 /// The capabilities of a zygote as a set.
@@ -34,7 +34,7 @@ pub(crate) fn capabilities() -> u64 {
     CAPABILITIES.iter().fold(0, |mask, capability| mask | 1 << capability)
 }
 
-/// What a zygote is started with.
+/// Parameters of a zygote's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZygoteContext<'a> {
     /// The host's `/proc`.

@@ -1,5 +1,5 @@
-//! How users of MySQL and MariaDB prove who they are: hashes of a password and of bytes that are
-//! different each time.
+//! Authentication of MySQL and MariaDB: hashes of a password and of bytes that are different each
+//! time.
 //!
 //! Both methods have the same weakness, which a pooler lives by: whoever holds what the server
 //! stores and hears one proof knows what proves it to that server from then on. So a client's
@@ -36,8 +36,8 @@ pub const PUBLIC_KEY: u8 = 2;
 pub struct AuthNonce([u8; NONCE_BYTES]);
 
 impl AuthNonce {
-    /// Of random bytes. Clients take it for a text: it has neither NUL, which would end it, nor `$`
-    /// or anything beyond ASCII, as servers have none.
+    /// Creates a nonce of random bytes. Clients take it for a text: it has neither NUL, which would
+    /// end it, nor `$` or anything beyond ASCII, as servers have none.
     #[must_use]
     pub fn new(random: [u8; NONCE_BYTES]) -> AuthNonce {
         AuthNonce(random.map(|byte| match byte & 0x7F {
@@ -106,7 +106,7 @@ impl AuthPlugin {
 pub struct NativeKey([u8; 20]);
 
 impl NativeKey {
-    /// Of a password.
+    /// Derives the key of a password.
     #[must_use]
     pub fn of(password: &str) -> NativeKey {
         NativeKey(Sha1::digest(password).into())
@@ -125,7 +125,7 @@ impl NativeKey {
     }
 }
 
-/// What a server stores for `mysql_native_password`: the SHA-1 of a [`NativeKey`].
+/// Hash that a server stores for `mysql_native_password`: the SHA-1 of a [`NativeKey`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct NativeHash([u8; 20]);
 
@@ -170,7 +170,7 @@ impl NativeHash {
 pub struct Sha2Key([u8; 32]);
 
 impl Sha2Key {
-    /// Of a password.
+    /// Derives the key of a password.
     #[must_use]
     pub fn of(password: &str) -> Sha2Key {
         Sha2Key(Sha256::digest(password).into())
@@ -189,7 +189,7 @@ impl Sha2Key {
     }
 }
 
-/// What a server keeps in memory of a password that it has seen: the SHA-256 of a [`Sha2Key`].
+/// Hash that a server keeps in memory of a password that it has seen: the SHA-256 of a [`Sha2Key`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sha2Hash([u8; 32]);
 

@@ -23,7 +23,7 @@ impl CapabilityFlags {
     pub const NO_SCHEMA: Self = Self(1 << 4);
     /// Compressed packets by zlib.
     pub const COMPRESS: Self = Self(1 << 5);
-    /// Of no meaning any more.
+    /// Obsolete.
     pub const ODBC: Self = Self(1 << 6);
     /// `LOAD DATA LOCAL INFILE`.
     pub const LOCAL_FILES: Self = Self(1 << 7);
@@ -35,7 +35,7 @@ impl CapabilityFlags {
     pub const INTERACTIVE: Self = Self(1 << 10);
     /// The connection goes on with TLS.
     pub const SSL: Self = Self(1 << 11);
-    /// Of the client only; of no meaning to a server.
+    /// Client only; ignored by servers.
     pub const IGNORE_SIGPIPE: Self = Self(1 << 12);
     /// The status tells of transactions.
     pub const TRANSACTIONS: Self = Self(1 << 13);
@@ -71,9 +71,9 @@ impl CapabilityFlags {
     pub const MULTI_FACTOR_AUTHENTICATION: Self = Self(1 << 28);
     /// For capabilities to come.
     pub const CAPABILITY_EXTENSION: Self = Self(1 << 29);
-    /// Of the client only: it checks the server's certificate.
+    /// Client only: it checks the server's certificate.
     pub const SSL_VERIFY_SERVER_CERT: Self = Self(1 << 30);
-    /// Of the client only.
+    /// Client only.
     pub const REMEMBER_OPTIONS: Self = Self(1 << 31);
     /// MariaDB: reports of progress, which look like errors with the number 0xFFFF. The grammar of
     /// [`super::reply`] does not know them: it must not be negotiated.
@@ -96,14 +96,14 @@ impl CapabilityFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Those in either.
+    /// Returns the flags in either.
     #[inline]
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those in both.
+    /// Returns the flags in both.
     #[inline]
     #[must_use]
     pub const fn intersection(self, other: Self) -> Self {
@@ -134,12 +134,12 @@ impl CapabilityFlags {
     }
 }
 
-/// What the server says of its session at the end of each result.
+/// Status of the session that the server sends at the end of each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StatusFlags(pub u16);
 
 impl StatusFlags {
-    /// Nothing.
+    /// No flag.
     pub const NONE: Self = Self(0);
     /// Inside a transaction.
     pub const IN_TRANS: Self = Self(1);
@@ -167,7 +167,7 @@ impl StatusFlags {
     pub const PS_OUT_PARAMS: Self = Self(1 << 12);
     /// Inside a transaction that only reads.
     pub const IN_TRANS_READONLY: Self = Self(1 << 13);
-    /// What changed in the session follows.
+    /// Changes of the session follow.
     pub const SESSION_STATE_CHANGED: Self = Self(1 << 14);
     /// MariaDB: a double quote encloses a name.
     pub const ANSI_QUOTES: Self = Self(1 << 15);

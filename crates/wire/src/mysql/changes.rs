@@ -1,4 +1,4 @@
-//! What an OK packet says that changed in the session: the server's own trackers.
+//! Changes of the session that an OK packet reports: the server's own trackers.
 //!
 //! Source: MySQL's source documentation, page "OK_Packet", and MariaDB's knowledge base, page
 //! "`OK_Packet`", which allows several variables in one entry.
@@ -24,7 +24,7 @@ pub enum TrackedChange<'a> {
     },
     /// The default database is this one; empty for none.
     Schema(&'a [u8]),
-    /// Whether the session has state that is not told of otherwise.
+    /// True if the session has state that is not reported otherwise.
     State(bool),
     /// Identifiers of transactions.
     Gtid(&'a [u8]),
@@ -32,7 +32,7 @@ pub enum TrackedChange<'a> {
     Characteristics(&'a [u8]),
     /// The state of the transaction: eight letters, `_` for each that does not hold.
     Transaction(&'a [u8]),
-    /// Something of this kind, that is not known here.
+    /// Unknown kind of change.
     Other(u8),
 }
 
@@ -51,7 +51,7 @@ pub const fn changes(raw: &[u8]) -> TrackedChanges<'_> {
 #[derive(Clone, Debug)]
 pub struct TrackedChanges<'a> {
     entries: PacketReader<'a>,
-    /// What is left of an entry with several variables.
+    /// Rest of an entry with several variables.
     variables: PacketReader<'a>,
 }
 

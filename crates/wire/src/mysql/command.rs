@@ -8,7 +8,7 @@ use super::reply::ReplyKind;
 /// Declares the commands with their bytes and replies.
 macro_rules! commands {
     ($($(#[$doc:meta])+ $name:ident = $code:literal => $reply:ident,)+) => {
-        /// What a client asks for.
+        /// Command of a client.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Command {
             $($(#[$doc])+ $name,)+
@@ -47,7 +47,7 @@ macro_rules! commands {
 }
 
 commands! {
-    /// Of the server's own threads; a client gets an error.
+    /// Used by the server's own threads; a client gets an error.
     Sleep = 0x00 => Simple,
     /// Good bye.
     Quit = 0x01 => None,
@@ -69,7 +69,7 @@ commands! {
     Statistics = 0x09 => Text,
     /// The list of connections; deprecated.
     ProcessInfo = 0x0A => Query,
-    /// Of the server's own threads.
+    /// Used by the server's own threads.
     Connect = 0x0B => Simple,
     /// Ends a connection; deprecated.
     ProcessKill = 0x0C => Simple,
@@ -77,9 +77,9 @@ commands! {
     Debug = 0x0D => Simple,
     /// Is the server there?
     Ping = 0x0E => Simple,
-    /// Of the server's own threads.
+    /// Used by the server's own threads.
     Time = 0x0F => Simple,
-    /// Of the server's own threads.
+    /// Used by the server's own threads.
     DelayedInsert = 0x10 => Simple,
     /// Logs in anew in the same connection.
     ChangeUser = 0x11 => Foreign,
@@ -87,7 +87,7 @@ commands! {
     BinlogDump = 0x12 => Foreign,
     /// Replication; out of use.
     TableDump = 0x13 => Foreign,
-    /// Of the server's own threads.
+    /// Used by the server's own threads.
     ConnectOut = 0x14 => Simple,
     /// Replication.
     RegisterSlave = 0x15 => Simple,
@@ -105,7 +105,7 @@ commands! {
     SetOption = 0x1B => Simple,
     /// Rows of a cursor.
     StmtFetch = 0x1C => Rows,
-    /// Of the server's own threads.
+    /// Used by the server's own threads.
     Daemon = 0x1D => Simple,
     /// Replication.
     BinlogDumpGtid = 0x1E => Foreign,

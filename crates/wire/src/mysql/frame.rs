@@ -41,7 +41,7 @@ impl PacketHeader {
     }
 }
 
-/// Whether the next packet of a stream begins a message or goes on with one.
+/// State of a stream: whether the next packet begins a message or goes on with one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketContinuation {
     inside: bool,
@@ -71,7 +71,7 @@ pub fn put_header(out: &mut Vec<u8>, len: usize, seq: u8) {
     out.extend_from_slice(&header_bytes(len, seq));
 }
 
-/// The same as bytes.
+/// Returns the header as bytes.
 #[inline]
 pub const fn header_bytes(len: usize, seq: u8) -> [u8; HEADER_BYTES] {
     debug_assert!(len <= PAYLOAD_MAX, "a payload that does not fit into a packet");

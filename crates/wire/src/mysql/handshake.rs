@@ -24,40 +24,40 @@ const PLUGIN_DEFAULT: &[u8] = b"mysql_native_password";
 /// Bytes of a client's request for TLS, which is the beginning of its answer.
 pub const SSL_REQUEST_BYTES: usize = 32;
 
-/// What a packet begins with that demands another method.
+/// First byte of a packet that demands another method.
 pub const SWITCH: u8 = 0xFE;
 
-/// What a packet begins with that has more for the method.
+/// First byte of a packet with more data for the method.
 pub const MORE: u8 = 0x01;
 
-/// What is wrong with a packet.
+/// Error in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
-    /// It ends too early or says two things.
+    /// Truncated or contradictory.
     #[error("malformed {0}")]
     Malformed(&'static str),
-    /// It is of a client or server of before 2004.
+    /// From a client or server of before 2004.
     #[error("{0} of a version before MySQL 4.1")]
     TooOld(&'static str),
-    /// It is of a version to come.
+    /// Of a later protocol version.
     #[error("version {0} of the handshake")]
     Version(u8),
 }
 
-/// What a server says first.
+/// Greeting of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerHello<'a> {
     /// Version, as it shows it.
     pub version: &'a [u8],
     /// Number for the connection.
     pub thread_id: u32,
-    /// What proofs are made for.
+    /// Nonce for proofs.
     pub nonce: AuthNonce,
-    /// What it can do.
+    /// Capabilities.
     pub capabilities: CapabilityFlags,
-    /// Its default collation.
+    /// Default collation.
     pub collation: u8,
-    /// As it is now.
+    /// Status.
     pub status: StatusFlags,
     /// The method that it would have clients use.
     pub plugin: &'a [u8],
@@ -125,15 +125,15 @@ impl<'a> ServerHello<'a> {
     }
 }
 
-/// What a client says first: that it wants TLS, or all that there is to say.
+/// First reply of a client: a request for TLS, or the complete login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstReply<'a> {
     /// Shake hands, then it says it all again.
     Ssl {
-        /// What it can do; not to be believed, because it was not encrypted.
+        /// Capabilities; not to be believed, because it was not encrypted.
         capabilities: CapabilityFlags,
     },
-    /// Who it is.
+    /// Login.
     Response(HandshakeResponse<'a>),
 }
 
@@ -188,13 +188,13 @@ impl<'a> FirstReply<'a> {
 /// A client's answer to a greeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakeResponse<'a> {
-    /// What it can do. Only what the server offered holds.
+    /// Capabilities. Only what the server offered holds.
     pub capabilities: CapabilityFlags,
     /// The longest packet that it takes.
     pub packet_max: u32,
     /// The collation, and so the character set, that it speaks.
     pub collation: u8,
-    /// Who it says it is.
+    /// User name.
     pub user: &'a [u8],
     /// Proof, by `plugin`.
     pub answer: &'a [u8],
@@ -202,7 +202,7 @@ pub struct HandshakeResponse<'a> {
     pub database: Option<&'a [u8]>,
     /// The method of its proof; none of clients that know only one.
     pub plugin: Option<&'a [u8]>,
-    /// What it says of itself.
+    /// Connection attributes.
     pub attributes: ConnectionAttributes<'a>,
 }
 
@@ -238,12 +238,12 @@ pub fn put_ssl_request(
     put_head(out, capabilities.union(CapabilityFlags::SSL), packet_max, collation);
 }
 
-/// What a client says of itself, pairs of names and values.
+/// Connection attributes of a client, pairs of names and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionAttributes<'a>(&'a [u8]);
 
 impl<'a> ConnectionAttributes<'a> {
-    /// Of bytes that [`ConnectionAttributes::put`] made.
+    /// Creates them from bytes that [`ConnectionAttributes::put`] made.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> ConnectionAttributes<'a> {
         ConnectionAttributes(bytes)
@@ -265,7 +265,7 @@ impl<'a> ConnectionAttributes<'a> {
 /// `COM_CHANGE_USER`: a client that wants to be somebody else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeUser<'a> {
-    /// Who.
+    /// User name.
     pub user: &'a [u8],
     /// A proof for the nonce of the greeting, or nothing.
     pub answer: &'a [u8],
@@ -275,7 +275,7 @@ pub struct ChangeUser<'a> {
     pub collation: Option<u16>,
     /// The method of the proof.
     pub plugin: Option<&'a [u8]>,
-    /// What it says of itself.
+    /// Connection attributes.
     pub attributes: ConnectionAttributes<'a>,
 }
 
@@ -303,7 +303,7 @@ impl<'a> ChangeUser<'a> {
     }
 }
 
-/// What a server may answer to a proof, but for its verdict.
+/// Reply of a server to a proof, but for its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthChallenge<'a> {
     /// By another method, for another nonce.
@@ -315,7 +315,7 @@ pub enum AuthChallenge<'a> {
     },
     /// By the method of before 4.1, which proves nothing any more.
     OldPassword,
-    /// Something for the method that is under way.
+    /// Data for the method that is under way.
     More(&'a [u8]),
 }
 

@@ -1,4 +1,4 @@
-//! Whatever comes, in whatever pieces: an answer or a refusal, no panic and no reading on for ever.
+//! Hostile input in any pieces: an answer or a refusal, no panic and no reading on for ever.
 
 use proptest::prelude::*;
 

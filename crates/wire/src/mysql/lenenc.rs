@@ -49,7 +49,7 @@ impl<'a> PacketReader<'a> {
         Some(*taken)
     }
 
-    /// All that is left.
+    /// Returns all that is left.
     #[inline]
     pub const fn rest(&mut self) -> &'a [u8] {
         let rest = self.rest;

@@ -32,13 +32,13 @@ pub struct OkPacket<'a> {
     pub affected_rows: u64,
     /// The first value that an `AUTO_INCREMENT` column was given; 0 for none.
     pub last_insert_id: u64,
-    /// What the server says of its session.
+    /// Status of the session.
     pub status: StatusFlags,
     /// Warnings that `SHOW WARNINGS` would show.
     pub warnings: u16,
     /// A line for people.
     pub info: &'a [u8],
-    /// What changed in the session, for [`super::changes::changes`]; empty if nothing was told.
+    /// Changes of the session, for [`super::changes::changes`]; empty if nothing was told.
     pub changes: &'a [u8],
 }
 
@@ -90,7 +90,7 @@ fn status_flags_behind_counts(payload: &[u8]) -> Option<StatusFlags> {
     behind_counts(payload)?.u16().map(StatusFlags)
 }
 
-/// The same with the number of warnings.
+/// Returns the status with the number of warnings.
 #[inline]
 pub fn status_and_warnings(payload: &[u8]) -> Option<(StatusFlags, u16)> {
     if let [OK | EOF, 0..NULL, 0..NULL, low, high, warnings_low, warnings_high, ..] = *payload {
@@ -117,7 +117,7 @@ fn behind_counts(payload: &[u8]) -> Option<PacketReader<'_>> {
 pub struct EofPacket {
     /// Warnings so far.
     pub warnings: u16,
-    /// What the server says of its session.
+    /// Status of the session.
     pub status: StatusFlags,
 }
 
@@ -225,7 +225,7 @@ pub fn put_err(out: &mut Vec<u8>, seq: &mut u8, code: u16, state: [u8; 5], messa
     });
 }
 
-/// What the values of a column of ours are.
+/// Type of a column of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Text in UTF-8.
@@ -241,7 +241,7 @@ pub enum ColumnKind {
 pub struct ResultColumn<'a> {
     /// Name.
     pub name: &'a [u8],
-    /// What its values are.
+    /// Type of its values.
     pub kind: ColumnKind,
 }
 
@@ -270,8 +270,8 @@ pub fn put_result(
     put_end(out, seq, &OkPacket { status, ..OkPacket::default() }, caps);
 }
 
-/// The same as the answer to an execution: in the binary protocol. Numbers are given in digits, as
-/// in the other; what is none, or too large, becomes NULL.
+/// Writes the result as the answer to an execution: in the binary protocol. Numbers are given in
+/// digits, as in the other; what is none, or too large, becomes NULL.
 pub fn put_binary_result(
     out: &mut Vec<u8>,
     seq: &mut u8,
@@ -366,7 +366,7 @@ fn put_column(out: &mut Vec<u8>, column: &ResultColumn<'_>) {
     out.extend_from_slice(&[0; 2]);
 }
 
-/// How many bytes of a column's definition stand behind its names.
+/// Number of bytes of a column's definition behind its names.
 const FIXED_FIELDS_BYTES: u8 = 0x0C;
 
 /// The numbers of a column's definition.

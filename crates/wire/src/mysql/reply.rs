@@ -36,7 +36,7 @@ pub const HELD_BYTES_MAX: usize = 1 << 20;
 /// The length of what a preparation begins with, at least.
 const PREPARED_LEN: usize = 12;
 
-/// What shape a reply has.
+/// Shape of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReplyKind {
     /// There is none.
@@ -47,9 +47,9 @@ pub enum ReplyKind {
     Query,
     /// Results with rows in the binary protocol, to an execution that asked for no cursor.
     Execute,
-    /// The same, or a cursor, to an execution that asked for one. Only here `CURSOR_EXISTS` means
-    /// that the rows are to be fetched: MariaDB sets it also while a block runs whose own cursor
-    /// is open (`FOR … DO`).
+    /// Result or cursor, to an execution that asked for one. Only here `CURSOR_EXISTS` means that
+    /// the rows are to be fetched: MariaDB sets it also while a block runs whose own cursor is open
+    /// (`FOR … DO`).
     Cursor,
     /// The number of a statement, and the definitions of its parameters and columns.
     Prepare,
@@ -73,7 +73,7 @@ impl ReplyKind {
     }
 }
 
-/// What a packet is.
+/// Meaning of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyEvent {
     /// A statement went well and has no rows; the end of this result.
@@ -114,9 +114,9 @@ pub enum ReplyError {
     /// A packet that cannot come here.
     #[error("the server sent a packet that begins with {first:#04x} in {place}")]
     Unexpected {
-        /// Its first byte.
+        /// First byte.
         first: u8,
-        /// Where in the reply.
+        /// Place in the reply.
         place: &'static str,
     },
     /// A packet without contents where there is something to say.
@@ -133,7 +133,7 @@ pub enum ReplyError {
     TooLong(usize),
 }
 
-/// Where in a reply the next packet stands.
+/// Position of the next packet in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReplyPosition {
     /// OK, an error or EOF of a simple reply.
@@ -162,7 +162,7 @@ enum ReplyPosition {
     Fields,
     /// A text.
     Text,
-    /// Nothing more comes.
+    /// End of the reply.
     Done,
 }
 

@@ -1,4 +1,4 @@
-//! What a text of SQL does to the session that runs it: enough for a pooler, and no grammar.
+//! Effects of a text of SQL on the session that runs it: enough for a pooler, and no grammar.
 //!
 //! [`effects`] is the quick answer, a set of bits; [`details`] adds the variables and names that
 //! have to be understood, [`asked`] says what a text asks that a pooler can answer itself, and
@@ -33,7 +33,7 @@ pub use words::is_replayable_variable;
 
 use crate::prohibitions::TextProhibitions;
 
-/// What was found beyond the effects, in the order of the text.
+/// Details beyond the effects, in the order of the text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct MysqlTextDetails {
     /// Number of statements the text has; empty ones do not count.
@@ -42,7 +42,7 @@ pub struct MysqlTextDetails {
     pub assignments: Vec<VariableAssignment>,
     /// Names of databases, tables and prepared statements that matter to a session.
     pub names: Vec<MysqlNameUse>,
-    /// What `KILL` is to end.
+    /// Target of `KILL`.
     pub kill: Option<KillStatement>,
     /// True if something was not understood that has to be: nothing above is complete then.
     pub lost: bool,
@@ -62,7 +62,7 @@ impl MysqlTextDetails {
 pub struct VariableAssignment {
     /// Number of the statement in its text, from 0.
     pub statement: usize,
-    /// Where the value holds.
+    /// Scope of the value.
     pub scope: VariableScope,
     /// True if it is set by `@@name` without a scope, of which `MariaDB`'s trackers do not tell.
     pub is_untold: bool,
@@ -74,7 +74,7 @@ pub struct VariableAssignment {
     pub value: AssignedValue,
 }
 
-/// Where a value holds.
+/// Scope of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VariableScope {
     /// In this session.
@@ -85,23 +85,23 @@ pub enum VariableScope {
     Next,
 }
 
-/// What a variable is set to.
+/// Value that a variable is set to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AssignedValue {
     /// A constant, decoded: of `'it''s'` it is `it's`, of `TRUE` it is `1`.
     Literal(String),
-    /// What it is for a new session.
+    /// Default of a new session.
     Default,
-    /// What only the server knows.
+    /// Expression that only the server can evaluate.
     Expression,
 }
 
-/// Something that a statement does with a name.
+/// Use of a name by a statement.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MysqlNameUse {
     /// Number of the statement in its text, from 0.
     pub statement: usize,
-    /// What it does.
+    /// Action.
     pub act: MysqlNameAction,
     /// The database before the dot. A name without one is looked for in the session's own.
     pub schema: Option<String>,
@@ -110,7 +110,7 @@ pub struct MysqlNameUse {
     pub name: String,
 }
 
-/// What is done with a name.
+/// Action on a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum MysqlNameAction {
     /// `USE name`
@@ -138,12 +138,12 @@ pub enum MysqlNameAction {
     CloseHandler,
 }
 
-/// What `KILL` is to end.
+/// Statement `KILL`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct KillStatement {
     /// The connection, not only what it runs.
     pub connection: bool,
-    /// Whose.
+    /// Target.
     pub target: KillTarget,
 }
 
@@ -161,13 +161,13 @@ pub enum KillTarget {
 /// A question that a pooler can answer when the connection that knew was given away.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SessionQuestion {
-    /// What is asked.
+    /// Topic.
     pub what: QuestionTopic,
     /// The name of the column of the answer, as the server would give it.
     pub column: String,
 }
 
-/// What is asked.
+/// Topic of a question.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum QuestionTopic {
     /// `SHOW WARNINGS`
@@ -204,7 +204,7 @@ pub fn effects(text: &[u8], mode: SqlMode) -> Effects {
     scan::scan(text, mode).0
 }
 
-/// The same, with what readers and sandboxes may not do.
+/// Returns the effects and what readers and sandboxes may not do.
 #[must_use]
 pub fn effects_and_prohibitions(text: &[u8], mode: SqlMode) -> (Effects, TextProhibitions) {
     scan::scan(text, mode)

@@ -1,4 +1,4 @@
-//! What is asked, but for what goes on for long: each request from its path to its answer.
+//! Requests, but for those that go on for long: each request from its path to its answer.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

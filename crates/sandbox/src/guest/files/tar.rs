@@ -15,7 +15,7 @@ pub(super) const EXTENTS_MAX: usize = 4096;
 /// Largest number of an eleven-digit octal field.
 const OCTAL_MAX: u64 = 0o777_7777_7777;
 
-/// What a member is.
+/// Kind of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemberKind {
     File,
@@ -35,13 +35,13 @@ pub(super) struct TarMember {
     pub(super) size: u64,
     /// Seconds since 1970, and nanoseconds beyond that.
     pub(super) mtime: (i64, u32),
-    /// Where a link leads.
+    /// Target of a link.
     pub(super) link: Vec<u8>,
     /// Offset and length of what is data; the real size. `size` counts the data alone.
     pub(super) sparse: Option<SparseMap>,
 }
 
-/// Where the data of a sparse file is.
+/// Map of a sparse file's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SparseMap {
     pub(super) extents: Vec<(u64, u64)>,

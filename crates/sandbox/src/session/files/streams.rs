@@ -1,4 +1,4 @@
-//! What outlives a single answer: files that are open, watches, archives.
+//! Streams that outlive a single answer: files that are open, watches, archives.
 
 use std::collections::VecDeque;
 use std::ffi::CString;
@@ -22,11 +22,11 @@ use super::{Boxed, CHUNK_BYTES, FileCall, Result, SandboxFiles};
 /// A regular file of the sandbox, open for reading. While it is open, the sandbox's disk is in use.
 #[derive(Debug)]
 pub struct OpenFile {
-    /// Its content from the beginning.
+    /// Content from the beginning.
     pub file: tokio::fs::File,
     /// Bytes in it when it was opened; programs may change that.
     pub len: u64,
-    /// What else is known of it.
+    /// Metadata.
     pub entry: SandboxFileEntry,
 }
 

@@ -1,4 +1,4 @@
-//! What callers of [`Files`](super::Files) give and get.
+//! Types that callers of [`Files`](super::Files) give and get.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::codec::{MalformedMessage, MessageReader};
 /// The user id that the sandbox's user has on its disk, and as which it is shown.
 pub(crate) const SHOWN_USER: u32 = 1000;
 
-/// What an entry of a directory is.
+/// Kind of a directory's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// A regular file.
@@ -20,7 +20,7 @@ pub enum EntryKind {
     Other,
 }
 
-/// What is known of one file, directory or link.
+/// Metadata of a file, directory or link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxFileEntry {
     /// The last part of the path. Bytes that are not UTF-8 are shown as U+FFFD, here and in the
@@ -28,7 +28,7 @@ pub struct SandboxFileEntry {
     pub name: String,
     /// The absolute path inside the sandbox.
     pub path: String,
-    /// What it is.
+    /// Kind.
     pub kind: EntryKind,
     /// Bytes of content; of a link, those of its target.
     pub size: u64,
@@ -40,7 +40,7 @@ pub struct SandboxFileEntry {
     pub gid: u32,
     /// When the content was changed, in nanoseconds since 1970; what programs set it to.
     pub modified_ns: i64,
-    /// Where a link leads, as it is written there.
+    /// Target of a link, as it is written there.
     pub symlink_target: Option<String>,
     /// The path with all links followed, where that was asked for.
     pub resolved: Option<String>,
@@ -79,7 +79,7 @@ impl SandboxFileEntry {
     }
 }
 
-/// What is below a directory.
+/// Content of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryListing {
     /// By path.
@@ -88,18 +88,18 @@ pub struct DirectoryListing {
     pub cut: bool,
 }
 
-/// What becomes of content that is there already.
+/// Treatment of content that is there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// There must be none: [`FilesError::Exists`].
     Create,
     /// Replaced in one step, when everything is written.
     Replace,
-    /// It stays, and what is written comes behind it, at once and not in one step.
+    /// Kept, and what is written is appended, at once and not in one step.
     Append,
 }
 
-/// Whether the directories on the way are made where they are missing.
+/// Treatment of missing parent directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingParents {
     /// They are.
@@ -108,36 +108,36 @@ pub enum MissingParents {
     Expect,
 }
 
-/// Whether what is below is meant, too.
+/// Depth of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListDepth {
     /// The one alone.
     Single,
-    /// Everything below.
+    /// The directory with all that is below.
     Recursive,
 }
 
-/// Whether a link at the end of a path stands for what it leads to.
+/// Treatment of a link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkMode {
-    /// It does.
+    /// Follow it.
     Links,
-    /// It is meant itself.
+    /// Use the link itself.
     Nothing,
 }
 
-/// What happened to a file.
+/// Kind of change of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
     /// New, or was moved here.
     Create,
-    /// Its content changed.
+    /// Content changed.
     Write,
     /// Gone.
     Remove,
     /// Moved away from here; where it goes to is an event of its own.
     Rename,
-    /// Its permissions, owner or times changed.
+    /// Permissions, owner or times changed.
     Chmod,
     /// Events were lost, or not everything is watched: whoever needs to know lists again.
     Overflow,
@@ -146,7 +146,7 @@ pub enum WatchKind {
 /// An event of a [`Watch`](super::Watch).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchEvent {
-    /// What happened.
+    /// Kind of change.
     pub kind: WatchKind,
     /// To which file, from the watched directory on; empty for the directory itself.
     pub path: String,
@@ -168,7 +168,7 @@ impl WatchEvent {
     }
 }
 
-/// What an archive brought, or what there is below a path.
+/// Usage of what an archive brought, or of what is below a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeUsage {
     /// Files, directories and links.
@@ -180,16 +180,16 @@ pub struct TreeUsage {
 /// Why something could not be done to a file.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// Nothing is there.
+    /// Not found.
     #[error("not found")]
     NotFound,
-    /// Something is there already.
+    /// Exists already.
     #[error("exists already")]
     Exists,
     /// A part of the path is not a directory.
     #[error("not a directory")]
     NotADirectory,
-    /// It is a directory, where a file is needed.
+    /// Is a directory, where a file is needed.
     #[error("is a directory")]
     IsADirectory,
     /// The sandbox's user may not do this.
@@ -207,7 +207,7 @@ pub enum FilesError {
     /// More at a time than there may be; of what.
     #[error("too many {0}")]
     TooMany(String),
-    /// What was asked makes no sense; why.
+    /// Invalid request; why.
     #[error("{0}")]
     Invalid(String),
     /// The sandbox has ended, or its helper; another one may be asked.

@@ -12,7 +12,7 @@ pub(crate) const FRAME_BYTES_MAX: usize = 80 << 10;
 pub(crate) const PATH_BYTES_MAX: usize = 4095;
 /// Longest record in a pipe: a path of [`LIST_DEPTH_MAX`] names, and a link's target.
 pub(crate) const RECORD_BYTES_MAX: usize = 24 << 10;
-/// How far below a directory a listing may go.
+/// Largest depth of a listing.
 pub(crate) const LIST_DEPTH_MAX: u32 = 64;
 
 /// Short requests that run at a time; more wait in the server.
@@ -30,7 +30,7 @@ pub(crate) mod answer {
     pub(crate) const FAILED: u8 = 1;
 }
 
-/// Which bound a request counts to.
+/// Class of a request, by the bound it counts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestClass {
     Quick,
@@ -39,7 +39,7 @@ pub(crate) enum RequestClass {
     Watch,
 }
 
-/// What the server asks. Paths are absolute.
+/// Request of the server. Paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FileRequest {
     Stat {

@@ -1,4 +1,4 @@
-//! What MySQL stores for `caching_sha2_password`: a password hashed five thousand times.
+//! Stored form of `caching_sha2_password`: a password hashed five thousand times.
 //!
 //! The hash is that of Unix passwords, `$5$`, with a salt of 20 bytes (specification: "Unix crypt
 //! using SHA-256 and SHA-512", U. Drepper). It cannot be used to log in, nor to check a proof:
@@ -35,17 +35,17 @@ pub struct Sha2Crypt {
 }
 
 impl Sha2Crypt {
-    /// What every stored text of this kind begins with.
+    /// Prefix of every stored text of this kind.
     const PREFIX: &'static str = "$A$";
 
-    /// Of a password.
+    /// Derives the hash of a password.
     #[must_use]
     pub fn derive(password: &str, salt: [u8; SALT_BYTES], rounds: u32) -> Sha2Crypt {
         let digits = digits(&hash(password.as_bytes(), &salt, rounds));
         Sha2Crypt { rounds, salt, digits }
     }
 
-    /// Of a password that nobody knows: this hash is nobody's.
+    /// Creates the hash of a password that nobody knows.
     pub(super) fn unknown(salt: [u8; SALT_BYTES], hash: &[u8; 32], rounds: u32) -> Sha2Crypt {
         Sha2Crypt { rounds, salt, digits: digits(hash) }
     }
@@ -164,7 +164,7 @@ fn sha(parts: &[&[u8]]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// As many bytes as wanted, of the same ones again and again.
+/// Returns as many bytes as wanted, of the same ones again and again.
 fn repeated(bytes: &[u8], len: usize) -> Vec<u8> {
     bytes.iter().copied().cycle().take(len).collect()
 }
