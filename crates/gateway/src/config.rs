@@ -44,9 +44,9 @@ pub struct GatewayConfig {
     pub audit_records_per_s_per_grant: f64,
     /// Records that wait to be written; more are not written down but counted.
     pub audit_waiting_max: usize,
-    /// Those of one tenant, so that one that does much takes no room of others.
+    /// Waiting records of one tenant, so that one that does much takes no room of others.
     pub audit_waiting_max_per_tenant: usize,
-    /// Those of one grant of one sandbox, which is also how many of it may come at once.
+    /// Waiting records of one grant of one sandbox, which is also how many of it may come at once.
     pub audit_waiting_max_per_grant: usize,
 }
 
@@ -167,29 +167,29 @@ impl HttpLimits {
     }
 }
 
-/// What the model costs, and how much of it tenants may use.
+/// Prices and budgets of the model.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelBudgetConfig {
     /// Tokens that all `model` grants of one tenant may use together, from the start of the server
     /// on; 0 is for no limit.
     pub tokens_per_tenant: u64,
-    /// What models cost, by the names that are asked for.
+    /// Prices of models, by the names that are asked for.
     pub prices: BTreeMap<String, GatewayModelPrice>,
 }
 
-/// What a model costs, in dollars for a million tokens.
+/// Price of a model, in dollars for a million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GatewayModelPrice {
-    /// Of what it reads.
+    /// Price of input.
     pub input: f64,
-    /// Of what it writes.
+    /// Price of output.
     pub output: f64,
-    /// Of what is put into its cache; as `input` when absent.
+    /// Price of writing to its cache; as `input` when absent.
     #[serde(default)]
     pub cache_write: Option<f64>,
-    /// Of what comes from there; as `input` when absent.
+    /// Price of reading from its cache; as `input` when absent.
     #[serde(default)]
     pub cache_read: Option<f64>,
 }
@@ -221,14 +221,15 @@ impl ModelBudgetConfig {
 /// Most that a million tokens may cost, in dollars.
 const PRICE_MAX: f64 = 1e6;
 
-/// What some tenants may give to their sandboxes.
+/// Grants that some tenants may give to their sandboxes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GrantOffer {
     /// Tenants of tokens; `*` is for everybody.
     pub tenants: Vec<String>,
-    /// What they may give, by the labels of grants: `postgres:shop` to read, `mysql:judge:rw` to
-    /// write as well, `catalog:lake`, `model`, `http:api.example.com`, `http:*.example.com`.
+    /// Labels of the grants that they may give, by the labels of grants: `postgres:shop` to read,
+    /// `mysql:judge:rw` to write as well, `catalog:lake`, `model`, `http:api.example.com`,
+    /// `http:*.example.com`.
     pub grants: Vec<String>,
     /// Roles that a grant of one of these databases may name. One that names none gets the
     /// tenant's own.
@@ -252,14 +253,14 @@ impl fmt::Debug for NamedSecrets {
     }
 }
 
-/// How statements are written down.
+/// Detail of statements in the audit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditStatements {
     /// With `?` in place of literals.
     #[default]
     Normalised,
-    /// As they were sent, with what is confidential in them.
+    /// Statements as they were sent, with what is confidential in them.
     Full,
     /// Not at all, but for how they ended.
     None,

@@ -1,4 +1,4 @@
-//! Where grants lead: what the services behind the sockets implement, and what they are given.
+//! Interfaces of the services behind grants: what they implement, and what they get.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::config::AuditStatements;
 
-/// What is wrong with a grant.
+/// Error in a grant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
@@ -26,30 +26,31 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// Something is wrong at `field`.
+    /// Creates an error at `field`.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> FieldError {
         FieldError { field: field.into(), message: message.into() }
     }
 
-    /// The same, seen from outside: `rules[0]` and `hosts` make `rules[0].hosts`.
+    /// Returns the error with its field seen from outside: `rules[0]` and `hosts` make
+    /// `rules[0].hosts`.
     #[must_use]
     pub(crate) fn below(self, place: &str) -> FieldError {
         FieldError { field: format!("{place}.{}", self.field), message: self.message }
     }
 }
 
-/// Something that was done at a socket, or tried.
+/// Action at a socket, done or tried.
 #[derive(Clone, Copy, Debug)]
 pub struct Happening<'a> {
-    /// What.
+    /// Kind.
     pub event: AuditEvent,
-    /// How it ended.
+    /// Outcome.
     pub outcome: AuditOutcome,
-    /// What was asked for, as [`AuditSink::statements`] wants it.
+    /// Request, as [`AuditSink::statements`] wants it.
     pub text: Option<&'a str>,
     /// Why it failed or was refused.
     pub error: Option<&'a str>,
-    /// How long it took.
+    /// Duration.
     pub took: Duration,
     /// Rows of a statement.
     pub rows: Option<u64>,
@@ -60,7 +61,7 @@ pub struct Happening<'a> {
 }
 
 impl<'a> Happening<'a> {
-    /// Something of which nothing else is known.
+    /// Creates an action of which nothing else is known.
     #[must_use]
     pub fn new(event: AuditEvent, outcome: AuditOutcome) -> Happening<'a> {
         Happening {
@@ -89,19 +90,19 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
 /// A database that a sandbox is to reach.
 #[derive(Clone, Debug)]
 pub struct DatabaseGuest {
-    /// Whose sandbox it is.
+    /// Holder of the grant.
     pub holder: GrantHolder,
-    /// Which protocol its clients speak.
+    /// Protocol of its clients.
     pub engine: TenantEngine,
-    /// What it was granted.
+    /// Grant.
     pub grant: DatabaseGrant,
     /// Limits, none of them left out; 0 is for no limit.
     pub limits: DatabaseGrantLimits,
-    /// Who writes down what it does.
+    /// Sink of its audit records.
     pub audit: Arc<dyn AuditSink>,
 }
 
-/// What clients inside have to be told to reach a database.
+/// Facts that clients inside need to reach a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseFacts {
     /// The database that they ask for.
@@ -110,7 +111,7 @@ pub struct DatabaseFacts {
     pub user: String,
 }
 
-/// Those who have databases: the bouncer.
+/// Backend of databases: the bouncer.
 pub trait DatabaseBackends: Send + Sync + fmt::Debug {
     /// Returns whether this can be granted, as far as it is known at present.
     ///
@@ -154,15 +155,15 @@ pub trait DatabaseDoor: Send + Sync + fmt::Debug {
 /// A warehouse that a sandbox is to reach.
 #[derive(Clone, Debug)]
 pub struct CatalogGuest {
-    /// Whose sandbox it is.
+    /// Holder of the grant.
     pub holder: GrantHolder,
-    /// What it was granted.
+    /// Grant.
     pub grant: CatalogGrant,
-    /// Who writes down what it does.
+    /// Sink of its audit records.
     pub audit: Arc<dyn AuditSink>,
 }
 
-/// Those who have warehouses: the catalog.
+/// Backend of warehouses: the catalog.
 pub trait CatalogBackends: Send + Sync + fmt::Debug {
     /// Returns whether this can be granted.
     ///
@@ -180,15 +181,15 @@ pub trait CatalogBackends: Send + Sync + fmt::Debug {
 /// A sandbox that is to reach the model.
 #[derive(Clone, Debug)]
 pub struct ModelGuest {
-    /// Whose sandbox it is.
+    /// Holder of the grant.
     pub holder: GrantHolder,
-    /// What it was granted.
+    /// Grant.
     pub grant: ModelGrant,
-    /// Who writes down what it does.
+    /// Sink of its audit records.
     pub audit: Arc<dyn AuditSink>,
 }
 
-/// Those who reach the model.
+/// Backend of the model.
 pub trait ModelBackends: Send + Sync + fmt::Debug {
     /// Returns whether this can be granted.
     ///

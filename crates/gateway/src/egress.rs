@@ -87,16 +87,16 @@ pub struct EgressProxy {
     shows_queries: bool,
 }
 
-/// What a proxy is part of.
+/// Context of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyContext {
     /// Makes connections.
     pub dialer: Arc<EgressDialer>,
     /// Turns of the tenant to look up a name.
     pub lookups: Arc<Semaphore>,
-    /// What was used so far of what may be used.
+    /// Account of what the grant has used.
     pub account: Arc<GrantAccount>,
-    /// Who writes down what is done.
+    /// Sink of audit records.
     pub witness: Arc<dyn AuditSink>,
     /// True if values of queries are written down.
     pub shows_queries: bool,
@@ -125,10 +125,10 @@ impl StreamDoor for EgressProxy {
     }
 }
 
-/// Where a handler leaves the tunnel that its connection becomes.
+/// Slot in which a handler leaves the tunnel that its connection becomes.
 type Slot = Arc<Mutex<Option<ConnectTunnel>>>;
 
-/// Where a request is to go.
+/// Target of a request.
 struct EgressTarget {
     host: RequestHost,
     port: u16,
@@ -380,8 +380,8 @@ fn port_of(text: &str) -> Result<u16, EgressRefusal> {
     port.ok_or(EgressRefusal::malformed("port"))
 }
 
-/// What is said of a body's length has one meaning. That lengths differ, or that there is one
-/// beside chunks, hyper sees to: it takes the chunks then, and no other request of the connection.
+/// Checks that a body's length has one meaning. That lengths differ, or that there is one beside
+/// chunks, hyper sees to: it takes the chunks then, and no other request of the connection.
 fn check_framing(headers: &HeaderMap) -> Result<(), EgressRefusal> {
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     let is_good = codings.next().is_none_or(|it| it.as_bytes().eq_ignore_ascii_case(b"chunked"));

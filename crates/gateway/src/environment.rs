@@ -1,4 +1,4 @@
-//! What clients inside look for in their environment. The first grant of a kind sets it. Pure.
+//! Environment variables that clients inside look for. The first grant of a kind sets it. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::doors::DatabaseFacts;
 
-/// Where everything is, inside.
+/// Address of all services inside.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// What clients of the model want to have before they start; it opens nothing.
+/// Placeholder of the key that clients of the model insist on; it opens nothing.
 const PLACEHOLDER_KEY: &str = "provided-by-cove";
 
-/// What stands in a part of an address as it is.
+/// Characters that need no encoding in a part of an address.
 const PART: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The variables that these grants need, each with what is known of its database.

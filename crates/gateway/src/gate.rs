@@ -34,12 +34,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const REFUSED_PAUSE: Duration = Duration::from_millis(5);
 /// Connections to a database of one grant that are not logged in.
 pub(crate) const LOGINS_MAX: usize = 32;
-/// What a client is told that has too many.
+/// Answer to a client with too many connections.
 const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/plain\r\n\
     x-cove-refused: connections\r\ncontent-length: 27\r\nconnection: close\r\n\r\n\
     cove: too many connections\n";
 
-/// What a grant means.
+/// Meaning of a grant.
 #[derive(Clone, Debug)]
 pub(crate) enum ResolvedGrant {
     /// A database, with all its limits.
@@ -284,7 +284,7 @@ impl OpenSockets {
     }
 }
 
-/// What accepts connections.
+/// Task that accepts connections.
 struct AcceptTask {
     /// Places of the tenant's connections, and of all.
     rooms: [Arc<Semaphore>; 2],

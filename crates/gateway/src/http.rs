@@ -12,7 +12,7 @@ use crate::audit::{AuditFilter, PAGE_DEFAULT, PAGE_MAX};
 use crate::service::GatewayService;
 use crate::store::{event_of, outcome_of};
 
-/// Everything below this path, for [`node::http::HttpShell`] to wrap.
+/// Routes below this path, for [`node::http::HttpShell`] to wrap.
 pub fn routes(service: GatewayService) -> Router {
     Router::new().at("/v1/audit", get(audit)).with_state(service)
 }

@@ -1,4 +1,4 @@
-//! What is counted of the gateway.
+//! Metrics of the gateway.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What holders of tokens may give to their sandboxes: what is offered to them, and no more than
-//! the server's limits. Pure.
+//! Grants that holders of tokens may give to their sandboxes: what is offered to them, and no more
+//! than the server's limits. Pure.
 
 use api::{
     DatabaseGrant, DatabaseGrantLimits, ErrorCode, Grant, GrantAccess, HeaderSource, HttpEffect,
@@ -134,8 +134,8 @@ fn http_rule(offers: &[&GrantOffer], grant: &HttpGrant) -> Option<(usize, String
     })
 }
 
-/// One offer has the host with all that the rule wants beside it: otherwise a secret that is for
-/// one host could be sent to another one.
+/// Checks that a single offer has the host with all that the rule wants beside it: otherwise a
+/// secret that is for one host could be sent to another one.
 fn is_host_offered(offers: &[&GrantOffer], rule: &HttpRule, host: &str) -> bool {
     let Some(wanted) = HostPattern::parse(host) else { return false };
     offers.iter().any(|offer| {

@@ -37,12 +37,12 @@ const MODEL_BYTES_MAX: usize = 200;
 /// Longest time that a limit of a grant may have, in seconds: a year.
 const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
 
-/// What the gateway is plugged together from.
+/// Dependencies of the gateway.
 #[derive(Debug)]
 pub struct GatewayParts {
     /// Settings, with secrets that are no references any more.
     pub config: GatewayConfig,
-    /// Where it writes down what was done.
+    /// Store of the audit.
     pub store: SqlStore,
     /// The bouncer, if there is one.
     pub databases: Option<Arc<dyn DatabaseBackends>>,
@@ -52,7 +52,7 @@ pub struct GatewayParts {
     pub models: Option<Arc<dyn ModelBackends>>,
     /// Whom connections outside trust with TLS.
     pub roots: TlsRoots,
-    /// Who finds the addresses of names; the machine's own resolver when there is none.
+    /// Resolver of names; the machine's own resolver when there is none.
     pub resolver: Option<Arc<dyn NameResolver>>,
 }
 
@@ -85,7 +85,7 @@ impl Drop for GatewayInner {
     }
 }
 
-/// What the gates of all sandboxes share.
+/// State that the gates of all sandboxes share.
 pub(crate) struct GatewayShared {
     pub(crate) config: GatewayConfig,
     pub(crate) audit: GatewayAudit,
@@ -93,17 +93,17 @@ pub(crate) struct GatewayShared {
     pub(crate) catalogs: Option<Arc<dyn CatalogBackends>>,
     pub(crate) models: Option<Arc<dyn ModelBackends>>,
     pub(crate) dialer: Arc<EgressDialer>,
-    /// What `http` grants have used.
+    /// Accounts of `http` grants.
     pub(crate) accounts: GrantAccounts,
-    /// One for each connection that is served here.
+    /// Permits, one for each connection that is served here.
     pub(crate) rooms: Arc<Semaphore>,
     tenants: Mutex<HashMap<Arc<str>, Weak<TenantShare>>>,
 }
 
-/// What the sandboxes of one tenant have together.
+/// State that the sandboxes of one tenant share.
 #[derive(Debug)]
 pub(crate) struct TenantShare {
-    /// One for each of their connections.
+    /// Permits, one for each of their connections.
     pub(crate) rooms: Arc<Semaphore>,
     /// Turns to look up a name.
     pub(crate) lookups: Arc<Semaphore>,

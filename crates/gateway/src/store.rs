@@ -10,13 +10,13 @@ use node::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, SqlValue, Stor
 
 use crate::audit::{AuditFilter, AuditSource, Bounds, MissingRecords, WaitingRecord};
 
-/// Whose tables they are.
+/// Service that owns the tables.
 const SERVICE: &str = "gateway";
 
 /// Records of one transaction that removes some: others have to write in between.
 const REMOVED_AT_ONCE: u64 = 50_000;
 
-/// What brings the tables to their newest version; only ever added to.
+/// Steps that bring the tables to their newest version; only ever added to.
 const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Each {
     sqlite: "CREATE TABLE gateway_audit (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -239,7 +239,7 @@ impl AuditStore {
     }
 }
 
-/// Whose records there are too many of.
+/// Owner of too many records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AuditOwner {
     Tenant,

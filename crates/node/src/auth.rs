@@ -57,24 +57,24 @@ const FIRST_TOKEN_FILE: &str = "token";
 /// Name of the token that the first start makes.
 const FIRST_TOKEN_NAME: &str = "first";
 
-/// Who makes a request: the token that came with it.
+/// Caller of a request: the token that came with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenPrincipal {
     /// Id of the token; limits and accounts of executions go by it.
     pub token_id: Arc<str>,
-    /// What its owner calls it.
+    /// Name given by its owner.
     pub name: Arc<str>,
     /// True if it may do what concerns everybody: pause the queue, see all figures.
     pub operator: bool,
-    /// Who it belongs to, with all that sessions and agents make: several tokens may share one.
-    /// The token's own id when nothing else was said.
+    /// Tenant that it belongs to, with all that sessions and agents make: several tokens may share
+    /// one. The token's own id when nothing else was said.
     pub tenant: Arc<str>,
-    /// What it may be used for.
+    /// Scopes.
     pub scopes: TokenScopes,
 }
 
 impl TokenPrincipal {
-    /// Whoever comes without a token where that is allowed: a tenant of its own.
+    /// Creates the caller without a token where that is allowed: a tenant of its own.
     #[must_use]
     pub fn without_token(id: &str, name: &str) -> TokenPrincipal {
         let id: Arc<str> = id.into();
@@ -92,13 +92,13 @@ impl TokenPrincipal {
     }
 }
 
-/// What is kept of a token.
+/// Stored form of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRecord {
     /// Names it, for revoking and in logs.
     pub id: String,
-    /// What its owner calls it.
+    /// Name given by its owner.
     pub name: String,
     /// SHA-256 of its plain text, in lower case hexadecimal. A token has 256 random bits, so that a
     /// slow hash would protect nothing.
@@ -108,11 +108,11 @@ pub struct TokenRecord {
     /// True if it may do what concerns everybody. Left out by versions that knew no difference.
     #[serde(default = "yes")]
     pub operator: bool,
-    /// Who it belongs to; none for a tenant of its own. Left out where it says nothing, as are the
-    /// scopes, so that older versions read the file.
+    /// Tenant that it belongs to; none for a tenant of its own. Left out where it says nothing, as
+    /// are the scopes, so that older versions read the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What it may be used for.
+    /// Scopes.
     #[serde(default, skip_serializing_if = "TokenScopes::is_all")]
     pub scopes: TokenScopes,
 }
@@ -129,16 +129,16 @@ fn yes() -> bool {
     true
 }
 
-/// What a new token is to be.
+/// Definition of a new token.
 #[derive(Clone, Debug)]
 pub struct NewToken<'a> {
-    /// What to call it.
+    /// Name.
     pub name: &'a str,
     /// True if it may do what concerns everybody.
     pub operator: bool,
-    /// Who it belongs to; none for a tenant of its own.
+    /// Tenant that it belongs to; none for a tenant of its own.
     pub tenant: Option<&'a str>,
-    /// What it may be used for.
+    /// Scopes.
     pub scopes: TokenScopes,
 }
 
@@ -148,7 +148,7 @@ pub enum TokenError {
     /// A file operation failed.
     #[error("{action} `{}`", path.display())]
     File {
-        /// What was tried.
+        /// Step that was tried.
         action: &'static str,
         /// On which file.
         path: PathBuf,
@@ -162,7 +162,7 @@ pub enum TokenError {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Cause.
         source: serde_json::Error,
     },
     /// A line of the file does not hold a hash.
@@ -197,7 +197,7 @@ pub enum TokenError {
     /// There is no room for another one.
     #[error("there are {TOKENS_MAX} tokens already; revoke some first")]
     TooMany,
-    /// Nothing to revoke.
+    /// No such token.
     #[error("there is no token with the id `{0}`")]
     NoSuchToken(String),
 }
@@ -209,7 +209,7 @@ pub struct TokenRegistry(Arc<TokenRegistryShared>);
 #[derive(Debug)]
 struct TokenRegistryShared {
     directory: PathBuf,
-    /// What is honoured now. Written by `reload` only.
+    /// Tokens that are valid now. Written by `reload` only.
     loaded: RwLock<LoadedTokens>,
     /// Held while the file is read, so that a burst of unknown tokens reads it once.
     reloading: Mutex<()>,
@@ -226,7 +226,7 @@ struct LoadedTokens {
     version: Option<FileVersion>,
 }
 
-/// What tells one content of the file from another without reading it.
+/// Version of the file, by which a change is noticed without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileVersion {
     inode: u64,

@@ -18,7 +18,7 @@ const FILE_MODE: u32 = 0o600;
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// It cannot be created.
+    /// Not creatable.
     #[error("create data directory `{}`", path.display())]
     Create {
         /// The directory.
@@ -26,7 +26,7 @@ pub enum DataDirError {
         /// Why.
         source: io::Error,
     },
-    /// Something else has its name.
+    /// Name taken by something else than a directory.
     #[error("data directory `{}` is not a directory", path.display())]
     NotADirectory {
         /// The directory.
@@ -37,13 +37,13 @@ pub enum DataDirError {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// What the other server wrote into the lock file.
+        /// Process id that the other server wrote into the lock file.
         pid: String,
     },
     /// A file in it cannot be read or written.
     #[error("{action} `{}`", path.display())]
     File {
-        /// What was tried.
+        /// Step that was tried.
         action: &'static str,
         /// On which file.
         path: PathBuf,

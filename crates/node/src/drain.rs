@@ -16,7 +16,7 @@ use tokio::sync::watch;
 /// Time that cancelled work may take to go away before the server stops regardless.
 const CANCEL_MAX: Duration = Duration::from_secs(5);
 
-/// How far the server is on its way down.
+/// Phase of the server's shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DrainPhase {
     /// Takes work.

@@ -34,7 +34,7 @@ thread_local! {
 #[derive(Clone)]
 pub struct FairScheduler(Arc<Mutex<ReadyTasks>>);
 
-/// What is ready and not with the runtime.
+/// Tasks that are ready and not with the runtime.
 struct ReadyTasks {
     slots_free: usize,
     queues: HashMap<Arc<str>, VecDeque<Arc<FairTask>>>,
@@ -90,7 +90,7 @@ impl FairScheduler {
         FairScheduler(Arc::new(Mutex::new(ready)))
     }
 
-    /// The same future, to be polled in the turns of a caller.
+    /// Wraps a future so that it is polled in the turns of a caller.
     pub fn run<F: Future>(&self, caller: Arc<str>, future: F) -> FairFuture<F> {
         let state = Mutex::new(TaskState { caller, phase: TaskPhase::Waiting });
         let (scheduler, runtime) = (self.clone(), AtomicWaker::new());

@@ -1,4 +1,4 @@
-//! What services that have sandboxes ask of the one that serves the sockets inside them.
+//! Interface between services with sandboxes and the one that serves the sockets inside them.
 //!
 //! A service with a sandbox knows what its grants are, and can listen inside. Whoever serves the
 //! sockets (the gateway) knows what the grants mean. Neither knows the other: they meet here.
@@ -22,12 +22,12 @@ use tokio::net::TcpListener;
 use crate::auth::TokenPrincipal;
 use crate::http;
 
-/// Whose sandbox it is.
+/// Holder of a grant: the owner of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GrantHolder {
     /// The session or execution: `ses_…`, `exe_…`.
     pub id: Arc<str>,
-    /// Whose that is.
+    /// Tenant of the holder.
     pub tenant: Arc<str>,
 }
 

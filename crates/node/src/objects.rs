@@ -56,7 +56,7 @@ pub const ATTEMPTS_MAX: u32 = 5;
 /// Time for one attempt.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What became of [`ObjectStore::put_if_absent`].
+/// Result of [`ObjectStore::put_if_absent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOutcome {
     /// Written.
@@ -82,7 +82,7 @@ pub enum ObjectsError {
     /// A file operation failed.
     #[error("{action} `{}`", path.display())]
     File {
-        /// What was tried.
+        /// Step that was tried.
         action: &'static str,
         /// On which file or directory.
         path: PathBuf,
@@ -92,7 +92,7 @@ pub enum ObjectsError {
     /// The service gave no answer.
     #[error("{action} `{key}` in the object store")]
     Request {
-        /// What was tried.
+        /// Step that was tried.
         action: &'static str,
         /// The key.
         key: String,
@@ -102,7 +102,7 @@ pub enum ObjectsError {
     /// The service refused.
     #[error("{action} `{key}` in the object store: {status} {code}")]
     Refused {
-        /// What was tried.
+        /// Step that was tried.
         action: &'static str,
         /// The key.
         key: String,
@@ -273,7 +273,7 @@ fn check_key(key: &str) -> Result<(), ObjectsError> {
     if is_good { check_prefix(key) } else { Err(ObjectsError::Key(key.to_owned())) }
 }
 
-/// What a key may begin with: as a key, but its last part may be missing.
+/// Checks the prefix of keys: like a key, but its last part may be missing.
 fn check_prefix(prefix: &str) -> Result<(), ObjectsError> {
     let mut parts = prefix.split('/').peekable();
     let mut is_good = prefix.len() <= KEY_BYTES_MAX;

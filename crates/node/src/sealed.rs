@@ -37,20 +37,20 @@ pub const SECRET_BYTES_MAX: usize = 64 << 10;
 /// The key of a data directory, in hexadecimal digits; for its owner.
 pub const KEY_FILE: &str = "secrets.key";
 
-/// What is sealed says how.
+/// Version of the sealed form.
 const VERSION: u8 = 1;
 const KEY_ID_BYTES: usize = 8;
 const HEADER_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_LEN;
 
-/// What the id of a key is a hash of, beside the key: no other use of the key hashes the same.
+/// Context of the hash that is a key's id: no other use of the key hashes the same.
 const KEY_ID_OF: &[u8] = b"cove sealed secrets 1";
-/// What stands before the purposes of derived keys.
+/// Prefix of the purposes of derived keys.
 const DERIVED_FOR: &str = "cove derived key 1: ";
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum SealKeyError {
-    /// It has another form.
+    /// Malformed.
     #[error("a key of secrets has 64 hexadecimal digits")]
     Malformed,
     /// So has the one in the data directory.
@@ -59,12 +59,12 @@ pub enum SealKeyError {
     /// The file cannot be read.
     #[error("read `{}`", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// It cannot be written.
+    /// Not writable.
     #[error(transparent)]
     Write(#[from] data_dir::DataDirError),
     /// None can be made.
@@ -90,7 +90,7 @@ pub enum SealError {
     /// The key has been changed since.
     #[error("the secret was sealed with another key; its id is {0}, and this one's {1}")]
     OtherKey(String, String),
-    /// It was changed, or belongs to another place.
+    /// Changed, or sealed for another place.
     #[error("the secret was changed since it was sealed, or belongs elsewhere")]
     Changed,
 }
@@ -120,7 +120,7 @@ impl PlainSecret {
         &self.0
     }
 
-    /// The same as text; none when it is no text.
+    /// Returns it as text; none when it is no text.
     #[must_use]
     pub fn expose_text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()

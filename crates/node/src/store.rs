@@ -52,7 +52,7 @@ pub use self::error::SqlStoreError;
 pub use self::migrate::MigrationStep;
 pub use self::value::{FromValue, SqlRow, SqlValue};
 
-/// Which database keeps the state.
+/// Database that keeps the state.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// A file of this machine; it is made when it is missing.
@@ -89,7 +89,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// What an answered transaction survives, in SQLite. PostgreSQL has its own setting for it.
+/// Durability of an answered transaction, in SQLite. PostgreSQL has its own setting for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CommitDurability {
     /// The end of the process, however it comes. A power failure may lose the last moments, but
@@ -100,12 +100,12 @@ pub enum CommitDurability {
     Power,
 }
 
-/// What the store needs to know.
+/// Configuration of the store.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
-    /// Which database.
+    /// Database.
     pub url: StoreUrl,
-    /// What an answer means, in SQLite.
+    /// Durability, in SQLite.
     pub durability: CommitDurability,
     /// Transactions that wait, for each of reading and writing; beyond it
     /// [`SqlStoreError::Busy`].
@@ -145,7 +145,7 @@ impl StoreConfig {
     }
 }
 
-/// Which of the two engines it is, for the few statements that must differ.
+/// Engine, for the few statements that must differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreDialect {
     /// SQLite.
@@ -191,13 +191,13 @@ pub trait StoreTransaction {
     fn dialect(&self) -> StoreDialect;
 }
 
-/// What a transaction will have answered. It begins when it is first polled.
+/// Result of a transaction, as a future. It begins when it is first polled.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlStoreError>> + Send + 'a>>;
 
-/// Where a transaction leaves its value.
+/// Slot in which a transaction leaves its value.
 type Slot<T> = Arc<Mutex<Option<T>>>;
 
-/// What threads of the store share.
+/// State that threads of the store share.
 struct StoreContext {
     config: StoreConfig,
     metrics: StoreMetrics,
@@ -274,9 +274,8 @@ impl SqlStore {
         self.run(name, TransactionAccess::Write, body)
     }
 
-    /// The same for a transaction that may as well happen twice: it is run again when the
-    /// connection was lost during the commit, so it never ends in
-    /// [`SqlStoreError::OutcomeUnknown`].
+    /// Runs a transaction that may as well happen twice: it is run again when the connection was
+    /// lost during the commit, so it never ends in [`SqlStoreError::OutcomeUnknown`].
     ///
     /// # Errors
     /// Those of the closure and of the database; see [`SqlStoreError`].

@@ -11,8 +11,8 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::fair;
 
-/// What an asynchronous function answers that is compiled where it stands: without the pointer its
-/// body, and that of all it calls, is compiled once more by every crate that calls it.
+/// Boxed future of an asynchronous function that is compiled where it stands: without the pointer
+/// its body, and that of all it calls, is compiled once more by every crate that calls it.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Starts a task; see [`tokio::spawn`]. It takes the turns of the task that starts it, where that

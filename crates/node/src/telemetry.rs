@@ -35,14 +35,14 @@ pub const DURATION_BUCKETS: [f64; 16] = [
     30.0,
 ];
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// One JSON object per line.
+    /// JSON, an object per line.
     Json,
 }
 
@@ -65,7 +65,7 @@ pub fn init_logs(
     }
 }
 
-/// Everything that was registered, ready to be shown at `/metrics`.
+/// Registered metrics, ready to be shown at `/metrics`.
 #[derive(Clone, Debug)]
 pub struct MetricsRegistry(Arc<Registry>);
 
@@ -243,7 +243,7 @@ fn cpu_seconds() -> Option<f64> {
     Some((user + system) / USER_HZ)
 }
 
-/// What is counted of every HTTP request.
+/// Metrics of HTTP requests.
 #[derive(Clone, Debug)]
 pub struct HttpMetrics {
     /// Time from the request's head to the answer's.

@@ -1,4 +1,4 @@
-//! What a pool may hold: every bound has a name here and a defined answer when it is reached.
+//! Bounds of a pool: every bound has a name here and a defined answer when it is reached.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct PoolConfig {
     /// Threads expected to lease at the same moment; 1 makes last-in first-out reuse exact across
     /// threads. Clamped to 1..=[`STRIPES_MAX`].
     pub stripes: usize,
-    /// Where the jitter of lifetimes starts from. The pool has no other source of randomness.
+    /// Seed of the jitter of lifetimes. The pool has no other source of randomness.
     pub seed: u64,
     /// Bounds of a key for which none were named.
     pub key: KeyLimits,
@@ -77,7 +77,7 @@ impl Default for KeyLimits {
     }
 }
 
-/// How willingly an idle resource is given up when another key needs its place: the highest tier
+/// Tier by which an idle resource is given up when another key needs its place: the highest tier
 /// goes first, and within a tier the least recently used one. A leased resource is never given up,
 /// whatever its tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// What the driver reports when it could not open a resource.
+/// Error of a driver that could not open a resource.
 pub type OpenError = Arc<dyn Error + Send + Sync>;
 
 /// The bound of a [`Config`](crate::Config) or [`KeyLimits`](crate::KeyLimits) that was reached.
@@ -34,7 +34,7 @@ impl fmt::Display for ReachedLimit {
 pub enum AcquireError {
     /// A bound was reached; trying later can help.
     Full {
-        /// Which bound.
+        /// Bound that is reached.
         limit: ReachedLimit,
         /// Value.
         max: usize,
@@ -98,7 +98,7 @@ impl Error for AbandonedTicket {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RetireReason {
-    /// Its user discarded it.
+    /// Discarded by its user.
     Discarded,
     /// Not used for [`idle_timeout`](crate::KeyLimits::idle_timeout).
     Idle,
@@ -106,9 +106,9 @@ pub enum RetireReason {
     Lifetime,
     /// Another key needed its place.
     Evicted,
-    /// Its key's bound was lowered.
+    /// Over its key's lowered bound.
     OverLimit,
-    /// Its key is drained.
+    /// Drained with its key.
     Drained,
     /// The pool is closed.
     Closed,

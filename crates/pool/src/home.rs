@@ -1,4 +1,4 @@
-//! One key's idle resources, and the path that takes and returns them without the ledger.
+//! The idle resources of a key, and the path that takes and returns them without the ledger.
 //!
 //! Each key has a few stripes; a thread uses its own and looks into the others when it is empty. A
 //! stripe is a small stack under its own lock, so that threads which do not need each other do not
@@ -21,7 +21,7 @@ use crate::pool::PoolInner;
 use crate::stats::{KeyCounters, KeyFigures, KeyStats};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, fence, stripe_of_thread};
 
-/// Somebody waits for this key.
+/// Flag: somebody waits for this key.
 pub(crate) const GATE_WAITERS: u32 = 1;
 /// The key is paused: acquirers wait although there may be idle resources.
 pub(crate) const GATE_PAUSED: u32 = 2;
@@ -77,7 +77,7 @@ pub(crate) struct CacheStripe<K, R> {
     acquired: AtomicU64,
 }
 
-/// What handles, leases and the ledger share about one key.
+/// State of one key that handles, leases and the ledger share.
 pub(crate) struct KeyState<K, R> {
     pub(crate) key: K,
     /// Place of the key's record in the ledger; valid until `GATE_GONE`.

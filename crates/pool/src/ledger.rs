@@ -29,7 +29,7 @@ pub(crate) const POOL_PAUSED: u32 = 2;
 /// No more leases, ever.
 pub(crate) const POOL_CLOSED: u32 = 4;
 
-/// What the driver has to do.
+/// Task for the driver.
 #[derive(Debug)]
 pub(crate) enum LedgerDecision<K, R> {
     Open(Arc<KeyState<K, R>>),
@@ -102,7 +102,7 @@ impl WakeList {
     }
 }
 
-/// How an acquirer leaves its first visit.
+/// Result of an acquirer's first visit.
 pub(crate) enum FirstVisit<K, R> {
     Granted(Held<K, R>),
     Queued(PlaceId),

@@ -1,4 +1,4 @@
-//! What happens to a pool over time and by command: ticks, pause and resume, drain, close, changed
+//! Changes of a pool over time and by command: ticks, pause and resume, drain, close, changed
 //! limits.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! What the driver holds while it opens or closes a resource. Both count against the bounds until
-//! they are dropped, so that a driver which forgets one, panics or is cancelled can not leak a
-//! slot.
+//! Permits that the driver holds while it opens or closes a resource. Both count against the bounds
+//! until they are dropped, so that a driver which forgets one, panics or is cancelled can not leak
+//! a slot.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

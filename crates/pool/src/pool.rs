@@ -33,14 +33,14 @@ struct PoolOwner<K, R> {
     inner: Arc<PoolInner<K, R>>,
 }
 
-/// What everything in the pool refers to.
+/// Shared state of a pool.
 pub(crate) struct PoolInner<K, R> {
     pub(crate) shared: PoolFlags,
     /// Guards all decisions. Locked before any stripe's lock, never after.
     ledger: Mutex<Ledger<K, R>>,
 }
 
-/// What is read without the ledger's lock and written under it.
+/// Flags that are read without the ledger's lock and written under it.
 pub(crate) struct PoolFlags {
     /// `POOL_*` bits.
     pub(crate) gate: AtomicU32,
@@ -49,7 +49,7 @@ pub(crate) struct PoolFlags {
     /// The latest `now` of a tick or another visit to the ledger, in nanoseconds after `epoch`.
     /// Gives leases that are dropped without a clock at hand a time that is at most one tick old.
     clock: AtomicU64,
-    /// Whether the last [`Pool`] is gone: nobody will take decisions any more.
+    /// Set when the last [`Pool`] is gone: nobody will take decisions any more.
     abandoned: AtomicU32,
 }
 
@@ -73,7 +73,7 @@ impl<K, R> PoolInner<K, R> {
         self.shared.now()
     }
 
-    /// One visit to the ledger; wakes whom it leaves to be woken once the lock is free. Without
+    /// Visits the ledger once; wakes whom it leaves to be woken once the lock is free. Without
     /// `now` the latest known time stands in: only for `Drop`, where no clock is at hand.
     pub(crate) fn turn<T>(
         &self,
@@ -133,8 +133,8 @@ impl<K, R> PoolInner<K, R> {
     }
 }
 
-/// What the driver has to do. Effects come in an order in which it is safe to perform them one
-/// after another.
+/// Effects that the driver has to perform. Effects come in an order in which it is safe to perform
+/// them one after another.
 #[derive(Debug)]
 pub enum DriverEffect<K, R> {
     /// Open a resource for the ticket's key and answer with [`Ticket::opened`] or
@@ -241,7 +241,7 @@ impl<K, R> Pool<K, R> {
         self.inner().next_decision()
     }
 
-    /// Everything to do right now, without waiting.
+    /// Returns everything to do right now, without waiting.
     #[must_use]
     pub fn take_effects(&self) -> Vec<DriverEffect<K, R>> {
         std::iter::from_fn(|| self.try_next_effect()).collect()

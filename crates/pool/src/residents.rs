@@ -1,4 +1,4 @@
-//! Who is resident, in which state, and who goes when there is no room.
+//! Residents: who is there, in which state, and who is evicted when there is no room.
 //!
 //! The books of a pool of things that keep their state: sandboxes of sessions. It decides and
 //! remembers, in constant time; its user makes, stops and stores what the books are about, and
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use crate::sync::{AtomicUsize, Ordering};
 
-/// What a resident is doing.
+/// State of a resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Being made, or being brought back.
@@ -42,7 +42,7 @@ pub enum State {
     Cold,
 }
 
-/// How many states there are.
+/// Number of states.
 const STATES: usize = 5;
 
 impl State {
@@ -50,7 +50,7 @@ impl State {
     pub const ALL: [State; STATES] =
         [State::Warming, State::Warm, State::Running, State::Waiting, State::Cold];
 
-    /// Who goes first when there is no room.
+    /// States in the order of eviction.
     const EVICTED_FIRST: [State; 3] = [State::Cold, State::Warm, State::Waiting];
 
     /// Returns whether the change exists. To stay what it is always does, and counts as being used.
@@ -88,12 +88,12 @@ impl State {
     }
 }
 
-/// Who was struck off to make room.
+/// Resident that was evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictedResident<K> {
-    /// Who.
+    /// Id.
     pub id: K,
-    /// What it was: [`State::Cold`], [`State::Warm`] or [`State::Waiting`]. The last one has work
+    /// Former state: [`State::Cold`], [`State::Warm`] or [`State::Waiting`]. The last one has work
     /// to be stored before it is stopped.
     pub was: State,
 }
@@ -108,7 +108,7 @@ pub enum ResidentRefusal {
     },
     /// The id is a resident's already.
     Present {
-        /// What that one is doing.
+        /// State of that one.
         state: State,
     },
 }
@@ -133,11 +133,11 @@ impl std::error::Error for ResidentRefusal {}
 pub enum IllegalMark {
     /// No resident has this id.
     Absent,
-    /// It cannot become that from what it is.
+    /// Transition that is not allowed.
     Transition {
-        /// What it is, and stays.
+        /// Present state, which stays.
         from: State,
-        /// What it was to become.
+        /// State that was asked for.
         to: State,
     },
 }
@@ -390,7 +390,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         Some(was)
     }
 
-    /// What is stored is being brought back.
+    /// Marks a resident as being brought back.
     ///
     /// # Errors
     /// When there is no such resident, or it is not cold. The same holds for the other marks, with
@@ -399,7 +399,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Warming, now)
     }
 
-    /// What was being made is ready.
+    /// Marks a resident as ready.
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
@@ -407,7 +407,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Warm, now)
     }
 
-    /// It is at work.
+    /// Marks a resident as at work.
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
@@ -415,7 +415,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Running, now)
     }
 
-    /// It waits for what comes next.
+    /// Marks a resident as waiting for what comes next.
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].

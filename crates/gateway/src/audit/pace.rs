@@ -1,4 +1,4 @@
-//! How much of what one grant does is written down. Pure.
+//! Rate limits of audit records by grant. Pure.
 //!
 //! There are two measures: one for what is work, one for what costs whoever does it nothing, so
 //! that many refusals do not take the place of a request that was answered.
@@ -9,7 +9,7 @@ use api::{AuditEvent, AuditOutcome};
 
 use crate::doors::Happening;
 
-/// What is for refusals and connections, as a part of what is for work.
+/// Rate for refusals and connections, as a part of that for work.
 const IDLE_PART: f64 = 0.25;
 
 /// Records that may be written at once, and how many more with each second.

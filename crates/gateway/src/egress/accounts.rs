@@ -1,4 +1,4 @@
-//! What grants have used of servers outside. In memory: it begins anew with the server.
+//! Usage of servers outside by grants. In memory: it begins anew with the server.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 /// are gone.
 const ACCOUNTS_MAX: usize = 20_000;
 
-/// What a grant has used so far.
+/// Usage of a grant so far.
 #[derive(Debug, Default)]
 pub struct GrantAccount {
     pub(super) requests: AtomicU64,

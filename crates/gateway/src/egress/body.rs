@@ -17,25 +17,25 @@ use super::forms::FormFilter;
 /// Longest pause between two pieces of a body.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
-/// What ends a body before its end.
+/// Error that ends a body early.
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a body ends before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BodyCut {
-    /// It cannot be said where it ends, or who sent it left.
+    /// The length is unclear, or the sender left.
     #[error("the body broke off")]
     Broken,
-    /// Nothing of it came for too long.
+    /// The sender paused for too long.
     #[error("the body paused for too long")]
     Paused,
-    /// It is more than the grant may have.
+    /// The grant's limit of bytes is reached.
     #[error("bytes: the grant's limit is reached")]
     Limit,
-    /// It has what must not come back.
+    /// The body has a secret that must not come back.
     #[error("the answer has a secret in it")]
     Secret,
-    /// It has a field of a form that stands for another method.
+    /// The body has a form field that stands for another method.
     #[error("the form has a field that stands for another method")]
     MethodField,
 }
@@ -58,7 +58,7 @@ pub(super) struct ProxiedBody {
     echoes: EchoFilter,
     /// Looks for another method, where the rules compared that.
     form: Option<FormFilter>,
-    /// What it comes by, which lives as long.
+    /// Connection that it comes by, which lives as long.
     connection: Option<OutsideConnection>,
     is_done: bool,
 }
@@ -95,7 +95,7 @@ impl ProxiedBody {
         self
     }
 
-    /// One that keeps the connection that it comes by.
+    /// Adds the connection that it comes by.
     pub(super) fn of(mut self, connection: OutsideConnection) -> ProxiedBody {
         self.connection = Some(connection);
         self

@@ -24,7 +24,7 @@ use super::rules::DeniedNetworks;
 /// slow, and far fewer than there are threads.
 pub const LOOKUPS_MAX: usize = 64;
 
-/// Of one tenant: whose names take long keeps others waiting for less.
+/// Lookups of one tenant: whose names take long keeps others waiting for less.
 pub const LOOKUPS_MAX_PER_TENANT: usize = 2;
 
 /// Addresses of one name that are tried.
@@ -45,7 +45,7 @@ pub(super) enum EgressDialError {
     /// The name is not known.
     #[error("find the address of `{0}`")]
     Resolve(String, #[source] io::Error),
-    /// Nobody answers there.
+    /// No answer.
     #[error("connect to `{0}`")]
     Connect(String, #[source] io::Error),
     /// The other side is not who it should be, or speaks no TLS.
@@ -54,7 +54,7 @@ pub(super) enum EgressDialError {
     /// This side cannot speak TLS.
     #[error("set up TLS")]
     TlsSetup(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// It took too long.
+    /// Timed out.
     #[error("{0} took too long")]
     Slow(&'static str),
 }
@@ -102,12 +102,12 @@ impl NameResolver for SystemResolver {
     }
 }
 
-/// What a connection has to keep to.
+/// Terms of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DialTerms<'a> {
-    /// Which addresses are good.
+    /// Addresses that are allowed.
     pub(super) guard: &'a AddressGuard,
-    /// Which of those are not.
+    /// Networks that are denied nevertheless.
     pub(super) networks: &'a DeniedNetworks,
     /// True if ports that belong to other protocols than HTTP are good as well.
     pub(super) any_protocol: bool,

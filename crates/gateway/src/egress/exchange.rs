@@ -1,5 +1,5 @@
-//! One request or tunnel: what it is called, how much of it passed, how it ended. It is written
-//! down when the last part of it is gone.
+//! A request or tunnel: what it is called, how much of it passed, how it ended. It is written down
+//! when the last part of it is gone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::accounts::GrantAccount;
 use crate::config::HttpLimits;
 use crate::doors::{AuditSink, Happening};
 
-/// Which way bytes go.
+/// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ByteDirection {
     /// Out of the sandbox.
@@ -23,7 +23,7 @@ pub(super) enum ByteDirection {
     In,
 }
 
-/// What one grant has used, of what it may.
+/// Usage of one grant, and its limits.
 #[derive(Debug)]
 pub(super) struct GrantUsage {
     limits: HttpLimits,
@@ -108,17 +108,17 @@ impl ProxyExchange {
         self.usage.bytes(bytes)
     }
 
-    /// It was not allowed, or not any longer.
+    /// Records a refusal.
     pub(super) fn refused(&self, why: &str) {
         self.ended(AuditOutcome::Refused, why);
     }
 
-    /// It failed outside, or on the way.
+    /// Records a failure outside, or on the way.
     pub(super) fn failed(&self, why: &str) {
         self.ended(AuditOutcome::Failed, why);
     }
 
-    /// What is said first is the cause.
+    /// Records the end; the first cause counts.
     fn ended(&self, outcome: AuditOutcome, why: &str) {
         self.end.lock().get_or_insert_with(|| (outcome, why.to_owned()));
     }

@@ -11,7 +11,7 @@ use super::echo::SecretScanner;
 /// Says why there is no answer from outside.
 pub const REFUSED: HeaderName = HeaderName::from_static("x-cove-refused");
 
-/// What belongs to one connection (RFC 9110 §7.6.1), and what clients say to proxies.
+/// Headers that belong to one connection (RFC 9110 §7.6.1), and what clients say to proxies.
 const OF_ONE_CONNECTION: [HeaderName; 11] = [
     CONNECTION,
     TE,
@@ -77,9 +77,9 @@ const METHOD_FIELDS: &[&str] =
 /// Parts of a request that the rules compared before they let it pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InspectedParts {
-    /// What is sent has to be the path that was compared.
+    /// True if the path that is sent has to be the one that was compared.
     pub(super) path: bool,
-    /// Nothing in the request may stand for another method.
+    /// True if no part of the request may stand for another method.
     pub(super) method: bool,
 }
 

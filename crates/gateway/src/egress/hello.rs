@@ -10,12 +10,12 @@ pub const HELLO_BYTES_MAX: usize = 64 << 10;
 /// Bytes of one record (RFC 8446 §5.1).
 const RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// What the first bytes of a connection are.
+/// Kind of a connection's first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstBytes {
     /// The beginning of a first message: more has to be read.
     Partial,
-    /// Something else than TLS.
+    /// Not TLS.
     NotTls,
     /// TLS, but malformed.
     Broken,

@@ -46,7 +46,7 @@ impl RequestHost {
         }
     }
 
-    /// As it stands before a port.
+    /// Returns the form that stands before a port.
     #[must_use]
     pub fn authority(&self) -> String {
         match self {
@@ -86,7 +86,7 @@ fn number(text: &str) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok()
 }
 
-/// One to four parts; the last one fills what is left (WHATWG URL, "IPv4 parser").
+/// Parses one to four parts; the last one fills what is left (WHATWG URL, "IPv4 parser").
 fn ipv4(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u64> = text.split('.').map(number).collect::<Option<_>>()?;
     let (last, before) = parts.split_last()?;

@@ -13,7 +13,7 @@ pub enum RequestPath {
     Plain {
         /// Without percent-encoding and without dot segments.
         text: String,
-        /// The same, encoded again.
+        /// Path, encoded again.
         sent: String,
     },
     /// Servers may read it in different ways.
@@ -97,7 +97,7 @@ fn encoded(text: &str) -> String {
 pub enum PathPattern {
     /// This one.
     Exact(String),
-    /// All that begin so.
+    /// Paths that begin so.
     Begins(String),
 }
 

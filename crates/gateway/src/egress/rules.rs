@@ -26,7 +26,7 @@ pub const ENTRY_BYTES_MAX: usize = 4096;
 /// Ports of a rule that names none.
 pub(crate) const PORTS: [u16; 2] = [80, 443];
 
-/// Where HTTP is spoken in the clear.
+/// Port of HTTP in the clear.
 const HTTP: u16 = 80;
 
 /// The method of a tunnel.
@@ -53,9 +53,9 @@ pub(super) struct EgressRule {
     pub(super) is_tls: bool,
     /// True if the ports were named, and are meant then.
     pub(super) names_ports: bool,
-    /// Which addresses its hosts may have.
+    /// Addresses that its hosts may have.
     pub(super) guard: AddressGuard,
-    /// Which of those they may not have.
+    /// Networks that they may not have.
     pub(super) networks: DeniedNetworks,
 }
 
@@ -84,13 +84,13 @@ impl DeniedNetworks {
     }
 }
 
-/// What an address is that a rule denies.
+/// Reason for an address that a rule denies.
 const DENIED: &str = "of a network that the rule denies";
 
-/// What is asked of the rules.
+/// Request to the rules.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleRequest<'a> {
-    /// As it was sent; `CONNECT` for a tunnel.
+    /// Method, as it was sent; `CONNECT` for a tunnel.
     pub method: &'a str,
     /// For whom.
     pub host: &'a RequestHost,
@@ -100,7 +100,7 @@ pub struct RuleRequest<'a> {
     pub path: Option<&'a RequestPath>,
 }
 
-/// What becomes of a request.
+/// Verdict on a request.
 #[derive(Clone, Debug)]
 pub(super) enum RuleVerdict<'a> {
     /// Sent.
@@ -109,7 +109,7 @@ pub(super) enum RuleVerdict<'a> {
         /// Parts that it or a rule before it compared.
         inspected: InspectedParts,
     },
-    /// It is not. Says why, in the form of the header.
+    /// Refused. Says why, in the form of the header.
     Refuse(String),
 }
 
@@ -475,8 +475,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(5_000))]
 
-        /// Whatever a request looks like, what is allowed below a path is sent below that path, to
-        /// a host that was named, and what is denied is not sent.
+        /// For any request: what is allowed below a path is sent below that path, to a host that
+        /// was named, and what is denied is not sent.
         #[test]
         fn what_is_not_allowed_is_not_sent(
             host in prop_oneof![

@@ -24,7 +24,7 @@ pub(super) const IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 pub(super) const HELLO_TIME_MAX: Duration = Duration::from_secs(30);
 /// Bytes that are passed on at one time.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Where TLS is spoken, and nothing else.
+/// Port on which TLS is spoken, and nothing else.
 const HTTPS: u16 = 443;
 /// TLS's word for "access denied", so that a client need not guess.
 const DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];

@@ -1,4 +1,4 @@
-//! What a token may be used for.
+//! Scopes of tokens.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ pub enum TokenScope {
     Executions,
     /// Using sessions and sandboxes: to talk to them, to run commands, their files.
     Sessions,
-    /// What sessions are made from: to deploy, change and delete agents and their credentials.
+    /// Agents: to deploy, change and delete agents and their credentials.
     Agents,
     /// Making, listing and revoking tokens of one's own tenant.
     Tokens,
@@ -34,7 +34,7 @@ impl TokenScope {
         TokenScope::Catalog,
     ];
 
-    /// As it is written, in files, options and errors.
+    /// Returns the name in files, options and errors.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -87,11 +87,10 @@ impl FromStr for TokenScope {
 pub struct TokenScopes(u8);
 
 impl TokenScopes {
-    /// Everything; what a token has for which nothing else was said. A scope that is added in a
-    /// later version is among it.
+    /// All scopes; the default of a token. A scope that is added in a later version is among it.
     pub const ALL: TokenScopes = TokenScopes(u8::MAX);
 
-    /// Nothing.
+    /// No scope.
     pub const NONE: TokenScopes = TokenScopes(0);
 
     /// Returns whether the scope is among them.

@@ -6,13 +6,14 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// What every token starts with, so that people and secret scanners recognise one.
+/// Prefix of every token, so that people and secret scanners recognise one.
 const PREFIX: &str = "cove_";
 
 /// Length of a token: the prefix and 32 random bytes in base64url.
 const BYTES: usize = PREFIX.len() + 43;
 
-/// What E2B's clients insist on: this, and hexadecimal digits in lower case.
+/// Prefix that E2B's clients insist on, with lower-case hexadecimal digits behind it: this, and
+/// hexadecimal digits in lower case.
 const E2B_PREFIX: &str = "e2b_";
 
 /// Length of the other spelling, of the same 32 bytes.
@@ -32,7 +33,7 @@ impl TokenSecret {
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(self.0))
     }
 
-    /// The same token as clients for E2B want it: they refuse what does not look like theirs.
+    /// Returns the token in the form of E2B's clients: they refuse what does not look like theirs.
     #[must_use]
     pub fn expose_as_e2b(&self) -> String {
         format!("{E2B_PREFIX}{}", crate::hex::encode(&self.0))
@@ -58,7 +59,8 @@ pub(super) fn canonical(token: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(TokenSecret(crate::hex::decode_32(digits)?).expose()))
 }
 
-/// The same token the other way round: a caller who has one spelling can be shown the other.
+/// Converts a token from one spelling to the other: a caller who has one spelling can be shown the
+/// other.
 #[must_use]
 pub fn as_e2b(token: &str) -> Option<String> {
     let token = canonical(token)?;

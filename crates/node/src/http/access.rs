@@ -1,4 +1,4 @@
-//! Who may use a route: tokens, where they may stand, and what may go without one.
+//! Access to routes: tokens, where they may stand, and what may go without one.
 
 use std::net::IpAddr;
 
@@ -17,35 +17,35 @@ const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 /// E2B's header for one.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// What stands before a token among the protocols that a WebSocket offers: all that a script in a
-/// browser can add to its request.
+/// Prefix of a token among the protocols that a WebSocket offers: all that a script in a browser
+/// can add to its request.
 const PROTOCOL_PREFIX: &str = "bearer.";
 
-/// Who may use a face.
+/// Access to a face.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaceAccess {
-    /// Whoever has a token.
+    /// Callers with a token.
     Token,
-    /// Whoever has a token; and, as this principal, programs of this machine without one. Pages
+    /// Callers with a token; and, as this principal, programs of this machine without one. Pages
     /// that a browser of this machine shows are not among them, wherever they are from.
     Loopback(TokenPrincipal),
-    /// Whoever has a token, and everybody else as this principal. Programs of strangers are what
-    /// Cove is for; who sends them is then not known, and nobody is limited by it.
+    /// Callers with a token, and all others as this principal. Programs of strangers are what Cove
+    /// is for; who sends them is then not known, and nobody is limited by it.
     Open(TokenPrincipal),
-    /// Whoever the face itself finds to be allowed, with [`authenticate`] or otherwise: it has
-    /// requests with secrets of another kind, and some whose headers are for others.
+    /// Callers that the face itself admits, with [`authenticate`] or otherwise: it has requests
+    /// with secrets of another kind, and some whose headers are for others.
     Own,
 }
 
-/// How a face differs from the native one, as far as the shell is concerned.
+/// Differences of a face from the native one, for the shell.
 #[derive(Clone, Debug)]
 pub struct CompatFace {
-    /// Who may use it.
+    /// Access.
     pub access: FaceAccess,
-    /// How the errors of the shell and of its extractors look there; `retry-after` and
+    /// Rendering of the errors of the shell and its extractors; `retry-after` and
     /// `www-authenticate` are added. None for Cove's own shape.
     pub render: Option<fn(&HttpError) -> Response>,
-    /// What a token must be for; none where any will do.
+    /// Scope that a token needs; none where any will do.
     pub scope: Option<TokenScope>,
 }
 
@@ -61,7 +61,7 @@ impl CompatFace {
     }
 }
 
-/// Who makes a request.
+/// Caller of a request.
 pub(super) struct AdmittedCaller {
     pub(super) principal: TokenPrincipal,
     /// None where no token was needed.

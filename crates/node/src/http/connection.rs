@@ -1,5 +1,5 @@
-//! One connection: HTTP/1.1 by hyper, what a handler makes of it by an upgrade, and a close that
-//! lets the client read its answer.
+//! A connection: HTTP/1.1 by hyper, what a handler makes of it by an upgrade, and a close that lets
+//! the client read its answer.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -28,7 +28,7 @@ use super::socket::{SocketWatch, WatchedSocket};
 use super::stream::UpgradedRequest;
 use crate::task::Boxed;
 
-/// Who is at the other end of a request's connection: an extension of every request.
+/// Peer of a request's connection: an extension of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionPeer(pub SocketAddr);
 
@@ -120,7 +120,8 @@ struct ConnectionService {
     peer: SocketAddr,
     memory: Memory,
     seat: Arc<ConnectionPlace>,
-    /// What a handler that takes the connection over keeps of its request, for as long as it does.
+    /// State of its request that a handler keeps when it takes the connection over, for as long as
+    /// it does.
     kept: Arc<Mutex<Option<UpgradedRequest>>>,
 }
 

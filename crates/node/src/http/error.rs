@@ -73,7 +73,7 @@ impl HttpError {
         self
     }
 
-    /// The same request may succeed after this time.
+    /// Adds that the request may succeed after this time.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> HttpError {
         self.detail.retry = true;

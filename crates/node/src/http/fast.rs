@@ -46,23 +46,23 @@ pub struct AtOnce {
     pub route: &'static str,
 }
 
-/// What is kept of a connection from one request of it to the next: whatever costs much to find
-/// out and says the same each time, such as whose token it is that every request shows.
+/// Cache of a connection from one of its requests to the next: whatever costs much to find out and
+/// says the same each time, such as whose token it is that every request shows.
 pub type Memory = Cell<Option<Box<dyn Any + Send>>>;
 
-/// Something that may answer a request without waiting for anything.
+/// Handler that may answer a request without waiting for anything.
 pub trait FastPath: Send + Sync {
     /// The answer, which is the one that the routed handler would give, or none: then the request
     /// is routed. It must not block.
     fn answer(&self, head: FastHead<'_>, memory: &Memory) -> Option<AtOnce>;
 }
 
-/// What is served at a listener: routes in their shell, and what may answer before them.
+/// Service at a listener: routes in their shell, and what may answer before them.
 #[derive(Clone)]
 pub struct ListenerSite {
     pub(super) router: Router,
     fast: Option<FastService>,
-    /// How errors look on what never becomes a request.
+    /// Rendering of errors on what never becomes a request.
     pub(super) render: Render,
 }
 

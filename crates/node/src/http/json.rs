@@ -30,7 +30,7 @@ const GRANT_UNIT_BYTES: u64 = 1024;
 /// declaring costs a caller as much as it costs the server.
 const RESERVE_BYTES_MAX: u64 = 1 << 20;
 
-/// What a body may cost; the shell puts one into each request.
+/// Budget of a body; the shell puts one into each request.
 #[derive(Clone, Debug)]
 pub(super) struct BodyBudget {
     /// Most bytes of this body.
@@ -39,8 +39,8 @@ pub(super) struct BodyBudget {
     pub(super) pause_max: Duration,
     /// Least bytes in a second, on average, once `pause_max` is over.
     pub(super) bytes_per_s_min: u64,
-    /// What this request has of the memory for all bodies, in units of `GRANT_UNIT_BYTES`, until
-    /// its handler has ended.
+    /// Memory for bodies that this request holds, in units of `GRANT_UNIT_BYTES`, until its handler
+    /// has ended.
     pub(super) held: Arc<Mutex<Share>>,
 }
 

@@ -1,4 +1,4 @@
-//! What stands behind the `?`, and what an event source has seen.
+//! Query strings, and the last event id of an event source.
 
 use axum::extract::Query;
 use axum::http::{HeaderMap, Uri};

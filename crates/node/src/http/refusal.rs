@@ -13,13 +13,13 @@ use http_body_util::BodyExt as _;
 use super::error::HttpError;
 use super::server::ShellLimits;
 
-/// How an interface shows errors; none for Cove's own way.
+/// Rendering of errors; none for Cove's own way.
 pub(super) type Render = Option<fn(&HttpError) -> Response>;
 
 /// First byte of a TLS record with a handshake (RFC 8446 §5.1).
 pub(super) const TLS_HANDSHAKE: u8 = 22;
 
-/// What is answered.
+/// Answer.
 pub(super) struct EarlyRefusal {
     status: StatusCode,
     error: HttpError,

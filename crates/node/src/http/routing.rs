@@ -16,7 +16,7 @@ use axum::handler::Handler;
 use axum::response::Response;
 use axum::routing::MethodRouter;
 
-/// What a handler's call is, for handlers that are functions or closures.
+/// Future of a handler's call, for handlers that are functions or closures.
 type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// A handler without its type.
@@ -46,7 +46,7 @@ where
     SharedHandler(Arc::new(move |request, state| handler.clone().call(request, state)))
 }
 
-/// What is done at a path, by method.
+/// Handlers of a path, by method.
 pub struct PathMethods<S>(MethodRouter<S>);
 
 impl<S> fmt::Debug for PathMethods<S> {

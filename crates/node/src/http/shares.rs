@@ -21,10 +21,10 @@ pub enum ShareOwner {
     Address(Option<IpAddr>),
 }
 
-/// Something that can be counted, and who has how much of it.
+/// Shares of callers in something that can be counted.
 #[derive(Debug)]
 pub struct Shares {
-    /// How many times what is free a caller may have.
+    /// Multiple of the free part that a caller may have.
     weight: usize,
     state: Mutex<ShareTable>,
 }
@@ -46,7 +46,7 @@ pub struct Share {
 /// Why nothing is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShareRefusal {
-    /// Nothing is left for anybody.
+    /// Exhausted for all.
     Exhausted,
     /// The caller has as much as he may have at present.
     Exceeded,
@@ -71,7 +71,7 @@ impl Shares {
 }
 
 impl Share {
-    /// Nothing so far.
+    /// Creates an empty share.
     pub(super) fn none(shares: &Arc<Shares>, caller: ShareOwner) -> Share {
         Share { shares: Arc::clone(shares), caller, units: 0 }
     }

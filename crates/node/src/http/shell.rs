@@ -1,4 +1,4 @@
-//! What every request passes through, before and after its handler.
+//! The shell around handlers: what every request passes through, before and after.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -40,10 +40,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// to see the answer to that.
 const REVOKED_GRACE: Duration = Duration::from_millis(250);
 
-/// How many times the memory that is free for bodies a caller's requests may have.
+/// Multiple of the free memory for bodies that a caller's requests may have.
 const BODIES_WEIGHT: usize = 1;
 
-/// Everything below this path needs a token and counts as work.
+/// Path below which requests need a token and count as work.
 const PROTECTED: &str = "/v1";
 
 /// Names a request: `req_` and 26 characters. Handlers may extract it.
@@ -65,7 +65,7 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
 #[derive(Clone, Copy, Debug)]
 pub struct VerbatimAnswer;
 
-/// What a request passes through. Cheap to clone; clones share their limits.
+/// Shell that every request passes through. Cheap to clone; clones share their limits.
 #[derive(Clone, Debug)]
 pub struct HttpShell {
     shared: Arc<ShellShared>,
@@ -89,7 +89,7 @@ struct ShellShared {
 struct ShellService {
     shared: Arc<ShellShared>,
     streaming: Arc<[&'static str]>,
-    /// What is protected, by the beginning of the path, the longest first.
+    /// Faces by the beginning of the path, the longest first.
     faces: Arc<[(&'static str, CompatFace)]>,
 }
 
@@ -109,8 +109,8 @@ impl HttpShell {
         HttpShell { shared: Arc::new(shared), streaming: Arc::new([]) }
     }
 
-    /// The same, knowing routes, as their paths are matched, whose handlers take bodies of any
-    /// length with [`Upload`](super::Upload).
+    /// Adds routes, as their paths are matched, whose handlers take bodies of any length with
+    /// [`Upload`](super::Upload).
     #[must_use]
     pub fn streaming(self, routes: &[&'static str]) -> HttpShell {
         let all = self.streaming.iter().chain(routes).copied().collect();
@@ -122,8 +122,8 @@ impl HttpShell {
         self.wrap_with(routes, Vec::new())
     }
 
-    /// The same with faces of other systems, or parts of the native one with rules of their own:
-    /// each is everything below a path, such as `/compat/piston`.
+    /// Adds faces of other systems, or parts of the native one with rules of their own: each is
+    /// everything below a path, such as `/compat/piston`.
     pub fn wrap_with(&self, routes: Router, faces: Vec<(&'static str, CompatFace)>) -> Router {
         let native = (PROTECTED, CompatFace::NATIVE);
         self.layer(routes, faces.into_iter().chain([native]).collect())
@@ -178,7 +178,7 @@ impl ShellService {
     }
 }
 
-/// What an admitted request holds.
+/// State of an admitted request.
 struct RequestAdmission {
     caller: ShareOwner,
     /// None for what is not protected.

@@ -60,7 +60,7 @@ struct ReadSide {
     ahead: Vec<u8>,
     /// Hyper's last read found nothing, so that it waits for bytes, and the end, itself.
     wanted: bool,
-    /// Nothing has been read yet.
+    /// True if nothing has been read yet.
     is_new: bool,
 }
 

@@ -30,7 +30,7 @@ use crate::telemetry::{HttpMetrics, InFlight};
 /// Bytes of an answer of known length that goes out in one piece.
 const AT_ONCE_BYTES_MAX: u64 = 64 << 10;
 
-/// How many times the streams that are free a caller may have.
+/// Multiple of the free streams that a caller may have.
 const STREAMS_WEIGHT: usize = 3;
 
 /// Bytes of an answer that are handed to the connection at once.
@@ -51,7 +51,7 @@ pub(super) struct StreamPlace {
     _counted: InFlight,
 }
 
-/// What a connection keeps for as long as a handler has taken it over.
+/// State that a connection keeps for as long as a handler has taken it over.
 #[derive(Clone, Debug)]
 pub(super) struct UpgradedRequest(Arc<UpgradedRequestState>);
 
@@ -163,7 +163,7 @@ struct RevocableBody {
 
 struct StreamRest {
     body: Body,
-    /// What the body gave and was not handed on: a large piece goes out in parts, so that there is
+    /// Piece of the body that was not handed on: a large piece goes out in parts, so that there is
     /// a moment between them in which it can end.
     piece: Bytes,
     _kept: Option<(StreamPlace, Option<WorkInProgress>)>,

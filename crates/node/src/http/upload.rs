@@ -25,7 +25,7 @@ pub struct UploadBody {
     body: Body,
     declared: Option<u64>,
     budget: BodyBudget,
-    /// What was received and not read yet.
+    /// Bytes that were received and not read yet.
     piece: Bytes,
     /// Ends when the client pauses for too long.
     pause: Pin<Box<Sleep>>,

@@ -18,13 +18,14 @@ use crate::clock::{self, IdGenerator};
 use crate::data_dir::open_private;
 use crate::store::CommitDurability;
 
-/// Where files are written before they have their name. No part of a key begins with a dot.
+/// Directory in which files are written before they have their name. No part of a key begins with a
+/// dot.
 const BESIDE: &str = ".new";
 
-/// What ends the name of every object's file.
+/// Suffix of every object's file.
 const MARK: char = '@';
 
-/// How old a file has to be to be left over: another server may be writing the younger ones.
+/// Age from which a file is taken for left over: another server may be writing the younger ones.
 const LEFT_OVER: Duration = Duration::from_secs(3600);
 
 /// Number of times that a directory is made again that others remove because it is empty.
@@ -247,7 +248,7 @@ impl DirectoryObjectsShared {
     }
 }
 
-/// What is listed.
+/// Request for a list.
 struct DirectoryListRequest<'a> {
     prefix: &'a str,
     after: &'a str,

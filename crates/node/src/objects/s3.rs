@@ -37,7 +37,7 @@ pub(super) struct S3Objects {
     credentials: SigningCredentials,
     /// `http` or `https`.
     scheme: String,
-    /// As it stands in the signature: without a port that is the usual one.
+    /// Host in the signature: without a port that is the usual one.
     host: String,
     client: HttpClient,
     places: Semaphore,
@@ -49,7 +49,7 @@ impl fmt::Debug for S3Objects {
     }
 }
 
-/// What is asked of the service, to be sent more than once if need be.
+/// Request to the service, to be sent more than once if need be.
 struct S3Request<'a> {
     action: &'static str,
     method: Method,

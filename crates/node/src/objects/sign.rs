@@ -10,10 +10,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{clock, hex};
 
-/// What it is called.
+/// Name of the algorithm.
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// Who asks.
+/// Credentials of the caller.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningCredentials {
     /// Names the key.
@@ -30,10 +30,10 @@ impl fmt::Debug for SigningCredentials {
     }
 }
 
-/// What is signed of a request.
+/// Parts of a request that are signed.
 #[derive(Clone, Copy, Debug)]
 pub struct SignedParts<'a> {
-    /// As it is sent.
+    /// Method, as it is sent.
     pub method: &'a str,
     /// With everything escaped that a path may not hold: see [`escaped_path`].
     pub path: &'a str,

@@ -1,4 +1,4 @@
-//! Where an object store is, as the configuration says it.
+//! Addresses of object stores in the configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::client;
 /// The region when none is said: the one that services without regions take for theirs.
 const REGION_DEFAULT: &str = "us-east-1";
 
-/// Where objects are.
+/// Address of an object store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectsUrl {
     /// In a directory: an absolute path.
@@ -26,19 +26,19 @@ pub enum ObjectsUrl {
 pub struct S3Location {
     /// The bucket, which exists.
     pub bucket: String,
-    /// What all keys begin with there: empty, or with a `/` at its end.
+    /// Prefix of all keys there: empty, or with a `/` at its end.
     pub prefix: String,
     /// `http://…` or `https://…`, without a path.
     pub endpoint: String,
     /// For the signature.
     pub region: String,
-    /// Where the bucket stands in addresses.
+    /// Position of the bucket in addresses.
     pub style: BucketStyle,
     /// Certificate authorities to trust in place of the machine's, in PEM.
     pub ca: Option<PathBuf>,
 }
 
-/// Where the bucket stands in addresses.
+/// Position of the bucket in addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketStyle {
     /// `https://endpoint/bucket/key`: most services of one's own.
@@ -51,9 +51,9 @@ pub enum BucketStyle {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{what}` of an object store: {why}")]
 pub struct BadUrl {
-    /// Which part of it.
+    /// Part of the address.
     what: &'static str,
-    /// What is wrong with that.
+    /// Problem.
     why: &'static str,
 }
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// What the database itself says, or whatever else is the cause.
+/// Error of the database, or another cause.
 pub(super) type Cause = Box<dyn Error + Send + Sync>;
 
 /// Longest part of a statement that a message shows, in characters.
@@ -17,7 +17,7 @@ pub enum SqlStoreError {
     /// The database cannot be opened.
     #[error("open the store `{name}`")]
     Open {
-        /// Which one, without credentials.
+        /// Address of the database, without credentials.
         name: String,
         /// Why.
         source: Cause,
@@ -35,7 +35,7 @@ pub enum SqlStoreError {
     Constraint {
         /// The statement, shortened.
         sql: String,
-        /// Which one.
+        /// Cause.
         source: Cause,
     },
     /// The parameters do not fit the statement.
@@ -43,7 +43,7 @@ pub enum SqlStoreError {
     Parameters {
         /// The statement, shortened.
         sql: String,
-        /// What is wrong.
+        /// Problem.
         problem: String,
     },
     /// A statement answered more rows than a transaction may hold.
@@ -57,11 +57,11 @@ pub enum SqlStoreError {
     /// A column is not what was expected.
     #[error("column {index} is {found}, expected {expected}")]
     Column {
-        /// Which, from 0.
+        /// Index of the column, from 0.
         index: usize,
-        /// What it was read as.
+        /// Type that was expected.
         expected: &'static str,
-        /// What it is.
+        /// Type that was found.
         found: &'static str,
     },
     /// An earlier statement of the transaction failed, so that it can only be rolled back.
@@ -84,7 +84,7 @@ pub enum SqlStoreError {
     Contended {
         /// Number of times that it was tried.
         attempts: u32,
-        /// What the last attempt met.
+        /// Error of the last attempt.
         source: Cause,
     },
     /// The database cannot be reached. Try again later.
@@ -104,17 +104,17 @@ pub enum SqlStoreError {
         "the store has version {found} of `{service}`, this version of cove knows up to {known}"
     )]
     TooNew {
-        /// Whose tables.
+        /// Service that owns the tables.
         service: &'static str,
-        /// What is there.
+        /// Version that was found.
         found: usize,
-        /// What is known.
+        /// Latest version that this server knows.
         known: usize,
     },
     /// A step of a migration failed.
     #[error("bring `{service}` to version {version}")]
     Migrate {
-        /// Whose tables.
+        /// Service that owns the tables.
         service: &'static str,
         /// The version that was to be reached.
         version: usize,

@@ -1,4 +1,4 @@
-//! What is counted of transactions.
+//! Metrics of transactions.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const DURATION_BUCKETS: [f64; 14] = [
 /// Upper bounds of the number of transactions that were committed together.
 const GROUP_BUCKETS: [f64; 8] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
-/// What is counted of transactions. Cheap to clone.
+/// Metrics of transactions. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct StoreMetrics {
     duration: Family<StoreLabels, Histogram, fn() -> Histogram>,

@@ -27,7 +27,7 @@ impl MigrationStep {
     }
 }
 
-/// Which versions of which service's tables were made.
+/// Table of the migrations that were applied, by service.
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS cove_migrations (
     service TEXT NOT NULL,
     version BIGINT NOT NULL,

@@ -93,7 +93,7 @@ struct PostgresConnection {
     statements: PreparedStatements,
 }
 
-/// How an attempt at a transaction ended.
+/// Result of an attempt at a transaction.
 enum TransactionAttempt {
     /// For good, one way or the other.
     Done(Result<(), SqlStoreError>),
@@ -264,16 +264,16 @@ fn open(settings: &PostgresTls, config: &StoreConfig) -> Result<Client, ::postgr
     Ok(client)
 }
 
-/// What an error means for the transaction it happened in.
+/// Meaning of an error for its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransactionFate {
-    /// It lost against others.
+    /// Lost against others.
     Conflict,
     /// A prepared statement does not fit the tables any more, which somebody has changed.
     StalePlan,
     /// The connection is gone, or the server is going.
     Lost,
-    /// It is wrong itself.
+    /// Failed by itself.
     Failed,
 }
 

@@ -19,7 +19,7 @@ const GROUP_MAX_PER_CALLER: usize = 8;
 /// Time that a caller counts as one of several after its last job.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// What a transaction needs of the engine.
+/// Access that a transaction needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TransactionAccess {
     /// Only looks.
@@ -30,8 +30,8 @@ pub(super) enum TransactionAccess {
     WriteAgain,
 }
 
-/// What a transaction does, leaving its value where its caller will look for it: behind a pointer,
-/// so that nothing of the store is compiled for each transaction there is.
+/// Body of a transaction, leaving its value where its caller will look for it: behind a pointer, so
+/// that nothing of the store is compiled for each transaction there is.
 pub(super) type Body =
     Box<dyn FnMut(&mut dyn StoreTransaction) -> Result<(), SqlStoreError> + Send>;
 
@@ -39,11 +39,11 @@ pub(super) type Body =
 pub(super) struct TransactionJob {
     /// Names it in metrics.
     pub(super) name: &'static str,
-    /// What it needs.
+    /// Access that it needs.
     pub(super) access: TransactionAccess,
     body: Body,
     answer: oneshot::Sender<Result<(), SqlStoreError>>,
-    /// Whose it is; none for the server's own.
+    /// Caller; none for the server's own.
     caller: Option<Arc<str>>,
 }
 
@@ -105,7 +105,7 @@ struct TransactionQueueState {
     turns: VecDeque<Option<Arc<str>>>,
     /// Jobs of all callers.
     count: usize,
-    /// Whose the latest job is, and when it came.
+    /// Caller and time of the latest job.
     latest: Option<(Option<Arc<str>>, Instant)>,
     /// Until when several callers count as having jobs.
     shared_until: Option<Instant>,

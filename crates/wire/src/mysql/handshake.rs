@@ -39,7 +39,7 @@ pub enum HandshakeError {
     /// From a client or server of before 2004.
     #[error("{0} of a version before MySQL 4.1")]
     TooOld(&'static str),
-    /// Of a later protocol version.
+    /// Later protocol version.
     #[error("version {0} of the handshake")]
     Version(u8),
 }
