@@ -26,7 +26,7 @@ use crate::service::Bouncer;
 /// Paths, by their beginnings, that need the scope `tenants`.
 pub const PATHS: [&str; 2] = ["/v1/tenants", "/v1/bouncer"];
 
-/// Everything below these paths, for [`node::http::HttpShell`] to wrap. Without a bouncer every one
+/// Routes below these paths, for [`node::http::HttpShell`] to wrap. Without a bouncer every one
 /// says why there is none.
 pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
     let routes = Router::new()
@@ -179,7 +179,7 @@ async fn kill_client(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// How a pause is meant.
+/// Query of a pause.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct PauseQuery {

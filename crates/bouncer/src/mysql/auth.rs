@@ -26,7 +26,7 @@ pub struct MysqlKeyring {
     process_secret: ProcessSecret,
     method: Method,
     verifiers: PreparedSecrets<MysqlVerifier>,
-    /// Of each tenant, the forms of the secrets that its users have.
+    /// Forms of the secrets of each tenant's users.
     kinds: Mutex<HashMap<TenantId, Kinds>>,
     key: Arc<OwnKey>,
 }
@@ -40,12 +40,12 @@ fn put_kind(kinds: &mut Kinds, kind: SecretKind) {
     }
 }
 
-/// What a client has to show.
+/// Authentication that a client needs.
 #[derive(Debug)]
 pub enum MysqlAuthRequirement {
     /// This, or it is sent away.
     Known(Result<MysqlProof, PgLoginRefusal>),
-    /// What the tenant's `auth_query` finds; then [`MysqlKeyring::found`].
+    /// The secret that the tenant's `auth_query` finds; then [`MysqlKeyring::found`].
     Query,
 }
 

@@ -21,7 +21,7 @@ use crate::tls::{self, ServerSide};
 /// Columns of an answer.
 const COLUMNS_MAX: u64 = 64;
 
-/// Where to, and as whom.
+/// Address and user of a control connection.
 #[derive(Clone, Debug)]
 pub struct MysqlControlTarget<'a> {
     /// The server.
@@ -30,9 +30,9 @@ pub struct MysqlControlTarget<'a> {
     pub database: Option<&'a str>,
     /// The user.
     pub user: &'a str,
-    /// How it proves who it is.
+    /// Credentials of the user.
     pub credentials: Arc<MysqlCredentials>,
-    /// What the server shows as the program.
+    /// Program name that the server shows.
     pub application: &'a str,
 }
 

@@ -37,7 +37,7 @@ const CHALLENGES_MAX: u8 = 16;
 /// The longest packet that we say we take: all of them, because they are forwarded.
 const CLIENT_PACKET_MAX: u32 = 1 << 30;
 
-/// What every server is asked for that has it.
+/// Capabilities that every server is asked for.
 pub const WANTED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::LONG_FLAG)
     .union(CapabilityFlags::PROTOCOL_41)
@@ -64,35 +64,35 @@ pub const TRACK: &str = "SET session_track_schema=1,session_track_state_change=1
 /// everywhere.
 pub const READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
 
-/// How texts are read there by sessions that were told nothing else.
+/// Question for the server's default `sql_mode`.
 const ASK_MODE: &str = "SELECT @@sql_mode";
 
-/// How to log in.
+/// Parameters of a login.
 #[derive(Clone, Debug)]
 pub struct MysqlDialParams {
     /// The user.
     pub user: String,
     /// The schema to begin with.
     pub database: Option<String>,
-    /// How the user proves who it is.
+    /// Credentials of the user.
     pub credentials: Arc<MysqlCredentials>,
     /// Encryption.
     pub tls: TlsRequest,
-    /// Who may see the password, and whether it may be encrypted with a key that the server sends
-    /// over a connection without TLS.
+    /// Rule on who may see the password, and whether it may be encrypted with a key that the server
+    /// sends over a connection without TLS.
     pub assurance: ServerAssurance,
     /// Capabilities beyond [`WANTED`]: `FOUND_ROWS`, `LOCAL_FILES`.
     pub more: CapabilityFlags,
     /// The collation, and so the character set, to begin with.
     pub collation: u8,
-    /// What the server shows of the connection.
+    /// Attributes that the server shows of the connection.
     pub attributes: Vec<(String, String)>,
     /// Statements that are run before anybody has the connection; each is answered by OK, or there
     /// is no connection.
     pub statements: Vec<String>,
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MysqlDialPurpose {
     LogIn,
@@ -103,7 +103,7 @@ enum MysqlDialPurpose {
 /// Why a server does not let us in.
 #[derive(Debug, thiserror::Error)]
 pub enum MysqlDialError {
-    /// It says so.
+    /// Refused by the server.
     #[error("{message} ({errno})")]
     Refused {
         /// MySQL's own number.
@@ -113,16 +113,16 @@ pub enum MysqlDialError {
         /// Sentence.
         message: String,
     },
-    /// It has no TLS, and there has to be.
+    /// Without TLS, which is required.
     #[error("the server does not offer TLS")]
     NoTls,
-    /// It speaks something else, or somebody is in between.
+    /// Another protocol, or somebody in between.
     #[error("the server does not keep to the protocol: {0}")]
     Protocol(&'static str),
     /// Too old or too new.
     #[error("read the server's greeting")]
     Greeting(#[from] HandshakeError),
-    /// It asks for something that we cannot or will not give.
+    /// A request of the server that cannot be met.
     #[error("the server asks for {0}, which is not possible here")]
     Unsupported(String),
     /// There is nothing to answer with.
@@ -131,7 +131,7 @@ pub enum MysqlDialError {
     /// The key that it sent does not do.
     #[error("encrypt the password")]
     Key(#[from] RsaKeyError),
-    /// It asks for the password itself, and is not known.
+    /// A request for the password itself by a server that is not verified.
     #[error(transparent)]
     Unverified(#[from] UnverifiedPeer),
 }
@@ -183,16 +183,16 @@ impl MysqlDialError {
     }
 }
 
-/// What a server says of itself.
+/// Greeting of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MysqlServerGreeting {
     /// Number for the connection, which `KILL` takes.
     pub thread_id: u32,
     /// Version, as it shows it, MariaDB's prefix for old replicas included.
     pub version: String,
-    /// What both can do.
+    /// Capabilities of both sides.
     pub capabilities: CapabilityFlags,
-    /// Of the session as it is now.
+    /// Status of the session.
     pub status: StatusFlags,
     /// The collation that the session began with.
     pub collation: u8,
@@ -204,7 +204,7 @@ pub struct MysqlServerGreeting {
     pub is_encrypted: bool,
 }
 
-/// What to do now. First, what is in `out` is sent.
+/// Next step. First, what is in `out` is sent.
 #[derive(Debug)]
 pub enum MysqlDialNext {
     /// Present more bytes.
@@ -213,19 +213,19 @@ pub enum MysqlDialNext {
     StartTls,
     /// Logged in, set up and idle.
     Ready(Box<MysqlServerGreeting>),
-    /// What was to be cancelled is, or is over. Close.
+    /// The cancel request was delivered. Close.
     Cancelled,
     /// Close.
     Fail(MysqlDialError),
 }
 
-/// What became of the input.
+/// Result of presenting input.
 #[derive(Debug)]
 #[must_use]
 pub struct MysqlDialStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
-    /// What to do now.
+    /// Next step.
     pub next: MysqlDialNext,
 }
 
@@ -234,22 +234,22 @@ pub struct MysqlDialStep {
 pub struct MysqlDial {
     params: MysqlDialParams,
     errand: MysqlDialPurpose,
-    /// Of the next packet, whoever sends it.
+    /// Sequence number of the next packet, whoever sends it.
     seq: u8,
     challenges: u8,
     greeting: MysqlServerGreeting,
-    /// Of the answer that is under way, if it has rows.
+    /// State of the answer that is under way, if it has rows.
     reply: Option<CommandReplyState>,
     state: MysqlDialState,
 }
 
 #[derive(Debug)]
 enum MysqlDialState {
-    /// What the server says first.
+    /// Greeting of the server.
     Hello,
     /// The end of a handshake.
     Handshake(AuthOffer),
-    /// What it thinks of a proof.
+    /// Verdict on a proof.
     Verdict(AuthOffer),
     /// A public key, to send the password with.
     PublicKey(AuthNonce),
@@ -257,11 +257,11 @@ enum MysqlDialState {
     Answers(VecDeque<PendingStatement>),
     /// The answer to `KILL`.
     Killed,
-    /// Nothing any more.
+    /// End.
     Over,
 }
 
-/// How a server would have us prove who we are.
+/// Authentication that a server offers.
 #[derive(Clone, Copy, Debug)]
 struct AuthOffer {
     plugin: AuthPlugin,
@@ -275,7 +275,7 @@ enum PendingStatement {
     Track,
     /// For the SQL mode.
     Mode,
-    /// One of the parameters'.
+    /// A statement of the parameters.
     Statement,
 }
 

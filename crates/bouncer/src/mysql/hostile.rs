@@ -105,7 +105,7 @@ fn said(payloads: &'static [&'static [u8]], numbers: u8) -> impl Strategy<Value 
     ]
 }
 
-/// Who says something, and what.
+/// Sender and message.
 #[derive(Clone, Debug)]
 enum HostileAct {
     Client(Vec<u8>),

@@ -59,7 +59,7 @@ pub const SERVER_PACKET_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of a command that is held whole and is no text: names, logins.
 pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
 
-/// What the links of one thread share.
+/// State that the links of one thread share.
 #[derive(Debug)]
 pub struct MysqlLinkContext {
     pub(crate) key: HashKey,
@@ -68,7 +68,7 @@ pub struct MysqlLinkContext {
     pub(crate) settings: SettingsInterner,
     /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
     pub(crate) schema: Arc<AtomicU64>,
-    /// Where statements of our own are put together.
+    /// Buffer for statements of our own.
     pub(crate) scratch: Vec<u8>,
     /// Numbers sessions: a client has another one after each login and reset.
     serial: u64,

@@ -36,8 +36,8 @@ pub use requested::MysqlLoginRequest;
 /// some kilobytes, and drivers say much of themselves.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
 
-/// What every client is offered. Neither compression, which would hide packets from the relay, nor
-/// what changes the format of results in ways that servers do not share.
+/// Capabilities that every client is offered. Neither compression, which would hide packets from
+/// the relay, nor what changes the format of results in ways that servers do not share.
 pub const OFFERED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::LONG_FLAG)
     .union(CapabilityFlags::CONNECT_WITH_DB)
@@ -55,12 +55,12 @@ pub const OFFERED: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::SESSION_TRACK)
     .union(CapabilityFlags::DEPRECATE_EOF);
 
-/// What holds for all clients of a listener.
+/// Policy for all clients of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MysqlLoginPolicy {
     /// Encryption over TCP. Unix sockets need none and are offered none.
     pub tls: TlsPolicy,
-    /// Where a password may be asked for as it is.
+    /// Rule on where cleartext passwords may be asked for.
     pub cleartext: CleartextPolicy,
     /// The method that we greet with, [`AuthPlugin::Native`] or [`AuthPlugin::CachingSha2`]. Users
     /// whose secret is for another one are asked again.
@@ -69,33 +69,34 @@ pub struct MysqlLoginPolicy {
     pub more: CapabilityFlags,
 }
 
-/// What a client that was led to a tenant has to prove.
+/// Proof that a client of a tenant has to give.
 #[derive(Clone, Debug)]
 pub enum MysqlProof {
-    /// Nothing, or it has proved it already: by its certificate, by its user id.
+    /// None, or given already: by its certificate, by its user id.
     Nothing,
     /// A password.
     Password {
-        /// What its proof is held against.
+        /// Verifier of its proof.
         verifier: Arc<MysqlVerifier>,
-        /// How it is asked.
+        /// Method.
         method: Method,
         /// For those who send the password itself over a connection that is not encrypted.
         key: Arc<OwnKey>,
     },
 }
 
-/// How a password is asked for. Users with a stored secret are asked by the method that it is for.
+/// Method by which a password is asked for. Users with a stored secret are asked by the method that
+/// it is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// As we greet, or as the client has begun if that does as well.
+    /// The method of the greeting, or the client's own if that does as well.
     #[default]
     Best,
-    /// As it is, by `mysql_clear_password`.
+    /// Cleartext, by `mysql_clear_password`.
     Cleartext,
 }
 
-/// What to do now. First, what is in `out` is sent.
+/// Next step. First, what is in `out` is sent.
 #[derive(Debug)]
 pub enum MysqlLoginNext {
     /// Present more bytes.
@@ -114,13 +115,13 @@ pub enum MysqlLoginNext {
     Fail(PgLoginRefusal),
 }
 
-/// What became of the input.
+/// Result of presenting input.
 #[derive(Debug)]
 #[must_use]
 pub struct MysqlLoginStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
-    /// What to do now.
+    /// Next step.
     pub next: MysqlLoginNext,
 }
 
@@ -133,24 +134,24 @@ impl MysqlLoginStep {
 /// A client that has proved who it is.
 #[derive(Debug)]
 pub struct MysqlAuthenticatedClient {
-    /// What it asked for.
+    /// Request.
     pub requested: MysqlLoginRequest,
-    /// What its proof gave away, for tenants whose users are on the server who they are here.
+    /// Secret that its proof disclosed, for tenants whose users are the same on the server.
     pub shown: Shown,
-    /// What its proof was held against, if it had to prove anything.
+    /// Verifier of its proof, if it had to give one.
     pub verifier: Option<Arc<MysqlVerifier>>,
     /// The number of the packet that it waits for.
     pub seq: u8,
 }
 
-/// What a client's proof gave away. Enough to log in to a server in its name.
+/// Secret that a client's proof disclosed. Enough to log in to a server in its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// What `mysql_native_password` needs.
+    /// Key for `mysql_native_password`.
     Native(NativeKey),
-    /// What `caching_sha2_password` needs at a server that has seen the password.
+    /// Key for `caching_sha2_password` at a server that has seen the password.
     Sha2(Sha2Key),
     /// The password.
     Password(PlainPassword),
@@ -162,7 +163,7 @@ pub struct MysqlLogin {
     policy: MysqlLoginPolicy,
     reached: ClientTransport,
     nonce: AuthNonce,
-    /// Of the next packet, whoever sends it.
+    /// Sequence number of the next packet, whoever sends it.
     seq: u8,
     tls: Option<TlsFacts>,
     requested: Option<MysqlLoginRequest>,
@@ -178,10 +179,10 @@ struct ClientProof {
     answer: Vec<u8>,
 }
 
-/// What is awaited.
+/// State of a login: the packet that is awaited.
 #[derive(Debug)]
 enum MysqlLoginState {
-    /// Who the client is, or that it wants TLS.
+    /// The first reply: a login, or a request for TLS.
     First,
     /// The end of a handshake.
     Handshake,
@@ -193,11 +194,11 @@ enum MysqlLoginState {
     Full(ExpectedProof, Option<Arc<KeyPair>>),
     /// An answer of [`MysqlLogin::checked`].
     Checking(ExpectedProof),
-    /// Nothing any more.
+    /// End.
     Over,
 }
 
-/// What a proof is held against.
+/// Expected proof.
 #[derive(Clone, Debug)]
 struct ExpectedProof {
     verifier: Arc<MysqlVerifier>,
@@ -207,13 +208,13 @@ struct ExpectedProof {
 /// A session that goes on as somebody else.
 #[derive(Clone, Debug)]
 pub struct ChangeOf {
-    /// What holds for its listener.
+    /// Policy of its listener.
     pub policy: MysqlLoginPolicy,
-    /// How it came.
+    /// Transport.
     pub reached: ClientTransport,
-    /// What its TLS handshake gave.
+    /// Result of its TLS handshake.
     pub tls: Option<TlsFacts>,
-    /// What both can do, as it was agreed on at its first login.
+    /// Capabilities of both sides, as agreed on at its first login.
     pub capabilities: CapabilityFlags,
     /// The collation that it spoke.
     pub collation: u16,
@@ -222,7 +223,8 @@ pub struct ChangeOf {
 }
 
 impl MysqlLogin {
-    /// Of somebody who has just connected. `nonce` is random and never used twice.
+    /// Starts the login of a client that has just connected. `nonce` is random and never used
+    /// twice.
     #[must_use]
     pub fn new(policy: MysqlLoginPolicy, reached: ClientTransport, nonce: AuthNonce) -> MysqlLogin {
         let (tls, requested, given, state) = (None, None, None, MysqlLoginState::First);
@@ -626,7 +628,7 @@ impl MysqlLogin {
         MysqlLoginStep::new(consumed, MysqlLoginNext::Done(Box::new(authenticated)))
     }
 
-    /// The same for somebody whose proof was wrong, or who does not exist.
+    /// Refuses a client whose proof was wrong, or whose user does not exist.
     fn denied(
         &mut self,
         consumed: usize,

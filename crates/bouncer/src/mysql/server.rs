@@ -19,19 +19,19 @@ use crate::link::{ClientId, LinkLimits};
 /// Entries of the queue that a connection keeps room for.
 const OUTSTANDING_USUAL: usize = 8;
 
-/// Who gets the reply.
+/// Receiver of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MysqlReplyAudience {
     /// The attached client.
     Client,
-    /// Nobody: it was put in between.
+    /// No client: the request was inserted by the pooler.
     Nobody,
 }
 
 /// Why an outstanding request was sent, and what its reply changes.
 #[derive(Debug)]
 pub(crate) enum MysqlRequestPurpose {
-    /// It changes nothing here.
+    /// No effect on the state here.
     Plain,
     /// Runs a text.
     Text(MysqlStatementFacts),
@@ -93,18 +93,18 @@ pub(crate) struct OutstandingRequest {
     pub(crate) note: MysqlRequestPurpose,
 }
 
-/// What a server connection told about itself as it started.
+/// Facts about a server connection at its start.
 #[derive(Debug)]
 pub struct MysqlServerSetup {
     /// The number of its thread, which `KILL` takes.
     pub thread_id: u32,
-    /// Which pool it is of.
+    /// Pool that it belongs to.
     pub pool: u32,
-    /// Who logged in.
+    /// User that logged in.
     pub user: Box<str>,
-    /// What both sides can do.
+    /// Capabilities of both sides.
     pub capabilities: CapabilityFlags,
-    /// What it said of its state at the end of the login.
+    /// Status at the end of the login.
     pub status: StatusFlags,
     /// The schema it is in.
     pub database: Option<Box<str>>,
@@ -114,18 +114,18 @@ pub struct MysqlServerSetup {
     pub tracks: bool,
     /// True if its sessions may only read, which a reset forgets.
     pub read_only: bool,
-    /// How its links behave.
+    /// Limits and rules of its links.
     pub limits: LinkLimits,
 }
 
-/// What happens to a server connection whose client left.
+/// Cleanup of a server connection whose client left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MysqlCleanup {
-    /// Nothing is to be done.
+    /// None.
     None,
     /// Replies that nobody wants are still to come.
     Draining,
-    /// It is being brought back to how it was.
+    /// Being reset.
     Resetting,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct MysqlPartialPacket {
     pub(crate) goes_on: bool,
 }
 
-/// Where a reply stands with regard to what the client's dialect has more or less of.
+/// State of translating a reply to the client's dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ColumnProgress {
     /// Definitions to come before the next end of a list.
@@ -163,52 +163,52 @@ pub struct MysqlServerSession {
     pub(crate) reply: Option<CommandReplyState>,
     pub(crate) columns: ColumnProgress,
     pub(crate) body: MysqlPartialPacket,
-    /// What the first row of the reply is about a named lock, if it has one value: 1 or not.
+    /// Value of the reply's first row about a named lock, if it has one value: 1 or not.
     pub(crate) lock_row: Option<bool>,
     /// Variables of which the reply has told.
     pub(crate) told: Vec<Box<str>>,
-    /// What the last reply said.
+    /// Status of the last reply.
     pub(crate) status: StatusFlags,
     /// A statement ran without autocommit, and was not committed.
     pub(crate) uncommitted: bool,
     pub(crate) statements: MysqlServerStatements,
     /// The settings that it has.
     pub(crate) applied: Arc<MysqlSettings>,
-    /// Those that a reset leaves.
+    /// Settings that a reset leaves.
     pub(crate) fresh: Arc<MysqlSettings>,
     /// The SQL mode that it began with, if that is known.
     pub(crate) own_mode: Option<Box<str>>,
     /// Several statements in a text are allowed.
     pub(crate) multi: bool,
-    /// What `LAST_INSERT_ID()` gives, as far as that is known.
+    /// Value of `LAST_INSERT_ID()`, as far as that is known.
     pub(crate) insert_id: Option<u64>,
-    /// It is what the client that holds it has to see.
+    /// True if that is the value for the client that holds it.
     pub(crate) insert_id_is_own: bool,
     /// A view may have set it since it was known.
     pub(crate) insert_id_is_doubtful: bool,
     /// Warnings and counts of rows may be those of another client.
     pub(crate) has_others_diagnostics: bool,
     pub(crate) pins: ActivePins,
-    /// Who holds it.
+    /// Client that holds it.
     pub(crate) attached: Option<ClientId>,
-    /// Who held it last, and in which of its sessions.
+    /// Client that held it last, and in which of its sessions.
     pub(crate) last_session: Option<(ClientId, u64)>,
     pub(crate) cleanup: MysqlCleanup,
-    /// It must be reset before anybody has it.
+    /// True if it must be reset before any client gets it.
     pub(crate) dirty: bool,
-    /// It must be reset before another client has it.
+    /// True if it must be reset before another client gets it.
     pub(crate) reset_due: bool,
     /// Locks that no text told of may be there: they are given back before another client has it.
     pub(crate) unlock_due: bool,
-    /// It knows how to give back all locks.
+    /// True if the server can release all locks at once.
     pub(crate) unlocks: bool,
     /// Changes may be known to it that it has not told.
     pub(crate) is_untold: bool,
     /// Variables whose values are among them.
     pub(crate) asks_values: Vec<Box<str>>,
-    /// What `LAST_INSERT_ID()` gives has to be asked before the client leaves.
+    /// True if `LAST_INSERT_ID()` has to be asked before the client leaves.
     pub(crate) asks_insert_id: bool,
-    /// It is about to close.
+    /// True if it is about to close.
     pub(crate) closing: bool,
     /// A data file of the client's goes to it.
     pub(crate) wants_file: bool,
@@ -216,7 +216,8 @@ pub struct MysqlServerSession {
     pub(crate) is_refused: bool,
     /// Rows of the result under way.
     pub(crate) rows: u64,
-    /// Its session has taken values from sequences, which `LASTVAL` would give to another client.
+    /// True if its session has taken values from sequences, which `LASTVAL` would give to another
+    /// client.
     pub(crate) has_sequences: bool,
     pub(crate) capabilities: CapabilityFlags,
     pub(crate) tracks: bool,
@@ -224,7 +225,7 @@ pub struct MysqlServerSession {
     pub(crate) limits: LinkLimits,
     /// Replies to commands of clients'.
     pub(crate) queries: u64,
-    /// Of these, so many outside of a transaction.
+    /// Number of these outside of a transaction.
     pub(crate) transactions: u64,
     thread_id: u32,
 }
@@ -367,7 +368,7 @@ impl MysqlServerSession {
         self.queue.front()
     }
 
-    /// The same, to change what is noted of it.
+    /// Returns the request at the front for changes.
     #[inline]
     pub(crate) fn front_mut(&mut self) -> Option<&mut OutstandingRequest> {
         self.queue.front_mut()

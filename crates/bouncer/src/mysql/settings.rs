@@ -44,8 +44,8 @@ const CHARSET_CONNECTION: &str = "character_set_connection";
 const CHARSET_RESULTS: &str = "character_set_results";
 const COLLATION_CONNECTION: &str = "collation_connection";
 
-/// What goes first in a `SET`, in this order: the later ones depend on the earlier, and everything
-/// else comes behind them.
+/// Variables that go first in a `SET`, in this order: the later ones depend on the earlier, and
+/// everything else comes behind them.
 const FIRST: &[&str] = &[
     SQL_MODE,
     // These decide which collation a character set stands for.
@@ -152,12 +152,12 @@ const HARMLESS: &[(&str, &str)] = &[
     ("system_versioning_asof", "DEFAULT"),
 ];
 
-/// What became of a setting.
+/// Result of a change of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingChange {
-    /// It can be replayed, and is from now on.
+    /// Kept, to be replayed from now on.
     Kept,
-    /// It is one that cannot be replayed.
+    /// Not replayable.
     NotReplayable,
     /// There is no room for it.
     TooMuch,
@@ -205,7 +205,7 @@ fn is_name(name: &str) -> bool {
 }
 
 impl MysqlSettings {
-    /// Of pairs of names and values; what cannot be replayed is left out.
+    /// Creates settings of pairs of names and values; what cannot be replayed is left out.
     pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> MysqlSettings {
         let mut settings = MysqlSettings::default();
         for (name, value) in pairs {
@@ -214,7 +214,7 @@ impl MysqlSettings {
         settings
     }
 
-    /// What a login with this collation makes of a session.
+    /// Sets what a login with this collation sets.
     pub fn put_collation(&mut self, number: u16) {
         let (charset, collation) = collations::of_login(number);
         for name in [CHARSET_CLIENT, CHARSET_CONNECTION, CHARSET_RESULTS] {
@@ -389,8 +389,8 @@ impl MysqlSettings {
         self.fingerprint
     }
 
-    /// The same, of those settings only that change how a statement is understood, or how its
-    /// result is described.
+    /// Returns the fingerprint of those settings only that change how a statement is understood, or
+    /// how its result is described.
     pub fn plan_key(&self) -> u64 {
         self.plan_key
     }
@@ -527,7 +527,7 @@ pub struct SettingsInterner {
 }
 
 impl SettingsInterner {
-    /// The same settings, in the allocation of others that are equal.
+    /// Returns the same settings, in the allocation of others that are equal.
     pub fn share(&mut self, settings: Arc<MysqlSettings>) -> Arc<MysqlSettings> {
         let fingerprint = settings.fingerprint();
         if let Some(known) = self.known.get(&fingerprint)

@@ -30,7 +30,7 @@ pub const REPLY_BYTES_MAX: usize = 16 * 1024;
 /// The number by which some connectors mean the statement that was prepared last.
 pub(crate) const LAST_PREPARED: u32 = u32::MAX;
 
-/// What a statement is, in 128 bits.
+/// Identity of a statement, in 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MysqlStatementId(u128);
 
@@ -40,9 +40,9 @@ pub struct MysqlStatement {
     pub(crate) id: MysqlStatementId,
     /// The text, as it goes to a server.
     pub(crate) text: Box<[u8]>,
-    /// What the text does.
+    /// Facts about the text.
     pub(crate) facts: MysqlStatementFacts,
-    /// Of the settings under which it means what it means.
+    /// Fingerprint of the settings that its meaning depends on.
     pub(crate) plan_key: u64,
 }
 
@@ -58,17 +58,17 @@ impl MysqlStatement {
     }
 }
 
-/// How many parameters and columns a statement has.
+/// Number of parameters and columns of a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StatementArity {
     pub(crate) columns: u16,
     pub(crate) params: u16,
 }
 
-/// What a statement remembers at the server, between two commands.
+/// State of a statement at the server, between two commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StatementMemory {
-    /// Its cursor is open.
+    /// True if its cursor is open.
     pub(crate) cursor: bool,
     /// Long data of a parameter was sent, and it was not executed since.
     pub(crate) long_data: bool,
@@ -86,7 +86,7 @@ pub(crate) struct OpenStatement {
     pub(crate) statement: Arc<MysqlStatement>,
     /// The client's settings as it was prepared: it means what it meant then, wherever it runs.
     pub(crate) settings: Arc<MysqlSettings>,
-    /// What it is at server connections: the statement's identity, unless it must not be shared.
+    /// Identity at server connections: the statement's identity, unless it must not be shared.
     pub(crate) place: MysqlStatementId,
     pub(crate) counts: StatementArity,
     /// The types of its parameters as they were bound last: two bytes for each.
@@ -105,7 +105,7 @@ pub struct MysqlClientStatements {
     /// The one that was prepared last, if that succeeded.
     pub(crate) last_prepared: Option<u32>,
     bytes: usize,
-    /// Those that have an open cursor or long data.
+    /// Number of statements with an open cursor or long data.
     remembering: usize,
 }
 
@@ -191,7 +191,7 @@ impl MysqlClientStatements {
         Some(open)
     }
 
-    /// What a statement remembers at the server changes.
+    /// Records a change of a statement's state at the server.
     pub(crate) fn set_memory(&mut self, number: u32, change: impl FnOnce(&mut StatementMemory)) {
         let Some(open) = self.open.get_mut(&number) else { return };
         let before = open.memory.is_any();
@@ -275,7 +275,7 @@ impl MysqlClientStatements {
         self.open.values().any(|open| open.statement.plan_key != settings.plan_key())
     }
 
-    /// It was prepared in another process, under these settings.
+    /// Restores a statement that was prepared in another process, under these settings.
     pub(crate) fn restore(
         &mut self,
         number: u32,
@@ -303,7 +303,7 @@ pub(crate) fn private_place(
     MysqlStatementId(key.long(&parts))
 }
 
-/// What a preparation is for.
+/// Reason for a preparation.
 #[derive(Debug)]
 pub(crate) enum PrepareReason {
     /// The client asked for it.
@@ -318,7 +318,7 @@ pub(crate) enum PrepareReason {
 #[derive(Debug)]
 pub(crate) struct PendingPrepare {
     pub(crate) statement: Arc<MysqlStatement>,
-    /// What it will be at the server connection.
+    /// Identity at the server connection.
     pub(crate) place: MysqlStatementId,
     pub(crate) purpose: PrepareReason,
     /// The state of the schema as it was sent.
@@ -381,7 +381,7 @@ pub(crate) struct PendingExecution {
     pub(crate) place: MysqlStatementId,
     /// Whether a cursor is asked for.
     pub(crate) reply: ReplyKind,
-    /// It failed before, because the server had to prepare the statement anew.
+    /// True if it failed before, because the server had to prepare the statement anew.
     pub(crate) is_second: bool,
 }
 
@@ -413,10 +413,10 @@ impl PrepareFailure {
 /// A statement at a server connection.
 #[derive(Debug)]
 pub(crate) struct PreparedSlot {
-    /// Its number there.
+    /// Number there.
     pub(crate) number: u32,
     pub(crate) counts: StatementArity,
-    /// What the server said as it prepared it, if it was not too long.
+    /// Reply of the server to its preparation, if it was not too long.
     pub(crate) reply: Option<Box<[u8]>>,
     /// The types that were bound last, if that is known.
     pub(crate) bound: Option<Arc<[u8]>>,
@@ -492,14 +492,14 @@ impl MysqlServerStatements {
         }
     }
 
-    /// Which types were bound last is not known any more.
+    /// Forgets which types were bound last.
     pub(crate) fn unbind(&mut self, id: MysqlStatementId) {
         if let Some(place) = self.places.get_mut(&id) {
             place.bound = None;
         }
     }
 
-    /// It is there no more. Returns its number.
+    /// Removes a statement. Returns its number.
     pub(crate) fn take(&mut self, id: MysqlStatementId) -> Option<u32> {
         self.places.remove(&id).map(|place| place.number)
     }

@@ -1,4 +1,4 @@
-//! What is known of the texts that clients send, so that a text is looked at once.
+//! Known texts of clients, so that a text is looked at once.
 //!
 //! The same text means different things under different SQL modes, and is kept for each.
 
@@ -13,7 +13,7 @@ use crate::link::OF_UNSEEN_TEXTS;
 use crate::pg::statements::HashKey;
 use crate::texts::{ShapeTable, TextTable};
 
-/// What is looked at closer: there are names or values in it.
+/// Effects that call for a closer look: there are names or values in it.
 const WITH_DETAILS: Effects = Effects::SET
     .with(Effects::SET_EXPRESSION)
     .with(Effects::SET_UNKNOWN)
@@ -31,18 +31,18 @@ const WITH_DETAILS: Effects = Effects::SET
     .with(Effects::SQL_EXECUTE)
     .with(Effects::KILL);
 
-/// What may be a question that can be answered here.
+/// Effects of texts that may be a question that can be answered here.
 const WITH_QUESTION: Effects =
     Effects::SHOW_WARNINGS.with(Effects::ROW_COUNT).with(Effects::FOUND_ROWS);
 
-/// What no constant in a text can change: numbers and strings are not looked at for these.
+/// Effects that no constant in a text can change: numbers and strings are not looked at for these.
 const OF_ANY_CONSTANTS: Effects = Effects::TABLES
     .with(Effects::WRITES)
     .with(Effects::TRANSACTION_BEGIN)
     .with(Effects::COMMIT)
     .with(Effects::ROLLBACK);
 
-/// What a text does.
+/// Facts about a text.
 #[derive(Clone, Debug)]
 pub struct MysqlStatementFacts {
     pub(crate) effects: Effects,
@@ -50,21 +50,22 @@ pub struct MysqlStatementFacts {
     pub(crate) details: Option<Arc<MysqlTextDetails>>,
     /// The one question that it is, if it can be answered here.
     pub(crate) asked: Option<Arc<SessionQuestion>>,
-    /// It takes a named lock and does nothing else: the one value says whether it was to be had.
+    /// True if it takes a named lock and does nothing else: the one value says whether it was to be
+    /// had.
     pub(crate) is_lock_alone: bool,
     /// Parts of the text that readers and sandboxes may not use.
     pub(crate) prohibitions: TextProhibitions,
 }
 
 impl MysqlStatementFacts {
-    /// Of a text that was not looked at.
+    /// Facts about a text that was not looked at.
     pub(crate) const UNKNOWN: MysqlStatementFacts = MysqlStatementFacts {
         effects: Effects::UNPARSED,
         prohibitions: OF_UNSEEN_TEXTS,
         ..MysqlStatementFacts::NOTHING
     };
 
-    /// Of a command that leaves nothing behind.
+    /// Facts about a command that leaves nothing behind.
     pub(crate) const NOTHING: MysqlStatementFacts = MysqlStatementFacts {
         effects: Effects::NONE,
         details: None,

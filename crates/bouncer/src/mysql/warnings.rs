@@ -16,7 +16,7 @@ const WARNINGS_MAX: usize = 1_024;
 /// The level of what made a statement fail.
 const ERROR: &[u8] = b"Error";
 
-/// What a server said of a statement besides its result.
+/// Warning of a server about a statement.
 #[derive(Debug)]
 struct ServerWarning {
     /// `Note`, `Warning` or `Error`.
@@ -27,19 +27,19 @@ struct ServerWarning {
     message: Box<[u8]>,
 }
 
-/// What a server said of one statement.
+/// Warnings of a server about one statement.
 #[derive(Debug, Default)]
 pub struct ServerWarnings {
     kept: Vec<ServerWarning>,
     bytes: usize,
-    /// How many there were.
+    /// Number of warnings.
     count: u64,
-    /// How many of these were errors.
+    /// Number of errors among them.
     errors: u64,
 }
 
 impl ServerWarnings {
-    /// Of a statement that failed.
+    /// Creates the warnings of a statement that failed.
     pub(crate) fn of_error(code: u16, message: &[u8]) -> ServerWarnings {
         let mut warnings = ServerWarnings::default();
         warnings.push(ERROR, code.to_string().as_bytes(), message);

@@ -31,27 +31,27 @@ const PASSWORD_MESSAGE_BYTES_MAX: usize = PASSWORD_BYTES_MAX + 64;
 /// The newest minor version of protocol 3 that is spoken.
 const MINOR_MAX: u16 = 2;
 
-/// What holds for all clients of a listener.
+/// Policy for all clients of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PgLoginPolicy {
     /// Encryption over TCP. Unix sockets need none and are offered none, as in PostgreSQL.
     pub tls: TlsPolicy,
-    /// Where a password may be asked for as it is.
+    /// Rule on where cleartext passwords may be asked for.
     pub cleartext: CleartextPolicy,
 }
 
 /// Encryption of clients' TCP connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsPolicy {
-    /// Whoever asks is told that there is none.
+    /// Not available.
     Absent,
-    /// Whoever asks gets it.
+    /// Offered to clients that ask.
     Offered,
-    /// Whoever does not ask is sent away.
+    /// Required: clients that do not ask are refused.
     Required,
 }
 
-/// Where a password may be asked for as it is.
+/// Rule on where cleartext passwords may be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CleartextPolicy {
     /// Over TLS and Unix sockets.
@@ -60,7 +60,7 @@ pub enum CleartextPolicy {
     Anywhere,
 }
 
-/// How the client reached us.
+/// Transport of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientTransport {
     /// Over TCP.
@@ -72,7 +72,7 @@ pub enum ClientTransport {
     },
 }
 
-/// What the TLS handshake with a client gave.
+/// Result of the TLS handshake with a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFacts {
     /// The server name that the client asked for.
@@ -108,27 +108,27 @@ impl LoginEntropy {
     }
 }
 
-/// How a client that was led to a tenant proves who it is.
+/// Authentication of a client of a tenant.
 #[derive(Clone, Debug)]
 pub struct RouteAuth {
     /// The proof.
     pub proof: PgProof,
-    /// Whether a connection for replication may be had: only where it gets a server connection of
-    /// its own.
+    /// True if replication connections are possible: only where it gets a server connection of its
+    /// own.
     pub replication: ReplicationPolicy,
 }
 
-/// What a client has to prove.
+/// Proof that a client has to give.
 #[derive(Clone, Debug)]
 pub enum PgProof {
-    /// Nothing, or it has proved it already: by its certificate, by its user id.
+    /// None, or given already: by its certificate, by its user id.
     Nothing,
     /// A password.
     Password(Arc<PgVerifier>, Method),
 }
 
-/// How a password is asked for. A user with a SCRAM secret is always asked by SCRAM: it is the only
-/// way that costs little.
+/// Method by which a password is asked for. A user with a SCRAM secret is always asked by SCRAM: it
+/// is the only way that costs little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
     /// By SCRAM, or by MD5 if there is nothing but an MD5 secret.
@@ -138,11 +138,11 @@ pub enum Method {
     Scram,
     /// By MD5.
     Md5,
-    /// As it is.
+    /// Cleartext.
     Cleartext,
 }
 
-/// Whether replication is possible.
+/// Rule on replication connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplicationPolicy {
     /// Server connections are shared.
@@ -159,9 +159,9 @@ pub struct PgLoginRefusal {
     pub code: &'static str,
     /// A sentence.
     pub message: String,
-    /// What can be done about it.
+    /// Hint for the client.
     pub hint: Option<String>,
-    /// What only we need to know.
+    /// Cause, for the log only.
     pub cause: Option<String>,
 }
 
@@ -172,7 +172,7 @@ impl PgLoginRefusal {
         PgLoginRefusal { code, message: message.into(), hint: None, cause: None }
     }
 
-    /// The same for somebody whose proof was wrong, or who does not exist.
+    /// Creates the refusal of a client whose proof was wrong, or whose user does not exist.
     #[must_use]
     pub fn wrong_password(user: &str, cause: impl Into<String>) -> PgLoginRefusal {
         let message = format!("password authentication failed for user \"{user}\"");
@@ -186,7 +186,7 @@ impl PgLoginRefusal {
     }
 }
 
-/// What to do now. First, what is in `out` is sent.
+/// Next step. First, what is in `out` is sent.
 #[derive(Debug)]
 pub enum PgLoginNext {
     /// Present more bytes.
@@ -201,7 +201,7 @@ pub enum PgLoginNext {
     /// Not a client but a request to cancel what another one does. Close at once: there is no
     /// answer.
     Cancel {
-        /// Whose.
+        /// Process id to cancel.
         pid: u32,
         /// Proves that it may.
         key: Vec<u8>,
@@ -210,13 +210,13 @@ pub enum PgLoginNext {
     Fail(PgLoginRefusal),
 }
 
-/// What became of the input.
+/// Result of presenting input.
 #[derive(Debug)]
 #[must_use]
 pub struct PgLoginStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
-    /// What to do now.
+    /// Next step.
     pub next: PgLoginNext,
 }
 
@@ -229,18 +229,18 @@ impl PgLoginStep {
 /// A client that has proved who it is.
 #[derive(Debug)]
 pub struct PgAuthenticatedClient {
-    /// What it asked for.
+    /// Request.
     pub requested: PgStartupRequest,
-    /// What its proof gave away, for tenants whose users are on the server who they are here.
+    /// Secret that its proof disclosed, for tenants whose users are the same on the server.
     pub shown: Shown,
-    /// What its proof was held against, if it had to prove anything.
+    /// Verifier of its proof, if it had to give one.
     pub verifier: Option<Arc<PgVerifier>>,
 }
 
-/// What a client's proof gave away. Enough to log in to a server in its name.
+/// Secret that a client's proof disclosed. Enough to log in to a server in its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// Nothing.
+    /// None.
     Nothing,
     /// Keys for servers that hold the same SCRAM secret.
     Keys(ScramKeys),
@@ -260,7 +260,7 @@ pub struct PgLogin {
     state: PgLoginState,
 }
 
-/// What is awaited.
+/// State of a login: the message that is awaited.
 #[derive(Debug)]
 enum PgLoginState {
     /// A first packet.
@@ -271,7 +271,7 @@ enum PgLoginState {
     Routing,
     /// A message with a proof.
     Proof(Arc<PgVerifier>, ScramExchange),
-    /// Nothing any more.
+    /// End.
     Over,
 }
 
@@ -284,7 +284,7 @@ enum ScramExchange {
 }
 
 impl PgLogin {
-    /// Of somebody who has just connected.
+    /// Starts the login of a client that has just connected.
     #[must_use]
     pub fn new(policy: PgLoginPolicy, reached: ClientTransport, entropy: LoginEntropy) -> PgLogin {
         let (tls, requested, state) = (None, None, PgLoginState::First);
@@ -613,7 +613,7 @@ impl PgLogin {
     }
 }
 
-/// What a message with a proof led to.
+/// Result of a message with a proof.
 enum PgProofOutcome {
     Challenged(Box<scram::ScramServer>),
     Right(Shown),

@@ -35,17 +35,17 @@ impl ProbeTopics {
     pub(crate) const NONE: ProbeTopics = ProbeTopics(0);
     /// All settings that were made in the session.
     pub(crate) const SETTINGS: ProbeTopics = ProbeTopics(1);
-    /// Who the session is, and acts as.
+    /// Session user and role.
     pub(crate) const ROLE: ProbeTopics = ProbeTopics(1 << 1);
-    /// What it listens to.
+    /// Channels that it listens to.
     pub(crate) const CHANNELS: ProbeTopics = ProbeTopics(1 << 2);
-    /// Whether it holds advisory locks.
+    /// Advisory locks.
     pub(crate) const ADVISORY: ProbeTopics = ProbeTopics(1 << 3);
-    /// Whether it has temporary tables, types, functions, or whatever is in a schema.
+    /// Temporary tables, types, functions and other objects of a schema.
     pub(crate) const TEMP: ProbeTopics = ProbeTopics(1 << 4);
-    /// Whether it has cursors that outlive their transaction.
+    /// Cursors that outlive their transaction.
     pub(crate) const CURSORS: ProbeTopics = ProbeTopics(1 << 5);
-    /// Whether it has statements that SQL prepared.
+    /// Statements that SQL prepared.
     pub(crate) const PREPARED: ProbeTopics = ProbeTopics(1 << 6);
     /// A function that tells of connections of dblink.
     pub(crate) const CONNECTIONS: ProbeTopics = ProbeTopics(1 << 7);
@@ -87,7 +87,7 @@ impl BitOrAssign for ProbeTopics {
     }
 }
 
-/// What to ask.
+/// Queries of a probe.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ProbeQueries {
     pub topics: ProbeTopics,
@@ -167,9 +167,9 @@ impl ProbeQueries {
     }
 }
 
-/// What is asked for each topic. `2615` is the object id of `pg_namespace`, fixed in
-/// `pg_namespace.dat`: everything within a schema depends on the schema, whichever kind it is, and
-/// the index on that is what makes the question cheap.
+/// Queries by topic. `2615` is the object id of `pg_namespace`, fixed in `pg_namespace.dat`:
+/// everything within a schema depends on the schema, whichever kind it is, and the index on that is
+/// what makes the question cheap.
 ///
 /// `13` is the language C (`pg_language.dat`), in which only superusers make functions. Somebody
 /// else's function of the name must not run as the role that is asked about; that is also why it is
@@ -237,7 +237,7 @@ fn write<'a>(topics: ProbeTopics, names: impl Iterator<Item = &'a String>) -> St
     sql
 }
 
-/// What the session has.
+/// Findings about a session.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct ProbeFindings {
     /// Settings made in the session with their values, as `set_config` takes them back. Without

@@ -19,7 +19,7 @@ use super::texts::PgStatementFacts;
 /// Why an outstanding request was sent, and what its reply changes.
 #[derive(Debug)]
 pub(crate) enum PgRequestPurpose {
-    /// It changes nothing here.
+    /// No effect on the state here.
     Plain,
     /// Runs a text; taken when the first reply comes.
     Text(Option<PgStatementFacts>),
@@ -107,7 +107,7 @@ pub(crate) struct TagChange {
 /// A request whose text is not the client's.
 #[derive(Debug)]
 pub(crate) struct RewrittenRequest {
-    /// What its text does besides; taken when the first reply comes.
+    /// Further facts about its text; taken when the first reply comes.
     pub(crate) facts: Option<PgStatementFacts>,
     pub(crate) rewrite: Arc<TextRewrite>,
     /// Statements of it that are done.
@@ -123,47 +123,47 @@ impl RewrittenRequest {
     }
 }
 
-/// What a server connection told about itself as it started.
+/// Facts about a server connection at its start.
 #[derive(Debug)]
 pub struct PgServerSetup {
     /// The number of its process.
     pub pid: u32,
-    /// What a cancellation has to know.
+    /// Cancel key.
     pub key: Box<[u8]>,
-    /// Which pool it is of: what is learnt about texts stays within.
+    /// Pool that it belongs to: what is learnt about texts stays within.
     pub pool: u32,
-    /// Who logged in.
+    /// User that logged in.
     pub user: Box<str>,
     /// The parameters it reported.
     pub parameters: ReportedParameters,
     /// The settings it was started with, which `RESET` brings back: those that the tenant demands
     /// of every client.
     pub settings: Arc<PgSettings>,
-    /// How its links behave.
+    /// Limits and rules of its links.
     pub limits: LinkLimits,
 }
 
-/// What happens to a server connection whose client left.
+/// Cleanup of a server connection whose client left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PgCleanup {
-    /// Nothing is to be done.
+    /// None.
     None,
     /// Replies that nobody wants are still to come.
     Draining,
     /// The client's transaction is being rolled back.
     RollingBack,
-    /// It is being brought back to how it was.
+    /// Being reset.
     Resetting,
 }
 
-/// How far a batch is with the end of its transaction.
+/// Progress of a batch towards the end of its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchEnds {
-    /// It has none.
+    /// No end in it.
     No,
-    /// What would be executed next may end it.
+    /// Ended perhaps by what would be executed next.
     Bound,
-    /// It may have ended: what followed would run in the next one.
+    /// Ended perhaps: what followed would run in the next one.
     Run,
 }
 
@@ -179,30 +179,30 @@ pub struct PgServerSession {
     pub(crate) startup: Arc<PgSettings>,
     /// The parameters it reports.
     pub(crate) parameters: Arc<ReportedParameters>,
-    /// Who holds it.
+    /// Client that holds it.
     pub(crate) attached: Option<ClientId>,
-    /// Who held it last.
+    /// Client that held it last.
     pub(crate) last_client: Option<ClientId>,
     /// Requests of the extended protocol were sent since the last `Sync`.
     pub(crate) unsynced: bool,
-    /// What follows a portal of this batch may have to wait for its result.
+    /// True if what follows a portal of this batch may have to wait for its result.
     pub(crate) batch_waits: bool,
-    /// Whether the batch has the end of its transaction, of a client that may only read.
+    /// True if the batch has the end of its transaction, of a client that may only read.
     pub(crate) batch_ends: BatchEnds,
     /// Counts batches, so that an error is known to have spoilt a request.
     pub(crate) batch: u32,
     pub(crate) cleanup: PgCleanup,
-    /// It must be reset before anybody else has it.
+    /// True if it must be reset before another client gets it.
     pub(crate) dirty: bool,
-    /// What its client may have left behind.
+    /// State that its client may have left behind.
     pub(crate) dirt: SessionDirt,
     /// The answer to a question about that, as far as it has come.
     pub(crate) answer: Option<Box<ProbeReader>>,
-    /// Its client chose where names are looked up.
+    /// True if its client chose its own `search_path`.
     pub(crate) own_search_path: bool,
-    /// Its client has requests under way that change settings.
+    /// True if its client has requests under way that change settings.
     pub(crate) settings_in_doubt: bool,
-    /// Its client may only read, and code that no text shows may run that allows it more.
+    /// True if its client may only read, and code that no text shows may run that allows it more.
     pub(crate) may_lift: bool,
     /// Requests that were sent, and how many when a name was given a meaning last.
     pushed: u64,
@@ -221,13 +221,13 @@ pub struct PgServerSession {
     pub(crate) foreign_sequences: bool,
     pub(crate) pool: u32,
     pub(crate) user: Box<str>,
-    /// It said that it is about to close.
+    /// True if it announced that it is about to close.
     pub(crate) closing: bool,
     /// `ReadyForQuery` was passed on this often.
     pub(crate) queries: u64,
-    /// Of these, so often outside of a transaction.
+    /// Number of these outside of a transaction.
     pub(crate) transactions: u64,
-    /// How its links behave.
+    /// Limits and rules of its links.
     pub(crate) limits: LinkLimits,
     pid: u32,
     key: Box<[u8]>,

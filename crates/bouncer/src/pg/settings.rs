@@ -59,7 +59,7 @@ const LISTS: &[&str] = &[
     "unix_socket_directories",
 ];
 
-/// What keeps a session from writing. Servers report it from version 14 on.
+/// Setting that keeps a session from writing. Servers report it from version 14 on.
 pub const READ_ONLY: &str = "default_transaction_read_only";
 
 /// Returns whether a setting can be given to another connection at all.
@@ -68,7 +68,7 @@ pub fn is_replayable(name: &str) -> bool {
 }
 
 impl PgSettings {
-    /// Of pairs of names and values; what cannot be replayed is left out.
+    /// Creates settings of pairs of names and values; what cannot be replayed is left out.
     pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> PgSettings {
         let mut settings = PgSettings::default();
         for (name, value) in pairs {
@@ -135,7 +135,7 @@ impl PgSettings {
         self.fingerprint
     }
 
-    /// The same, of those settings only that change how a statement is understood.
+    /// Returns the fingerprint of those settings only that change how a statement is understood.
     pub fn plan_key(&self) -> u64 {
         self.plan_key
     }
@@ -239,7 +239,7 @@ fn write_set(name: &str, value: &str, out: &mut Vec<u8>) {
 pub struct ReportedParameters(Vec<(Box<str>, Box<str>)>);
 
 impl ReportedParameters {
-    /// Of the greeting of a server.
+    /// Creates the parameters of a server's greeting.
     pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> ReportedParameters {
         let mut parameters = ReportedParameters::default();
         for (name, value) in pairs {
@@ -258,8 +258,8 @@ impl ReportedParameters {
         self.0.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
-    /// One has this value now. A server reports about fifteen; beyond [`SETTINGS_MAX`] new ones are
-    /// not remembered.
+    /// Records the value of a parameter. A server reports about fifteen; beyond [`SETTINGS_MAX`]
+    /// new ones are not remembered.
     pub fn put(&mut self, name: &str, value: &str) {
         if let Some(entry) = self.0.iter_mut().find(|entry| *entry.0 == *name) {
             entry.1 = value.into();

@@ -23,7 +23,7 @@ const NAMES_SPARE: usize = 16;
 /// Bytes of the name of a statement at a server.
 const SERVER_NAME_BYTES: usize = 37;
 
-/// What names at servers begin with.
+/// Prefix of names at servers.
 pub(crate) const SERVER_NAME_PREFIX: &[u8] = b"cove_";
 
 /// Hashes with a secret of this process: nobody outside can make two things meet.
@@ -87,7 +87,7 @@ impl Hasher for PassthroughHasher {
 /// A table whose keys are hashes.
 pub(crate) type HashedMap<K, V> = HashMap<K, V, BuildHasherDefault<PassthroughHasher>>;
 
-/// What a statement is, in 128 bits.
+/// Identity of a statement, in 128 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PgStatementId(u128);
 
@@ -110,7 +110,7 @@ pub struct PgStatement {
     pub(crate) text: Box<[u8]>,
     /// Number and types of the parameters as they are on the wire.
     pub(crate) types: Box<[u8]>,
-    /// What the text does.
+    /// Facts about the text.
     pub(crate) facts: super::texts::PgStatementFacts,
     /// Differences from the client's text, if there are some.
     pub(crate) rewrite: Option<Arc<TextRewrite>>,
@@ -171,7 +171,7 @@ fn server_name(id: PgStatementId) -> [u8; SERVER_NAME_BYTES] {
 #[derive(Debug, Default)]
 pub(crate) struct PgClientStatements {
     named: HashedMap<NameId, Arc<PgStatement>>,
-    /// What the names are, for the process that takes over from this one.
+    /// Names, for the process that takes over from this one.
     names: HashedMap<NameId, Box<[u8]>>,
     pub(crate) unnamed: Option<Arc<PgStatement>>,
     /// Bytes of all that have names.
@@ -181,8 +181,8 @@ pub(crate) struct PgClientStatements {
 /// A name of a client's; none is a name as well.
 pub(crate) type Name = Option<NameId>;
 
-/// What a request changed in a client's names, for the case that the server passes over it: what
-/// the name meant before.
+/// Change of a client's names by a request, for the case that the server passes over it: what the
+/// name meant before.
 #[derive(Debug)]
 pub(crate) struct NameUndo {
     pub(crate) name: Name,
@@ -260,21 +260,21 @@ impl PgClientStatements {
     }
 }
 
-/// Whether a server connection has a statement.
+/// Presence of a statement at a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatementPresence {
-    /// It said so.
+    /// Confirmed by the server.
     There,
     /// A `Parse` is under way in this very batch: if it fails, the batch does.
     UnderWay,
     /// A `Parse` is under way in an earlier batch, which may have failed before it, or was passed
     /// over.
     InDoubt,
-    /// It has not.
+    /// Missing.
     Missing,
 }
 
-/// How much is known of a statement's presence.
+/// Certainty about a statement's presence.
 #[derive(Clone, Copy, Debug)]
 enum PresenceKnowledge {
     There,

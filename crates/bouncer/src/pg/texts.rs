@@ -1,4 +1,4 @@
-//! What is known of the texts that clients send, so that a text is looked at once.
+//! Known texts of clients, so that a text is looked at once.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::statements::{HashKey, PgStatement};
 use crate::link::OF_UNSEEN_TEXTS;
 use crate::texts::{ShapeTable, TextTable};
 
-/// What changes settings in a way that is known at the end of the transaction only.
+/// Effects on settings that are known at the end of the transaction only.
 const CHANGES_SETTINGS: Effects = Effects::SET
     .with(Effects::SET_LOCAL)
     .with(Effects::RESET)
@@ -21,25 +21,25 @@ const CHANGES_SETTINGS: Effects = Effects::SET
     .with(Effects::FUNCTION)
     .with(Effects::UNPARSED);
 
-/// What may leave a transaction open.
+/// Effects that may leave a transaction open.
 const MAY_BEGIN: Effects =
     Effects::TRANSACTION.with(Effects::EXECUTE).with(Effects::CALL).with(Effects::UNPARSED);
 
-/// What no constant in a text can change: numbers and strings are not looked at for these.
+/// Effects that no constant in a text can change: numbers and strings are not looked at for these.
 const OF_ANY_CONSTANTS: Effects =
     Effects::HIDDEN.with(Effects::BUILTIN).with(Effects::TRANSACTION).with(Effects::MULTI);
 
-/// What a text does.
+/// Facts about a text.
 #[derive(Clone, Debug)]
 pub struct PgStatementFacts {
     pub(crate) effects: Effects,
-    /// The same for texts that differ in constants only.
+    /// Fingerprint, equal for texts that differ in constants only.
     pub(crate) fingerprint: u64,
-    /// What kind of statement it begins with.
+    /// Kind of its first statement.
     pub(crate) verb: StatementVerb,
-    /// What follows has to wait for what it does: data may be wanted, or names forgotten.
+    /// True if what follows has to wait for it: data may be wanted, or names forgotten.
     pub(crate) is_barrier: bool,
-    /// Everything, where there are names or settings in it.
+    /// Complete analysis, where there are names or settings in it.
     pub(crate) look: Option<Arc<TextAnalysis>>,
     /// Parts of the text that readers and sandboxes may not use.
     pub(crate) prohibitions: TextProhibitions,
@@ -73,7 +73,7 @@ impl PgStatementFacts {
         same.then_some(self)
     }
 
-    /// Of a text that was not looked at.
+    /// Facts about a text that was not looked at.
     pub(crate) const UNKNOWN: PgStatementFacts = PgStatementFacts {
         effects: Effects::UNPARSED.with(Effects::COPY),
         fingerprint: 0,
@@ -83,7 +83,7 @@ impl PgStatementFacts {
         prohibitions: OF_UNSEEN_TEXTS,
     };
 
-    /// Of the execution of a statement that SQL prepared.
+    /// Facts about the execution of a statement that SQL prepared.
     pub(crate) const EXECUTION: PgStatementFacts = PgStatementFacts {
         effects: Effects::EXECUTE,
         fingerprint: 0,
@@ -102,7 +102,7 @@ impl PgStatementFacts {
             || (effects.intersects(Effects::TRANSACTION) && !begins)
     }
 
-    /// The same without some effects.
+    /// Returns the facts without some effects.
     pub(crate) fn without(&self, effects: Effects) -> PgStatementFacts {
         let look = self.look.as_ref().map(|look| {
             let mut look = (**look).clone();
@@ -112,7 +112,7 @@ impl PgStatementFacts {
         PgStatementFacts { effects: self.effects.without(effects), look, ..self.clone() }
     }
 
-    /// The same, run with values that may name settings of no module.
+    /// Returns the facts of a text that runs with values that may name settings of no module.
     pub(crate) fn with_values(&self, values: &[u8]) -> PgStatementFacts {
         if !self.effects.intersects(FOREIGN) {
             return self.clone();

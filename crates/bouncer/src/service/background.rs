@@ -1,4 +1,4 @@
-//! What goes on beside requests: health checks, drains that end, changes of other servers.
+//! Background work: health checks, drains that end, changes of other servers.
 
 use node::task::Boxed;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! Whether tenants' servers answer: asked in the background, judged by thresholds, logged once.
+//! Health checks of tenants' servers: asked in the background, judged by thresholds, logged once.
 //!
 //! A check uses a connection of its own, which is closed afterwards, so that it can neither wait
 //! for a pool nor leave anything in it.
@@ -45,7 +45,7 @@ pub enum ProbeFailure {
     Refused(String),
 }
 
-/// What was found of one tenant.
+/// Health of one tenant.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct HealthCheck {
     failures: u32,
@@ -54,12 +54,12 @@ struct HealthCheck {
     took: Duration,
 }
 
-/// How many checks were made of all tenants, for the metrics.
+/// Number of checks of all tenants, for the metrics.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HealthCheckTotals {
     /// Checks that ended.
     pub(crate) checks: u64,
-    /// Of them, those that failed, by tenant.
+    /// Number of failed checks by tenant.
     pub(crate) errors: HashMap<TenantId, u64>,
     /// Seconds of all of them, and how many took at most each of [`TOOK_BUCKETS`].
     pub(crate) took_s: f64,
@@ -69,7 +69,7 @@ pub(crate) struct HealthCheckTotals {
 /// Upper bounds, in seconds.
 pub(crate) const TOOK_BUCKETS: [f64; 8] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, f64::INFINITY];
 
-/// What health checks found.
+/// Results of health checks.
 #[derive(Debug)]
 pub(super) struct HealthCheckResults {
     probe: Arc<dyn ServerProbe>,

@@ -1,4 +1,4 @@
-//! How tenants and connections are shown, and how a definition that was shown comes back.
+//! Views of tenants and connections, and how a definition that was shown comes back.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::tenants::{
     DefinitionError, ServerHealth, TenantDefinition, TenantSnapshot, WorkAdmission, passwords,
 };
 
-/// What stands in place of a password.
+/// Placeholder of a password.
 pub(crate) const REDACTED: &str = "***";
 
 pub(super) fn tenant(definition: &TenantDefinition, tenant: &TenantSnapshot) -> Shown {

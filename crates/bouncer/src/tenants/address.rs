@@ -1,4 +1,4 @@
-//! Where a server is, as people write it.
+//! Addresses of servers, as people write them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ const HOST_BYTES_MAX: usize = 253;
 const DIRECTORY_BYTES_MAX: usize = 80;
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// Where a server is.
+/// Address of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BackendAddress {
     /// By TCP: a name or an address, resolved at every connection.
@@ -31,7 +31,7 @@ pub enum BackendAddress {
     Unix {
         /// Directory.
         directory: PathBuf,
-        /// What it is named after.
+        /// Port after which the socket is named.
         port: u16,
     },
     /// By a Unix socket with a name of its own, as MySQL's have.

@@ -52,14 +52,14 @@ const CONSOLE: &str = "pgbouncer";
 /// A tenant as somebody defined it, with passwords rather than references to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantDefinition {
-    /// What it is.
+    /// Definition.
     pub spec: TenantSpec,
-    /// Who says so.
+    /// Origin.
     pub origin: TenantOrigin,
 }
 
 impl TenantDefinition {
-    /// One of `cove.toml`, whose references are resolved. `at` names it in errors.
+    /// Reads a tenant of `cove.toml`, whose references are resolved. `at` names it in errors.
     ///
     /// # Errors
     /// When it cannot be what it says, or a reference leads to nothing.
@@ -79,7 +79,8 @@ impl TenantDefinition {
         Ok(checked)
     }
 
-    /// One that came by the interface. References are refused: a caller could read files by them.
+    /// Reads a tenant that came by the interface. References are refused: a caller could read files
+    /// by them.
     ///
     /// # Errors
     /// When it cannot be what it says.
@@ -94,7 +95,7 @@ impl TenantDefinition {
         Ok(TenantDefinition { spec, origin: TenantOrigin::Api })
     }
 
-    /// One that came by the interface before, and was checked then.
+    /// Reads a tenant that came by the interface before, and was checked then.
     pub(crate) fn of_store(spec: TenantSpec) -> TenantDefinition {
         TenantDefinition { spec, origin: TenantOrigin::Api }
     }
@@ -114,7 +115,7 @@ pub(crate) fn passwords(spec: &mut TenantSpec) -> Vec<(String, &mut String)> {
     found
 }
 
-/// What holds for all tenants together.
+/// Settings of all tenants together.
 #[derive(Clone, Debug, Default)]
 pub struct SharedSettings {
     servers: BTreeMap<String, ServerTable>,
@@ -154,7 +155,7 @@ pub struct TenantRegistry {
 struct RegistryEntry {
     id: TenantId,
     state: Arc<TenantState>,
-    /// What its server connections depend on.
+    /// Parameters that its server connections depend on.
     target: Option<ServerTarget>,
     /// Users, with their logins there.
     users: HashMap<Box<str>, Arc<TenantUser>>,

@@ -16,7 +16,7 @@ use rsa::{Oaep, RsaPrivateKey, RsaPublicKey};
 use sha1::Sha1;
 use zeroize::Zeroizing;
 
-/// As MySQL makes them.
+/// Size of the key, as MySQL makes it.
 const KEY_BITS: usize = 2048;
 
 /// Decryptions with one key: far below what measuring its time takes.
@@ -36,7 +36,7 @@ pub enum RsaKeyError {
     /// No key can be made.
     #[error("make a key")]
     Make(#[source] rsa::Error),
-    /// It cannot be written or read.
+    /// Not writable or readable.
     #[error("malformed public key")]
     Public,
     /// The password does not fit into the key.

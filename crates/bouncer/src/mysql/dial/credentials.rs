@@ -1,4 +1,4 @@
-//! How a user proves to a server of MySQL or MariaDB who it is.
+//! Credentials of users for servers of MySQL or MariaDB.
 
 use wire::mysql::auth::{AuthNonce, AuthPlugin, NativeKey, Sha2Key};
 use wire::pg::secret::PlainPassword;
@@ -14,16 +14,16 @@ pub enum MysqlCredentialsError {
     OnlyHave(&'static str, &'static str),
 }
 
-/// What a user has to show.
+/// Credentials of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MysqlCredentials {
-    /// Nothing: the server knows no password either, or takes our certificate or user id.
+    /// None: the server knows no password either, or takes our certificate or user id.
     None,
     /// A password.
     Password(PlainPassword),
-    /// What a client's proof by `mysql_native_password` gave away.
+    /// Key that a client's proof by `mysql_native_password` disclosed.
     Native(NativeKey),
-    /// What a client's proof by `caching_sha2_password` gave away.
+    /// Key that a client's proof by `caching_sha2_password` disclosed.
     Sha2(Sha2Key),
 }
 

@@ -1,4 +1,4 @@
-//! What comes from a server.
+//! Bytes from a server.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use crate::mysql::server::{
     MysqlCleanup, MysqlPartialPacket, MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession,
 };
 
-/// What a client is told whose server asks for a file that it may not have: MySQL's own number.
+/// Error for a client whose server asks for a file that it may not have: MySQL's own number.
 const NO_FILES: (u16, &[u8; 5], &str) =
     (1148, b"42000", "loading local files is not allowed for this tenant");
 

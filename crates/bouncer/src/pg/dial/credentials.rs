@@ -1,4 +1,4 @@
-//! How a role proves to a server who it is.
+//! Credentials of roles for servers.
 
 use parking_lot::Mutex;
 use wire::pg::md5::Md5Secret;
@@ -23,10 +23,10 @@ pub enum PgCredentialsError {
     OtherSecret,
 }
 
-/// What a role has to show.
+/// Credentials of a role.
 #[derive(Debug)]
 pub enum PgCredentials {
-    /// Nothing: the server trusts us, or takes our certificate.
+    /// None: the server trusts us, or takes our certificate.
     None,
     /// A password.
     Password(PlainPassword, SaltedKeys),

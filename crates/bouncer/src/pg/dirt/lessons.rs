@@ -1,4 +1,4 @@
-//! What was learned about shapes of texts whose code is not in them: which of them are checked.
+//! Lessons about shapes of texts whose code is not in them: which of them are checked.
 //!
 //! A shape is checked the first times it comes, and then now and then. One that was found to leave
 //! something is checked every time from then on. One table belongs to one pool on one thread: the
@@ -9,13 +9,14 @@ pub(crate) const VERIFY_FIRST: u32 = 3;
 /// See [`VERIFY_FIRST`].
 pub(crate) const VERIFY_EVERY: u32 = 64;
 
-/// The same for shapes that only touch tables, whose triggers and views hardly ever leave anything.
+/// Number of checks of shapes that only touch tables, whose triggers and views hardly ever leave
+/// anything.
 pub(crate) const HIDDEN_FIRST: u32 = 1;
 /// See [`HIDDEN_FIRST`].
 pub(crate) const HIDDEN_EVERY: u32 = 1024;
 
-/// Of texts that only touch tables no more than one in so many is checked, so that a client whose
-/// texts are all of different shapes does not pay for it. The first one is.
+/// Rate of checks of texts that only touch tables: no more than one in so many is checked, so that
+/// a client whose texts are all of different shapes does not pay for it. The first one is.
 pub(crate) const HIDDEN_APART: u32 = 64;
 
 /// Shapes that are remembered, in sets of [`WAYS`]. The rarest one of a set makes room.
@@ -30,25 +31,25 @@ const CHANGED_MAX: u8 = 8;
 /// Settings of no module that are remembered.
 const SETTING_NAMES_MAX: usize = 64;
 
-/// What is suspected of a text.
+/// Suspicion about a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SuspectText {
-    /// It calls functions or procedures that are not known.
+    /// Calls of unknown functions or procedures.
     Function,
-    /// It touches tables, types or operators that may run something.
+    /// Use of tables, types or operators that may run code.
     Hidden,
 }
 
-/// What a check tells.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum CheckLesson {
-    /// Nothing was left behind.
+    /// No state was left behind.
     Nothing,
-    /// Whether anything was left cannot be told from what was there before.
+    /// Unclear, because of what was there before.
     Unclear,
     /// Values of settings are spelt in another way than they were known, or are others.
     Changed,
-    /// Something was left behind.
+    /// State was left behind.
     Left,
 }
 
@@ -60,7 +61,7 @@ struct ShapeRecord {
     runs: u32,
     /// Number of times that settings had other values afterwards.
     changes: u8,
-    /// It was found to leave something behind.
+    /// True if it was found to leave state behind.
     is_dirty: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What comes from a server.
+//! Bytes from a server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -277,7 +277,7 @@ impl PgReplyHandler<'_, '_> {
         bytes
     }
 
-    /// What belongs to no request.
+    /// Handles a message that belongs to no request.
     fn unasked(&mut self, header: PgHeader, message: &[u8]) -> Result<(), ServerFailure> {
         match header.tag {
             backend::PARAMETER_STATUS => self.parameter(header, message)?,

@@ -25,7 +25,7 @@ use crate::pg::texts::PgStatementFacts;
 /// The name of a statement that no server has.
 const NO_STATEMENT: &[u8] = b"cove: refused";
 
-/// What a server says of a statement without a name that is not there.
+/// Error of a server for a missing statement without a name.
 const NO_UNNAMED: &str = "unnamed prepared statement does not exist";
 
 /// A request that fails.

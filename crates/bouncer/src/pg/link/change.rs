@@ -1,4 +1,4 @@
-//! What a relay puts between a client's requests: settings, and room for statements.
+//! Requests that the relay inserts between a client's: settings, and room for statements.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ pub(super) fn apply(
     keep(client, server, applied, wanted, known);
 }
 
-/// What an answer of the server says about the settings of its session.
+/// Adopts what an answer of the server says about the settings of its session.
 pub(super) fn adopt(
     mut client: Option<&mut PgClientSession>,
     server: &mut PgServerSession,

@@ -1,4 +1,4 @@
-//! What comes from a client.
+//! Bytes from a client.
 
 use api::PoolMode;
 use wire::pg::exchange::{CopyState, ExchangeEntry, ExchangeRequest, ReplyAudience};
@@ -17,13 +17,13 @@ use crate::pg::server::{PgRequestPurpose, PgServerSession};
 const OF_LARGE_OBJECTS: [u32; 13] =
     [952, 953, 954, 955, 956, 957, 715, 958, 964, 1004, 3170, 3171, 3172];
 
-/// What became of one message.
+/// Result of a message.
 pub(super) enum PgMessageOutcome {
     /// So many bytes are dealt with; the message's rest streams.
     Bytes(usize),
-    /// Nothing, before there are so many.
+    /// Waiting for this many bytes.
     More(usize),
-    /// Nothing, before the server says something.
+    /// Waiting for the server.
     Wait,
     NeedServer,
     NeedListener,

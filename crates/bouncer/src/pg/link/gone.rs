@@ -1,4 +1,4 @@
-//! What has to happen at a server connection whose client left.
+//! Cleanup of a server connection whose client left.
 
 use wire::pg::exchange::{CopyState, ExchangeRequest, ReplyAudience};
 use wire::pg::frame::TransactionStatus;

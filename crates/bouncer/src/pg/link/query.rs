@@ -23,7 +23,7 @@ use crate::pg::texts::PgStatementFacts;
 /// Why a text is not let through: the code of the error, and its sentence.
 pub(super) type Refusal = (&'static str, Cow<'static, str>);
 
-/// What a text about channels became.
+/// Command about channels.
 pub(super) enum ChannelCommand {
     /// Passed as it is.
     AsIs,
@@ -185,7 +185,7 @@ impl PgLink<'_, '_> {
         server.foreign_sequences && server.exchange.status() == TransactionStatus::Idle
     }
 
-    /// What a client may not read is another client's; what it did itself comes afterwards.
+    /// Hides sessions of other clients; what it did itself comes afterwards.
     fn hide_sequences(&mut self) {
         if self.must_hide_sequences() {
             let server = &mut *self.server;

@@ -18,7 +18,7 @@ use crate::pg::statements::{PgStatementId, write_close, write_parse};
 /// Bytes of a batch that are kept; a longer one is not sent again.
 pub const REPLAY_BYTES_MAX: usize = 16 * 1024;
 
-/// What was sent of a batch that may be sent again.
+/// Messages of a batch that may be sent again.
 #[derive(Debug, Default)]
 pub(crate) struct BatchReplay {
     on: bool,
@@ -26,7 +26,7 @@ pub(crate) struct BatchReplay {
     bytes: Vec<u8>,
     /// The batch asks for columns.
     describes: bool,
-    /// What goes to the server is of the batch from here on.
+    /// Offset from which the output belongs to the batch.
     from: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What a client asks for in its startup message.
+//! Requests of startup messages.
 
 use wire::pg::startup::{self, ProtocolVersion, StartupMessage};
 
@@ -10,12 +10,12 @@ const PARAMETERS_MAX: usize = 200;
 /// Settings that say as whom a session acts; no other session can be given them.
 const IDENTITY: &[&str] = &["role", "session_authorization"];
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgStartupRequest {
     /// The version that both speak: the client's, or ours where that is older.
     pub version: ProtocolVersion,
-    /// Who it says it is.
+    /// User name.
     pub user: String,
     /// The database, if it names one; PostgreSQL takes the user's name otherwise.
     pub database: Option<String>,
@@ -23,14 +23,14 @@ pub struct PgStartupRequest {
     pub options_tenant_id: Option<String>,
     /// The startup parameter `tenant_id`.
     pub tenant_id: Option<String>,
-    /// Whether it wants to replicate.
+    /// Mode of replication.
     pub replication: ReplicationMode,
     /// Settings for its session, each name once; those from `options` are overridden by startup
     /// parameters, as on the server.
     pub parameters: Vec<(String, String)>,
-    /// What the TLS handshake gave; absent without TLS.
+    /// Result of the TLS handshake; absent without TLS.
     pub tls: Option<TlsFacts>,
-    /// How it came.
+    /// Transport.
     pub reached: ClientTransport,
 }
 
@@ -40,9 +40,9 @@ pub enum ReplicationMode {
     /// An ordinary connection.
     #[default]
     None,
-    /// Of the whole cluster, without a database.
+    /// Physical replication of the whole cluster, without a database.
     Physical,
-    /// Of one database.
+    /// Logical replication of one database.
     Logical,
 }
 

@@ -118,7 +118,7 @@ struct KnownTenant {
     waiting: Arc<AtomicU32>,
 }
 
-/// What all threads know of one pool.
+/// State of one pool that all threads share.
 pub(super) struct PoolShared {
     pub(super) id: PoolId,
     tenant: TenantId,
@@ -272,7 +272,7 @@ impl PoolRegistry {
     }
 }
 
-/// One tenant less; with the last one goes the server.
+/// Removes a tenant; with the last one goes the server.
 fn leave_server(servers: &mut HashMap<ServerId, KnownServer>, id: ServerId) {
     if let Some(server) = servers.get_mut(&id) {
         server.tenants -= 1;

@@ -1,4 +1,4 @@
-//! What of a session of MySQL goes to the next process.
+//! State of a session of MySQL that goes to the next process.
 
 use std::sync::Arc;
 
