@@ -284,7 +284,7 @@ impl ClientLink {
     pub fn put_farewell(&mut self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         match self {
             ClientLink::Pg(_) => backend::error(out, fields),
-            ClientLink::My(link) => put_mysql_error(&mut link.seq, fields, out),
+            ClientLink::My(link) => link.put_farewell(fields, out),
         }
     }
 

@@ -7,6 +7,7 @@ use api::{PoolMode, VerifyMode};
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::packet::{self, OkPacket};
 use wire::mysql::sql::SqlMode;
+use wire::pg::message::ErrorFields;
 
 use super::link::PacketReframer;
 use super::server::MysqlPartialPacket;
@@ -14,7 +15,7 @@ use super::settings::{MysqlSettings, SQL_MODE, SettingsInterner};
 use super::statements::{MysqlClientStatements, PrepareFailure};
 use super::texts::MysqlStatementFacts;
 use super::warnings::ServerWarnings;
-use crate::link::{ClientId, not_for_readers, not_for_sandboxes};
+use crate::link::{ClientId, not_for_readers, not_for_sandboxes, put_mysql_error};
 
 /// What a session starts with.
 #[derive(Debug)]
@@ -292,6 +293,15 @@ impl MysqlClientSession {
             self.diagnostics.failed(1094, NONE.as_bytes(), false);
         }
         self.seq = 0;
+    }
+
+    /// Appends the error with which its connection is closed. A client that is still sending a
+    /// file, or a command of several packets, gets none: only the packets that it has yet to send
+    /// say which number it expects, and it takes any other for a malformed packet.
+    pub(crate) fn put_farewell(&mut self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
+        if self.turn == NextInput::Command && !self.body.goes_on {
+            put_mysql_error(&mut self.seq, fields, out);
+        }
     }
 
     /// Its server connection is lost. Only a client without a transaction can go on.

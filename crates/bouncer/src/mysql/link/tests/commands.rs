@@ -134,6 +134,17 @@ fn files_are_asked_for_only_where_they_may() {
 }
 
 #[test]
+fn a_farewell_has_a_number_that_its_client_expects() {
+    plays("a> Q[SELECT 1]\ns< Q[SELECT 1]\na farewell: ERR[1158]");
+    let setup = Setup { local_infile: true, ..Setup::default() };
+    let text = "LOAD DATA LOCAL INFILE 'f' INTO TABLE t";
+    let begin = format!("a> Q[{text}]\ns< Q[{text}]\ns> FILE[f]\na< FILE[f]");
+    play(&setup, &format!("{begin}\na farewell: nothing"));
+    play(&setup, &format!("{begin}\na> DATA[one]\na farewell: nothing"));
+    play(&setup, &format!("{begin}\na> DATA[one] DATA[]\na farewell: ERR[1158]"));
+}
+
+#[test]
 fn who_leaves_leaves_nothing() {
     plays(
         "a> Q[BEGIN]

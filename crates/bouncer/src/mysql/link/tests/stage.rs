@@ -5,8 +5,9 @@
 //! what it has not told. `s> …`: the server sends. `a< …`: client a has been sent
 //! exactly this. `a: free`, `a: held`, `a: closed`, `a: kills 7`, `s: idle`, `s: broken`, `s: pins
 //! x,y`: so it stands now. `server 2`: who needs one from now on gets that server. `a gone:
-//! cancel`: the client leaves, and this is what has to happen. Clients in capitals speak as drivers
-//! of long ago do.
+//! cancel`: the client leaves, and this is what has to happen. `a farewell: ERR[1053]`: its
+//! connection is closed, and it is sent this, or `nothing`. Clients in capitals speak as drivers of
+//! long ago do.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
 use wire::mysql::reply::{CommandReplyState, ReplyKind};
+use wire::pg::message::ErrorFields;
 
 use super::codec::{self, MODERN, OLD, words};
 use crate::link::{ClientId, ClientNext, DepartureAction, LinkLimits, LinkOutputs, ServerNext};
@@ -118,6 +120,14 @@ impl Stage<'_> {
         let who = line.chars().next().unwrap();
         if let Some((_, wanted)) = line.split_once(" gone: ") {
             return self.leaves(who, wanted);
+        }
+        if let Some((_, wanted)) = line.split_once(" farewell: ") {
+            let client = self.client(who);
+            client.session.put_farewell(&ErrorFields::fatal("08006", "closed"), &mut client.given);
+            let said = self.client(who).said();
+            let said = if said.is_empty() { "nothing" } else { &said };
+            assert_eq!(said, wanted, "{line} (chunk {chunk})");
+            return;
         }
         let (what, rest) = (line.chars().nth(1).unwrap(), line[2..].trim());
         match (who, what) {
