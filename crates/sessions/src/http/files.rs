@@ -325,7 +325,7 @@ pub(super) async fn import(
     Ok(axum::Json(ArchiveImported { entries: usage.entries, bytes: usage.bytes }))
 }
 
-/// What is watched.
+/// Path to watch, and whether recursively.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct WatchQuery {

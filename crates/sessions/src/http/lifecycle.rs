@@ -19,7 +19,7 @@ use crate::service::{ListQuery, SessionUpdate, Sessions};
 /// Sessions on a page of a list, unless the caller says otherwise, and at most.
 const PAGE_DEFAULT: usize = 50;
 const PAGE_MAX: usize = 200;
-/// What stands before the name of a metadata entry in the query of a list.
+/// Prefix of a metadata entry's name in the query of a list.
 const METADATA_PREFIX: &str = "metadata.";
 
 const STATES: [SessionState; 6] = [

@@ -1,4 +1,4 @@
-//! What is kept beside sessions: snapshots, credentials, attachments, usage.
+//! Handlers for what is kept beside sessions: snapshots, credentials, attachments, usage.
 
 use api::{
     CreateCredential, CredentialList, CredentialView, SessionAttachment, SessionAttachmentList,
@@ -112,7 +112,7 @@ pub(super) async fn delete_credential(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What is said of an attachment beside its bytes.
+/// Properties of an attachment beside its bytes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct AttachmentQuery {
@@ -188,7 +188,7 @@ fn shown(it: StoredAttachment) -> SessionAttachment {
     }
 }
 
-/// Whose usage, of when, and whether turn by turn.
+/// Query of a usage report: whose usage, of when, and whether turn by turn.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct UsageListQuery {

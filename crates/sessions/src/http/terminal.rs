@@ -39,23 +39,24 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Bytes that wait for a program that does not read. Beyond them, the socket is not read.
 const PENDING_BYTES_MAX: usize = 1 << 20;
-/// What a piece of input takes besides its bytes, so that a flood of short ones is bounded, too.
+/// Bytes that a piece of input counts beside its own, so that a flood of short ones is bounded,
+/// too.
 const PIECE_BYTES: usize = 64;
 /// Bytes that are read from the terminal at a time.
 const CHUNK_BYTES: usize = 32 << 10;
 /// Time that the output of a program that has ended is read while something that it left behind
 /// keeps its terminal open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(100);
-/// What a client sent that is not a message (RFC 6455 §7.4.2: private use).
+/// Close code after data that is not a message (RFC 6455 §7.4.2: private use).
 const CLOSE_MALFORMED: u16 = 4400;
 /// Arguments of a program, bytes of one (MAX_ARG_STRLEN, execve(2)), and of what stands in a query.
 const ARGV_MAX: usize = 256;
 /// Rows and columns, unless the caller says otherwise, and at most.
 const SIZE_DEFAULT: TerminalSize = TerminalSize { rows: 24, cols: 80 };
 const SIZE_MAX: u16 = 4096;
-/// What is started when nothing else is said.
+/// Default program of a terminal.
 const SHELL: [&str; 2] = ["/bin/bash", "-l"];
-/// What programs may expect of the terminal, unless the session says something else.
+/// Terminal type in the environment of programs, unless the session sets another one.
 const TERM: (&str, &str) = ("TERM", "xterm-256color");
 /// The character that ends the input of a terminal (Ctrl-D).
 const END_OF_INPUT: u8 = 4;
@@ -63,7 +64,7 @@ const END_OF_INPUT: u8 = 4;
 const SIGKILL: i32 = 9;
 const SIGNAL_MAX: i32 = 31;
 
-/// What is to be started.
+/// Program to start in a terminal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TerminalQuery {
     pub(super) argv: Vec<String>,
@@ -280,12 +281,12 @@ fn result(end: &ProcessEnd) -> SessionExecResult {
     }
 }
 
-/// What waits to reach the program, in order.
+/// Input that waits for the program, in order.
 #[derive(Default)]
 pub(super) struct PendingTerminalInput {
     /// Pieces of input, none of them empty.
     input: VecDeque<Bytes>,
-    /// What they take, with [`PIECE_BYTES`] for each.
+    /// Bytes of the pieces, with [`PIECE_BYTES`] for each.
     bytes: usize,
 }
 

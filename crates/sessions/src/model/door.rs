@@ -42,9 +42,9 @@ use crate::metrics::ModelUse;
 
 /// Bytes of the requests of one grant that are held at one time.
 const HELD_BYTES_MAX_PER_GRANT: usize = 2 * BODY_BYTES_MAX;
-/// The same of one tenant's grants.
+/// Bytes of the requests of one tenant's grants that are held at one time.
 const HELD_BYTES_MAX_PER_TENANT: usize = 4 * BODY_BYTES_MAX;
-/// The same of all.
+/// Bytes of all requests that are held at one time.
 const HELD_BYTES_MAX: usize = 16 * BODY_BYTES_MAX;
 /// Time for the body of a request.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
@@ -54,13 +54,13 @@ const READ_AT_ONCE_MAX: usize = 256 << 10;
 /// Tokens of a request and its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelTokens {
-    /// What the model read, without what came from its cache.
+    /// Tokens that the model read, without those from its cache.
     pub input: u64,
-    /// What it wrote.
+    /// Tokens that it wrote.
     pub output: u64,
-    /// What was put into its cache.
+    /// Tokens that were put into its cache.
     pub cache_write: u64,
-    /// What came from there.
+    /// Tokens that came from its cache.
     pub cache_read: u64,
 }
 
@@ -73,27 +73,27 @@ impl ModelTokens {
     }
 }
 
-/// What a model costs, in dollars for a million tokens.
+/// Price of a model, in dollars for a million tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelPrice {
-    /// Of what it reads.
+    /// Price of input.
     pub input: f64,
-    /// Of what it writes.
+    /// Price of output.
     pub output: f64,
-    /// Of what is put into its cache.
+    /// Price of input that is put into the cache.
     pub cache_write: f64,
-    /// Of what comes from there.
+    /// Price of input that comes from the cache.
     pub cache_read: f64,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelEnd {
     /// Answered.
     Answered,
     /// The model could not be reached or answered with an error, or who asked went away.
     Failed,
-    /// It was not sent.
+    /// Not sent.
     Refused,
 }
 
@@ -106,15 +106,15 @@ pub struct ModelRequest<'a> {
     pub path: &'a str,
     /// The model that was asked for, as far as it is known; not more of its name than that.
     pub model: Option<&'a str>,
-    /// How it ended.
+    /// Outcome.
     pub end: ModelEnd,
-    /// What was answered; none when nobody waited for that.
+    /// Status of the answer; none when nobody waited for that.
     pub status: Option<u16>,
     /// Why it failed or was refused.
     pub error: Option<&'a str>,
     /// Time that it took.
     pub took: Duration,
-    /// What it used.
+    /// Tokens of the request and its answer.
     pub tokens: ModelTokens,
     /// True if that is an estimate.
     pub is_estimated: bool,
@@ -130,15 +130,15 @@ pub trait ModelWitness: Send + Sync + fmt::Debug {
     fn saw(&self, request: &ModelRequest<'_>);
 }
 
-/// What a door is for.
+/// Specification of a door.
 #[derive(Clone, Debug)]
 pub struct ModelDoorSpec {
-    /// Whose it is: a session or execution. Its use is remembered by this and `port` for as long as
-    /// the server runs.
+    /// Owner of the door: a session or execution. Its use is remembered by this and `port` for as
+    /// long as the server runs.
     pub holder: Arc<str>,
     /// Port inside.
     pub port: u16,
-    /// Whose the holder is.
+    /// Tenant of the holder.
     pub tenant: Arc<str>,
     /// Models that may be asked for; every one when there is none.
     pub models: Vec<String>,
@@ -146,9 +146,9 @@ pub struct ModelDoorSpec {
     pub tokens_max: Option<u64>,
     /// Dollars that may be spent.
     pub dollars_max: Option<f64>,
-    /// What models cost. One without a price is refused where there is `dollars_max`.
+    /// Prices of models. A model without a price is refused where there is `dollars_max`.
     pub prices: BTreeMap<String, ModelPrice>,
-    /// Who is told of requests.
+    /// Receiver of requests that are over.
     pub told: Arc<dyn ModelWitness>,
 }
 
@@ -163,11 +163,11 @@ pub enum ModelDoorsError {
     Key,
 }
 
-/// Where doors to one endpoint are opened. Cheap to clone.
+/// Factory of doors to one endpoint. Cheap to clone.
 #[derive(Clone)]
 pub struct ModelDoors(Arc<ModelProxyShared>);
 
-/// What all doors have together.
+/// State that all doors share.
 struct ModelProxyShared {
     upstream: ModelUpstream,
     access: ModelKeyOwner,

@@ -1,4 +1,4 @@
-//! Which headers are passed on; all others are not.
+//! Headers that are passed on; all others are not.
 //!
 //! A list of what may pass rather than of what may not: a key, a cookie or a header that a proxy
 //! believes in has many names.
@@ -18,7 +18,7 @@ const OF_REQUESTS: &[&str] = &[
     "x-stainless-",
 ];
 
-/// The same of answers.
+/// Names of answers' headers, and beginnings of names, which end with `-`.
 const OF_ANSWERS: &[&str] = &[
     "anthropic-",
     "cache-control",

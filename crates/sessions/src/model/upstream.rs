@@ -28,7 +28,7 @@ use super::{Body, BoxError};
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Connections that are kept while nobody uses them.
 const IDLE_MAX: usize = 32;
-/// How long.
+/// Time that an unused connection is kept.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(50);
 /// Time until one that was kept takes the next request.
 const READY_TIME_MAX: Duration = Duration::from_millis(20);
@@ -38,13 +38,13 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UpstreamError {
-    /// Nobody answers there.
+    /// The endpoint cannot be connected to.
     #[error("connect to the model")]
     Connect(#[source] io::Error),
     /// TLS cannot be spoken.
     #[error("agree on TLS with the model")]
     Tls(#[source] BoxError),
-    /// It does not speak HTTP, or went away.
+    /// The endpoint does not speak HTTP, or went away.
     #[error("exchange HTTP with the model")]
     Http(#[source] hyper::Error),
     /// The request's body was longer than it may be.

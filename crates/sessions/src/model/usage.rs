@@ -20,7 +20,7 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 /// Parts of the lines of a streamed answer that have a usage.
 const WITH_USAGE: [&[u8]; 2] = [b"message_start", b"message_delta"];
 
-/// What has been used. Counts upward only.
+/// Counters of requests and tokens. They only grow.
 #[derive(Debug, Default)]
 pub(crate) struct UsageTotals {
     requests: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct UsageTotals {
 pub(crate) struct TokenCounts {
     /// Requests, those included that were refused.
     pub(crate) requests: u64,
-    /// Of them, those that were not answered by the model.
+    /// Requests that were not answered by the model.
     pub(crate) failed: u64,
     /// Tokens that the model read, without those from its cache.
     pub(crate) input: u64,
@@ -77,19 +77,19 @@ impl UsageTotals {
     }
 }
 
-/// As in an answer, or in an event of one.
+/// Usage in an answer, or in an event of one.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct ModelUsage {
     pub(super) input_tokens: Option<u64>,
     pub(super) output_tokens: Option<u64>,
     pub(super) cache_creation_input_tokens: Option<u64>,
     pub(super) cache_read_input_tokens: Option<u64>,
-    /// It is of the answer's end, and not what a stream says at its beginning.
+    /// True if the usage is of the answer's end, and not what a stream says at its beginning.
     #[serde(skip)]
     pub(super) is_final: bool,
 }
 
-/// Who is told what an answer has used, once it is gone: also one that nobody read to its end.
+/// Receiver of an answer's usage once the answer is gone: also of one that nobody read to its end.
 pub(super) trait UsageObserver {
     /// Takes what the answer said, and how many bytes of it passed.
     fn enter(&mut self, usage: &ModelUsage, bytes: u64);
@@ -124,7 +124,7 @@ impl ModelUsage {
     }
 }
 
-/// Where a usage is in what passes.
+/// Fields of an answer or an event that may have a usage.
 #[derive(Deserialize)]
 struct WithUsage {
     usage: Option<ModelUsage>,
@@ -147,7 +147,7 @@ enum UsageReader {
     },
     /// A document.
     Whole(Vec<u8>),
-    /// Nothing to be found.
+    /// Answer without a usage that can be read.
     None,
 }
 
@@ -232,7 +232,7 @@ impl<B, L: UsageObserver> CountedAnswer<B, L> {
 }
 
 impl<B, L: UsageObserver> Drop for CountedAnswer<B, L> {
-    /// What was used was used, even if nobody listened to the end.
+    /// Reports the usage, even if nobody read the answer to its end.
     fn drop(&mut self) {
         self.reader.end(&mut self.usage);
         self.ledger.enter(&self.usage, self.bytes);

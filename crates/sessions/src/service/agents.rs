@@ -41,7 +41,7 @@ const DESCRIPTION_BYTES_MAX: usize = 4096;
 /// Arguments of a `command` runtime, and bytes of all of them.
 const ARGV_MAX: usize = 256;
 const ARGV_BYTES_MAX: usize = 64 << 10;
-/// What is kept of the output of `install.sh`: the end.
+/// Bytes of the output of `install.sh` that are kept: the end.
 const INSTALL_OUTPUT_BYTES: usize = 16 << 10;
 /// Time that the last output of `install.sh` is waited for, if what it started holds it open.
 const INSTALL_LAST_WORDS: Duration = Duration::from_secs(1);
@@ -268,7 +268,7 @@ impl Sessions {
         serde_json::from_value(row.listing).map_err(SessionError::internal)
     }
 
-    /// One file of it.
+    /// Returns a file of an agent's folder.
     ///
     /// # Errors
     /// When there is no such agent, version or file.
@@ -718,7 +718,7 @@ fn check_path(path: &str, field: &str) -> Result<(), SessionError> {
 
 #[cfg(test)]
 mod tests {
-    //! What is refused of a folder before anything is made.
+    //! Folders that are refused before anything is made.
 
     use super::*;
 

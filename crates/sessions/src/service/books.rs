@@ -1,4 +1,5 @@
-//! Who has a sandbox, who is at work, and who goes when there is no room.
+//! Books of sandboxes: which sessions have one, which are at work, and which go when there is no
+//! room.
 //!
 //! Two sets of books under one lock: of sandboxes that live, bounded by `resident_max`, and of
 //! everything that this server keeps, cold sessions included, bounded by `capacity`. Whoever finds
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use pool::residents::{ResidentFigures, ResidentStats, Residents, State};
 use tokio::sync::Notify;
 
-/// Who is on the books.
+/// Key of an entry on the books.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ResidentKey {
     /// A session, by its id.
@@ -23,7 +24,7 @@ pub(crate) enum ResidentKey {
     Ready(u64),
 }
 
-/// What has to be done for somebody else to have room.
+/// Action that makes room for another sandbox or session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionDuty {
     /// Ends this session's sandbox after storing what is in it.
@@ -65,9 +66,9 @@ pub(crate) struct ResidentLedger {
     figures: ResidentFigures,
     /// Told when somebody may be able to go who was not before.
     changed: Notify,
-    /// Those who wait for that, the first one first.
+    /// Queue of callers that wait for that, in order of arrival.
     line: tokio::sync::Mutex<()>,
-    /// How many they are.
+    /// Number of callers that wait.
     waiting: AtomicUsize,
 }
 
@@ -75,7 +76,7 @@ pub(crate) struct ResidentLedger {
 struct ResidentLedgerInner {
     /// Sandboxes that live. Nobody is cold here.
     live: Residents<ResidentKey>,
-    /// The same, and cold sessions.
+    /// Sandboxes that live, and cold sessions.
     all: Residents<ResidentKey>,
     /// Tenants of all of them.
     owners: HashMap<ResidentKey, Arc<str>>,
@@ -206,7 +207,7 @@ impl ResidentLedger {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// The same, behind those who came before, for as long as it may help to wait.
+    /// Takes a place after those who came before, for as long as it may help to wait.
     ///
     /// # Errors
     /// When there is no room, all are at work and none is being made.
@@ -229,7 +230,7 @@ impl ResidentLedger {
         }
     }
 
-    /// The same for a sandbox that nobody waits for: only when nobody has to go for it.
+    /// Takes a place for a sandbox that nobody waits for: only when nothing has to go for it.
     pub(crate) fn admit_if_free(&self, request: &PlaceRequest<'_>, now: Instant) -> bool {
         let PlaceRequest { key, tenant, tenant_max } = *request;
         let inner = &mut *self.inner.lock();
@@ -285,10 +286,9 @@ impl ResidentLedger {
         self.changed.notify_waiters();
     }
 
-    /// Somebody works with it: it is not swept and not evicted. What was just made goes from there
-    /// to him, without a moment in which somebody else could take its place. Returns how many
-    /// sandboxes of the tenant are at work; none when the sandbox that `uses` are of is on its way
-    /// out.
+    /// Begins a use of a sandbox: it is not swept and not evicted. A sandbox that was just made has
+    /// no moment in between in which another one could take its place. Returns how many sandboxes
+    /// of the tenant are at work; none when the sandbox that `uses` are of is on its way out.
     pub(crate) fn begin(
         &self,
         key: &ResidentKey,
@@ -318,8 +318,8 @@ impl ResidentLedger {
         self.changed.notify_waiters();
     }
 
-    /// Somebody has done with it. `uses` are those of one sandbox: when that has gone, it has no
-    /// part in what the books say of the next one.
+    /// Ends a use of a sandbox. `uses` are those of one sandbox: when that has gone, it has no part
+    /// in what the books say of the next one.
     pub(crate) fn end(&self, key: &ResidentKey, tenant: &Arc<str>, uses: &UseCount, now: Instant) {
         let inner = &mut *self.inner.lock();
         let was_last = uses.take();
@@ -420,7 +420,7 @@ impl ResidentLedger {
         sessions
     }
 
-    /// The same where nobody may wait for longer.
+    /// Takes all sessions that have waited for at least `idle_min`.
     #[cfg(test)]
     pub(crate) fn idle(&self, now: Instant, idle_min: Duration) -> Vec<Arc<str>> {
         self.idle_but(now, idle_min, &HashSet::new())
@@ -577,7 +577,7 @@ impl Drop for InLine<'_> {
     }
 }
 
-/// How many work with one sandbox. Changed under the lock of the books only, so that the order of
+/// Number of uses of one sandbox. Changed under the lock of the books only, so that the order of
 /// memory is the lock's.
 #[derive(Debug, Default)]
 pub(crate) struct UseCount {
@@ -586,14 +586,14 @@ pub(crate) struct UseCount {
 }
 
 impl UseCount {
-    /// One more. Returns how many there are.
+    /// Adds a use. Returns how many there are.
     fn add(&self) -> usize {
         let count = self.count().saturating_add(1);
         self.count.store(count, Ordering::Relaxed);
         count
     }
 
-    /// One less. Returns true when it was the last one.
+    /// Removes a use. Returns true when it was the last one.
     fn take(&self) -> bool {
         let count = self.count();
         self.count.store(count.saturating_sub(1), Ordering::Relaxed);

@@ -25,7 +25,7 @@ use crate::error::SessionError;
 use crate::metrics::TimedOperation;
 use crate::store::rows::{AgentRow, SessionRow, VersionRow};
 
-/// What faces say of a session beside what callers do.
+/// Properties of a session that faces set beside those of callers.
 #[derive(Clone, Debug, Default)]
 pub struct CreateExtras {
     /// The face that it is made by; none for the native one.
@@ -34,20 +34,20 @@ pub struct CreateExtras {
     pub id: Option<String>,
     /// When something happens by itself (milliseconds since 1970).
     pub deadline_ms: Option<u64>,
-    /// What that is.
+    /// Action at the deadline.
     pub on_deadline: DeadlineAction,
-    /// Whatever it wants to keep with it.
+    /// Data that the face keeps with the session.
     pub extra: Value,
 }
 
-/// What a session is made from.
+/// Parts that a session is made from.
 pub(super) struct SessionBase {
     pub(super) agent: Option<(AgentRow, VersionRow)>,
     pub(super) chain: Vec<String>,
     pub(super) limits: SessionLimits,
     pub(super) options: AgentOptions,
     pub(super) launch: LaunchEnvironment,
-    /// What its sandbox may reach.
+    /// Grants of its sandbox.
     pub(super) grants: Vec<Grant>,
 }
 
@@ -65,7 +65,7 @@ impl Sessions {
         self.create_as(tenant, request, CreateExtras::default()).await
     }
 
-    /// The same for a face.
+    /// Creates a session for a face.
     ///
     /// # Errors
     /// See [`Sessions::create`].

@@ -1,4 +1,4 @@
-//! One session that this server owns: its row, its sandbox, its turns.
+//! Session that this server owns: its row, its sandbox, its turns.
 
 use std::fmt;
 use std::future::Future;
@@ -35,7 +35,7 @@ pub(crate) struct SessionEntry {
     pub(crate) tenant: Arc<str>,
     pub(crate) key: ResidentKey,
     pub(crate) log: Arc<SessionLog>,
-    /// One transition at a time: whoever makes or ends the sandbox holds this.
+    /// Lock of transitions, one at a time: whoever makes or ends the sandbox holds this.
     pub(crate) transition: Arc<tokio::sync::Mutex<()>>,
     /// Held while its files are on their way to the object store, and while they are removed there:
     /// an older copy must neither take the place of a newer one nor come after the end. Who holds
@@ -43,20 +43,20 @@ pub(crate) struct SessionEntry {
     pub(crate) storing: tokio::sync::Mutex<()>,
     /// Guards what changes. Never held over an await.
     pub(crate) state: Mutex<EntryState>,
-    /// Who listens to the session as a whole.
+    /// Number of listeners of the session as a whole.
     pub(crate) listeners: AtomicUsize,
     /// The latest lines of its agent's standard error, and what the server has to say.
     pub(crate) lines: Mutex<LatestLines>,
 }
 
-/// What changes of a session.
+/// Mutable state of a session.
 pub(crate) struct EntryState {
     pub(crate) row: SessionRow,
     pub(crate) body: Option<Arc<SessionSandbox>>,
     pub(crate) turns: OpenTurns,
-    /// What its programs are started with; read once in a life.
+    /// Environment that its programs are started with; read once in a life.
     pub(crate) launch: Option<Arc<LaunchEnvironment>>,
-    /// It is no longer this server's: whoever finds that looks for it again.
+    /// True if the session is no longer this server's: whoever finds that looks for it again.
     pub(crate) left: bool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct EntryState {
 pub(crate) struct RunningAgent {
     pub(crate) handle: AgentHandle,
     pub(crate) plan: Arc<LaunchPlan>,
-    /// It was ready, and takes requests.
+    /// True if the agent was ready, and takes requests.
     pub(crate) has_control: bool,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct SessionSandbox {
     /// Taken out when the sandbox is ended, so that whoever still has the body does not keep the
     /// disk attached.
     disk: Mutex<Option<AttachedDisk>>,
-    /// What the disk stands on. Kept so that others who stand on it find it attached.
+    /// Layers that the disk stands on. Kept so that others who stand on them find them attached.
     _layers: Vec<Arc<AttachedLayer>>,
     pub(crate) uses: UseCount,
     /// When somebody last worked with it, in milliseconds since 1970.
@@ -114,7 +114,7 @@ pub(crate) struct SessionSandbox {
     pub(crate) gate: tokio::sync::Mutex<Option<Box<dyn GrantGate>>>,
     /// True if its programs stand still.
     frozen: watch::Sender<bool>,
-    /// Its share of the processor is a whole one divided by this.
+    /// Divisor of a whole share of the processor that gives the sandbox's.
     cpu_parts: AtomicU32,
 }
 
@@ -281,7 +281,7 @@ impl SessionSandbox {
     }
 }
 
-/// Somebody works with a session's sandbox: while this exists, it is neither swept nor evicted.
+/// Use of a session's sandbox: while this exists, the sandbox is neither swept nor evicted.
 pub(crate) struct SandboxUse {
     inner: Arc<SessionsInner>,
     pub(crate) entry: Arc<SessionEntry>,

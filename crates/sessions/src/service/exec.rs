@@ -42,16 +42,16 @@ const KILL_MAX: Duration = Duration::from_secs(5);
 /// The signal that nobody ignores.
 const SIGKILL: i32 = 9;
 
-/// What is told of a command while it runs.
+/// Event of a command that runs.
 #[derive(Clone, Debug)]
 pub enum ExecEvent {
     /// Started; its number inside the sandbox.
     Started(u32),
-    /// It wrote this to its standard output.
+    /// Bytes of its standard output.
     Stdout(Bytes),
-    /// It wrote this to its standard error.
+    /// Bytes of its standard error.
     Stderr(Bytes),
-    /// It ended; nothing comes after this. The output is not in here.
+    /// End of the command; nothing comes after this. The output is not in here.
     Ended(SessionExecResult),
 }
 
@@ -152,7 +152,7 @@ impl SessionsInner {
     }
 }
 
-/// What is kept of a stream.
+/// Output that is kept of a stream.
 #[derive(Default)]
 struct CollectedOutput {
     bytes: Vec<u8>,
@@ -352,7 +352,7 @@ pub(crate) fn signal_name(number: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What can be said of commands without a sandbox.
+    //! Tests of commands that need no sandbox.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What grants of the model have used, and whether there is something left of them. Pure.
+//! Usage of grants of the model, and whether there is something left of them. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 
 use super::{ModelDoorSpec, ModelPrice, ModelTokens};
 
-/// What is said when a grant is used up.
+/// Error of a request when its grant is used up.
 pub(super) const OF_GRANT: &str = "the budget of the grant is used up";
-/// What is said when all grants of a tenant together are.
+/// Error of a request when all grants of its tenant together are used up.
 pub(super) const OF_TENANT: &str = "the budget of the tenant is used up";
 
 /// Accounts that are kept. Beyond it those are given up that were opened first and whose sandboxes
 /// are gone.
 const ACCOUNTS_MAX: usize = 20_000;
 
-/// What somebody has used so far.
+/// Tokens and dollars that a grant or a tenant has used so far.
 #[derive(Debug, Default)]
 pub(super) struct ModelAccount(Mutex<SpentAmount>);
 
@@ -39,7 +39,7 @@ impl ModelAccount {
     }
 }
 
-/// What the sandboxes of one tenant share.
+/// Budget that the sandboxes of one tenant share.
 #[derive(Debug)]
 pub(super) struct TenantBudget {
     account: ModelAccount,
@@ -47,7 +47,7 @@ pub(super) struct TenantBudget {
     pub(super) room: Arc<ByteBudget>,
 }
 
-/// What one grant may use.
+/// Budget of one grant.
 #[derive(Debug)]
 pub(super) struct GrantBudget {
     own: Arc<ModelAccount>,

@@ -1,4 +1,4 @@
-//! One request at a door: what it asked for, what it used, how it ended. It is charged and told
+//! Request at a door: what it asked for, what it used, how it ended. It is charged and reported
 //! when the last part of it is gone, however that comes.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// Tokens of one answer that are estimated, whatever was asked for: none has more, and nobody
 /// shall use up what others share by asking for more and leaving.
 const ESTIMATE_MAX: u64 = 128_000;
-/// What is said of a request whose answer nobody waited for.
+/// Error of a request whose answer nobody waited for.
 const LEFT: &str = "the client left";
 
 /// A request.
@@ -42,16 +42,16 @@ pub(super) struct ModelExchange {
     bytes_in: u64,
 }
 
-/// How far it came.
+/// Stage of a request.
 #[derive(Clone, Copy, Debug)]
 enum ExchangeStage {
-    /// Nothing was sent.
+    /// Not sent yet.
     Unsent,
     /// Sent; nothing came back yet.
     Sent,
     /// Answered.
     Answered(StatusCode),
-    /// It was not, by the model.
+    /// Not answered by the model.
     Refused { why: ModelRefusal, was_sent: bool },
 }
 
@@ -78,7 +78,7 @@ impl ModelExchange {
         }
     }
 
-    /// It is known what it asks for, in so many bytes.
+    /// Records what the request asks for, and the bytes of its body.
     pub(super) fn asked(&mut self, question: &ModelQuery, bytes: u64) {
         self.model = Some(question.model.clone());
         self.max_tokens = question.max_tokens.min(ESTIMATE_MAX);
@@ -86,7 +86,7 @@ impl ModelExchange {
         self.bytes_out = bytes;
     }
 
-    /// It goes outside.
+    /// Marks the request as sent.
     pub(super) fn sent(&mut self) {
         self.stage = ExchangeStage::Sent;
     }
@@ -96,7 +96,7 @@ impl ModelExchange {
         self.stage = ExchangeStage::Answered(status);
     }
 
-    /// It was not answered by the model.
+    /// Marks the request as not answered by the model.
     pub(super) fn refused(&mut self, why: ModelRefusal) {
         let was_sent = matches!(self.stage, ExchangeStage::Sent);
         self.stage = ExchangeStage::Refused { why, was_sent };

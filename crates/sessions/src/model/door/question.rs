@@ -1,4 +1,4 @@
-//! What a request's body asks for: read without making anything of the rest of it.
+//! Demands of a request's body: read without making anything of the rest of it.
 //!
 //! Readers of JSON differ in what they make of a name that is there twice, or in other letters
 //! (Go's takes `Model` for `model`). Such a body is refused rather than guessed at: what was
@@ -18,7 +18,7 @@ pub(super) const NO_MODEL: &str = "model: is missing";
 /// Names that say what is asked for, or how much of it.
 const NAMES: [&str; 4] = ["model", "max_tokens", "stream", "tools"];
 
-/// What of a request's body matters here.
+/// Fields of a request's body that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModelQuery {
     /// The model that is asked for.
@@ -29,7 +29,7 @@ pub(super) struct ModelQuery {
     pub(super) max_tokens: u64,
     /// True if the answer comes in events.
     pub(super) is_streamed: bool,
-    /// It has a name beside `model` that looks as if it could say which model it is.
+    /// True if there is a name beside `model` that looks as if it could say which model it is.
     pub(super) has_others: bool,
 }
 
@@ -61,9 +61,9 @@ struct RequestFields {
 
 /// A name in an object.
 struct FieldName {
-    /// One of [`NAMES`].
+    /// Entry of [`NAMES`] that the name is.
     known: Option<&'static str>,
-    /// It is not, and may be read as `model`.
+    /// True if the name is not in [`NAMES`], and may be read as `model`.
     is_other: bool,
 }
 
