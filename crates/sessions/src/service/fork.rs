@@ -45,7 +45,7 @@ impl Sessions {
         self.fork_as(tenant, id, extras).await
     }
 
-    /// The same for a face, a copy for each of `extras`.
+    /// Makes copies of a session for a face, one for each of `extras`.
     ///
     /// # Errors
     /// See [`Sessions::fork`].

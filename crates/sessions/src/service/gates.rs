@@ -1,4 +1,4 @@
-//! What a session's sandbox may reach: grants, and the gate that serves their sockets.
+//! Access of a session's sandbox: grants, and the gate that serves their sockets.
 //!
 //! The gate of a sandbox is opened before the first program of its session starts there, and goes
 //! away with the sandbox. What is granted can change meanwhile; what is taken back ends at once.
@@ -19,7 +19,7 @@ use super::{Sessions, SessionsInner};
 use crate::agent::MODEL_PORT;
 use crate::error::SessionError;
 
-/// Where an agent's folder says what its sessions may reach.
+/// File of an agent's folder with the grants of its sessions.
 const GRANTS_FILE: &str = "grants.json";
 
 impl Sessions {

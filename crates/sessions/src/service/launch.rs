@@ -1,4 +1,4 @@
-//! What programs of a session are started with, and how its agent is.
+//! Start of a session's programs and of its agent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::store::rows::SessionRow;
 
 /// Time that an agent may take to obey, each time that it is told more strongly.
 const AGENT_GRACE: Duration = Duration::from_secs(2);
-/// What every program finds in its environment, unless somebody says otherwise.
+/// Default environment of every program.
 const ENVIRONMENT: [(&str, &str); 7] = [
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
     ("HOME", "/home/user"),
@@ -34,19 +34,19 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     ("LANG", "C.UTF-8"),
     ("TMPDIR", "/tmp"),
 ];
-/// Where Claude's program is in a sandbox when nobody said.
+/// Default path of Claude's program in a sandbox.
 const CLAUDE: &str = "claude";
 
-/// What the programs of one session are started with.
+/// Environment that the programs of one session are started with.
 #[derive(Clone)]
 pub(crate) struct LaunchEnvironment {
-    /// What its agent is.
+    /// Runtime of its agent.
     pub(crate) runtime: AgentRuntime,
     /// Environment: what all have, the agent's, that of its credential, its own.
     pub(crate) env: BTreeMap<String, String>,
     /// Key of its own for the model.
     pub(crate) model_key: Option<String>,
-    /// Its agent is started with the first message.
+    /// True if its agent is started with the first message.
     pub(crate) lazy: bool,
 }
 
@@ -93,7 +93,7 @@ impl SessionsInner {
         Ok(Arc::clone(state.launch.get_or_insert(launch)))
     }
 
-    /// The same, from the store.
+    /// Reads from the store what the programs of a session are started with.
     async fn launch_of(&self, row: &SessionRow) -> Result<LaunchEnvironment, SessionError> {
         let mut launch = LaunchEnvironment::bare();
         self.add_grants(&row.id, &row.tenant, &row.grants, &mut launch)?;
@@ -263,14 +263,14 @@ impl SessionsInner {
     }
 }
 
-/// What an agent is started with, beside [`LaunchEnvironment`].
+/// Parameters of an agent's start, beside [`LaunchEnvironment`].
 pub(super) struct StartSpec<'a> {
     pub(super) options: &'a AgentOptions,
     pub(super) session: &'a str,
     pub(super) conversation: Option<&'a str>,
     /// There is no session yet.
     pub(super) is_ahead: bool,
-    /// What is served by the sandbox's gate, or will be.
+    /// Grants that are served by the sandbox's gate, or will be.
     pub(super) grants: &'a [Grant],
 }
 
@@ -332,7 +332,7 @@ fn how(end: &sandbox::ProcessEnd) -> String {
     }
 }
 
-/// Where what an agent says goes: into its session's log.
+/// Sink of an agent's output: its session's log.
 pub(super) struct SessionSink {
     inner: Arc<SessionsInner>,
     /// Weak, because the session has the agent.

@@ -1,4 +1,4 @@
-//! How a session moves from state to state.
+//! Transitions of a session from state to state.
 //!
 //! ```text
 //!            create, fork
@@ -39,10 +39,10 @@ use crate::workspace::DiskSource;
 /// Time that a turn may take to give way when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
 
-/// What happens to a session when its deadline comes.
+/// Action on a session when its deadline comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeadlineAction {
-    /// It ends.
+    /// Ended.
     #[default]
     End,
     /// Paused. Its programs stand still, for as long as there is room.
@@ -297,7 +297,7 @@ impl Sessions {
     }
 }
 
-/// What changes of a session without a change of its state; what is left out stays.
+/// Changes of a session without a change of its state; what is left out stays.
 #[derive(Clone, Debug, Default)]
 pub struct SessionUpdate {
     /// In place of all of its metadata.
@@ -305,13 +305,13 @@ pub struct SessionUpdate {
     /// Options in place of those that it has; the agent is told before its next message, or
     /// started again where that is what it takes.
     pub options: Option<AgentOptions>,
-    /// What happens to turns when their listeners go away.
+    /// Treatment of turns when their listeners go away.
     pub on_disconnect: Option<OnDisconnect>,
     /// Seconds without a message after which it gives up its sandbox.
     pub idle_s: Option<u32>,
-    /// What its sandbox may reach, in place of what it may now.
+    /// Grants of its sandbox, in place of those that it has now.
     pub grants: Option<Vec<Grant>>,
-    /// Whatever its face keeps with it.
+    /// Data that its face keeps with it.
     pub extra: Option<serde_json::Value>,
 }
 
@@ -506,7 +506,7 @@ impl SessionsInner {
         }
     }
 
-    /// The same, for a session that may be at work: its turn gives way first.
+    /// Ends the sandbox of a session that may be at work: its turn is interrupted first.
     pub(super) async fn rest_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
         if entry.session_state() == SessionState::Active {

@@ -1,4 +1,4 @@
-//! What an agent writes to its standard error, for whoever wants to know why it failed.
+//! Lines that an agent writes to its standard error, for whoever wants to know why it failed.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ const LINES_MAX: usize = 10_000;
 /// Bytes that are kept of a session's lines together.
 const BYTES_MAX: usize = 1 << 20;
 
-/// Who wrote a line.
+/// Source of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogLevel {
     /// The agent, to its standard error.
@@ -33,9 +33,9 @@ impl LogLevel {
 pub struct AgentLogLine {
     /// Counts from 0; lost lines have had numbers, too.
     pub index: u64,
-    /// Who wrote it.
+    /// Source.
     pub level: LogLevel,
-    /// What it says.
+    /// Text.
     pub text: String,
     /// When (milliseconds since 1970).
     pub at_ms: u64,

@@ -1,4 +1,4 @@
-//! What the books and the write-behind cost, operation by operation, without a sandbox.
+//! Costs of the books and the write-behind, operation by operation, without a sandbox.
 //!
 //! A benchmark of Ash's times these on a pool with a real database and no processes. Here they are
 //! the books and the log that sessions have, on a real database as well, whose writer writes what
@@ -19,7 +19,8 @@ use crate::events::EventWriter;
 use crate::store::SessionStore;
 use crate::store::tests::{session, sqlite};
 
-/// As there: 40 % at work, 30 % waiting, 30 % unused, and cold ones on top.
+/// Number of live sandboxes, as in Ash's benchmark: 40 % at work, 30 % waiting, 30 % unused, and
+/// cold ones on top.
 const LIVE: usize = 100;
 const COLD: usize = 10;
 const ROUNDS: usize = 1000;
@@ -103,7 +104,7 @@ impl MeasuredPool {
         MeasuredResident { entry, uses: UseCount::default() }
     }
 
-    /// What is done when somebody begins to work with a session.
+    /// Begins to work with a session.
     fn running(&self, it: &MeasuredResident) {
         let begun = self.books.begin(&it.entry.key, &it.entry.tenant, &it.uses, clock::now());
         assert!(begun.is_some());

@@ -30,12 +30,12 @@ pub(super) const READY_MAX: u32 = 64;
 /// Most that are made for an agent at a time; more, when the next session is.
 const MADE_MAX: u32 = 2 * READY_MAX;
 
-/// What is ready.
+/// Sandboxes that are ready.
 #[derive(Default)]
 pub(crate) struct PrewarmPool {
     /// Guards the map and the numbers.
     state: Mutex<PrewarmShelf>,
-    /// One is made at a time: whoever waits for a session comes first.
+    /// Lock for making one at a time: whoever waits for a session comes first.
     making: tokio::sync::Mutex<()>,
 }
 
@@ -61,7 +61,7 @@ struct ReadySandbox {
     agent: Option<RunningAgent>,
 }
 
-/// What a session has of its own that a process may have to be told.
+/// Settings of a session's own that a process may have to receive.
 pub(super) struct SessionOverrides<'a> {
     pub(super) env: &'a BTreeMap<String, String>,
     pub(super) has_credential: bool,

@@ -1,4 +1,4 @@
-//! What is kept beside sessions: secrets, attachments, usage, and what faces keep.
+//! Records beside sessions: secrets, attachments, usage, and what faces keep.
 
 use api::CredentialView;
 use bytes::Bytes;
@@ -35,7 +35,7 @@ const KINDS: [(&str, &[&str]); 4] = [
     // The second one is Ash's name for it.
     ("custom", &["CREDENTIAL", "ASH_CUSTOM_API_KEY"]),
 ];
-/// What makes Claude use Bedrock.
+/// Variable that makes Claude use Bedrock.
 const USE_BEDROCK: &str = "CLAUDE_CODE_USE_BEDROCK";
 /// The variables of a key of Bedrock that is an object, by its fields.
 const BEDROCK: [(&str, &str); 4] = [
@@ -54,7 +54,7 @@ pub struct StoredAttachment {
     pub session: String,
     /// Name of the file.
     pub name: String,
-    /// Its media type.
+    /// Media type.
     pub media_type: Option<String>,
     /// Bytes.
     pub bytes: u64,
@@ -62,12 +62,12 @@ pub struct StoredAttachment {
     pub created_ms: u64,
 }
 
-/// What usage is asked for.
+/// Filter of usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageQuery {
-    /// Of this session.
+    /// Session that used it.
     pub session: Option<String>,
-    /// Of the agent of this name.
+    /// Name of the agent that used it.
     pub agent: Option<String>,
     /// Not before (milliseconds since 1970).
     pub from_ms: Option<u64>,
@@ -82,10 +82,10 @@ impl From<UsageQuery> for UsageFilter {
     }
 }
 
-/// What turns used, together.
+/// Usage of turns, summed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct UsageTotal {
-    /// How many turns.
+    /// Number of turns.
     pub turns: u64,
     /// Tokens that the model read, without those from its cache.
     pub input_tokens: u64,
@@ -103,7 +103,7 @@ pub struct UsageTotal {
     pub duration_ms: u64,
 }
 
-/// What one turn used.
+/// Usage of one turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnUsage {
     /// The session's.
@@ -116,18 +116,18 @@ pub struct TurnUsage {
     pub model: Option<String>,
     /// When the turn ended (milliseconds since 1970).
     pub at_ms: u64,
-    /// What it used; of one turn.
+    /// Usage of this turn alone.
     pub used: UsageTotal,
 }
 
-/// Something small that a face keeps.
+/// Small document that a face keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaceDocument {
-    /// What it is: `ash.eval_case`.
+    /// Kind: `ash.eval_case`.
     pub kind: String,
     /// Names it among its kind.
     pub id: String,
-    /// What it belongs to.
+    /// Parent that it belongs to.
     pub parent: Option<String>,
     /// Content.
     pub body: Value,
@@ -581,7 +581,7 @@ fn document(row: DocumentRow) -> FaceDocument {
 
 #[cfg(test)]
 mod tests {
-    //! Where secrets are found.
+    //! Variables in which programs find secrets.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What a server finds when it starts: what it left behind when it was stopped, or died.
+//! Recovery at the start of a server from what it left behind when it was stopped, or died.
 //!
 //! Whatever its sandboxes did is over: they ended with the server. Their disks are here, complete
 //! up to the last write. So every session that had one is paused, turns that were under way get
@@ -17,7 +17,7 @@ use crate::metrics::SandboxEvent;
 use crate::store::PAGE_MAX;
 use crate::store::rows::SessionRow;
 
-/// What is said to whoever waits for a turn that did not come to its end.
+/// Error of a turn that did not come to its end, for whoever waits for it.
 const DIED: &str = "the server stopped while it worked on this turn";
 
 impl SessionsInner {

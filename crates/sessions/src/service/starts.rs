@@ -1,4 +1,4 @@
-//! How many sandboxes of one tenant are being started at a time.
+//! Limit of sandboxes of one tenant that are being started at a time.
 //!
 //! What starts a sandbox runs outside of it, in the server, the spawners and the kernel, where no
 //! share of the processor holds. So a tenant that wants a hundred sandboxes at once gets them a few
@@ -18,7 +18,7 @@ const STARTS_PER_PROCESSOR: usize = 2;
 #[derive(Debug)]
 pub(super) struct StartLimiter {
     starts_max: usize,
-    /// Of tenants that start something, or did since the last look.
+    /// Semaphores of tenants that start something, or did since the last look.
     tenants: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
 }
 

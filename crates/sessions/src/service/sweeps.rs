@@ -1,4 +1,4 @@
-//! What goes on by itself: heartbeats, deadlines, idleness, cold disks, layers that nobody needs.
+//! Background work: heartbeats, deadlines, idleness, cold disks, layers that nobody needs.
 
 use node::task::Boxed;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -52,9 +52,9 @@ pub(super) struct SweepTimers {
     deadlines: Mutex<SweepDeadlines>,
     /// A deadline has come nearer.
     sooner: Notify,
-    /// Somebody stopped standing on layers.
+    /// True if somebody stopped standing on layers.
     layers: AtomicBool,
-    /// Somebody took one of the disks that are ready.
+    /// Notified when one of the disks that are ready was taken.
     pub(super) disks: Notify,
 }
 

@@ -32,7 +32,7 @@ use crate::store::rows::{MessageRow, UsageRow};
 const BLOCKS_MAX: usize = 1000;
 /// Processes that are told one message, when those before could not be.
 const TRIES_MAX: u32 = 3;
-/// What is said of a turn that somebody stopped before it could begin.
+/// Error of a turn that somebody stopped before it could begin.
 const INTERRUPTED: &str = "the turn was interrupted";
 
 /// The turns of a session that are not over.
@@ -49,7 +49,7 @@ pub(crate) struct OpenTurns {
 pub(crate) struct OpenTurn {
     id: TurnId,
     policy: OnDisconnect,
-    /// Who listens to it.
+    /// Number of its listeners.
     listeners: AtomicUsize,
     arrived: Instant,
     is_stopped: AtomicBool,
@@ -57,7 +57,7 @@ pub(crate) struct OpenTurn {
     /// True if the agent has said something.
     has_begun: AtomicBool,
     tool_calls: AtomicU64,
-    /// Who is told to stop.
+    /// Agent to interrupt.
     agent: Mutex<Option<AgentHandle>>,
     over: watch::Sender<bool>,
 }
@@ -157,7 +157,7 @@ pub struct ConversationMessage {
     pub content: Value,
 }
 
-/// What is heard of one turn.
+/// Stream of the events of one turn.
 pub struct MessageStream {
     turn: Arc<OpenTurn>,
     entry: Arc<SessionEntry>,
@@ -213,7 +213,7 @@ impl Drop for MessageStream {
     }
 }
 
-/// What is heard of a session as a whole.
+/// Stream of the events of a session as a whole.
 pub struct EventStream {
     /// None of a session that this server does not work with: nobody can be listened to there.
     entry: Option<Arc<SessionEntry>>,
@@ -244,7 +244,7 @@ impl Drop for EventStream {
 }
 
 impl SessionEntry {
-    /// Somebody stopped listening: turns that want an audience and have none give way.
+    /// Interrupts turns that want listeners and have none.
     fn unheard(&self) {
         let unwanted: Vec<Arc<OpenTurn>> = {
             let state = self.state.lock();

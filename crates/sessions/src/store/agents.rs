@@ -14,10 +14,10 @@ const AGENT: &str = "id, tenant, name, description, active_version, last_version
 const VERSION: &str = "agent_id, version, runtime, chain, folder, listing, files, bytes, \
     install_output, created_ms";
 
-/// What became of an agent that was deployed.
+/// Outcome of the deployment of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DeployOutcome {
-    /// As it is now: with the id and the time of its first version.
+    /// Agent as it is now: with the id and the time of its first version.
     pub(crate) agent: AgentRow,
     /// True if this was its first version.
     pub(crate) is_new: bool,
@@ -143,7 +143,7 @@ impl SessionStore {
         self.read("agents.versions", move |it| versions(it, &id)).await
     }
 
-    /// One version of an agent.
+    /// Reads a version of an agent.
     pub(crate) async fn version(
         &self,
         agent_id: &str,

@@ -16,17 +16,17 @@ pub(crate) const PAGE_BYTES_MAX: u64 = 4 << 20;
 /// Rows of one `INSERT`. Few sizes, so that few statements are kept prepared.
 const INSERT_ROWS: [usize; 3] = [64, 8, 1];
 
-/// What is written of sessions in one transaction.
+/// Changes of sessions that are written in one transaction.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteBatch {
     /// At most one for each session.
     pub(crate) parts: Vec<SessionBatch>,
 }
 
-/// What is written of one session.
+/// Changes of one session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionBatch {
-    /// Whose.
+    /// Session that they belong to.
     pub(crate) session: String,
     /// The epoch that the writer has it at; at another one nothing is written.
     pub(crate) epoch: u64,
@@ -44,7 +44,7 @@ pub(crate) struct SessionBatch {
     pub(crate) events: Vec<EventRow>,
     /// New messages.
     pub(crate) messages: Vec<MessageRow>,
-    /// What turns used.
+    /// Usage of turns.
     pub(crate) usage: Vec<UsageRow>,
 }
 
@@ -122,7 +122,7 @@ struct EventRange<'a> {
     after: u64,
     up_to: u64,
     count_max: usize,
-    /// One more condition.
+    /// Additional condition.
     only: &'a str,
 }
 

@@ -184,7 +184,7 @@ pub(super) fn use_chain(
     begin_chain(transaction, user, chain)
 }
 
-/// The same for a user that is new.
+/// Notes that a new `user` stands on these layers.
 pub(super) fn begin_chain(
     transaction: &mut dyn StoreTransaction,
     user: &str,

@@ -1,4 +1,4 @@
-//! What the tables keep, as plain values. Times are milliseconds since 1970.
+//! Rows of the tables, as plain values. Times are milliseconds since 1970.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,23 +27,23 @@ pub(crate) struct AgentRow {
     pub(crate) tenant: String,
     /// Unique for its tenant.
     pub(crate) name: String,
-    /// What it is, for people.
+    /// Description for people.
     pub(crate) description: Option<String>,
     /// The version that new sessions get.
     pub(crate) active_version: u32,
     /// The latest version there ever was; the next one is one more.
     pub(crate) last_version: u32,
-    /// How its sessions are kept.
+    /// Settings of its sessions.
     pub(crate) settings: AgentSettings,
     /// Limits of its sessions.
     pub(crate) limits: SessionLimits,
-    /// What its sessions may override.
+    /// Options that its sessions may override.
     pub(crate) options: AgentOptions,
     /// Environment.
     pub(crate) env: Option<SealedBlob>,
     /// The names in it, which may be shown.
     pub(crate) env_names: Vec<String>,
-    /// What its sessions may reach.
+    /// Grants of its sessions.
     pub(crate) grants: Vec<Grant>,
     /// When its first version was deployed.
     pub(crate) created_ms: u64,
@@ -54,17 +54,17 @@ pub(crate) struct AgentRow {
 /// A version of an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct VersionRow {
-    /// Whose version.
+    /// Agent that it is a version of.
     pub(crate) agent_id: String,
     /// Counts from 1. [`super::SessionStore::deploy`] chooses it.
     pub(crate) version: u32,
-    /// What is started.
+    /// Runtime that is started.
     pub(crate) runtime: AgentRuntime,
     /// Layers that its sessions stand on, oldest first.
     pub(crate) chain: Vec<String>,
     /// Key of the object with its folder as it was deployed.
     pub(crate) folder: Option<String>,
-    /// What is in the folder, as the service likes to have it.
+    /// Contents of the folder, as the service likes to have them.
     pub(crate) listing: serde_json::Value,
     /// Files of the folder.
     pub(crate) files: u64,
@@ -76,10 +76,10 @@ pub(crate) struct VersionRow {
     pub(crate) created_ms: u64,
 }
 
-/// What happens to a session when its deadline comes.
+/// Action on a session when its deadline comes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnDeadline {
-    /// It ends.
+    /// Ended.
     #[default]
     Kill,
     /// Paused: its programs stand still for as long as there is room.
@@ -131,7 +131,7 @@ pub(crate) struct SessionRow {
     /// Setting: whatever else its face keeps with it.
     pub(crate) extra: serde_json::Value,
 
-    /// Where it is.
+    /// State.
     pub(crate) state: SessionState,
     /// Layers that its disk stands on, oldest first. Every one has to be known
     /// ([`super::SessionStore::insert_layer`]).
@@ -140,7 +140,7 @@ pub(crate) struct SessionRow {
     pub(crate) disk: Option<String>,
     /// The server that has the disk.
     pub(crate) disk_server: Option<String>,
-    /// Its last snapshot in the object store.
+    /// Last snapshot in the object store.
     pub(crate) manifest: Option<String>,
     /// The agent's own name for the conversation.
     pub(crate) agent_session: Option<String>,
@@ -167,12 +167,12 @@ pub(crate) struct SessionRow {
     pub(crate) history_bytes: u64,
 }
 
-/// Which sessions a list has.
+/// Filter of a list of sessions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct SessionFilter {
     /// In one of these states; any when empty.
     pub(crate) states: Vec<SessionState>,
-    /// Of the agent of this name.
+    /// With the agent of this name.
     pub(crate) agent: Option<String>,
     /// With all of these.
     pub(crate) metadata: BTreeMap<String, String>,
@@ -187,7 +187,7 @@ pub(crate) struct SessionFilter {
 /// An event as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EventRow {
-    /// Whose.
+    /// Session that it belongs to.
     pub(crate) session: String,
     /// Number.
     pub(crate) seq: u64,
@@ -195,7 +195,7 @@ pub(crate) struct EventRow {
     pub(crate) at_ms: u64,
     /// The turn it belongs to.
     pub(crate) turn: Option<String>,
-    /// What it is.
+    /// Kind.
     pub(crate) kind: SessionEventKind,
     /// JSON.
     pub(crate) data: Vec<u8>,
@@ -204,7 +204,7 @@ pub(crate) struct EventRow {
 /// A message of the conversation. Numbers are those of the session's log, so that they have gaps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MessageRow {
-    /// Whose.
+    /// Session that it belongs to.
     pub(crate) session: String,
     /// Number.
     pub(crate) seq: u64,
@@ -240,13 +240,13 @@ pub(crate) struct SnapshotRow {
     pub(crate) tenant: String,
     /// Session that it was taken of.
     pub(crate) session: String,
-    /// As its owner calls it.
+    /// Name that its owner gave it.
     pub(crate) name: Option<String>,
     /// Layers, oldest first.
     pub(crate) chain: Vec<String>,
     /// Bytes of its own layer.
     pub(crate) bytes: u64,
-    /// Whatever else a session is made from.
+    /// Other data that a session is made from.
     pub(crate) extra: serde_json::Value,
     /// When it was taken.
     pub(crate) created_ms: u64,
@@ -261,7 +261,7 @@ pub(crate) struct CredentialRow {
     pub(crate) tenant: String,
     /// `anthropic`, `openai`, `bedrock` or `custom`.
     pub(crate) kind: String,
-    /// What its owner calls it.
+    /// Label that its owner gave it.
     pub(crate) label: String,
     /// The secret.
     pub(crate) secret: SealedBlob,
@@ -282,7 +282,7 @@ pub(crate) struct AttachmentRow {
     pub(crate) session: String,
     /// Name of the file.
     pub(crate) name: String,
-    /// Its media type.
+    /// Media type.
     pub(crate) media_type: Option<String>,
     /// Bytes.
     pub(crate) bytes: u64,
@@ -292,7 +292,7 @@ pub(crate) struct AttachmentRow {
     pub(crate) created_ms: u64,
 }
 
-/// What one turn used.
+/// Usage of one turn.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct UsageRow {
     /// The session's.
@@ -323,12 +323,12 @@ pub(crate) struct UsageRow {
     pub(crate) duration_ms: u64,
 }
 
-/// What usage is asked for.
+/// Filter of usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UsageFilter {
-    /// Of this session.
+    /// Session that used it.
     pub(crate) session: Option<String>,
-    /// Of this agent.
+    /// Name of the agent that used it.
     pub(crate) agent: Option<String>,
     /// Not before.
     pub(crate) from_ms: Option<u64>,
@@ -341,19 +341,19 @@ pub(crate) struct UsageFilter {
 pub(crate) struct UsageSum {
     /// Turns.
     pub(crate) turns: u64,
-    /// Of all turns.
+    /// Input tokens of all turns.
     pub(crate) input_tokens: u64,
-    /// Of all turns.
+    /// Output tokens of all turns.
     pub(crate) output_tokens: u64,
-    /// Of all turns.
+    /// Tokens of all turns that came from the cache.
     pub(crate) cache_read_tokens: u64,
-    /// Of all turns.
+    /// Tokens of all turns that were put into the cache.
     pub(crate) cache_write_tokens: u64,
-    /// Of all turns.
+    /// Cost of all turns in US dollars.
     pub(crate) cost_usd: f64,
-    /// Of all turns.
+    /// Tool calls of all turns.
     pub(crate) tool_calls: u64,
-    /// Of all turns.
+    /// Duration of all turns in milliseconds.
     pub(crate) duration_ms: u64,
 }
 
@@ -362,7 +362,7 @@ pub(crate) struct UsageSum {
 pub(crate) struct ServerRow {
     /// Names it for as long as its data directory exists.
     pub(crate) id: String,
-    /// Where others reach it, when it said so.
+    /// Address where others reach it, when it said so.
     pub(crate) address: Option<String>,
     /// When it was seen last.
     pub(crate) heartbeat_ms: u64,
@@ -373,11 +373,11 @@ pub(crate) struct ServerRow {
 pub(crate) struct DocumentRow {
     /// Tenant that owns it.
     pub(crate) tenant: String,
-    /// What it is: `ash.eval_case`.
+    /// Kind: `ash.eval_case`.
     pub(crate) kind: String,
     /// Names it among its kind.
     pub(crate) id: String,
-    /// What it belongs to.
+    /// Parent that it belongs to.
     pub(crate) parent: Option<String>,
     /// Content.
     pub(crate) body: serde_json::Value,
@@ -387,12 +387,12 @@ pub(crate) struct DocumentRow {
     pub(crate) updated_ms: u64,
 }
 
-/// Which documents a list has.
+/// Filter of a list of documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DocumentFilter {
-    /// Of this kind.
+    /// Kind of the documents.
     pub(crate) kind: String,
-    /// Of this parent.
+    /// Parent of the documents.
     pub(crate) parent: Option<String>,
     /// Ids above this one: where the page before ended.
     pub(crate) after: Option<String>,

@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 
 use super::rows::OnDeadline;
 
-/// Whose tables they are.
+/// Service that the tables belong to.
 pub(super) const SERVICE: &str = "sessions";
 
-/// What brings the tables to their newest version; only ever added to.
+/// Steps that bring the tables to their newest version; only ever added to.
 pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same(
         "CREATE TABLE agents (
@@ -262,7 +262,7 @@ pub(super) fn text(original: &str) -> SqlValue {
     SqlValue::Text(doubled.replace('\0', "\u{1a}0"))
 }
 
-/// The same of a text that may be missing.
+/// Returns a text as it is stored; null when it is missing.
 pub(super) fn text_or_null(original: Option<&str>) -> SqlValue {
     original.map_or(SqlValue::Null, text)
 }
@@ -294,7 +294,7 @@ pub(super) fn number(value: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// The same of a count that may be missing.
+/// Returns a count as it is stored; null when it is missing.
 pub(super) fn number_or_null(value: Option<u64>) -> SqlValue {
     value.map_or(SqlValue::Null, number)
 }
@@ -421,7 +421,7 @@ impl QueryConditions {
         QueryConditions { sql: format!("{column} = $1"), parameters: vec![value] }
     }
 
-    /// One more condition, with `$` in place of the parameter; nothing where there is no value.
+    /// Adds a condition, with `$` in place of the parameter; nothing where there is no value.
     pub(super) fn and(&mut self, condition: &str, value: Option<SqlValue>) {
         if let Some(value) = value {
             let place = self.place(value);
@@ -430,7 +430,7 @@ impl QueryConditions {
         }
     }
 
-    /// One more parameter; answers `$n`.
+    /// Adds a parameter; returns `$n`.
     pub(super) fn place(&mut self, value: SqlValue) -> String {
         self.parameters.push(value);
         format!("${}", self.parameters.len())

@@ -28,7 +28,8 @@ const INSERT: &str = "INSERT INTO sessions (id, tenant, agent_id, agent_name, ag
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
     $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)";
 
-/// What changes while a session lives. Numbers of events only grow, whoever writes them last.
+/// Update of what changes while a session lives. Numbers of events only grow, whoever writes them
+/// last.
 const UPDATE_LIFE: &str = "UPDATE sessions SET state = $3, disk = $4, disk_server = $5, \
     manifest = $6, agent_session = $7, turns = $8, \
     last_seq = CASE WHEN last_seq < $9 THEN $9 ELSE last_seq END, \
@@ -48,7 +49,7 @@ const COUNTS_MAX: usize = 10_000;
 /// Events that are deleted in one transaction.
 const DELETE_MAX: u32 = 10_000;
 
-/// How many sessions a tenant has.
+/// Number of sessions of a tenant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SessionCount {
     count: u64,

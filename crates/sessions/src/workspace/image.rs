@@ -34,7 +34,7 @@ const LIST_MAX: usize = 1000;
 /// The one version of the format there is.
 const VERSION: u32 = 1;
 
-/// What an image consists of.
+/// Contents of an image.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ImageManifest {
