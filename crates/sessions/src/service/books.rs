@@ -286,9 +286,10 @@ impl ResidentLedger {
         self.changed.notify_waiters();
     }
 
-    /// Begins a use of a sandbox: it is not swept and not evicted. A sandbox that was just made has
-    /// no moment in between in which another one could take its place. Returns how many sandboxes
-    /// of the tenant are at work; none when the sandbox that `uses` are of is on its way out.
+    /// Begins a use of a sandbox: it is not swept and not evicted. A sandbox that was just made
+    /// goes to this use without a moment in which another one could take its place. Returns how
+    /// many sandboxes of the tenant are at work; none when the sandbox that `uses` are of is on its
+    /// way out.
     pub(crate) fn begin(
         &self,
         key: &ResidentKey,

@@ -111,7 +111,7 @@ impl MeasuredPool {
         mark(&it.entry, SessionState::Active);
     }
 
-    /// And when that is over.
+    /// Ends that work.
     fn waiting(&self, it: &MeasuredResident) {
         self.books.end(&it.entry.key, &it.entry.tenant, &it.uses, clock::now());
         mark(&it.entry, SessionState::Active);
