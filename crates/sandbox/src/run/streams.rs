@@ -40,7 +40,7 @@ impl ServerTerminal {
     }
 }
 
-/// Where output comes from.
+/// Source of output.
 #[derive(Debug)]
 enum ChunkSource {
     Pipe(pipe::Receiver),
@@ -53,14 +53,14 @@ pub(super) struct StreamCapture {
     pub(super) stream: ChunkStream,
     /// None when nothing more comes.
     source: Option<ChunkSource>,
-    /// What was read last, in its first `filled` bytes. Its room is cleared once.
+    /// Buffer with the last read in its first `filled` bytes. It is cleared once.
     room: Vec<u8>,
     filled: usize,
     kept: Vec<u8>,
     /// Bytes that are kept at most, and bytes that the sink gets at most.
     kept_max: u64,
     max: u64,
-    /// Everything that was written, kept or not.
+    /// Bytes that were written, kept or not.
     seen: u64,
     /// The sink took no more.
     cut: bool,
@@ -247,7 +247,7 @@ impl CapturedStreams {
     }
 }
 
-/// Where input goes.
+/// Destination of input.
 #[derive(Debug)]
 enum InputSink {
     Pipe(pipe::Sender),
@@ -275,7 +275,7 @@ impl InputSink {
     }
 }
 
-/// What is still to be written to the program's standard input.
+/// Input that is still to be written to the program's standard input.
 #[derive(Debug)]
 pub(super) struct PendingStdin {
     /// None when the program's input has ended, or when nobody reads it.
@@ -339,8 +339,9 @@ impl PendingStdin {
         std::future::pending::<()>().await;
     }
 
-    /// Everything is written. A pipe is closed; at a terminal its end-of-file character is typed,
-    /// as a person would, because closing our side would take the program's output with it.
+    /// Ends the input once everything is written. A pipe is closed; at a terminal its end-of-file
+    /// character is typed, as a person would, because closing our side would take the program's
+    /// output with it.
     fn end(&mut self) {
         let Some(InputSink::Terminal(ServerTerminal(fd))) = &self.entrance else {
             self.entrance = None;

@@ -44,9 +44,9 @@ pub(crate) const WATCHES_MAX: usize = 16;
 const LIST_BYTES_MAX: usize = 16 << 20;
 /// Bytes read from a pipe at a time.
 const CHUNK_BYTES: usize = 64 << 10;
-/// Where relative paths begin.
+/// Base of relative paths.
 const WORKSPACE: &[u8] = b"/workspace/";
-/// What `~` stands for.
+/// Directory that `~` stands for.
 const HOME: &[u8] = b"/home/user/";
 
 type Result<T> = std::result::Result<T, FilesError>;
@@ -81,7 +81,7 @@ struct FileHelperLink {
     archives: Arc<Semaphore>,
     /// Watches that callers have.
     watches: Arc<Semaphore>,
-    /// Those, and others that the helper has not ended yet.
+    /// Watches of callers, and others that the helper has not ended yet.
     watchers: Arc<Semaphore>,
 }
 

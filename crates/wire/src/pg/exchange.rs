@@ -20,7 +20,7 @@ use crate::pg::frame::{TransactionStatus, backend};
 /// Entries that may wait for replies at once. A client that pipelines more is not read meanwhile.
 pub const OUTSTANDING_MAX: usize = 16 * 1024;
 
-/// What was asked.
+/// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeRequest {
     /// A text in the simple protocol; ends with `ReadyForQuery`.
@@ -52,27 +52,27 @@ impl ExchangeRequest {
     }
 }
 
-/// Who gets the reply.
+/// Recipient of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyAudience {
     /// The attached client.
     Client,
-    /// Nobody: the reply is dropped.
+    /// No recipient: the reply is dropped.
     Nobody,
 }
 
 /// An outstanding request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeEntry<N> {
-    /// What was asked.
+    /// Kind of request.
     pub request: ExchangeRequest,
-    /// Who gets the reply.
+    /// Recipient of the reply.
     pub audience: ReplyAudience,
-    /// What the owner wants to remember with it.
+    /// Note of the owner, kept with the request.
     pub note: N,
 }
 
-/// Where a `COPY` stands.
+/// State of a `COPY`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyState {
     /// None is going on.
@@ -86,10 +86,11 @@ pub enum CopyState {
     Both,
 }
 
-/// What a message of the server is to the front entry.
+/// Role of a server's message for the front entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeStep {
-    /// Of no request: a notice, a notification, a parameter, or an error outside of any request.
+    /// Part of no request: a notice, a notification, a parameter, or an error outside of any
+    /// request.
     Unasked,
     /// Belongs to the reply and is not its end.
     Part,
@@ -196,7 +197,7 @@ impl<N> PgExchange<N> {
         self.entries.front()
     }
 
-    /// The same, to change its note.
+    /// Returns the request whose reply comes next, to change its note.
     #[inline]
     pub fn front_mut(&mut self) -> Option<&mut ExchangeEntry<N>> {
         self.entries.front_mut()
@@ -207,7 +208,7 @@ impl<N> PgExchange<N> {
         self.entries.iter()
     }
 
-    /// The same, to change their notes.
+    /// Returns all outstanding requests, the next reply's first, to change their notes.
     pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut ExchangeEntry<N>> {
         self.entries.iter_mut()
     }

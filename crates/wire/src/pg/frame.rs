@@ -10,7 +10,7 @@ pub const HEADER_BYTES: usize = 5;
 /// 1 GiB; a longer length is an attack or a stream out of step.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
-/// What front ends send.
+/// Tags of the messages that front ends send.
 pub mod frontend {
     /// A text of statements, for the simple protocol.
     pub const QUERY: u8 = b'Q';
@@ -42,13 +42,13 @@ pub mod frontend {
     pub const TERMINATE: u8 = b'X';
 }
 
-/// What back ends send.
+/// Tags of the messages that back ends send.
 pub mod backend {
     /// A step of authentication.
     pub const AUTHENTICATION: u8 = b'R';
     /// A setting that clients are told of.
     pub const PARAMETER_STATUS: u8 = b'S';
-    /// What a cancellation needs.
+    /// The process number and key that a cancellation needs.
     pub const BACKEND_KEY_DATA: u8 = b'K';
     /// The end of a query or batch, with the state of the transaction.
     pub const READY_FOR_QUERY: u8 = b'Z';
@@ -72,9 +72,9 @@ pub mod backend {
     pub const EMPTY_QUERY: u8 = b'I';
     /// A portal has more rows than were asked for.
     pub const PORTAL_SUSPENDED: u8 = b's';
-    /// Something failed.
+    /// An error.
     pub const ERROR: u8 = b'E';
-    /// Something is worth saying.
+    /// A notice.
     pub const NOTICE: u8 = b'N';
     /// A `NOTIFY` of somebody.
     pub const NOTIFICATION: u8 = b'A';
@@ -151,7 +151,7 @@ pub enum FrameError {
 /// The head of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PgHeader {
-    /// What the message is; which depends on who sent it.
+    /// Type of the message; its meaning depends on the sender.
     pub tag: u8,
     /// All bytes of the message on the wire, the head included.
     pub total: usize,

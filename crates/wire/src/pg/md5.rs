@@ -8,12 +8,13 @@ use md5::{Digest, Md5};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
-/// What PostgreSQL stores after `md5`: 32 hexadecimal digits of the hash of password and user name.
+/// Secret that PostgreSQL stores after `md5`: 32 hexadecimal digits of the hash of password and
+/// user name.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Md5Secret([u8; 32]);
 
 impl Md5Secret {
-    /// Of a user's password.
+    /// Derives the secret from a user's password.
     #[must_use]
     pub fn derive(user: &str, password: &str) -> Md5Secret {
         Md5Secret(digits(&[password.as_bytes(), user.as_bytes()]))

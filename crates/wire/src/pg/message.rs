@@ -4,10 +4,10 @@
 //! ends at its first NUL byte, as it would for the reader, and the length is counted afterwards.
 //! Limits of lengths are the business of whoever has the values.
 
-/// What an `ErrorResponse` or a `NoticeResponse` of ours says.
+/// Contents of an `ErrorResponse` or a `NoticeResponse` of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorFields<'a> {
-    /// How bad it is.
+    /// Severity of the error or notice.
     pub severity: NoticeSeverity,
     /// SQLSTATE: five letters and digits, such as `08000`.
     pub code: &'a str,
@@ -15,7 +15,7 @@ pub struct ErrorFields<'a> {
     pub message: &'a str,
     /// More about the case.
     pub detail: Option<&'a str>,
-    /// What can be done about it.
+    /// Suggested remedy.
     pub hint: Option<&'a str>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> ErrorFields<'a> {
         ErrorFields { severity: NoticeSeverity::Error, code, message, detail: None, hint: None }
     }
 
-    /// The same with a hint.
+    /// Returns these fields with a hint.
     #[must_use]
     pub fn with_hint(self, hint: &'a str) -> ErrorFields<'a> {
         ErrorFields { hint: Some(hint), ..self }
@@ -48,7 +48,7 @@ pub enum NoticeSeverity {
     Fatal,
     /// For information.
     Notice,
-    /// Something is suspicious.
+    /// Suspicious condition.
     Warning,
 }
 
@@ -155,7 +155,7 @@ pub mod backend {
         });
     }
 
-    /// What a reported parameter is now.
+    /// Appends the present value of a reported parameter.
     pub fn parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
         tagged(out, b'S', |out| {
             put_str(out, name.as_bytes());
@@ -163,7 +163,7 @@ pub mod backend {
         });
     }
 
-    /// What cancels this connection's statements.
+    /// Appends the process number and key that cancel this connection's statements.
     pub fn backend_key_data(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
         tagged(out, b'K', |out| {
             out.extend_from_slice(&pid.to_be_bytes());

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::message::NoticeSeverity;
 
-/// What is assumed of an error without SQLSTATE: `internal_error`.
+/// SQLSTATE assumed of an error without one: `internal_error`.
 const CODE_UNKNOWN: &str = "XX000";
 
 /// The fields of an `ErrorResponse` or `NoticeResponse`.

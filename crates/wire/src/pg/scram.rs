@@ -41,7 +41,7 @@ pub enum ScramError {
     /// The message is not of the form that the exchange has.
     #[error("malformed SCRAM message: {0}")]
     Malformed(&'static str),
-    /// Something that the protocol has and we have not.
+    /// Feature of the protocol that is not supported here.
     #[error("unsupported in SCRAM: {0}")]
     Unsupported(&'static str),
     /// The other side was told, or believes, something else about channel binding: somebody may be
@@ -65,10 +65,10 @@ pub enum ScramError {
     Refused,
 }
 
-/// What is known about TLS below the exchange.
+/// Channel binding that TLS below the exchange allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelBinding<'a> {
-    /// Nothing to bind to: no TLS, or no certificate at hand.
+    /// No channel to bind to: no TLS, or no certificate at hand.
     Unbound,
     /// A client that could bind, talking to a server that does not offer it. Of no use to a server.
     NotOffered,

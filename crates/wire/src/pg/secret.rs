@@ -1,4 +1,4 @@
-//! What proves that a user is who it says: passwords, and what servers store instead of them.
+//! Proofs of a user's identity: passwords, and what servers store instead of them.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -50,7 +50,7 @@ pub enum PgSecret {
 /// Why a text is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PgSecretError {
-    /// Nobody may log in with an empty password, as in PostgreSQL.
+    /// Empty password, with which no user may log in, as in PostgreSQL.
     #[error("the password is empty")]
     Empty,
     /// Longer than a client could send it.

@@ -1,4 +1,4 @@
-//! What a text of SQL does to the session that runs it: enough for a pooler, and no grammar.
+//! Effects of a text of SQL on the session that runs it: enough for a pooler, and no grammar.
 //!
 //! [`effects`] is the quick answer, a set of bits; [`look`] adds the settings and names that have
 //! to be understood. Both read text from strangers, in linear time and without recursion. They are
@@ -40,16 +40,17 @@ pub fn effects(text: &[u8]) -> Effects {
     scan::scan(text).effects
 }
 
-/// All that is known of a text.
+/// Analysis of a text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct TextAnalysis {
-    /// What it may leave behind. `SET` without `UNPARSED` means that `changes` has all of it.
+    /// Effects that the text may leave behind. `SET` without `UNPARSED` means that `changes` has
+    /// all of it.
     pub effects: Effects,
     /// Equal for texts that differ in constants, comments and spaces only. Not a secure hash.
     pub fingerprint: u64,
     /// Number of statements it has; empty ones do not count.
     pub statements: usize,
-    /// What the first word says.
+    /// Kind of statement by the first word.
     pub verb: StatementVerb,
     /// Changes of settings for the session, in order.
     pub changes: Vec<PgSettingChange>,
@@ -94,7 +95,7 @@ pub enum DefaultForm {
     Null,
 }
 
-/// What kind of statement a text begins with.
+/// Kind of statement that a text begins with.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum StatementVerb {
     /// `BEGIN`, `START TRANSACTION`.
@@ -117,7 +118,7 @@ pub enum StatementVerb {
     Discard,
     /// `COPY`.
     Copy,
-    /// Everything else, or nothing.
+    /// Any other statement, or none.
     #[default]
     Other,
 }
@@ -130,7 +131,7 @@ pub enum PgSettingChange {
     Value {
         /// In lower case; [`is_setting_name`] holds.
         name: String,
-        /// As the client wrote it.
+        /// Value as the client wrote it.
         value: String,
     },
     /// The setting goes back to what it was when the session began.
@@ -153,22 +154,22 @@ impl PgSettingChange {
     }
 }
 
-/// Something that a statement does with a name.
+/// Use of a name by a statement.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PgNameUse {
-    /// What it does.
+    /// Action on the name.
     pub act: PgNameAction,
     /// Number of the statement in its text, from 0.
     pub statement: usize,
     /// The name without quotes, folded and cut as the server does; empty where there is none.
     pub name: String,
-    /// Where the name stands in the text, with its quotes.
+    /// Position of the name in the text, with its quotes.
     pub range: Range<usize>,
-    /// Where the word stands that says the act.
+    /// Position of the keyword of the action.
     pub keyword: Range<usize>,
 }
 
-/// What is done with a name.
+/// Action on a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PgNameAction {
     /// `PREPARE name`

@@ -52,12 +52,12 @@ pub struct ProtocolVersion {
 }
 
 impl ProtocolVersion {
-    /// What everybody speaks.
+    /// Version that all clients and servers speak.
     pub const V3_0: ProtocolVersion = ProtocolVersion { major: 3, minor: 0 };
     /// With long keys for cancelling.
     pub const V3_2: ProtocolVersion = ProtocolVersion { major: 3, minor: 2 };
 
-    /// As the startup message has it.
+    /// Returns the version's code in the startup message.
     #[must_use]
     pub fn code(self) -> u32 {
         u32::from(self.major) << 16 | u32::from(self.minor)
@@ -134,7 +134,7 @@ fn cancel(body: &[u8]) -> Option<FirstPacket<'_>> {
 /// A startup message whose layout was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartupMessage<'a> {
-    /// What the client speaks. The major version is 3.
+    /// Version that the client speaks. The major version is 3.
     pub version: ProtocolVersion,
     /// Names and values, each with its NUL byte.
     parameters: &'a str,
@@ -182,7 +182,7 @@ impl<'a> StartupMessage<'a> {
 /// Why the startup parameter `options` cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// Something that sets no parameter. What else a server's command line has is not for clients.
+    /// Option that sets no parameter. The rest of a server's command line is not for clients.
     #[error("unsupported startup option {0:?}: only -c name=value and --name=value are")]
     Unsupported(String),
     /// A parameter without a value.

@@ -57,7 +57,7 @@ pub(super) struct GojudgePlanner<'a> {
 pub(super) struct GojudgePlan {
     pub(super) programs: Vec<GojudgeProgram>,
     pub(super) pipes: Vec<DescriptorPipe>,
-    /// What all programs together may use.
+    /// Sum of the memory limits of all programs.
     pub(super) memory_bytes: u64,
 }
 
@@ -71,15 +71,15 @@ pub(super) struct GojudgeProgram {
     pub(super) has_terminal: bool,
     /// The files to return, in the order of the command's outputs.
     pub(super) outputs: Vec<CopyOut>,
-    /// Those that could not even be asked for.
+    /// Errors of files whose names are not valid paths.
     pub(super) refused_outputs: Vec<FileError>,
-    /// What is to be stored rather than sent.
+    /// Names of the files to store rather than send.
     pub(super) cached: HashSet<String>,
     /// Bytes of one returned file.
     pub(super) output_bytes_max: u64,
     /// True if the beginning of what is larger is returned.
     pub(super) truncates: bool,
-    /// What is kept of a stream that is captured, at most.
+    /// Maximum bytes kept of a captured stream.
     pub(super) stream_bytes_max: u64,
     /// CPU time beyond which it has taken too much, however it ended.
     pub(super) cpu_max: Duration,
@@ -87,7 +87,7 @@ pub(super) struct GojudgeProgram {
     pub(super) refused: Option<GojudgeResult>,
 }
 
-/// What a descriptor of a program is.
+/// Source or destination of a program's descriptor.
 #[derive(Debug)]
 pub(super) enum DescriptorPlan {
     /// Not given.

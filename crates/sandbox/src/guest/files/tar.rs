@@ -258,7 +258,7 @@ fn number(field: &[u8]) -> Option<i64> {
     i64::from_str_radix(text, 8).ok().filter(|_| !text.starts_with(['+', '-']))
 }
 
-/// What is wrong with an archive.
+/// Error of reading an archive.
 #[derive(Debug)]
 pub(super) enum BadArchive {
     /// The bytes could not be had.
@@ -280,7 +280,7 @@ fn invalid<T>(why: impl Into<String>) -> Result<T, BadArchive> {
     Err(BadArchive::Invalid(why.into()))
 }
 
-/// What headers before a member's own say of it.
+/// Values of a member from the headers before its own.
 #[derive(Debug, Default)]
 struct ExtendedHeaders {
     path: Option<Vec<u8>>,

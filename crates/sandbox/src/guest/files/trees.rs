@@ -1,5 +1,5 @@
-//! Everything below a directory, without recursion and without trust: programs change it
-//! meanwhile.
+//! Walk through everything below a directory, without recursion and without trust: programs change
+//! it meanwhile.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -26,7 +26,7 @@ pub(super) struct DirectoryNames {
 }
 
 impl DirectoryNames {
-    /// Of a directory that was opened for reading.
+    /// Creates the reader of a directory that was opened for reading.
     pub(super) fn new(dir: OwnedFd) -> DirectoryNames {
         DirectoryNames { dir, buf: vec![0; NAMES_BYTES], at: 0, len: 0 }
     }
@@ -67,14 +67,14 @@ pub(super) struct TreeVisit<'a> {
     pub(super) depth: u32,
 }
 
-/// What comes after a file.
+/// Next step after a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeStep {
-    /// What is in it, if it is a directory.
+    /// Contents of the file, if it is a directory.
     Into,
     /// The next one beside it.
     Over,
-    /// Nothing.
+    /// End of the walk.
     Stop,
 }
 

@@ -1,4 +1,4 @@
-//! What happens in a directory, told as it happens.
+//! Events in a directory, reported as they happen.
 //!
 //! Names that this helper uses for a moment are not told: a file without a name, which the kernel
 //! calls `#INODE`, and the name that a file has before it replaces another one.

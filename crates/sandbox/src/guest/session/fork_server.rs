@@ -20,20 +20,20 @@ use crate::sys::{self, FailurePage, FailurePages, session as sys_session};
 #[derive(Debug)]
 pub(super) struct ForkServer {
     pub(super) pid: libc::pid_t,
-    /// Where it leaves a note when it cannot be started.
+    /// Page for the failure of a fork server that cannot be started.
     pub(super) note: FailurePage,
     pub(super) is_reaped: bool,
     socket: OwnedFd,
 }
 
-/// What a fork server answers.
+/// Answer of a fork server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForkAnswer {
     /// The process that waits at the socket.
     Forked(libc::pid_t),
     /// The error number of a fork that failed.
     Failed(c_int),
-    /// It has ended, and answers nothing any more.
+    /// End of the fork server, which answers no more.
     Ended,
 }
 

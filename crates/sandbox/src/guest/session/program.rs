@@ -46,7 +46,7 @@ const RELEASE: i32 = 6;
 const DIRECTORY: &str = "enter the directory";
 const EXECUTE: &str = "execute the program";
 
-/// What every program of a session starts from.
+/// Context that every program of a session starts from.
 #[derive(Debug)]
 pub(super) struct ProgramContext {
     /// `tasks` of the version 1 groups to enter.
@@ -57,7 +57,7 @@ pub(super) struct ProgramContext {
     pub(super) has_unified_limits: bool,
     /// User and group to become.
     pub(super) user: Option<u32>,
-    /// What only resource limits bound here.
+    /// Resources that only resource limits bound here.
     pub(super) unlimited: UnlimitedResources,
 }
 
@@ -66,13 +66,13 @@ pub(super) struct ProgramContext {
 pub(super) enum GroupEntry {
     /// None: it was forked by a process that is in all of them.
     Inherited,
-    /// Those of version 1: it was started in that of version 2.
+    /// Groups of version 1: the process was started in that of version 2.
     Version1,
     /// All.
     All,
 }
 
-/// What is left to do for a process until it is parked.
+/// Steps left for a process until it is parked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ParkingOrder<'a> {
     pub(super) groups: GroupEntry,
@@ -83,10 +83,10 @@ pub(super) struct ParkingOrder<'a> {
 }
 
 impl ParkingOrder<'_> {
-    /// Of a child of the guest init, once the session is set up.
+    /// Order for a child of the guest init, once the session is set up.
     pub(super) const BY_INIT: Self =
         ParkingOrder { groups: GroupEntry::All, hide_groups: false, filter: None };
-    /// Of a process that the fork server has started.
+    /// Order for a process that the fork server has started.
     pub(super) const BY_FORK_SERVER: Self =
         ParkingOrder { groups: GroupEntry::Inherited, hide_groups: false, filter: None };
 }

@@ -169,7 +169,7 @@ fn repeated(bytes: &[u8], len: usize) -> Vec<u8> {
     bytes.iter().copied().cycle().take(len).collect()
 }
 
-/// Which bytes of the hash become four digits together, and how; the last two become three.
+/// Bytes of the hash that become four digits together, in their order; the last two become three.
 const ORDER: [[usize; 3]; 10] = [
     [0, 10, 20],
     [21, 1, 11],

@@ -43,7 +43,7 @@ impl SecretKind {
 /// Why a text is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MysqlSecretError {
-    /// Whoever has no password is to be trusted, or is not let in.
+    /// Empty password: a user without one is either trusted or refused.
     #[error("the password is empty")]
     Empty,
     /// Longer than a client could send it.
@@ -99,14 +99,14 @@ impl MysqlSecret {
     }
 }
 
-/// What a proof of `caching_sha2_password` is worth.
+/// Result of checking a proof of `caching_sha2_password`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FastAuthResult {
     /// Right.
     Right(Sha2Key),
     /// Wrong.
     Wrong,
-    /// Nobody knows: the password has to be asked for.
+    /// Undecided: the password has to be asked for.
     Unknown,
 }
 
@@ -118,7 +118,8 @@ pub struct MysqlVerifier {
     secret: MysqlSecret,
     is_mock: bool,
     native: Option<NativeHash>,
-    /// Of a stored secret it is known once a client has shown the password.
+    /// Hash for `caching_sha2_password`; that of a stored secret is known once a client has shown
+    /// the password.
     sha2: OnceLock<Sha2Hash>,
 }
 

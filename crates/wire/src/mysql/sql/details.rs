@@ -1,4 +1,4 @@
-//! What the few statements say that a pooler has to understand: variables, and names.
+//! Details of the few statements that a pooler has to understand: variables, and names.
 //!
 //! Unlike the scan this allocates; it is reached only by texts whose effects ask for it.
 
@@ -16,7 +16,7 @@ use super::{
 /// Names and assignments of one text that are kept; a text with more is not understood.
 const DETAILS_MAX: usize = 64;
 
-/// What cannot be read; the text then counts as lost.
+/// Error of a text that cannot be read; it then counts as lost.
 #[derive(Clone, Copy, Debug)]
 struct UnreadableText;
 

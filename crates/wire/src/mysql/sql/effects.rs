@@ -1,4 +1,4 @@
-//! What a text may leave behind in the session that runs it, as a set of bits.
+//! Effects that a text may leave behind in the session that runs it, as a set of bits.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
@@ -145,11 +145,11 @@ effects! {
 }
 
 impl Effects {
-    /// Nothing.
+    /// No effects.
     pub const NONE: Effects = Effects(0);
 
-    /// Those that run code that is not in the text, or that was not understood: whatever a session
-    /// can keep, it may keep afterwards, and only the server's trackers tell of some of it.
+    /// Effects of code that is not in the text, or that was not understood: whatever a session can
+    /// keep, it may keep afterwards, and only the server's trackers tell of some of it.
     pub const UNKNOWN: Effects = Effects(
         Effects::CALL.0
             | Effects::UNKNOWN_FUNCTION.0
@@ -188,7 +188,7 @@ impl Effects {
         Effects(self.0 | other.0)
     }
 
-    /// It, but for `other`.
+    /// Returns these effects without `other`.
     #[must_use]
     pub const fn without(self, other: Effects) -> Effects {
         Effects(self.0 & !other.0)

@@ -6,7 +6,7 @@
 
 use super::mode::{CharsetClass, SqlMode};
 
-/// What a token is; its text is a range of the whole.
+/// Kind of a token; its text is a range of the whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MysqlTokenKind {
     /// An identifier or key word without quotes.
@@ -47,16 +47,16 @@ impl MysqlToken {
     }
 }
 
-/// What to make of comments whose contents only some servers run.
+/// Reading of comments whose contents only some servers run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CommentReading {
-    /// As if the server ran them.
+    /// Code, as if the server ran them.
     Code,
-    /// As if it did not.
+    /// Comments, as if the server did not run them.
     Comment,
 }
 
-/// Where the scanner is with regard to `/*! … */`.
+/// Position of the scanner relative to `/*! … */`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum VersionedCode {
     Outside,
@@ -85,12 +85,12 @@ pub(super) struct MysqlLexer<'a> {
     code: VersionedCode,
     conditions: VersionConditions,
     after_dot: bool,
-    /// Where the last word ended: a dot that follows directly belongs to a name.
+    /// End of the last word: a dot that follows directly belongs to a name.
     word_end: usize,
     broken: bool,
 }
 
-/// What marks a comment for `MariaDB` alone, as a version that none has.
+/// Marker of a comment for `MariaDB` alone, as a version that none has.
 const MARIADB_ONLY: u32 = u32::MAX;
 
 /// Versions below are run by every server that is supported: `MySQL` since 5.7, `MariaDB` always.

@@ -1,4 +1,4 @@
-//! What has to be known of a session to read its texts.
+//! Properties of a session that are needed to read its texts.
 
 /// The settings that decide where a string, a name and a text end.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -7,7 +7,7 @@ pub struct SqlMode {
     pub ansi_quotes: bool,
     /// `NO_BACKSLASH_ESCAPES`: a backslash in a string is a backslash.
     pub no_backslash_escapes: bool,
-    /// What kind of bytes the client's texts have.
+    /// Class of the character set of the client's texts.
     pub charset: CharsetClass,
 }
 
@@ -20,8 +20,8 @@ pub enum CharsetClass {
     /// Others in which every byte of ASCII is that letter. What the other bytes are, a space or a
     /// letter, is not known here: a text that has them outside of quotes is not understood.
     AsciiSafe,
-    /// Those with letters whose second byte is one of ASCII, like the backslash (`gbk`, `sjis`,
-    /// `big5`, `cp932`, `gb18030`): a text beyond ASCII is not understood.
+    /// Character sets with letters whose second byte is one of ASCII, like the backslash (`gbk`,
+    /// `sjis`, `big5`, `cp932`, `gb18030`): a text beyond ASCII is not understood.
     Unsafe,
 }
 

@@ -6,7 +6,7 @@ use super::quote::quote_identifier;
 use super::set;
 use super::words::{self, MysqlFunctionEffect, Word};
 
-/// Where a text asks for the number of its connection.
+/// Place where a text asks for the number of its connection.
 #[derive(Clone, Copy, Debug)]
 struct ConnectionIdQuestion {
     start: usize,
@@ -43,7 +43,7 @@ pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u
     true
 }
 
-/// What has to be known of the tokens before.
+/// State of the rewrite after the tokens read so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct RewritePosition {
     /// True if the statement has begun.

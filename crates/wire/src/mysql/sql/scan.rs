@@ -1,4 +1,4 @@
-//! One pass over a text that says what the text may leave behind.
+//! Single pass over a text that finds what the text may leave behind.
 //!
 //! It knows the order of words where the order matters and nothing else of the grammar. Its rule
 //! is to claim a bit too many rather than one too few. It allocates nothing, looks ahead by a
@@ -19,14 +19,14 @@ pub(super) fn scan(text: &[u8], mode: SqlMode) -> (Effects, TextProhibitions) {
     within(text, mode, TextDepth::Outer)
 }
 
-/// Whether a text stands in a string of another one.
+/// Nesting of a text: on its own, or in a string of another one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum TextDepth {
     Outer,
     Inner,
 }
 
-/// The same for a text that may stand within another.
+/// Returns the effects and prohibitions of a text that may stand within another.
 fn within(text: &[u8], mode: SqlMode, depth: TextDepth) -> (Effects, TextProhibitions) {
     let (mut effects, mut prohibitions, conditions) = pass(text, mode, CommentReading::Code, depth);
     match conditions {
@@ -47,7 +47,7 @@ fn within(text: &[u8], mode: SqlMode, depth: TextDepth) -> (Effects, TextProhibi
 /// A text of which it is not known what it says.
 const UNREADABLE: &str = "a text that cannot be read";
 
-/// One that comes out of a computation.
+/// A text that comes out of a computation.
 const COMPUTED: &str = "preparing a text that is no literal";
 
 fn pass(
@@ -85,7 +85,7 @@ fn pass(
     (scan.effects, scan.prohibitions, scan.lexer.conditions())
 }
 
-/// What can make one call in a text be several.
+/// Effects that can turn one call in a text into several.
 const REPEATS: Effects =
     Effects::TABLES.with(Effects::UNKNOWN).with(Effects::WRITES).with(Effects::SQL_PREPARE);
 
@@ -106,11 +106,11 @@ struct MysqlNameChain {
     parts: u8,
     last: MysqlToken,
     known: KnownWord,
-    /// What stood before the first part.
+    /// Token before the first part.
     before: MysqlPreviousToken,
 }
 
-/// Where the assignments of a `SET` are.
+/// Position in the assignments of a `SET`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum AssignmentState {
     /// There are none, or no more.
@@ -145,13 +145,13 @@ struct MysqlScan<'a> {
     system: bool,
     chain: MysqlNameChain,
     assigning: AssignmentState,
-    /// What kind of thing `CREATE` and its like are about, once that was said.
+    /// Kind of object of `CREATE` and its like, once it was read.
     object: Word,
     /// True if a name before a parenthesis can be that of a function.
     calls: bool,
     /// True if the names of `WITH` are not over yet.
     in_with: bool,
-    /// What is read past: the body of a routine.
+    /// Body of a routine, which is read past.
     body: Option<RoutineBody>,
 }
 
@@ -358,7 +358,7 @@ impl<'a> MysqlScan<'a> {
         }
     }
 
-    /// What `CREATE` and `ALTER` are about.
+    /// Reads the kind of object of `CREATE` and `ALTER`.
     fn defined(&mut self, word: Word, before: Word) {
         if word == Word::Temporary && matches!(before, Word::Create | Word::Replace) {
             self.effects |= Effects::TEMP_CREATE;
@@ -425,7 +425,7 @@ impl<'a> MysqlScan<'a> {
         }
     }
 
-    /// Where the assignments of a `SET` begin and end.
+    /// Tracks the beginnings and ends of a `SET`'s assignments.
     fn assign(&mut self, token: &MysqlToken) {
         let temporary = match self.assigning {
             AssignmentState::No => return,
@@ -566,7 +566,7 @@ impl<'a> MysqlScan<'a> {
     }
 }
 
-/// What `SET STATEMENT` takes back by itself.
+/// Effects that `SET STATEMENT` reverts by itself.
 const ENDS_WITH_STATEMENT: Effects =
     Effects::SET.with(Effects::SET_EXPRESSION).with(Effects::SET_FIXED).with(Effects::NAMES);
 

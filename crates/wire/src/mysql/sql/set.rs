@@ -1,11 +1,11 @@
-//! What `SET` is about to set: the one place that knows the forms of an assignment.
+//! Assignments of `SET`: the one place that knows their forms.
 
 use super::effects::Effects;
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs;
 use super::words::{self, Word, is_replayable_variable};
 
-/// What an assignment sets.
+/// Target of an assignment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AssignmentTarget {
     /// `@x`
@@ -32,18 +32,18 @@ pub(super) enum AssignmentTarget {
     Unknown,
 }
 
-/// Where a value holds.
+/// Scope of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ValueScope {
     Session,
     Global,
     /// `@@x`: the session, but for the characteristics of transactions, which hold for the next.
     Unsaid,
-    /// Of transactions: the next.
+    /// Next transaction only.
     Next,
 }
 
-/// What an assignment means for the scan.
+/// Meaning of an assignment for the scan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScannedAssignment {
     pub effects: Effects,
@@ -52,7 +52,7 @@ pub(super) struct ScannedAssignment {
     pub reads_differently: bool,
 }
 
-/// What follows an assignment's target.
+/// Part that follows an assignment's target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum AfterTarget {
     /// Value, and maybe another assignment.

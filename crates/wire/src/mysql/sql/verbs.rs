@@ -1,4 +1,4 @@
-//! What the first words of a statement say.
+//! Meaning of the first words of a statement.
 
 use super::effects::Effects;
 use super::lexer::{MysqlLexer, MysqlTokenKind};

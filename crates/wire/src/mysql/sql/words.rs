@@ -170,10 +170,10 @@ const RESERVED: &[&str] = &[
     "varcharacter", "window", "xor", "zerofill",
 ];
 
-/// What a call of a function of the server's own does to the session.
+/// Effect on the session of a call of one of the server's own functions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MysqlFunctionEffect {
-    /// Nothing that stays.
+    /// No lasting effect.
     Harmless,
     GetLock,
     ReleaseLock,
@@ -211,13 +211,13 @@ const NO_SPACE: &[&str] = &[
     "sysdate", "system_user", "trim", "variance", "var_pop", "var_samp",
 ];
 
-/// All that is known of a word.
+/// Properties of a word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownWord {
     text: &'static [u8],
-    /// What it means in the grammar.
+    /// Meaning in the grammar.
     pub word: Word,
-    /// What it does when it is called.
+    /// Effect of a call.
     pub call: MysqlFunctionEffect,
     /// True if a space before the parenthesis makes another function of it.
     pub no_space: bool,

@@ -16,12 +16,12 @@ use super::{
 #[derive(Debug)]
 pub struct ScramClient {
     mechanism: &'static str,
-    /// What is said about channel binding: `n,,`, `y,,` or `p=…,,`.
+    /// GS2 header, which states the channel binding: `n,,`, `y,,` or `p=…,,`.
     header: String,
     /// The first message without the header.
     bare: String,
     nonce: String,
-    /// What is bound to.
+    /// Channel binding data.
     bound: Vec<u8>,
 }
 
@@ -89,9 +89,9 @@ impl ScramClient {
 /// A server's challenge: what the keys must be of.
 #[derive(Debug)]
 pub struct ServerChallenge {
-    /// What the password is hashed with.
+    /// Salt that the password is hashed with.
     pub salt: Vec<u8>,
-    /// How often, at most [`ITERATIONS_MAX`].
+    /// Number of iterations, at most [`ITERATIONS_MAX`].
     pub iterations: u32,
     /// The last message without its proof.
     last: String,
@@ -109,7 +109,7 @@ impl ServerChallenge {
     }
 }
 
-/// What a server answers that knows the secret.
+/// Signature that a server sends if it knows the secret.
 pub struct ExpectedSignature([u8; 32]);
 
 impl ExpectedSignature {

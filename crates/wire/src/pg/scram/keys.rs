@@ -21,7 +21,7 @@ pub const ITERATIONS_MAX: u32 = 1_000_000;
 /// Bytes of a salt that we make, as in PostgreSQL.
 const SALT_BYTES: usize = 16;
 
-/// What a server stores of a user: enough to check clients, not enough to be one.
+/// Secret that a server stores of a user: enough to check clients, not enough to be one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScramSecret {
     iterations: u32,
@@ -31,15 +31,15 @@ pub struct ScramSecret {
 }
 
 impl ScramSecret {
-    /// Of a password. Takes milliseconds.
+    /// Derives the secret from a password. Takes milliseconds.
     #[must_use]
     pub fn derive(password: &str, salt: &[u8], iterations: u32) -> ScramSecret {
         ScramKeys::derive(password, salt, iterations).secret()
     }
 
-    /// Of nobody's password, always the same for one `user` of one process. Its salt is that of
-    /// [`ScramSecret::mock_salt`]. No client has the proof, because nobody has a key whose hash is
-    /// the stored one.
+    /// Creates a secret of no password, always the same for one `user` of one process. Its salt is
+    /// that of [`ScramSecret::mock_salt`]. No client has the proof, because nobody has a key whose
+    /// hash is the stored one.
     #[must_use]
     pub fn mock(process_secret: &[u8; 32], user: &str) -> ScramSecret {
         let part = |label: &[u8]| hmac(process_secret, &[label, user.as_bytes()]);
@@ -117,7 +117,7 @@ impl ScramSecret {
     }
 }
 
-/// As PostgreSQL stores it.
+/// Text form, as PostgreSQL stores it.
 impl fmt::Display for ScramSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [salt, stored, server] =
@@ -139,7 +139,7 @@ impl Drop for ScramSecret {
     }
 }
 
-/// What logs in: as good as the password towards every server with the same salt.
+/// Keys for logging in: as good as the password towards every server with the same salt.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScramKeys {
     iterations: u32,
@@ -149,7 +149,8 @@ pub struct ScramKeys {
 }
 
 impl ScramKeys {
-    /// Of a password. Takes milliseconds: do it once for each salt, and not for each connection.
+    /// Derives the keys from a password. Takes milliseconds: do it once for each salt, and not for
+    /// each connection.
     #[must_use]
     pub fn derive(password: &str, salt: &[u8], iterations: u32) -> ScramKeys {
         // What SASLprep refuses is used as it is, as PostgreSQL and its clients do.

@@ -17,7 +17,7 @@ pub struct ScramServer {
     auth_message: String,
     /// Both nonces.
     nonce: String,
-    /// What the client must have bound to, encoded.
+    /// Channel binding that the client must send, encoded.
     binding: String,
 }
 

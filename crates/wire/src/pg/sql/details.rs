@@ -1,4 +1,4 @@
-//! What the few statements say that a pooler has to understand: settings, and names.
+//! Details of the few statements that a pooler has to understand: settings, and names.
 //!
 //! Unlike the scan this allocates; it is reached only by texts whose effects ask for it.
 
@@ -18,7 +18,7 @@ const STATEMENT_TOKENS_MAX: usize = 256;
 /// Names and settings of one text that are kept; a text with more is not understood.
 const DETAILS_MAX: usize = 64;
 
-/// What was found beyond the effects.
+/// Findings beyond the effects.
 #[derive(Debug, Default)]
 pub(super) struct PgTextDetails {
     pub changes: Vec<PgSettingChange>,
@@ -620,7 +620,7 @@ impl<'a> PgTokenReader<'a> {
         }
     }
 
-    /// One call, from its parenthesis on; one that is local changes nothing.
+    /// Reads one call, from its parenthesis on; one that is local changes nothing.
     fn one_set_config(&mut self) -> Option<Option<PgSettingChange>> {
         let call = self.call_at(self.token()?.end);
         let end = call.end?;
@@ -733,7 +733,7 @@ fn truncate(mut name: String) -> String {
     name
 }
 
-/// Which effects ask for details.
+/// Effects that ask for details.
 pub(super) const WITH_DETAILS: Effects = Effects::SET
     .with(Effects::DEFAULT)
     .with(Effects::RESET)

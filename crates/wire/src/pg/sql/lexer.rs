@@ -4,7 +4,7 @@
 //! `standard_conforming_strings` or in another client encoding, it counts as broken: the caller
 //! then claims nothing about it. Source: `src/backend/parser/scan.l` says what the scanner accepts.
 
-/// What a token is; its text is a range of the whole.
+/// Kind of a token; its text is a range of the whole.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PgTokenKind {
     /// An identifier or key word without quotes.

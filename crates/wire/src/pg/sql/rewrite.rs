@@ -6,12 +6,12 @@ use super::details::details;
 use super::effects::Effects;
 use super::{PgNameAction, scan};
 
-/// What a text does about channels, and with which of its statements.
+/// Action of a text on channels, with the statement that takes it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ListenAction {
     /// Number of the statement in its text, from 0: the command tag with this number is its.
     pub statement: usize,
-    /// What it does.
+    /// Change of the subscriptions.
     pub subscription: SubscriptionChange,
 }
 

@@ -1,4 +1,4 @@
-//! One pass over a text that says what the text may leave behind.
+//! Single pass over a text that finds what the text may leave behind.
 //!
 //! It knows the order of words where the order matters and nothing else of the grammar. Its rule
 //! is to claim a bit too many rather than one too few. It allocates nothing, never goes back by
@@ -10,11 +10,11 @@ use super::prohibited;
 use super::words::{self, LowerWord, PgFunctionEffect, Word};
 use crate::prohibitions::TextProhibitions;
 
-/// How many tokens of a call of `set_config` are looked at; a longer one is not understood. Calls
+/// Tokens of a call of `set_config` that are read at most; a longer call is not understood. Calls
 /// may stand inside each other, and each is looked at on its own.
 pub(super) const ARGUMENT_TOKENS_MAX: usize = 32;
 
-/// What one pass found.
+/// Result of one pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PgScanResult {
     pub effects: Effects,
@@ -67,7 +67,7 @@ struct PgNameChain {
     word: Word,
     /// True if the part before the last one, the only one before it, is `pg_catalog`.
     in_catalog: bool,
-    /// What stood before the first part.
+    /// Token before the first part.
     before: PgPreviousToken,
 }
 
@@ -78,7 +78,7 @@ struct PgScan<'a> {
     effects: Effects,
     prohibitions: TextProhibitions,
     hash: u64,
-    /// Whether the last thing that was hashed is a constant, and one with a comma behind it.
+    /// Constant at the end of what was hashed: none, one, or one with a comma behind it.
     constants: ConstantState,
     statements: usize,
     depth: usize,
@@ -522,7 +522,7 @@ const FOLD: u64 = 0x2020_2020_2020_2020;
 /// The schema of everything that is the server's own.
 const CATALOG: &[u8] = b"pg_catalog";
 
-/// How the names of schemas of temporary things begin.
+/// Prefix of the names of temporary schemas.
 const TEMPORARY: &[u8] = b"pg_temp";
 
 fn peek_lower(lexer: &mut PgLexer<'_>, text: &[u8]) -> LowerWord {
@@ -552,7 +552,8 @@ fn named(name: &[u8], lasting: Effects) -> Effects {
     kind | read_write(name)
 }
 
-/// The same until the transaction ends. That of a role ends too; a seed was sown.
+/// Returns what it means to change the setting `name` until the transaction ends. That of a role
+/// ends too; a seed was sown.
 fn local(name: &[u8]) -> Effects {
     match name {
         b"seed" => Effects::SEED,
@@ -580,7 +581,7 @@ pub(super) struct SetConfig {
     pub name: Option<PgToken>,
     pub value: Option<PgToken>,
     pub local: Option<bool>,
-    /// Where the call ends, behind its parenthesis.
+    /// End of the call, behind its parenthesis.
     pub end: Option<usize>,
 }
 

@@ -250,10 +250,10 @@ pub(super) fn is_own_type(lower: &[u8]) -> bool {
     )
 }
 
-/// What a call of a function of the server's own does to the session.
+/// Effect on the session of a call of one of the server's own functions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum PgFunctionEffect {
-    /// Nothing that stays.
+    /// No lasting effect.
     Harmless,
     Advisory,
     Notify,
