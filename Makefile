@@ -3,11 +3,14 @@
 CARGO ?= cargo
 # More arguments for the server: make serve ARGS='--http 127.0.0.1:5000'
 ARGS ?=
+# One fuzz target, or all; and how long each runs: make fuzz TARGET=pg_sql FUZZ_SECONDS=600
+TARGET ?=
+FUZZ_SECONDS ?= 10
 
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: serve release check test test-full lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: serve release check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
 
 # Runs the command behind it and names the slowest tests. Not by `cargo run`, whose variables would
 # reach the tests.
@@ -50,7 +53,12 @@ test: deps ## check format and lints, run every test
 test-full: test ## the same and what takes long; test-PART is one part (oracle …)
 	@echo "== heavy tests: $(FULL_PARTS)"
 	@$(CARGO) test -p cove --test full -- --test-threads 1
+	@$(MAKE) --no-print-directory fuzz
 	@echo "== all tests passed, the heavy ones too"
+
+fuzz: ## run the fuzz targets, or TARGET=…, for FUZZ_SECONDS=… each
+	@echo "== fuzz targets, $(FUZZ_SECONDS) s each"
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) fuzz/run $(if $(TARGET),$(TARGET) $(FUZZ_SECONDS))
 
 $(FULL_PARTS:%=test-%): test-%: deps
 	@$(CARGO) test -p cove --test full $*:: -- --test-threads 1

@@ -15,7 +15,7 @@ use toml::Table;
 /// The file with the list, from the root of the checkout.
 const LIST: &str = "deny.toml";
 /// Workspaces with a lock file, from the root of the checkout.
-const WORKSPACES: &[&str] = &["."];
+const WORKSPACES: &[&str] = &[".", "fuzz"];
 /// Packages for other systems are neither downloaded nor compiled.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 

@@ -9,6 +9,40 @@
 pub(crate) mod turns;
 mod watch;
 
+/// Entry of the fuzz target for connections that are read along with.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use std::sync::Arc;
+
+    use wire::mysql::capabilities::CapabilityFlags;
+
+    use super::{ConnectionObserver, GuestSpec, ReplyAction, SandboxClient};
+
+    /// Reads along with a connection on which `asked` and `answered` pass in parts of `cut` bytes.
+    /// Answers how many bytes of the answer the client gets.
+    pub fn watch(spec: GuestSpec, asked: &[u8], answered: &[u8], cut: usize) -> usize {
+        let is_mysql = spec.engine == api::TenantEngine::Mysql;
+        let guest = SandboxClient { id: 1, spec, is_revoked: false.into(), turns: Arc::default() };
+        let guest = Arc::new(guest);
+        let mut watch = match is_mysql {
+            true => ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0),
+            false => ConnectionObserver::pg(&guest, 0),
+        };
+        asked.chunks(cut).for_each(|part| watch.sent(part, 10));
+        let mut passed = 0;
+        for part in answered.chunks(cut) {
+            let mut part = part.to_vec();
+            let seen = watch.received(&mut part, 20);
+            passed += part.len();
+            if matches!(seen, ReplyAction::Violation) {
+                break;
+            }
+        }
+        passed
+    }
+}
+
 use std::any::Any;
 use std::fmt;
 use std::net::TcpStream;

@@ -17,6 +17,28 @@ mod exchange;
 mod files;
 mod pieces;
 
+/// Entry of the fuzz target for bodies that are cut in S3's way.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use bytes::Bytes;
+
+    use super::pieces::ChunkedDecoder;
+
+    /// Puts a body together that arrives in parts of `cut` bytes. Answers its content, and whether
+    /// that was all; none when the body is malformed.
+    pub fn body(bytes: &[u8], cut: usize) -> Option<(Vec<u8>, bool)> {
+        let (mut pieces, mut all) = (ChunkedDecoder::default(), Vec::new());
+        for part in bytes.chunks(cut) {
+            let mut part = Bytes::copy_from_slice(part);
+            while let Some(piece) = pieces.next(&mut part).ok()? {
+                all.extend_from_slice(&piece);
+            }
+        }
+        Some((all, pieces.is_done()))
+    }
+}
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;

@@ -32,6 +32,23 @@ pub(crate) mod tests;
 mod transform;
 mod value;
 
+/// Entries of the fuzz targets.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::manifest;
+
+    /// Reads a manifest, and counts the files in it.
+    pub fn manifest(bytes: &[u8]) -> Option<usize> {
+        manifest::read(bytes).ok().map(|manifest| manifest.entries.len())
+    }
+
+    /// Reads a manifest list, and counts the manifests in it.
+    pub fn manifest_list(bytes: &[u8]) -> Option<usize> {
+        manifest::read_list(bytes).ok().map(|list| list.len())
+    }
+}
+
 pub(crate) use self::answer::PlanPage;
 pub use self::expression::{FilterExpression, PREDICATES_MAX, VALUES_MAX};
 pub(crate) use self::files::{FileRow, list_of};

@@ -5,7 +5,7 @@ use std::io;
 use crate::codec::{MalformedMessage, MessageReader, MessageWriter};
 
 /// Characters of a step that travel between processes.
-const STEP_CHARS_MAX: usize = 200;
+pub(crate) const STEP_CHARS_MAX: usize = 200;
 
 /// Failed step with its errno. Travels between processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -60,6 +60,9 @@ mod codec;
 mod disk;
 mod engine;
 mod failure;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guest;
 mod image;
 mod landlock;
@@ -95,8 +98,8 @@ pub use session::files::{
     TreeUsage, Watch, WatchBarrier, WatchEvent, WatchKind, WriteMode,
 };
 pub use session::{
-    ProcessEnd, ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, SandboxedSession,
-    SessionProcess, SessionProgram, SessionSandboxLimits, SessionSetup, Usage,
+    ProcessEnd, ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, SandboxUsage,
+    SandboxedSession, SessionProcess, SessionProgram, SessionSandboxLimits, SessionSetup,
 };
 pub use shared::SharedFile;
 pub use spec::{

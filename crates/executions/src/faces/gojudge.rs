@@ -41,6 +41,20 @@ use node::http::{RouteTable, get, post};
 use node::{clock, http};
 use serde_json::{Value, json};
 
+/// Entry of the fuzz target for requests.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::wire;
+
+    /// Reads the body of a run, and that of a change of a terminal's size; answers which of them it
+    /// is.
+    pub fn request(bytes: &[u8]) -> (bool, bool) {
+        let run = serde_json::from_slice::<wire::GojudgeRequest>(bytes);
+        (run.is_ok(), serde_json::from_slice::<wire::GojudgeResize>(bytes).is_ok())
+    }
+}
+
 pub use self::config::GojudgeConfig;
 use self::run::{CallerHandle, GojudgeRunner, RunError};
 use self::store::FileStoreError;

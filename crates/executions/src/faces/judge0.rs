@@ -20,6 +20,31 @@ mod submission;
 mod token;
 mod words;
 
+/// Entry of the fuzz target for archives.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::archive;
+
+    /// A file of an archive: its name, its content, and whether it may be executed.
+    pub type UnpackedFile = (String, String, bool);
+
+    /// Unpacks an archive within `bytes_max` bytes, packs its files, and unpacks those. Answers the
+    /// files of both times; none when it is no archive.
+    pub fn archive(bytes: &[u8], bytes_max: u64) -> Option<[Vec<UnpackedFile>; 2]> {
+        let read = |bytes: &[u8]| {
+            let files = archive::files(bytes, bytes_max).ok()?;
+            let packed = archive::packed(&files);
+            let files = files.into_iter().map(|it| (it.name, it.content, it.executable));
+            Some((files.collect::<Vec<UnpackedFile>>(), packed))
+        };
+        let (first, packed) = read(bytes)?;
+        // Two files of one name can be unpacked, but not packed.
+        let second = packed.map_or_else(Vec::new, |packed| read(&packed).expect("one of ours").0);
+        Some([first, second])
+    }
+}
+
 pub use self::render::callback_body;
 
 use std::sync::Arc;

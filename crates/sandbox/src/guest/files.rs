@@ -19,6 +19,8 @@ use crate::session::files::wire::{self, FileRefusal, FileRequest, RequestClass};
 use crate::sys;
 
 mod export;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod import;
 mod ops;
 mod paths;

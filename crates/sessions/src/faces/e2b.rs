@@ -45,6 +45,30 @@ use axum::routing::any;
 use node::auth::{TokenRegistry, TokenScope};
 use node::http::{CredentialBinding, Shares, UploadBody};
 
+/// Entry of the fuzz target for Connect's envelopes.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::frames::EnvelopeReader;
+
+    /// Takes messages out of a stream that arrives in parts of `cut` bytes. Answers them as JSON,
+    /// and whether the stream is well so far.
+    pub fn messages(bytes: &[u8], cut: usize, bytes_max: usize) -> (Vec<String>, bool) {
+        let (mut incoming, mut all) = (EnvelopeReader::new(bytes_max), Vec::new());
+        for part in bytes.chunks(cut) {
+            incoming.push(part);
+            loop {
+                match incoming.next() {
+                    Ok(Some(message)) => all.push(message.to_string()),
+                    Ok(None) => break,
+                    Err(_) => return (all, false),
+                }
+            }
+        }
+        (all, true)
+    }
+}
+
 pub use self::config::E2bConfig;
 pub use self::errors::render as render_error;
 use self::figures::{SampleUse, UsageSample, UsageSamples};

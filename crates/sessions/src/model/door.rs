@@ -13,6 +13,19 @@ mod budget;
 mod exchange;
 mod question;
 
+/// Entries of the fuzz targets for what passes between a sandbox and a model.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use super::question::ModelQuery;
+    pub use crate::model::usage::fuzzing::usage;
+
+    /// Reads a request; answers the model that it names.
+    pub fn model(body: &[u8]) -> Option<String> {
+        ModelQuery::read(body).ok().map(|question| question.model)
+    }
+}
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;

@@ -215,6 +215,20 @@ fn read(json: &[u8], usage: &mut ModelUsage) {
     }
 }
 
+/// Entry of the fuzz target for answers of a model.
+#[cfg(fuzzing)]
+pub(super) mod fuzzing {
+    use super::{ModelUsage, UsageReader};
+
+    /// Reads the usage from an answer that arrives in parts of `cut` bytes.
+    pub fn usage(content_type: &str, bytes: &[u8], cut: usize) -> String {
+        let (mut reader, mut usage) = (UsageReader::new(content_type), ModelUsage::default());
+        bytes.chunks(cut).for_each(|part| reader.take(part, &mut usage));
+        reader.end(&mut usage);
+        format!("{usage:?}")
+    }
+}
+
 /// A body that is counted while it passes.
 pub(super) struct CountedAnswer<B, L: UsageObserver> {
     body: B,

@@ -1,0 +1,1 @@
+/*!50000 SET NAMES utf8mb4 */; USE `db`

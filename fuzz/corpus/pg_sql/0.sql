@@ -1,0 +1,1 @@
+SELECT 1; LISTEN a; UNLISTEN "B"; NOTIFY c, 'x'

@@ -1,0 +1,1 @@
+SET search_path TO a, "B"; RESET ALL; SET LOCAL x.y = 'z'

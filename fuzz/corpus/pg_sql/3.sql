@@ -1,0 +1,1 @@
+SELECT $tag$ it's $tag$, E'a\'b', U&'\0041' /* c /* d */ */ -- e

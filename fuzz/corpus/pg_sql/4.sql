@@ -1,0 +1,1 @@
+BEGIN; SELECT set_config('a.b', NULL, false); COMMIT

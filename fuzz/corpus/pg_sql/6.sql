@@ -1,0 +1,1 @@
+SELECT pg_advisory_lock(1), currval('s'); CREATE TEMP TABLE t(a int)

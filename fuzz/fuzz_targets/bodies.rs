@@ -1,0 +1,26 @@
+//! Bodies of requests and streams that arrive in parts: the same comes out however they are cut.
+#![no_main]
+
+use catalog::guest::fuzzing::body;
+use executions::faces::gojudge::fuzzing::request;
+use libfuzzer_sys::fuzz_target;
+use sessions::faces::e2b::fuzzing::messages;
+use sessions::model_door::fuzzing::{model, usage};
+
+/// Bytes of one message of Connect.
+const MESSAGE_BYTES_MAX: usize = 4096;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&cut, bytes)) = bytes.split_first() else { return };
+    let (cut, whole) = (usize::from(cut).max(1), bytes.len().max(1));
+    assert_eq!(body(bytes, cut), body(bytes, whole));
+    assert_eq!(messages(bytes, cut, MESSAGE_BYTES_MAX), messages(bytes, whole, MESSAGE_BYTES_MAX));
+    for content_type in ["application/json", "text/event-stream"] {
+        assert_eq!(usage(content_type, bytes, cut), usage(content_type, bytes, whole));
+    }
+    let is_read = model(bytes).is_some() || request(bytes) != (false, false);
+    // What is not looked at need not be UTF-8.
+    if is_read && std::str::from_utf8(bytes).is_ok() {
+        serde_json::from_slice::<serde_json::Value>(bytes).expect("a body that is no JSON");
+    }
+});

@@ -1,0 +1,11 @@
+//! Iceberg's manifests and manifest lists in Avro, with what they are packed by. They cost no more
+//! memory and time than `fuzz/run` allows.
+#![no_main]
+
+use catalog::plan::fuzzing::{manifest, manifest_list};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let _ = manifest(bytes);
+    let _ = manifest_list(bytes);
+});

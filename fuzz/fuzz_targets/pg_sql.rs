@@ -1,0 +1,42 @@
+//! Texts in PostgreSQL's SQL: places lie in the text, a text without `LISTEN` has none, and a value
+//! that is quoted stays one value.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use wire::pg::sql::{
+    Effects, effects, list_items, look, quote_identifier, quote_literal, rewrite_listen,
+};
+
+fuzz_target!(|text: &[u8]| {
+    let found = look(text);
+    // The second reading may find out what the first could only suspect, and nothing else is taken
+    // back.
+    let suspected = Effects::SET_CONFIG.with(Effects::READ_WRITE);
+    assert_eq!(found.effects | effects(text).without(suspected), found.effects);
+    if effects(text).intersects(Effects::SET_CONFIG) {
+        assert!(found.effects.intersects(Effects::SET_CONFIG.with(Effects::SET)));
+    }
+    for name in &found.names {
+        assert!(text.get(name.range.clone()).is_some(), "{name:?}");
+        assert!(text.get(name.keyword.clone()).is_some(), "{name:?}");
+    }
+    for site in &found.defaults {
+        assert!(text.get(site.range.clone()).is_some(), "{site:?}");
+    }
+    if let Some((rewritten, _)) = rewrite_listen(text) {
+        assert!(!effects(&rewritten).intersects(Effects::LISTEN), "it still listens");
+        assert_eq!(look(&rewritten).statements, found.statements);
+    }
+    let Ok(value) = std::str::from_utf8(text) else { return };
+    let _ = list_items(value);
+    // The protocol has no text with a zero in it.
+    if !value.contains('\0') {
+        for quote in [quote_literal, quote_identifier] {
+            let mut quoted = b"SELECT ".to_vec();
+            quote(&mut quoted, value);
+            let seen = look(&quoted);
+            assert_eq!(seen.statements, 1, "{}", String::from_utf8_lossy(&quoted));
+            assert!(!seen.effects.intersects(Effects::UNPARSED | Effects::LISTEN));
+        }
+    }
+});
