@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 mod manifest;
 mod markdown;
+mod names;
 mod rust;
 mod sandbox_connections;
 mod threats;
@@ -84,6 +85,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     sandbox_connections::check(&files, &mut findings);
     manifest::check(&files, &mut findings)?;
     rust::check_long_files(&files, &mut findings);
+    names::check(&files, &mut findings);
     if findings.0.is_empty() {
         return Ok(format!("tidy: {} files\n", files.len()));
     }
