@@ -14,7 +14,7 @@ use wire::prohibitions::TextProhibitions;
 pub use dialer::{ServerCredentials, ServerDialNext, ServerDialer, ServerGreeting};
 pub(crate) use door::MYSQL_PLUGIN;
 pub use door::{
-    AuthRequirement, AuthenticatedClient, ClientLoginNext, ClientLoginStep, ClientProofRequest,
+    AuthRequirement, ClientLoginNext, ClientLoginStep, ClientProofRequest, LoggedInClient,
     LoginMachine, ProtocolKeyrings, UnresolvedLogin,
 };
 pub(crate) use legs::put_mysql_error;

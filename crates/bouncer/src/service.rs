@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use api::{
     BouncerClient, BouncerReloaded, BouncerServer, TenantEngine, TenantHealthReport, TenantSpec,
-    TenantStats as Figures, TenantView as Shown,
+    TenantStats as Figures, TenantView,
 };
 use node::clock;
 use node::sealed::Sealer;
@@ -222,7 +222,7 @@ impl TenantWriter {
 
 impl Bouncer {
     /// All tenants, by name.
-    pub async fn list(&self) -> Vec<Shown> {
+    pub async fn list(&self) -> Vec<TenantView> {
         let changing = self.0.changing.lock().await;
         let routing = self.0.current.load();
         let mut tenants: Vec<&Arc<TenantSnapshot>> = routing.tenants().collect();
@@ -237,7 +237,7 @@ impl Bouncer {
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn tenant(&self, name: &str) -> Result<Shown, BouncerError> {
+    pub async fn tenant(&self, name: &str) -> Result<TenantView, BouncerError> {
         let changing = self.0.changing.lock().await;
         let tenant = self.found(name)?;
         let definition = changing.definition(name).ok_or(BouncerError::NotFound)?;
@@ -248,12 +248,12 @@ impl Bouncer {
     ///
     /// # Errors
     /// `Refused` with the field, `Conflict` when there is one of its name.
-    pub async fn create(&self, spec: TenantSpec) -> Result<Shown, BouncerError> {
+    pub async fn create(&self, spec: TenantSpec) -> Result<TenantView, BouncerError> {
         let bouncer = self.clone();
         whole(async move { bouncer.make(spec).await }).await
     }
 
-    async fn make(&self, spec: TenantSpec) -> Result<Shown, BouncerError> {
+    async fn make(&self, spec: TenantSpec) -> Result<TenantView, BouncerError> {
         let store = self.store()?;
         let mut changing = self.0.changing.lock().await;
         let name = spec.name.clone();
@@ -271,12 +271,12 @@ impl Bouncer {
     ///
     /// # Errors
     /// `Refused` with the field, `NotFound`, `Conflict` when it is defined in `cove.toml`.
-    pub async fn replace(&self, name: &str, spec: TenantSpec) -> Result<Shown, BouncerError> {
+    pub async fn replace(&self, name: &str, spec: TenantSpec) -> Result<TenantView, BouncerError> {
         let (bouncer, name) = (self.clone(), name.to_owned());
         whole(async move { bouncer.change(&name, spec).await }).await
     }
 
-    async fn change(&self, name: &str, spec: TenantSpec) -> Result<Shown, BouncerError> {
+    async fn change(&self, name: &str, spec: TenantSpec) -> Result<TenantView, BouncerError> {
         let store = self.store()?;
         let mut changing = self.0.changing.lock().await;
         changeable(&changing, name)?;

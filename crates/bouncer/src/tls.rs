@@ -92,12 +92,12 @@ pub struct ClientTls {
 #[derive(Debug)]
 pub struct ClientSide {
     settings: RwLock<ClientTls>,
-    current: RwLock<Arc<Shown>>,
+    current: RwLock<Arc<ListenerTls>>,
 }
 
 /// TLS configuration of new connections.
 #[derive(Debug)]
-pub struct Shown {
+pub struct ListenerTls {
     /// For [`ServerConnection::new`]; none without TLS.
     pub config: Option<Arc<ServerConfig>>,
     /// Encryption that is required of clients.
@@ -115,12 +115,12 @@ impl ClientSide {
     /// # Errors
     /// When the mode demands what there is not, or a file is not what it should be.
     pub fn new(settings: ClientTls) -> Result<ClientSide, TlsError> {
-        let current = RwLock::new(Arc::new(Shown::read(&settings)?));
+        let current = RwLock::new(Arc::new(ListenerTls::read(&settings)?));
         Ok(ClientSide { settings: RwLock::new(settings), current })
     }
 
     /// Returns what holds for a new connection.
-    pub fn load(&self) -> Arc<Shown> {
+    pub fn load(&self) -> Arc<ListenerTls> {
         Arc::clone(&self.current.read())
     }
 
@@ -133,7 +133,7 @@ impl ClientSide {
         if stamps(&settings.files()) == self.load().stamps {
             return Ok(false);
         }
-        let read = Shown::read(&settings)?;
+        let read = ListenerTls::read(&settings)?;
         *self.current.write() = Arc::new(read);
         Ok(true)
     }
@@ -148,7 +148,7 @@ impl ClientSide {
         if *self.settings.read() == settings {
             return self.refresh().map(drop);
         }
-        let read = Shown::read(&settings)?;
+        let read = ListenerTls::read(&settings)?;
         *self.settings.write() = settings;
         *self.current.write() = Arc::new(read);
         Ok(())
@@ -161,8 +161,8 @@ impl ClientTls {
     }
 }
 
-impl Shown {
-    fn read(settings: &ClientTls) -> Result<Shown, TlsError> {
+impl ListenerTls {
+    fn read(settings: &ClientTls) -> Result<ListenerTls, TlsError> {
         // Before the files are read: a change in between is seen at the next look.
         let stamps = stamps(&settings.files());
         let policy = match settings.mode {
@@ -170,8 +170,12 @@ impl Shown {
             TlsMode::Allow | TlsMode::Prefer => TlsPolicy::Offered,
             TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => TlsPolicy::Required,
         };
-        let absent =
-            |stamps| Shown { config: None, policy: TlsPolicy::Absent, end_point: None, stamps };
+        let absent = |stamps| ListenerTls {
+            config: None,
+            policy: TlsPolicy::Absent,
+            end_point: None,
+            stamps,
+        };
         let (cert, key) = match (policy, &settings.cert, &settings.key) {
             (TlsPolicy::Absent, ..) | (TlsPolicy::Offered, None, None) => {
                 return Ok(absent(stamps));
@@ -198,7 +202,7 @@ impl Shown {
         let mut config = builder.with_cert_resolver(first::shown(chain, key)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.send_tls13_tickets = TICKETS;
-        Ok(Shown { config: Some(Arc::new(config)), policy, end_point, stamps })
+        Ok(ListenerTls { config: Some(Arc::new(config)), policy, end_point, stamps })
     }
 
     /// Returns what a login has to know of a handshake that is done.

@@ -24,7 +24,7 @@ use crate::plain_text::plain_json;
 use crate::remote::progress::ProgressLine;
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::{columns, human_bytes};
 
 /// What the folder says of its agent.
@@ -108,12 +108,12 @@ impl AgentManifest {
             }
             Err(error) => return Err(error).with_context(|| format!("read `{shown}`")),
             Ok(found) if found.len() > MANIFEST_BYTES_MAX => {
-                return Err(Usage(format!("`{shown}` is too large")).into());
+                return Err(UsageError(format!("`{shown}` is too large")).into());
             }
             Ok(_) => {}
         }
         let text = std::fs::read_to_string(&path).with_context(|| format!("read `{shown}`"))?;
-        toml::from_str(&text).map_err(|error| Usage(format!("`{shown}`: {error}")).into())
+        toml::from_str(&text).map_err(|error| UsageError(format!("`{shown}`: {error}")).into())
     }
 }
 
@@ -313,6 +313,6 @@ mod tests {
         assert_eq!(bytes, 1);
         scratch.file("agent.toml", "nmae = \"echo\"\n");
         let error = request(&args).err().unwrap();
-        assert!(error.is::<Usage>() && format!("{error:#}").contains("nmae"), "{error:#}");
+        assert!(error.is::<UsageError>() && format!("{error:#}").contains("nmae"), "{error:#}");
     }
 }

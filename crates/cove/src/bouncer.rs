@@ -20,7 +20,7 @@ use bouncer::config::{
 };
 use bouncer::health::ServerProber;
 use bouncer::link::ProtocolKeyrings;
-use bouncer::pg::login::{CleartextPolicy, Method as AuthMethod};
+use bouncer::pg::login::{CleartextPolicy, PgPasswordMethod};
 use bouncer::pgbouncer::command::ShutdownWait;
 use bouncer::pgbouncer::console::{AdminConsole, ConsoleHost};
 use bouncer::pgbouncer::desk::FrontDesk;
@@ -160,7 +160,7 @@ impl RunningBouncer {
         let parts = BouncerParts { config: config.clone(), resolve, reread, store };
         let prepared = InitialTenants::new(parts).await.map_err(|error| explain(&error))?;
         let config = &config;
-        let keyrings = ProtocolKeyrings::new(login_secret, AuthMethod::Best);
+        let keyrings = ProtocolKeyrings::new(login_secret, PgPasswordMethod::Best);
         let client_tls = ClientSide::new(client_tls(&config.tls)).context("bouncer.tls")?;
         let (client_tls, server_tls) = (Arc::new(client_tls), Arc::<ServerSide>::default());
         let kept = Duration::from_secs(config.auth_query_s.into());

@@ -20,7 +20,7 @@ use crate::complain;
 use crate::config::{CoveConfig, Environment};
 use crate::plain_text::plain_json;
 use crate::remote::follow::{EventFollower, FollowStep};
-use crate::remote::show::{ExecutionEnd, ExecutionPrinter, Shown};
+use crate::remote::show::{ExecutionEnd, ExecutionPrinter, PrintedParts};
 use crate::remote::signals::EndSignals;
 use crate::remote::{self, Remote, escaped};
 use crate::run::print_json;
@@ -62,7 +62,7 @@ async fn submit(args: &SubmitArgs, server: &Remote) -> Result<u8> {
         return Ok(0);
     }
     let loud = !args.json && !args.quiet;
-    let shown = Shown { output: args.watch && !args.json, words: loud, progress: loud };
+    let shown = PrintedParts { output: args.watch && !args.json, words: loud, progress: loud };
     let code = match follow(server, &id, shown).await? {
         FollowEnd::Ended(code) => code,
         FollowEnd::Left(code) => return Ok(code),
@@ -75,7 +75,7 @@ async fn submit(args: &SubmitArgs, server: &Remote) -> Result<u8> {
 
 async fn watch(args: &WatchArgs, server: &Remote) -> Result<u8> {
     let loud = !args.json && !args.quiet;
-    let shown = Shown { output: !args.json, words: loud, progress: loud };
+    let shown = PrintedParts { output: !args.json, words: loud, progress: loud };
     let code = match follow(server, &args.id, shown).await? {
         FollowEnd::Ended(code) => code,
         FollowEnd::Left(code) => return Ok(code),
@@ -95,7 +95,7 @@ enum FollowEnd {
 }
 
 /// Shows an execution until it ends, or until a signal ends this process.
-async fn follow(server: &Remote, id: &str, shown: Shown) -> Result<FollowEnd> {
+async fn follow(server: &Remote, id: &str, shown: PrintedParts) -> Result<FollowEnd> {
     let mut signals = EndSignals::new()?;
     let mut show = ExecutionPrinter::new(shown);
     let end = tokio::select! {
@@ -162,7 +162,7 @@ async fn get(args: &GetArgs, server: &Remote) -> Result<()> {
         if args.wait && !record.state.is_final() {
             let progress = !args.json && !args.quiet;
             let mut show =
-                ExecutionPrinter::new(Shown { output: false, words: progress, progress });
+                ExecutionPrinter::new(PrintedParts { output: false, words: progress, progress });
             until_end(server, id, &mut show).await?;
             record = fetch(server, id).await?;
         }

@@ -11,7 +11,7 @@ use crate::cli::{QueueCommand, ScopeArgs};
 use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote};
 use crate::run::print_json;
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 
 /// Longest answer to a question that is read.
 const REPLY_BYTES_MAX: u64 = 16;
@@ -55,7 +55,7 @@ async fn obey(command: QueueCommand, server: &Remote) -> Result<()> {
         }
         QueueCommand::Drain { yes, scope } => {
             if !yes && !confirmed(scope.all)? {
-                return Err(Usage("nothing was cancelled".to_owned()).into());
+                return Err(UsageError("nothing was cancelled".to_owned()).into());
             }
             let path = scoped("/v1/queue/drain", &scope);
             let change: QueueChange = server.call(Method::POST, &path).await?;
@@ -72,7 +72,7 @@ fn scoped(path: &str, scope: &ScopeArgs) -> String {
 /// Asks the person at the terminal.
 fn confirmed(all: bool) -> Result<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Usage("nobody is there to ask; confirm with --yes".to_owned()).into());
+        return Err(UsageError("nobody is there to ask; confirm with --yes".to_owned()).into());
     }
     let whose = if all { "everybody's" } else { "your" };
     write!(io::stderr(), "Cancel {whose} waiting executions? [y/N] ")?;

@@ -30,7 +30,7 @@ use crate::cli::ServerArgs;
 use crate::config::{CoveConfig, Environment, HTTP_DEFAULT};
 pub(crate) use crate::plain_text::plain;
 use crate::plain_text::plain_lines;
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::run::{EXIT_COVE, EXIT_PIPE};
 use crate::{EXIT_USAGE, complain};
 
@@ -156,7 +156,7 @@ pub(crate) fn conclude(result: Result<u8>) -> ExitCode {
                 | io::ErrorKind::NotADirectory
         )
     );
-    let usage = refused.unwrap_or_else(|| error.is::<Usage>() || misnamed);
+    let usage = refused.unwrap_or_else(|| error.is::<UsageError>() || misnamed);
     ExitCode::from(if usage { EXIT_USAGE } else { EXIT_COVE })
 }
 
@@ -173,10 +173,10 @@ impl Remote {
         let named = named.or_else(|| Some((environment.get("COVE_URL")?, "COVE_URL")));
         let base = match named {
             Some((url, origin)) => {
-                let error = |error: ClientError| Usage(format!("{origin}: {error}"));
+                let error = |error: ClientError| UsageError(format!("{origin}: {error}"));
                 check_url(url).map_err(error)?;
                 if url.contains(['?', '#']) {
-                    return Err(Usage(format!("{origin}: it is the address of a page")).into());
+                    return Err(UsageError(format!("{origin}: it is the address of a page")).into());
                 }
                 url.trim_end_matches('/').to_owned()
             }
@@ -473,8 +473,9 @@ fn token(
     data_dir: &Path,
 ) -> Result<(Option<HeaderValue>, String)> {
     let (text, origin) = if let Some(path) = file {
-        let text = read_small(path)
-            .map_err(|error| Usage(format!("--token-file: read `{}`: {error}", path.display())))?;
+        let text = read_small(path).map_err(|error| {
+            UsageError(format!("--token-file: read `{}`: {error}", path.display()))
+        })?;
         (text, format!("`{}`", path.display()))
     } else if let Some(text) = environment.get("COVE_TOKEN") {
         (text.to_owned(), "COVE_TOKEN".to_owned())
@@ -489,7 +490,7 @@ fn token(
         return Ok((None, why.to_owned()));
     };
     let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
-        .map_err(|_| Usage(format!("what {origin} holds is no token")))?;
+        .map_err(|_| UsageError(format!("what {origin} holds is no token")))?;
     value.set_sensitive(true);
     Ok((Some(value), origin))
 }

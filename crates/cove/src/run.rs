@@ -20,7 +20,7 @@ use sandbox::{ChunkStream, Engine, LaunchedSpawners, StdinSource};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 
-use self::request::{Known, Usage, input, lift_maxima, request};
+use self::request::{KnownLanguages, UsageError, input, lift_maxima, request};
 use crate::cli::RunArgs;
 use crate::config::{CoveConfig, Environment};
 use crate::plain_text::plain_json;
@@ -60,14 +60,14 @@ pub(crate) fn run(
     telemetry::init_logs(LogFormat::Text, LevelFilter::WARN, environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
     let prepared = languages::load(&config, environment).and_then(|languages| {
-        let request = request(&args.program, &args.limits, &Known::here(&languages))?;
+        let request = request(&args.program, &args.limits, &KnownLanguages::here(&languages))?;
         Ok((request, input(&args.program)?, languages))
     });
     let (request, stdin, languages) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
             complain(&format!("{error:#}"));
-            let usage = error.is::<Usage>() || error.is::<io::Error>();
+            let usage = error.is::<UsageError>() || error.is::<io::Error>();
             return Ok(ExitCode::from(if usage { EXIT_USAGE } else { EXIT_COVE }));
         }
     };

@@ -32,7 +32,7 @@ use crate::plain_text::plain_json;
 use crate::remote::events::{self, EventPage};
 use crate::remote::{self, FailureKind, Remote, RemoteFailure, escaped, plain};
 use crate::run::print_json;
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::{columns, milliseconds};
 
 /// The turn failed.
@@ -379,5 +379,5 @@ fn timeout_ms(timeout: Option<Duration>) -> Option<u64> {
 
 /// A mistake in what was typed.
 fn usage(message: impl Into<String>) -> anyhow::Error {
-    Usage(message.into()).into()
+    UsageError(message.into()).into()
 }

@@ -16,7 +16,7 @@ use crate::cli::{AddTenantArgs, TenantArgs, TenantCommand};
 use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::columns;
 
 /// Largest definition that is read.
@@ -147,7 +147,7 @@ fn spec(args: &AddTenantArgs) -> Result<TenantSpec> {
 fn limits(before: &TenantLimitsSpec, more: &[(String, String)]) -> Result<TenantLimitsSpec> {
     let mut document = serde_json::to_value(before)?;
     for (name, text) in more {
-        let usage = |what: &str| Usage(format!("--limit {name}={text}: {what}"));
+        let usage = |what: &str| UsageError(format!("--limit {name}={text}: {what}"));
         let number: serde_json::Number = text.parse().map_err(|_| usage("is not a number"))?;
         document[name] = number.into();
         // One at a time, so that the error is about this one.
@@ -166,7 +166,7 @@ fn read_spec(path: &Path) -> Result<TenantSpec> {
         Some("json") => serde_json::from_str(&text).map_err(|error| error.to_string()),
         _ => toml::from_str(&text).map_err(|error| error.to_string()),
     };
-    parsed.map_err(|error| Usage(format!("`{shown}`: {error}")).into())
+    parsed.map_err(|error| UsageError(format!("`{shown}`: {error}")).into())
 }
 
 /// A password, without the end of its line.
@@ -174,7 +174,7 @@ fn read_password(path: &Path) -> Result<String> {
     let text = read(path, PASSWORD_BYTES_MAX)?;
     let password = text.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
-        return Err(Usage(format!("`{}` is empty", path.display())).into());
+        return Err(UsageError(format!("`{}` is empty", path.display())).into());
     }
     Ok(password.to_owned())
 }
@@ -189,7 +189,7 @@ fn read(path: &Path, bytes_max: u64) -> Result<String> {
     };
     let length = read.with_context(|| format!("read `{shown}`"))?;
     if u64::try_from(length).is_ok_and(|length| length > bytes_max) {
-        return Err(Usage(format!("`{shown}` is too large")).into());
+        return Err(UsageError(format!("`{shown}` is too large")).into());
     }
     Ok(text)
 }

@@ -20,7 +20,7 @@ use sandbox::{
 };
 use tokio::sync::{Semaphore, mpsc};
 
-use self::build::Built;
+use self::build::BuiltProgram;
 use crate::cache::CompileCache;
 use crate::grants::{self, ExecutionGrants, GrantSockets};
 use crate::judge::{self, ANSWER, INPUT, OUTPUT, SAID_BYTES_MAX, compare};
@@ -131,20 +131,20 @@ impl<'a> ExecutionRun<'a> {
             RunPlan::Single(single) => self.once(built, single, judge, control).await,
             RunPlan::Cases(cases, go_on) => {
                 // What cannot be placed again was refused when it was built.
-                let Built::Ready(ready) = built else { return Ok(()) };
+                let BuiltProgram::Ready(ready) = built else { return Ok(()) };
                 let judge = match judge {
                     JudgePlan::Nobody => ReadyJudge::Nobody,
                     JudgePlan::Compare(rule) => ReadyJudge::Compare(rule),
                     JudgePlan::Checker(recipe, start) => {
                         match self.build(recipe, StageName::Checker).await? {
-                            Built::Ready(ready) => ReadyJudge::Checker(ready, start),
-                            Built::Here(_) | Built::Refused => return Ok(()),
+                            BuiltProgram::Ready(ready) => ReadyJudge::Checker(ready, start),
+                            BuiltProgram::Here(_) | BuiltProgram::Refused => return Ok(()),
                         }
                     }
                     JudgePlan::Interactor(recipe, start) => {
                         match self.build(recipe, StageName::Interactor).await? {
-                            Built::Ready(ready) => ReadyJudge::Interactor(ready, start),
-                            Built::Here(_) | Built::Refused => return Ok(()),
+                            BuiltProgram::Ready(ready) => ReadyJudge::Interactor(ready, start),
+                            BuiltProgram::Here(_) | BuiltProgram::Refused => return Ok(()),
                         }
                     }
                 };
@@ -248,24 +248,26 @@ impl<'a> ExecutionRun<'a> {
     /// A program without test cases.
     async fn once(
         &mut self,
-        built: Built,
+        built: BuiltProgram,
         single: SingleRun,
         judge: JudgePlan,
         control: Option<mpsc::Receiver<ProgramControl>>,
     ) -> Result<(), SandboxFailure> {
         let outputs = single.outputs.clone();
         match (built, judge) {
-            (Built::Ready(ready), JudgePlan::Interactor(recipe, start)) => {
-                if let Built::Ready(other) = self.build(recipe, StageName::Interactor).await? {
+            (BuiltProgram::Ready(ready), JudgePlan::Interactor(recipe, start)) => {
+                if let BuiltProgram::Ready(other) =
+                    self.build(recipe, StageName::Interactor).await?
+                {
                     self.single_pair(&ready, single, (&other, &start)).await?;
                 }
             }
-            (Built::Ready(ready), _) => self.single(None, ready, single, control).await?,
-            (Built::Here(sandbox), _) => {
+            (BuiltProgram::Ready(ready), _) => self.single(None, ready, single, control).await?,
+            (BuiltProgram::Here(sandbox), _) => {
                 let ready = ReadyProgram { files: Vec::new(), is_compiled: true };
                 self.single(Some(sandbox), ready, single, control).await?;
             }
-            (Built::Refused, _) => {}
+            (BuiltProgram::Refused, _) => {}
         }
         // What was asked for and never came to be is said so, too.
         self.output_files(outputs, Vec::new());

@@ -23,7 +23,7 @@ use tokio::time::sleep;
 
 use self::pace::GrantPace;
 use crate::config::{AuditStatements, GatewayConfig};
-use crate::doors::{AuditSink, Happening};
+use crate::doors::{AuditSink, GatewayEvent};
 use crate::store::AuditStore;
 
 /// Records on a page, unless the caller says otherwise.
@@ -54,7 +54,7 @@ const WAITING_OF_ALL: usize = 64;
 /// written; that of others is known for their tenant.
 const MISSING_MAX: usize = 4096;
 
-/// How much is kept, and how much waits.
+/// Limits of the audit: how much is kept, and how much waits.
 #[derive(Clone, Copy, Debug)]
 pub struct GatewayAuditLimits {
     /// Time that a record is kept; nothing is written for zero.
@@ -71,14 +71,14 @@ pub struct GatewayAuditLimits {
     pub per_s_per_grant: f64,
 }
 
-/// How many records are kept.
+/// Numbers of records that are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// In all.
     pub all: u64,
-    /// Of one tenant.
+    /// Records of one tenant.
     pub tenant: u64,
-    /// Of one session or execution.
+    /// Records of one session or execution.
     pub holder: u64,
 }
 
@@ -99,20 +99,20 @@ impl GatewayAuditLimits {
     }
 }
 
-/// Which records are wanted. What is none does not matter.
+/// Filter of records. What is none does not matter.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// Of this session or execution.
+    /// Records of this session or execution.
     pub holder: Option<String>,
-    /// Of this tenant's sandboxes.
+    /// Records of this tenant's sandboxes.
     pub tenant: Option<String>,
-    /// Of this kind.
+    /// Records of this kind.
     pub event: Option<AuditEvent>,
     /// That ended so.
     pub outcome: Option<AuditOutcome>,
     /// With a greater number.
     pub after: u64,
-    /// How many at most.
+    /// Maximum number of records.
     pub limit: usize,
 }
 
@@ -280,7 +280,7 @@ impl AuditSink for AuditWriter {
         }
     }
 
-    fn saw(&self, happening: &Happening<'_>) {
+    fn saw(&self, happening: &GatewayEvent<'_>) {
         if self.audit.limits.age.is_zero() {
             return;
         }

@@ -14,10 +14,10 @@ pub struct GatewayConfig {
     pub database: DatabaseLimits,
     /// Limits of `http` grants that name none.
     pub http: HttpLimits,
-    /// What is beyond single `model` grants.
+    /// Budgets beyond single `model` grants.
     pub model: ModelBudgetConfig,
-    /// What holders of tokens may give to their sandboxes who are no operators with the scope
-    /// `tenants`. Nothing unless it is said here.
+    /// Grants that holders of tokens without the scope `tenants` may give to their sandboxes.
+    /// Nothing unless it is said here.
     pub offers: Vec<GrantOffer>,
     /// Texts that rules of `http` grants put into headers, by name: references (`env:NAME`,
     /// `file:PATH`), or the texts themselves.
@@ -25,19 +25,19 @@ pub struct GatewayConfig {
     /// Connections of all sandboxes together that are served at one time, those to databases not
     /// among them.
     pub connections_max: usize,
-    /// Those of one tenant's sandboxes.
+    /// Connections of one tenant's sandboxes.
     pub connections_max_per_tenant: usize,
     /// For how long is kept what was done, in days; 0 to write nothing down.
     pub audit_keep_days: u64,
-    /// How statements of databases are written down.
+    /// Form in which statements of databases are written down.
     pub audit_statements: AuditStatements,
     /// True if addresses of requests are written down with the values of their queries.
     pub audit_queries: bool,
     /// Most records that are kept. Who has most of them loses some first.
     pub audit_records_max: u64,
-    /// Those of one tenant.
+    /// Records of one tenant.
     pub audit_records_max_per_tenant: u64,
-    /// Those of one session or execution.
+    /// Records of one session or execution.
     pub audit_records_max_per_holder: u64,
     /// Records of one grant of one sandbox in a second, in the long run; 0 is for no limit. More
     /// are not written down but counted.

@@ -41,7 +41,7 @@ impl FieldError {
 
 /// Action at a socket, done or tried.
 #[derive(Clone, Copy, Debug)]
-pub struct Happening<'a> {
+pub struct GatewayEvent<'a> {
     /// Kind.
     pub event: AuditEvent,
     /// Outcome.
@@ -60,11 +60,11 @@ pub struct Happening<'a> {
     pub bytes_in: Option<u64>,
 }
 
-impl<'a> Happening<'a> {
+impl<'a> GatewayEvent<'a> {
     /// Creates an action of which nothing else is known.
     #[must_use]
-    pub fn new(event: AuditEvent, outcome: AuditOutcome) -> Happening<'a> {
-        Happening {
+    pub fn new(event: AuditEvent, outcome: AuditOutcome) -> GatewayEvent<'a> {
+        GatewayEvent {
             event,
             outcome,
             text: None,
@@ -84,7 +84,7 @@ pub trait AuditSink: Send + Sync + fmt::Debug {
     fn statements(&self) -> AuditStatements;
 
     /// Takes a record. Copies what it keeps, and no more of a text than is kept.
-    fn saw(&self, happening: &Happening<'_>);
+    fn saw(&self, happening: &GatewayEvent<'_>);
 }
 
 /// A database that a sandbox is to reach.

@@ -58,7 +58,7 @@ use self::path::RequestPath;
 use self::rules::{EgressRule, GrantRules, RuleRequest, RuleVerdict};
 use self::tunnel::ConnectTunnel;
 use crate::config::HttpLimits;
-use crate::doors::{AuditSink, Happening, StreamDoor};
+use crate::doors::{AuditSink, GatewayEvent, StreamDoor};
 
 /// Time of one connection, with all its requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(6 * 60 * 60);
@@ -156,8 +156,9 @@ impl EgressProxy {
         if let Err(error) = served
             && error.is_parse()
         {
-            let happening = Happening::new(AuditEvent::Request, AuditOutcome::Refused);
-            self.witness.saw(&Happening { error: Some("the request is malformed"), ..happening });
+            let happening = GatewayEvent::new(AuditEvent::Request, AuditOutcome::Refused);
+            self.witness
+                .saw(&GatewayEvent { error: Some("the request is malformed"), ..happening });
         }
         let tunnel = slot.lock().take();
         if let Some(tunnel) = tunnel {

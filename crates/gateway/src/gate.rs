@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use crate::config::HttpLimits;
 use crate::doors::{
-    AuditSink, CatalogGuest, DatabaseDoor, DatabaseGuest, Happening, LoginPlace, ModelGuest,
+    AuditSink, CatalogGuest, DatabaseDoor, DatabaseGuest, GatewayEvent, LoginPlace, ModelGuest,
     StreamDoor,
 };
 use crate::egress::rules::GrantRules;
@@ -167,7 +167,7 @@ impl GrantGate for OpenSockets {
             {
                 state.spare.insert(port, listener);
             }
-            one.witness.saw(&Happening::new(AuditEvent::Revoked, AuditOutcome::Done));
+            one.witness.saw(&GatewayEvent::new(AuditEvent::Revoked, AuditOutcome::Done));
         }
     }
 
@@ -207,15 +207,15 @@ impl OpenSockets {
             };
             match served {
                 Ok(served) => {
-                    witness.saw(&Happening::new(AuditEvent::Granted, AuditOutcome::Done));
+                    witness.saw(&GatewayEvent::new(AuditEvent::Granted, AuditOutcome::Done));
                     state.served.push(served);
                 }
                 // It was there when it was looked up: the sandbox sees a closed port.
                 Err(why) => {
                     let (holder, label) = (&self.holder.id, grant.label());
                     tracing::warn!(%holder, grant = label, why, "a grant cannot be served");
-                    let failed = Happening::new(AuditEvent::Granted, AuditOutcome::Failed);
-                    witness.saw(&Happening { error: Some(&why), ..failed });
+                    let failed = GatewayEvent::new(AuditEvent::Granted, AuditOutcome::Failed);
+                    witness.saw(&GatewayEvent { error: Some(&why), ..failed });
                 }
             }
         }
@@ -359,8 +359,8 @@ impl AcceptTask {
 
     async fn refuse(&self, mut stream: TcpStream) {
         let why = Some("connections: the limit is reached");
-        let refused = Happening::new(AuditEvent::Connect, AuditOutcome::Refused);
-        self.witness.saw(&Happening { error: why, ..refused });
+        let refused = GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Refused);
+        self.witness.saw(&GatewayEvent { error: why, ..refused });
         // What fits into the socket; nobody waits for a client that does not read.
         if stream.writable().await.is_ok() {
             stream.try_write(TOO_MANY).ok();

@@ -106,7 +106,7 @@ pub enum ClientError {
     TooLarge(u64),
 }
 
-/// What ends a body before its end.
+/// Error that ends a body before its end.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body that is sent as it comes. Where its hint is exact the request says that length, and it is
@@ -116,7 +116,7 @@ pub type Outgoing = UnsyncBoxBody<Bytes, BodyError>;
 /// A request.
 #[derive(Clone)]
 pub struct ClientRequest {
-    /// What to do.
+    /// Method of the request.
     pub method: Method,
     /// `http://…` or `https://…`.
     pub url: String,
@@ -156,10 +156,10 @@ impl fmt::Debug for ClientRequest {
     }
 }
 
-/// What came back. Dropping it closes the connection.
+/// Response of a server. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct ClientResponse {
-    /// Whatever it is: 404 and 301 are answers, not errors.
+    /// Status: 404 and 301 are answers, not errors.
     pub status: StatusCode,
     /// Names in lower case.
     pub headers: HeaderMap,

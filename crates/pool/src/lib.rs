@@ -103,6 +103,6 @@ pub use acquire::Acquire;
 pub use config::{EvictionTier, KeyLimits, PoolConfig, STRIPES_DEFAULT, STRIPES_MAX};
 pub use error::{AbandonedTicket, AcquireError, OpenError, ReachedLimit, RetireReason};
 pub use lease::Lease;
-pub use permit::{Retired, Ticket};
+pub use permit::{RetiredResource, Ticket};
 pub use pool::{DriverEffect, KeyHandle, NextEffect, Pool};
 pub use stats::{KeyCounters, KeyStats, PoolStats};

@@ -70,13 +70,13 @@ impl<K: fmt::Debug, R> fmt::Debug for Ticket<K, R> {
 
 /// A resource that left the pool and is to be closed. It counts against the bounds until this is
 /// dropped.
-pub struct Retired<K, R> {
+pub struct RetiredResource<K, R> {
     /// Taken when it is dropped.
     held: Option<Held<K, R>>,
     reason: RetireReason,
 }
 
-impl<K, R> Retired<K, R> {
+impl<K, R> RetiredResource<K, R> {
     pub(crate) fn new(held: Held<K, R>, reason: RetireReason) -> Self {
         Self { held: Some(held), reason }
     }
@@ -115,7 +115,7 @@ impl<K, R> Retired<K, R> {
     }
 }
 
-impl<K, R> Deref for Retired<K, R> {
+impl<K, R> Deref for RetiredResource<K, R> {
     type Target = R;
 
     fn deref(&self) -> &R {
@@ -123,7 +123,7 @@ impl<K, R> Deref for Retired<K, R> {
     }
 }
 
-impl<K, R> DerefMut for Retired<K, R> {
+impl<K, R> DerefMut for RetiredResource<K, R> {
     fn deref_mut(&mut self) -> &mut R {
         match &mut self.held {
             Some(held) => &mut held.resource,
@@ -132,7 +132,7 @@ impl<K, R> DerefMut for Retired<K, R> {
     }
 }
 
-impl<K, R> Drop for Retired<K, R> {
+impl<K, R> Drop for RetiredResource<K, R> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let entry = *held;
@@ -144,7 +144,7 @@ impl<K, R> Drop for Retired<K, R> {
     }
 }
 
-impl<K: fmt::Debug, R> fmt::Debug for Retired<K, R> {
+impl<K: fmt::Debug, R> fmt::Debug for RetiredResource<K, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retired")
             .field("key", self.key())

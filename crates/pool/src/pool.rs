@@ -16,7 +16,7 @@ use crate::lease::Lease;
 use crate::ledger::{
     Ledger, LedgerDecision, LedgerVisit, POOL_CLOSED, WakeList, count, get, raise,
 };
-use crate::permit::{Retired, Ticket};
+use crate::permit::{RetiredResource, Ticket};
 use crate::stats::{KeyCounters, KeyStats, PoolFigures, PoolStats};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
@@ -141,7 +141,7 @@ pub enum DriverEffect<K, R> {
     /// [`Ticket::failed`].
     Open(Ticket<K, R>),
     /// Close this resource, then drop it: until then it counts against the bounds.
-    Close(Retired<K, R>),
+    Close(RetiredResource<K, R>),
     /// Call [`Pool::tick`] no later than this; replaces what was said before.
     TickAt(Instant),
 }
@@ -150,7 +150,7 @@ impl<K, R> From<LedgerDecision<K, R>> for DriverEffect<K, R> {
     fn from(decision: LedgerDecision<K, R>) -> Self {
         match decision {
             LedgerDecision::Open(home) => Self::Open(Ticket::new(home)),
-            LedgerDecision::Close(held, reason) => Self::Close(Retired::new(held, reason)),
+            LedgerDecision::Close(held, reason) => Self::Close(RetiredResource::new(held, reason)),
         }
     }
 }

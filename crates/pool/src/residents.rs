@@ -155,7 +155,7 @@ impl std::fmt::Display for IllegalMark {
 
 impl std::error::Error for IllegalMark {}
 
-/// How many there are of each. Exact one by one; figures read together may be some operations
+/// Number of residents of each kind. Exact one by one; figures read together may be some operations
 /// apart, because nothing stops the pool while they are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentStats {
@@ -423,7 +423,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Waiting, now)
     }
 
-    /// Nothing of it runs any more.
+    /// Notes that nothing of it runs any more.
     ///
     /// # Errors
     /// See [`Residents::mark_warming`].
@@ -431,7 +431,7 @@ impl<K: Clone + Eq + Hash> Residents<K> {
         self.mark(id, State::Cold, now)
     }
 
-    /// It was used, and is what it was.
+    /// Notes that it was used, and is what it was.
     ///
     /// # Errors
     /// When there is no such resident.

@@ -6,7 +6,7 @@
 use crate::config::KeyLimits;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// What one key holds and has done.
+/// Holdings and counters of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyStats {
     /// Ready and nobody's.
@@ -25,7 +25,7 @@ pub struct KeyStats {
     pub min_idle: usize,
 }
 
-/// What one key has done since it was made.
+/// Counters of one key since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCounters {
     /// Leases ever handed out.
@@ -48,7 +48,7 @@ impl KeyStats {
     }
 }
 
-/// What a pool holds over all its keys.
+/// Holdings of a pool over all its keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// Resources in any state.

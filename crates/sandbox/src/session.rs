@@ -33,7 +33,7 @@ use crate::run::{GuestConnection, SandboxError};
 use crate::sys;
 use files::SandboxFiles;
 
-pub use crate::codec::session::{ProcessEnd, SessionSandboxLimits, Usage};
+pub use crate::codec::session::{ProcessEnd, SandboxUsage, SessionSandboxLimits};
 pub use process::{
     ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, SessionProcess, SessionProgram,
 };
@@ -185,10 +185,10 @@ impl SandboxedSession {
     }
 
     /// Returns what the session uses.
-    pub async fn usage(&self) -> Result<Usage, SandboxError> {
+    pub async fn usage(&self) -> Result<SandboxUsage, SandboxError> {
         let frame = |id| MessageWriter::new(to_session::USAGE).u64(id).finish();
         let (body, _) = self.request(frame, &[]).await?;
-        Ok(Usage::decode(&mut MessageReader(&body))?)
+        Ok(SandboxUsage::decode(&mut MessageReader(&body))?)
     }
 
     /// Connects to a program at `127.0.0.1:port` inside.

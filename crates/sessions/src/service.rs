@@ -69,7 +69,7 @@ pub use self::lifecycle::{DeadlineAction, SessionUpdate};
 pub use self::logs::{AgentLogLine, LogLevel};
 use self::prewarm::PrewarmPool;
 pub use self::records::{
-    ATTACHMENT_BYTES_MAX, FaceDocument, StoredAttachment, TurnUsage, UsageQuery, UsageTotal,
+    ATTACHMENT_BYTES_MAX, FaceDocument, StoredAttachment, TurnUsageRecord, UsageQuery, UsageTotal,
 };
 use self::starts::StartLimiter;
 use self::storage::{FreeSpace, StorageCount};

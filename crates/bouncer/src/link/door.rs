@@ -42,7 +42,7 @@ pub enum ClientLoginNext {
     /// Do this on another thread; then call [`LoginMachine::checked`].
     Check(Box<mysql::login::PasswordCheck>),
     /// The client is who it says.
-    Done(AuthenticatedClient),
+    Done(LoggedInClient),
     /// Sent a cancel request, which has been dealt with.
     Cancel {
         /// The process number of that one.
@@ -65,7 +65,7 @@ pub struct ClientLoginStep {
 
 /// A client that has proved who it is.
 #[derive(Debug)]
-pub enum AuthenticatedClient {
+pub enum LoggedInClient {
     /// PostgreSQL.
     Pg(Box<pg::login::PgAuthenticatedClient>),
     /// MySQL or MariaDB.
@@ -117,8 +117,8 @@ impl ProtocolKeyrings {
     /// Empty ones. `process_secret` should outlive the process: what users are asked who do not
     /// exist comes from it. PostgreSQL's clients are asked by `method`.
     #[must_use]
-    pub fn new(process_secret: [u8; 32], method: pg::login::Method) -> ProtocolKeyrings {
-        let best = mysql::login::Method::Best;
+    pub fn new(process_secret: [u8; 32], method: pg::login::PgPasswordMethod) -> ProtocolKeyrings {
+        let best = mysql::login::MysqlPasswordMethod::Best;
         ProtocolKeyrings {
             pg: Arc::new(pg::auth::PgKeyring::new(process_secret, method)),
             my: Arc::new(mysql::auth::MysqlKeyring::new(process_secret, best)),
@@ -173,19 +173,13 @@ impl ProtocolKeyrings {
 
     /// Returns what is shown to the server for a client.
     #[must_use]
-    pub fn credentials(
-        &self,
-        route: &TenantRoute,
-        client: &AuthenticatedClient,
-    ) -> ServerCredentials {
+    pub fn credentials(&self, route: &TenantRoute, client: &LoggedInClient) -> ServerCredentials {
         let TenantRoute { tenant, user } = route;
         match client {
-            AuthenticatedClient::Pg(client) => {
+            LoggedInClient::Pg(client) => {
                 ServerCredentials::Pg(self.pg.credentials(tenant, user, client))
             }
-            AuthenticatedClient::My(client) => {
-                ServerCredentials::My(self.my.credentials(user, client))
-            }
+            LoggedInClient::My(client) => ServerCredentials::My(self.my.credentials(user, client)),
         }
     }
 
@@ -322,12 +316,12 @@ impl LoginMachine {
     }
 }
 
-impl AuthenticatedClient {
+impl LoggedInClient {
     /// Appends why it cannot stay all the same.
     pub fn put_refusal(&self, refusal: &PgLoginRefusal, out: &mut Vec<u8>) {
         match self {
-            AuthenticatedClient::Pg(_) => refusal.write(out),
-            AuthenticatedClient::My(client) => {
+            LoggedInClient::Pg(_) => refusal.write(out),
+            LoggedInClient::My(client) => {
                 let mut seq = client.seq;
                 mysql::login::put_refusal(out, &mut seq, refusal);
             }
@@ -342,9 +336,7 @@ impl From<pg::login::PgLoginStep> for ClientLoginStep {
             Pg::More => ClientLoginNext::More,
             Pg::StartTls => ClientLoginNext::StartTls,
             Pg::Route => ClientLoginNext::Route,
-            Pg::Done(authenticated) => {
-                ClientLoginNext::Done(AuthenticatedClient::Pg(authenticated))
-            }
+            Pg::Done(authenticated) => ClientLoginNext::Done(LoggedInClient::Pg(authenticated)),
             Pg::Cancel { pid, key } => ClientLoginNext::Cancel { pid, key },
             Pg::Fail(refusal) => ClientLoginNext::Fail(refusal),
         };
@@ -366,9 +358,7 @@ impl From<mysql::login::MysqlLoginNext> for ClientLoginNext {
             My::StartTls => ClientLoginNext::StartTls,
             My::Route => ClientLoginNext::Route,
             My::Check(check) => ClientLoginNext::Check(check),
-            My::Done(authenticated) => {
-                ClientLoginNext::Done(AuthenticatedClient::My(authenticated))
-            }
+            My::Done(authenticated) => ClientLoginNext::Done(LoggedInClient::My(authenticated)),
             My::Fail(refusal) => ClientLoginNext::Fail(refusal),
         }
     }

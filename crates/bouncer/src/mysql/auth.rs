@@ -11,7 +11,10 @@ use parking_lot::Mutex;
 use wire::mysql::auth::{MysqlSecret, MysqlSecretError, MysqlVerifier, SecretKind};
 
 use super::dial::MysqlCredentials;
-use super::login::{Method, MysqlAuthenticatedClient, MysqlLoginRequest, MysqlProof, Shown};
+use super::login::{
+    MysqlAuthenticatedClient, MysqlDisclosedSecret, MysqlLoginRequest, MysqlPasswordMethod,
+    MysqlProof,
+};
 use crate::keyring::{self, PasswordMethod, PreparedSecrets, ProcessSecret};
 use crate::pg::login::PgLoginRefusal;
 use crate::tenants::{ClientAuth, ServerSecret, TenantId, TenantSnapshot, TenantUser};
@@ -24,7 +27,7 @@ pub use own_key::{KeyPair, OwnKey, RsaKeyError, encrypt};
 #[derive(Debug)]
 pub struct MysqlKeyring {
     process_secret: ProcessSecret,
-    method: Method,
+    method: MysqlPasswordMethod,
     verifiers: PreparedSecrets<MysqlVerifier>,
     /// Forms of the secrets of each tenant's users.
     kinds: Mutex<HashMap<TenantId, Kinds>>,
@@ -53,7 +56,7 @@ impl MysqlKeyring {
     /// An empty one. `process_secret` should outlive the process: which method users are asked by
     /// who do not exist comes from it.
     #[must_use]
-    pub fn new(process_secret: [u8; 32], method: Method) -> MysqlKeyring {
+    pub fn new(process_secret: [u8; 32], method: MysqlPasswordMethod) -> MysqlKeyring {
         MysqlKeyring {
             process_secret: ProcessSecret::new(process_secret),
             method,
@@ -171,12 +174,13 @@ impl MysqlKeyring {
             ServerSecret::OfClient => {
                 let secret = client.verifier.as_ref().and_then(|verifier| verifier.secret());
                 match (secret, &client.shown) {
-                    (_, Shown::Password(password)) | (Some(MysqlSecret::Plain(password)), _) => {
+                    (_, MysqlDisclosedSecret::Password(password))
+                    | (Some(MysqlSecret::Plain(password)), _) => {
                         MysqlCredentials::Password(password.clone())
                     }
-                    (_, Shown::Native(key)) => MysqlCredentials::Native(key.clone()),
-                    (_, Shown::Sha2(key)) => MysqlCredentials::Sha2(key.clone()),
-                    (_, Shown::Nothing) => MysqlCredentials::None,
+                    (_, MysqlDisclosedSecret::Native(key)) => MysqlCredentials::Native(key.clone()),
+                    (_, MysqlDisclosedSecret::Sha2(key)) => MysqlCredentials::Sha2(key.clone()),
+                    (_, MysqlDisclosedSecret::Nothing) => MysqlCredentials::None,
                 }
             }
         })

@@ -17,24 +17,24 @@ use super::texts::MysqlStatementFacts;
 use super::warnings::ServerWarnings;
 use crate::link::{ClientId, not_for_readers, not_for_sandboxes, put_mysql_error};
 
-/// What a session starts with.
+/// Parameters of a new session.
 #[derive(Debug)]
 pub struct MysqlClientSetup {
-    /// Who it is; also the number of its connection, as it was told.
+    /// Client; also the number of its connection, as it was told.
     pub id: ClientId,
     /// When its server connection may be somebody else's.
     pub mode: PoolMode,
-    /// How much is believed of what its texts leave behind.
+    /// Trust in what its texts leave behind.
     pub verify: VerifyMode,
     /// True if its tenant may only read: texts that ask for more are refused.
     pub read_only: bool,
     /// True if a server may ask for files of the client's.
     pub local_infile: bool,
-    /// What both sides can do.
+    /// Capabilities that both sides have.
     pub capabilities: CapabilityFlags,
-    /// What the client asked for as it started, with its schema.
+    /// Settings that the client asked for as it started, with its schema.
     pub settings: MysqlSettings,
-    /// What the tenant demands whatever the client wants.
+    /// Settings that the tenant demands whatever the client wants.
     pub forced: Arc<MysqlSettings>,
 }
 
@@ -304,7 +304,7 @@ impl MysqlClientSession {
         }
     }
 
-    /// Its server connection is lost. Only a client without a transaction can go on.
+    /// Notes that its server connection is lost. Only a client without a transaction can go on.
     pub fn server_lost(&mut self) {
         self.attached = false;
         self.waits_here = false;

@@ -15,7 +15,7 @@ use super::auth::OwnKey;
 use super::client::{MysqlClientSession, MysqlClientSetup};
 use super::dial::{MysqlCredentials, MysqlDial, MysqlDialNext, MysqlDialParams};
 use super::link::{MysqlLinkContext, attach, client_gone, from_client, from_server};
-use super::login::{Method, MysqlLogin, MysqlLoginNext, MysqlLoginPolicy, MysqlProof};
+use super::login::{MysqlLogin, MysqlLoginNext, MysqlLoginPolicy, MysqlPasswordMethod, MysqlProof};
 use super::server::{MysqlServerSession, MysqlServerSetup};
 use super::settings::MysqlSettings;
 use crate::link::{ClientId, ClientNext, DepartureAction, LinkLimits, LinkOutputs, ServerNext};
@@ -377,7 +377,7 @@ fn proof() -> MysqlProof {
     static KEY: OnceLock<Arc<OwnKey>> = OnceLock::new();
     let verifier = MysqlVerifier::new(MysqlSecret::Plain(PlainPassword::new("secret".to_owned())));
     let key = Arc::clone(KEY.get_or_init(Arc::default));
-    MysqlProof::Password { verifier: Arc::new(verifier), method: Method::Best, key }
+    MysqlProof::Password { verifier: Arc::new(verifier), method: MysqlPasswordMethod::Best, key }
 }
 
 /// A login that is told all of `bytes` in pieces; whether it let somebody in.

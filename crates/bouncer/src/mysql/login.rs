@@ -78,8 +78,8 @@ pub enum MysqlProof {
     Password {
         /// Verifier of its proof.
         verifier: Arc<MysqlVerifier>,
-        /// Method.
-        method: Method,
+        /// MysqlPasswordMethod.
+        method: MysqlPasswordMethod,
         /// For those who send the password itself over a connection that is not encrypted.
         key: Arc<OwnKey>,
     },
@@ -88,7 +88,7 @@ pub enum MysqlProof {
 /// Method by which a password is asked for. Users with a stored secret are asked by the method that
 /// it is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
+pub enum MysqlPasswordMethod {
     /// The method of the greeting, or the client's own if that does as well.
     #[default]
     Best,
@@ -137,7 +137,7 @@ pub struct MysqlAuthenticatedClient {
     /// Request.
     pub requested: MysqlLoginRequest,
     /// Secret that its proof disclosed, for tenants whose users are the same on the server.
-    pub shown: Shown,
+    pub shown: MysqlDisclosedSecret,
     /// Verifier of its proof, if it had to give one.
     pub verifier: Option<Arc<MysqlVerifier>>,
     /// The number of the packet that it waits for.
@@ -146,7 +146,7 @@ pub struct MysqlAuthenticatedClient {
 
 /// Secret that a client's proof disclosed. Enough to log in to a server in its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum MysqlDisclosedSecret {
     /// None.
     Nothing,
     /// Key for `mysql_native_password`.
@@ -434,7 +434,7 @@ impl MysqlLogin {
                 if given.plugin == Some(AuthPlugin::CachingSha2) && !is_empty(&given.answer) {
                     self.more(&[auth::FAST_RIGHT], out);
                 }
-                self.done(0, Shown::Nothing, None, out)
+                self.done(0, MysqlDisclosedSecret::Nothing, None, out)
             }
             // Who changes waits for a nonce in any case.
             None => {
@@ -449,13 +449,13 @@ impl MysqlLogin {
     fn ask(
         &mut self,
         expected: ExpectedProof,
-        method: Method,
+        method: MysqlPasswordMethod,
         out: &mut Vec<u8>,
     ) -> MysqlLoginStep {
         let preferred = match method {
-            Method::Best => self.policy.plugin,
-            Method::Cleartext if self.is_protected() => AuthPlugin::Clear,
-            Method::Cleartext => {
+            MysqlPasswordMethod::Best => self.policy.plugin,
+            MysqlPasswordMethod::Cleartext if self.is_protected() => AuthPlugin::Clear,
+            MysqlPasswordMethod::Cleartext => {
                 let message = "a password is asked for over TLS or a Unix socket only";
                 return self.fail(0, PgLoginRefusal::new("28000", message), out);
             }
@@ -501,16 +501,18 @@ impl MysqlLogin {
         out: &mut Vec<u8>,
     ) -> MysqlLoginStep {
         let Some(expected) = expected else {
-            return self.done(consumed, Shown::Nothing, None, out);
+            return self.done(consumed, MysqlDisclosedSecret::Nothing, None, out);
         };
         let verifier = Arc::clone(&expected.verifier);
         let shown = match plugin {
-            AuthPlugin::Native => verifier.accepts_native(&self.nonce, answer).map(Shown::Native),
+            AuthPlugin::Native => {
+                verifier.accepts_native(&self.nonce, answer).map(MysqlDisclosedSecret::Native)
+            }
             AuthPlugin::CachingSha2 if is_empty(answer) => None,
             AuthPlugin::CachingSha2 => match verifier.accepts_sha2(&self.nonce, answer) {
                 FastAuthResult::Right(key) => {
                     self.more(&[auth::FAST_RIGHT], out);
-                    Some(Shown::Sha2(key))
+                    Some(MysqlDisclosedSecret::Sha2(key))
                 }
                 FastAuthResult::Wrong => None,
                 FastAuthResult::Unknown => {
@@ -612,7 +614,7 @@ impl MysqlLogin {
     fn done(
         &mut self,
         consumed: usize,
-        shown: Shown,
+        shown: MysqlDisclosedSecret,
         verifier: Option<Arc<MysqlVerifier>>,
         out: &mut Vec<u8>,
     ) -> MysqlLoginStep {
@@ -655,10 +657,10 @@ impl MysqlLogin {
 }
 
 /// Returns what a password shows that is right. It ends with a NUL, which clients send with it.
-fn accepts(verifier: &MysqlVerifier, given: &[u8]) -> Option<Shown> {
+fn accepts(verifier: &MysqlVerifier, given: &[u8]) -> Option<MysqlDisclosedSecret> {
     let given = given.strip_suffix(&[0])?;
     let text = std::str::from_utf8(given).ok().filter(|_| verifier.accepts_password(given))?;
-    Some(Shown::Password(PlainPassword::new(text.to_owned())))
+    Some(MysqlDisclosedSecret::Password(PlainPassword::new(text.to_owned())))
 }
 
 /// Returns whether a proof is that of no password.

@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use wire::mysql::sql::{self, CharsetClass, Effects, MysqlTextDetails, SessionQuestion, SqlMode};
+use wire::mysql::sql::{
+    self, CharsetClass, MysqlEffects, MysqlTextDetails, SessionQuestion, SqlMode,
+};
 use wire::prohibitions::TextProhibitions;
 
 use super::settings::MysqlSettings;
@@ -14,38 +16,38 @@ use crate::pg::statements::HashKey;
 use crate::texts::{ShapeTable, TextTable};
 
 /// Effects that call for a closer look: there are names or values in it.
-const WITH_DETAILS: Effects = Effects::SET
-    .with(Effects::SET_EXPRESSION)
-    .with(Effects::SET_UNKNOWN)
-    .with(Effects::SET_FIXED)
-    .with(Effects::NEXT_TRANSACTION)
-    .with(Effects::AUTOCOMMIT)
-    .with(Effects::NAMES)
-    .with(Effects::GLOBAL)
-    .with(Effects::USE)
-    .with(Effects::TEMP_CREATE)
-    .with(Effects::TEMP_DROP)
-    .with(Effects::HANDLER)
-    .with(Effects::SQL_PREPARE)
-    .with(Effects::SQL_DEALLOCATE)
-    .with(Effects::SQL_EXECUTE)
-    .with(Effects::KILL);
+const WITH_DETAILS: MysqlEffects = MysqlEffects::SET
+    .with(MysqlEffects::SET_EXPRESSION)
+    .with(MysqlEffects::SET_UNKNOWN)
+    .with(MysqlEffects::SET_FIXED)
+    .with(MysqlEffects::NEXT_TRANSACTION)
+    .with(MysqlEffects::AUTOCOMMIT)
+    .with(MysqlEffects::NAMES)
+    .with(MysqlEffects::GLOBAL)
+    .with(MysqlEffects::USE)
+    .with(MysqlEffects::TEMP_CREATE)
+    .with(MysqlEffects::TEMP_DROP)
+    .with(MysqlEffects::HANDLER)
+    .with(MysqlEffects::SQL_PREPARE)
+    .with(MysqlEffects::SQL_DEALLOCATE)
+    .with(MysqlEffects::SQL_EXECUTE)
+    .with(MysqlEffects::KILL);
 
 /// Effects of texts that may be a question that can be answered here.
-const WITH_QUESTION: Effects =
-    Effects::SHOW_WARNINGS.with(Effects::ROW_COUNT).with(Effects::FOUND_ROWS);
+const WITH_QUESTION: MysqlEffects =
+    MysqlEffects::SHOW_WARNINGS.with(MysqlEffects::ROW_COUNT).with(MysqlEffects::FOUND_ROWS);
 
 /// Effects that no constant in a text can change: numbers and strings are not looked at for these.
-const OF_ANY_CONSTANTS: Effects = Effects::TABLES
-    .with(Effects::WRITES)
-    .with(Effects::TRANSACTION_BEGIN)
-    .with(Effects::COMMIT)
-    .with(Effects::ROLLBACK);
+const OF_ANY_CONSTANTS: MysqlEffects = MysqlEffects::TABLES
+    .with(MysqlEffects::WRITES)
+    .with(MysqlEffects::TRANSACTION_BEGIN)
+    .with(MysqlEffects::COMMIT)
+    .with(MysqlEffects::ROLLBACK);
 
 /// Facts about a text.
 #[derive(Clone, Debug)]
 pub struct MysqlStatementFacts {
-    pub(crate) effects: Effects,
+    pub(crate) effects: MysqlEffects,
     /// The variables and names in it, if there are any that matter.
     pub(crate) details: Option<Arc<MysqlTextDetails>>,
     /// The one question that it is, if it can be answered here.
@@ -60,14 +62,14 @@ pub struct MysqlStatementFacts {
 impl MysqlStatementFacts {
     /// Facts about a text that was not looked at.
     pub(crate) const UNKNOWN: MysqlStatementFacts = MysqlStatementFacts {
-        effects: Effects::UNPARSED,
+        effects: MysqlEffects::UNPARSED,
         prohibitions: OF_UNSEEN_TEXTS,
         ..MysqlStatementFacts::NOTHING
     };
 
     /// Facts about a command that leaves nothing behind.
     pub(crate) const NOTHING: MysqlStatementFacts = MysqlStatementFacts {
-        effects: Effects::NONE,
+        effects: MysqlEffects::NONE,
         details: None,
         asked: None,
         is_lock_alone: false,
@@ -85,7 +87,8 @@ impl MysqlStatementFacts {
         let (effects, prohibitions) = sql::effects_and_prohibitions(text, mode);
         let details = effects.intersects(WITH_DETAILS).then(|| Arc::new(sql::details(text, mode)));
         let asked = effects.intersects(WITH_QUESTION).then(|| sql::asked(text, mode)).flatten();
-        let is_lock_alone = effects.intersects(Effects::GET_LOCK) && sql::is_lock_alone(text, mode);
+        let is_lock_alone =
+            effects.intersects(MysqlEffects::GET_LOCK) && sql::is_lock_alone(text, mode);
         MysqlStatementFacts {
             effects,
             details,
@@ -234,7 +237,7 @@ mod tests {
             for no_backslash_escapes in [false, true] {
                 let mode = SqlMode { no_backslash_escapes, ..settings.mode() };
                 let effects = texts.statement(text, mode, &settings).facts.effects;
-                assert_eq!(effects.intersects(Effects::GET_LOCK), no_backslash_escapes);
+                assert_eq!(effects.intersects(MysqlEffects::GET_LOCK), no_backslash_escapes);
             }
         }
     }

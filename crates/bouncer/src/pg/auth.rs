@@ -11,8 +11,8 @@ use wire::pg::secret::{PgSecret, PgSecretError, PgVerifier, PlainPassword};
 
 use super::dial::PgCredentials;
 use super::login::{
-    Method, PgAuthenticatedClient, PgLoginRefusal, PgProof, PgStartupRequest, ReplicationPolicy,
-    RouteAuth, Shown,
+    PgAuthenticatedClient, PgDisclosedSecret, PgLoginRefusal, PgPasswordMethod, PgProof,
+    PgStartupRequest, ReplicationPolicy, RouteAuth,
 };
 use crate::keyring::{self, PasswordMethod, PreparedSecrets, ProcessSecret};
 use crate::tenants::{ClientAuth, ServerSecret, TenantSnapshot, TenantUser};
@@ -21,12 +21,12 @@ use crate::tenants::{ClientAuth, ServerSecret, TenantSnapshot, TenantUser};
 #[derive(Debug)]
 pub struct PgKeyring {
     process_secret: ProcessSecret,
-    method: Method,
+    method: PgPasswordMethod,
     verifiers: PreparedSecrets<PgVerifier>,
     credentials: PreparedSecrets<PgCredentials>,
 }
 
-/// What a client has to show.
+/// Proof that a client has to give.
 #[derive(Debug)]
 pub enum PgAuthRequirement {
     /// This, or it is sent away.
@@ -39,7 +39,7 @@ impl PgKeyring {
     /// An empty one. `process_secret` should outlive the process: salts that clients see come from
     /// it, and one that changes tells users that exist from those that do not.
     #[must_use]
-    pub fn new(process_secret: [u8; 32], method: Method) -> PgKeyring {
+    pub fn new(process_secret: [u8; 32], method: PgPasswordMethod) -> PgKeyring {
         PgKeyring {
             process_secret: ProcessSecret::new(process_secret),
             method,
@@ -116,12 +116,15 @@ impl PgKeyring {
             ServerSecret::OfClient => {
                 let secret = client.verifier.as_ref().and_then(|verifier| verifier.secret());
                 match (secret, &client.shown) {
-                    (_, Shown::Password(password)) | (Some(PgSecret::Plain(password)), _) => {
+                    (_, PgDisclosedSecret::Password(password))
+                    | (Some(PgSecret::Plain(password)), _) => {
                         self.known(tenant, user, password.reveal())
                     }
                     (Some(PgSecret::Md5(hash)), _) => Arc::new(PgCredentials::Md5(hash.clone())),
-                    (_, Shown::Keys(keys)) => Arc::new(PgCredentials::Scram(keys.clone())),
-                    (Some(PgSecret::Scram(_)) | None, Shown::Nothing) => {
+                    (_, PgDisclosedSecret::Keys(keys)) => {
+                        Arc::new(PgCredentials::Scram(keys.clone()))
+                    }
+                    (Some(PgSecret::Scram(_)) | None, PgDisclosedSecret::Nothing) => {
                         Arc::new(PgCredentials::None)
                     }
                 }
@@ -159,7 +162,7 @@ impl PgKeyring {
 }
 
 impl RouteAuth {
-    /// Of a client that does not replicate.
+    /// Creates the rule for a client that does not replicate.
     #[must_use]
     pub fn of(proof: PgProof) -> RouteAuth {
         RouteAuth { proof, replication: ReplicationPolicy::Refused }

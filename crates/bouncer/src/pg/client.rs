@@ -12,20 +12,20 @@ use super::statements::{NameId, PgClientStatements};
 
 pub use crate::link::ClientId;
 
-/// What a session starts with.
+/// Parameters of a new session.
 #[derive(Debug)]
 pub struct PgClientSetup {
-    /// Who it is.
+    /// Client.
     pub id: ClientId,
     /// When its server connection may be somebody else's.
     pub mode: PoolMode,
-    /// How much is believed of what its texts leave behind.
+    /// Trust in what its texts leave behind.
     pub verify: VerifyMode,
     /// True if its tenant may only read: texts that ask for more are refused.
     pub read_only: bool,
-    /// What the client asked for as it started. Names that are no settings are left out.
+    /// Settings that the client asked for as it started. Names that are no settings are left out.
     pub settings: PgSettings,
-    /// What the tenant demands whatever the client wants.
+    /// Settings that the tenant demands whatever the client wants.
     pub forced: Arc<PgSettings>,
     /// The parameters that it was told as it logged in.
     pub seen: Arc<ReportedParameters>,
@@ -205,7 +205,7 @@ impl PgClientSession {
         };
     }
 
-    /// Its server connection is lost. Only a client without a transaction can go on.
+    /// Notes that its server connection is lost. Only a client without a transaction can go on.
     pub fn server_lost(&mut self) {
         self.attached = false;
         self.barrier = false;

@@ -31,7 +31,7 @@ const GREETING_BYTES_MAX: usize = 1 << 20;
 /// Keys for cancelling, by protocol version 3.2.
 const KEY_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
 
-/// Whether the connection is encrypted. Whose certificate is trusted is decided in the handshake.
+/// Demand for encryption. Whose certificate is trusted is decided in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsRequest {
     /// Not at all. Always so over Unix sockets.
@@ -42,7 +42,7 @@ pub enum TlsRequest {
     Must,
 }
 
-/// What is known of who answers at a server's address before it has proved anything, and so whether
+/// Knowledge of who answers at a server's address before it has proved anything, and so whether
 /// it may see a password as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerAssurance {
@@ -79,7 +79,7 @@ impl ServerAssurance {
 pub(crate) const VERIFY_OR_TRUST: &str =
     "`tls = \"verify-full\"`, or else `trust_server_key = true`,";
 
-/// Nobody knows who would read the password. It names the setting to change.
+/// Error of a login whose password an unknown party would read. It names the setting to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the server asks for the password itself, and could be anybody: {0} is missing in its table of \
@@ -113,20 +113,20 @@ impl LoginRules {
     }
 }
 
-/// How to log in.
+/// Parameters of a login to a server.
 #[derive(Clone, Debug)]
 pub struct PgDialParams {
     /// The role.
     pub user: String,
     /// The database; none for physical replication.
     pub database: Option<String>,
-    /// How the role proves who it is.
+    /// Credentials by which the role proves who it is.
     pub credentials: Arc<PgCredentials>,
     /// Other startup parameters: settings and `replication`.
     pub parameters: Vec<(String, String)>,
     /// Encryption.
     pub tls: TlsRequest,
-    /// Who may see the password.
+    /// Rule on who may see the password.
     pub assurance: ServerAssurance,
     /// Proofs that the server may ask for.
     pub rules: LoginRules,
@@ -229,7 +229,7 @@ impl PgDialError {
     }
 }
 
-/// What a server says of itself.
+/// Greeting in which a server describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgServerGreeting {
     /// Process.
@@ -244,7 +244,7 @@ pub struct PgServerGreeting {
     pub is_encrypted: bool,
 }
 
-/// What to do now. First, what is in `out` is sent.
+/// Next step of a login. First, what is in `out` is sent.
 #[derive(Debug)]
 pub enum PgDialNext {
     /// Present more bytes.
@@ -260,13 +260,13 @@ pub enum PgDialNext {
     Fail(PgDialError),
 }
 
-/// What became of the input.
+/// Result of feeding input to a login.
 #[derive(Debug)]
 #[must_use]
 pub struct PgDialStep {
     /// Bytes of the input that are done with.
     pub consumed: usize,
-    /// What to do now.
+    /// Next step.
     pub next: PgDialNext,
 }
 

@@ -22,7 +22,7 @@ mod lessons;
 mod tests;
 
 use wire::pg::frame::TransactionStatus;
-use wire::pg::sql::{Effects, PgSettingChange, TextAnalysis};
+use wire::pg::sql::{PgEffects, PgSettingChange, TextAnalysis};
 
 pub(crate) use self::lessons::LessonTable;
 use self::lessons::{CheckLesson, SuspectText};
@@ -97,10 +97,10 @@ impl PinReasons {
         PinReasons(PinReasons::LOAD.0 | PinReasons::SEED.0 | PinReasons::SESSION_FUNCTION.0);
 
     /// Effects of texts that make them so.
-    const LASTING: [(Effects, PinReasons); 3] = [
-        (Effects::LOAD, PinReasons::LOAD),
-        (Effects::SEED, PinReasons::SEED),
-        (Effects::LASTING, PinReasons::SESSION_FUNCTION),
+    const LASTING: [(PgEffects, PinReasons); 3] = [
+        (PgEffects::LOAD, PinReasons::LOAD),
+        (PgEffects::SEED, PinReasons::SEED),
+        (PgEffects::LASTING, PinReasons::SESSION_FUNCTION),
     ];
 
     pub(crate) const fn is_empty(self) -> bool {
@@ -164,7 +164,7 @@ pub(crate) enum DepartureCleanup {
 /// What runs in the present transaction, and ends with it in one way or the other.
 #[derive(Debug, Default)]
 struct TransactionEffects {
-    effects: Effects,
+    effects: PgEffects,
     /// Settings that change if it commits.
     changes: Vec<PgSettingChange>,
     /// Questions about what `effects` alone does not say.
@@ -192,7 +192,7 @@ pub(crate) struct SessionDirt {
     /// Settings of no module that may have been made.
     mentions: Vec<String>,
     /// Effects of the texts that were prepared by SQL: what `EXECUTE` may do.
-    prepared: Effects,
+    prepared: PgEffects,
     /// Shapes of the texts that a finding will be put down to.
     learners: [Option<u64>; LEARNERS_MAX],
     /// The lesson for these, until it is known whether they opened connections of dblink.
@@ -229,16 +229,16 @@ impl SessionDirt {
         if own_search_path {
             effects = effects.with_own_search_path();
         }
-        if effects.intersects(Effects::PREPARE) {
-            self.prepared |= effects.without(Effects::PREPARE);
+        if effects.intersects(PgEffects::PREPARE) {
+            self.prepared |= effects.without(PgEffects::PREPARE);
         }
-        if effects.intersects(Effects::EXECUTE) {
+        if effects.intersects(PgEffects::EXECUTE) {
             // Without a text that SQL prepared it is one that the protocol did, or is none.
             effects |= match self.pins.contains(PinReasons::SQL_PREPARE)
-                || self.running.effects.intersects(Effects::PREPARE)
+                || self.running.effects.intersects(PgEffects::PREPARE)
             {
                 true => self.prepared,
-                false => Effects::UNPARSED,
+                false => PgEffects::UNPARSED,
             };
         }
         self.running.ran = true;
@@ -251,22 +251,22 @@ impl SessionDirt {
     /// A function was called by the message for that: which one, only the server knows.
     pub(crate) fn saw_function_call(&mut self) {
         self.running.ran = true;
-        self.running.effects |= Effects::FUNCTION;
+        self.running.effects |= PgEffects::FUNCTION;
         self.running.check |= self.verify != VerifyPolicy::Never;
     }
 
     /// What a text changes of settings.
-    fn settings_of(&mut self, look: &TextAnalysis, effects: Effects) {
+    fn settings_of(&mut self, look: &TextAnalysis, effects: PgEffects) {
         let running = &mut self.running;
         // Part of it may be committed and part of it not: `SET a = 1; COMMIT; SELECT 1/0`.
-        running.unclear |= effects.contains(Effects::MULTI | Effects::TRANSACTION);
+        running.unclear |= effects.contains(PgEffects::MULTI | PgEffects::TRANSACTION);
         let full = running.changes.len() + look.changes.len() > CHANGES_MAX;
         if full {
             running.questions.topics |= ProbeTopics::SETTINGS;
         } else {
             running.changes.extend(look.changes.iter().cloned());
         }
-        if effects.intersects(Effects::SET_CONFIG) {
+        if effects.intersects(PgEffects::SET_CONFIG) {
             match &look.asked {
                 Some(names) => names.iter().for_each(|name| running.questions.ask_for(name)),
                 None => running.questions.topics |= ProbeTopics::SETTINGS,
@@ -275,13 +275,13 @@ impl SessionDirt {
     }
 
     /// Returns whether code that is not in the text is checked this time.
-    fn sample(&mut self, lessons: &mut LessonTable, effects: Effects, fingerprint: u64) {
+    fn sample(&mut self, lessons: &mut LessonTable, effects: PgEffects, fingerprint: u64) {
         if self.verify != VerifyPolicy::Unknown {
             return;
         }
         let subject = match effects {
-            it if it.intersects(Effects::FUNCTION | Effects::CALL) => SuspectText::Function,
-            it if it.intersects(Effects::HIDDEN) => SuspectText::Hidden,
+            it if it.intersects(PgEffects::FUNCTION | PgEffects::CALL) => SuspectText::Function,
+            it if it.intersects(PgEffects::HIDDEN) => SuspectText::Hidden,
             _ => return,
         };
         if !lessons.is_due(subject, fingerprint) {
@@ -298,7 +298,7 @@ impl SessionDirt {
         match tag {
             b"COMMIT" | b"PREPARE TRANSACTION" => self.settle(true),
             // `ROLLBACK TO` has the same tag and ends nothing.
-            b"ROLLBACK" if self.running.effects.intersects(Effects::ROLLBACK_TO) => {
+            b"ROLLBACK" if self.running.effects.intersects(PgEffects::ROLLBACK_TO) => {
                 self.running.unclear = true;
             }
             b"ROLLBACK" => self.settle(false),
@@ -306,7 +306,7 @@ impl SessionDirt {
                 self.discarded();
                 self.changes.push(PgSettingChange::DefaultAll);
             }
-            b"DEALLOCATE ALL" => self.prepared = Effects::NONE,
+            b"DEALLOCATE ALL" => self.prepared = PgEffects::NONE,
             _ => {}
         }
     }
@@ -343,10 +343,10 @@ impl SessionDirt {
         }
         let mut questions = running.questions;
         // A procedure and a block may commit on their own before they fail.
-        let partly = running.unclear || effects.intersects(Effects::DO | Effects::CALL);
+        let partly = running.unclear || effects.intersects(PgEffects::DO | PgEffects::CALL);
         let foreign =
             effects.intersects(FOREIGN) || questions.topics.contains(ProbeTopics::SETTINGS);
-        let checks = running.check || effects.intersects(Effects::DO | Effects::UNPARSED);
+        let checks = running.check || effects.intersects(PgEffects::DO | PgEffects::UNPARSED);
         questions.topics |= told(effects) | self.ends(effects);
         if checks && self.verify != VerifyPolicy::Never {
             questions.topics |= ProbeTopics::ALL;
@@ -371,7 +371,7 @@ impl SessionDirt {
         self.hidden_settings |= (committed || partly) && (foreign || running.check);
         if self.verify == VerifyPolicy::Always {
             questions.topics |= ProbeTopics::ALL;
-            self.hidden_settings |= effects.intersects(Effects::HIDDEN);
+            self.hidden_settings |= effects.intersects(PgEffects::HIDDEN);
         }
         self.suspicion.merge(&questions);
     }
@@ -389,10 +389,10 @@ impl SessionDirt {
     }
 
     /// Returns what else may have ended a pin.
-    fn ends(&self, effects: Effects) -> ProbeTopics {
+    fn ends(&self, effects: PgEffects) -> ProbeTopics {
         let ending = [
-            (PinReasons::TEMP_TABLE, Effects::DROP | Effects::DISCARD, ProbeTopics::TEMP),
-            (PinReasons::LISTEN, Effects::UNLISTEN, ProbeTopics::CHANNELS),
+            (PinReasons::TEMP_TABLE, PgEffects::DROP | PgEffects::DISCARD, ProbeTopics::TEMP),
+            (PinReasons::LISTEN, PgEffects::UNLISTEN, ProbeTopics::CHANNELS),
         ];
         let ended = ending
             .iter()
@@ -474,7 +474,7 @@ impl SessionDirt {
             }
         }
         if !self.pins.contains(PinReasons::SQL_PREPARE) && asked.contains(ProbeTopics::PREPARED) {
-            self.prepared = Effects::NONE;
+            self.prepared = PgEffects::NONE;
         }
         let mut surprises = !before.contains(self.pins);
         // What was there before, or may be, says nothing about the texts that ran.
@@ -570,15 +570,15 @@ impl SessionDirt {
     /// Returns what has to happen when the client leaves. Its transaction was ended, and
     /// [`SessionDirt::ready`] was told; what runs all the same counts as done.
     pub(crate) fn leave(&self) -> DepartureCleanup {
-        let lasting = Effects::LOAD | Effects::SEED | Effects::LASTING;
+        let lasting = PgEffects::LOAD | PgEffects::SEED | PgEffects::LASTING;
         if self.pins.0 & PinReasons::FOR_EVER.0 != 0 || self.running.effects.intersects(lasting) {
             return DepartureCleanup::Close;
         }
-        let quiet = Effects::HIDDEN
-            | Effects::BUILTIN
-            | Effects::TRANSACTION
-            | Effects::NOTIFY
-            | Effects::SEQUENCE_WRITE;
+        let quiet = PgEffects::HIDDEN
+            | PgEffects::BUILTIN
+            | PgEffects::TRANSACTION
+            | PgEffects::NOTIFY
+            | PgEffects::SEQUENCE_WRITE;
         let idle = self.running.effects.without(quiet).is_empty() && !self.running.check;
         let clean = self.pins.is_empty() && self.suspicion.is_empty() && self.asking.is_none();
         match idle && clean {
@@ -607,19 +607,19 @@ impl SessionDirt {
 }
 
 /// Code that is not in the text. What `EXECUTE` does is known from what was prepared.
-const FOREIGN: Effects =
-    Effects::DO.with(Effects::CALL).with(Effects::FUNCTION).with(Effects::UNPARSED);
+const FOREIGN: PgEffects =
+    PgEffects::DO.with(PgEffects::CALL).with(PgEffects::FUNCTION).with(PgEffects::UNPARSED);
 
 /// Returns what the words of a text themselves ask about.
-fn told(effects: Effects) -> ProbeTopics {
+fn told(effects: PgEffects) -> ProbeTopics {
     let told = [
-        (Effects::ROLE, ProbeTopics::ROLE),
-        (Effects::LISTEN, ProbeTopics::CHANNELS),
-        (Effects::TEMP, ProbeTopics::TEMP),
-        (Effects::ADVISORY, ProbeTopics::ADVISORY),
-        (Effects::HOLD, ProbeTopics::CURSORS),
-        (Effects::PREPARE, ProbeTopics::PREPARED),
-        (Effects::DEALLOCATE, ProbeTopics::PREPARED),
+        (PgEffects::ROLE, ProbeTopics::ROLE),
+        (PgEffects::LISTEN, ProbeTopics::CHANNELS),
+        (PgEffects::TEMP, ProbeTopics::TEMP),
+        (PgEffects::ADVISORY, ProbeTopics::ADVISORY),
+        (PgEffects::HOLD, ProbeTopics::CURSORS),
+        (PgEffects::PREPARE, ProbeTopics::PREPARED),
+        (PgEffects::DEALLOCATE, ProbeTopics::PREPARED),
     ];
     let told = told.iter().filter(|(effect, _)| effects.intersects(*effect));
     told.fold(ProbeTopics::NONE, |topics, (_, topic)| topics | *topic)

@@ -57,7 +57,7 @@ pub const NAME_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of a server's message that is held whole to be read: errors, tags, parameters.
 pub const SERVER_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// What the links of one thread share.
+/// State that the links of one thread share.
 #[derive(Debug)]
 pub struct PgLinkContext {
     pub(crate) key: HashKey,

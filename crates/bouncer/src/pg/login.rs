@@ -124,13 +124,13 @@ pub enum PgProof {
     /// None, or given already: by its certificate, by its user id.
     Nothing,
     /// A password.
-    Password(Arc<PgVerifier>, Method),
+    Password(Arc<PgVerifier>, PgPasswordMethod),
 }
 
 /// Method by which a password is asked for. A user with a SCRAM secret is always asked by SCRAM: it
 /// is the only way that costs little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
+pub enum PgPasswordMethod {
     /// By SCRAM, or by MD5 if there is nothing but an MD5 secret.
     #[default]
     Best,
@@ -232,14 +232,14 @@ pub struct PgAuthenticatedClient {
     /// Request.
     pub requested: PgStartupRequest,
     /// Secret that its proof disclosed, for tenants whose users are the same on the server.
-    pub shown: Shown,
+    pub shown: PgDisclosedSecret,
     /// Verifier of its proof, if it had to give one.
     pub verifier: Option<Arc<PgVerifier>>,
 }
 
 /// Secret that a client's proof disclosed. Enough to log in to a server in its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum PgDisclosedSecret {
     /// None.
     Nothing,
     /// Keys for servers that hold the same SCRAM secret.
@@ -345,7 +345,7 @@ impl PgLogin {
             return self.fail(0, PgLoginRefusal::new("0A000", message), out);
         }
         match auth.proof {
-            PgProof::Nothing => self.done(0, Shown::Nothing, None, out),
+            PgProof::Nothing => self.done(0, PgDisclosedSecret::Nothing, None, out),
             PgProof::Password(verifier, method) => match self.exchange(&verifier, method) {
                 Ok(exchange) => {
                     self.challenge(&exchange, out);
@@ -457,7 +457,7 @@ impl PgLogin {
     fn exchange(
         &self,
         verifier: &PgVerifier,
-        method: Method,
+        method: PgPasswordMethod,
     ) -> Result<ScramExchange, PgLoginRefusal> {
         let is_md5 = matches!(verifier.secret(), Some(PgSecret::Md5(_)));
         let is_scram = matches!(verifier.secret(), Some(PgSecret::Scram(_)));
@@ -465,12 +465,14 @@ impl PgLogin {
             || self.tls.is_some()
             || self.policy.cleartext == CleartextPolicy::Anywhere;
         match method {
-            Method::Best if is_md5 => Ok(ScramExchange::Md5),
-            Method::Best | Method::Scram => Ok(ScramExchange::SaslFirst),
-            Method::Md5 | Method::Cleartext if is_scram => Ok(ScramExchange::SaslFirst),
-            Method::Md5 => Ok(ScramExchange::Md5),
-            Method::Cleartext if is_protected => Ok(ScramExchange::Cleartext),
-            Method::Cleartext => {
+            PgPasswordMethod::Best if is_md5 => Ok(ScramExchange::Md5),
+            PgPasswordMethod::Best | PgPasswordMethod::Scram => Ok(ScramExchange::SaslFirst),
+            PgPasswordMethod::Md5 | PgPasswordMethod::Cleartext if is_scram => {
+                Ok(ScramExchange::SaslFirst)
+            }
+            PgPasswordMethod::Md5 => Ok(ScramExchange::Md5),
+            PgPasswordMethod::Cleartext if is_protected => Ok(ScramExchange::Cleartext),
+            PgPasswordMethod::Cleartext => {
                 let message = "a password is asked for over TLS or a Unix socket only";
                 Err(PgLoginRefusal::new("28000", message))
             }
@@ -561,7 +563,7 @@ impl PgLogin {
                 let accepted =
                     server.last(secret, body).map_err(|error| scram_refusal(user, error))?;
                 backend::authentication_sasl_final(out, accepted.message.as_bytes());
-                Ok(PgProofOutcome::Right(Shown::Keys(secret.keys(accepted.client_key))))
+                Ok(PgProofOutcome::Right(PgDisclosedSecret::Keys(secret.keys(accepted.client_key))))
             }
             ScramExchange::Md5 | ScramExchange::Cleartext => {
                 let malformed = || PgLoginRefusal::new("08P01", "malformed password message");
@@ -578,9 +580,9 @@ impl PgLogin {
                 }
                 Ok(PgProofOutcome::Right(match (exchange, std::str::from_utf8(given)) {
                     (ScramExchange::Cleartext, Ok(text)) => {
-                        Shown::Password(PlainPassword::new(text.to_owned()))
+                        PgDisclosedSecret::Password(PlainPassword::new(text.to_owned()))
                     }
-                    _ => Shown::Nothing,
+                    _ => PgDisclosedSecret::Nothing,
                 }))
             }
         }
@@ -589,7 +591,7 @@ impl PgLogin {
     fn done(
         &mut self,
         consumed: usize,
-        shown: Shown,
+        shown: PgDisclosedSecret,
         verifier: Option<Arc<PgVerifier>>,
         out: &mut Vec<u8>,
     ) -> PgLoginStep {
@@ -616,7 +618,7 @@ impl PgLogin {
 /// Result of a message with a proof.
 enum PgProofOutcome {
     Challenged(Box<scram::ScramServer>),
-    Right(Shown),
+    Right(PgDisclosedSecret),
 }
 
 /// The mechanism and the data of a `SASLInitialResponse`.

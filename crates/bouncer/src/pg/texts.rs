@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wire::pg::sql::{self, Effects, PgSettingChange, StatementVerb, TextAnalysis};
+use wire::pg::sql::{self, PgEffects, PgSettingChange, StatementVerb, TextAnalysis};
 use wire::prohibitions::TextProhibitions;
 
 use super::statements::{HashKey, PgStatement};
@@ -10,29 +10,29 @@ use crate::link::OF_UNSEEN_TEXTS;
 use crate::texts::{ShapeTable, TextTable};
 
 /// Effects on settings that are known at the end of the transaction only.
-const CHANGES_SETTINGS: Effects = Effects::SET
-    .with(Effects::SET_LOCAL)
-    .with(Effects::RESET)
-    .with(Effects::SET_CONFIG)
-    .with(Effects::ROLE)
-    .with(Effects::DISCARD)
-    .with(Effects::DO)
-    .with(Effects::CALL)
-    .with(Effects::FUNCTION)
-    .with(Effects::UNPARSED);
+const CHANGES_SETTINGS: PgEffects = PgEffects::SET
+    .with(PgEffects::SET_LOCAL)
+    .with(PgEffects::RESET)
+    .with(PgEffects::SET_CONFIG)
+    .with(PgEffects::ROLE)
+    .with(PgEffects::DISCARD)
+    .with(PgEffects::DO)
+    .with(PgEffects::CALL)
+    .with(PgEffects::FUNCTION)
+    .with(PgEffects::UNPARSED);
 
 /// Effects that may leave a transaction open.
-const MAY_BEGIN: Effects =
-    Effects::TRANSACTION.with(Effects::EXECUTE).with(Effects::CALL).with(Effects::UNPARSED);
+const MAY_BEGIN: PgEffects =
+    PgEffects::TRANSACTION.with(PgEffects::EXECUTE).with(PgEffects::CALL).with(PgEffects::UNPARSED);
 
 /// Effects that no constant in a text can change: numbers and strings are not looked at for these.
-const OF_ANY_CONSTANTS: Effects =
-    Effects::HIDDEN.with(Effects::BUILTIN).with(Effects::TRANSACTION).with(Effects::MULTI);
+const OF_ANY_CONSTANTS: PgEffects =
+    PgEffects::HIDDEN.with(PgEffects::BUILTIN).with(PgEffects::TRANSACTION).with(PgEffects::MULTI);
 
 /// Facts about a text.
 #[derive(Clone, Debug)]
 pub struct PgStatementFacts {
-    pub(crate) effects: Effects,
+    pub(crate) effects: PgEffects,
     /// Fingerprint, equal for texts that differ in constants only.
     pub(crate) fingerprint: u64,
     /// Kind of its first statement.
@@ -60,7 +60,8 @@ impl PgStatementFacts {
             effects,
             fingerprint,
             verb,
-            is_barrier: effects.intersects(Effects::COPY | Effects::DISCARD | Effects::DEALLOCATE),
+            is_barrier: effects
+                .intersects(PgEffects::COPY | PgEffects::DISCARD | PgEffects::DEALLOCATE),
             look: if plain { None } else { Some(Arc::new(look)) },
             prohibitions,
         }
@@ -75,7 +76,7 @@ impl PgStatementFacts {
 
     /// Facts about a text that was not looked at.
     pub(crate) const UNKNOWN: PgStatementFacts = PgStatementFacts {
-        effects: Effects::UNPARSED.with(Effects::COPY),
+        effects: PgEffects::UNPARSED.with(PgEffects::COPY),
         fingerprint: 0,
         verb: StatementVerb::Other,
         is_barrier: true,
@@ -85,7 +86,7 @@ impl PgStatementFacts {
 
     /// Facts about the execution of a statement that SQL prepared.
     pub(crate) const EXECUTION: PgStatementFacts = PgStatementFacts {
-        effects: Effects::EXECUTE,
+        effects: PgEffects::EXECUTE,
         fingerprint: 0,
         verb: StatementVerb::Statement,
         is_barrier: true,
@@ -97,13 +98,13 @@ impl PgStatementFacts {
     pub(crate) fn ends_transaction(&self) -> bool {
         let effects = self.effects;
         let begins = matches!(self.verb, StatementVerb::Begin | StatementVerb::Savepoint)
-            || effects.intersects(Effects::ROLLBACK_TO);
-        effects.intersects(Effects::UNPARSED)
-            || (effects.intersects(Effects::TRANSACTION) && !begins)
+            || effects.intersects(PgEffects::ROLLBACK_TO);
+        effects.intersects(PgEffects::UNPARSED)
+            || (effects.intersects(PgEffects::TRANSACTION) && !begins)
     }
 
     /// Returns the facts without some effects.
-    pub(crate) fn without(&self, effects: Effects) -> PgStatementFacts {
+    pub(crate) fn without(&self, effects: PgEffects) -> PgStatementFacts {
         let look = self.look.as_ref().map(|look| {
             let mut look = (**look).clone();
             look.effects = look.effects.without(effects);
@@ -142,7 +143,7 @@ impl PgStatementFacts {
         let mut look = sql::look(text);
         if blocks {
             // What the blocks do is known: it is in `changes`.
-            look.effects = self.effects | Effects::SET;
+            look.effects = self.effects | PgEffects::SET;
         }
         look.fingerprint = self.fingerprint;
         look.changes = changes;
@@ -162,14 +163,14 @@ impl PgStatementFacts {
     /// Returns whether it changes where names are looked up.
     pub(crate) fn changes_search_path(&self) -> bool {
         let of_path = |change: &PgSettingChange| change.name() == Some("search_path");
-        self.effects.intersects(Effects::SET_CONFIG)
+        self.effects.intersects(PgEffects::SET_CONFIG)
             || self.look.as_ref().is_some_and(|look| look.changes.iter().any(of_path))
     }
 }
 
 /// Code that is not in a text.
-const FOREIGN: Effects =
-    Effects::DO.with(Effects::CALL).with(Effects::FUNCTION).with(Effects::UNPARSED);
+const FOREIGN: PgEffects =
+    PgEffects::DO.with(PgEffects::CALL).with(PgEffects::FUNCTION).with(PgEffects::UNPARSED);
 
 /// Values of one `Bind` that may name settings of no module.
 const MENTIONS_MAX: usize = 4;

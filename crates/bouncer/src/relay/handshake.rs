@@ -106,7 +106,7 @@ impl RelayWorker {
 }
 
 /// Returns what the handshake with a client gave.
-pub(super) fn facts(shown: &tls::Shown, conn: &RelayConnection) -> TlsFacts {
+pub(super) fn facts(shown: &tls::ListenerTls, conn: &RelayConnection) -> TlsFacts {
     match conn.socket.tls() {
         Some(Connection::Server(tls)) => shown.facts(tls),
         Some(Connection::Client(_)) | None => TlsFacts::default(),

@@ -26,8 +26,8 @@ use super::visitors::{ClientOrigin, ListenerBinding};
 use super::worker::{RelayWorker, TimerKey};
 use crate::guest::SandboxClient;
 use crate::link::{
-    AuthRequirement, AuthenticatedClient, ClientId, ClientLink, ClientLoginNext,
-    ClientProofRequest, LoginMachine, MYSQL_PLUGIN, UnresolvedLogin,
+    AuthRequirement, ClientId, ClientLink, ClientLoginNext, ClientProofRequest, LoggedInClient,
+    LoginMachine, MYSQL_PLUGIN, UnresolvedLogin,
 };
 use crate::mysql;
 use crate::pg;
@@ -72,7 +72,7 @@ pub(super) struct LoginPhase {
     /// True if its failure was counted where it was found out.
     pub(super) is_counted: bool,
     /// TLS configuration of the handshake that is under way.
-    pub(super) shakes_hands: Option<Arc<tls::Shown>>,
+    pub(super) shakes_hands: Option<Arc<tls::ListenerTls>>,
 }
 
 /// A client that has proved who it is, and waits until a server tells its parameters.
@@ -491,8 +491,8 @@ impl RelayWorker {
     fn admit(
         &mut self,
         place: u32,
-        proved: AuthenticatedClient,
-    ) -> Result<(), (AuthenticatedClient, PgLoginRefusal)> {
+        proved: LoggedInClient,
+    ) -> Result<(), (LoggedInClient, PgLoginRefusal)> {
         let (route, pid, bound) = match self.clients.get_mut(place).map(|client| &mut client.phase)
         {
             Some(ClientPhase::Login(phase)) => match phase.visit.take() {
@@ -526,7 +526,7 @@ impl RelayWorker {
         let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
         client.since_us = now_us;
         match proved {
-            AuthenticatedClient::Pg(authenticated) => {
+            LoggedInClient::Pg(authenticated) => {
                 let authenticated = *authenticated;
                 let nowhere = ServerAttachment::Idle;
                 let greeting = GreetingWait {
@@ -542,7 +542,7 @@ impl RelayWorker {
                 client.phase = ClientPhase::Greeting(Box::new(greeting));
                 self.say_welcome(place);
             }
-            AuthenticatedClient::My(authenticated) => {
+            LoggedInClient::My(authenticated) => {
                 let pid = pid.unwrap_or_default();
                 let link = self.mysql_session(&authenticated, &route, pid, bound.guest.as_ref());
                 let owner = (route.tenant.id, Arc::clone(&route.user.name));

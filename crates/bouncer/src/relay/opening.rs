@@ -19,8 +19,8 @@ use super::server::{RelayServer, ServerCloseReason, ServerPhase, ServerPurpose};
 use super::socket::RelaySocket;
 use super::worker::{RelayWorker, TimerKey};
 use crate::link::{
-    AuthenticatedClient, LinkLimits, ServerCredentials, ServerDialNext, ServerDialer,
-    ServerGreeting, ServerLink,
+    LinkLimits, LoggedInClient, ServerCredentials, ServerDialNext, ServerDialer, ServerGreeting,
+    ServerLink,
 };
 use crate::mysql;
 use crate::pg;
@@ -209,7 +209,7 @@ impl RelayWorker {
         &mut self,
         id: PoolId,
         route: &TenantRoute,
-        client: &AuthenticatedClient,
+        client: &LoggedInClient,
     ) {
         let TenantRoute { tenant, user } = route;
         let credentials = self.common.keyrings.credentials(route, client);

@@ -82,7 +82,7 @@ impl Fixture {
         };
         let (threads, server) = (Arc::<Scripted>::default(), Arc::<Answers>::default());
         let prepared = InitialTenants::new(parts).await.unwrap();
-        let keyrings = ProtocolKeyrings::new([0; 32], crate::pg::login::Method::Best);
+        let keyrings = ProtocolKeyrings::new([0; 32], crate::pg::login::PgPasswordMethod::Best);
         let bouncer = prepared.start(threads.clone(), server.clone(), keyrings);
         Fixture { scratch, bouncer, threads, server, file }
     }
@@ -164,7 +164,7 @@ async fn what_cannot_be_changes_nothing() {
     it.bouncer.create(spec("made")).await.unwrap();
     it.orders();
     let version = it.bouncer.routing().version;
-    let check = |result: Result<Shown, BouncerError>, code: ErrorCode, field: &str| {
+    let check = |result: Result<TenantView, BouncerError>, code: ErrorCode, field: &str| {
         let error = result.unwrap_err();
         let found = match &error {
             BouncerError::Refused(refusal) => refusal.field.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{
     BouncerClient, BouncerServer, Percentiles, TenantAdmission, TenantHealth, TenantSpec,
-    TenantStats as Figures, TenantView as Shown,
+    TenantStats as Figures, TenantView,
 };
 
 use crate::config::BouncerConfig;
@@ -17,12 +17,12 @@ use crate::tenants::{
 /// Placeholder of a password.
 pub(crate) const REDACTED: &str = "***";
 
-pub(super) fn tenant(definition: &TenantDefinition, tenant: &TenantSnapshot) -> Shown {
+pub(super) fn tenant(definition: &TenantDefinition, tenant: &TenantSnapshot) -> TenantView {
     let mut spec = definition.spec.clone();
     for (_, text) in passwords(&mut spec) {
         REDACTED.clone_into(text);
     }
-    Shown {
+    TenantView {
         spec,
         origin: definition.origin,
         admission: admission(tenant.state.admission()),

@@ -24,7 +24,7 @@ use super::{
 /// What divides a tenant from a user.
 const SEPARATOR: &str = "__";
 
-/// What a client says before it has proved anything.
+/// Request of a client that has proved nothing yet.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteRequest<'a> {
     /// The tenant that its listener belongs to.
@@ -39,18 +39,18 @@ pub struct RouteRequest<'a> {
     pub database: Option<&'a str>,
     /// User.
     pub user: &'a str,
-    /// How it came.
+    /// Transport that it came by.
     pub transport: ClientTransportMode,
-    /// What it speaks.
+    /// Protocol that it speaks.
     pub engine: TenantEngine,
 }
 
-/// Where it is led.
+/// Destination of a client.
 #[derive(Clone, Debug)]
 pub struct TenantRoute {
     /// Tenant.
     pub tenant: Arc<TenantSnapshot>,
-    /// Who it is there, once it has proved it.
+    /// User that it is there, once it has proved it.
     pub user: Arc<TenantUser>,
 }
 
@@ -75,10 +75,10 @@ impl TenantRoute {
 pub enum RouteError {
     /// There is no such tenant.
     #[error("no tenant named \"{0}\"")]
-    NoSuchTenant(Shown),
+    NoSuchTenant(PrintableName),
     /// Nothing that it said names a tenant.
     #[error("no tenant for database \"{0}\"")]
-    Nothing(Shown),
+    Nothing(PrintableName),
     /// It named two.
     #[error("this connection is for the tenant \"{0}\" only")]
     OtherTenant(Arc<str>),
@@ -165,16 +165,16 @@ fn called(engine: TenantEngine) -> &'static str {
 
 /// The beginning of a name that a client said, fit to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown(Box<str>);
+pub struct PrintableName(Box<str>);
 
-impl Shown {
-    fn new(text: &str) -> Shown {
+impl PrintableName {
+    fn new(text: &str) -> PrintableName {
         let shown = text.chars().take(super::plan::NAME_BYTES_MAX);
-        Shown(shown.map(|it| if it.is_control() { '?' } else { it }).collect())
+        PrintableName(shown.map(|it| if it.is_control() { '?' } else { it }).collect())
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for PrintableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -241,13 +241,13 @@ impl TenantRouting {
             }
         }
         match request.user.split_once(SEPARATOR) {
-            Some((name, _)) => Err(RouteError::NoSuchTenant(Shown::new(name))),
-            None => Err(RouteError::Nothing(Shown::new(database))),
+            Some((name, _)) => Err(RouteError::NoSuchTenant(PrintableName::new(name))),
+            None => Err(RouteError::Nothing(PrintableName::new(database))),
         }
     }
 
     fn must(&self, name: &str) -> Result<&Arc<TenantSnapshot>, RouteError> {
-        self.named(name).ok_or_else(|| RouteError::NoSuchTenant(Shown::new(name)))
+        self.named(name).ok_or_else(|| RouteError::NoSuchTenant(PrintableName::new(name)))
     }
 
     /// Names that lead nowhere say nothing: clients send that of the machine as well.

@@ -8,20 +8,20 @@ use api::{PoolMode, UserAuth};
 
 use super::{AuthQuery, ClientAuth, TenantLimits};
 
-/// What holds for users by their names.
+/// Rules for users by their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserRuleSet {
-    /// How users prove who they are that no tenant lists but its `auth_query` finds.
+    /// Authentication of users that no tenant lists but its `auth_query` finds.
     pub auth: UserAuth,
-    /// What some of them may have, in place of what their tenant says.
+    /// Limits of some of them, in place of their tenant's.
     pub users: BTreeMap<String, UserRules>,
     /// Clients of the console at one time that may only look; who may do everything always may.
     pub watchers_max: Option<u32>,
-    /// The same, of one name that has no limit of its own.
+    /// Maximum watchers of one name that has no limit of its own.
     pub user_watchers_max: Option<u32>,
 }
 
-/// What one user may have.
+/// Limits of one user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserRules {
     /// True if nobody can be it: it is known, but not what would prove it.
@@ -30,7 +30,7 @@ pub struct UserRules {
     pub mode: Option<PoolMode>,
     /// Server connections of its role at one time, as the size of its pools.
     pub pool_size: Option<u32>,
-    /// The same, as a limit.
+    /// Maximum connections, as a limit.
     pub connections_max: Option<u32>,
     /// Clients with its name.
     pub clients_max: Option<u32>,

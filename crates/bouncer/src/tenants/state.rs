@@ -15,7 +15,7 @@ use crate::guest::turns::Crowd;
 /// Roles of one tenant that have or had a pool.
 pub const POOLS_PER_TENANT_MAX: usize = 10_000;
 
-/// Whether a tenant takes work.
+/// Admission of work to a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum WorkAdmission {
@@ -29,7 +29,7 @@ pub enum WorkAdmission {
     Draining,
 }
 
-/// What is known of a tenant's server.
+/// Health of a tenant's server, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ServerHealth {
@@ -51,7 +51,7 @@ impl ServerHealth {
     }
 }
 
-/// What a tenant keeps across changes of its definition.
+/// State that a tenant keeps across changes of its definition.
 #[derive(Debug)]
 pub struct TenantState {
     admission: AtomicU8,

@@ -13,7 +13,7 @@ use api::{AuthQuerySpec, PoolMode, TenantEngine, TenantSpec, TenantUserSpec, Tls
 use bouncer::auth_query::{AuthQueries, UserLookupTask};
 use bouncer::config::{BouncerConfig, ServerTable};
 use bouncer::link::ProtocolKeyrings;
-use bouncer::pg::login::{CleartextPolicy, Method};
+use bouncer::pg::login::{CleartextPolicy, PgPasswordMethod};
 use bouncer::relay::{ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, TcpPolicy};
 use bouncer::tenants::{
     CurrentRouting, ServerTls, SharedSettings, TenantDefinition, TenantRegistry,
@@ -67,13 +67,18 @@ fn tenants() -> Vec<TenantSpec> {
 }
 
 impl Gate {
-    fn start(server: &Postgres, mode: TlsMode, cleartext: CleartextPolicy, method: Method) -> Gate {
+    fn start(
+        server: &Postgres,
+        mode: TlsMode,
+        cleartext: CleartextPolicy,
+        method: PgPasswordMethod,
+    ) -> Gate {
         Gate::start_with(server, (mode, cleartext, method), tenants())
     }
 
     fn start_with(
         server: &Postgres,
-        (mode, cleartext, method): (TlsMode, CleartextPolicy, Method),
+        (mode, cleartext, method): (TlsMode, CleartextPolicy, PgPasswordMethod),
         tenants: Vec<TenantSpec>,
     ) -> Gate {
         let scratch = Scratch::new();
@@ -178,7 +183,8 @@ const WRONG: Result<&str, &str> = Err("password authentication failed for user")
 #[test]
 fn libpq_logs_in_by_every_way_it_knows() {
     let server = server();
-    let gate = Gate::start(&server, TlsMode::Prefer, CleartextPolicy::Protected, Method::Best);
+    let gate =
+        Gate::start(&server, TlsMode::Prefer, CleartextPolicy::Protected, PgPasswordMethod::Best);
     let own = format!(
         "sslcert={} sslkey={}",
         gate.certificate.certificate.display(),
@@ -223,15 +229,20 @@ fn libpq_logs_in_by_every_way_it_knows() {
 #[test]
 fn older_ways_are_there_for_who_asks_for_them() {
     let server = server();
-    let md5 = Gate::start(&server, TlsMode::Require, CleartextPolicy::Protected, Method::Md5);
+    let md5 =
+        Gate::start(&server, TlsMode::Require, CleartextPolicy::Protected, PgPasswordMethod::Md5);
     md5.check("dbname=shop user=alice password=secret", Ok("alice"));
     md5.check("dbname=shop user=shop__alice password=secret", Ok("alice"));
     md5.check("dbname=shop user=alice password=Secret", WRONG);
     md5.check("dbname=pass user=alice password=secret", Ok("alice"));
     md5.check("dbname=shop user=alice password=secret sslmode=disable", Err("with TLS only"));
     drop(md5);
-    let clear =
-        Gate::start(&server, TlsMode::Prefer, CleartextPolicy::Protected, Method::Cleartext);
+    let clear = Gate::start(
+        &server,
+        TlsMode::Prefer,
+        CleartextPolicy::Protected,
+        PgPasswordMethod::Cleartext,
+    );
     clear.check("dbname=shop user=alice password=secret sslmode=require", Ok("alice"));
     clear.check("dbname=shop user=alice password=Secret sslmode=require", WRONG);
     clear.check("dbname=pass user=bob password=secret sslmode=require", Ok("bob"));
@@ -243,7 +254,8 @@ fn older_ways_are_there_for_who_asks_for_them() {
 #[test]
 fn a_client_that_begins_with_tls_at_once() {
     let server = server();
-    let gate = Gate::start(&server, TlsMode::Require, CleartextPolicy::Protected, Method::Best);
+    let gate =
+        Gate::start(&server, TlsMode::Require, CleartextPolicy::Protected, PgPasswordMethod::Best);
     let startup = testkit::pg::startup(0x0003_0000, &[("user", "alice"), ("database", "shop")]);
     for (alpn, expected) in [(true, &b"R"[..]), (false, b"E")] {
         let trusted = ServerTls {
@@ -270,7 +282,8 @@ fn a_client_that_begins_with_tls_at_once() {
 #[test]
 fn keys_for_cancelling_are_long_where_the_client_can_take_it() {
     let server = server();
-    let gate = Gate::start(&server, TlsMode::Prefer, CleartextPolicy::Protected, Method::Best);
+    let gate =
+        Gate::start(&server, TlsMode::Prefer, CleartextPolicy::Protected, PgPasswordMethod::Best);
     let parameters = [("user", "alice"), ("database", "shop")];
     for (version, bytes) in [(0x0003_0000, 4), (0x0003_0002, 32)] {
         let client = PgClient::login_as(version, &gate.tcp().into(), &parameters, "secret");
@@ -315,7 +328,7 @@ fn a_server_that_is_none_harms_nobody() {
             ..TenantSpec::default()
         });
     }
-    let ways = (TlsMode::Prefer, CleartextPolicy::Protected, Method::Best);
+    let ways = (TlsMode::Prefer, CleartextPolicy::Protected, PgPasswordMethod::Best);
     let gate = Gate::start_with(&server, ways, tenants);
     for number in 0..count {
         let conninfo = format!("dbname=rogue{number} user=app");
@@ -328,7 +341,12 @@ fn a_server_that_is_none_harms_nobody() {
 #[test]
 fn who_fails_too_often_is_refused_for_a_while() {
     let server = server();
-    let gate = Gate::start(&server, TlsMode::Prefer, CleartextPolicy::Anywhere, Method::Cleartext);
+    let gate = Gate::start(
+        &server,
+        TlsMode::Prefer,
+        CleartextPolicy::Anywhere,
+        PgPasswordMethod::Cleartext,
+    );
     let log_in = |password: &str| {
         let parameters = [("user", "alice"), ("database", "shop")];
         let client = PgClient::login(&gate.tcp().into(), &parameters, password);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::{PoolMode, TenantEngine, TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
 use bouncer::config::BouncerConfig;
 use bouncer::link::ProtocolKeyrings;
-use bouncer::pg::login::{CleartextPolicy, Method};
+use bouncer::pg::login::{CleartextPolicy, PgPasswordMethod};
 use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::ThreadSnapshot;
 use bouncer::relay::{
@@ -109,7 +109,7 @@ impl Pooler {
             ClientTls { mode: api::TlsMode::Disable, cert: None, key: None, client_ca: None };
         let parts = RelayParts {
             current: Arc::clone(&current),
-            keyrings: ProtocolKeyrings::new([7; 32], Method::Best),
+            keyrings: ProtocolKeyrings::new([7; 32], PgPasswordMethod::Best),
             client_tls: Arc::new(ClientSide::new(no_tls).expect("no TLS")),
             server_tls: Arc::new(ServerSide::default()),
             look_up: Arc::new(Nobody),

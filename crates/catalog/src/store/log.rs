@@ -96,7 +96,7 @@ impl LogAction {
     }
 }
 
-/// Who changes something, when, and by which request.
+/// Author, time and request of a change.
 #[derive(Clone, Debug)]
 pub struct ChangeContext {
     /// Id of the principal.
@@ -107,7 +107,7 @@ pub struct ChangeContext {
     pub now_ms: u64,
     /// The request's own key, and the hash of the request.
     pub key: Option<(Uuid, [u8; 32])>,
-    /// Where changes of names are counted, if anybody wants to know.
+    /// Counters of changes of names, if anybody wants to know.
     pub names: Option<NameCounters>,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct LogRecord<'a> {
     pub(super) target: Option<String>,
 }
 
-/// What became of a request with a key.
+/// Outcome of a request with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdempotentOutcome {
     /// The hash of that request.
@@ -139,19 +139,19 @@ pub struct StoredLogLine {
     pub at_ms: u64,
     /// [`Act::name`].
     pub act: String,
-    /// Of what, as [`NamespaceIdent::key`].
+    /// Namespace, as [`NamespaceIdent::key`].
     pub namespace: String,
-    /// Of which table or view; none for a namespace.
+    /// Table or view; none for a namespace.
     pub name: Option<String>,
     /// The id of the table or view.
     pub relation: Option<String>,
-    /// Which version it has since then.
+    /// Version that it has since then.
     pub version: Option<u64>,
-    /// Its metadata file before.
+    /// Metadata file before.
     pub previous: Option<String>,
-    /// Its metadata file since then.
+    /// Metadata file since then.
     pub location: Option<String>,
-    /// What it was renamed to.
+    /// Name that it was given by a rename.
     pub target: Option<TableIdent>,
     /// Id of who did it.
     pub principal: String,

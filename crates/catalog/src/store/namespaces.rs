@@ -10,7 +10,7 @@ use crate::access;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::ident::NamespaceIdent;
 
-/// What a namespace says of itself.
+/// Properties of a namespace.
 pub type Properties = BTreeMap<String, String>;
 
 /// A change of properties.
@@ -20,12 +20,12 @@ pub struct PropertiesChange {
     pub removals: Vec<String>,
     /// Keys and what they are to say.
     pub updates: Properties,
-    /// What its `location` was when it was found that whoever asks may change it; none where it
+    /// Value of its `location` when it was found that whoever asks may change it; none where it
     /// stays as it is.
     pub known_location: Option<Option<String>>,
 }
 
-/// What a change of properties did.
+/// Result of a change of properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertiesChanged {
     /// Keys that have the value asked for.

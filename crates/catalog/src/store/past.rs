@@ -26,9 +26,9 @@ type Stored<T> = std::result::Result<T, SqlStoreError>;
 /// A relation of the past.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastRelation {
-    /// Its id now and then.
+    /// Id, now and then.
     pub id: String,
-    /// Which version it had; none when the log does not say it.
+    /// Version that it had; none when the log does not say it.
     pub version: Option<u64>,
     /// The metadata file that it had.
     pub location: String,
@@ -37,9 +37,9 @@ pub struct PastRelation {
 /// A relation of the past, and what is there of it now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastAndPresent {
-    /// As it was.
+    /// State of the relation at that time.
     pub past: PastRelation,
-    /// What it is called now; none when it is gone.
+    /// Present name; none when it is gone.
     pub today: Option<TableIdent>,
     /// True if it still has the same version.
     pub is_current: bool,

@@ -15,7 +15,7 @@ use crate::ident::{NamespaceIdent, TableIdent};
 /// its file, which is flushed before the pointer moves.
 pub const DOCUMENT_BYTES_KEPT_MAX: usize = 128 << 10;
 
-/// Which of the two it is.
+/// Kind of a relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RelationKind {
     /// A table.
@@ -25,7 +25,7 @@ pub enum RelationKind {
 }
 
 impl RelationKind {
-    /// As the store and answers write it.
+    /// Returns the name in the store and in answers.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl RelationKind {
         }
     }
 
-    /// As messages call it.
+    /// Returns the name in messages.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -74,16 +74,16 @@ impl RelationKind {
     }
 }
 
-/// Which version of which relation, and where its document is.
+/// Pointer to a version of a relation: where its document is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataPointer {
     /// Names the relation for as long as it lives, whatever it is called.
     pub id: String,
-    /// Which of the two it is.
+    /// Kind of relation.
     pub kind: RelationKind,
     /// The UUID in its document.
     pub uuid: String,
-    /// Where its data is: the location in its document.
+    /// Location of its data, as in its document.
     pub base: String,
     /// Counts its documents, from 1.
     pub version: u64,
@@ -94,7 +94,7 @@ pub struct MetadataPointer {
 /// A relation at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRelation {
-    /// Which version, and where.
+    /// Version and place of the document.
     pub pointer: MetadataPointer,
     /// Document; none when that is too long to be kept here.
     pub document: Option<Bytes>,
@@ -103,42 +103,42 @@ pub struct StoredRelation {
 /// The next version of a relation.
 #[derive(Clone, Debug)]
 pub struct PointerSwap {
-    /// What it is called.
+    /// Name of the relation.
     pub ident: TableIdent,
-    /// What it has to be still.
+    /// Version that it must still have.
     pub expected: MetadataPointer,
     /// The UUID in the new document.
     pub uuid: String,
     /// The location in the new document.
     pub base: String,
-    /// Where else the new document says that files go.
+    /// Other places for files that the new document names.
     pub places: Vec<String>,
     /// The new metadata file.
     pub location: String,
     /// The new document.
     pub document: Bytes,
-    /// What the log calls it.
+    /// Action, as the log names it.
     pub act: LogAction,
 }
 
 /// A relation that is to be.
 #[derive(Clone, Debug)]
 pub struct NewRelation {
-    /// What it is called.
+    /// Name of the relation.
     pub ident: TableIdent,
-    /// Which of the two.
+    /// Kind of relation.
     pub kind: RelationKind,
     /// The UUID in its document.
     pub uuid: String,
     /// The location in its document.
     pub base: String,
-    /// Where else its document says that files go.
+    /// Other places for files that its document names.
     pub places: Vec<String>,
     /// The metadata file.
     pub location: String,
     /// Document.
     pub document: Bytes,
-    /// What the log calls it.
+    /// Action, as the log names it.
     pub act: LogAction,
 }
 
@@ -202,7 +202,7 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// The same without its document.
+    /// Reads the pointer to a relation's version, without its document.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -417,7 +417,7 @@ impl CatalogStore {
     }
 }
 
-/// What [`CatalogStore::swap`] did, in the order of what it was given.
+/// Result of [`CatalogStore::swap`], in the order of what it was given.
 #[derive(Clone, Debug, Default)]
 pub struct SwapOutcome {
     /// The pointers that moved.

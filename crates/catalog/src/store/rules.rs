@@ -7,7 +7,7 @@ use super::{CatalogStore, Properties, namespaces};
 use crate::error::{CatalogError, Result};
 use crate::ident::NamespaceIdent;
 
-/// What a rule is about.
+/// Subject of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleSubject<'a> {
     /// A warehouse.

@@ -38,24 +38,24 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
-/// What is said of a warehouse.
+/// Stored description of a warehouse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageRow {
     /// True if it was made while serving, and not by the configuration.
     pub is_made: bool,
-    /// What may be done with it.
+    /// Status: what may be done with it.
     pub status: WarehouseStatus,
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
-    /// How clients get at it.
+    /// Settings by which clients reach its files.
     pub settings: StorageSettings,
-    /// Its own key, sealed.
+    /// Key of its own, sealed.
     pub secret: Option<String>,
     /// When this was said.
     pub updated_ms: u64,
 }
 
-/// How much is in a warehouse.
+/// Number of objects in a warehouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarehouseCounts {
     /// Namespaces of all levels.

@@ -116,7 +116,7 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
 /// Lines that are numbered, or removed, in one transaction.
 const STEP: i64 = 1000;
 
-/// How far back the log goes, and how far on.
+/// First and last entry of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimelineBounds {
     /// The number before the oldest line that is there: everything after it can be read.

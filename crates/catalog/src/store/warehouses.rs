@@ -15,13 +15,13 @@ pub const WAREHOUSES_MAX: usize = 1000;
 pub struct WarehouseRow {
     /// Names it for as long as it lives.
     pub id: String,
-    /// What it is called.
+    /// Name of the warehouse.
     pub name: String,
     /// The location that everything in it is below, unless it says otherwise.
     pub root: String,
     /// When it was made.
     pub created_ms: u64,
-    /// What else is said of it; nothing of one that the configuration describes.
+    /// Stored description; nothing of one that the configuration describes.
     pub storage: Option<StorageRow>,
 }
 

@@ -38,7 +38,7 @@ pub fn is_create(requirements: &[CommitRequirement]) -> Result<bool> {
 }
 
 impl CommitRequirement {
-    /// As the protocol calls it.
+    /// Returns the name in the protocol.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

@@ -12,16 +12,16 @@ use crate::{CatalogError, ErrorReason, Result};
 /// The id of a view's first version.
 const VERSION_ID_FIRST: i32 = 1;
 
-/// What a client asks of a view that is not there yet.
+/// Request to create a view.
 #[derive(Clone, Debug)]
 pub struct CreateView {
-    /// What it is to be called within its namespace. Not checked.
+    /// Name within its namespace. Not checked.
     pub name: String,
-    /// Where its metadata is to go, if the client wants to say.
+    /// Location of its metadata, if the client wants to say.
     pub location: Option<String>,
     /// The schema of its rows.
     pub schema: RawJson,
-    /// What it is.
+    /// First version of the view.
     pub version: ViewVersion,
     /// Properties.
     pub properties: TableProperties,

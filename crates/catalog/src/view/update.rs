@@ -33,18 +33,18 @@ const HISTORY_ENTRIES_DEFAULT: i32 = 10;
 /// Whether a view may lose the text of a dialect that it had.
 const DROP_DIALECT: &str = "replace.drop-dialect.allowed";
 
-/// What a client asks of one view.
+/// Request to change one view.
 #[derive(Clone, Debug)]
 pub struct ViewCommit {
-    /// Which view, where the path does not say it.
+    /// Name of the view, where the path does not say it.
     pub identifier: Option<TableIdent>,
-    /// What must hold.
+    /// Requirements that must hold.
     pub requirements: Vec<ViewRequirement>,
-    /// What is to be done, in this order.
+    /// Updates, carried out in this order.
     pub updates: Vec<ViewUpdate>,
 }
 
-/// What must hold for a commit to be carried out.
+/// Condition that must hold for a commit to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViewRequirement {
     /// `assert-view-uuid`

@@ -18,7 +18,7 @@ use crate::storage;
 /// Longest file that is read or written, in bytes.
 pub const FILE_BYTES_MAX: u64 = 512 << 20;
 
-/// Whether a file is to survive a power failure once it is written.
+/// Durability of a file: whether it survives a power failure once it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushMode {
     /// Its content is durable elsewhere already.

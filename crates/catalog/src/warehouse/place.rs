@@ -12,7 +12,7 @@ pub const LOCATION_BYTES_MAX: usize = 2048;
 /// Longest part of a location between two `/`, in bytes: what file systems take.
 const PART_BYTES_MAX: usize = 255;
 
-/// Where something is: in the file system, or in a bucket.
+/// Location in the file system, or in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableLocation {
     /// The bucket; none in the file system.

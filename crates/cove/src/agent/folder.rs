@@ -11,7 +11,7 @@ use api::AgentFile;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 
 /// What names files that are not deployed.
 pub(super) const IGNORE: &str = ".coveignore";
@@ -84,7 +84,7 @@ impl AgentFolder {
         depth: usize,
     ) -> Result<()> {
         if depth > DEPTH_MAX {
-            return Err(Usage(format!("`{prefix}` is deeper than {DEPTH_MAX} levels")).into());
+            return Err(UsageError(format!("`{prefix}` is deeper than {DEPTH_MAX} levels")).into());
         }
         let failed = || format!("read `{}`", directory.display());
         for entry in fs::read_dir(directory).with_context(failed)? {
@@ -92,7 +92,7 @@ impl AgentFolder {
             let name = entry.file_name();
             let Some(name) = name.to_str() else {
                 let shown = entry.path().display().to_string();
-                return Err(Usage(format!("the name of `{shown}` is not UTF-8")).into());
+                return Err(UsageError(format!("the name of `{shown}` is not UTF-8")).into());
             };
             if prefix.is_empty() && rules.without.contains(&name) {
                 continue;
@@ -126,7 +126,7 @@ impl AgentFolder {
             let message = format!(
                 "`{path}` is neither a file nor a link to one in this folder; `{IGNORE}` can name it"
             );
-            return Err(Usage(message).into());
+            return Err(UsageError(message).into());
         }
         self.bytes = self.bytes.saturating_add(found.len());
         if self.files.len() >= FILES_MAX || self.bytes > BYTES_MAX {
@@ -135,7 +135,7 @@ impl AgentFolder {
                  is not needed",
                 BYTES_MAX >> 20
             );
-            return Err(Usage(message).into());
+            return Err(UsageError(message).into());
         }
         let mut content = Vec::new();
         let opened = fs::File::open(&real).with_context(|| format!("read `{path}`"))?;
@@ -162,7 +162,7 @@ pub(super) fn name_of(directory: &Path) -> Result<String> {
     if name.is_empty() || !name.bytes().all(is_plain) {
         let message = "the folder's name has other characters than letters, digits, `_` and `-`; \
                        give --name";
-        return Err(Usage(message.to_owned()).into());
+        return Err(UsageError(message.to_owned()).into());
     }
     Ok(name.to_owned())
 }

@@ -13,7 +13,7 @@ use super::text;
 use crate::cli::{KeyCommand, RoleCommand};
 use crate::complain;
 use crate::remote::{Remote, escaped};
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::columns;
 
 /// Obeys a command about roles, which belong to no warehouse; what is granted to them does.
@@ -37,7 +37,7 @@ pub(super) async fn obey_role(
         RoleCommand::Show { name } => {
             let answer = ask(server, Method::GET, &roles, None).await?;
             let found = items(&answer, "roles").iter().find(|it| it["name"] == json!(name));
-            let found = found.ok_or_else(|| Usage(format!("Role does not exist: {name}")))?;
+            let found = found.ok_or_else(|| UsageError(format!("Role does not exist: {name}")))?;
             let lake = RemoteWarehouse::find(server, warehouse, is_json).await?;
             let path = format!("grants?principal={}", escaped(&format!("role:{name}")));
             let grants = lake.get(&lake.management(&path)).await?;

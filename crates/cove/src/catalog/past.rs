@@ -16,7 +16,7 @@ use crate::cli::{ChangesArgs, UndropCommand};
 use crate::complain;
 use crate::remote::events::read;
 use crate::remote::{FailureKind, Remote, RemoteFailure, escaped};
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::columns;
 
 /// First and longest wait between two tries to connect.
@@ -128,7 +128,7 @@ async fn follow(
                     Err(failure) => break Err(failure),
                 };
                 let Some(seq) = change["seq"].as_i64() else {
-                    return Err(Usage(text(&change["message"])).into());
+                    return Err(UsageError(text(&change["message"])).into());
                 };
                 (lost, back_off) = (None, BACK_OFF_MIN);
                 after = Some(seq.to_string());

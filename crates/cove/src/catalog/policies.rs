@@ -12,7 +12,7 @@ use super::tables::{DetailLines, read};
 use super::{rows, text};
 use crate::cli::{PolicyCommand, SetPolicyArgs};
 use crate::remote::escaped;
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::columns;
 
 /// Obeys a command about who may read which part of a table.
@@ -33,7 +33,8 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &PolicyCommand) ->
         PolicyCommand::Show { name } => {
             let answer = lake.get(&lake.management("policies")).await?;
             let found = items(&answer, "policies").iter().find(|it| it["name"] == json!(name));
-            let found = found.ok_or_else(|| Usage(format!("Policy does not exist: {name}")))?;
+            let found =
+                found.ok_or_else(|| UsageError(format!("Policy does not exist: {name}")))?;
             let columns = names_of_columns(lake, found).await;
             lake.show(found, || details(found, &columns))
         }
@@ -70,7 +71,7 @@ fn body(args: &SetPolicyArgs) -> Result<Value> {
     let filter = args.filter.as_deref().map(read).transpose()?.or(joined);
     if filter.is_none() && args.column.is_empty() {
         let message = "it restricts nothing: --where, --filter or --column says what it does";
-        return Err(Usage(message.to_owned()).into());
+        return Err(UsageError(message.to_owned()).into());
     }
     if let Some(filter) = filter {
         body["row-filter"] = filter;

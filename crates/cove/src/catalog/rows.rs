@@ -10,7 +10,7 @@ use super::names::in_path;
 use super::text;
 use crate::cli::RowsArgs;
 use crate::remote::escaped;
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::columns;
 
 /// Rows that are asked for at a time: as many as a server gives.
@@ -94,7 +94,7 @@ pub(super) async fn show<const N: usize>(
         path.push_str(&format!("&snapshot-id={id}"));
     }
     if args.csv && lake.is_json() {
-        return Err(Usage("it is either --csv or --json".to_owned()).into());
+        return Err(UsageError("it is either --csv or --json".to_owned()).into());
     }
     if args.csv {
         return csv(lake, &format!("{path}&format=csv")).await;

@@ -12,7 +12,7 @@ use super::lake::{ObjectKind, RemoteWarehouse, items, pairs};
 use super::{rows, text};
 use crate::cli::{CreateTableArgs, TableCommand};
 use crate::remote::plain;
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::columns;
 
 /// Largest definition of a table that is read.
@@ -82,7 +82,7 @@ fn definition(args: &CreateTableArgs) -> Result<Value> {
         None => json!({"schema": schema_of(&args.column)}),
     };
     let Some(object) = body.as_object_mut() else {
-        return Err(Usage("--from: it is no JSON object".to_owned()).into());
+        return Err(UsageError("--from: it is no JSON object".to_owned()).into());
     };
     object.insert("name".to_owned(), args.name.split().1.into());
     if let Some(location) = &args.location {
@@ -108,9 +108,9 @@ pub(super) fn read(path: &Path) -> Result<Value> {
     };
     let length = read.with_context(|| format!("read `{shown}`"))?;
     if u64::try_from(length).is_ok_and(|length| length > FILE_BYTES_MAX) {
-        return Err(Usage(format!("`{shown}` is too large")).into());
+        return Err(UsageError(format!("`{shown}` is too large")).into());
     }
-    serde_json::from_str(&text).map_err(|error| Usage(format!("`{shown}`: {error}")).into())
+    serde_json::from_str(&text).map_err(|error| UsageError(format!("`{shown}`: {error}")).into())
 }
 
 /// Columns that were typed, as a schema. The catalog gives ids of its own.

@@ -10,7 +10,7 @@ use super::tables::{DetailLines, read};
 use super::text;
 use crate::cli::{WarehouseCommand, WarehouseSettings};
 use crate::remote::{Remote, escaped};
-use crate::run::request::Usage;
+use crate::run::request::UsageError;
 use crate::values::columns;
 
 pub(super) async fn obey(server: &Remote, is_json: bool, command: &WarehouseCommand) -> Result<()> {
@@ -36,7 +36,7 @@ pub(super) async fn obey(server: &Remote, is_json: bool, command: &WarehouseComm
         WarehouseCommand::Set { name, settings } => {
             let body = body(settings)?;
             if body.is_empty() {
-                return Err(Usage("there is nothing to change".to_owned()).into());
+                return Err(UsageError("there is nothing to change".to_owned()).into());
             }
             let body = Value::Object(body);
             let answer = ask(server, Method::PATCH, &path(name), Some(&body)).await?;
@@ -60,7 +60,7 @@ fn body(settings: &WarehouseSettings) -> Result<Map<String, Value>> {
     let mut body = match from {
         None => Map::new(),
         Some(Value::Object(body)) => body,
-        Some(_) => return Err(Usage("--from: it is no JSON object".to_owned()).into()),
+        Some(_) => return Err(UsageError("--from: it is no JSON object".to_owned()).into()),
     };
     if !settings.location.is_empty() {
         body.insert("locations".to_owned(), json!(settings.location));
@@ -74,7 +74,7 @@ fn body(settings: &WarehouseSettings) -> Result<Map<String, Value>> {
     if !settings.storage.is_empty() {
         let storage = body.entry("storage").or_insert_with(|| json!({}));
         let Some(storage) = storage.as_object_mut() else {
-            return Err(Usage("--from: `storage` is no JSON object".to_owned()).into());
+            return Err(UsageError("--from: `storage` is no JSON object".to_owned()).into());
         };
         for (name, value) in &settings.storage {
             // Switches and numbers are what they look like; all else is text.

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::cli::SubmitArgs;
 use crate::remote::Remote;
-use crate::run::request::{self, Known, Usage, companion, read_file};
+use crate::run::request::{self, KnownLanguages, UsageError, companion, read_file};
 use crate::values::{human_bytes, milliseconds};
 
 /// Test cases in one directory.
@@ -26,11 +26,12 @@ pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<Execut
         Some(path) => {
             let text = read_file(path)?;
             let shown = path.display();
-            serde_json::from_slice(&text).map_err(|error| Usage(format!("`{shown}`: {error}")))?
+            serde_json::from_slice(&text)
+                .map_err(|error| UsageError(format!("`{shown}`: {error}")))?
         }
         None => {
             let list: LanguageList = server.call(Method::GET, "/v1/languages").await?;
-            program(args, &Known::there(list))?
+            program(args, &KnownLanguages::there(list))?
         }
     };
     // What is given beside a whole request takes the place of what the request says.
@@ -50,12 +51,12 @@ pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<Execut
 }
 
 /// The program, its input and how it is judged.
-fn program(args: &SubmitArgs, languages: &Known) -> Result<ExecutionRequest> {
+fn program(args: &SubmitArgs, languages: &KnownLanguages) -> Result<ExecutionRequest> {
     let mut request = request::request(&args.program, &args.limits, languages)?;
     if let Some(path) = &args.program.stdin_file {
         if path == Path::new("-") && args.program.file.as_deref() == Some(OsStr::new("-")) {
             let message = "--stdin-file: standard input is the program already";
-            return Err(Usage(message.to_owned()).into());
+            return Err(UsageError(message.to_owned()).into());
         }
         (request.stdin, request.stdin_base64) = text_or_base64(read_file(path)?);
     }
@@ -88,11 +89,11 @@ fn tests(path: &Path) -> Result<Vec<TestCase>> {
     } else {
         let text = read_file(path)?;
         serde_json::from_slice::<Vec<TestCase>>(&text)
-            .map_err(|error| Usage(format!("--tests: `{}`: {error}", path.display())))?
+            .map_err(|error| UsageError(format!("--tests: `{}`: {error}", path.display())))?
     };
     if tests.is_empty() {
         let message = format!("--tests: there are no test cases in `{}`", path.display());
-        return Err(Usage(message).into());
+        return Err(UsageError(message).into());
     }
     Ok(tests)
 }
@@ -109,13 +110,13 @@ fn tests_of_directory(directory: &Path) -> Result<Vec<TestCase>> {
         let partner = path.with_extension(if kind == "in" { "out" } else { "in" });
         if !partner.is_file() {
             let (path, partner) = (path.display(), partner.display());
-            return Err(Usage(format!("--tests: `{path}` has no `{partner}`")).into());
+            return Err(UsageError(format!("--tests: `{path}` has no `{partner}`")).into());
         }
         if kind == "in" {
             names.push(name.to_owned());
         }
         if names.len() > TESTS_MAX {
-            return Err(Usage(format!("--tests: more than {TESTS_MAX} test cases")).into());
+            return Err(UsageError(format!("--tests: more than {TESTS_MAX} test cases")).into());
         }
     }
     names.sort_by_cached_key(|name| counted(name));
@@ -124,7 +125,7 @@ fn tests_of_directory(directory: &Path) -> Result<Vec<TestCase>> {
         let bytes = read_file(&path)?;
         left = left.checked_sub(bytes.len()).ok_or_else(|| {
             let max = human_bytes(u64::try_from(TESTS_BYTES_MAX).unwrap_or(u64::MAX));
-            Usage(format!("--tests: the files are larger than {max} together"))
+            UsageError(format!("--tests: the files are larger than {max} together"))
         })?;
         Ok(bytes)
     };

@@ -7,7 +7,9 @@ use catalog::guest::{
     CONNECTIONS_MAX, CatalogSandboxListener, NewGuest, SandboxAccess, SandboxAccessError,
     SandboxRequestObserver, SandboxRequestRecord,
 };
-use gateway::doors::{AuditSink, CatalogBackends, CatalogGuest, FieldError, Happening, StreamDoor};
+use gateway::doors::{
+    AuditSink, CatalogBackends, CatalogGuest, FieldError, GatewayEvent, StreamDoor,
+};
 use node::task::Boxed;
 use tokio::net::TcpStream;
 
@@ -65,13 +67,13 @@ impl SandboxRequestObserver for CatalogAuditSink {
         let SandboxRequestRecord { text, status, outcome, error, took, bytes_out, bytes_in } =
             *seen;
         let text = format!("{text} {status}");
-        self.0.saw(&Happening {
+        self.0.saw(&GatewayEvent {
             text: Some(&text),
             error,
             took,
             bytes_out: Some(bytes_out),
             bytes_in: Some(bytes_in),
-            ..Happening::new(AuditEvent::Request, outcome)
+            ..GatewayEvent::new(AuditEvent::Request, outcome)
         });
     }
 }

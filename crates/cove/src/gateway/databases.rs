@@ -13,8 +13,8 @@ use bouncer::guest::{
 use bouncer::tenants::UserTimes;
 use gateway::config::AuditStatements;
 use gateway::doors::{
-    AuditSink, DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError, Happening,
-    LoginPlace,
+    AuditSink, DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError,
+    GatewayEvent, LoginPlace,
 };
 
 /// The tenants of the bouncer.
@@ -108,30 +108,30 @@ struct DatabaseAuditSink(Arc<dyn AuditSink>);
 impl bouncer::guest::SandboxObserver for DatabaseAuditSink {
     fn saw(&self, deed: SandboxAction<'_>) {
         let happening = match deed {
-            SandboxAction::Connected => Happening::new(AuditEvent::Connect, AuditOutcome::Done),
-            SandboxAction::Refused(reason) => Happening {
+            SandboxAction::Connected => GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Done),
+            SandboxAction::Refused(reason) => GatewayEvent {
                 error: Some(reason),
-                ..Happening::new(AuditEvent::Connect, AuditOutcome::Refused)
+                ..GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Refused)
             },
             SandboxAction::Statement { text, took, rows, bytes, error } => {
                 let outcome = match error {
                     None => AuditOutcome::Done,
                     Some(_) => AuditOutcome::Failed,
                 };
-                Happening {
+                GatewayEvent {
                     text,
                     error,
                     took,
                     rows: Some(rows),
                     bytes_in: Some(bytes),
-                    ..Happening::new(AuditEvent::Statement, outcome)
+                    ..GatewayEvent::new(AuditEvent::Statement, outcome)
                 }
             }
-            SandboxAction::Disconnected { took, sent, received } => Happening {
+            SandboxAction::Disconnected { took, sent, received } => GatewayEvent {
                 took,
                 bytes_out: Some(sent),
                 bytes_in: Some(received),
-                ..Happening::new(AuditEvent::Disconnect, AuditOutcome::Done)
+                ..GatewayEvent::new(AuditEvent::Disconnect, AuditOutcome::Done)
             },
         };
         self.0.saw(&happening);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use api::{AuditEvent, AuditOutcome, Grant, ModelGrant};
 use gateway::config::ModelBudgetConfig;
-use gateway::doors::{AuditSink, FieldError, Happening, ModelBackends, ModelGuest, StreamDoor};
+use gateway::doors::{AuditSink, FieldError, GatewayEvent, ModelBackends, ModelGuest, StreamDoor};
 use node::client::TlsRoots;
 use node::task::Boxed;
 use node::telemetry::Registry;
@@ -95,13 +95,13 @@ impl ModelWitness for ModelAuditSink {
             ModelEnd::Failed => AuditOutcome::Failed,
             ModelEnd::Refused => AuditOutcome::Refused,
         };
-        self.0.saw(&Happening {
+        self.0.saw(&GatewayEvent {
             text: Some(&text(request)),
             error: request.error,
             took: request.took,
             bytes_out: Some(request.bytes_out),
             bytes_in: Some(request.bytes_in),
-            ..Happening::new(AuditEvent::Request, outcome)
+            ..GatewayEvent::new(AuditEvent::Request, outcome)
         });
     }
 }

@@ -44,7 +44,7 @@ impl From<ExecutionRecord> for ExecutionEnd {
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct PrintedParts {
     /// What the program writes.
     pub(crate) output: bool,
     /// The verdict, and hints.
@@ -55,7 +55,7 @@ pub(crate) struct Shown {
 
 /// Shows the events of one execution.
 pub(crate) struct ExecutionPrinter {
-    shown: Shown,
+    shown: PrintedParts,
     pub(crate) progress: ProgressLine,
     printer: Option<PrinterThread>,
     stage: StageName,
@@ -66,7 +66,7 @@ pub(crate) struct ExecutionPrinter {
 }
 
 impl ExecutionPrinter {
-    pub(crate) fn new(shown: Shown) -> ExecutionPrinter {
+    pub(crate) fn new(shown: PrintedParts) -> ExecutionPrinter {
         ExecutionPrinter {
             shown,
             progress: ProgressLine::new(!shown.progress),

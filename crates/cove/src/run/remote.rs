@@ -19,12 +19,12 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::request::{Known, Usage, input, request};
+use super::request::{KnownLanguages, UsageError, input, request};
 use super::terminal::{self, RawTerminal};
 use super::{print_json, read_ahead};
 use crate::cli::RunArgs;
 use crate::config::{CoveConfig, Environment};
-use crate::remote::show::{ExecutionEnd, ExecutionPrinter, Shown};
+use crate::remote::show::{ExecutionEnd, ExecutionPrinter, PrintedParts};
 use crate::remote::signals::EndSignals;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{self, Remote, plain};
@@ -40,18 +40,20 @@ pub(super) fn run(args: &RunArgs, config: &CoveConfig, environment: &Environment
     let run = async |remote: Remote| {
         let size = match args.tty {
             true if !terminal::is_there() => {
-                return Err(Usage("--tty needs a terminal to type at and to show".into()).into());
+                return Err(
+                    UsageError("--tty needs a terminal to type at and to show".into()).into()
+                );
             }
             true => Some(terminal::size()?),
             false => None,
         };
         let list: LanguageList = remote.call(Method::GET, "/v1/languages").await?;
-        let mut request = request(&args.program, &args.limits, &Known::there(list))?;
+        let mut request = request(&args.program, &args.limits, &KnownLanguages::there(list))?;
         request.interactive = true;
         request.terminal = size;
         request.grants.clone_from(&args.grants);
         let stdin = input(&args.program)?;
-        let shown = Shown {
+        let shown = PrintedParts {
             output: !args.json,
             words: !args.json && !args.quiet,
             progress: !args.json && !args.quiet,
@@ -65,7 +67,7 @@ async fn converse(
     remote: &Remote,
     request: &ExecutionRequest,
     stdin: Option<Box<dyn Read + Send>>,
-    shown: Shown,
+    shown: PrintedParts,
     tty: bool,
 ) -> Result<u8> {
     let mut signals = EndSignals::new()?;

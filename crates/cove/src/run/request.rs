@@ -23,24 +23,24 @@ const WALL_PER_CPU: u64 = 2;
 /// A mistake of the caller, found before anything ran.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Usage(pub(crate) String);
+pub(crate) struct UsageError(pub(crate) String);
 
 /// The languages that a program can be in, here or on a server.
-pub(crate) struct Known {
+pub(crate) struct KnownLanguages {
     list: LanguageList,
     /// What lists them.
     shown_by: &'static str,
 }
 
-impl Known {
+impl KnownLanguages {
     /// Those of this host.
-    pub(super) fn here(languages: &Languages) -> Known {
-        Known { list: languages.list(), shown_by: "`cove languages` lists them" }
+    pub(super) fn here(languages: &Languages) -> KnownLanguages {
+        KnownLanguages { list: languages.list(), shown_by: "`cove languages` lists them" }
     }
 
     /// Those of a server.
-    pub(crate) fn there(list: LanguageList) -> Known {
-        Known { list, shown_by: "the server's GET /v1/languages lists them" }
+    pub(crate) fn there(list: LanguageList) -> KnownLanguages {
+        KnownLanguages { list, shown_by: "the server's GET /v1/languages lists them" }
     }
 
     /// The language that is asked for by name or alias.
@@ -48,7 +48,7 @@ impl Known {
         let found = self.list.languages.iter().find(|language| {
             language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
         });
-        let missing = || Usage(format!("there is no language `{wanted}`; {}", self.shown_by));
+        let missing = || UsageError(format!("there is no language `{wanted}`; {}", self.shown_by));
         Ok(found.ok_or_else(missing)?)
     }
 
@@ -71,7 +71,7 @@ impl Known {
                     file.display(),
                     self.shown_by
                 );
-                Err(Usage(message).into())
+                Err(UsageError(message).into())
             }
         }
     }
@@ -81,7 +81,7 @@ impl Known {
 pub(crate) fn request(
     args: &ProgramArgs,
     limits: &LimitArgs,
-    languages: &Known,
+    languages: &KnownLanguages,
 ) -> Result<ExecutionRequest> {
     let mut request = ExecutionRequest {
         env: args.env.iter().cloned().collect(),
@@ -94,12 +94,12 @@ pub(crate) fn request(
         None if rest.is_empty() => {
             let message = "nothing to run: give a FILE, or a command after `--`; \
                            `--help` shows how";
-            return Err(Usage(message.to_owned()).into());
+            return Err(UsageError(message.to_owned()).into());
         }
         None => {
             if args.lang.is_some() {
                 let message = "--lang goes with a FILE or `-`; what follows `--` is a command";
-                return Err(Usage(message.to_owned()).into());
+                return Err(UsageError(message.to_owned()).into());
             }
             request.argv = Some(rest);
         }
@@ -130,18 +130,18 @@ pub(crate) fn request(
     Ok(request)
 }
 
-fn language(args: &ProgramArgs, file: &OsStr, languages: &Known) -> Result<String> {
+fn language(args: &ProgramArgs, file: &OsStr, languages: &KnownLanguages) -> Result<String> {
     if let Some(language) = &args.lang {
         return Ok(languages.named(language)?.name.clone());
     }
     if file == "-" {
-        return Err(Usage("a program on standard input needs --lang".to_owned()).into());
+        return Err(UsageError("a program on standard input needs --lang".to_owned()).into());
     }
     languages.of_file(Path::new(file))
 }
 
 /// A checker or an interactor that is one file.
-pub(crate) fn companion(path: &Path, languages: &Known) -> Result<JudgeProgram> {
+pub(crate) fn companion(path: &Path, languages: &KnownLanguages) -> Result<JudgeProgram> {
     Ok(JudgeProgram {
         language: Some(languages.of_file(path)?),
         files: vec![source_file(None, path)?],
@@ -151,7 +151,7 @@ pub(crate) fn companion(path: &Path, languages: &Known) -> Result<JudgeProgram> 
 
 fn source_on_stdin() -> Result<String> {
     let bytes = read_whole(io::stdin().lock(), "standard input")?;
-    let not_text = |_| Usage("the program on standard input is not UTF-8".to_owned());
+    let not_text = |_| UsageError("the program on standard input is not UTF-8".to_owned());
     Ok(String::from_utf8(bytes).map_err(not_text)?)
 }
 
@@ -172,7 +172,7 @@ fn read_whole(input: impl Read, shown: &str) -> Result<Vec<u8>> {
     input.read_to_end(&mut bytes).with_context(|| format!("read {shown}"))?;
     if input.limit() == 0 {
         let max = human_bytes(FILE_BYTES_MAX);
-        return Err(Usage(format!("{shown} is larger than {max}")).into());
+        return Err(UsageError(format!("{shown} is larger than {max}")).into());
     }
     Ok(bytes)
 }
@@ -194,7 +194,7 @@ fn source_file(name: Option<String>, path: &Path) -> Result<SourceFile> {
 }
 
 fn text(argument: &OsStr) -> Result<String> {
-    let not_text = || Usage(format!("`{}` is not UTF-8", OsString::from(argument).display()));
+    let not_text = || UsageError(format!("`{}` is not UTF-8", OsString::from(argument).display()));
     Ok(argument.to_str().ok_or_else(not_text)?.to_owned())
 }
 
@@ -320,7 +320,7 @@ mod tests {
                 unreachable!("`run` was asked for")
             };
             let languages = Languages::load(None, &ToolHost::default())?;
-            request(&run.program, &run.limits, &Known::here(&languages))
+            request(&run.program, &run.limits, &KnownLanguages::here(&languages))
         }
 
         fn refused(&self, arguments: &str, words: &str) {

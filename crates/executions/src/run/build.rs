@@ -16,7 +16,7 @@ const LIST_WALL: Duration = Duration::from_secs(10);
 const LIST_OUTPUT_BYTES: u64 = 64 << 10;
 
 /// What became of a program that is to be run.
-pub(super) enum Built {
+pub(super) enum BuiltProgram {
     /// What it needs can be placed anywhere, any number of times.
     Ready(ReadyProgram),
     /// It has to be run in the sandbox it was compiled in.
@@ -31,10 +31,10 @@ impl ExecutionRun<'_> {
         &mut self,
         recipe: ProgramRecipe,
         stage: StageName,
-    ) -> Result<Built, SandboxFailure> {
+    ) -> Result<BuiltProgram, SandboxFailure> {
         let ProgramRecipe { files, compile } = recipe;
         let Some(CompileStage { start, program }) = compile else {
-            return Ok(Built::Ready(ReadyProgram { files, is_compiled: false }));
+            return Ok(BuiltProgram::Ready(ReadyProgram { files, is_compiled: false }));
         };
         let artifacts = program.way().artifacts.as_ref();
         let mut command = command(start, Vec::new(), false);
@@ -102,7 +102,7 @@ impl ExecutionRun<'_> {
         (mut command, files): (SandboxCommand, Vec<WorkspaceFile>),
         artifacts: Option<&CompileArtifacts>,
         leader: Option<CompileLeader<'_>>,
-    ) -> Result<Built, SandboxFailure> {
+    ) -> Result<BuiltProgram, SandboxFailure> {
         let program = program_name(&command);
         let limits = command.limits;
         let env = command.env.clone();
@@ -150,7 +150,7 @@ impl ExecutionRun<'_> {
                 return Ok(self.built(stage, ExecutionMode::Fresh, outcome, None));
             }
             self.built(stage, ExecutionMode::Fresh, outcome, None);
-            return Ok(Built::Here(sandbox));
+            return Ok(BuiltProgram::Here(sandbox));
         };
         // Only one sandbox is held at a time.
         drop(sandbox);
@@ -175,7 +175,7 @@ impl ExecutionRun<'_> {
         mode: ExecutionMode,
         outcome: StageOutcome,
         ready: Option<ReadyProgram>,
-    ) -> Built {
+    ) -> BuiltProgram {
         let outcome = match (stage, outcome.verdict) {
             (StageName::Compile | StageName::Run, _) | (_, Verdict::Ok) => outcome,
             (StageName::Checker, _) => judge::not_compiled("checker", &outcome),
@@ -190,8 +190,8 @@ impl ExecutionRun<'_> {
             self.push(stage, mode, outcome);
         }
         match ready.filter(|_| is_ok) {
-            Some(ready) => Built::Ready(ready),
-            None => Built::Refused,
+            Some(ready) => BuiltProgram::Ready(ready),
+            None => BuiltProgram::Refused,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use api::{AuditEvent, AuditOutcome};
 
-use crate::doors::Happening;
+use crate::doors::GatewayEvent;
 
 /// Rate for refusals and connections, as a part of that for work.
 const IDLE_PART: f64 = 0.25;
@@ -62,7 +62,7 @@ impl GrantPace {
     }
 
     /// Returns whether this is written down.
-    pub(super) fn take(&mut self, happening: &Happening<'_>, now: Instant) -> bool {
+    pub(super) fn take(&mut self, happening: &GatewayEvent<'_>, now: Instant) -> bool {
         match (happening.event, happening.outcome) {
             // Nothing inside causes them.
             (AuditEvent::Granted | AuditEvent::Revoked | AuditEvent::Missing, _) => true,
@@ -88,7 +88,7 @@ mod tests {
         let now = clock::now();
         let mut pace = GrantPace::new(100, 10.0, now);
         let mut taken = |event, outcome, count, now| {
-            (0..count).filter(|_| pace.take(&Happening::new(event, outcome), now)).count()
+            (0..count).filter(|_| pace.take(&GatewayEvent::new(event, outcome), now)).count()
         };
         let (request, connect) = (AuditEvent::Request, AuditEvent::Connect);
         let (done, refused) = (AuditOutcome::Done, AuditOutcome::Refused);
@@ -106,6 +106,6 @@ mod tests {
         // Nor does it shrink where clocks of two threads are read in the other order.
         assert_eq!(taken(request, done, 1, now - Duration::from_secs(9)), 0);
         let mut free = GrantPace::new(1, 0.0, now);
-        assert!((0..1000).all(|_| free.take(&Happening::new(request, refused), now)));
+        assert!((0..1000).all(|_| free.take(&GatewayEvent::new(request, refused), now)));
     }
 }

@@ -47,12 +47,12 @@ fn holder(id: &str, tenant: &str) -> GrantHolder {
     GrantHolder { id: id.into(), tenant: tenant.into() }
 }
 
-fn statement(text: &str) -> Happening<'_> {
-    Happening {
+fn statement(text: &str) -> GatewayEvent<'_> {
+    GatewayEvent {
         text: Some(text),
         took: Duration::from_micros(1500),
         rows: Some(3),
-        ..Happening::new(AuditEvent::Statement, AuditOutcome::Done)
+        ..GatewayEvent::new(AuditEvent::Statement, AuditOutcome::Done)
     }
 }
 
@@ -70,14 +70,14 @@ async fn what_was_done_is_found_again() {
         let one = audit.witness(&holder("ses_1", "a"), "postgres:shop");
         let two = audit.witness(&holder("exe_2", "b"), "http");
         one.saw(&statement("SELECT ?"));
-        one.saw(&Happening {
+        one.saw(&GatewayEvent {
             error: Some("too many rows"),
-            ..Happening::new(AuditEvent::Statement, AuditOutcome::Refused)
+            ..GatewayEvent::new(AuditEvent::Statement, AuditOutcome::Refused)
         });
-        two.saw(&Happening {
+        two.saw(&GatewayEvent {
             text: Some("GET http://x/\0"),
             bytes_in: Some(u64::MAX),
-            ..Happening::new(AuditEvent::Request, AuditOutcome::Failed)
+            ..GatewayEvent::new(AuditEvent::Request, AuditOutcome::Failed)
         });
         let page = audit.records(all()).await.unwrap();
         assert_eq!((page.records.len(), page.next_after), (3, None));

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::accounts::GrantAccount;
 use crate::config::HttpLimits;
-use crate::doors::{AuditSink, Happening};
+use crate::doors::{AuditSink, GatewayEvent};
 
 /// Direction of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,13 +128,13 @@ impl Drop for ProxyExchange {
     fn drop(&mut self) {
         let end = self.end.get_mut().take();
         let outcome = end.as_ref().map_or(AuditOutcome::Done, |(outcome, _)| *outcome);
-        let happening = Happening {
+        let happening = GatewayEvent {
             text: Some(&self.text),
             error: end.as_ref().map(|(_, why)| why.as_str()),
             took: clock::now().saturating_duration_since(self.started),
             bytes_out: Some(*self.bytes_out.get_mut()),
             bytes_in: Some(*self.bytes_in.get_mut()),
-            ..Happening::new(AuditEvent::Request, outcome)
+            ..GatewayEvent::new(AuditEvent::Request, outcome)
         };
         self.witness.saw(&happening);
     }

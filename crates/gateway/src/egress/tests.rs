@@ -54,7 +54,7 @@ impl AuditSink for Recorder {
         AuditStatements::None
     }
 
-    fn saw(&self, it: &Happening<'_>) {
+    fn saw(&self, it: &GatewayEvent<'_>) {
         let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
         let (out, back) = (it.bytes_out.unwrap_or(0), it.bytes_in.unwrap_or(0));
         self.0.lock().push((it.outcome, text(it.text), text(it.error), out, back));

@@ -119,7 +119,7 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// Where requests may go.
+/// Rule on the addresses that requests may go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressGuard {
     /// Anywhere: for a command line, whose user can reach whatever it reaches.

@@ -86,7 +86,7 @@ impl<T: Into<SqlValue>> From<Option<T>> for SqlValue {
     }
 }
 
-/// What a column can be read as.
+/// Type that a column can be read as.
 pub trait FromValue: Sized {
     /// What is expected, for messages.
     const EXPECTED: &'static str;

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{DigitallySignedStruct, Error, RootCertStore, Signatur
 
 use super::provider;
 
-/// How much a certificate has to prove, by libpq's modes.
+/// Demands on a certificate, by libpq's modes.
 #[derive(Debug)]
 pub enum CertificateTrust {
     /// Nothing: what is sent is encrypted, but who reads it is not known.
@@ -34,7 +34,7 @@ pub struct CertificateVerifier {
 }
 
 impl CertificateVerifier {
-    /// One that believes no more than that.
+    /// Creates a verifier that believes no more than that.
     pub fn new(trust: CertificateTrust) -> CertificateVerifier {
         CertificateVerifier { trust, provider: provider() }
     }

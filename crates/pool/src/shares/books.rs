@@ -13,7 +13,7 @@ use crate::sync::{AtomicU32, Ordering};
 /// For how long after its last use a tenant counts when entitlements are computed.
 pub const ACTIVE_FOR: Duration = Duration::from_secs(10);
 
-/// What a granted slot costs its tenant at once, in microseconds of busy time: about what opening
+/// Cost of a granted slot to its tenant at once, in microseconds of busy time: about what opening
 /// a connection costs a server. It keeps one tenant from being granted every free slot before its
 /// first work is charged.
 pub const GRANT_COST_US: u64 = 1_000;
@@ -48,7 +48,7 @@ impl KeyId {
     }
 }
 
-/// What a tenant may have.
+/// Limits of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantQuota {
     /// Slots it may hold.
@@ -75,7 +75,7 @@ impl Default for TenantQuota {
     }
 }
 
-/// Which bound denied a slot.
+/// Bound that denied a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeniedBound {
     /// The key's own.
@@ -86,7 +86,7 @@ pub enum DeniedBound {
     Server,
 }
 
-/// What becomes of a connection that its user has finished with.
+/// Use of a connection that its user has finished with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishedVerdict {
     /// It stays.
@@ -98,7 +98,7 @@ pub enum FinishedVerdict {
     },
 }
 
-/// What somebody has to do because the books changed.
+/// Task for a thread because the books changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaEffect {
     /// The key got a slot that this thread wanted.
@@ -215,7 +215,7 @@ impl UserRecord {
     }
 }
 
-/// Who holds how many slots of which server, who wants some, and whose turn it is.
+/// Ledger of slots: who holds how many of which server, who wants some, and whose turn it is.
 #[derive(Debug, Default)]
 pub struct QuotaLedger {
     servers: Vec<ServerRecord>,
@@ -464,7 +464,7 @@ impl QuotaLedger {
         self.refile(tenant_id);
     }
 
-    /// What there is to do; each is told once.
+    /// Takes the tasks that there are; each is told once.
     pub fn take_effects(&mut self, into: &mut Vec<QuotaEffect>) {
         into.append(&mut self.effects);
     }

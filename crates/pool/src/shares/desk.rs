@@ -16,7 +16,7 @@ pub trait ThreadWake: Send + Sync {
     fn wake(&self, thread: usize);
 }
 
-/// What a thread is told.
+/// Message to a thread.
 #[derive(Debug)]
 pub enum ThreadLetter {
     /// A slot that was wanted. Dropped, it goes to the next in line.
@@ -26,7 +26,7 @@ pub enum ThreadLetter {
     Reclaim(UserHandle),
 }
 
-/// What becomes of a connection whose user has finished.
+/// Use of a connection whose user has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseOutcome {
     /// It stays.
@@ -59,7 +59,7 @@ struct SharesState {
 #[derive(Debug)]
 struct LetterBox(Mutex<Vec<ThreadLetter>>);
 
-/// One thread's letter box. While there is none, what comes for the thread goes back.
+/// Letter box of one thread. While there is none, what comes for the thread goes back.
 #[derive(Debug)]
 pub struct ThreadHandle {
     thread: usize,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::books::TenantQuota;
 
-/// How much more busy time, in microseconds, a tenant has had than another before a slot moves
+/// Busy time, in microseconds, that a tenant must have had more than another before a slot moves
 /// between two that have about their share. Moving one costs a login, so that it must not happen at
 /// every turn.
 pub const ROTATE_BUSY_US: u64 = 50_000;

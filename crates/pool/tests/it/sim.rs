@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use pool::{
     Acquire, AcquireError, DriverEffect, EvictionTier, KeyHandle, KeyLimits, Lease, OpenError,
-    Pool, PoolConfig, RetireReason, Retired, Ticket,
+    Pool, PoolConfig, RetireReason, RetiredResource, Ticket,
 };
 
 use crate::support::{Alarm, Chance, poll};
@@ -79,7 +79,7 @@ struct World {
     all_paused: bool,
     leases: Vec<Lease<usize, Token>>,
     tickets: Vec<Ticket<usize, Token>>,
-    retired: Vec<Retired<usize, Token>>,
+    retired: Vec<RetiredResource<usize, Token>>,
     waiting: BTreeMap<usize, Waiting>,
     waiters_made: usize,
     lives: Vec<Life>,
@@ -438,7 +438,11 @@ impl World {
         }
     }
 
-    fn observe_close(&mut self, retired: &Retired<usize, Token>, moving: Option<(usize, usize)>) {
+    fn observe_close(
+        &mut self,
+        retired: &RetiredResource<usize, Token>,
+        moving: Option<(usize, usize)>,
+    ) {
         let (key, id) = (*retired.key(), retired.id);
         let position = self.keys[key].idle.iter().position(|idle| idle.id == id);
         let age = self.now - self.lives[id].opened_at;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use pool::{
     AbandonedTicket, Acquire, AcquireError, DriverEffect, EvictionTier, KeyLimits, Lease, Pool,
-    PoolConfig, Retired, Ticket,
+    PoolConfig, RetiredResource, Ticket,
 };
 
 use crate::support::{Alarm, poll, start};
@@ -29,7 +29,7 @@ struct Scene {
     leases: VecDeque<Lease<Key, u32>>,
     waiting: Vec<(Key, Acquire<'static, Key, u32>, Arc<Alarm>)>,
     tickets: VecDeque<Ticket<Key, u32>>,
-    closing: VecDeque<Retired<Key, u32>>,
+    closing: VecDeque<RetiredResource<Key, u32>>,
     opened: u32,
     told: String,
 }

@@ -162,7 +162,7 @@ impl<'a> StartProgram<'a> {
 
 /// Resource usage of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct SandboxUsage {
     /// CPU time of all processes since the session was set up.
     pub cpu: Duration,
     /// Memory in use, page cache of its files included, in bytes.
@@ -176,7 +176,7 @@ pub struct Usage {
     pub oom_kills: u64,
 }
 
-impl Usage {
+impl SandboxUsage {
     pub(crate) fn encode(&self, w: MessageWriter) -> MessageWriter {
         w.duration(self.cpu)
             .u64(self.memory_bytes)
@@ -186,7 +186,7 @@ impl Usage {
     }
 
     pub(crate) fn decode(r: &mut MessageReader<'_>) -> Result<Self, MalformedMessage> {
-        Ok(Usage {
+        Ok(SandboxUsage {
             cpu: r.duration()?,
             memory_bytes: r.u64()?,
             memory_peak_bytes: r.u64()?,
@@ -293,9 +293,10 @@ mod tests {
             read(&bytes, from_session::ENDED);
             assert_eq!(ProcessEnd::decode(&mut MessageReader(&bytes[9..])).unwrap(), end);
         }
-        let usage = Usage { cpu: Duration::from_micros(5), processes: 2, ..Usage::default() };
+        let usage =
+            SandboxUsage { cpu: Duration::from_micros(5), processes: 2, ..SandboxUsage::default() };
         let bytes = usage.encode(MessageWriter::new(0)).finish();
-        assert_eq!(Usage::decode(&mut MessageReader(&bytes[1..])).unwrap(), usage);
+        assert_eq!(SandboxUsage::decode(&mut MessageReader(&bytes[1..])).unwrap(), usage);
     }
 
     /// Every prefix of a frame is an error, and none panics or reserves much.

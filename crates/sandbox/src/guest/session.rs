@@ -21,7 +21,9 @@ use super::loopback::BACKLOG;
 use super::mounts::{self, OVERLAY_CAPABILITIES};
 use super::{CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID, GuestSetup, mask};
 use crate::cgroup::{CommandGroups, CpuShare};
-use crate::codec::session::{SessionSandboxLimits, StartProgram, Usage, from_session, to_session};
+use crate::codec::session::{
+    SandboxUsage, SessionSandboxLimits, StartProgram, from_session, to_session,
+};
 use crate::codec::{self, MalformedMessage, MessageReader, MessageWriter, StreamSetup, from_guest};
 use crate::failure::{FailureContext, StepFailure};
 use crate::seccomp::FilterSubject;
@@ -545,13 +547,13 @@ impl GuestSession {
         Ok((done(id), None))
     }
 
-    fn usage(&self, groups: &CommandGroups) -> Result<Usage, StepFailure> {
+    fn usage(&self, groups: &CommandGroups) -> Result<SandboxUsage, StepFailure> {
         if groups.is_empty() {
-            return Ok(Usage::default());
+            return Ok(SandboxUsage::default());
         }
         let (now, counted) = (groups.in_use(), groups.counted());
         let cpu = groups.cpu().step("read the CPU time")?;
-        Ok(Usage {
+        Ok(SandboxUsage {
             cpu: cpu.saturating_sub(self.cpu_before),
             memory_bytes: now.memory_bytes,
             memory_peak_bytes: counted.memory_peak,

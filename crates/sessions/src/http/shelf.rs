@@ -215,7 +215,7 @@ pub(super) async fn usage(
             sessions.usage(&who.tenant, asked, limit).await?
         }
     };
-    let turn = |it: service::TurnUsage| TurnUsage {
+    let turn = |it: service::TurnUsageRecord| TurnUsage {
         session: it.session,
         turn: it.turn,
         agent: it.agent,

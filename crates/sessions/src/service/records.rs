@@ -105,7 +105,7 @@ pub struct UsageTotal {
 
 /// Usage of one turn.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TurnUsage {
+pub struct TurnUsageRecord {
     /// The session's.
     pub session: String,
     /// The turn's.
@@ -384,10 +384,10 @@ impl Sessions {
         tenant: &str,
         query: UsageQuery,
         limit: usize,
-    ) -> Result<Vec<TurnUsage>, SessionError> {
+    ) -> Result<Vec<TurnUsageRecord>, SessionError> {
         let limit = limit.clamp(1, PAGE_MAX);
         let rows = self.ready()?.store.usage(tenant, query.into(), limit).await?;
-        let turn = |row: crate::store::rows::UsageRow| TurnUsage {
+        let turn = |row: crate::store::rows::UsageRow| TurnUsageRecord {
             session: row.session,
             turn: row.turn,
             agent: row.agent,

@@ -26,7 +26,7 @@ mod set;
 mod verbs;
 mod words;
 
-pub use effects::Effects;
+pub use effects::MysqlEffects;
 pub use mode::{CharsetClass, SqlMode};
 pub use prohibited::is_system_schema;
 pub use words::is_replayable_variable;
@@ -200,13 +200,13 @@ impl RowLimit {
 
 /// Returns what `text` may leave behind. Allocates nothing.
 #[must_use]
-pub fn effects(text: &[u8], mode: SqlMode) -> Effects {
+pub fn effects(text: &[u8], mode: SqlMode) -> MysqlEffects {
     scan::scan(text, mode).0
 }
 
 /// Returns the effects and what readers and sandboxes may not do.
 #[must_use]
-pub fn effects_and_prohibitions(text: &[u8], mode: SqlMode) -> (Effects, TextProhibitions) {
+pub fn effects_and_prohibitions(text: &[u8], mode: SqlMode) -> (MysqlEffects, TextProhibitions) {
     scan::scan(text, mode)
 }
 

@@ -27,7 +27,7 @@ use std::ops::Range;
 
 use crate::prohibitions::TextProhibitions;
 
-pub use effects::Effects;
+pub use effects::PgEffects;
 pub use mentions::custom_setting_name;
 pub use quote::{
     SETTING_NAME_BYTES_MAX, is_setting_name, list_items, quote_identifier, quote_literal,
@@ -36,7 +36,7 @@ pub use rewrite::{ListenAction, SubscriptionChange, rewrite_listen, rewrite_name
 
 /// Returns what `text` may leave behind. Allocates nothing.
 #[must_use]
-pub fn effects(text: &[u8]) -> Effects {
+pub fn effects(text: &[u8]) -> PgEffects {
     scan::scan(text).effects
 }
 
@@ -45,7 +45,7 @@ pub fn effects(text: &[u8]) -> Effects {
 pub struct TextAnalysis {
     /// Effects that the text may leave behind. `SET` without `UNPARSED` means that `changes` has
     /// all of it.
-    pub effects: Effects,
+    pub effects: PgEffects,
     /// Equal for texts that differ in constants, comments and spaces only. Not a secure hash.
     pub fingerprint: u64,
     /// Number of statements it has; empty ones do not count.
@@ -205,7 +205,7 @@ pub fn look(text: &[u8]) -> TextAnalysis {
     if found.effects.intersects(FOREIGN) {
         look.mentions = mentions::mentions(text);
         if words::mentions_lasting(text) {
-            look.effects |= Effects::LASTING;
+            look.effects |= PgEffects::LASTING;
         }
     }
     if !found.effects.intersects(details::WITH_DETAILS) {
@@ -213,20 +213,20 @@ pub fn look(text: &[u8]) -> TextAnalysis {
     }
     let details = details::details(text);
     if details.lost {
-        look.effects |= Effects::UNPARSED;
+        look.effects |= PgEffects::UNPARSED;
     }
     if details.set_unread {
-        look.effects |= Effects::SET_CONFIG;
+        look.effects |= PgEffects::SET_CONFIG;
     }
-    if look.effects.intersects(Effects::SET_CONFIG) {
+    if look.effects.intersects(PgEffects::SET_CONFIG) {
         if details.set_config_understood && !details.lost {
-            look.effects = look.effects.without(Effects::SET_CONFIG) | Effects::SET;
+            look.effects = look.effects.without(PgEffects::SET_CONFIG) | PgEffects::SET;
         } else if details.set_config_named && !details.lost {
             look.asked = Some(details.asked);
         }
     }
     if only_reads(&details.changes) && !look.effects.intersects(SAYS_MORE) {
-        look.effects = look.effects.without(Effects::READ_WRITE);
+        look.effects = look.effects.without(PgEffects::READ_WRITE);
     }
     look.changes = details.changes;
     look.names = details.names;
@@ -235,15 +235,15 @@ pub fn look(text: &[u8]) -> TextAnalysis {
 }
 
 /// Code that is not in the text.
-const FOREIGN: Effects =
-    Effects::DO.with(Effects::CALL).with(Effects::FUNCTION).with(Effects::UNPARSED);
+const FOREIGN: PgEffects =
+    PgEffects::DO.with(PgEffects::CALL).with(PgEffects::FUNCTION).with(PgEffects::UNPARSED);
 
 /// With one of these a text may ask to write elsewhere than in its changes of settings.
-const SAYS_MORE: Effects = Effects::UNPARSED
-    .with(Effects::SET_CONFIG)
-    .with(Effects::SET_LOCAL)
-    .with(Effects::TRANSACTION)
-    .with(Effects::MULTI);
+const SAYS_MORE: PgEffects = PgEffects::UNPARSED
+    .with(PgEffects::SET_CONFIG)
+    .with(PgEffects::SET_LOCAL)
+    .with(PgEffects::TRANSACTION)
+    .with(PgEffects::MULTI);
 
 /// Returns whether the changes have one of the setting that forbids to write, and it forbids.
 fn only_reads(changes: &[PgSettingChange]) -> bool {

@@ -12,7 +12,7 @@ use crate::pg::login::TlsFacts;
 use crate::tenants::{SharedSettings, TenantDefinition, TenantRegistry};
 
 fn keyring() -> MysqlKeyring {
-    MysqlKeyring::new([7; 32], Method::Best)
+    MysqlKeyring::new([7; 32], MysqlPasswordMethod::Best)
 }
 
 fn stored_native() -> &'static str {
@@ -174,7 +174,7 @@ fn a_secret_is_prepared_once_and_a_bad_one_is_as_good_as_none() {
 }
 
 /// What is shown to the server for a client with this secret whose proof gave this away.
-fn shown(secret: Option<&str>, shown: Shown) -> MysqlCredentials {
+fn shown(secret: Option<&str>, shown: MysqlDisclosedSecret) -> MysqlCredentials {
     let sha2 = stored_sha2();
     let secrets = [("plain", "secret"), ("native", stored_native()), ("sha2", &sha2)];
     let tenant = tenant(&secrets, true);
@@ -191,16 +191,32 @@ fn what_a_client_shows_is_shown_to_the_server() {
     let password = || PlainPassword::new("secret".to_owned());
     let stored_sha2 = stored_sha2();
     for (secret, proof, wanted) in [
-        (Some("secret"), Shown::Native(native.clone()), MysqlCredentials::Password(password())),
-        (Some("secret"), Shown::Sha2(sha2.clone()), MysqlCredentials::Password(password())),
+        (
+            Some("secret"),
+            MysqlDisclosedSecret::Native(native.clone()),
+            MysqlCredentials::Password(password()),
+        ),
+        (
+            Some("secret"),
+            MysqlDisclosedSecret::Sha2(sha2.clone()),
+            MysqlCredentials::Password(password()),
+        ),
         (
             Some(stored_native()),
-            Shown::Native(native.clone()),
+            MysqlDisclosedSecret::Native(native.clone()),
             MysqlCredentials::Native(native.clone()),
         ),
-        (Some(&*stored_sha2), Shown::Sha2(sha2.clone()), MysqlCredentials::Sha2(sha2)),
-        (Some(&*stored_sha2), Shown::Password(password()), MysqlCredentials::Password(password())),
-        (None, Shown::Nothing, MysqlCredentials::None),
+        (
+            Some(&*stored_sha2),
+            MysqlDisclosedSecret::Sha2(sha2.clone()),
+            MysqlCredentials::Sha2(sha2),
+        ),
+        (
+            Some(&*stored_sha2),
+            MysqlDisclosedSecret::Password(password()),
+            MysqlCredentials::Password(password()),
+        ),
+        (None, MysqlDisclosedSecret::Nothing, MysqlCredentials::None),
     ] {
         assert_eq!(shown(secret, proof), wanted, "{secret:?}");
     }

@@ -9,7 +9,7 @@ use wire::mysql::changes::{TrackedChange, changes};
 use wire::mysql::frame::PacketHeader;
 use wire::mysql::packet::{ErrPacket, OkPacket};
 use wire::mysql::reply::ReplyEvent;
-use wire::mysql::sql::Effects;
+use wire::mysql::sql::MysqlEffects;
 
 use super::back::{MysqlReplyHandler, has_more};
 use super::change::FLUSH;
@@ -50,18 +50,19 @@ const READ_ONLY: [&str; 5] =
     ["error_count", "in_transaction", "last_gtid", "statement_id", "warning_count"];
 
 /// What takes the warnings of earlier statements away.
-const CLEARS_WARNINGS: Effects = Effects::TABLES
-    .with(Effects::WRITES)
-    .with(Effects::DDL)
-    .with(Effects::TEMP_CREATE)
-    .with(Effects::TEMP_DROP)
-    .with(Effects::TEMP_RENAME)
-    .with(Effects::LOCK_TABLES)
-    .with(Effects::HANDLER)
-    .with(Effects::UNKNOWN);
+const CLEARS_WARNINGS: MysqlEffects = MysqlEffects::TABLES
+    .with(MysqlEffects::WRITES)
+    .with(MysqlEffects::DDL)
+    .with(MysqlEffects::TEMP_CREATE)
+    .with(MysqlEffects::TEMP_DROP)
+    .with(MysqlEffects::TEMP_RENAME)
+    .with(MysqlEffects::LOCK_TABLES)
+    .with(MysqlEffects::HANDLER)
+    .with(MysqlEffects::UNKNOWN);
 
 /// Code that is not in the text.
-const HIDDEN: Effects = Effects::CALL.with(Effects::UNKNOWN_FUNCTION).with(Effects::SQL_EXECUTE);
+const HIDDEN: MysqlEffects =
+    MysqlEffects::CALL.with(MysqlEffects::UNKNOWN_FUNCTION).with(MysqlEffects::SQL_EXECUTE);
 
 /// Asks for the warnings of the statement before.
 const SHOW_WARNINGS: &str = "SHOW WARNINGS";
@@ -125,7 +126,7 @@ impl MysqlReplyHandler<'_, '_> {
             Some(MysqlRequestPurpose::Execute(executing)) => executing.facts().effects,
             _ => return false,
         };
-        effects.intersects(Effects::INSERTS)
+        effects.intersects(MysqlEffects::INSERTS)
     }
 
     /// What the client may ask about a statement without rows.
@@ -190,7 +191,7 @@ impl MysqlReplyHandler<'_, '_> {
             Some(OutstandingRequest { note: MysqlRequestPurpose::Flush, .. })
         );
         let names = |name: &str| variables.iter().any(|(told, _)| *told == name.as_bytes());
-        if facts.effects.intersects(Effects::UNKNOWN)
+        if facts.effects.intersects(MysqlEffects::UNKNOWN)
             && names("character_set_connection")
             && !names("collation_connection")
         {
@@ -447,8 +448,10 @@ impl MysqlReplyHandler<'_, '_> {
         let in_transaction = server.status.contains(StatusFlags::IN_TRANS);
         if server.status.contains(StatusFlags::AUTOCOMMIT) {
             server.uncommitted = false;
-        } else if effects.intersects(Effects::COMMIT | Effects::ROLLBACK) && !in_transaction {
-            server.uncommitted = effects.intersects(Effects::MULTI);
+        } else if effects.intersects(MysqlEffects::COMMIT | MysqlEffects::ROLLBACK)
+            && !in_transaction
+        {
+            server.uncommitted = effects.intersects(MysqlEffects::MULTI);
         } else if !leaves::is_only_settings(effects) {
             server.uncommitted = true;
         }
@@ -469,7 +472,7 @@ impl MysqlReplyHandler<'_, '_> {
         if !effects.is_empty() || !server.pins.is_empty() {
             let verify = self.client.as_ref().map_or(VerifyMode::Always, |client| client.verify);
             leaves::behind(server, facts, (went_well, lock_row), verify);
-            if went_well && effects.intersects(Effects::DDL) {
+            if went_well && effects.intersects(MysqlEffects::DDL) {
                 let _before = self.shared.schema.fetch_add(1, Ordering::Relaxed);
             }
             self.understood(facts, went_well);
@@ -481,7 +484,7 @@ impl MysqlReplyHandler<'_, '_> {
     #[cold]
     fn understood(&mut self, facts: &MysqlStatementFacts, went_well: bool) {
         let told = std::mem::take(&mut self.server.told);
-        if !went_well && !facts.effects.intersects(Effects::MULTI) {
+        if !went_well && !facts.effects.intersects(MysqlEffects::MULTI) {
             return;
         }
         let told = self.server.tracks.then_some(&told);

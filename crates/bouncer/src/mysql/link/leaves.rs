@@ -3,7 +3,7 @@
 use api::VerifyMode;
 use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::sql::{
-    AssignedValue, Effects, MysqlNameAction, MysqlNameUse, MysqlTextDetails, VariableScope,
+    AssignedValue, MysqlEffects, MysqlNameAction, MysqlNameUse, MysqlTextDetails, VariableScope,
 };
 
 use crate::mysql::pins::PinReason;
@@ -12,66 +12,69 @@ use crate::mysql::settings::is_replayable;
 use crate::mysql::texts::MysqlStatementFacts;
 
 /// Words that say how a session's state changes, so that a tracker need not.
-const EXPLAINED: Effects = SETTINGS
-    .with(Effects::USER_VARIABLE_WRITE)
-    .with(Effects::TEMP_CREATE)
-    .with(Effects::TEMP_DROP)
-    .with(Effects::TEMP_RENAME)
-    .with(Effects::SQL_PREPARE)
-    .with(Effects::SQL_DEALLOCATE)
-    .with(Effects::NEXT_TRANSACTION)
-    .with(Effects::SET_FIXED)
-    .with(Effects::DDL)
-    .with(Effects::ROLE);
+const EXPLAINED: MysqlEffects = SETTINGS
+    .with(MysqlEffects::USER_VARIABLE_WRITE)
+    .with(MysqlEffects::TEMP_CREATE)
+    .with(MysqlEffects::TEMP_DROP)
+    .with(MysqlEffects::TEMP_RENAME)
+    .with(MysqlEffects::SQL_PREPARE)
+    .with(MysqlEffects::SQL_DEALLOCATE)
+    .with(MysqlEffects::NEXT_TRANSACTION)
+    .with(MysqlEffects::SET_FIXED)
+    .with(MysqlEffects::DDL)
+    .with(MysqlEffects::ROLE);
 
 /// Settings that trackers tell one by one.
-const SETTINGS: Effects = Effects::SET
-    .with(Effects::SET_EXPRESSION)
-    .with(Effects::AUTOCOMMIT)
-    .with(Effects::NAMES)
-    .with(Effects::USE);
+const SETTINGS: MysqlEffects = MysqlEffects::SET
+    .with(MysqlEffects::SET_EXPRESSION)
+    .with(MysqlEffects::AUTOCOMMIT)
+    .with(MysqlEffects::NAMES)
+    .with(MysqlEffects::USE);
 
 /// Returns whether a text tells by itself how its session's state changes.
-pub(super) fn explains(effects: Effects) -> bool {
+pub(super) fn explains(effects: MysqlEffects) -> bool {
     effects.intersects(EXPLAINED)
-        && !effects.intersects(Effects::UNKNOWN)
+        && !effects.intersects(MysqlEffects::UNKNOWN)
         // A trigger may change more than the words say.
-        && !effects.intersects(Effects::WRITES)
+        && !effects.intersects(MysqlEffects::WRITES)
 }
 
 /// Where a lock's function may run more or less often than it is told of.
-const LOCKS_UNSEEN: Effects = Effects::MULTI.with(Effects::TABLES).with(Effects::UNKNOWN);
+const LOCKS_UNSEEN: MysqlEffects =
+    MysqlEffects::MULTI.with(MysqlEffects::TABLES).with(MysqlEffects::UNKNOWN);
 
 /// More locks than are ever given back one by one.
 const LOCKS_UNKNOWN: u32 = u32::MAX / 2;
 
 /// Returns whether a statement that failed may have changed something before, of which no server
 /// tells then.
-pub(super) fn may_change_before_it_fails(effects: Effects) -> bool {
-    effects.intersects(Effects::UNKNOWN | Effects::WRITES | Effects::TABLES | Effects::MULTI)
+pub(super) fn may_change_before_it_fails(effects: MysqlEffects) -> bool {
+    effects.intersects(
+        MysqlEffects::UNKNOWN | MysqlEffects::WRITES | MysqlEffects::TABLES | MysqlEffects::MULTI,
+    )
 }
 
 /// Returns whether a text gives settings values, and does nothing else: it begins no transaction.
 #[inline]
-pub(super) fn is_only_settings(effects: Effects) -> bool {
-    const ONLY: Effects = SETTINGS
-        .with(Effects::GLOBAL)
-        .with(Effects::SET_FIXED)
-        .with(Effects::NEXT_TRANSACTION)
-        .with(Effects::READ_WRITE)
-        .with(Effects::MULTI);
+pub(super) fn is_only_settings(effects: MysqlEffects) -> bool {
+    const ONLY: MysqlEffects = SETTINGS
+        .with(MysqlEffects::GLOBAL)
+        .with(MysqlEffects::SET_FIXED)
+        .with(MysqlEffects::NEXT_TRANSACTION)
+        .with(MysqlEffects::READ_WRITE)
+        .with(MysqlEffects::MULTI);
     !effects.is_empty() && ONLY.contains(effects)
 }
 
 /// Returns whether variables that a server tells of are those that the text sets. If not, they may
 /// have been set for the one statement, and be given back behind it.
-pub(super) fn sets(effects: Effects) -> bool {
-    effects.intersects(SETTINGS | Effects::SET_FIXED)
+pub(super) fn sets(effects: MysqlEffects) -> bool {
+    effects.intersects(SETTINGS | MysqlEffects::SET_FIXED)
 }
 
 /// The collation that a `SET NAMES` named, of which no server tells.
 pub(super) fn collation(facts: &MysqlStatementFacts) -> Option<&str> {
-    if !facts.effects.intersects(Effects::NAMES) {
+    if !facts.effects.intersects(MysqlEffects::NAMES) {
         return None;
     }
     let details = facts.details.as_deref()?;
@@ -109,7 +112,7 @@ pub(super) fn settings<'a>(
     let mut understood = SettingChanges::default();
     let effects = facts.effects;
     // What runs elsewhere is told of, or cannot be known.
-    let unknown = if told.is_some() { Effects::SET_UNKNOWN } else { Effects::UNKNOWN };
+    let unknown = if told.is_some() { MysqlEffects::SET_UNKNOWN } else { MysqlEffects::UNKNOWN };
     if effects.intersects(unknown) {
         return None;
     }
@@ -141,7 +144,7 @@ pub(super) fn settings<'a>(
 }
 
 /// Returns whether a server has told of a variable, under whatever name.
-fn is_told(name: &str, told: &[Box<str>], effects: Effects) -> bool {
+fn is_told(name: &str, told: &[Box<str>], effects: MysqlEffects) -> bool {
     let alias = match name {
         "transaction_isolation" => "tx_isolation",
         "transaction_read_only" => "tx_read_only",
@@ -150,7 +153,7 @@ fn is_told(name: &str, told: &[Box<str>], effects: Effects) -> bool {
         | "character_set_connection"
         | "character_set_results"
         | "collation_connection"
-            if effects.intersects(Effects::NAMES) =>
+            if effects.intersects(MysqlEffects::NAMES) =>
         {
             "character_set_client"
         }
@@ -176,39 +179,39 @@ pub(super) fn behind(
     if went_well {
         ends(server, facts, lock_row);
     }
-    if has(Effects::UNKNOWN) {
+    if has(MysqlEffects::UNKNOWN) {
         // Locks, user variables and `SET @@x` in a routine are told by nobody.
         server.reset_due |= verify != VerifyMode::Never;
         server.has_sequences = true;
     }
     // Bytes that nobody has looked at, or that nobody understands.
-    if has(Effects::UNPARSED) {
+    if has(MysqlEffects::UNPARSED) {
         server.reset_due |= verify != VerifyMode::Never;
         if !server.tracks {
             server.pins.set(PinReason::State);
         }
     }
     for (effect, pin) in [
-        (Effects::USER_VARIABLE_WRITE, PinReason::UserVariable),
-        (Effects::LOCK_TABLES, PinReason::TableLock),
-        (Effects::BACKUP_LOCK, PinReason::Backup),
-        (Effects::NEXT_TRANSACTION, PinReason::NextTransaction),
-        (Effects::ROLE, PinReason::Role),
-        (Effects::SEQUENCE.with(Effects::SEQUENCE_NEXT), PinReason::Sequence),
-        (Effects::CALC_FOUND_ROWS, PinReason::FoundRows),
-        (Effects::ROW_COUNT, PinReason::Diagnostics),
-        (Effects::FOUND_ROWS, PinReason::Diagnostics),
-        (Effects::DIAGNOSTICS, PinReason::Diagnostics),
+        (MysqlEffects::USER_VARIABLE_WRITE, PinReason::UserVariable),
+        (MysqlEffects::LOCK_TABLES, PinReason::TableLock),
+        (MysqlEffects::BACKUP_LOCK, PinReason::Backup),
+        (MysqlEffects::NEXT_TRANSACTION, PinReason::NextTransaction),
+        (MysqlEffects::ROLE, PinReason::Role),
+        (MysqlEffects::SEQUENCE.with(MysqlEffects::SEQUENCE_NEXT), PinReason::Sequence),
+        (MysqlEffects::CALC_FOUND_ROWS, PinReason::FoundRows),
+        (MysqlEffects::ROW_COUNT, PinReason::Diagnostics),
+        (MysqlEffects::FOUND_ROWS, PinReason::Diagnostics),
+        (MysqlEffects::DIAGNOSTICS, PinReason::Diagnostics),
     ] {
         if has(effect) && facts.asked.is_none() {
             server.pins.set(pin);
         }
     }
-    if has(Effects::XA) && !(went_well && is_xa_over(server, effects)) {
+    if has(MysqlEffects::XA) && !(went_well && is_xa_over(server, effects)) {
         server.pins.set(PinReason::Xa);
     }
-    if has(Effects::GET_LOCK) {
-        match lock_row.filter(|_| !has(LOCKS_UNSEEN | Effects::GET_LOCKS)) {
+    if has(MysqlEffects::GET_LOCK) {
+        match lock_row.filter(|_| !has(LOCKS_UNSEEN | MysqlEffects::GET_LOCKS)) {
             // It was not to be had.
             Some(false) if facts.is_lock_alone => {}
             Some(true) => server.pins.locked(1),
@@ -217,89 +220,90 @@ pub(super) fn behind(
         }
     }
     // A column's default may be a sequence's next value.
-    server.has_sequences |= has(Effects::SEQUENCE_NEXT | Effects::WRITES);
+    server.has_sequences |= has(MysqlEffects::SEQUENCE_NEXT | MysqlEffects::WRITES);
     insert_id(server, effects, went_well);
-    server.closing |= went_well && has(Effects::CLOSES);
+    server.closing |= went_well && has(MysqlEffects::CLOSES);
     names(server, facts, went_well);
 }
 
 /// Effects on `LAST_INSERT_ID()` of which no reply tells: a procedure's values are its caller's,
 /// `CREATE TABLE … SELECT` gives numbers, and an error hides those of the rows before it.
-fn insert_id(server: &mut MysqlServerSession, effects: Effects, went_well: bool) {
-    const UNTOLD: Effects = Effects::LAST_INSERT_ID
-        .with(Effects::UNKNOWN.without(Effects::UNKNOWN_FUNCTION))
-        .with(Effects::LOADS)
-        .with(Effects::DDL)
-        .with(Effects::SET_FIXED);
-    let is_told = went_well && !effects.intersects(Effects::MULTI);
-    if effects.intersects(UNTOLD) || (effects.intersects(Effects::INSERTS) && !is_told) {
+fn insert_id(server: &mut MysqlServerSession, effects: MysqlEffects, went_well: bool) {
+    const UNTOLD: MysqlEffects = MysqlEffects::LAST_INSERT_ID
+        .with(MysqlEffects::UNKNOWN.without(MysqlEffects::UNKNOWN_FUNCTION))
+        .with(MysqlEffects::LOADS)
+        .with(MysqlEffects::DDL)
+        .with(MysqlEffects::SET_FIXED);
+    let is_told = went_well && !effects.intersects(MysqlEffects::MULTI);
+    if effects.intersects(UNTOLD) || (effects.intersects(MysqlEffects::INSERTS) && !is_told) {
         server.insert_id = None;
         server.asks_insert_id = true;
     }
     // A view may call `LAST_INSERT_ID(expression)`. Of a stored function the server takes it back.
-    server.insert_id_is_doubtful |= effects.intersects(Effects::TABLES | Effects::UNKNOWN_FUNCTION);
+    server.insert_id_is_doubtful |=
+        effects.intersects(MysqlEffects::TABLES | MysqlEffects::UNKNOWN_FUNCTION);
 }
 
-fn is_xa_over(server: &MysqlServerSession, effects: Effects) -> bool {
-    effects.intersects(Effects::XA_END)
-        && !effects.intersects(Effects::MULTI)
+fn is_xa_over(server: &MysqlServerSession, effects: MysqlEffects) -> bool {
+    effects.intersects(MysqlEffects::XA_END)
+        && !effects.intersects(MysqlEffects::MULTI)
         && !server.status.contains(StatusFlags::IN_TRANS)
 }
 
 /// What a text that went well gives back. Of several statements it is not known which came last.
 fn ends(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, lock_row: Option<bool>) {
     let effects = facts.effects;
-    if effects.intersects(Effects::MULTI | Effects::UNPARSED) {
+    if effects.intersects(MysqlEffects::MULTI | MysqlEffects::UNPARSED) {
         return;
     }
     let pins = &mut server.pins;
     let has = |effect| effects.intersects(effect);
-    if has(Effects::RELEASE_ALL_LOCKS) {
+    if has(MysqlEffects::RELEASE_ALL_LOCKS) {
         pins.unlocked(u32::MAX);
         // It may not have been called: `IF(0, RELEASE_ALL_LOCKS(), 1)`.
         server.unlock_due = true;
-    } else if has(Effects::RELEASE_LOCK) && !has(LOCKS_UNSEEN) && lock_row == Some(true) {
+    } else if has(MysqlEffects::RELEASE_LOCK) && !has(LOCKS_UNSEEN) && lock_row == Some(true) {
         pins.unlocked(1);
         // The value may be that of something else besides.
         server.unlock_due = true;
     }
-    if has(Effects::UNLOCK_TABLES) {
+    if has(MysqlEffects::UNLOCK_TABLES) {
         pins.end(PinReason::TableLock);
     }
-    if has(Effects::BACKUP_UNLOCK) {
+    if has(MysqlEffects::BACKUP_UNLOCK) {
         pins.end(PinReason::Backup);
     }
     let in_transaction = server.status.contains(StatusFlags::IN_TRANS);
-    if has(Effects::COMMIT | Effects::ROLLBACK) && !in_transaction {
+    if has(MysqlEffects::COMMIT | MysqlEffects::ROLLBACK) && !in_transaction {
         pins.end(PinReason::NextTransaction);
     }
-    if has(Effects::XA) && is_xa_over(server, effects) {
+    if has(MysqlEffects::XA) && is_xa_over(server, effects) {
         server.pins.end(PinReason::Xa);
     }
 }
 
 /// What a text does to things with names.
 fn names(server: &mut MysqlServerSession, facts: &MysqlStatementFacts, went_well: bool) {
-    const NAMED: Effects = Effects::TEMP_CREATE
-        .with(Effects::TEMP_DROP)
-        .with(Effects::TEMP_RENAME)
-        .with(Effects::HANDLER)
-        .with(Effects::SQL_PREPARE)
-        .with(Effects::SQL_DEALLOCATE)
-        .with(Effects::SET_FIXED);
+    const NAMED: MysqlEffects = MysqlEffects::TEMP_CREATE
+        .with(MysqlEffects::TEMP_DROP)
+        .with(MysqlEffects::TEMP_RENAME)
+        .with(MysqlEffects::HANDLER)
+        .with(MysqlEffects::SQL_PREPARE)
+        .with(MysqlEffects::SQL_DEALLOCATE)
+        .with(MysqlEffects::SET_FIXED);
     let effects = facts.effects;
     if !effects.intersects(NAMED) {
         return;
     }
     let pins = &mut server.pins;
-    if effects.intersects(Effects::TEMP_RENAME) && pins.has(PinReason::TempTable) {
+    if effects.intersects(MysqlEffects::TEMP_RENAME) && pins.has(PinReason::TempTable) {
         pins.temp_table(None);
     }
     let Some(details) = facts.details.as_deref().filter(|details| !details.lost) else {
         return unnamed(server, effects);
     };
-    let ends = went_well && !effects.intersects(Effects::MULTI);
-    let moves = effects.contains(Effects::MULTI | Effects::USE);
+    let ends = went_well && !effects.intersects(MysqlEffects::MULTI);
+    let moves = effects.contains(MysqlEffects::MULTI | MysqlEffects::USE);
     let schema = server.applied.schema().unwrap_or_default().to_owned();
     for name in &details.names {
         let bytes = name.name.as_bytes();
@@ -359,18 +363,18 @@ fn variables(server: &mut MysqlServerSession, details: &MysqlTextDetails, ends: 
 }
 
 /// The same where the names are not known: nothing of it ends but by a reset.
-fn unnamed(server: &mut MysqlServerSession, effects: Effects) {
+fn unnamed(server: &mut MysqlServerSession, effects: MysqlEffects) {
     let pins = &mut server.pins;
-    if effects.intersects(Effects::TEMP_CREATE) {
+    if effects.intersects(MysqlEffects::TEMP_CREATE) {
         pins.temp_table(None);
     }
-    if effects.intersects(Effects::SQL_PREPARE) {
+    if effects.intersects(MysqlEffects::SQL_PREPARE) {
         pins.prepared(None);
     }
-    if effects.intersects(Effects::HANDLER) {
+    if effects.intersects(MysqlEffects::HANDLER) {
         pins.opened(None);
     }
-    if effects.intersects(Effects::SET_FIXED) {
+    if effects.intersects(MysqlEffects::SET_FIXED) {
         pins.variable(b"");
     }
 }

@@ -12,7 +12,7 @@ use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_header};
 use wire::mysql::packet::ErrPacket;
 use wire::mysql::reply::ReplyKind;
-use wire::mysql::sql::Effects;
+use wire::mysql::sql::MysqlEffects;
 
 use super::commands::say_ok;
 use super::front::{MysqlLink, MysqlPacketOutcome, pass_over, refuse};
@@ -481,7 +481,7 @@ pub(super) fn again(
         _ => return false,
     };
     // What runs within may have failed so, and what it did before that is not done twice.
-    if executing.facts().effects.intersects(Effects::UNKNOWN) {
+    if executing.facts().effects.intersects(MysqlEffects::UNKNOWN) {
         return false;
     }
     // Long data is gone with the statement.

@@ -5,7 +5,7 @@ use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
 use wire::mysql::packet::put_result;
 use wire::mysql::reply::ReplyKind;
-use wire::mysql::sql::{AssignedValue, Effects, KillTarget, rewrite_connection_id};
+use wire::mysql::sql::{AssignedValue, KillTarget, MysqlEffects, rewrite_connection_id};
 
 use super::front::{MysqlLink, MysqlPacketOutcome, pass_over, refuse};
 use super::{MysqlLinkContext, STATEMENT_BYTES_SCANNED_MAX, change, local};
@@ -60,7 +60,7 @@ pub(super) fn alone(
     if let Some(refusal) = refusal(client, &facts) {
         return refuse(client, (header, rest), refusal, out);
     }
-    if facts.effects.intersects(Effects::KILL) {
+    if facts.effects.intersects(MysqlEffects::KILL) {
         return kill(client, &facts, (header, rest), out);
     }
     if let Some(asked) = &facts.asked {
@@ -82,12 +82,12 @@ pub(super) fn refusal(
     client: &MysqlClientSession,
     facts: &MysqlStatementFacts,
 ) -> Option<CommandRefusal> {
-    const LOOKED_AT: Effects = Effects::READ_WRITE
-        .with(Effects::UNPARSED)
-        .with(Effects::SET_UNKNOWN)
-        .with(Effects::TRANSACTION_BEGIN)
-        .with(Effects::AUTOCOMMIT)
-        .with(Effects::LOCAL_INFILE);
+    const LOOKED_AT: MysqlEffects = MysqlEffects::READ_WRITE
+        .with(MysqlEffects::UNPARSED)
+        .with(MysqlEffects::SET_UNKNOWN)
+        .with(MysqlEffects::TRANSACTION_BEGIN)
+        .with(MysqlEffects::AUTOCOMMIT)
+        .with(MysqlEffects::LOCAL_INFILE);
     if let Some(what) = facts.prohibitions.for_sandboxes.filter(|_| client.is_sandbox) {
         return Some(CommandRefusal::not_for_sandboxes(what));
     }
@@ -98,17 +98,20 @@ pub(super) fn refusal(
         return None;
     }
     let has = |effect| facts.effects.intersects(effect);
-    if client.read_only && has(Effects::READ_WRITE | Effects::UNPARSED | Effects::SET_UNKNOWN) {
+    if client.read_only
+        && has(MysqlEffects::READ_WRITE | MysqlEffects::UNPARSED | MysqlEffects::SET_UNKNOWN)
+    {
         return Some(CommandRefusal::read_only());
     }
-    if has(Effects::LOCAL_INFILE) && !client.local_infile {
+    if has(MysqlEffects::LOCAL_INFILE) && !client.local_infile {
         let message = "loading local files is not allowed for this tenant";
         return Some(CommandRefusal::new(1148, b"42000", message));
     }
     if client.mode != PoolMode::Statement {
         return None;
     }
-    let begins = has(Effects::TRANSACTION_BEGIN) || (has(Effects::AUTOCOMMIT) && is_off(facts));
+    let begins =
+        has(MysqlEffects::TRANSACTION_BEGIN) || (has(MysqlEffects::AUTOCOMMIT) && is_off(facts));
     let message = "transactions of several statements are not allowed in statement mode";
     begins.then(|| CommandRefusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message))
 }
@@ -131,7 +134,7 @@ fn kill(
     (header, rest): (PacketHeader, &[u8]),
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
-    let several = facts.effects.intersects(Effects::MULTI);
+    let several = facts.effects.intersects(MysqlEffects::MULTI);
     let kill = facts.details.as_deref().and_then(|details| details.kill).filter(|_| !several);
     let id = kill.and_then(|kill| match kill.target {
         KillTarget::Id(id) => u32::try_from(id).ok(),
@@ -168,7 +171,7 @@ impl MysqlLink<'_, '_> {
         if let Some(refusal) = refusal(self.client, &facts) {
             return self.refuse(header, rest, refusal);
         }
-        if facts.effects.intersects(Effects::KILL) {
+        if facts.effects.intersects(MysqlEffects::KILL) {
             return kill(self.client, &facts, (header, rest), self.out);
         }
         if let Some(asked) = &facts.asked
@@ -184,7 +187,7 @@ impl MysqlLink<'_, '_> {
         if self.client.multi != self.server.multi && has_several(text) {
             self.allow_several();
         }
-        let rewritten = facts.effects.intersects(Effects::CONNECTION_ID);
+        let rewritten = facts.effects.intersects(MysqlEffects::CONNECTION_ID);
         self.server.push(
             ReplyKind::Query,
             MysqlReplyAudience::Client,
@@ -208,7 +211,7 @@ impl MysqlLink<'_, '_> {
         if let Some(refusal) = refusal(self.client, &facts) {
             return self.refuse(header, rest, refusal);
         }
-        if facts.effects.intersects(Effects::KILL) {
+        if facts.effects.intersects(MysqlEffects::KILL) {
             let message = "KILL cannot be prepared through the bouncer";
             let refusal = CommandRefusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message);
             return self.refuse(header, rest, refusal);
@@ -218,7 +221,7 @@ impl MysqlLink<'_, '_> {
         }
         let (mode, id) = (self.client.sql_mode, self.client.id.0);
         let mut rewritten = Vec::new();
-        if facts.effects.intersects(Effects::CONNECTION_ID)
+        if facts.effects.intersects(MysqlEffects::CONNECTION_ID)
             && rewrite_connection_id(text, mode, id, &mut rewritten)
         {
             return self.prepare(header, rest, &rewritten);
@@ -250,7 +253,7 @@ impl MysqlLink<'_, '_> {
     #[inline]
     #[must_use]
     pub(super) fn before(&mut self, facts: &MysqlStatementFacts) -> bool {
-        if facts.effects.intersects(Effects::SEQUENCE)
+        if facts.effects.intersects(MysqlEffects::SEQUENCE)
             && self.server.has_sequences
             && self.client.is_new_here
         {
@@ -270,11 +273,12 @@ impl MysqlLink<'_, '_> {
 
     /// A text that asks in words of its own what the statement before has done must not be told of
     /// another client's.
-    fn forget_diagnostics(&mut self, effects: Effects) {
-        const ROWS: Effects = Effects::ROW_COUNT.with(Effects::DIAGNOSTICS).with(Effects::UNKNOWN);
-        const FOUND: Effects = Effects::FOUND_ROWS.with(Effects::UNKNOWN);
-        const WARNINGS: Effects =
-            Effects::SHOW_WARNINGS.with(Effects::DIAGNOSTICS).with(Effects::UNKNOWN);
+    fn forget_diagnostics(&mut self, effects: MysqlEffects) {
+        const ROWS: MysqlEffects =
+            MysqlEffects::ROW_COUNT.with(MysqlEffects::DIAGNOSTICS).with(MysqlEffects::UNKNOWN);
+        const FOUND: MysqlEffects = MysqlEffects::FOUND_ROWS.with(MysqlEffects::UNKNOWN);
+        const WARNINGS: MysqlEffects =
+            MysqlEffects::SHOW_WARNINGS.with(MysqlEffects::DIAGNOSTICS).with(MysqlEffects::UNKNOWN);
         let told = &self.client.diagnostics;
         let is_own = (told.rows_here || !effects.intersects(ROWS))
             && (told.found_here || !effects.intersects(FOUND))
@@ -288,13 +292,15 @@ impl MysqlLink<'_, '_> {
     /// Gives the server session the client's own insert id before a text that may read it or keep
     /// it: code outside of the text may read it as well. An id that only a view can read is at
     /// least no other client's.
-    fn give_insert_id(&mut self, effects: Effects) {
-        const READS: Effects = Effects::LAST_INSERT_ID.with(Effects::UNKNOWN);
-        const CHANGES: Effects =
-            Effects::INSERTS.with(Effects::DDL).with(Effects::SET_FIXED).with(Effects::LOADS);
+    fn give_insert_id(&mut self, effects: MysqlEffects) {
+        const READS: MysqlEffects = MysqlEffects::LAST_INSERT_ID.with(MysqlEffects::UNKNOWN);
+        const CHANGES: MysqlEffects = MysqlEffects::INSERTS
+            .with(MysqlEffects::DDL)
+            .with(MysqlEffects::SET_FIXED)
+            .with(MysqlEffects::LOADS);
         // It begins what may do so later, when a `SET` in between would be seen by `ROW_COUNT()`.
-        const BEGINS: Effects = Effects::TRANSACTION_BEGIN.with(Effects::AUTOCOMMIT);
-        const READS_VIEWS: Effects = Effects::TABLES.with(Effects::HANDLER);
+        const BEGINS: MysqlEffects = MysqlEffects::TRANSACTION_BEGIN.with(MysqlEffects::AUTOCOMMIT);
+        const READS_VIEWS: MysqlEffects = MysqlEffects::TABLES.with(MysqlEffects::HANDLER);
         let own = self.client.diagnostics.insert_id;
         let is_doubtful = self.server.insert_id_is_doubtful;
         if self.server.insert_id == Some(own) && !is_doubtful {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wire::mysql::auth::{AuthNonce, MysqlVerifier};
 use zeroize::Zeroizing;
 
-use super::{ExpectedProof, PgLoginRefusal, Shown, accepts};
+use super::{ExpectedProof, MysqlDisclosedSecret, PgLoginRefusal, accepts};
 use crate::mysql::auth::{KeyPair, OwnKey};
 
 /// Work that a login waits for.
@@ -25,13 +25,13 @@ enum PasswordCheckWork {
     Hidden(Arc<MysqlVerifier>, Arc<KeyPair>, AuthNonce, Vec<u8>),
 }
 
-/// What came of it.
+/// Result of a password check.
 #[derive(Debug)]
 pub enum PasswordCheckResult {
     /// The key.
     Key(Arc<KeyPair>),
     /// What the proof gave away, if it was right.
-    Proof(Option<Shown>),
+    Proof(Option<MysqlDisclosedSecret>),
     /// It was not looked at.
     Refused(PgLoginRefusal),
 }

@@ -14,22 +14,22 @@ const TENANT: &str = "tenant_id";
 /// The attribute with the name of the program.
 const PROGRAM: &str = "program_name";
 
-/// What a client asks for.
+/// Login that a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MysqlLoginRequest {
-    /// Who it says it is.
+    /// User that it says it is.
     pub user: String,
     /// The schema to begin with, if it names one.
     pub database: Option<String>,
-    /// How it came.
+    /// Transport that it came by.
     pub reached: ClientTransport,
-    /// What the TLS handshake gave; absent without TLS.
+    /// Facts from the TLS handshake; absent without TLS.
     pub tls: Option<TlsFacts>,
-    /// What both can do: the wire format that it reads depends on it.
+    /// Capabilities of both sides: the wire format that it reads depends on them.
     pub capabilities: CapabilityFlags,
     /// The collation, and so the character set, that it speaks. 0 means the server's default.
     pub collation: u16,
-    /// What it says of itself.
+    /// Attributes that it sends of itself.
     pub attributes: Vec<(String, String)>,
 }
 

@@ -46,7 +46,11 @@ pub(super) fn sha2() -> MysqlVerifier {
 }
 
 pub(super) fn proof(verifier: MysqlVerifier) -> MysqlProof {
-    MysqlProof::Password { verifier: Arc::new(verifier), method: Method::Best, key: own_key() }
+    MysqlProof::Password {
+        verifier: Arc::new(verifier),
+        method: MysqlPasswordMethod::Best,
+        key: own_key(),
+    }
 }
 
 pub(super) fn client_capabilities() -> CapabilityFlags {
@@ -148,10 +152,10 @@ fn outcome(next: &MysqlLoginNext, payloads: &[Vec<u8>]) -> String {
         .collect();
     let next = match next {
         MysqlLoginNext::Done(done) => match done.shown {
-            Shown::Nothing => "in with nothing",
-            Shown::Native(_) => "in by native",
-            Shown::Sha2(_) => "in by sha2",
-            Shown::Password(_) => "in by password",
+            MysqlDisclosedSecret::Nothing => "in with nothing",
+            MysqlDisclosedSecret::Native(_) => "in by native",
+            MysqlDisclosedSecret::Sha2(_) => "in by sha2",
+            MysqlDisclosedSecret::Password(_) => "in by password",
         },
         MysqlLoginNext::Fail(_) => "out",
         MysqlLoginNext::More => "waits",
@@ -279,7 +283,7 @@ fn a_password_is_asked_for_as_it_is_where_nobody_listens() {
         let bytes = packet(1, &response(capabilities, "mysql_native_password", b""));
         assert!(matches!(login.input(&bytes, &mut out).next, MysqlLoginNext::Route));
         let (verifier, key) = (Arc::new(native()), own_key());
-        let proof = MysqlProof::Password { verifier, method: Method::Cleartext, key };
+        let proof = MysqlProof::Password { verifier, method: MysqlPasswordMethod::Cleartext, key };
         let next = login.routed(Ok(proof), &mut out).next;
         if matches!(next, MysqlLoginNext::Fail(_)) {
             return outcome(&next, &payloads(&out, 2));

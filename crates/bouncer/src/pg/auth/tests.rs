@@ -11,7 +11,7 @@ use crate::config::BouncerConfig;
 use crate::tenants::{SharedSettings, TenantDefinition, TenantRegistry};
 
 fn keyring() -> PgKeyring {
-    PgKeyring::new([7; 32], Method::Best)
+    PgKeyring::new([7; 32], PgPasswordMethod::Best)
 }
 
 /// A tenant with a user of each kind; others are looked up.
@@ -134,7 +134,7 @@ fn a_secret_is_prepared_once() {
 fn the_server_is_shown_what_it_can_check() {
     let keyring = keyring();
     let keys = ScramKeys::derive("secret", b"0123456789abcdef", 16);
-    let shown = |tenant: &TenantSnapshot, user: &str, shown: Shown| {
+    let shown = |tenant: &TenantSnapshot, user: &str, shown: PgDisclosedSecret| {
         let user = tenant.user(user);
         let requested = requested(&user.name, ClientTransport::Tcp, None);
         let verifier = match keyring.demand(&user, &requested) {
@@ -155,17 +155,17 @@ fn the_server_is_shown_what_it_can_check() {
         }
     };
     let (pass, forced) = (tenant(None), tenant(Some("x")));
-    let password = Shown::Password(PlainPassword::new("typed".to_owned()));
+    let password = PgDisclosedSecret::Password(PlainPassword::new("typed".to_owned()));
     for (tenant, user, given, expected) in [
-        (&pass, "plain", Shown::Nothing, "password secret"),
+        (&pass, "plain", PgDisclosedSecret::Nothing, "password secret"),
         // Its keys are of a salt of ours, which the server does not know.
-        (&pass, "plain", Shown::Keys(keys.clone()), "password secret"),
-        (&pass, "scram", Shown::Keys(keys.clone()), "keys true"),
-        (&pass, "md5", Shown::Nothing, "md5 true"),
+        (&pass, "plain", PgDisclosedSecret::Keys(keys.clone()), "password secret"),
+        (&pass, "scram", PgDisclosedSecret::Keys(keys.clone()), "keys true"),
+        (&pass, "md5", PgDisclosedSecret::Nothing, "md5 true"),
         (&pass, "scram", password.clone(), "password typed"),
-        (&pass, "trusted", Shown::Nothing, "none"),
-        (&forced, "plain", Shown::Nothing, "password x"),
-        (&forced, "scram", Shown::Keys(keys.clone()), "password x"),
+        (&pass, "trusted", PgDisclosedSecret::Nothing, "none"),
+        (&forced, "plain", PgDisclosedSecret::Nothing, "password x"),
+        (&forced, "scram", PgDisclosedSecret::Keys(keys.clone()), "password x"),
         (&forced, "trusted", password, "password x"),
     ] {
         assert_eq!(shown(tenant, user, given), expected, "{user}");

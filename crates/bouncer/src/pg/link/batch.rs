@@ -8,7 +8,7 @@ use wire::pg::frame::{
     HEADER_BYTES, PgHeader, TransactionStatus, frontend, put_header, split_string,
 };
 use wire::pg::message::{self, ErrorFields};
-use wire::pg::sql::Effects;
+use wire::pg::sql::PgEffects;
 
 use super::front::{PgLink, PgMessageOutcome, pass_over, refuse, unknown};
 use super::query::{AFTER_END, ChannelCommand, Refusal};
@@ -123,7 +123,7 @@ impl PgLink<'_, '_> {
                     Err(None)
                 }
                 ChannelCommand::Rewritten(text, actions) => {
-                    let facts = facts.without(Effects::LISTEN);
+                    let facts = facts.without(PgEffects::LISTEN);
                     let statement = PgStatement::new(&key, &text, types, plan_key, facts);
                     Ok((statement.rewritten(TextRewrite { actions, ..Default::default() }), true))
                 }

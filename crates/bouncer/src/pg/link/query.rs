@@ -9,7 +9,7 @@ use wire::pg::frame::{
     HEADER_BYTES, PgHeader, TransactionStatus, frontend, put_header, split_string,
 };
 use wire::pg::sql::{
-    Effects, ListenAction, PgNameAction, StatementVerb, rewrite_listen, rewrite_name,
+    ListenAction, PgEffects, PgNameAction, StatementVerb, rewrite_listen, rewrite_name,
 };
 
 use super::STATEMENT_BYTES_SCANNED_MAX;
@@ -82,7 +82,7 @@ impl PgLink<'_, '_> {
                     }
                     self.client.barrier = facts.is_barrier;
                     self.runs(&facts);
-                    let facts = Some(facts.without(Effects::LISTEN));
+                    let facts = Some(facts.without(PgEffects::LISTEN));
                     let rewrite = TextRewrite { actions, ..rewrite.unwrap_or_default() };
                     let note = RewrittenRequest::note(facts, Arc::new(rewrite));
                     return self.send_text(header, &text, note);
@@ -160,7 +160,7 @@ impl PgLink<'_, '_> {
     /// was sent.
     #[must_use]
     pub(super) fn prepare(&mut self, facts: &PgStatementFacts) -> bool {
-        let reads = facts.effects.intersects(Effects::SEQUENCE_READ);
+        let reads = facts.effects.intersects(PgEffects::SEQUENCE_READ);
         let asked = self.server.exchange.has_client_entries();
         if reads && asked && !self.server.unsynced && self.must_hide_sequences() {
             return false;
@@ -172,7 +172,7 @@ impl PgLink<'_, '_> {
         // statements of which the second reads.
         let may_read = self.client.reads_sequences
             || facts.verb == StatementVerb::Begin
-            || facts.effects.intersects(Effects::SEQUENCE_WRITE);
+            || facts.effects.intersects(PgEffects::SEQUENCE_WRITE);
         if may_read && !asked && !self.server.unsynced {
             self.hide_sequences();
         }
@@ -197,7 +197,8 @@ impl PgLink<'_, '_> {
     /// A text is going to run.
     pub(super) fn runs(&mut self, facts: &PgStatementFacts) {
         self.server.settings_in_doubt |= facts.changes_settings();
-        self.server.may_lift |= self.client.read_only && facts.effects.intersects(Effects::HIDDEN);
+        self.server.may_lift |=
+            self.client.read_only && facts.effects.intersects(PgEffects::HIDDEN);
         self.server.own_search_path |= facts.changes_search_path();
         self.server.may_begin |= facts.may_begin();
     }
@@ -205,8 +206,8 @@ impl PgLink<'_, '_> {
     /// Returns whether a text must not run at all.
     pub(super) fn refusal(&self, facts: &PgStatementFacts) -> Option<Refusal> {
         let effects = facts.effects;
-        let begins = effects.intersects(Effects::TRANSACTION)
-            && (facts.verb == StatementVerb::Begin || effects.intersects(Effects::MULTI));
+        let begins = effects.intersects(PgEffects::TRANSACTION)
+            && (facts.verb == StatementVerb::Begin || effects.intersects(PgEffects::MULTI));
         if self.client.mode == PoolMode::Statement && begins {
             let message = "transactions of several statements are not allowed in statement mode";
             return Some(("0A000", message.into()));
@@ -218,16 +219,16 @@ impl PgLink<'_, '_> {
             return Some(("25006", not_for_readers(what).into()));
         }
         // Code may allow it to the transactions behind it.
-        let several = effects.contains(Effects::MULTI.with(Effects::TRANSACTION));
-        if self.client.read_only && several && effects.intersects(Effects::FUNCTION) {
+        let several = effects.contains(PgEffects::MULTI.with(PgEffects::TRANSACTION));
+        if self.client.read_only && several && effects.intersects(PgEffects::FUNCTION) {
             let message = "the tenant is read-only: a text of several transactions that calls \
                            functions is refused";
             return Some(("25006", message.into()));
         }
-        if self.client.read_only && effects.intersects(Effects::AFTER_END) {
+        if self.client.read_only && effects.intersects(PgEffects::AFTER_END) {
             return Some(AFTER_END);
         }
-        let writes = Effects::READ_WRITE.with(Effects::UNPARSED).with(Effects::DO);
+        let writes = PgEffects::READ_WRITE.with(PgEffects::UNPARSED).with(PgEffects::DO);
         if self.client.read_only && effects.intersects(writes) {
             let message = "the tenant is read-only: a text that may ask for more is refused";
             return Some(("25006", message.into()));
@@ -244,7 +245,8 @@ impl PgLink<'_, '_> {
 
     /// Returns whether a text begins or ends listening at a server connection that is shared.
     pub(super) fn is_about_channels(&self, facts: &PgStatementFacts) -> bool {
-        facts.effects.intersects(Effects::LISTEN | Effects::UNLISTEN) && shares(self.client.mode)
+        facts.effects.intersects(PgEffects::LISTEN | PgEffects::UNLISTEN)
+            && shares(self.client.mode)
     }
 
     /// Changes a text about channels into one that leaves the server connection as it is.
@@ -288,6 +290,6 @@ impl PgLink<'_, '_> {
             return Some((renamed, statement.facts.clone()));
         }
         self.server.deallocating = Some((id, statement.id));
-        Some((renamed, facts.without(Effects::DEALLOCATE)))
+        Some((renamed, facts.without(PgEffects::DEALLOCATE)))
     }
 }

@@ -13,7 +13,7 @@
 use wire::pg::exchange::{ExchangeRequest, ReplyAudience};
 use wire::pg::frame::{frontend, put_header};
 use wire::pg::message;
-use wire::pg::sql::{DefaultForm, DefaultSite, Effects, PgSettingChange, quote_literal};
+use wire::pg::sql::{DefaultForm, DefaultSite, PgEffects, PgSettingChange, quote_literal};
 
 use super::front::PgLink;
 use crate::pg::server::{PgRequestPurpose, TagChange, TextRewrite};
@@ -51,7 +51,7 @@ impl PgLink<'_, '_> {
     ) -> Option<RestoredText> {
         let look = facts.look.as_ref()?;
         // Where statements begin is not certain in a text that is not understood.
-        if look.defaults.is_empty() || facts.effects.intersects(Effects::UNPARSED) {
+        if look.defaults.is_empty() || facts.effects.intersects(PgEffects::UNPARSED) {
             return None;
         }
         let mut out = Vec::with_capacity(text.len() + 64);

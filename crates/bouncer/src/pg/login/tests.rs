@@ -69,7 +69,10 @@ fn verifier(text: &str) -> Arc<PgVerifier> {
     Arc::new(PgVerifier::new("alice", secret, SECRET))
 }
 
-fn password(verifier: &Arc<PgVerifier>, method: Method) -> Result<RouteAuth, PgLoginRefusal> {
+fn password(
+    verifier: &Arc<PgVerifier>,
+    method: PgPasswordMethod,
+) -> Result<RouteAuth, PgLoginRefusal> {
     let proof = PgProof::Password(Arc::clone(verifier), method);
     Ok(RouteAuth { proof, replication: ReplicationPolicy::Refused })
 }
@@ -303,16 +306,16 @@ fn every_secret_is_asked_for_in_a_way_it_can_be_checked() {
     let md5 = "md54a0a68b43b6cd5cf266fa02f196e2371"; // of "secretalice"
     let (sasl, by_md5, cleartext) = (10, 5, 3);
     for (secret, method, reached, kind) in [
-        ("secret", Method::Best, ClientTransport::Tcp, Some(sasl)),
-        (md5, Method::Best, ClientTransport::Tcp, Some(by_md5)),
-        (&scram, Method::Best, ClientTransport::Tcp, Some(sasl)),
-        ("secret", Method::Md5, ClientTransport::Tcp, Some(by_md5)),
-        (&scram, Method::Md5, ClientTransport::Tcp, Some(sasl)),
-        ("secret", Method::Scram, ClientTransport::Tcp, Some(sasl)),
-        ("secret", Method::Cleartext, UNIX, Some(cleartext)),
-        (md5, Method::Cleartext, UNIX, Some(cleartext)),
-        (&scram, Method::Cleartext, UNIX, Some(sasl)),
-        ("secret", Method::Cleartext, ClientTransport::Tcp, None),
+        ("secret", PgPasswordMethod::Best, ClientTransport::Tcp, Some(sasl)),
+        (md5, PgPasswordMethod::Best, ClientTransport::Tcp, Some(by_md5)),
+        (&scram, PgPasswordMethod::Best, ClientTransport::Tcp, Some(sasl)),
+        ("secret", PgPasswordMethod::Md5, ClientTransport::Tcp, Some(by_md5)),
+        (&scram, PgPasswordMethod::Md5, ClientTransport::Tcp, Some(sasl)),
+        ("secret", PgPasswordMethod::Scram, ClientTransport::Tcp, Some(sasl)),
+        ("secret", PgPasswordMethod::Cleartext, UNIX, Some(cleartext)),
+        (md5, PgPasswordMethod::Cleartext, UNIX, Some(cleartext)),
+        (&scram, PgPasswordMethod::Cleartext, UNIX, Some(sasl)),
+        ("secret", PgPasswordMethod::Cleartext, ClientTransport::Tcp, None),
     ] {
         let verifier = verifier(secret);
         for (given, expected) in [("secret", "done"), ("Secret", "fail 28P01"), ("", "fail 28P01")]
@@ -338,9 +341,13 @@ fn a_proof_gives_away_what_logs_in_to_the_server() {
     let keys = ScramKeys::derive("secret", b"0123456789abcdef", 16);
     let text = scram.to_string();
     for (secret, method, expected) in [
-        (text.as_str(), Method::Best, Shown::Keys(keys)),
-        ("secret", Method::Cleartext, Shown::Password(PlainPassword::new("secret".to_owned()))),
-        ("secret", Method::Md5, Shown::Nothing),
+        (text.as_str(), PgPasswordMethod::Best, PgDisclosedSecret::Keys(keys)),
+        (
+            "secret",
+            PgPasswordMethod::Cleartext,
+            PgDisclosedSecret::Password(PlainPassword::new("secret".to_owned())),
+        ),
+        ("secret", PgPasswordMethod::Md5, PgDisclosedSecret::Nothing),
     ] {
         let (mut login, mut out) = (login(OFFERED, UNIX), Vec::new());
         let _route = feed(&mut login, &startup(), 8, &mut out);
@@ -358,7 +365,7 @@ fn a_user_that_does_not_exist_is_asked_the_same_and_told_the_same() {
     for verifier in [verifier("secret"), Arc::new(PgVerifier::mock("alice", SECRET))] {
         let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         let _route = feed(&mut login, &startup(), 8, &mut out);
-        let _challenge = login.routed(password(&verifier, Method::Best), &mut out);
+        let _challenge = login.routed(password(&verifier, PgPasswordMethod::Best), &mut out);
         let next = answer(&mut login, &out, "wrong", ChannelBinding::Unbound);
         let PgLoginNext::Fail(refusal) = next else { panic!("{}", word(&next)) };
         heard.push((out, refusal.message, refusal.code));
@@ -382,7 +389,8 @@ fn scram_is_bound_to_our_certificate() {
         let _started = login.tls_started(facts, &mut out);
         let _route = feed(&mut login, &startup(), 8, &mut out);
         out.clear();
-        let _challenge = login.routed(password(&verifier("secret"), Method::Best), &mut out);
+        let _challenge =
+            login.routed(password(&verifier("secret"), PgPasswordMethod::Best), &mut out);
         assert!(out.ends_with(b"\0\0\0\x0aSCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0"));
         assert_eq!(word(&answer(&mut login, &out, "secret", channel)), expected, "{channel:?}");
     }
@@ -404,7 +412,8 @@ fn a_proof_that_is_none_is_refused_early() {
     ] {
         let (mut login, mut out) = (login(OFFERED, ClientTransport::Tcp), Vec::new());
         let _route = feed(&mut login, &startup(), 8, &mut out);
-        let _challenge = login.routed(password(&verifier("secret"), Method::Best), &mut out);
+        let _challenge =
+            login.routed(password(&verifier("secret"), PgPasswordMethod::Best), &mut out);
         let next = feed(&mut login, message, 1, &mut out);
         assert_eq!(word(&next), expected, "{}", message.escape_ascii());
     }
@@ -444,7 +453,9 @@ proptest! {
         let (mut login, mut out) = (login(OFFERED, UNIX), Vec::new());
         if begin > 0 {
             let _route = feed(&mut login, &startup(), 8, &mut out);
-            let method = [Method::Best, Method::Md5, Method::Cleartext][begin - 1];
+            let methods =
+                [PgPasswordMethod::Best, PgPasswordMethod::Md5, PgPasswordMethod::Cleartext];
+            let method = methods[begin - 1];
             let _challenge = login.routed(password(&verifier("secret"), method), &mut out);
         }
         let next = feed(&mut login, &noise, piece, &mut out);

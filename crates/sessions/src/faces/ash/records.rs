@@ -18,7 +18,7 @@ use super::files::{download, put};
 use super::sessions::is_shown;
 use super::{evals, ids, media, time};
 use crate::error::SessionError;
-use crate::service::{ListQuery, StoredAttachment, TurnUsage, UsageQuery, UsageTotal};
+use crate::service::{ListQuery, StoredAttachment, TurnUsageRecord, UsageQuery, UsageTotal};
 
 /// Bytes of an attachment.
 const ATTACHMENT_BYTES_MAX: usize = 10 << 20;
@@ -255,7 +255,7 @@ pub(super) async fn usage(caller: AshCaller, AshQuery(used): AshQuery<AshUsage>)
 }
 
 /// Returns what one turn used, each kind by itself.
-fn entries(caller: &AshCaller, turn: &TurnUsage) -> Vec<Value> {
+fn entries(caller: &AshCaller, turn: &TurnUsageRecord) -> Vec<Value> {
     let used = &turn.used;
     let rows = [
         ("input_tokens", json!(used.input_tokens), used.input_tokens > 0),

@@ -6,16 +6,16 @@ use std::ops::{BitOr, BitOrAssign};
 /// A set of things that a text may do to its session. No bit means that it leaves nothing behind,
 /// as far as its words can tell.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
-pub struct Effects(u64);
+pub struct MysqlEffects(u64);
 
 /// Makes the constants, and the names that [`fmt::Debug`] shows.
 macro_rules! effects {
     ($($(#[$doc:meta])* $name:ident = $bit:literal,)*) => {
-        impl Effects {
-            $($(#[$doc])* pub const $name: Effects = Effects(1 << $bit);)*
+        impl MysqlEffects {
+            $($(#[$doc])* pub const $name: MysqlEffects = MysqlEffects(1 << $bit);)*
         }
 
-        const NAMES: &[(&str, Effects)] = &[$((stringify!($name), Effects::$name),)*];
+        const NAMES: &[(&str, MysqlEffects)] = &[$((stringify!($name), MysqlEffects::$name),)*];
     };
 }
 
@@ -144,18 +144,18 @@ effects! {
     LOADS = 57,
 }
 
-impl Effects {
+impl MysqlEffects {
     /// No effects.
-    pub const NONE: Effects = Effects(0);
+    pub const NONE: MysqlEffects = MysqlEffects(0);
 
     /// Effects of code that is not in the text, or that was not understood: whatever a session can
     /// keep, it may keep afterwards, and only the server's trackers tell of some of it.
-    pub const UNKNOWN: Effects = Effects(
-        Effects::CALL.0
-            | Effects::UNKNOWN_FUNCTION.0
-            | Effects::SQL_EXECUTE.0
-            | Effects::SET_UNKNOWN.0
-            | Effects::UNPARSED.0,
+    pub const UNKNOWN: MysqlEffects = MysqlEffects(
+        MysqlEffects::CALL.0
+            | MysqlEffects::UNKNOWN_FUNCTION.0
+            | MysqlEffects::SQL_EXECUTE.0
+            | MysqlEffects::SET_UNKNOWN.0
+            | MysqlEffects::UNPARSED.0,
     );
 
     /// The bits as a number, for a table.
@@ -166,13 +166,13 @@ impl Effects {
 
     /// Returns whether all of `other` are in it.
     #[must_use]
-    pub const fn contains(self, other: Effects) -> bool {
+    pub const fn contains(self, other: MysqlEffects) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Returns whether any of `other` are in it.
     #[must_use]
-    pub const fn intersects(self, other: Effects) -> bool {
+    pub const fn intersects(self, other: MysqlEffects) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -184,32 +184,32 @@ impl Effects {
 
     /// Both.
     #[must_use]
-    pub const fn with(self, other: Effects) -> Effects {
-        Effects(self.0 | other.0)
+    pub const fn with(self, other: MysqlEffects) -> MysqlEffects {
+        MysqlEffects(self.0 | other.0)
     }
 
     /// Returns these effects without `other`.
     #[must_use]
-    pub const fn without(self, other: Effects) -> Effects {
-        Effects(self.0 & !other.0)
+    pub const fn without(self, other: MysqlEffects) -> MysqlEffects {
+        MysqlEffects(self.0 & !other.0)
     }
 }
 
-impl BitOr for Effects {
-    type Output = Effects;
+impl BitOr for MysqlEffects {
+    type Output = MysqlEffects;
 
-    fn bitor(self, other: Effects) -> Effects {
+    fn bitor(self, other: MysqlEffects) -> MysqlEffects {
         self.with(other)
     }
 }
 
-impl BitOrAssign for Effects {
-    fn bitor_assign(&mut self, other: Effects) {
+impl BitOrAssign for MysqlEffects {
+    fn bitor_assign(&mut self, other: MysqlEffects) {
         *self = self.with(other);
     }
 }
 
-impl fmt::Debug for Effects {
+impl fmt::Debug for MysqlEffects {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = NAMES.iter().filter(|(_, bit)| self.contains(*bit)).map(|(name, _)| *name);
         to.write_str(names.next().unwrap_or("NONE"))?;

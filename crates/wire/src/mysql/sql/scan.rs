@@ -4,7 +4,7 @@
 //! is to claim a bit too many rather than one too few. It allocates nothing, looks ahead by a
 //! bounded number of tokens, and looks into a text within the text once.
 
-use super::effects::Effects;
+use super::effects::MysqlEffects;
 use super::lexer::{CommentReading, MysqlLexer, MysqlToken, MysqlTokenKind, VersionConditions};
 use super::mode::SqlMode;
 use super::prohibited::{self, TokenPlace};
@@ -15,7 +15,7 @@ use super::words::{self, KnownWord, MysqlFunctionEffect, Word};
 use crate::prohibitions::TextProhibitions;
 
 /// Returns what one or two passes found.
-pub(super) fn scan(text: &[u8], mode: SqlMode) -> (Effects, TextProhibitions) {
+pub(super) fn scan(text: &[u8], mode: SqlMode) -> (MysqlEffects, TextProhibitions) {
     within(text, mode, TextDepth::Outer)
 }
 
@@ -27,7 +27,7 @@ pub(super) enum TextDepth {
 }
 
 /// Returns the effects and prohibitions of a text that may stand within another.
-fn within(text: &[u8], mode: SqlMode, depth: TextDepth) -> (Effects, TextProhibitions) {
+fn within(text: &[u8], mode: SqlMode, depth: TextDepth) -> (MysqlEffects, TextProhibitions) {
     let (mut effects, mut prohibitions, conditions) = pass(text, mode, CommentReading::Code, depth);
     match conditions {
         VersionConditions::None => {}
@@ -37,7 +37,7 @@ fn within(text: &[u8], mode: SqlMode, depth: TextDepth) -> (Effects, TextProhibi
             prohibitions.deny_all(prohibited);
         }
         VersionConditions::Several => {
-            effects |= Effects::UNPARSED;
+            effects |= MysqlEffects::UNPARSED;
             prohibitions.deny_sandboxes(Some(UNREADABLE));
         }
     }
@@ -55,7 +55,7 @@ fn pass(
     mode: SqlMode,
     reading: CommentReading,
     depth: TextDepth,
-) -> (Effects, TextProhibitions, VersionConditions) {
+) -> (MysqlEffects, TextProhibitions, VersionConditions) {
     let mut scan = MysqlScan::new(MysqlLexer::new(text, mode, reading), depth);
     while let Some(token) = scan.lexer.next() {
         let place = TokenPlace { in_body: scan.body.is_some(), ..scan.place };
@@ -76,18 +76,20 @@ fn pass(
         }
     }
     if scan.lexer.is_broken() {
-        scan.effects |= Effects::UNPARSED;
+        scan.effects |= MysqlEffects::UNPARSED;
         scan.prohibitions.deny_sandboxes(Some(UNREADABLE));
     }
-    if scan.effects.contains(Effects::GET_LOCK) && scan.effects.intersects(REPEATS) {
-        scan.effects |= Effects::GET_LOCKS;
+    if scan.effects.contains(MysqlEffects::GET_LOCK) && scan.effects.intersects(REPEATS) {
+        scan.effects |= MysqlEffects::GET_LOCKS;
     }
     (scan.effects, scan.prohibitions, scan.lexer.conditions())
 }
 
 /// Effects that can turn one call in a text into several.
-const REPEATS: Effects =
-    Effects::TABLES.with(Effects::UNKNOWN).with(Effects::WRITES).with(Effects::SQL_PREPARE);
+const REPEATS: MysqlEffects = MysqlEffects::TABLES
+    .with(MysqlEffects::UNKNOWN)
+    .with(MysqlEffects::WRITES)
+    .with(MysqlEffects::SQL_PREPARE);
 
 /// The token before the present one, as far as it matters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -129,7 +131,7 @@ struct MysqlScan<'a> {
     text: &'a [u8],
     lexer: MysqlLexer<'a>,
     within: TextDepth,
-    effects: Effects,
+    effects: MysqlEffects,
     prohibitions: TextProhibitions,
     place: TokenPlace,
     depth: usize,
@@ -161,7 +163,7 @@ impl<'a> MysqlScan<'a> {
             text: lexer.text(),
             lexer,
             within,
-            effects: Effects::NONE,
+            effects: MysqlEffects::NONE,
             prohibitions: TextProhibitions::NONE,
             place: TokenPlace::default(),
             depth: 0,
@@ -236,10 +238,10 @@ impl<'a> MysqlScan<'a> {
             return;
         }
         if self.several {
-            self.effects |= Effects::MULTI;
+            self.effects |= MysqlEffects::MULTI;
         }
         if self.reads_differently {
-            self.effects |= Effects::UNPARSED;
+            self.effects |= MysqlEffects::UNPARSED;
         }
         self.several = true;
         self.begin(word, &self.lexer.clone());
@@ -257,7 +259,7 @@ impl<'a> MysqlScan<'a> {
         let effects = match word {
             Word::Set => {
                 self.assigning = AssignmentState::Target;
-                Effects::NONE
+                MysqlEffects::NONE
             }
             Word::Prepare | Word::Execute => {
                 verbs::begins(word, ahead) | self.prepared(word, ahead)
@@ -282,8 +284,8 @@ impl<'a> MysqlScan<'a> {
             self.chain.parts = self.chain.parts.saturating_add(1);
             // `sequence.NEXTVAL`, `sequence.CURRVAL` of `sql_mode=ORACLE`.
             match known.word {
-                Word::Nextval => self.effects |= Effects::SEQUENCE_NEXT,
-                Word::Currval => self.effects |= Effects::SEQUENCE,
+                Word::Nextval => self.effects |= MysqlEffects::SEQUENCE_NEXT,
+                Word::Currval => self.effects |= MysqlEffects::SEQUENCE,
                 _ => {}
             }
         } else {
@@ -316,27 +318,27 @@ impl<'a> MysqlScan<'a> {
             }
             Word::Insert | Word::Update | Word::Delete | Word::Replace => self.inner_verb(word),
             Word::From | Word::Join | Word::Table | Word::Tables => {
-                self.effects |= Effects::TABLES;
+                self.effects |= MysqlEffects::TABLES;
             }
             Word::Into => self.into(),
-            Word::SqlCalcFoundRows => self.effects |= Effects::CALC_FOUND_ROWS,
-            Word::Value if before == Word::Next => self.effects |= Effects::SEQUENCE_NEXT,
-            Word::Value if before == Word::Previous => self.effects |= Effects::SEQUENCE,
+            Word::SqlCalcFoundRows => self.effects |= MysqlEffects::CALC_FOUND_ROWS,
+            Word::Value if before == Word::Next => self.effects |= MysqlEffects::SEQUENCE_NEXT,
+            Word::Value if before == Word::Previous => self.effects |= MysqlEffects::SEQUENCE,
             Word::Write if before == Word::Read => {
                 if matches!(self.verb, Word::Start | Word::Set | Word::Begin) {
-                    self.effects |= Effects::READ_WRITE;
+                    self.effects |= MysqlEffects::READ_WRITE;
                 }
             }
             Word::Lock | Word::Export if self.verb == Word::Flush => {
-                self.effects |= Effects::LOCK_TABLES;
+                self.effects |= MysqlEffects::LOCK_TABLES;
             }
             Word::Warnings | Word::Errors if self.verb == Word::Show => {
-                self.effects |= Effects::SHOW_WARNINGS;
+                self.effects |= MysqlEffects::SHOW_WARNINGS;
             }
-            Word::Local if self.verb == Word::Load => self.effects |= Effects::LOCAL_INFILE,
+            Word::Local if self.verb == Word::Load => self.effects |= MysqlEffects::LOCAL_INFILE,
             // It is nobody's name without quotes: within a block it is that statement.
-            Word::Kill => self.effects |= Effects::KILL,
-            Word::Rename if self.verb == Word::Alter => self.effects |= Effects::TEMP_RENAME,
+            Word::Kill => self.effects |= MysqlEffects::KILL,
+            Word::Rename if self.verb == Word::Alter => self.effects |= MysqlEffects::TEMP_RENAME,
             Word::For if self.assigning == AssignmentState::StatementValue && self.depth == 0 => {
                 self.assigning = AssignmentState::No;
                 let mut ahead = self.lexer.clone();
@@ -344,7 +346,7 @@ impl<'a> MysqlScan<'a> {
                 self.begin(next, &ahead);
                 if next == Word::Set {
                     // What it sets is not looked at: it may be the way to write, or a password.
-                    self.effects |= Effects::READ_WRITE;
+                    self.effects |= MysqlEffects::READ_WRITE;
                     self.prohibitions.deny_sandboxes(Some("SET STATEMENT … FOR SET"));
                 }
             }
@@ -361,7 +363,7 @@ impl<'a> MysqlScan<'a> {
     /// Reads the kind of object of `CREATE` and `ALTER`.
     fn defined(&mut self, word: Word, before: Word) {
         if word == Word::Temporary && matches!(before, Word::Create | Word::Replace) {
-            self.effects |= Effects::TEMP_CREATE;
+            self.effects |= MysqlEffects::TEMP_CREATE;
         }
         if self.object != Word::Name {
             return;
@@ -369,7 +371,7 @@ impl<'a> MysqlScan<'a> {
         match word {
             _ if verbs::is_routine(word) => {
                 self.object = word;
-                self.effects |= Effects::ROUTINE;
+                self.effects |= MysqlEffects::ROUTINE;
                 self.body = Some(RoutineBody::new());
             }
             Word::Table | Word::View | Word::Index | Word::Database | Word::Schema => {
@@ -401,13 +403,13 @@ impl<'a> MysqlScan<'a> {
 
     /// `INTO @a`, `INTO OUTFILE`.
     fn into(&mut self) {
-        self.effects |= Effects::TABLES;
+        self.effects |= MysqlEffects::TABLES;
         let Some(next) = self.lexer.clone().next() else { return };
         match next.kind {
-            MysqlTokenKind::User => self.effects |= Effects::USER_VARIABLE_WRITE,
+            MysqlTokenKind::User => self.effects |= MysqlEffects::USER_VARIABLE_WRITE,
             MysqlTokenKind::Word => {
                 if matches!(words::word(next.text(self.text)), Word::Outfile | Word::Dumpfile) {
-                    self.effects |= Effects::WRITES;
+                    self.effects |= MysqlEffects::WRITES;
                     self.prohibitions.deny_readers(Some("INTO OUTFILE"));
                 }
             }
@@ -417,11 +419,11 @@ impl<'a> MysqlScan<'a> {
 
     fn user_variable(&mut self) {
         self.begin_if_new(Word::Name);
-        self.effects |= Effects::USER_VARIABLE_READ;
+        self.effects |= MysqlEffects::USER_VARIABLE_READ;
         let assigned =
             self.lexer.clone().next().is_some_and(|it| it.kind == MysqlTokenKind::Assign);
         if assigned || !verbs::only_reads_user_variables(self.verb) {
-            self.effects |= Effects::USER_VARIABLE_WRITE;
+            self.effects |= MysqlEffects::USER_VARIABLE_WRITE;
         }
     }
 
@@ -442,7 +444,7 @@ impl<'a> MysqlScan<'a> {
             }
         };
         let target = set::target(token, &self.lexer, self.position == 1);
-        if target.effects.intersects(Effects::GLOBAL) {
+        if target.effects.intersects(MysqlEffects::GLOBAL) {
             self.prohibitions.deny_readers(Some("SET of what is not the session's"));
         }
         if words::word(token.text(self.text)) == Word::Password {
@@ -489,13 +491,13 @@ impl<'a> MysqlScan<'a> {
         }
         let first = self.position <= 1;
         if self.calls && !first && !self.is_no_function(before) {
-            self.effects |= Effects::UNKNOWN_FUNCTION;
+            self.effects |= MysqlEffects::UNKNOWN_FUNCTION;
         }
     }
 
     fn call(&mut self, call: MysqlFunctionEffect) {
-        if call == MysqlFunctionEffect::GetLock && self.effects.contains(Effects::GET_LOCK) {
-            self.effects |= Effects::GET_LOCKS;
+        if call == MysqlFunctionEffect::GetLock && self.effects.contains(MysqlEffects::GET_LOCK) {
+            self.effects |= MysqlEffects::GET_LOCKS;
         }
         self.effects |= called(call);
     }
@@ -530,17 +532,17 @@ impl<'a> MysqlScan<'a> {
     }
 
     /// `PREPARE name FROM '…'`, `EXECUTE IMMEDIATE '…'`: what the text does that is prepared.
-    fn prepared(&mut self, word: Word, ahead: &MysqlLexer<'a>) -> Effects {
+    fn prepared(&mut self, word: Word, ahead: &MysqlLexer<'a>) -> MysqlEffects {
         let mut ahead = ahead.clone();
         let immediate = verbs::peek(&mut ahead) == Word::Immediate;
         if word == Word::Execute && !immediate {
-            return Effects::NONE;
+            return MysqlEffects::NONE;
         }
         if word == Word::Prepare {
             verbs::peek(&mut ahead);
         }
         // Whoever may only read is not to prepare what nobody has read.
-        let unseen = Effects::READ_WRITE;
+        let unseen = MysqlEffects::READ_WRITE;
         let (Some(string), TextDepth::Outer) = (ahead.next(), self.within) else {
             self.prohibitions.deny_sandboxes(Some(COMPUTED));
             return unseen;
@@ -558,7 +560,7 @@ impl<'a> MysqlScan<'a> {
         let (inner, prohibitions) = within(inner, self.lexer.mode(), TextDepth::Inner);
         self.prohibitions.deny_all(prohibitions);
         // What is prepared here is run by an `EXECUTE` that does not say what it is.
-        let kept = Effects::READ_WRITE.with(Effects::KILL);
+        let kept = MysqlEffects::READ_WRITE.with(MysqlEffects::KILL);
         match word {
             Word::Execute => inner,
             _ => inner.without(inner.without(kept)),
@@ -567,21 +569,23 @@ impl<'a> MysqlScan<'a> {
 }
 
 /// Effects that `SET STATEMENT` reverts by itself.
-const ENDS_WITH_STATEMENT: Effects =
-    Effects::SET.with(Effects::SET_EXPRESSION).with(Effects::SET_FIXED).with(Effects::NAMES);
+const ENDS_WITH_STATEMENT: MysqlEffects = MysqlEffects::SET
+    .with(MysqlEffects::SET_EXPRESSION)
+    .with(MysqlEffects::SET_FIXED)
+    .with(MysqlEffects::NAMES);
 
 /// Returns what a call of one of the server's own functions does.
-fn called(call: MysqlFunctionEffect) -> Effects {
+fn called(call: MysqlFunctionEffect) -> MysqlEffects {
     match call {
-        MysqlFunctionEffect::Harmless | MysqlFunctionEffect::Unknown => Effects::NONE,
-        MysqlFunctionEffect::GetLock => Effects::GET_LOCK,
-        MysqlFunctionEffect::ReleaseLock => Effects::RELEASE_LOCK,
-        MysqlFunctionEffect::ReleaseAllLocks => Effects::RELEASE_ALL_LOCKS,
-        MysqlFunctionEffect::LastInsertId => Effects::LAST_INSERT_ID,
-        MysqlFunctionEffect::RowCount => Effects::ROW_COUNT,
-        MysqlFunctionEffect::FoundRows => Effects::FOUND_ROWS,
-        MysqlFunctionEffect::ConnectionId => Effects::CONNECTION_ID,
-        MysqlFunctionEffect::SequenceNext => Effects::SEQUENCE_NEXT,
-        MysqlFunctionEffect::SequenceLast => Effects::SEQUENCE,
+        MysqlFunctionEffect::Harmless | MysqlFunctionEffect::Unknown => MysqlEffects::NONE,
+        MysqlFunctionEffect::GetLock => MysqlEffects::GET_LOCK,
+        MysqlFunctionEffect::ReleaseLock => MysqlEffects::RELEASE_LOCK,
+        MysqlFunctionEffect::ReleaseAllLocks => MysqlEffects::RELEASE_ALL_LOCKS,
+        MysqlFunctionEffect::LastInsertId => MysqlEffects::LAST_INSERT_ID,
+        MysqlFunctionEffect::RowCount => MysqlEffects::ROW_COUNT,
+        MysqlFunctionEffect::FoundRows => MysqlEffects::FOUND_ROWS,
+        MysqlFunctionEffect::ConnectionId => MysqlEffects::CONNECTION_ID,
+        MysqlFunctionEffect::SequenceNext => MysqlEffects::SEQUENCE_NEXT,
+        MysqlFunctionEffect::SequenceLast => MysqlEffects::SEQUENCE,
     }
 }

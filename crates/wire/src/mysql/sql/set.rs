@@ -1,6 +1,6 @@
 //! Assignments of `SET`: the one place that knows their forms.
 
-use super::effects::Effects;
+use super::effects::MysqlEffects;
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs;
 use super::words::{self, Word, is_replayable_variable};
@@ -46,7 +46,7 @@ pub(super) enum ValueScope {
 /// Meaning of an assignment for the scan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScannedAssignment {
-    pub effects: Effects,
+    pub effects: MysqlEffects,
     pub next: AfterTarget,
     /// True if texts behind it read differently.
     pub reads_differently: bool,
@@ -238,33 +238,33 @@ pub(super) fn target(
     let plain =
         |effects| ScannedAssignment { effects, next: AfterTarget::Value, reads_differently: false };
     match parse(token, &mut ahead) {
-        AssignmentTarget::User => plain(Effects::USER_VARIABLE_WRITE),
+        AssignmentTarget::User => plain(MysqlEffects::USER_VARIABLE_WRITE),
         AssignmentTarget::Variable { held, name } => variable(held, &name, &mut ahead),
         AssignmentTarget::Names => ScannedAssignment {
-            effects: Effects::NAMES | Effects::SET,
+            effects: MysqlEffects::NAMES | MysqlEffects::SET,
             next: AfterTarget::Value,
             reads_differently: true,
         },
         AssignmentTarget::CharacterSet => ScannedAssignment {
             // That of the connection becomes that of the database.
-            effects: Effects::NAMES | Effects::SET | Effects::SET_EXPRESSION,
+            effects: MysqlEffects::NAMES | MysqlEffects::SET | MysqlEffects::SET_EXPRESSION,
             next: AfterTarget::Value,
             reads_differently: true,
         },
-        AssignmentTarget::Transaction(ValueScope::Global) => over(Effects::GLOBAL),
-        AssignmentTarget::Transaction(ValueScope::Session) => over(Effects::SET),
+        AssignmentTarget::Transaction(ValueScope::Global) => over(MysqlEffects::GLOBAL),
+        AssignmentTarget::Transaction(ValueScope::Session) => over(MysqlEffects::SET),
         AssignmentTarget::Transaction(ValueScope::Next | ValueScope::Unsaid) => {
-            over(Effects::NEXT_TRANSACTION)
+            over(MysqlEffects::NEXT_TRANSACTION)
         }
-        AssignmentTarget::Password => plain(Effects::GLOBAL | Effects::WRITES),
-        AssignmentTarget::Role => plain(Effects::ROLE),
-        AssignmentTarget::DefaultRole => over(Effects::GLOBAL | Effects::DDL),
+        AssignmentTarget::Password => plain(MysqlEffects::GLOBAL | MysqlEffects::WRITES),
+        AssignmentTarget::Role => plain(MysqlEffects::ROLE),
+        AssignmentTarget::DefaultRole => over(MysqlEffects::GLOBAL | MysqlEffects::DDL),
         AssignmentTarget::Statement if first_of_all => ScannedAssignment {
-            effects: Effects::NONE,
+            effects: MysqlEffects::NONE,
             next: AfterTarget::Statement,
             reads_differently: false,
         },
-        AssignmentTarget::Statement | AssignmentTarget::Unknown => plain(Effects::SET_UNKNOWN),
+        AssignmentTarget::Statement | AssignmentTarget::Unknown => plain(MysqlEffects::SET_UNKNOWN),
     }
 }
 
@@ -278,30 +278,30 @@ fn variable(held: ValueScope, name: &MysqlToken, ahead: &mut MysqlLexer<'_>) -> 
     let read = value(ahead);
     let mut effects = match held {
         ValueScope::Global => {
-            let effects = Effects::GLOBAL;
+            let effects = MysqlEffects::GLOBAL;
             return ScannedAssignment {
                 effects,
                 next: AfterTarget::Value,
                 reads_differently: false,
             };
         }
-        ValueScope::Unsaid if is_of_transaction(name) => Effects::NEXT_TRANSACTION,
-        ValueScope::Unsaid => Effects::SET | Effects::SET_UNTOLD,
-        ValueScope::Session | ValueScope::Next => Effects::SET,
+        ValueScope::Unsaid if is_of_transaction(name) => MysqlEffects::NEXT_TRANSACTION,
+        ValueScope::Unsaid => MysqlEffects::SET | MysqlEffects::SET_UNTOLD,
+        ValueScope::Session | ValueScope::Next => MysqlEffects::SET,
     };
     if name.is_empty() {
-        effects |= Effects::SET_UNKNOWN;
+        effects |= MysqlEffects::SET_UNKNOWN;
     }
     if read == ScannedValue::Expression {
-        effects |= Effects::SET_EXPRESSION;
+        effects |= MysqlEffects::SET_EXPRESSION;
     }
     if !is_replayable_variable(name) {
-        effects |= Effects::SET_FIXED;
+        effects |= MysqlEffects::SET_FIXED;
     }
     match name {
-        b"autocommit" => effects |= Effects::AUTOCOMMIT,
+        b"autocommit" => effects |= MysqlEffects::AUTOCOMMIT,
         b"transaction_read_only" | b"tx_read_only" if !read.is_true(text) => {
-            effects |= Effects::READ_WRITE;
+            effects |= MysqlEffects::READ_WRITE;
         }
         _ => {}
     }
@@ -318,17 +318,17 @@ pub(super) fn is_of_transaction(lower: &[u8]) -> bool {
 }
 
 /// Returns what it means to read `@@name`.
-pub(super) fn reads(name: &[u8]) -> Effects {
+pub(super) fn reads(name: &[u8]) -> MysqlEffects {
     let name = unquoted(name);
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     if is(b"last_insert_id") || is(b"identity") {
-        Effects::LAST_INSERT_ID
+        MysqlEffects::LAST_INSERT_ID
     } else if is(b"warning_count") || is(b"error_count") {
-        Effects::SHOW_WARNINGS
+        MysqlEffects::SHOW_WARNINGS
     } else if is(b"pseudo_thread_id") {
-        Effects::CONNECTION_ID
+        MysqlEffects::CONNECTION_ID
     } else {
-        Effects::NONE
+        MysqlEffects::NONE
     }
 }
 

@@ -11,19 +11,19 @@ const PLAIN: SqlMode =
     SqlMode { ansi_quotes: false, no_backslash_escapes: false, charset: CharsetClass::Utf8 };
 
 /// What is said of `text`, but for what nearly every text does.
-fn found(text: &[u8], mode: SqlMode) -> Effects {
+fn found(text: &[u8], mode: SqlMode) -> MysqlEffects {
     effects(text, mode).without(ELSEWHERE)
 }
 
 /// Said nearly everywhere, or tested on their own.
-const ELSEWHERE: Effects = Effects::TABLES
-    .with(Effects::USER_VARIABLE_READ)
-    .with(Effects::GET_LOCKS)
-    .with(Effects::INSERTS)
-    .with(Effects::LOADS)
-    .with(Effects::SET_UNTOLD);
+const ELSEWHERE: MysqlEffects = MysqlEffects::TABLES
+    .with(MysqlEffects::USER_VARIABLE_READ)
+    .with(MysqlEffects::GET_LOCKS)
+    .with(MysqlEffects::INSERTS)
+    .with(MysqlEffects::LOADS)
+    .with(MysqlEffects::SET_UNTOLD);
 
-fn check(text: &str, expected: Effects) {
+fn check(text: &str, expected: MysqlEffects) {
     assert_eq!(found(text.as_bytes(), PLAIN), expected, "{text}");
     // Neither case nor what stands between words means anything.
     let commented = format!("/* ' */ # \" \n{text} -- ;");
@@ -86,7 +86,7 @@ fn what_leaves_nothing_has_no_bit() {
         "HELP 'select'",
         "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'x'",
     ] {
-        check(text, Effects::NONE);
+        check(text, MysqlEffects::NONE);
     }
 }
 
@@ -110,266 +110,300 @@ fn what_changes_rows_is_said() {
         "SELECT 1 INTO DUMPFILE '/tmp/x'",
         "LOAD DATA INFILE 'x' INTO TABLE t (a, b)",
     ] {
-        check(text, Effects::WRITES);
+        check(text, MysqlEffects::WRITES);
     }
 }
 
 #[test]
 fn what_may_give_numbers_to_rows_is_said() {
-    const NUMBERS: Effects = Effects::INSERTS.with(Effects::LOADS);
+    const NUMBERS: MysqlEffects = MysqlEffects::INSERTS.with(MysqlEffects::LOADS);
     for (text, expected) in [
-        ("INSERT INTO t VALUES (1)", Effects::INSERTS),
-        ("REPLACE INTO t VALUES (1) RETURNING id", Effects::INSERTS),
-        ("ANALYZE INSERT INTO t VALUES (1)", Effects::INSERTS),
-        ("SET STATEMENT insert_id = 1 FOR INSERT INTO t VALUES (1)", Effects::INSERTS),
-        ("SELECT 1; INSERT INTO t VALUES (1)", Effects::INSERTS),
+        ("INSERT INTO t VALUES (1)", MysqlEffects::INSERTS),
+        ("REPLACE INTO t VALUES (1) RETURNING id", MysqlEffects::INSERTS),
+        ("ANALYZE INSERT INTO t VALUES (1)", MysqlEffects::INSERTS),
+        ("SET STATEMENT insert_id = 1 FOR INSERT INTO t VALUES (1)", MysqlEffects::INSERTS),
+        ("SELECT 1; INSERT INTO t VALUES (1)", MysqlEffects::INSERTS),
         ("LOAD DATA INFILE 'x' INTO TABLE t", NUMBERS),
         ("LOAD XML LOCAL INFILE 'x' INTO TABLE t", NUMBERS),
-        ("LOAD INDEX INTO CACHE t", Effects::NONE),
-        ("UPDATE t SET a = 1", Effects::NONE),
-        ("DELETE FROM t", Effects::NONE),
-        ("SELECT REPLACE('a', 'b', 'c'), INSERT('a', 1, 2, 'b')", Effects::NONE),
+        ("LOAD INDEX INTO CACHE t", MysqlEffects::NONE),
+        ("UPDATE t SET a = 1", MysqlEffects::NONE),
+        ("DELETE FROM t", MysqlEffects::NONE),
+        ("SELECT REPLACE('a', 'b', 'c'), INSERT('a', 1, 2, 'b')", MysqlEffects::NONE),
     ] {
         let effects = effects(text.as_bytes(), PLAIN);
         assert_eq!(effects.without(effects.without(NUMBERS)), expected, "{text}");
     }
 }
 
-const SET_MANY: Effects = Effects::SET
-    .with(Effects::USER_VARIABLE_WRITE)
-    .with(Effects::GLOBAL)
-    .with(Effects::SET_EXPRESSION);
+const SET_MANY: MysqlEffects = MysqlEffects::SET
+    .with(MysqlEffects::USER_VARIABLE_WRITE)
+    .with(MysqlEffects::GLOBAL)
+    .with(MysqlEffects::SET_EXPRESSION);
 
 /// Texts that leave something, and what.
-const LEAVES: &[(&str, Effects)] = &[
+const LEAVES: &[(&str, MysqlEffects)] = &[
     // Transactions.
-    ("BEGIN", Effects::TRANSACTION_BEGIN),
-    ("BEGIN WORK", Effects::TRANSACTION_BEGIN),
-    ("BEGIN NOT ATOMIC SELECT 1; END", BLOCK.with(Effects::MULTI)),
-    ("BEGIN SELECT 1; END", BLOCK.with(Effects::MULTI)),
-    ("START TRANSACTION", Effects::TRANSACTION_BEGIN),
-    ("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY", Effects::TRANSACTION_BEGIN),
-    ("START TRANSACTION READ WRITE", Effects::TRANSACTION_BEGIN.with(Effects::READ_WRITE)),
-    ("COMMIT", Effects::COMMIT),
-    ("COMMIT WORK AND NO CHAIN NO RELEASE", Effects::COMMIT),
-    ("COMMIT AND CHAIN", Effects::COMMIT.with(Effects::TRANSACTION_BEGIN)),
-    ("ROLLBACK AND CHAIN NO RELEASE", Effects::ROLLBACK.with(Effects::TRANSACTION_BEGIN)),
-    ("ROLLBACK RELEASE", Effects::ROLLBACK.with(Effects::CLOSES)),
-    ("ROLLBACK TO a", Effects::SAVEPOINT),
-    ("ROLLBACK WORK TO SAVEPOINT `a`", Effects::SAVEPOINT),
-    ("COMMIT TO a", Effects::COMMIT.with(Effects::UNPARSED)),
-    ("SAVEPOINT a", Effects::SAVEPOINT),
-    ("RELEASE SAVEPOINT a", Effects::SAVEPOINT),
-    ("XA START 'a'", Effects::XA),
-    ("XA COMMIT 'a' ONE PHASE", Effects::XA.with(Effects::XA_END)),
-    ("XA ROLLBACK 'a'", Effects::XA.with(Effects::XA_END)),
-    ("XA PREPARE 'commit'", Effects::XA),
+    ("BEGIN", MysqlEffects::TRANSACTION_BEGIN),
+    ("BEGIN WORK", MysqlEffects::TRANSACTION_BEGIN),
+    ("BEGIN NOT ATOMIC SELECT 1; END", BLOCK.with(MysqlEffects::MULTI)),
+    ("BEGIN SELECT 1; END", BLOCK.with(MysqlEffects::MULTI)),
+    ("START TRANSACTION", MysqlEffects::TRANSACTION_BEGIN),
+    ("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY", MysqlEffects::TRANSACTION_BEGIN),
+    (
+        "START TRANSACTION READ WRITE",
+        MysqlEffects::TRANSACTION_BEGIN.with(MysqlEffects::READ_WRITE),
+    ),
+    ("COMMIT", MysqlEffects::COMMIT),
+    ("COMMIT WORK AND NO CHAIN NO RELEASE", MysqlEffects::COMMIT),
+    ("COMMIT AND CHAIN", MysqlEffects::COMMIT.with(MysqlEffects::TRANSACTION_BEGIN)),
+    ("ROLLBACK AND CHAIN NO RELEASE", MysqlEffects::ROLLBACK.with(MysqlEffects::TRANSACTION_BEGIN)),
+    ("ROLLBACK RELEASE", MysqlEffects::ROLLBACK.with(MysqlEffects::CLOSES)),
+    ("ROLLBACK TO a", MysqlEffects::SAVEPOINT),
+    ("ROLLBACK WORK TO SAVEPOINT `a`", MysqlEffects::SAVEPOINT),
+    ("COMMIT TO a", MysqlEffects::COMMIT.with(MysqlEffects::UNPARSED)),
+    ("SAVEPOINT a", MysqlEffects::SAVEPOINT),
+    ("RELEASE SAVEPOINT a", MysqlEffects::SAVEPOINT),
+    ("XA START 'a'", MysqlEffects::XA),
+    ("XA COMMIT 'a' ONE PHASE", MysqlEffects::XA.with(MysqlEffects::XA_END)),
+    ("XA ROLLBACK 'a'", MysqlEffects::XA.with(MysqlEffects::XA_END)),
+    ("XA PREPARE 'commit'", MysqlEffects::XA),
     // Variables of the server.
-    ("SET a = 1", Effects::SET),
-    ("SET SESSION a = 1", Effects::SET),
-    ("SET LOCAL a := 'x', @@b = ON, @@session.c = -1", Effects::SET),
-    ("SET `a` = DEFAULT", Effects::SET),
+    ("SET a = 1", MysqlEffects::SET),
+    ("SET SESSION a = 1", MysqlEffects::SET),
+    ("SET LOCAL a := 'x', @@b = ON, @@session.c = -1", MysqlEffects::SET),
+    ("SET `a` = DEFAULT", MysqlEffects::SET),
     ("SET a=1, @b=2, GLOBAL d=3, @@e=(SELECT 1), LOCAL f=4", SET_MANY),
-    ("SET PERSIST a = 1", Effects::GLOBAL),
-    ("SET @@PERSIST_ONLY.a = 1", Effects::GLOBAL),
-    ("SET @@global.a = (SELECT 1), GLOBAL hot.key_buffer_size = 1", Effects::GLOBAL),
-    ("SET @@hot.key_buffer_size = 1", Effects::GLOBAL),
-    ("SET a = 1 + 1", Effects::SET.with(Effects::SET_EXPRESSION)),
-    ("SET a = @@b", Effects::SET.with(Effects::SET_EXPRESSION)),
-    ("SET a = ?", Effects::SET.with(Effects::SET_EXPRESSION)),
-    ("SET a = 'x' 'y'", Effects::SET.with(Effects::SET_EXPRESSION)),
-    ("SET a.b = 1", Effects::SET_UNKNOWN),
-    ("SET", Effects::NONE),
-    ("SET x", Effects::SET_UNKNOWN),
-    ("SET RESOURCE GROUP g", Effects::SET_UNKNOWN),
-    ("SET autocommit = 0", Effects::SET.with(Effects::AUTOCOMMIT)),
-    ("SET @@autocommit := OFF", Effects::SET.with(Effects::AUTOCOMMIT)),
-    ("SET timestamp = 5", Effects::SET.with(Effects::SET_FIXED)),
-    ("SET @@session.sql_log_bin = 0", Effects::SET.with(Effects::SET_FIXED)),
-    ("SET `gtid_next` = 'x'", Effects::SET.with(Effects::SET_FIXED)),
-    ("SET sql_mode = ANSI", Effects::SET),
-    ("SET profiling = 1", Effects::SET.with(Effects::SET_FIXED)),
-    ("SET NAMES utf8mb4 COLLATE utf8mb4_bin, a = 1", Effects::SET.with(Effects::NAMES)),
-    ("SET NAMES DEFAULT", Effects::SET.with(Effects::NAMES)),
+    ("SET PERSIST a = 1", MysqlEffects::GLOBAL),
+    ("SET @@PERSIST_ONLY.a = 1", MysqlEffects::GLOBAL),
+    ("SET @@global.a = (SELECT 1), GLOBAL hot.key_buffer_size = 1", MysqlEffects::GLOBAL),
+    ("SET @@hot.key_buffer_size = 1", MysqlEffects::GLOBAL),
+    ("SET a = 1 + 1", MysqlEffects::SET.with(MysqlEffects::SET_EXPRESSION)),
+    ("SET a = @@b", MysqlEffects::SET.with(MysqlEffects::SET_EXPRESSION)),
+    ("SET a = ?", MysqlEffects::SET.with(MysqlEffects::SET_EXPRESSION)),
+    ("SET a = 'x' 'y'", MysqlEffects::SET.with(MysqlEffects::SET_EXPRESSION)),
+    ("SET a.b = 1", MysqlEffects::SET_UNKNOWN),
+    ("SET", MysqlEffects::NONE),
+    ("SET x", MysqlEffects::SET_UNKNOWN),
+    ("SET RESOURCE GROUP g", MysqlEffects::SET_UNKNOWN),
+    ("SET autocommit = 0", MysqlEffects::SET.with(MysqlEffects::AUTOCOMMIT)),
+    ("SET @@autocommit := OFF", MysqlEffects::SET.with(MysqlEffects::AUTOCOMMIT)),
+    ("SET timestamp = 5", MysqlEffects::SET.with(MysqlEffects::SET_FIXED)),
+    ("SET @@session.sql_log_bin = 0", MysqlEffects::SET.with(MysqlEffects::SET_FIXED)),
+    ("SET `gtid_next` = 'x'", MysqlEffects::SET.with(MysqlEffects::SET_FIXED)),
+    ("SET sql_mode = ANSI", MysqlEffects::SET),
+    ("SET profiling = 1", MysqlEffects::SET.with(MysqlEffects::SET_FIXED)),
+    ("SET NAMES utf8mb4 COLLATE utf8mb4_bin, a = 1", MysqlEffects::SET.with(MysqlEffects::NAMES)),
+    ("SET NAMES DEFAULT", MysqlEffects::SET.with(MysqlEffects::NAMES)),
     ("SET CHARACTER SET utf8mb4", CHARACTER_SET),
     ("SET CHARSET 'utf8mb4'", CHARACTER_SET),
-    ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY", Effects::NEXT_TRANSACTION),
-    ("SET TRANSACTION READ WRITE", Effects::NEXT_TRANSACTION.with(Effects::READ_WRITE)),
-    ("SET @@tx_isolation = 'SERIALIZABLE'", Effects::NEXT_TRANSACTION),
-    ("SET tx_isolation = 'SERIALIZABLE'", Effects::SET),
-    ("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", Effects::SET),
-    ("SET SESSION TRANSACTION READ WRITE", Effects::SET.with(Effects::READ_WRITE)),
-    ("SET GLOBAL TRANSACTION READ ONLY", Effects::GLOBAL),
-    ("SET tx_read_only = 1", Effects::SET),
-    ("SET @@session.transaction_read_only = 'off'", Effects::SET.with(Effects::READ_WRITE)),
-    ("SET tx_read_only = DEFAULT", Effects::SET.with(Effects::READ_WRITE)),
-    ("SET STATEMENT max_statement_time = 1, tx_read_only = 0 FOR SELECT 1", Effects::READ_WRITE),
-    ("SET STATEMENT timestamp = 1 FOR INSERT INTO t (a) VALUES (1)", Effects::WRITES),
-    ("SET STATEMENT a = 1 FOR SET b = 2", Effects::SET_UNKNOWN.with(Effects::READ_WRITE)),
+    ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY", MysqlEffects::NEXT_TRANSACTION),
+    ("SET TRANSACTION READ WRITE", MysqlEffects::NEXT_TRANSACTION.with(MysqlEffects::READ_WRITE)),
+    ("SET @@tx_isolation = 'SERIALIZABLE'", MysqlEffects::NEXT_TRANSACTION),
+    ("SET tx_isolation = 'SERIALIZABLE'", MysqlEffects::SET),
+    ("SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", MysqlEffects::SET),
+    ("SET SESSION TRANSACTION READ WRITE", MysqlEffects::SET.with(MysqlEffects::READ_WRITE)),
+    ("SET GLOBAL TRANSACTION READ ONLY", MysqlEffects::GLOBAL),
+    ("SET tx_read_only = 1", MysqlEffects::SET),
+    (
+        "SET @@session.transaction_read_only = 'off'",
+        MysqlEffects::SET.with(MysqlEffects::READ_WRITE),
+    ),
+    ("SET tx_read_only = DEFAULT", MysqlEffects::SET.with(MysqlEffects::READ_WRITE)),
+    (
+        "SET STATEMENT max_statement_time = 1, tx_read_only = 0 FOR SELECT 1",
+        MysqlEffects::READ_WRITE,
+    ),
+    ("SET STATEMENT timestamp = 1 FOR INSERT INTO t (a) VALUES (1)", MysqlEffects::WRITES),
+    ("SET STATEMENT a = 1 FOR SET b = 2", MysqlEffects::SET_UNKNOWN.with(MysqlEffects::READ_WRITE)),
     (
         "PREPARE p FROM 'SET STATEMENT a = 1 FOR SET tx_read_only = 0'",
-        Effects::SQL_PREPARE.with(Effects::READ_WRITE),
+        MysqlEffects::SQL_PREPARE.with(MysqlEffects::READ_WRITE),
     ),
-    ("SET STATEMENT a = 1 FOR CALL p()", Effects::CALL),
-    ("SET PASSWORD = PASSWORD('x')", Effects::GLOBAL.with(Effects::WRITES)),
-    ("SET PASSWORD FOR 'a'@'b' = 'x'", Effects::GLOBAL.with(Effects::WRITES)),
-    ("SET ROLE a", Effects::ROLE),
-    ("SET ROLE NONE", Effects::ROLE),
-    ("SET DEFAULT ROLE a FOR b", Effects::GLOBAL.with(Effects::DDL)),
-    ("USE `a`", Effects::USE),
+    ("SET STATEMENT a = 1 FOR CALL p()", MysqlEffects::CALL),
+    ("SET PASSWORD = PASSWORD('x')", MysqlEffects::GLOBAL.with(MysqlEffects::WRITES)),
+    ("SET PASSWORD FOR 'a'@'b' = 'x'", MysqlEffects::GLOBAL.with(MysqlEffects::WRITES)),
+    ("SET ROLE a", MysqlEffects::ROLE),
+    ("SET ROLE NONE", MysqlEffects::ROLE),
+    ("SET DEFAULT ROLE a FOR b", MysqlEffects::GLOBAL.with(MysqlEffects::DDL)),
+    ("USE `a`", MysqlEffects::USE),
     // User variables.
-    ("SET @a = 1", Effects::USER_VARIABLE_WRITE),
-    ("SET @`a b` := 1, @'c' = 2", Effects::USER_VARIABLE_WRITE),
-    ("SELECT @a := 1", Effects::USER_VARIABLE_WRITE),
-    ("SELECT @a/* */:=1 FROM t", Effects::USER_VARIABLE_WRITE),
-    ("SELECT 1, 2 INTO @a, @b", Effects::USER_VARIABLE_WRITE),
-    ("SELECT a INTO @`x` FROM t", Effects::USER_VARIABLE_WRITE),
-    ("CALL p(@a)", Effects::USER_VARIABLE_WRITE.with(Effects::CALL)),
-    ("EXECUTE s USING @a", Effects::USER_VARIABLE_WRITE.with(Effects::SQL_EXECUTE)),
+    ("SET @a = 1", MysqlEffects::USER_VARIABLE_WRITE),
+    ("SET @`a b` := 1, @'c' = 2", MysqlEffects::USER_VARIABLE_WRITE),
+    ("SELECT @a := 1", MysqlEffects::USER_VARIABLE_WRITE),
+    ("SELECT @a/* */:=1 FROM t", MysqlEffects::USER_VARIABLE_WRITE),
+    ("SELECT 1, 2 INTO @a, @b", MysqlEffects::USER_VARIABLE_WRITE),
+    ("SELECT a INTO @`x` FROM t", MysqlEffects::USER_VARIABLE_WRITE),
+    ("CALL p(@a)", MysqlEffects::USER_VARIABLE_WRITE.with(MysqlEffects::CALL)),
+    ("EXECUTE s USING @a", MysqlEffects::USER_VARIABLE_WRITE.with(MysqlEffects::SQL_EXECUTE)),
     ("LOAD DATA INFILE 'x' INTO TABLE t (@a) SET b = @a", {
-        Effects::WRITES.with(Effects::USER_VARIABLE_WRITE)
+        MysqlEffects::WRITES.with(MysqlEffects::USER_VARIABLE_WRITE)
     }),
-    ("GET DIAGNOSTICS @a = NUMBER", Effects::DIAGNOSTICS.with(Effects::USER_VARIABLE_WRITE)),
+    (
+        "GET DIAGNOSTICS @a = NUMBER",
+        MysqlEffects::DIAGNOSTICS.with(MysqlEffects::USER_VARIABLE_WRITE),
+    ),
     ("GET CURRENT DIAGNOSTICS CONDITION 1 @a = MESSAGE_TEXT", {
-        Effects::DIAGNOSTICS.with(Effects::USER_VARIABLE_WRITE)
+        MysqlEffects::DIAGNOSTICS.with(MysqlEffects::USER_VARIABLE_WRITE)
     }),
     // Tables that are the session's, and locks.
     ("CREATE TEMPORARY TABLE t (a int)", TEMPORARY),
     ("CREATE OR REPLACE TEMPORARY TABLE t SELECT 1", TEMPORARY),
     ("CREATE TEMPORARY SEQUENCE s", TEMPORARY),
-    ("CREATE TABLE temporary (a int)", Effects::DDL),
-    ("DROP TEMPORARY TABLE IF EXISTS t", Effects::DDL.with(Effects::TEMP_DROP)),
-    ("DROP TABLE a, b", Effects::DDL.with(Effects::TEMP_DROP)),
-    ("ALTER TABLE a RENAME TO b", Effects::DDL.with(Effects::TEMP_RENAME)),
-    ("RENAME TABLE a TO b", Effects::DDL.with(Effects::TEMP_RENAME)),
-    ("SELECT GET_LOCK('a', 1)", Effects::GET_LOCK),
-    ("SELECT GET_LOCK ('a', 1)", Effects::GET_LOCK),
-    ("SELECT GET_LOCK/* */('a', 1)", Effects::GET_LOCK),
-    ("DO get_lock\n('a', 1)", Effects::GET_LOCK),
-    ("SELECT `get_lock`('a', 1)", Effects::GET_LOCK.with(Effects::UNKNOWN_FUNCTION)),
-    ("SELECT 1 FROM t WHERE is_free_lock('a') AND release_lock('a')", Effects::RELEASE_LOCK),
-    ("DO RELEASE_ALL_LOCKS()", Effects::RELEASE_ALL_LOCKS),
-    ("LOCK TABLES a READ, b WRITE", Effects::LOCK_TABLES),
-    ("LOCK TABLE a WRITE", Effects::LOCK_TABLES),
-    ("UNLOCK TABLES", Effects::UNLOCK_TABLES),
-    ("FLUSH TABLES WITH READ LOCK", Effects::ADMIN.with(Effects::LOCK_TABLES)),
-    ("FLUSH TABLES a, b FOR EXPORT", Effects::ADMIN.with(Effects::LOCK_TABLES)),
-    ("FLUSH PRIVILEGES", Effects::ADMIN),
-    ("BACKUP STAGE START", Effects::BACKUP_LOCK),
-    ("BACKUP STAGE END", Effects::BACKUP_UNLOCK),
-    ("BACKUP LOCK t", Effects::BACKUP_LOCK),
-    ("BACKUP UNLOCK", Effects::BACKUP_UNLOCK),
-    ("LOCK INSTANCE FOR BACKUP", Effects::BACKUP_LOCK),
-    ("UNLOCK INSTANCE", Effects::BACKUP_UNLOCK),
-    ("HANDLER t OPEN AS h", Effects::HANDLER),
-    ("HANDLER h READ FIRST", Effects::HANDLER),
+    ("CREATE TABLE temporary (a int)", MysqlEffects::DDL),
+    ("DROP TEMPORARY TABLE IF EXISTS t", MysqlEffects::DDL.with(MysqlEffects::TEMP_DROP)),
+    ("DROP TABLE a, b", MysqlEffects::DDL.with(MysqlEffects::TEMP_DROP)),
+    ("ALTER TABLE a RENAME TO b", MysqlEffects::DDL.with(MysqlEffects::TEMP_RENAME)),
+    ("RENAME TABLE a TO b", MysqlEffects::DDL.with(MysqlEffects::TEMP_RENAME)),
+    ("SELECT GET_LOCK('a', 1)", MysqlEffects::GET_LOCK),
+    ("SELECT GET_LOCK ('a', 1)", MysqlEffects::GET_LOCK),
+    ("SELECT GET_LOCK/* */('a', 1)", MysqlEffects::GET_LOCK),
+    ("DO get_lock\n('a', 1)", MysqlEffects::GET_LOCK),
+    ("SELECT `get_lock`('a', 1)", MysqlEffects::GET_LOCK.with(MysqlEffects::UNKNOWN_FUNCTION)),
+    ("SELECT 1 FROM t WHERE is_free_lock('a') AND release_lock('a')", MysqlEffects::RELEASE_LOCK),
+    ("DO RELEASE_ALL_LOCKS()", MysqlEffects::RELEASE_ALL_LOCKS),
+    ("LOCK TABLES a READ, b WRITE", MysqlEffects::LOCK_TABLES),
+    ("LOCK TABLE a WRITE", MysqlEffects::LOCK_TABLES),
+    ("UNLOCK TABLES", MysqlEffects::UNLOCK_TABLES),
+    ("FLUSH TABLES WITH READ LOCK", MysqlEffects::ADMIN.with(MysqlEffects::LOCK_TABLES)),
+    ("FLUSH TABLES a, b FOR EXPORT", MysqlEffects::ADMIN.with(MysqlEffects::LOCK_TABLES)),
+    ("FLUSH PRIVILEGES", MysqlEffects::ADMIN),
+    ("BACKUP STAGE START", MysqlEffects::BACKUP_LOCK),
+    ("BACKUP STAGE END", MysqlEffects::BACKUP_UNLOCK),
+    ("BACKUP LOCK t", MysqlEffects::BACKUP_LOCK),
+    ("BACKUP UNLOCK", MysqlEffects::BACKUP_UNLOCK),
+    ("LOCK INSTANCE FOR BACKUP", MysqlEffects::BACKUP_LOCK),
+    ("UNLOCK INSTANCE", MysqlEffects::BACKUP_UNLOCK),
+    ("HANDLER t OPEN AS h", MysqlEffects::HANDLER),
+    ("HANDLER h READ FIRST", MysqlEffects::HANDLER),
     // Code that is not there.
-    ("PREPARE s FROM 'SELECT ?'", Effects::SQL_PREPARE),
-    ("PREPARE s FROM @a", Effects::SQL_PREPARE.with(Effects::READ_WRITE)),
+    ("PREPARE s FROM 'SELECT ?'", MysqlEffects::SQL_PREPARE),
+    ("PREPARE s FROM @a", MysqlEffects::SQL_PREPARE.with(MysqlEffects::READ_WRITE)),
     ("PREPARE s FROM 'SET SESSION TRANSACTION READ WRITE'", {
-        Effects::SQL_PREPARE.with(Effects::READ_WRITE)
+        MysqlEffects::SQL_PREPARE.with(MysqlEffects::READ_WRITE)
     }),
     ("PREPARE s FROM 'SET SESSION TRANSACTION' ' READ WRITE'", {
-        Effects::SQL_PREPARE.with(Effects::READ_WRITE)
+        MysqlEffects::SQL_PREPARE.with(MysqlEffects::READ_WRITE)
     }),
-    ("EXECUTE s", Effects::SQL_EXECUTE),
-    ("EXECUTE IMMEDIATE 'DO GET_LOCK(\"a\", 1)'", Effects::SQL_EXECUTE.with(Effects::GET_LOCK)),
-    ("EXECUTE IMMEDIATE concat('a', 'b')", Effects::SQL_EXECUTE.with(Effects::READ_WRITE)),
-    ("DEALLOCATE PREPARE s", Effects::SQL_DEALLOCATE),
-    ("DROP PREPARE s", Effects::SQL_DEALLOCATE),
-    ("CALL s.p(1)", Effects::CALL),
-    ("CALL p(f(1))", Effects::CALL.with(Effects::UNKNOWN_FUNCTION)),
-    ("SELECT f(1)", Effects::UNKNOWN_FUNCTION),
-    ("SELECT s.f(1)", Effects::UNKNOWN_FUNCTION),
-    ("SELECT s.abs(1)", Effects::UNKNOWN_FUNCTION),
-    ("SELECT `f`(1)", Effects::UNKNOWN_FUNCTION),
-    ("SELECT 1f(2)", Effects::UNKNOWN_FUNCTION),
-    ("SELECT max (a) FROM t", Effects::UNKNOWN_FUNCTION),
-    ("SELECT 1 FROM t WHERE sys.format_path(a) = ''", Effects::UNKNOWN_FUNCTION),
-    ("INSERT INTO t (a) VALUES (f(1))", Effects::WRITES.with(Effects::UNKNOWN_FUNCTION)),
-    ("CREATE TABLE t (a int) SELECT f(1) a", Effects::DDL.with(Effects::UNKNOWN_FUNCTION)),
+    ("EXECUTE s", MysqlEffects::SQL_EXECUTE),
+    (
+        "EXECUTE IMMEDIATE 'DO GET_LOCK(\"a\", 1)'",
+        MysqlEffects::SQL_EXECUTE.with(MysqlEffects::GET_LOCK),
+    ),
+    (
+        "EXECUTE IMMEDIATE concat('a', 'b')",
+        MysqlEffects::SQL_EXECUTE.with(MysqlEffects::READ_WRITE),
+    ),
+    ("DEALLOCATE PREPARE s", MysqlEffects::SQL_DEALLOCATE),
+    ("DROP PREPARE s", MysqlEffects::SQL_DEALLOCATE),
+    ("CALL s.p(1)", MysqlEffects::CALL),
+    ("CALL p(f(1))", MysqlEffects::CALL.with(MysqlEffects::UNKNOWN_FUNCTION)),
+    ("SELECT f(1)", MysqlEffects::UNKNOWN_FUNCTION),
+    ("SELECT s.f(1)", MysqlEffects::UNKNOWN_FUNCTION),
+    ("SELECT s.abs(1)", MysqlEffects::UNKNOWN_FUNCTION),
+    ("SELECT `f`(1)", MysqlEffects::UNKNOWN_FUNCTION),
+    ("SELECT 1f(2)", MysqlEffects::UNKNOWN_FUNCTION),
+    ("SELECT max (a) FROM t", MysqlEffects::UNKNOWN_FUNCTION),
+    ("SELECT 1 FROM t WHERE sys.format_path(a) = ''", MysqlEffects::UNKNOWN_FUNCTION),
+    ("INSERT INTO t (a) VALUES (f(1))", MysqlEffects::WRITES.with(MysqlEffects::UNKNOWN_FUNCTION)),
+    (
+        "CREATE TABLE t (a int) SELECT f(1) a",
+        MysqlEffects::DDL.with(MysqlEffects::UNKNOWN_FUNCTION),
+    ),
     ("SET a = f(1)", {
-        Effects::SET.with(Effects::SET_EXPRESSION).with(Effects::UNKNOWN_FUNCTION)
+        MysqlEffects::SET.with(MysqlEffects::SET_EXPRESSION).with(MysqlEffects::UNKNOWN_FUNCTION)
     }),
     // What only the last connection knows.
-    ("SELECT LAST_INSERT_ID()", Effects::LAST_INSERT_ID),
-    ("SELECT @@last_insert_id", Effects::LAST_INSERT_ID),
-    ("SELECT @@session.identity", Effects::LAST_INSERT_ID),
-    ("SELECT @@session.`identity`", Effects::LAST_INSERT_ID),
+    ("SELECT LAST_INSERT_ID()", MysqlEffects::LAST_INSERT_ID),
+    ("SELECT @@last_insert_id", MysqlEffects::LAST_INSERT_ID),
+    ("SELECT @@session.identity", MysqlEffects::LAST_INSERT_ID),
+    ("SELECT @@session.`identity`", MysqlEffects::LAST_INSERT_ID),
     ("INSERT INTO t (a) VALUES (LAST_INSERT_ID())", {
-        Effects::LAST_INSERT_ID.with(Effects::WRITES)
+        MysqlEffects::LAST_INSERT_ID.with(MysqlEffects::WRITES)
     }),
-    ("SELECT ROW_COUNT()", Effects::ROW_COUNT),
-    ("SELECT FOUND_ROWS()", Effects::FOUND_ROWS),
-    ("SELECT SQL_CALC_FOUND_ROWS * FROM t LIMIT 1", Effects::CALC_FOUND_ROWS),
-    ("SHOW WARNINGS LIMIT 1", Effects::SHOW_WARNINGS),
-    ("SHOW COUNT(*) ERRORS", Effects::SHOW_WARNINGS),
-    ("SELECT @@warning_count, @@local.error_count", Effects::SHOW_WARNINGS),
-    ("SELECT CONNECTION_ID()", Effects::CONNECTION_ID),
-    ("SELECT @@pseudo_thread_id", Effects::CONNECTION_ID),
-    ("KILL QUERY 5", Effects::KILL),
-    ("PREPARE s FROM 'KILL 7'", Effects::SQL_PREPARE.with(Effects::KILL)),
-    ("PREPARE s FROM 'SELECT `kill`, t.kill'", Effects::SQL_PREPARE),
-    ("EXECUTE IMMEDIATE 'KILL 7'", Effects::SQL_EXECUTE.with(Effects::KILL)),
-    ("SET STATEMENT max_statement_time = 1 FOR KILL 7", Effects::KILL),
-    ("CREATE PROCEDURE p() KILL 7", Effects::DDL.with(Effects::ROUTINE)),
+    ("SELECT ROW_COUNT()", MysqlEffects::ROW_COUNT),
+    ("SELECT FOUND_ROWS()", MysqlEffects::FOUND_ROWS),
+    ("SELECT SQL_CALC_FOUND_ROWS * FROM t LIMIT 1", MysqlEffects::CALC_FOUND_ROWS),
+    ("SHOW WARNINGS LIMIT 1", MysqlEffects::SHOW_WARNINGS),
+    ("SHOW COUNT(*) ERRORS", MysqlEffects::SHOW_WARNINGS),
+    ("SELECT @@warning_count, @@local.error_count", MysqlEffects::SHOW_WARNINGS),
+    ("SELECT CONNECTION_ID()", MysqlEffects::CONNECTION_ID),
+    ("SELECT @@pseudo_thread_id", MysqlEffects::CONNECTION_ID),
+    ("KILL QUERY 5", MysqlEffects::KILL),
+    ("PREPARE s FROM 'KILL 7'", MysqlEffects::SQL_PREPARE.with(MysqlEffects::KILL)),
+    ("PREPARE s FROM 'SELECT `kill`, t.kill'", MysqlEffects::SQL_PREPARE),
+    ("EXECUTE IMMEDIATE 'KILL 7'", MysqlEffects::SQL_EXECUTE.with(MysqlEffects::KILL)),
+    ("SET STATEMENT max_statement_time = 1 FOR KILL 7", MysqlEffects::KILL),
+    ("CREATE PROCEDURE p() KILL 7", MysqlEffects::DDL.with(MysqlEffects::ROUTINE)),
     ("BEGIN NOT ATOMIC IF 1 THEN KILL 7", {
-        Effects::TRANSACTION_BEGIN.with(Effects::UNPARSED).with(Effects::KILL)
+        MysqlEffects::TRANSACTION_BEGIN.with(MysqlEffects::UNPARSED).with(MysqlEffects::KILL)
     }),
-    ("SELECT GET_LOCK ('x', 1)", Effects::GET_LOCK),
-    ("SELECT GET_LOCK\n/* */ ('x', 1)", Effects::GET_LOCK),
-    ("SELECT RELEASE_ALL_LOCKS ()", Effects::RELEASE_ALL_LOCKS),
-    ("KILL CONNECTION_ID()", Effects::KILL.with(Effects::CONNECTION_ID)),
-    ("SELECT NEXTVAL(s)", Effects::SEQUENCE_NEXT),
-    ("SELECT NEXT VALUE FOR s", Effects::SEQUENCE_NEXT),
-    ("SELECT s.nextval", Effects::SEQUENCE_NEXT),
-    ("SELECT LASTVAL(s)", Effects::SEQUENCE),
-    ("SELECT PREVIOUS VALUE FOR s", Effects::SEQUENCE),
-    ("SELECT s.currval", Effects::SEQUENCE),
+    ("SELECT GET_LOCK ('x', 1)", MysqlEffects::GET_LOCK),
+    ("SELECT GET_LOCK\n/* */ ('x', 1)", MysqlEffects::GET_LOCK),
+    ("SELECT RELEASE_ALL_LOCKS ()", MysqlEffects::RELEASE_ALL_LOCKS),
+    ("KILL CONNECTION_ID()", MysqlEffects::KILL.with(MysqlEffects::CONNECTION_ID)),
+    ("SELECT NEXTVAL(s)", MysqlEffects::SEQUENCE_NEXT),
+    ("SELECT NEXT VALUE FOR s", MysqlEffects::SEQUENCE_NEXT),
+    ("SELECT s.nextval", MysqlEffects::SEQUENCE_NEXT),
+    ("SELECT LASTVAL(s)", MysqlEffects::SEQUENCE),
+    ("SELECT PREVIOUS VALUE FOR s", MysqlEffects::SEQUENCE),
+    ("SELECT s.currval", MysqlEffects::SEQUENCE),
     // The rest.
-    ("LOAD DATA LOCAL INFILE 'x' INTO TABLE t", Effects::LOCAL_INFILE.with(Effects::WRITES)),
+    (
+        "LOAD DATA LOCAL INFILE 'x' INTO TABLE t",
+        MysqlEffects::LOCAL_INFILE.with(MysqlEffects::WRITES),
+    ),
     ("LOAD DATA LOW_PRIORITY LOCAL INFILE 'x' INTO TABLE t", {
-        Effects::LOCAL_INFILE.with(Effects::WRITES)
+        MysqlEffects::LOCAL_INFILE.with(MysqlEffects::WRITES)
     }),
-    ("LOAD XML LOCAL INFILE 'x' INTO TABLE t", Effects::LOCAL_INFILE.with(Effects::WRITES)),
-    ("CREATE TABLE t (a varchar(10) DEFAULT 'x', KEY k (a), CHECK (a > 1))", Effects::DDL),
-    ("CREATE INDEX i ON t (a)", Effects::DDL),
+    (
+        "LOAD XML LOCAL INFILE 'x' INTO TABLE t",
+        MysqlEffects::LOCAL_INFILE.with(MysqlEffects::WRITES),
+    ),
+    ("CREATE TABLE t (a varchar(10) DEFAULT 'x', KEY k (a), CHECK (a > 1))", MysqlEffects::DDL),
+    ("CREATE INDEX i ON t (a)", MysqlEffects::DDL),
     ("ALTER TABLE t ADD COLUMN b decimal(10, 2), ADD FOREIGN KEY f (a) REFERENCES u (b)", {
-        Effects::DDL
+        MysqlEffects::DDL
     }),
     ("CREATE TABLE event (a int); SET a = 1", {
-        Effects::DDL.with(Effects::MULTI).with(Effects::SET)
+        MysqlEffects::DDL.with(MysqlEffects::MULTI).with(MysqlEffects::SET)
     }),
-    ("DROP DATABASE d", Effects::DDL),
-    ("TRUNCATE TABLE t", Effects::DDL),
-    ("GRANT SELECT (a) ON t TO u", Effects::DDL),
-    ("CREATE USER 'a'@'b' IDENTIFIED BY 'x'", Effects::DDL),
-    ("ANALYZE TABLE t PERSISTENT FOR COLUMNS (a) INDEXES (b)", Effects::ADMIN),
-    ("OPTIMIZE TABLE t", Effects::ADMIN),
-    ("CHANGE MASTER TO master_host = 'x'", Effects::ADMIN),
-    ("START SLAVE", Effects::ADMIN),
-    ("STOP REPLICA", Effects::ADMIN),
-    ("RESET MASTER", Effects::ADMIN),
-    ("PURGE BINARY LOGS TO 'x'", Effects::ADMIN),
-    ("INSTALL PLUGIN a SONAME 'b'", Effects::ADMIN),
-    ("SHUTDOWN", Effects::ADMIN),
-    ("BINLOG 'x'", Effects::UNPARSED),
-    ("FROBNICATE", Effects::UNPARSED),
-    ("SELECT 1; SELECT 2", Effects::MULTI),
+    ("DROP DATABASE d", MysqlEffects::DDL),
+    ("TRUNCATE TABLE t", MysqlEffects::DDL),
+    ("GRANT SELECT (a) ON t TO u", MysqlEffects::DDL),
+    ("CREATE USER 'a'@'b' IDENTIFIED BY 'x'", MysqlEffects::DDL),
+    ("ANALYZE TABLE t PERSISTENT FOR COLUMNS (a) INDEXES (b)", MysqlEffects::ADMIN),
+    ("OPTIMIZE TABLE t", MysqlEffects::ADMIN),
+    ("CHANGE MASTER TO master_host = 'x'", MysqlEffects::ADMIN),
+    ("START SLAVE", MysqlEffects::ADMIN),
+    ("STOP REPLICA", MysqlEffects::ADMIN),
+    ("RESET MASTER", MysqlEffects::ADMIN),
+    ("PURGE BINARY LOGS TO 'x'", MysqlEffects::ADMIN),
+    ("INSTALL PLUGIN a SONAME 'b'", MysqlEffects::ADMIN),
+    ("SHUTDOWN", MysqlEffects::ADMIN),
+    ("BINLOG 'x'", MysqlEffects::UNPARSED),
+    ("FROBNICATE", MysqlEffects::UNPARSED),
+    ("SELECT 1; SELECT 2", MysqlEffects::MULTI),
     ("BEGIN; SELECT 1; COMMIT", {
-        Effects::MULTI.with(Effects::TRANSACTION_BEGIN).with(Effects::COMMIT)
+        MysqlEffects::MULTI.with(MysqlEffects::TRANSACTION_BEGIN).with(MysqlEffects::COMMIT)
     }),
-    ("SELECT (1; SET a = 1", Effects::MULTI.with(Effects::SET)),
+    ("SELECT (1; SET a = 1", MysqlEffects::MULTI.with(MysqlEffects::SET)),
     // Texts that read differently from the middle on.
-    ("SET sql_mode = ''; SELECT 1", Effects::MULTI.with(Effects::SET).with(Effects::UNPARSED)),
+    (
+        "SET sql_mode = ''; SELECT 1",
+        MysqlEffects::MULTI.with(MysqlEffects::SET).with(MysqlEffects::UNPARSED),
+    ),
     ("SET NAMES gbk; SELECT 1", {
-        Effects::MULTI.with(Effects::SET).with(Effects::NAMES).with(Effects::UNPARSED)
+        MysqlEffects::MULTI
+            .with(MysqlEffects::SET)
+            .with(MysqlEffects::NAMES)
+            .with(MysqlEffects::UNPARSED)
     }),
 ];
 
-const BLOCK: Effects = Effects::UNPARSED.with(Effects::TRANSACTION_BEGIN);
-const TEMPORARY: Effects = Effects::DDL.with(Effects::TEMP_CREATE);
-const CHARACTER_SET: Effects = Effects::SET.with(Effects::NAMES).with(Effects::SET_EXPRESSION);
+const BLOCK: MysqlEffects = MysqlEffects::UNPARSED.with(MysqlEffects::TRANSACTION_BEGIN);
+const TEMPORARY: MysqlEffects = MysqlEffects::DDL.with(MysqlEffects::TEMP_CREATE);
+const CHARACTER_SET: MysqlEffects =
+    MysqlEffects::SET.with(MysqlEffects::NAMES).with(MysqlEffects::SET_EXPRESSION);
 
 #[test]
 fn what_leaves_something_has_its_bit() {
@@ -398,31 +432,31 @@ fn what_has_no_end_or_two_readings_is_not_understood() {
         "SELECT 1 -- \0 SET a = 1",
         "SELECT /*+ QB_NAME(`*/; SET a = 1; -- `) */ 1",
     ] {
-        assert!(effects(text.as_bytes(), PLAIN).contains(Effects::UNPARSED), "{text}");
+        assert!(effects(text.as_bytes(), PLAIN).contains(MysqlEffects::UNPARSED), "{text}");
     }
 }
 
 #[test]
 fn comments_that_are_code_are_read_as_code() {
     for (text, expected) in [
-        ("/*!40101 SET NAMES utf8 */;", Effects::SET.with(Effects::NAMES)),
-        ("/*! SET a = 1 */", Effects::SET),
-        ("SELECT 1 /*!40000 , GET_LOCK('a', 1) */", Effects::GET_LOCK),
-        ("SELECT /*! 1 /* not ' this */ , GET_LOCK('a', 1) */", Effects::GET_LOCK),
-        ("/*M! SET a = 1 */", Effects::SET),
-        ("/*M!100203 SET a = 1 */", Effects::SET),
-        ("/*!80000 SET a = 1 */", Effects::SET),
-        ("/*!100100 SET a = 1 */", Effects::SET),
+        ("/*!40101 SET NAMES utf8 */;", MysqlEffects::SET.with(MysqlEffects::NAMES)),
+        ("/*! SET a = 1 */", MysqlEffects::SET),
+        ("SELECT 1 /*!40000 , GET_LOCK('a', 1) */", MysqlEffects::GET_LOCK),
+        ("SELECT /*! 1 /* not ' this */ , GET_LOCK('a', 1) */", MysqlEffects::GET_LOCK),
+        ("/*M! SET a = 1 */", MysqlEffects::SET),
+        ("/*M!100203 SET a = 1 */", MysqlEffects::SET),
+        ("/*!80000 SET a = 1 */", MysqlEffects::SET),
+        ("/*!100100 SET a = 1 */", MysqlEffects::SET),
         // As a comment it calls, as code it does not.
-        ("SELECT GET_LOCK /*!80000 + 1 */ ('a', 1)", Effects::GET_LOCK),
-        ("SELECT /*!80000 f */ (1)", Effects::UNKNOWN_FUNCTION),
+        ("SELECT GET_LOCK /*!80000 + 1 */ ('a', 1)", MysqlEffects::GET_LOCK),
+        ("SELECT /*!80000 f */ (1)", MysqlEffects::UNKNOWN_FUNCTION),
         // It ends elsewhere when it is code.
         ("SELECT /*!80000 'a */ ; SET a = 1 -- ' */", {
-            Effects::UNPARSED.with(Effects::SET).with(Effects::MULTI)
+            MysqlEffects::UNPARSED.with(MysqlEffects::SET).with(MysqlEffects::MULTI)
         }),
-        ("SELECT 1 /*!80000 + 1 */ /*!80100 + 1 */", Effects::UNPARSED),
-        ("SELECT 1 /*!80000 + 1 */ /*!80000 + 1 */", Effects::NONE),
-        ("SELECT 1 */ 2", Effects::NONE),
+        ("SELECT 1 /*!80000 + 1 */ /*!80100 + 1 */", MysqlEffects::UNPARSED),
+        ("SELECT 1 /*!80000 + 1 */ /*!80000 + 1 */", MysqlEffects::NONE),
+        ("SELECT 1 */ 2", MysqlEffects::NONE),
     ] {
         assert_eq!(found(text.as_bytes(), PLAIN), expected, "{text}");
     }
@@ -432,16 +466,20 @@ fn comments_that_are_code_are_read_as_code() {
 fn the_mode_decides_where_strings_end() {
     let ansi = SqlMode { ansi_quotes: true, ..PLAIN };
     let bare = SqlMode { no_backslash_escapes: true, ..PLAIN };
-    let set = Effects::SET | Effects::MULTI;
+    let set = MysqlEffects::SET | MysqlEffects::MULTI;
     for (text, mode, expected) in [
-        ("SELECT \"a\\\"; SET a = 1; -- \"", PLAIN, Effects::NONE),
+        ("SELECT \"a\\\"; SET a = 1; -- \"", PLAIN, MysqlEffects::NONE),
         ("SELECT \"a\\\"; SET a = 1; -- \"", ansi, set),
-        ("SELECT 'a\\'; SET a = 1; -- '", PLAIN, Effects::NONE),
+        ("SELECT 'a\\'; SET a = 1; -- '", PLAIN, MysqlEffects::NONE),
         ("SELECT 'a\\'; SET a = 1; -- '", bare, set),
-        ("SELECT 'a\\'; SET a = 1; -- '", ansi, Effects::NONE),
-        ("SELECT \"get_lock\"('a', 1)", ansi, Effects::GET_LOCK | Effects::UNKNOWN_FUNCTION),
-        ("SET \"timestamp\" = 1", ansi, Effects::SET | Effects::SET_FIXED),
-        ("SET \"timestamp\" = 1", PLAIN, Effects::SET_UNKNOWN),
+        ("SELECT 'a\\'; SET a = 1; -- '", ansi, MysqlEffects::NONE),
+        (
+            "SELECT \"get_lock\"('a', 1)",
+            ansi,
+            MysqlEffects::GET_LOCK | MysqlEffects::UNKNOWN_FUNCTION,
+        ),
+        ("SET \"timestamp\" = 1", ansi, MysqlEffects::SET | MysqlEffects::SET_FIXED),
+        ("SET \"timestamp\" = 1", PLAIN, MysqlEffects::SET_UNKNOWN),
     ] {
         assert_eq!(found(text.as_bytes(), mode), expected, "{text} {mode:?}");
     }
@@ -469,7 +507,7 @@ fn the_character_set_decides_what_a_byte_is() {
         ("SELECT \u{e0} FROM t".as_bytes(), safe, false),
     ] {
         let found = effects(text, mode);
-        assert_eq!(!found.contains(Effects::UNPARSED), understood, "{}", text.escape_ascii());
+        assert_eq!(!found.contains(MysqlEffects::UNPARSED), understood, "{}", text.escape_ascii());
     }
     for (number, charset) in [
         (45, CharsetClass::Utf8),
@@ -487,8 +525,8 @@ fn the_character_set_decides_what_a_byte_is() {
 
 #[test]
 fn bodies_of_routines_are_not_run() {
-    let routine = Effects::DDL | Effects::ROUTINE;
-    let then = routine | Effects::MULTI | Effects::SET;
+    let routine = MysqlEffects::DDL | MysqlEffects::ROUTINE;
+    let then = routine | MysqlEffects::MULTI | MysqlEffects::SET;
     for (text, expected) in [
         ("CREATE PROCEDURE p() SELECT GET_LOCK('a', 1)", routine),
         ("CREATE DEFINER=`a`@`b` PROCEDURE p(x int) BEGIN SET @a = 1; CALL q(); END", routine),
@@ -523,7 +561,7 @@ fn variables_of_which_no_tracker_tells_are_told_apart() {
         ("SET @@tx_isolation = 'SERIALIZABLE'", false),
         ("SELECT @@a", false),
     ] {
-        let found = effects(text.as_bytes(), PLAIN).contains(Effects::SET_UNTOLD);
+        let found = effects(text.as_bytes(), PLAIN).contains(MysqlEffects::SET_UNTOLD);
         assert_eq!(found, expected, "{text}");
         let details = details(text.as_bytes(), PLAIN);
         assert_eq!(details.assignments.iter().any(|it| it.is_untold), expected, "{text}");
@@ -540,7 +578,7 @@ fn locks_that_cannot_be_counted_are_told_apart() {
         ("EXECUTE IMMEDIATE 'DO GET_LOCK(\"a\", 1)'", true),
         ("SELECT 1", false),
     ] {
-        let found = effects(text.as_bytes(), PLAIN).contains(Effects::GET_LOCKS);
+        let found = effects(text.as_bytes(), PLAIN).contains(MysqlEffects::GET_LOCKS);
         assert_eq!(found, expected, "{text}");
     }
 }
@@ -588,7 +626,7 @@ fn statements_that_use_tables_say_so() {
         ("SHOW WARNINGS", false),
         ("BEGIN", false),
     ] {
-        let found = effects(text.as_bytes(), PLAIN).contains(Effects::TABLES);
+        let found = effects(text.as_bytes(), PLAIN).contains(MysqlEffects::TABLES);
         assert_eq!(found, expected, "{text}");
     }
 }

@@ -1,6 +1,6 @@
 //! Meaning of the first words of a statement.
 
-use super::effects::Effects;
+use super::effects::MysqlEffects;
 use super::lexer::{MysqlLexer, MysqlTokenKind};
 use super::words::{self, Word};
 
@@ -68,93 +68,100 @@ pub(super) fn only_reads_user_variables(verb: Word) -> bool {
 }
 
 /// Returns what a statement does, as far as its first words tell; `lexer` is behind the first one.
-pub(super) fn begins(word: Word, lexer: &MysqlLexer<'_>) -> Effects {
+pub(super) fn begins(word: Word, lexer: &MysqlLexer<'_>) -> MysqlEffects {
     let mut ahead = lexer.clone();
     match word {
-        Word::Select | Word::Values | Word::With | Word::Show | Word::Do => Effects::NONE,
-        Word::Explain | Word::Help | Word::Signal | Word::Resignal => Effects::NONE,
-        Word::Table | Word::Describe | Word::Desc => Effects::TABLES,
-        Word::Insert | Word::Replace => Effects::WRITES | Effects::TABLES | Effects::INSERTS,
-        Word::Update | Word::Delete => Effects::WRITES | Effects::TABLES,
+        Word::Select | Word::Values | Word::With | Word::Show | Word::Do => MysqlEffects::NONE,
+        Word::Explain | Word::Help | Word::Signal | Word::Resignal => MysqlEffects::NONE,
+        Word::Table | Word::Describe | Word::Desc => MysqlEffects::TABLES,
+        Word::Insert | Word::Replace => {
+            MysqlEffects::WRITES | MysqlEffects::TABLES | MysqlEffects::INSERTS
+        }
+        Word::Update | Word::Delete => MysqlEffects::WRITES | MysqlEffects::TABLES,
         Word::Load => match peek(&mut ahead) {
-            Word::Index => Effects::ADMIN,
-            _ => Effects::WRITES | Effects::TABLES | Effects::INSERTS | Effects::LOADS,
+            Word::Index => MysqlEffects::ADMIN,
+            _ => {
+                MysqlEffects::WRITES
+                    | MysqlEffects::TABLES
+                    | MysqlEffects::INSERTS
+                    | MysqlEffects::LOADS
+            }
         },
         Word::Begin => begin(ahead),
         Word::Start => match peek(&mut ahead) {
-            Word::Transaction => Effects::TRANSACTION_BEGIN,
-            Word::Slave | Word::Replica | Word::GroupReplication | Word::All => Effects::ADMIN,
-            _ => Effects::UNPARSED,
+            Word::Transaction => MysqlEffects::TRANSACTION_BEGIN,
+            Word::Slave | Word::Replica | Word::GroupReplication | Word::All => MysqlEffects::ADMIN,
+            _ => MysqlEffects::UNPARSED,
         },
-        Word::Commit => end(ahead, Effects::COMMIT),
-        Word::Rollback => end(ahead, Effects::ROLLBACK),
-        Word::Savepoint | Word::Release => Effects::SAVEPOINT,
+        Word::Commit => end(ahead, MysqlEffects::COMMIT),
+        Word::Rollback => end(ahead, MysqlEffects::ROLLBACK),
+        Word::Savepoint | Word::Release => MysqlEffects::SAVEPOINT,
         Word::Xa => match peek(&mut ahead) {
-            Word::Commit | Word::Rollback => Effects::XA | Effects::XA_END,
-            _ => Effects::XA,
+            Word::Commit | Word::Rollback => MysqlEffects::XA | MysqlEffects::XA_END,
+            _ => MysqlEffects::XA,
         },
         Word::Create | Word::Alter | Word::Truncate | Word::Grant | Word::Revoke => {
-            Effects::DDL | Effects::TABLES
+            MysqlEffects::DDL | MysqlEffects::TABLES
         }
         Word::Drop => drop(ahead),
-        Word::Rename => Effects::DDL | Effects::TABLES | Effects::TEMP_RENAME,
-        Word::Call => Effects::CALL | Effects::TABLES,
-        Word::Prepare => Effects::SQL_PREPARE,
-        Word::Execute => Effects::SQL_EXECUTE,
-        Word::Deallocate => Effects::SQL_DEALLOCATE,
-        Word::Handler => Effects::HANDLER | Effects::TABLES,
-        Word::Get => Effects::DIAGNOSTICS | Effects::USER_VARIABLE_WRITE,
-        Word::Kill => Effects::KILL,
-        Word::Use => Effects::USE,
+        Word::Rename => MysqlEffects::DDL | MysqlEffects::TABLES | MysqlEffects::TEMP_RENAME,
+        Word::Call => MysqlEffects::CALL | MysqlEffects::TABLES,
+        Word::Prepare => MysqlEffects::SQL_PREPARE,
+        Word::Execute => MysqlEffects::SQL_EXECUTE,
+        Word::Deallocate => MysqlEffects::SQL_DEALLOCATE,
+        Word::Handler => MysqlEffects::HANDLER | MysqlEffects::TABLES,
+        Word::Get => MysqlEffects::DIAGNOSTICS | MysqlEffects::USER_VARIABLE_WRITE,
+        Word::Kill => MysqlEffects::KILL,
+        Word::Use => MysqlEffects::USE,
         _ => server(word, ahead),
     }
 }
 
 /// Statements about the server, its locks and its tables as files.
-fn server(word: Word, mut ahead: MysqlLexer<'_>) -> Effects {
+fn server(word: Word, mut ahead: MysqlLexer<'_>) -> MysqlEffects {
     match word {
         Word::Lock => match peek(&mut ahead) {
-            Word::Table | Word::Tables => Effects::LOCK_TABLES | Effects::TABLES,
-            Word::Instance => Effects::BACKUP_LOCK,
-            _ => Effects::UNPARSED,
+            Word::Table | Word::Tables => MysqlEffects::LOCK_TABLES | MysqlEffects::TABLES,
+            Word::Instance => MysqlEffects::BACKUP_LOCK,
+            _ => MysqlEffects::UNPARSED,
         },
         Word::Unlock => match peek(&mut ahead) {
-            Word::Table | Word::Tables => Effects::UNLOCK_TABLES,
-            Word::Instance => Effects::BACKUP_UNLOCK,
-            _ => Effects::UNPARSED,
+            Word::Table | Word::Tables => MysqlEffects::UNLOCK_TABLES,
+            Word::Instance => MysqlEffects::BACKUP_UNLOCK,
+            _ => MysqlEffects::UNPARSED,
         },
         Word::Backup => match (peek(&mut ahead), peek(&mut ahead)) {
-            (Word::Stage, Word::End) | (Word::Unlock, _) => Effects::BACKUP_UNLOCK,
-            (Word::Stage | Word::Lock, _) => Effects::BACKUP_LOCK,
-            _ => Effects::UNPARSED,
+            (Word::Stage, Word::End) | (Word::Unlock, _) => MysqlEffects::BACKUP_UNLOCK,
+            (Word::Stage | Word::Lock, _) => MysqlEffects::BACKUP_LOCK,
+            _ => MysqlEffects::UNPARSED,
         },
         // `ANALYZE SELECT` becomes that statement when its verb is met.
         Word::Analyze => match peek(&mut ahead) {
-            Word::Table | Word::Tables => Effects::ADMIN | Effects::TABLES,
-            _ => Effects::TABLES,
+            Word::Table | Word::Tables => MysqlEffects::ADMIN | MysqlEffects::TABLES,
+            _ => MysqlEffects::TABLES,
         },
         Word::Check | Word::Checksum | Word::Optimize | Word::Repair | Word::Cache => {
-            Effects::ADMIN | Effects::TABLES
+            MysqlEffects::ADMIN | MysqlEffects::TABLES
         }
-        Word::Flush | Word::Reset | Word::Purge | Word::Change | Word::Stop => Effects::ADMIN,
-        Word::Install | Word::Uninstall | Word::Shutdown | Word::Restart => Effects::ADMIN,
-        Word::Import | Word::Clone => Effects::ADMIN,
-        _ => Effects::UNPARSED,
+        Word::Flush | Word::Reset | Word::Purge | Word::Change | Word::Stop => MysqlEffects::ADMIN,
+        Word::Install | Word::Uninstall | Word::Shutdown | Word::Restart => MysqlEffects::ADMIN,
+        Word::Import | Word::Clone => MysqlEffects::ADMIN,
+        _ => MysqlEffects::UNPARSED,
     }
 }
 
 /// `BEGIN`, `BEGIN WORK`; `BEGIN NOT ATOMIC …` and the blocks of `sql_mode=ORACLE` run whatever
 /// they have.
-fn begin(mut ahead: MysqlLexer<'_>) -> Effects {
+fn begin(mut ahead: MysqlLexer<'_>) -> MysqlEffects {
     if is_over(&ahead) || (peek(&mut ahead) == Word::Work && is_over(&ahead)) {
-        return Effects::TRANSACTION_BEGIN;
+        return MysqlEffects::TRANSACTION_BEGIN;
     }
-    Effects::UNPARSED | Effects::TRANSACTION_BEGIN
+    MysqlEffects::UNPARSED | MysqlEffects::TRANSACTION_BEGIN
 }
 
 /// `COMMIT [WORK] [AND [NO] CHAIN] [[NO] RELEASE]`, `ROLLBACK` likewise, and
 /// `ROLLBACK [WORK] TO [SAVEPOINT] name`.
-fn end(mut ahead: MysqlLexer<'_>, whole: Effects) -> Effects {
+fn end(mut ahead: MysqlLexer<'_>, whole: MysqlEffects) -> MysqlEffects {
     let mut effects = whole;
     let mut no = false;
     for _ in 0..END_WORDS_MAX {
@@ -166,33 +173,33 @@ fn end(mut ahead: MysqlLexer<'_>, whole: Effects) -> Effects {
             Word::No => no = true,
             Word::Chain => {
                 if !no {
-                    effects |= Effects::TRANSACTION_BEGIN;
+                    effects |= MysqlEffects::TRANSACTION_BEGIN;
                 }
                 no = false;
             }
             Word::Release => {
                 if !no {
-                    effects |= Effects::CLOSES;
+                    effects |= MysqlEffects::CLOSES;
                 }
                 no = false;
             }
-            Word::To if whole == Effects::ROLLBACK => return Effects::SAVEPOINT,
-            _ => return effects | Effects::UNPARSED,
+            Word::To if whole == MysqlEffects::ROLLBACK => return MysqlEffects::SAVEPOINT,
+            _ => return effects | MysqlEffects::UNPARSED,
         }
     }
-    effects | Effects::UNPARSED
+    effects | MysqlEffects::UNPARSED
 }
 
 /// Words of the longest `COMMIT`, and one more.
 const END_WORDS_MAX: usize = 8;
 
 /// `DROP …`
-fn drop(mut ahead: MysqlLexer<'_>) -> Effects {
+fn drop(mut ahead: MysqlLexer<'_>) -> MysqlEffects {
     match peek(&mut ahead) {
-        Word::Prepare => Effects::SQL_DEALLOCATE,
+        Word::Prepare => MysqlEffects::SQL_DEALLOCATE,
         Word::Temporary | Word::Table | Word::Tables | Word::Sequence => {
-            Effects::DDL | Effects::TABLES | Effects::TEMP_DROP
+            MysqlEffects::DDL | MysqlEffects::TABLES | MysqlEffects::TEMP_DROP
         }
-        _ => Effects::DDL | Effects::TABLES,
+        _ => MysqlEffects::DDL | MysqlEffects::TABLES,
     }
 }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::effects::Effects;
+use super::effects::PgEffects;
 use super::lexer::{PgLexer, PgToken, PgTokenKind};
 use super::quote;
 use super::scan::{self, SetConfig};
@@ -734,13 +734,13 @@ fn truncate(mut name: String) -> String {
 }
 
 /// Effects that ask for details.
-pub(super) const WITH_DETAILS: Effects = Effects::SET
-    .with(Effects::DEFAULT)
-    .with(Effects::RESET)
-    .with(Effects::SET_CONFIG)
-    .with(Effects::LISTEN)
-    .with(Effects::UNLISTEN)
-    .with(Effects::PREPARE)
-    .with(Effects::EXECUTE)
-    .with(Effects::DEALLOCATE)
-    .with(Effects::DISCARD);
+pub(super) const WITH_DETAILS: PgEffects = PgEffects::SET
+    .with(PgEffects::DEFAULT)
+    .with(PgEffects::RESET)
+    .with(PgEffects::SET_CONFIG)
+    .with(PgEffects::LISTEN)
+    .with(PgEffects::UNLISTEN)
+    .with(PgEffects::PREPARE)
+    .with(PgEffects::EXECUTE)
+    .with(PgEffects::DEALLOCATE)
+    .with(PgEffects::DISCARD);

@@ -6,16 +6,16 @@ use std::ops::{BitOr, BitOrAssign};
 /// A set of things that a text may do to its session. No bit means that it leaves nothing behind,
 /// as far as its words can tell.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
-pub struct Effects(u64);
+pub struct PgEffects(u64);
 
 /// Makes the constants, and the names that [`fmt::Debug`] shows.
 macro_rules! effects {
     ($($(#[$doc:meta])* $name:ident = $bit:literal,)*) => {
-        impl Effects {
-            $($(#[$doc])* pub const $name: Effects = Effects(1 << $bit);)*
+        impl PgEffects {
+            $($(#[$doc])* pub const $name: PgEffects = PgEffects(1 << $bit);)*
         }
 
-        const NAMES: &[(&str, Effects)] = &[$((stringify!($name), Effects::$name),)*];
+        const NAMES: &[(&str, PgEffects)] = &[$((stringify!($name), PgEffects::$name),)*];
     };
 }
 
@@ -95,19 +95,19 @@ effects! {
     SEQUENCE_WRITE = 34,
 }
 
-impl Effects {
+impl PgEffects {
     /// No effects.
-    pub const NONE: Effects = Effects(0);
+    pub const NONE: PgEffects = PgEffects(0);
 
     /// Effects of code that is not in the text, or that was not understood: whatever a session can
     /// keep, it may keep afterwards.
-    pub const UNKNOWN: Effects = Effects(
-        Effects::DO.0
-            | Effects::CALL.0
-            | Effects::FUNCTION.0
-            | Effects::SET_CONFIG.0
-            | Effects::EXECUTE.0
-            | Effects::UNPARSED.0,
+    pub const UNKNOWN: PgEffects = PgEffects(
+        PgEffects::DO.0
+            | PgEffects::CALL.0
+            | PgEffects::FUNCTION.0
+            | PgEffects::SET_CONFIG.0
+            | PgEffects::EXECUTE.0
+            | PgEffects::UNPARSED.0,
     );
 
     /// The bits as a number, for a table.
@@ -118,13 +118,13 @@ impl Effects {
 
     /// Returns whether all of `other` are in it.
     #[must_use]
-    pub const fn contains(self, other: Effects) -> bool {
+    pub const fn contains(self, other: PgEffects) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Returns whether any of `other` are in it.
     #[must_use]
-    pub const fn intersects(self, other: Effects) -> bool {
+    pub const fn intersects(self, other: PgEffects) -> bool {
         self.0 & other.0 != 0
     }
 
@@ -136,47 +136,47 @@ impl Effects {
 
     /// Both.
     #[must_use]
-    pub const fn with(self, other: Effects) -> Effects {
-        Effects(self.0 | other.0)
+    pub const fn with(self, other: PgEffects) -> PgEffects {
+        PgEffects(self.0 | other.0)
     }
 
     /// Returns these effects without `other`.
     #[must_use]
-    pub const fn without(self, other: Effects) -> Effects {
-        Effects(self.0 & !other.0)
+    pub const fn without(self, other: PgEffects) -> PgEffects {
+        PgEffects(self.0 & !other.0)
     }
 
     /// Returns what has to be assumed once the client chose its own `search_path`. A plain name of
     /// a function of the server's own may then be another function's, and a plain name of a new
     /// table may be that of a temporary one.
     #[must_use]
-    pub const fn with_own_search_path(self) -> Effects {
+    pub const fn with_own_search_path(self) -> PgEffects {
         let mut all = self;
-        if all.intersects(Effects::BUILTIN) {
-            all = all.with(Effects::FUNCTION);
+        if all.intersects(PgEffects::BUILTIN) {
+            all = all.with(PgEffects::FUNCTION);
         }
-        if all.intersects(Effects::CREATE) {
-            all = all.with(Effects::TEMP);
+        if all.intersects(PgEffects::CREATE) {
+            all = all.with(PgEffects::TEMP);
         }
         all
     }
 }
 
-impl BitOr for Effects {
-    type Output = Effects;
+impl BitOr for PgEffects {
+    type Output = PgEffects;
 
-    fn bitor(self, other: Effects) -> Effects {
+    fn bitor(self, other: PgEffects) -> PgEffects {
         self.with(other)
     }
 }
 
-impl BitOrAssign for Effects {
-    fn bitor_assign(&mut self, other: Effects) {
+impl BitOrAssign for PgEffects {
+    fn bitor_assign(&mut self, other: PgEffects) {
         *self = self.with(other);
     }
 }
 
-impl fmt::Debug for Effects {
+impl fmt::Debug for PgEffects {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut names = NAMES.iter().filter(|(_, bit)| self.contains(*bit)).map(|(name, _)| *name);
         to.write_str(names.next().unwrap_or("NONE"))?;

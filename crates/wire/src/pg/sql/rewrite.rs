@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::details::details;
-use super::effects::Effects;
+use super::effects::PgEffects;
 use super::{PgNameAction, scan};
 
 /// Action of a text on channels, with the statement that takes it.
@@ -32,8 +32,8 @@ pub enum SubscriptionChange {
 #[must_use]
 pub fn rewrite_listen(text: &[u8]) -> Option<(Vec<u8>, Vec<ListenAction>)> {
     let effects = scan::scan(text).effects;
-    let listens = Effects::LISTEN | Effects::UNLISTEN;
-    if !effects.intersects(listens) || effects.intersects(Effects::UNPARSED) {
+    let listens = PgEffects::LISTEN | PgEffects::UNLISTEN;
+    if !effects.intersects(listens) || effects.intersects(PgEffects::UNPARSED) {
         return None;
     }
     let details = details(text);

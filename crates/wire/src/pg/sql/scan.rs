@@ -4,7 +4,7 @@
 //! is to claim a bit too many rather than one too few. It allocates nothing, never goes back by
 //! more than [`ARGUMENT_TOKENS_MAX`] tokens, and does not recurse.
 
-use super::effects::Effects;
+use super::effects::PgEffects;
 use super::lexer::{PgLexer, PgToken, PgTokenKind};
 use super::prohibited;
 use super::words::{self, LowerWord, PgFunctionEffect, Word};
@@ -17,7 +17,7 @@ pub(super) const ARGUMENT_TOKENS_MAX: usize = 32;
 /// Result of one pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PgScanResult {
-    pub effects: Effects,
+    pub effects: PgEffects,
     /// Equal for texts that differ in constants, spaces and comments only.
     pub fingerprint: u64,
     pub statements: usize,
@@ -32,11 +32,11 @@ pub(super) fn scan(text: &[u8]) -> PgScanResult {
         scan.before = scan.becomes(&token);
     }
     if scan.lexer.is_broken() {
-        scan.effects |= Effects::UNPARSED;
+        scan.effects |= PgEffects::UNPARSED;
         scan.prohibitions.deny_sandboxes(Some("a text that cannot be read"));
     }
     if scan.statements > 1 {
-        scan.effects |= Effects::MULTI;
+        scan.effects |= PgEffects::MULTI;
     }
     PgScanResult {
         effects: scan.effects,
@@ -75,7 +75,7 @@ struct PgNameChain {
 struct PgScan<'a> {
     text: &'a [u8],
     lexer: PgLexer<'a>,
-    effects: Effects,
+    effects: PgEffects,
     prohibitions: TextProhibitions,
     hash: u64,
     /// Constant at the end of what was hashed: none, one, or one with a comma behind it.
@@ -107,7 +107,7 @@ impl<'a> PgScan<'a> {
         PgScan {
             text,
             lexer: PgLexer::new(text),
-            effects: Effects::NONE,
+            effects: PgEffects::NONE,
             prohibitions: TextProhibitions::NONE,
             hash: 0,
             constants: ConstantState::None,
@@ -169,11 +169,11 @@ impl<'a> PgScan<'a> {
             self.effects |= effects;
             self.prohibitions.deny_all(prohibited::statement(word, &self.lexer));
             if self.ended {
-                self.effects |= Effects::AFTER_END;
+                self.effects |= PgEffects::AFTER_END;
             }
             let begins =
                 matches!(word, Word::Begin | Word::Start | Word::Savepoint | Word::Release);
-            self.ended |= effects.intersects(Effects::TRANSACTION) && !begins;
+            self.ended |= effects.intersects(PgEffects::TRANSACTION) && !begins;
         }
     }
 
@@ -200,10 +200,10 @@ impl<'a> PgScan<'a> {
         self.prohibitions.deny_all(prohibited::name(self.lower(token).bytes()));
         let plain = text.strip_prefix(b"\"").unwrap_or(text);
         if plain.get(..TEMPORARY.len()).is_some_and(|it| it.eq_ignore_ascii_case(TEMPORARY)) {
-            self.effects |= Effects::TEMP;
+            self.effects |= PgEffects::TEMP;
         }
         if self.before == PgPreviousToken::Cast && !words::is_own_type(self.lower(token).bytes()) {
-            self.effects |= Effects::HIDDEN;
+            self.effects |= PgEffects::HIDDEN;
         }
         if self.position == 0 {
             self.begin_if_new(word);
@@ -236,89 +236,89 @@ impl<'a> PgScan<'a> {
                     _ => false,
                 };
                 if new {
-                    self.effects |= Effects::TEMP;
+                    self.effects |= PgEffects::TEMP;
                 }
             }
             Word::Into => {
                 self.into_existing = matches!(before, Word::Insert | Word::Merge);
-                self.effects |= Effects::HIDDEN;
+                self.effects |= PgEffects::HIDDEN;
             }
-            Word::From | Word::Table | Word::Cast => self.effects |= Effects::HIDDEN,
-            Word::Create => self.effects |= Effects::CREATE,
-            Word::Default if self.verb == Word::Set => self.effects |= Effects::DEFAULT,
+            Word::From | Word::Table | Word::Cast => self.effects |= PgEffects::HIDDEN,
+            Word::Create => self.effects |= PgEffects::CREATE,
+            Word::Default if self.verb == Word::Set => self.effects |= PgEffects::DEFAULT,
             // `SET TIME ZONE LOCAL` means the default as well; `SET LOCAL` says how long.
             Word::Local if self.verb == Word::Set && self.position > 1 => {
-                self.effects |= Effects::DEFAULT;
+                self.effects |= PgEffects::DEFAULT;
             }
             Word::Execute if before == Word::As || self.verb == Word::Explain => {
-                self.effects |= Effects::EXECUTE;
+                self.effects |= PgEffects::EXECUTE;
             }
             Word::Hold if self.verb == Word::Declare && before != Word::Without => {
-                self.effects |= Effects::HOLD;
+                self.effects |= PgEffects::HOLD;
             }
             Word::Write if before == Word::Read => {
                 if matches!(self.verb, Word::Begin | Word::Start | Word::Set) {
-                    self.effects |= Effects::READ_WRITE;
+                    self.effects |= PgEffects::READ_WRITE;
                 }
             }
             Word::To if self.verb == Word::Rollback => {
-                self.effects |= Effects::ROLLBACK_TO;
+                self.effects |= PgEffects::ROLLBACK_TO;
                 // What stood before it stays as it was seen.
-                self.ended = self.effects.intersects(Effects::AFTER_END);
+                self.ended = self.effects.intersects(PgEffects::AFTER_END);
             }
             // The script of an extension may do everything.
-            Word::Extension if self.verb == Word::Create => self.effects |= Effects::UNPARSED,
+            Word::Extension if self.verb == Word::Create => self.effects |= PgEffects::UNPARSED,
             Word::Atomic if before == Word::Begin => {
                 self.in_body = true;
-                self.effects |= Effects::UNPARSED;
+                self.effects |= PgEffects::UNPARSED;
             }
             _ => {}
         }
     }
 
     /// Returns what the first word of a statement says.
-    fn begins(&self, word: Word) -> Effects {
+    fn begins(&self, word: Word) -> PgEffects {
         match word {
-            Word::Select | Word::Values | Word::Show | Word::With => Effects::NONE,
-            Word::Fetch | Word::Move => Effects::NONE,
+            Word::Select | Word::Values | Word::Show | Word::With => PgEffects::NONE,
+            Word::Fetch | Word::Move => PgEffects::NONE,
             Word::Insert | Word::Update | Word::Delete | Word::Merge | Word::Table => {
-                Effects::HIDDEN
+                PgEffects::HIDDEN
             }
             Word::Begin | Word::Start | Word::Commit | Word::End | Word::Rollback => {
-                Effects::TRANSACTION
+                PgEffects::TRANSACTION
             }
-            Word::Abort | Word::Savepoint | Word::Release => Effects::TRANSACTION,
+            Word::Abort | Word::Savepoint | Word::Release => PgEffects::TRANSACTION,
             Word::Set => self.set(),
             Word::Reset => self.reset(),
-            Word::Listen => Effects::LISTEN,
-            Word::Unlisten => Effects::UNLISTEN,
-            Word::Notify => Effects::NOTIFY,
+            Word::Listen => PgEffects::LISTEN,
+            Word::Unlisten => PgEffects::UNLISTEN,
+            Word::Notify => PgEffects::NOTIFY,
             Word::Prepare => match self.next_word() {
-                Word::Transaction => Effects::TRANSACTION,
-                _ => Effects::PREPARE | Effects::HIDDEN,
+                Word::Transaction => PgEffects::TRANSACTION,
+                _ => PgEffects::PREPARE | PgEffects::HIDDEN,
             },
-            Word::Execute => Effects::EXECUTE,
-            Word::Deallocate => Effects::DEALLOCATE,
-            Word::Discard => Effects::DISCARD,
-            Word::Load => Effects::LOAD,
-            Word::Do => Effects::DO,
-            Word::Call => Effects::CALL,
-            Word::Declare => Effects::HIDDEN,
-            Word::Close => Effects::HOLD,
-            Word::Copy => Effects::COPY | Effects::HIDDEN,
-            Word::Create => Effects::CREATE | Effects::HIDDEN,
-            Word::Drop | Word::Alter => Effects::DROP | Effects::HIDDEN,
+            Word::Execute => PgEffects::EXECUTE,
+            Word::Deallocate => PgEffects::DEALLOCATE,
+            Word::Discard => PgEffects::DISCARD,
+            Word::Load => PgEffects::LOAD,
+            Word::Do => PgEffects::DO,
+            Word::Call => PgEffects::CALL,
+            Word::Declare => PgEffects::HIDDEN,
+            Word::Close => PgEffects::HOLD,
+            Word::Copy => PgEffects::COPY | PgEffects::HIDDEN,
+            Word::Create => PgEffects::CREATE | PgEffects::HIDDEN,
+            Word::Drop | Word::Alter => PgEffects::DROP | PgEffects::HIDDEN,
             Word::Explain | Word::Truncate | Word::Comment | Word::Grant | Word::Revoke => {
-                Effects::HIDDEN
+                PgEffects::HIDDEN
             }
             Word::Analyze | Word::Analyse | Word::Vacuum | Word::Cluster | Word::Reindex => {
-                Effects::HIDDEN
+                PgEffects::HIDDEN
             }
             Word::Lock | Word::Refresh | Word::Reassign | Word::Security | Word::Import => {
-                Effects::HIDDEN
+                PgEffects::HIDDEN
             }
-            Word::Checkpoint => Effects::NONE,
-            _ => Effects::UNPARSED,
+            Word::Checkpoint => PgEffects::NONE,
+            _ => PgEffects::UNPARSED,
         }
     }
 
@@ -328,7 +328,7 @@ impl<'a> PgScan<'a> {
     }
 
     /// `SET …`: which kind of it.
-    fn set(&self) -> Effects {
+    fn set(&self) -> PgEffects {
         let mut ahead = self.lexer.clone();
         let mut word = peek(&mut ahead, self.text);
         if word == Word::Local {
@@ -338,19 +338,19 @@ impl<'a> PgScan<'a> {
         if word == Word::Session {
             let mut after = ahead.clone();
             match peek(&mut after, self.text) {
-                Word::Authorization => return Effects::ROLE,
-                Word::Characteristics => return Effects::SET,
+                Word::Authorization => return PgEffects::ROLE,
+                Word::Characteristics => return PgEffects::SET,
                 _ => {}
             }
             word = peek(&mut ahead, self.text);
             if word == Word::Session {
-                return Effects::ROLE;
+                return PgEffects::ROLE;
             }
         }
         match word {
-            Word::Transaction | Word::Constraints => return Effects::SET_LOCAL,
-            Word::Role => return Effects::ROLE,
-            Word::Seed => return Effects::SEED,
+            Word::Transaction | Word::Constraints => return PgEffects::SET_LOCAL,
+            Word::Role => return PgEffects::ROLE,
+            Word::Seed => return PgEffects::SEED,
             _ => {}
         }
         // The name once more, because it may stand in quotes.
@@ -359,14 +359,14 @@ impl<'a> PgScan<'a> {
         if name.bytes() == b"session" {
             name = peek_lower(&mut ahead, self.text);
         }
-        named(name.bytes(), Effects::SET)
+        named(name.bytes(), PgEffects::SET)
     }
 
-    fn reset(&self) -> Effects {
+    fn reset(&self) -> PgEffects {
         let mut ahead = self.lexer.clone();
         match peek(&mut ahead, self.text) {
-            Word::Role | Word::Session => Effects::ROLE,
-            _ => named(peek_lower(&mut self.lexer.clone(), self.text).bytes(), Effects::RESET),
+            Word::Role | Word::Session => PgEffects::ROLE,
+            _ => named(peek_lower(&mut self.lexer.clone(), self.text).bytes(), PgEffects::RESET),
         }
     }
 
@@ -391,24 +391,24 @@ impl<'a> PgScan<'a> {
             return;
         }
         if words::is_lasting(self.lower(&chain.last).bytes()) {
-            self.effects |= Effects::LASTING;
+            self.effects |= PgEffects::LASTING;
         }
         if chain.parts > 1 && !chain.in_catalog {
-            self.effects |= Effects::FUNCTION;
+            self.effects |= PgEffects::FUNCTION;
             return;
         }
         if chain.parts == 1 {
-            self.effects |= Effects::BUILTIN;
+            self.effects |= PgEffects::BUILTIN;
         }
         self.effects |= match words::call(self.lower(&chain.last).bytes()) {
-            PgFunctionEffect::Harmless => Effects::NONE,
-            PgFunctionEffect::Advisory => Effects::ADVISORY,
-            PgFunctionEffect::Notify => Effects::NOTIFY,
-            PgFunctionEffect::Seed => Effects::SEED,
-            PgFunctionEffect::SequenceRead => Effects::SEQUENCE_READ,
-            PgFunctionEffect::SequenceWrite => Effects::SEQUENCE_WRITE,
+            PgFunctionEffect::Harmless => PgEffects::NONE,
+            PgFunctionEffect::Advisory => PgEffects::ADVISORY,
+            PgFunctionEffect::Notify => PgEffects::NOTIFY,
+            PgFunctionEffect::Seed => PgEffects::SEED,
+            PgFunctionEffect::SequenceRead => PgEffects::SEQUENCE_READ,
+            PgFunctionEffect::SequenceWrite => PgEffects::SEQUENCE_WRITE,
             PgFunctionEffect::SetConfig => self.set_config(),
-            PgFunctionEffect::Unknown => Effects::FUNCTION,
+            PgFunctionEffect::Unknown => PgEffects::FUNCTION,
         };
     }
 
@@ -457,20 +457,20 @@ impl<'a> PgScan<'a> {
     }
 
     /// A call of `set_config`, behind its parenthesis.
-    fn set_config(&self) -> Effects {
+    fn set_config(&self) -> PgEffects {
         let call = set_config(&mut self.lexer.clone());
         let name = call.name.map_or(b"".as_slice(), |name| inner(name.text(self.text)));
         let name = LowerWord::fold(name);
         let mut lasts = match call.local {
             Some(true) => local(name.bytes()),
-            _ => named(name.bytes(), Effects::SET_CONFIG),
+            _ => named(name.bytes(), PgEffects::SET_CONFIG),
         };
         if call.value.is_some_and(|value| is_null(&value, self.text)) {
-            lasts |= Effects::DEFAULT;
+            lasts |= PgEffects::DEFAULT;
         }
         match name.bytes().is_empty() {
             // A name that is not known may be any.
-            true => lasts | Effects::READ_WRITE,
+            true => lasts | PgEffects::READ_WRITE,
             false => lasts,
         }
     }
@@ -543,10 +543,10 @@ fn peek(lexer: &mut PgLexer<'_>, text: &[u8]) -> Word {
 }
 
 /// Returns what it means to change the setting `name`; `lasting` unless the name says more.
-fn named(name: &[u8], lasting: Effects) -> Effects {
+fn named(name: &[u8], lasting: PgEffects) -> PgEffects {
     let kind = match name {
-        b"role" | b"session_authorization" => Effects::ROLE,
-        b"seed" => Effects::SEED,
+        b"role" | b"session_authorization" => PgEffects::ROLE,
+        b"seed" => PgEffects::SEED,
         _ => lasting,
     };
     kind | read_write(name)
@@ -554,17 +554,17 @@ fn named(name: &[u8], lasting: Effects) -> Effects {
 
 /// Returns what it means to change the setting `name` until the transaction ends. That of a role
 /// ends too; a seed was sown.
-fn local(name: &[u8]) -> Effects {
+fn local(name: &[u8]) -> PgEffects {
     match name {
-        b"seed" => Effects::SEED,
-        _ => Effects::SET_LOCAL | read_write(name),
+        b"seed" => PgEffects::SEED,
+        _ => PgEffects::SET_LOCAL | read_write(name),
     }
 }
 
-fn read_write(name: &[u8]) -> Effects {
+fn read_write(name: &[u8]) -> PgEffects {
     match name {
-        b"transaction_read_only" | b"default_transaction_read_only" => Effects::READ_WRITE,
-        _ => Effects::NONE,
+        b"transaction_read_only" | b"default_transaction_read_only" => PgEffects::READ_WRITE,
+        _ => PgEffects::NONE,
     }
 }
 

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::lexer::{PgLexer, PgTokenKind};
 use super::*;
 
-fn check(text: &str, expected: Effects) {
-    let soft = Effects::HIDDEN | Effects::BUILTIN | Effects::CREATE | Effects::DROP;
+fn check(text: &str, expected: PgEffects) {
+    let soft = PgEffects::HIDDEN | PgEffects::BUILTIN | PgEffects::CREATE | PgEffects::DROP;
     let found = effects(text.as_bytes());
     assert_eq!(found.without(soft), expected, "{text}");
     assert_eq!(effects(text.to_ascii_uppercase().as_bytes()).is_empty(), found.is_empty());
@@ -63,123 +63,126 @@ fn what_leaves_nothing_has_no_bit() {
         "TRUNCATE t",
         "ALTER ROLE x SET search_path = y",
     ] {
-        check(text, Effects::NONE);
+        check(text, PgEffects::NONE);
     }
 }
 
 /// Several statements, of which one stands behind the end of a transaction.
-const ENDED: Effects = Effects::MULTI.with(Effects::TRANSACTION).with(Effects::AFTER_END);
+const ENDED: PgEffects = PgEffects::MULTI.with(PgEffects::TRANSACTION).with(PgEffects::AFTER_END);
 
 /// Texts that leave something, and what.
-const LEAVES: &[(&str, Effects)] = &[
-    ("SET a = 1", Effects::SET),
-    ("SET SESSION a = 1", Effects::SET),
-    ("SET \"TimeZone\" TO 'UTC'", Effects::SET),
-    ("SET TIME ZONE 'UTC'", Effects::SET),
-    ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", Effects::SET),
-    ("SET LOCAL a = 1", Effects::SET_LOCAL),
-    ("SET LOCAL ROLE x", Effects::SET_LOCAL),
-    ("SET TRANSACTION READ WRITE", Effects::SET_LOCAL.with(Effects::READ_WRITE)),
-    ("SET CONSTRAINTS ALL DEFERRED", Effects::SET_LOCAL),
-    ("SET ROLE x", Effects::ROLE),
-    ("SET role = 'x'", Effects::ROLE),
-    ("SET SESSION \"Role\" = 'x'", Effects::ROLE),
-    ("SET SESSION ROLE x", Effects::ROLE),
-    ("SET SESSION AUTHORIZATION x", Effects::ROLE),
-    ("SET SESSION SESSION AUTHORIZATION x", Effects::ROLE),
-    ("SET session_authorization TO x", Effects::ROLE),
-    ("RESET SESSION AUTHORIZATION", Effects::ROLE),
-    ("RESET ROLE", Effects::ROLE),
-    ("RESET role", Effects::ROLE),
-    ("RESET a", Effects::RESET),
-    ("RESET ALL", Effects::RESET),
-    ("SET seed = 0.1", Effects::SEED),
-    ("SET SEED TO 0.1", Effects::SEED),
-    ("SET LOCAL seed TO 0.1", Effects::SEED),
-    ("SELECT setseed(0.1)", Effects::SEED),
-    ("LISTEN a", Effects::LISTEN),
-    ("UNLISTEN *", Effects::UNLISTEN),
-    ("NOTIFY a, 'b'", Effects::NOTIFY),
-    ("SELECT pg_notify('a', 'b')", Effects::NOTIFY),
-    ("CREATE TEMP TABLE t (a int)", Effects::TEMP),
-    ("CREATE LOCAL TEMPORARY TABLE t (a int)", Effects::TEMP),
-    ("CREATE OR REPLACE TEMP VIEW v AS SELECT 1", Effects::TEMP),
-    ("CREATE TEMP SEQUENCE s", Effects::TEMP),
-    ("CREATE TABLE pg_temp.t (a int)", Effects::TEMP),
-    ("CREATE TABLE \"pg_temp\".t (a int)", Effects::TEMP),
-    ("CREATE TABLE pg_temp_3.t (a int)", Effects::TEMP),
-    ("SELECT 1 INTO TEMP t", Effects::TEMP),
-    ("SELECT 1into temp t", Effects::TEMP),
-    ("EXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 1", Effects::TEMP),
-    ("SELECT pg_advisory_lock(1)", Effects::ADVISORY),
-    ("SELECT/**/pg_catalog . pg_try_advisory_lock (1)", Effects::ADVISORY),
-    ("SELECT \"pg_advisory_lock\"(1)", Effects::ADVISORY),
-    ("SELECT 1 FROM t WHERE pg_advisory_unlock(1)", Effects::ADVISORY),
-    ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", Effects::HOLD),
-    ("CLOSE c", Effects::HOLD),
-    ("PREPARE p (int) AS SELECT $1", Effects::PREPARE),
-    ("PREPARE TRANSACTION 'x'", Effects::TRANSACTION),
-    ("EXECUTE p (1)", Effects::EXECUTE),
-    ("CREATE TABLE t AS EXECUTE p", Effects::EXECUTE),
-    ("EXPLAIN ANALYZE EXECUTE p", Effects::EXECUTE),
-    ("DEALLOCATE p", Effects::DEALLOCATE),
-    ("DISCARD ALL", Effects::DISCARD),
-    ("LOAD 'auto_explain'", Effects::LOAD),
-    ("SELECT currval('s'), lastval()", Effects::SEQUENCE_READ),
-    ("SELECT nextval('s'), pg_catalog.setval('s', 1)", Effects::SEQUENCE_WRITE),
-    ("DO $$ BEGIN PERFORM set_config('a', 'b', false); END $$", Effects::DO),
-    ("CALL p(1)", Effects::CALL),
-    ("CALL s.p(f(1))", Effects::CALL.with(Effects::FUNCTION)),
-    ("SELECT my_function(1)", Effects::FUNCTION),
-    ("SELECT public.lower('A')", Effects::FUNCTION),
-    ("SELECT a.pg_catalog.lower('A')", Effects::FUNCTION),
-    ("SELECT \"Lower\"('A')", Effects::FUNCTION),
-    ("SELECT * FROM f(1) AS t(a)", Effects::FUNCTION),
-    ("SELECT a OPERATOR(public.+) b FROM t", Effects::FUNCTION),
-    ("SELECT (1) OPERATOR(public.+) b FROM t", Effects::FUNCTION),
-    ("SELECT query_to_xml('SET a = 1', true, true, '')", Effects::FUNCTION),
-    ("SELECT ts_stat('SELECT 1')", Effects::FUNCTION),
-    ("SELECT \"select\"(1)", Effects::FUNCTION),
-    ("SELECT (a).b(1), a[1].c(2)", Effects::FUNCTION),
-    ("SELECT set_config('a.b', $1, false)", Effects::SET_CONFIG),
-    ("SELECT set_config('a.b', 'c', true)", Effects::SET_LOCAL),
-    ("SELECT set_config('role', 'x', false)", Effects::ROLE),
-    ("SELECT set_config('a' || 'b', 'x', false)", Effects::SET_CONFIG.with(Effects::READ_WRITE)),
-    ("SELECT set_config($1, $2, true)", Effects::SET_LOCAL.with(Effects::READ_WRITE)),
+const LEAVES: &[(&str, PgEffects)] = &[
+    ("SET a = 1", PgEffects::SET),
+    ("SET SESSION a = 1", PgEffects::SET),
+    ("SET \"TimeZone\" TO 'UTC'", PgEffects::SET),
+    ("SET TIME ZONE 'UTC'", PgEffects::SET),
+    ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", PgEffects::SET),
+    ("SET LOCAL a = 1", PgEffects::SET_LOCAL),
+    ("SET LOCAL ROLE x", PgEffects::SET_LOCAL),
+    ("SET TRANSACTION READ WRITE", PgEffects::SET_LOCAL.with(PgEffects::READ_WRITE)),
+    ("SET CONSTRAINTS ALL DEFERRED", PgEffects::SET_LOCAL),
+    ("SET ROLE x", PgEffects::ROLE),
+    ("SET role = 'x'", PgEffects::ROLE),
+    ("SET SESSION \"Role\" = 'x'", PgEffects::ROLE),
+    ("SET SESSION ROLE x", PgEffects::ROLE),
+    ("SET SESSION AUTHORIZATION x", PgEffects::ROLE),
+    ("SET SESSION SESSION AUTHORIZATION x", PgEffects::ROLE),
+    ("SET session_authorization TO x", PgEffects::ROLE),
+    ("RESET SESSION AUTHORIZATION", PgEffects::ROLE),
+    ("RESET ROLE", PgEffects::ROLE),
+    ("RESET role", PgEffects::ROLE),
+    ("RESET a", PgEffects::RESET),
+    ("RESET ALL", PgEffects::RESET),
+    ("SET seed = 0.1", PgEffects::SEED),
+    ("SET SEED TO 0.1", PgEffects::SEED),
+    ("SET LOCAL seed TO 0.1", PgEffects::SEED),
+    ("SELECT setseed(0.1)", PgEffects::SEED),
+    ("LISTEN a", PgEffects::LISTEN),
+    ("UNLISTEN *", PgEffects::UNLISTEN),
+    ("NOTIFY a, 'b'", PgEffects::NOTIFY),
+    ("SELECT pg_notify('a', 'b')", PgEffects::NOTIFY),
+    ("CREATE TEMP TABLE t (a int)", PgEffects::TEMP),
+    ("CREATE LOCAL TEMPORARY TABLE t (a int)", PgEffects::TEMP),
+    ("CREATE OR REPLACE TEMP VIEW v AS SELECT 1", PgEffects::TEMP),
+    ("CREATE TEMP SEQUENCE s", PgEffects::TEMP),
+    ("CREATE TABLE pg_temp.t (a int)", PgEffects::TEMP),
+    ("CREATE TABLE \"pg_temp\".t (a int)", PgEffects::TEMP),
+    ("CREATE TABLE pg_temp_3.t (a int)", PgEffects::TEMP),
+    ("SELECT 1 INTO TEMP t", PgEffects::TEMP),
+    ("SELECT 1into temp t", PgEffects::TEMP),
+    ("EXPLAIN ANALYZE CREATE TEMP TABLE t AS SELECT 1", PgEffects::TEMP),
+    ("SELECT pg_advisory_lock(1)", PgEffects::ADVISORY),
+    ("SELECT/**/pg_catalog . pg_try_advisory_lock (1)", PgEffects::ADVISORY),
+    ("SELECT \"pg_advisory_lock\"(1)", PgEffects::ADVISORY),
+    ("SELECT 1 FROM t WHERE pg_advisory_unlock(1)", PgEffects::ADVISORY),
+    ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", PgEffects::HOLD),
+    ("CLOSE c", PgEffects::HOLD),
+    ("PREPARE p (int) AS SELECT $1", PgEffects::PREPARE),
+    ("PREPARE TRANSACTION 'x'", PgEffects::TRANSACTION),
+    ("EXECUTE p (1)", PgEffects::EXECUTE),
+    ("CREATE TABLE t AS EXECUTE p", PgEffects::EXECUTE),
+    ("EXPLAIN ANALYZE EXECUTE p", PgEffects::EXECUTE),
+    ("DEALLOCATE p", PgEffects::DEALLOCATE),
+    ("DISCARD ALL", PgEffects::DISCARD),
+    ("LOAD 'auto_explain'", PgEffects::LOAD),
+    ("SELECT currval('s'), lastval()", PgEffects::SEQUENCE_READ),
+    ("SELECT nextval('s'), pg_catalog.setval('s', 1)", PgEffects::SEQUENCE_WRITE),
+    ("DO $$ BEGIN PERFORM set_config('a', 'b', false); END $$", PgEffects::DO),
+    ("CALL p(1)", PgEffects::CALL),
+    ("CALL s.p(f(1))", PgEffects::CALL.with(PgEffects::FUNCTION)),
+    ("SELECT my_function(1)", PgEffects::FUNCTION),
+    ("SELECT public.lower('A')", PgEffects::FUNCTION),
+    ("SELECT a.pg_catalog.lower('A')", PgEffects::FUNCTION),
+    ("SELECT \"Lower\"('A')", PgEffects::FUNCTION),
+    ("SELECT * FROM f(1) AS t(a)", PgEffects::FUNCTION),
+    ("SELECT a OPERATOR(public.+) b FROM t", PgEffects::FUNCTION),
+    ("SELECT (1) OPERATOR(public.+) b FROM t", PgEffects::FUNCTION),
+    ("SELECT query_to_xml('SET a = 1', true, true, '')", PgEffects::FUNCTION),
+    ("SELECT ts_stat('SELECT 1')", PgEffects::FUNCTION),
+    ("SELECT \"select\"(1)", PgEffects::FUNCTION),
+    ("SELECT (a).b(1), a[1].c(2)", PgEffects::FUNCTION),
+    ("SELECT set_config('a.b', $1, false)", PgEffects::SET_CONFIG),
+    ("SELECT set_config('a.b', 'c', true)", PgEffects::SET_LOCAL),
+    ("SELECT set_config('role', 'x', false)", PgEffects::ROLE),
+    (
+        "SELECT set_config('a' || 'b', 'x', false)",
+        PgEffects::SET_CONFIG.with(PgEffects::READ_WRITE),
+    ),
+    ("SELECT set_config($1, $2, true)", PgEffects::SET_LOCAL.with(PgEffects::READ_WRITE)),
     (
         "SELECT set_config('transaction_read_only', 'off', true)",
-        Effects::SET_LOCAL.with(Effects::READ_WRITE),
+        PgEffects::SET_LOCAL.with(PgEffects::READ_WRITE),
     ),
-    ("BEGIN", Effects::TRANSACTION),
-    ("START TRANSACTION READ WRITE", Effects::TRANSACTION.with(Effects::READ_WRITE)),
-    ("ROLLBACK TO SAVEPOINT a", Effects::TRANSACTION.with(Effects::ROLLBACK_TO)),
-    ("COPY t (a) FROM STDIN", Effects::COPY),
-    ("SELECT 1; SELECT 2", Effects::MULTI),
-    ("BEGIN; SELECT 1", Effects::MULTI.with(Effects::TRANSACTION)),
-    ("BEGIN; SELECT 1; COMMIT", Effects::MULTI.with(Effects::TRANSACTION)),
+    ("BEGIN", PgEffects::TRANSACTION),
+    ("START TRANSACTION READ WRITE", PgEffects::TRANSACTION.with(PgEffects::READ_WRITE)),
+    ("ROLLBACK TO SAVEPOINT a", PgEffects::TRANSACTION.with(PgEffects::ROLLBACK_TO)),
+    ("COPY t (a) FROM STDIN", PgEffects::COPY),
+    ("SELECT 1; SELECT 2", PgEffects::MULTI),
+    ("BEGIN; SELECT 1", PgEffects::MULTI.with(PgEffects::TRANSACTION)),
+    ("BEGIN; SELECT 1; COMMIT", PgEffects::MULTI.with(PgEffects::TRANSACTION)),
     ("COMMIT; SELECT 1", ENDED),
     ("/**/ end; select 1", ENDED),
     ("SELECT 1; PREPARE TRANSACTION 'x'; SELECT 1", ENDED),
     ("ROLLBACK; SELECT 1", ENDED),
-    ("ABORT; BEGIN; ROLLBACK TO a", ENDED.with(Effects::ROLLBACK_TO)),
+    ("ABORT; BEGIN; ROLLBACK TO a", ENDED.with(PgEffects::ROLLBACK_TO)),
     (
         "ROLLBACK TO a; RELEASE a; SELECT 1",
-        Effects::MULTI.with(Effects::TRANSACTION).with(Effects::ROLLBACK_TO),
+        PgEffects::MULTI.with(PgEffects::TRANSACTION).with(PgEffects::ROLLBACK_TO),
     ),
     ("ALTER TABLE t ADD CHECK (f(a)); LOAD 'x'", {
-        Effects::MULTI.with(Effects::FUNCTION).with(Effects::LOAD)
+        PgEffects::MULTI.with(PgEffects::FUNCTION).with(PgEffects::LOAD)
     }),
-    ("FROBNICATE", Effects::UNPARSED),
-    ("SELECT 'open", Effects::UNPARSED),
-    ("SELECT $a$ open $b$", Effects::UNPARSED),
-    ("SELECT 1 /* open /* */", Effects::UNPARSED),
-    ("SELECT 'a\\' ; SET x = 1 --'", Effects::UNPARSED),
-    ("SELECT 'a\\\\'", Effects::NONE),
-    ("SELECT E'a' \n'b\\'; SET x = 1 --'", Effects::UNPARSED),
-    ("SELECT 1 AS U&\"d!0061t\" UESCAPE '!'", Effects::UNPARSED),
-    ("CREATE EXTENSION x", Effects::UNPARSED),
-    ("CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT 2; END", Effects::UNPARSED),
-    ("CREATE RULE r AS ON INSERT TO t DO ALSO (SELECT 1; SELECT 2)", Effects::FUNCTION),
+    ("FROBNICATE", PgEffects::UNPARSED),
+    ("SELECT 'open", PgEffects::UNPARSED),
+    ("SELECT $a$ open $b$", PgEffects::UNPARSED),
+    ("SELECT 1 /* open /* */", PgEffects::UNPARSED),
+    ("SELECT 'a\\' ; SET x = 1 --'", PgEffects::UNPARSED),
+    ("SELECT 'a\\\\'", PgEffects::NONE),
+    ("SELECT E'a' \n'b\\'; SET x = 1 --'", PgEffects::UNPARSED),
+    ("SELECT 1 AS U&\"d!0061t\" UESCAPE '!'", PgEffects::UNPARSED),
+    ("CREATE EXTENSION x", PgEffects::UNPARSED),
+    ("CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT 2; END", PgEffects::UNPARSED),
+    ("CREATE RULE r AS ON INSERT TO t DO ALSO (SELECT 1; SELECT 2)", PgEffects::FUNCTION),
 ];
 
 #[test]
@@ -191,14 +194,14 @@ fn what_leaves_something_has_its_bit() {
 
 #[test]
 fn a_zero_byte_hides_nothing() {
-    assert!(effects(b"SELECT 1\0; SET x = 1").contains(Effects::UNPARSED));
+    assert!(effects(b"SELECT 1\0; SET x = 1").contains(PgEffects::UNPARSED));
 }
 
 #[test]
 fn bytes_of_other_encodings_do_not_hide_a_quote() {
     // In SJIS the backslash is the second byte of a letter; in UTF-8 it escapes the quote.
-    assert!(effects(b"SELECT E'\x83\\'; SET x = 1 --'").contains(Effects::UNPARSED));
-    assert!(effects(b"SELECT E'\\\x83\\'; SET x = 1 --'").contains(Effects::UNPARSED));
+    assert!(effects(b"SELECT E'\x83\\'; SET x = 1 --'").contains(PgEffects::UNPARSED));
+    assert!(effects(b"SELECT E'\\\x83\\'; SET x = 1 --'").contains(PgEffects::UNPARSED));
 }
 
 #[test]
@@ -216,16 +219,16 @@ fn code_that_is_not_in_the_text_is_suspected() {
         ("ALTER TABLE t ADD c int", true),
         ("COPY t FROM STDIN", true),
     ] {
-        assert_eq!(effects(text.as_bytes()).contains(Effects::HIDDEN), hidden, "{text}");
+        assert_eq!(effects(text.as_bytes()).contains(PgEffects::HIDDEN), hidden, "{text}");
     }
 }
 
 #[test]
 fn an_own_search_path_takes_the_trust_from_plain_names() {
     let hard = |text: &str| effects(text.as_bytes()).with_own_search_path();
-    assert!(hard("SELECT lower('A')").contains(Effects::FUNCTION));
-    assert!(!hard("SELECT pg_catalog.lower('A')").contains(Effects::FUNCTION));
-    assert!(hard("CREATE TABLE t (a int)").contains(Effects::TEMP));
+    assert!(hard("SELECT lower('A')").contains(PgEffects::FUNCTION));
+    assert!(!hard("SELECT pg_catalog.lower('A')").contains(PgEffects::FUNCTION));
+    assert!(hard("CREATE TABLE t (a int)").contains(PgEffects::TEMP));
 }
 
 fn value(name: &str, value: &str) -> PgSettingChange {
@@ -282,7 +285,7 @@ fn changes_of_settings_are_understood() {
     ] {
         let look = look(text.as_bytes());
         assert_eq!(look.changes, expected, "{text}");
-        assert!(!look.effects.intersects(Effects::UNPARSED | Effects::SET_CONFIG), "{text}");
+        assert!(!look.effects.intersects(PgEffects::UNPARSED | PgEffects::SET_CONFIG), "{text}");
     }
 }
 
@@ -303,7 +306,7 @@ fn what_is_not_understood_says_so() {
         "LISTEN a b",
     ] {
         let look = look(text.as_bytes());
-        assert!(look.effects.contains(Effects::UNPARSED), "{text}");
+        assert!(look.effects.contains(PgEffects::UNPARSED), "{text}");
         assert!(look.changes.is_empty(), "{text}");
     }
 }
@@ -327,7 +330,7 @@ fn set_config_that_is_not_alone_names_what_to_ask_for() {
         ("SELECT set_config('a', 'b', false) FROM (SELECT set_config(f(), 'c', false)) x", None),
     ] {
         let look = look(text.as_bytes());
-        assert!(look.effects.contains(Effects::SET_CONFIG), "{text}");
+        assert!(look.effects.contains(PgEffects::SET_CONFIG), "{text}");
         assert_eq!(look.asked, asked, "{text}");
         assert!(look.changes.is_empty(), "{text}");
     }
@@ -407,7 +410,7 @@ fn asking_to_write_is_seen() {
         ("SELECT read, write FROM t", false),
         ("RESET default_transaction_read_only", true),
     ] {
-        let found = look(text.as_bytes()).effects.contains(Effects::READ_WRITE);
+        let found = look(text.as_bytes()).effects.contains(PgEffects::READ_WRITE);
         assert_eq!(found, expected, "{text}");
     }
 }
@@ -510,7 +513,7 @@ proptest! {
         let look = look(&text);
         let found = effects(&text);
         // The second answer may only take back what it understood.
-        let refined = Effects::SET_CONFIG | Effects::READ_WRITE;
+        let refined = PgEffects::SET_CONFIG | PgEffects::READ_WRITE;
         prop_assert!(look.effects.with(refined).contains(found));
         for name in &look.names {
             prop_assert!(text.get(name.range.clone()).is_some());

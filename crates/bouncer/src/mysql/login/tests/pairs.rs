@@ -19,7 +19,7 @@ struct Pair {
 /// What came of it.
 #[derive(Debug)]
 struct Met {
-    shown: Option<Shown>,
+    shown: Option<MysqlDisclosedSecret>,
     requested: Option<MysqlLoginRequest>,
     dial: Option<MysqlDialError>,
     refusal: Option<PgLoginRefusal>,
@@ -100,7 +100,7 @@ impl Pair {
             if matches!(next, MysqlLoginNext::Route) {
                 let proof = verifier.map_or(MysqlProof::Nothing, |verifier| MysqlProof::Password {
                     verifier: Arc::clone(verifier),
-                    method: Method::Best,
+                    method: MysqlPasswordMethod::Best,
                     key: own_key(),
                 });
                 next = login.routed(Ok(proof), &mut to_client).next;
@@ -173,16 +173,16 @@ fn check(pair: &Pair, verifier: fn() -> Option<MysqlVerifier>, wanted: &str) {
         let verifier = verifier().map(Arc::new);
         let met = pair.meet(verifier.as_ref(), chunk);
         let found = match (&met.shown, &met.dial) {
-            (Some(Shown::Nothing), None) => "in with nothing".to_owned(),
-            (Some(Shown::Native(key)), None) => {
+            (Some(MysqlDisclosedSecret::Nothing), None) => "in with nothing".to_owned(),
+            (Some(MysqlDisclosedSecret::Native(key)), None) => {
                 assert_eq!(*key, NativeKey::of("secret"));
                 "in by native".to_owned()
             }
-            (Some(Shown::Sha2(key)), None) => {
+            (Some(MysqlDisclosedSecret::Sha2(key)), None) => {
                 assert_eq!(*key, Sha2Key::of("secret"));
                 "in by sha2".to_owned()
             }
-            (Some(Shown::Password(password)), None) => {
+            (Some(MysqlDisclosedSecret::Password(password)), None) => {
                 assert_eq!(password.reveal(), "secret");
                 "in by password".to_owned()
             }
@@ -277,11 +277,11 @@ fn a_password_that_was_shown_once_needs_not_be_shown_again() {
     let verifier = Arc::new(sha2());
     let by_key = Pair { assurance: ServerAssurance::Trusted, ..Pair::over_tcp(password()) };
     let first = by_key.meet(Some(&verifier), 1 << 16);
-    assert!(matches!(first.shown, Some(Shown::Password(_))), "{first:?}");
+    assert!(matches!(first.shown, Some(MysqlDisclosedSecret::Password(_))), "{first:?}");
     // Not even by one who trusts no key, or has none but what a proof gave away.
     for credentials in [password(), MysqlCredentials::Sha2(Sha2Key::of("secret"))] {
         let met = Pair::over_tcp(credentials).meet(Some(&verifier), 1 << 16);
-        assert!(matches!(met.shown, Some(Shown::Sha2(_))), "{met:?}");
+        assert!(matches!(met.shown, Some(MysqlDisclosedSecret::Sha2(_))), "{met:?}");
     }
 }
 

@@ -128,11 +128,11 @@ proptest! {
         let _asked = asked(&text, mode);
         let mut out = Vec::new();
         if rewrite_connection_id(&text, mode, 7, &mut out) {
-            prop_assert!(found.contains(Effects::CONNECTION_ID));
+            prop_assert!(found.contains(MysqlEffects::CONNECTION_ID));
             // One that is stored stays, and so does what is set.
             let again = effects(&out, mode);
-            let kept = Effects::DDL | Effects::SET_FIXED | Effects::UNPARSED;
-            prop_assert!(again.intersects(kept) || !again.contains(Effects::CONNECTION_ID));
+            let kept = MysqlEffects::DDL | MysqlEffects::SET_FIXED | MysqlEffects::UNPARSED;
+            prop_assert!(again.intersects(kept) || !again.contains(MysqlEffects::CONNECTION_ID));
         } else {
             prop_assert!(out.is_empty());
         }
@@ -143,7 +143,7 @@ proptest! {
     fn two_texts_do_what_each_does(one in text(), other in text(), mode in mode()) {
         let (first, second) = (effects(&one, mode), effects(&other, mode));
         let both = effects(&[&one[..], b"\n;", &other].concat(), mode);
-        if !first.contains(Effects::UNPARSED) && !both.contains(Effects::UNPARSED) {
+        if !first.contains(MysqlEffects::UNPARSED) && !both.contains(MysqlEffects::UNPARSED) {
             prop_assert!(both.contains(first), "{first:?} {both:?}");
             prop_assert!(both.contains(second), "{second:?} {both:?}");
         }
