@@ -88,7 +88,7 @@ fn filled(n: u32, clients: usize) -> Vec<Side> {
     for conn in 0..n {
         let side = &mut sides[conn as usize % THREADS];
         // Whoever waits gets the one that is opened for it.
-        while !matches!(side.pools.lease(side.pool, u32::MAX, (0, None), now), Lease::Waiting(_)) {}
+        while !matches!(side.pools.lease(side.pool, u32::MAX, 0, None, now), Lease::Waiting(_)) {}
         while let Some(effect) = side.pools.next_effect() {
             let Effect::Open { mut place, .. } = effect else {
                 continue;
@@ -100,7 +100,7 @@ fn filled(n: u32, clients: usize) -> Vec<Side> {
     for conn in 0..n {
         let side = &mut sides[conn as usize % THREADS];
         let mut place = side.places[conn as usize].take().expect("it was opened here");
-        side.pools.returned(side.pool, conn, &mut place, (0, 0), now);
+        side.pools.returned(side.pool, conn, &mut place, 0, 0, now);
         side.places[conn as usize] = Some(place);
     }
     sides
@@ -152,7 +152,7 @@ impl Side {
     /// Leases; whether there was a connection at once.
     fn lease(&mut self, client: usize) -> bool {
         let number = u32::try_from(client).expect("few clients");
-        match self.pools.lease(self.pool, number, (0, None), self.now) {
+        match self.pools.lease(self.pool, number, 0, None, self.now) {
             Lease::Ready(conn) => self.has[client] = Some(black_box(conn)),
             Lease::Waiting(_) => self.waits[client] = true,
             Lease::Refused(refusal) => panic!("{refusal}"),
@@ -163,7 +163,7 @@ impl Side {
     fn give_back(&mut self, client: usize) {
         let conn = self.has[client].take().expect("it has one");
         let mut place = self.places[conn as usize].take().expect("it is here");
-        let next = self.pools.returned(self.pool, conn, &mut place, (0, 1), self.now);
+        let next = self.pools.returned(self.pool, conn, &mut place, 0, 1, self.now);
         self.places[conn as usize] = Some(place);
         self.follow(conn, next);
     }

@@ -251,10 +251,10 @@ impl Relay {
         let bound = accept::bind_file(&socket, TAKEOVER_MODE).and_then(|(listener, file)| {
             listener.set_nonblocking(false).map(|()| (listener.into(), file))
         });
-        let bound = bound.map_err(RelayStartError::TakeOver)?;
+        let (listener, file) = bound.map_err(RelayStartError::TakeOver)?;
         let common = Arc::clone(&self.common);
         self.offers = Some(socket);
-        self.spawn("bouncer-offer", move || succession::offer(bound, &common))
+        self.spawn("bouncer-offer", move || succession::offer(listener, file, &common))
     }
 
     fn spawn(

@@ -71,8 +71,7 @@ async fn obey(args: &CatalogArgs, server: &Remote) -> Result<()> {
         CatalogCommand::Warehouse(it) => warehouses::obey(server, args.json, &it.command).await,
         CatalogCommand::Key(it) => identities::obey_key(server, args.json, &it.command).await,
         CatalogCommand::Role(it) => {
-            let where_to = (args.warehouse.as_deref(), args.json);
-            identities::obey_role(server, where_to, &it.command).await
+            identities::obey_role(server, args.warehouse.as_deref(), args.json, &it.command).await
         }
         CatalogCommand::Policy(it) => policies::obey(&lake().await?, &it.command).await,
         CatalogCommand::Audit(it) => audit::show(server, it, args.json).await,
@@ -131,7 +130,8 @@ impl RunningCatalog {
         config: &CoveConfig,
         environment: &Environment,
         data_dir: &Path,
-        (store, tokens): (&SqlStore, &TokenRegistry),
+        store: &SqlStore,
+        tokens: &TokenRegistry,
     ) -> Result<Option<RunningCatalog>> {
         if !config.catalog.enabled {
             return Ok(None);
@@ -271,7 +271,7 @@ fn credentials(config: &CoveConfig, environment: &Environment) -> Result<Signing
         secret_access_key: catalog.secret_access_key.clone(),
         session_token: catalog.session_token.clone(),
     };
-    objects::credentials(("catalog", "root"), &table, environment)
+    objects::credentials("catalog", "root", &table, environment)
 }
 
 #[cfg(test)]

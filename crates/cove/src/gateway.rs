@@ -24,9 +24,11 @@ use crate::config::{self, CoveConfig, Environment};
 
 /// Starts it, with what there is behind it.
 pub(crate) async fn start(
-    (config, environment): (&CoveConfig, &Environment),
+    config: &CoveConfig,
+    environment: &Environment,
     store: &SqlStore,
-    (bouncer, guests): (Option<&Bouncer>, Option<SandboxAccess>),
+    bouncer: Option<&Bouncer>,
+    guests: Option<SandboxAccess>,
     registry: &mut Registry,
 ) -> Result<GatewayService> {
     let secrets = config.gateway.secrets.0.iter().map(|(name, text)| {

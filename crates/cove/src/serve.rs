@@ -181,14 +181,20 @@ impl ServerParts<'_> {
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let http_metrics = HttpMetrics::new(&mut registry);
         engine::register(engine, &mut registry);
-        let limits = (config.executions.clone(), self.capacity);
         let store = SqlStore::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
-        let ground = (&data_dir, &store, &tokens, &drain);
-        let services = SandboxServices::start(source, ground, &mut registry).await?;
+        let services =
+            SandboxServices::start(source, &data_dir, &store, &tokens, &drain, &mut registry)
+                .await?;
         let SandboxServices { pooler, lake, gate } = services;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
-        let service = begin_executions(engine, &languages, limits, &mut registry)?;
+        let service = begin_executions(
+            engine,
+            &languages,
+            config.executions.clone(),
+            self.capacity,
+            &mut registry,
+        )?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
         let settings = config.executions.jobs.clone();
         let queue = storage.queue.open(&store, &settings).await?;
@@ -256,23 +262,26 @@ struct SandboxServices {
 impl SandboxServices {
     async fn start(
         source: &Source,
-        (data_dir, store, tokens, drain): (&DataDir, &SqlStore, &TokenRegistry, &DrainHandle),
+        data_dir: &DataDir,
+        store: &SqlStore,
+        tokens: &TokenRegistry,
+        drain: &DrainHandle,
         registry: &mut Registry,
     ) -> Result<SandboxServices> {
         let Source { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let ground = BouncerContext::beside(store.clone(), sealer, drain);
         let pooler = bouncer::RunningBouncer::start(source, ground, registry).await?;
-        let lake = (store, tokens);
         let lake =
-            catalog::RunningCatalog::start(config, environment, data_dir.path(), lake).await?;
+            catalog::RunningCatalog::start(config, environment, data_dir.path(), store, tokens)
+                .await?;
         if let Some(lake) = &lake {
             lake.register(registry);
         }
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer);
         let guests = lake.as_ref().map(catalog::RunningCatalog::guests);
         let behind = (control, guests);
-        let gate = gateway::start((config, environment), store, behind, registry).await?;
+        let gate = gateway::start(config, environment, store, behind.0, behind.1, registry).await?;
         Ok(SandboxServices { pooler, lake, gate })
     }
 }
@@ -287,7 +296,8 @@ async fn close_gate(gate: &::gateway::GatewayService) {
 fn begin_executions(
     engine: &Engine,
     languages: &Languages,
-    (limits, capacity): (executions::ExecutionsConfig, HostCapacity),
+    limits: executions::ExecutionsConfig,
+    capacity: HostCapacity,
     registry: &mut Registry,
 ) -> Result<ExecutionService> {
     let service =

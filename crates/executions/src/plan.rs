@@ -210,8 +210,7 @@ impl ExecutionPlanner {
         if tests.is_some() || request.interactor.is_some() {
             check_has_artifacts(program)?;
         }
-        let (recipe, starter) =
-            self.recipe(subject, program, (&limits, &request.compile_limits))?;
+        let (recipe, starter) = self.recipe(subject, program, &limits, &request.compile_limits)?;
         let start = starter.start(&starter.args, limits)?;
         let mut memory_bytes = limits.memory_bytes;
         let terminal = request.terminal;
@@ -225,7 +224,7 @@ impl ExecutionPlanner {
                 outputs_bytes_max: self.config.outputs_bytes_max,
             }),
             Some(tests) => {
-                let cases = self.cases(tests, &start, (&request.limits, &starter))?;
+                let cases = self.cases(tests, &start, &request.limits, &starter)?;
                 let most = cases.iter().map(|case| case.start.limits.memory_bytes).max();
                 memory_bytes = memory_bytes.max(most.unwrap_or(0));
                 let stop = request.stop_at_first_failure;
@@ -361,7 +360,8 @@ impl ExecutionPlanner {
         &'a self,
         mut subject: PlannedProgram,
         program: Option<&'a LanguageProgram>,
-        (limits, compile_limits): (&ProgramLimits, &LimitSpec),
+        limits: &ProgramLimits,
+        compile_limits: &LimitSpec,
     ) -> Result<(ProgramRecipe, RunStarter<'a>), RequestRefusal> {
         let files = self.files(&mut subject, program)?;
         let none = LimitSpec::default();
@@ -427,7 +427,7 @@ impl ExecutionPlanner {
         subject.check()?;
         check_has_artifacts(program)?;
         let limits = self.limits_of(program, "limits", &limits)?;
-        let (recipe, starter) = self.recipe(subject, program, (&limits, &compile_limits))?;
+        let (recipe, starter) = self.recipe(subject, program, &limits, &compile_limits)?;
         let start = starter.start(&starter.args, limits)?;
         for (index, file) in recipe.files.iter().enumerate() {
             let top = file.path.split('/').next().unwrap_or_default();
@@ -443,7 +443,8 @@ impl ExecutionPlanner {
         &self,
         tests: Vec<TestCase>,
         usual: &ProgramStart,
-        (limits, starter): (&LimitSpec, &RunStarter<'_>),
+        limits: &LimitSpec,
+        starter: &RunStarter<'_>,
     ) -> Result<Vec<TestCasePlan>, RequestRefusal> {
         if tests.len() > self.config.tests_max {
             let message = format!("there may be at most {} test cases", self.config.tests_max);
@@ -452,7 +453,7 @@ impl ExecutionPlanner {
         let mut total = 0_u64;
         let mut cases = Vec::with_capacity(tests.len());
         for (index, test) in tests.into_iter().enumerate() {
-            let case = self.case(index, test, usual, (limits, starter));
+            let case = self.case(index, test, usual, limits, starter);
             let case = case.map_err(|refusal| below(&format!("tests[{index}]"), refusal))?;
             total += len(&case.stdin) + case.expected.as_ref().map_or(0, |bytes| len(bytes));
             if total > self.config.tests_bytes_max {
@@ -472,7 +473,8 @@ impl ExecutionPlanner {
         index: usize,
         test: TestCase,
         usual: &ProgramStart,
-        (limits, starter): (&LimitSpec, &RunStarter<'_>),
+        limits: &LimitSpec,
+        starter: &RunStarter<'_>,
     ) -> Result<TestCasePlan, RequestRefusal> {
         if let Some(name) = &test.name {
             checks::check_label("name", name)?;

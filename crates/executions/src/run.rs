@@ -94,7 +94,8 @@ struct ReadyProgram {
 impl<'a> ExecutionRun<'a> {
     pub(crate) fn new(
         machine: &'a RunEnvironment,
-        (id, tenant): (&'a ExecutionId, &'a str),
+        id: &'a ExecutionId,
+        tenant: &'a str,
         plan: &ExecutionPlan,
         admitted: Instant,
         progress: &'a mut dyn ProgressObserver,
@@ -259,7 +260,7 @@ impl<'a> ExecutionRun<'a> {
                 if let BuiltProgram::Ready(other) =
                     self.build(recipe, StageName::Interactor).await?
                 {
-                    self.single_pair(&ready, single, (&other, &start)).await?;
+                    self.single_pair(&ready, single, &other, &start).await?;
                 }
             }
             (BuiltProgram::Ready(ready), _) => self.single(None, ready, single, control).await?,
@@ -294,7 +295,7 @@ impl<'a> ExecutionRun<'a> {
             Some(sandbox) => (sandbox, ExecutionMode::Fresh),
             None => self.enter(&mut command).await?,
         };
-        let ran = self.run(&mut *sandbox, (command, serving), StageName::Run, None).await;
+        let ran = self.run(&mut *sandbox, command, serving, StageName::Run, None).await;
         let (outcome, contents) = match ran {
             Ok(ran) => ran,
             Err(failure) => {
@@ -366,7 +367,7 @@ impl<'a> ExecutionRun<'a> {
         let serving = self.give(&mut command)?;
         let (mut sandbox, mode) = self.enter(&mut command).await?;
         let run = (command, serving);
-        let ran = self.run(&mut *sandbox, run, StageName::Run, Some(number)).await;
+        let ran = self.run(&mut *sandbox, run.0, run.1, StageName::Run, Some(number)).await;
         // What it held is free before a checker needs as much.
         drop(sandbox);
         let (mut outcome, _) = ran?;
@@ -405,7 +406,7 @@ impl<'a> ExecutionRun<'a> {
         let mut sandbox = self.sandbox().await?;
         let command = self.judge_command(ready, start, files);
         let run = (command, None);
-        let ran = self.run(&mut *sandbox, run, StageName::Checker, Some(number)).await;
+        let ran = self.run(&mut *sandbox, run.0, run.1, StageName::Checker, Some(number)).await;
         let (outcome, _) = ran?;
         self.progress.exit(StageName::Checker, Some(number), ExecutionMode::Fresh, &outcome);
         Ok(outcome)
@@ -443,7 +444,8 @@ impl<'a> ExecutionRun<'a> {
     async fn run(
         &mut self,
         sandbox: &mut dyn LeasedSandbox,
-        (command, serving): (SandboxCommand, Option<GrantSockets>),
+        command: SandboxCommand,
+        serving: Option<GrantSockets>,
         stage: StageName,
         test: Option<u32>,
     ) -> Result<(StageOutcome, Vec<Result<Vec<u8>, String>>), SandboxFailure> {

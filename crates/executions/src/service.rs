@@ -218,7 +218,7 @@ impl ExecutionService {
         progress: &mut dyn ProgressObserver,
     ) -> Result<(Execution, AnswerMemory), ExecutionError> {
         let id = ExecutionId(self.inner.ids.next("ex_"));
-        self.run(AdmissionOrigin::Caller, (id, tenant), request, io, progress).await
+        self.run(AdmissionOrigin::Caller, id, tenant, request, io, progress).await
     }
 
     /// Checks a request as [`Service::execute`] would, and runs nothing. Gives the canonical name
@@ -232,7 +232,7 @@ impl ExecutionService {
         tenant: &str,
         request: ExecutionRequest,
     ) -> Result<String, ExecutionError> {
-        Ok(self.inner.plan((id, tenant), request, None).await?.0.language)
+        Ok(self.inner.plan(id, tenant, request, None).await?.0.language)
     }
 
     /// Returns how many run at one time.
@@ -275,13 +275,14 @@ impl ExecutionService {
         io: ProgramIo,
         progress: &mut dyn ProgressObserver,
     ) -> Result<(Execution, AnswerMemory), ExecutionError> {
-        self.run(AdmissionOrigin::Job, (id, tenant), request, io, progress).await
+        self.run(AdmissionOrigin::Job, id, tenant, request, io, progress).await
     }
 
     async fn run(
         &self,
         origin: AdmissionOrigin,
-        (id, tenant): (ExecutionId, &str),
+        id: ExecutionId,
+        tenant: &str,
         request: ExecutionRequest,
         io: ProgramIo,
         progress: &mut dyn ProgressObserver,
@@ -289,7 +290,7 @@ impl ExecutionService {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
-            let (plan, granted) = inner.plan((&id, tenant), request, io.stdin).await?;
+            let (plan, granted) = inner.plan(&id, tenant, request, io.stdin).await?;
             let (permit, room) = inner.admit(origin, tenant, &plan).await?;
             Ok((plan, granted, permit, room))
         };
@@ -304,7 +305,7 @@ impl ExecutionService {
             metrics.refused(&error);
             error
         };
-        let mut run = ExecutionRun::new(&inner.machine, (&id, tenant), &plan, admitted, progress);
+        let mut run = ExecutionRun::new(&inner.machine, &id, tenant, &plan, admitted, progress);
         run.granted = granted.as_ref();
         // Boxed: it holds everything that one of several ways of running needs.
         match Box::pin(run.all(plan, io.control)).await {
@@ -359,7 +360,8 @@ impl ServiceInner {
     /// Returns what is to be run, and what it may reach.
     async fn plan(
         &self,
-        (id, tenant): (&ExecutionId, &str),
+        id: &ExecutionId,
+        tenant: &str,
         mut request: ExecutionRequest,
         stdin: Option<StdinSource>,
     ) -> Result<(ExecutionPlan, Option<ExecutionGrants>), ExecutionError> {

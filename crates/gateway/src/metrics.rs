@@ -16,7 +16,8 @@ use crate::audit::GatewayAudit;
 /// are.
 pub(crate) fn register(
     audit: &GatewayAudit,
-    (rooms, most): (Arc<Semaphore>, usize),
+    rooms: Arc<Semaphore>,
+    most: usize,
     registry: &mut Registry,
 ) {
     let audit = audit.clone();

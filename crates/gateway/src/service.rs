@@ -145,7 +145,7 @@ impl GatewayService {
                 tenants: Mutex::default(),
                 config,
             };
-            metrics::register(&audit, (Arc::clone(&shared.rooms), most), registry);
+            metrics::register(&audit, Arc::clone(&shared.rooms), most, registry);
             let writer = Mutex::new(Some(task::spawn(audit.write_for_ever())));
             Ok(GatewayService(Arc::new(GatewayInner { shared: Arc::new(shared), writer })))
         })

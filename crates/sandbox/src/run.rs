@@ -201,7 +201,7 @@ impl GuestConnection {
         if message.first() == Some(&kind) {
             return Ok(fds);
         }
-        match parse_report((message, Vec::new())) {
+        match parse_report(message, Vec::new()) {
             Ok(_) => Err(SandboxError::Lost(lacking)),
             Err(error) => Err(error),
         }
@@ -432,7 +432,10 @@ impl ProgramRun<'_> {
                     self.captured.of(read?).take(self.sink);
                     self.watch_output().await?;
                 }
-                received = self.control.receive() => return parse_report(received?),
+                received = self.control.receive() => {
+                    let (message, descriptors) = received?;
+                    return parse_report(message, descriptors);
+                }
                 asked = next(&mut self.asked) => match asked {
                     Some(asked) => self.heed(asked).await?,
                     None => self.asked = None,
@@ -555,7 +558,8 @@ async fn next(
 }
 
 fn parse_report(
-    (message, fds): (Vec<u8>, Vec<OwnedFd>),
+    message: Vec<u8>,
+    fds: Vec<OwnedFd>,
 ) -> Result<(EndReport, Vec<OwnedFd>), SandboxError> {
     match message.split_first() {
         Some((&from_guest::EXIT, rest)) => Ok((EndReport::decode(&mut MessageReader(rest))?, fds)),

@@ -395,7 +395,7 @@ impl SpawnerLoop {
         }
         let netns = place.as_ref().ok_or(MalformedMessage)?;
         if let (true, None, Some(users)) = (is_session, &slot.disk_users, users) {
-            let mapped = disk::slot_users(self.host_proc.as_fd(), users);
+            let mapped = disk::slot_users(self.host_proc.as_fd(), users.0, users.1);
             slot.disk_users = Some(mapped.step("map the owners of files on disks")?);
         }
         if slot.standing.is_none() {

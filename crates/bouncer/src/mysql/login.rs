@@ -259,8 +259,7 @@ impl MysqlLogin {
         login.tls = of.tls.clone();
         let read = ChangeUser::parse(payload, of.capabilities).map_err(|it| bad_handshake(&it));
         let requested = read.and_then(|change| {
-            let way = (of.reached, of.tls);
-            MysqlLoginRequest::of_change(&change, of.capabilities, of.collation, way)
+            MysqlLoginRequest::of_change(&change, of.capabilities, of.collation, of.reached, of.tls)
         });
         match requested {
             Ok(requested) => {
@@ -319,7 +318,7 @@ impl MysqlLogin {
                 self.proof(plugin, expected, payload, header.total(), out)
             }
             MysqlLoginState::Full(expected, pair) => {
-                self.full((expected, pair), payload, header.total(), out)
+                self.full(expected, pair, payload, header.total(), out)
             }
             MysqlLoginState::Handshake
             | MysqlLoginState::Routing
@@ -415,8 +414,8 @@ impl MysqlLogin {
             ));
         }
         let known = response.capabilities.intersection(self.offered());
-        let way = (self.reached, self.tls.clone());
-        self.requested = Some(MysqlLoginRequest::of_response(response, known, way)?);
+        self.requested =
+            Some(MysqlLoginRequest::of_response(response, known, self.reached, self.tls.clone())?);
         self.given = Some(ClientProof {
             plugin: match response.plugin {
                 Some(name) => AuthPlugin::of(name),
@@ -535,7 +534,8 @@ impl MysqlLogin {
     /// Takes the password of `caching_sha2_password`, or gives the key to encrypt it with.
     fn full(
         &mut self,
-        (expected, pair): (ExpectedProof, Option<Arc<KeyPair>>),
+        expected: ExpectedProof,
+        pair: Option<Arc<KeyPair>>,
         payload: &[u8],
         consumed: usize,
         out: &mut Vec<u8>,

@@ -448,7 +448,8 @@ impl MysqlServerSession {
     /// Appends a command of nobody's.
     pub(crate) fn inject(
         &mut self,
-        (kind, note): (ReplyKind, MysqlRequestPurpose),
+        kind: ReplyKind,
+        note: MysqlRequestPurpose,
         command: &[u8],
         out: &mut Vec<u8>,
     ) {

@@ -280,7 +280,8 @@ impl MysqlClientStatements {
         &mut self,
         number: u32,
         statement: Arc<MysqlStatement>,
-        (counts, types): (StatementArity, Option<Arc<[u8]>>),
+        counts: StatementArity,
+        types: Option<Arc<[u8]>>,
         settings: &Arc<MysqlSettings>,
     ) {
         drop(self.close(number));

@@ -184,7 +184,8 @@ impl ClientLogin {
         &mut self,
         links: &mut ProtocolLinks,
         server: &mut Option<&mut ServerLink>,
-        (now_us, is_first): (u64, bool),
+        now_us: u64,
+        is_first: bool,
         out: &mut LinkOutputs<'_>,
     ) {
         match server {
@@ -218,7 +219,8 @@ impl RelayClient {
     pub(super) fn adopted(
         conn: RelayConnection,
         session: ClientLogin,
-        (serial, number): (u64, u64),
+        serial: u64,
+        number: u64,
         now_us: u64,
     ) -> RelayClient {
         RelayClient {
@@ -568,7 +570,7 @@ impl RelayWorker {
             };
             let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
             let mut outputs = outbox.both();
-            session.begin(link, &mut server, (ground.now_us, used == 0), &mut outputs);
+            session.begin(link, &mut server, ground.now_us, used == 0, &mut outputs);
             let rest = &bytes[used..];
             let result = link.from_client(&mut session.link, server, rest, &mut outputs);
             used += result.consumed;

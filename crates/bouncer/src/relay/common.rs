@@ -206,7 +206,8 @@ impl ClientCount {
     pub(super) fn visit(
         self: &Arc<Self>,
         user: &Arc<str>,
-        (all_max, user_max): (Option<u32>, Option<u32>),
+        all_max: Option<u32>,
+        user_max: Option<u32>,
     ) -> Result<CountedConsoleClient, ClientLimit> {
         let mut counts = self.0.lock();
         let all: u32 = counts.visitors.values().sum();

@@ -121,11 +121,11 @@ impl RelayWorker {
         rights: ConsoleRights,
     ) -> Result<(), PgLoginRefusal> {
         let desk = self.common.console.get();
-        let bounds = match (rights, desk) {
+        let (all_max, user_max) = match (rights, desk) {
             (ConsoleRights::Stats, Some(desk)) => desk.watchers_max(&user),
             (ConsoleRights::Admin, _) | (_, None) => (None, None),
         };
-        let visit = self.common.population.visit(&user, bounds);
+        let visit = self.common.population.visit(&user, all_max, user_max);
         let visit = visit.map_err(|full| PgLoginRefusal::new("53300", self.words().full(full)))?;
         self.books.stats.logins.sub(1);
         let Some(client) = self.clients.get_mut(place) else { return Ok(()) };

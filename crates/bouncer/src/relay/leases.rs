@@ -28,7 +28,7 @@ impl RelayWorker {
         let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
             return LeaseOutcome::No;
         };
-        if !session.has_turn((self.index, place), &self.common) {
+        if !session.has_turn(self.index, place, &self.common) {
             session.place = ServerAttachment::Parked;
             session.stats.clients_waiting.add(1);
             session.waiting_us = self.ground.now_us;
@@ -38,8 +38,13 @@ impl RelayWorker {
             }
             return LeaseOutcome::Waits;
         }
-        let wish = (session.link.fingerprint(), session.last_server);
-        let lease = self.pools.lease(session.pool, place, wish, self.ground.now);
+        let lease = self.pools.lease(
+            session.pool,
+            place,
+            session.link.fingerprint(),
+            session.last_server,
+            self.ground.now,
+        );
         match lease {
             ServerLease::Ready(server) => {
                 self.join(place, server);
@@ -62,7 +67,7 @@ impl RelayWorker {
     pub(super) fn lease_for_greeting(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
         let ClientPhase::Greeting(greeting) = &mut client.phase else { return };
-        match self.pools.lease(greeting.pool, place, (0, None), self.ground.now) {
+        match self.pools.lease(greeting.pool, place, 0, None, self.ground.now) {
             ServerLease::Ready(server) => {
                 self.join(place, server);
                 self.queue_client(place);
@@ -150,7 +155,7 @@ impl RelayWorker {
         server.count_idle(true);
         server.stats.busy_us.add(busy_us);
         let next =
-            pools.returned(server.pool, place, &mut server.slot, (settings, busy_us), ground.now);
+            pools.returned(server.pool, place, &mut server.slot, settings, busy_us, ground.now);
         self.follow(place, next);
     }
 

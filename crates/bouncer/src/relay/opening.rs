@@ -312,8 +312,15 @@ impl RelayWorker {
         stats.servers.add(1);
         self.books.stats.servers.add(1);
         let purpose = ServerPurpose { pool, slot, tenant, user, target };
-        let numbers = (self.serial, self.common.next_number());
-        let server = RelayServer::new(conn, opening, purpose, numbers, now_us, stats);
+        let server = RelayServer::new(
+            conn,
+            opening,
+            purpose,
+            self.serial,
+            self.common.next_number(),
+            now_us,
+            stats,
+        );
         self.servers.occupy(place, server);
         self.ground.timers.arm(TimerKey::Server(place).id(), now_us + connect_us);
     }

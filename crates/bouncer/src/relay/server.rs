@@ -116,7 +116,8 @@ impl RelayServer {
         conn: RelayConnection,
         opening: OpeningServer,
         purpose: ServerPurpose,
-        (serial, number): (u64, u64),
+        serial: u64,
+        number: u64,
         now_us: u64,
         stats: Arc<ThreadTenantStats>,
     ) -> RelayServer {

@@ -43,7 +43,8 @@ pub(super) struct AdoptedClient(pub(super) OwnedFd, pub(super) Box<HandoverSessi
 
 /// Waits for the next process, and gives it what the threads have.
 pub(super) fn offer(
-    (listener, file): (std::os::unix::net::UnixListener, SocketFile),
+    listener: std::os::unix::net::UnixListener,
+    file: SocketFile,
     common: &RelayShared,
 ) {
     let mut stream = loop {
@@ -288,15 +289,25 @@ impl RelayWorker {
             Some(carried) => {
                 let owner = (route.tenant.id, Arc::clone(&route.user.name));
                 self.common.keys.own(it.pid, owner);
-                let ground = (&*self.common, self.link.my());
-                let link = ClientLink::My(mysql::restored(carried, it.pid, &route, ground));
+                let link = ClientLink::My(mysql::restored(
+                    carried,
+                    it.pid,
+                    &route,
+                    &self.common,
+                    self.link.my(),
+                ));
                 let bound = ListenerBinding::to(carried.bound.as_deref().map(Arc::from));
                 ClientLogin::new(link, route, head, pool, it.pid, stats)
                     .of_mysql(carried.collation, bound)
             }
         };
-        let numbers = (self.serial, self.common.next_number());
-        let client = RelayClient::adopted(conn, session, numbers, self.ground.now_us);
+        let client = RelayClient::adopted(
+            conn,
+            session,
+            self.serial,
+            self.common.next_number(),
+            self.ground.now_us,
+        );
         self.clients.occupy(place, client);
         // It may come after all others were told.
         if !self.see_off_one(place) {

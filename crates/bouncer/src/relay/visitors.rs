@@ -62,7 +62,8 @@ impl ClientLogin {
     /// between transactions.
     pub(super) fn has_turn(
         &mut self,
-        (thread, place): (usize, u32),
+        thread: usize,
+        place: u32,
         common: &Arc<RelayShared>,
     ) -> bool {
         let Some(guest) = &self.bound.guest else { return true };

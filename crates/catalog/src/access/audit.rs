@@ -225,7 +225,8 @@ impl AccessControl {
         who: Option<&CatalogPrincipal>,
         operation: String,
         origin: RequestOrigin,
-        (status, refusal): (u16, Option<&'static str>),
+        status: u16,
+        refusal: Option<&'static str>,
     ) {
         if self.0.audit.limits.age.is_zero() {
             return;

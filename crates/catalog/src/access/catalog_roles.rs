@@ -131,11 +131,12 @@ impl AccessControl {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        (name, role): (&str, &str),
+        name: &str,
+        role: &str,
         is_to_have: bool,
     ) -> Result<()> {
         only_operators(who)?;
-        self.0.store.give_catalog_role(warehouse.id(), (name, role), is_to_have).await?;
+        self.0.store.give_catalog_role(warehouse.id(), name, role, is_to_have).await?;
         self.load().await
     }
 

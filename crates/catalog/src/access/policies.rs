@@ -259,7 +259,8 @@ impl AccessControl {
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         name: &str,
-        (new, schema): (&NewPolicy, &RawJson),
+        new: &NewPolicy,
+        schema: &RawJson,
     ) -> Result<PolicyRecord> {
         self.may_restrict(who, warehouse)?;
         check_name(name)?;

@@ -140,8 +140,8 @@ async fn relay(
     let asked = store.asked(head, text, is_cut)?;
     let (bucket, key) = store.subject(&asked)?;
     let (catalog, staged) = (&visit.shared.catalog, visit.staged_at(&bucket, &key));
-    let place = (&*bucket, &*key);
-    let (scope, permission) = catalog.files_at(&visit.who, &warehouse, place, staged).await?;
+    let (scope, permission) =
+        catalog.files_at(&visit.who, &warehouse, &bucket, &key, staged).await?;
     let outgoing = match (form, rest) {
         (BodyForm::File, Some(body)) => {
             FileUpload::new(body, &parts.headers, Arc::clone(exchange))?.boxed_unsync()
@@ -374,13 +374,13 @@ async fn failed(
     let code = StoreReply::read(&text).and_then(|it| it.text_of("Code"));
     let code = plain(&code.unwrap_or_default());
     exchange.note(&format!("the object store says {} {code}", status.as_u16()));
-    let known: (StatusCode, &str) = match status.as_u16() {
+    let (status, code): (StatusCode, &str) = match status.as_u16() {
         401 | 403 => (StatusCode::FORBIDDEN, "AccessDenied"),
         404 => (status, if code.is_empty() { "NoSuchKey" } else { &code }),
         304 | 400 | 405 | 408 | 409 | 411 | 412 | 416 | 429 | 503 => (status, &code),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
     };
-    Ok(xml_error(known, "the object store says so"))
+    Ok(xml_error(status, code, "the object store says so"))
 }
 
 /// Letters and digits of a text, and what tags of objects have.
@@ -390,7 +390,7 @@ fn plain(text: &str) -> String {
 
 /// That something is refused here.
 fn refusal(error: &CatalogError) -> Response {
-    let known = match error.kind {
+    let (status, code) = match error.kind {
         ErrorReason::BadRequest => (StatusCode::BAD_REQUEST, "InvalidRequest"),
         ErrorReason::TooLarge => (StatusCode::BAD_REQUEST, "EntityTooLarge"),
         ErrorReason::Validation => (StatusCode::LENGTH_REQUIRED, "MissingContentLength"),
@@ -399,14 +399,14 @@ fn refusal(error: &CatalogError) -> Response {
         ErrorReason::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
         _ => (StatusCode::FORBIDDEN, "AccessDenied"),
     };
-    if known.0.is_server_error() {
+    if status.is_server_error() {
         let cause = error as &dyn std::error::Error;
         tracing::warn!(error = cause, "a file was not reached for a guest");
     }
-    xml_error(known, &error.message)
+    xml_error(status, code, &error.message)
 }
 
-fn xml_error((status, code): (StatusCode, &str), message: &str) -> Response {
+fn xml_error(status: StatusCode, code: &str, message: &str) -> Response {
     let escaped = message.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let text = format!("<Error><Code>{code}</Code><Message>{escaped}</Message></Error>");
     xml(status, &text)

@@ -165,7 +165,7 @@ impl HttpContext {
         warehouse: &Warehouse,
         what: (ListContent, &NamespaceIdent),
     ) -> Option<Response> {
-        self.catalog.ready_at_hand(who, warehouse, what).map(answer::of_json)
+        self.catalog.ready_at_hand(who, warehouse, what.0, what.1).map(answer::of_json)
     }
 
     fn table(
@@ -180,7 +180,7 @@ impl HttpContext {
         }
         let entry = self.catalog.at_hand(who, warehouse, RelationKind::Table, ident)?;
         let tail = delegation::settings(warehouse);
-        let end = tables::end(self, (who, warehouse), ident, tail).ok()?;
+        let end = tables::end(self, who, warehouse, ident, tail).ok()?;
         answer::table_at_hand(headers, &entry, snapshots, &end)
     }
 

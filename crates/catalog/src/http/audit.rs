@@ -41,7 +41,8 @@ impl AuditTrace {
         ground: &HttpContext,
         operation: &OperationEntry,
         who: Option<&CatalogPrincipal>,
-        (response, refusal): (&Response, Option<&'static str>),
+        response: &Response,
+        refusal: Option<&'static str>,
     ) {
         let status = response.status().as_u16();
         let has_given = response.extensions().get::<CredentialsMarker>().is_some();
@@ -54,7 +55,7 @@ impl AuditTrace {
             address: self.peer.map(|it| it.0),
             path: self.uri.path().to_owned(),
         };
-        ground.access.audit(who, name(operation.op), origin, (status, refusal));
+        ground.access.audit(who, name(operation.op), origin, status, refusal);
     }
 }
 

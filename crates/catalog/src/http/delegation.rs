@@ -71,13 +71,14 @@ pub(super) async fn tail(
     let tail = settings(warehouse);
     match warehouse.storage() {
         None => Ok(tail),
-        Some(storage) => Box::pin(way_in(input, (warehouse, storage), ident, entry, tail)).await,
+        Some(storage) => Box::pin(way_in(input, warehouse, storage, ident, entry, tail)).await,
     }
 }
 
 async fn way_in(
     input: &CatalogRequest<'_>,
-    (warehouse, storage): (&Warehouse, &BucketStorage),
+    warehouse: &Warehouse,
+    storage: &BucketStorage,
     ident: &TableIdent,
     entry: &CachedVersion,
     mut tail: ResponseSuffix,

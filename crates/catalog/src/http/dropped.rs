@@ -159,16 +159,23 @@ pub(super) async fn protection(input: &CatalogRequest<'_>) -> Result<Response> {
     let missing = || CatalogError::new(ErrorReason::BadRequest, "`namespace` is missing");
     let namespace = input.split(input.query("namespace")?.ok_or_else(missing)?)?;
     let ident = named(&namespace, input.query("name")?)?;
-    let what = (&namespace, ident.as_ref());
-    protected(input.ground.catalog.protection(&input.who, &warehouse, what).await?)
+    protected(
+        input.ground.catalog.protection(&input.who, &warehouse, &namespace, ident.as_ref()).await?,
+    )
 }
 
 pub(super) async fn protect(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let ProtectRequest { namespace, name, protected: is_protected } = input.body()?;
     let ident = named(&namespace, name.as_deref())?;
-    let (call, what) = (input.call()?, (&namespace, ident.as_ref()));
-    protected(input.ground.catalog.protect(&call, &warehouse, what, is_protected).await?)
+    let call = input.call()?;
+    protected(
+        input
+            .ground
+            .catalog
+            .protect(&call, &warehouse, &namespace, ident.as_ref(), is_protected)
+            .await?,
+    )
 }
 
 pub(super) async fn retention(input: &CatalogRequest<'_>) -> Result<Response> {

@@ -73,10 +73,10 @@ async fn answer_guest(
     let trace = AuditTrace::of(&request);
     let method = request.method().clone();
     let exchange = visit.exchange(named(&method, request.uri()));
-    let response = match perform(ground, operation.op, (visit, &exchange), request).await {
+    let response = match perform(ground, operation.op, visit, &exchange, request).await {
         Ok(response) => {
             // Refusals are told to who watches the guest, of whom there may be many.
-            trace.write(ground, operation, Some(visit.who()), (&response, None));
+            trace.write(ground, operation, Some(visit.who()), &response, None);
             response
         }
         Err(error) => {
@@ -90,7 +90,8 @@ async fn answer_guest(
 async fn perform(
     ground: &HttpContext,
     op: CatalogOperation,
-    (visit, exchange): (&SandboxSession, &SandboxExchange),
+    visit: &SandboxSession,
+    exchange: &SandboxExchange,
     request: Request,
 ) -> Result<Response> {
     let (mut parts, body) = request.into_parts();

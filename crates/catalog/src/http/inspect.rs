@@ -28,8 +28,8 @@ pub(super) async fn inspect(input: &CatalogRequest<'_>) -> Result<Response> {
     let is_csv = wants_csv(input)?;
     let page = page(input)?;
     let catalog = &input.ground.catalog;
-    let what = (aspect, as_of(input)?);
-    let rows = catalog.inspect(&input.who, &warehouse, &ident, what, &page).await?;
+    let rows =
+        catalog.inspect(&input.who, &warehouse, &ident, aspect, as_of(input)?, &page).await?;
     if is_csv { csv(aspect, &rows) } else { json(aspect, &rows) }
 }
 

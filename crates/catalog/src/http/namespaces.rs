@@ -67,8 +67,10 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     if page.token.is_some() || !catalog.sees_all(&input.who, &warehouse, parent.as_ref()) {
         return make().await.map(answer::of_json);
     }
-    let what = (ListContent::Namespaces, parent.as_ref());
-    catalog.ready(&input.who, &warehouse, what, make).await.map(answer::of_json)
+    catalog
+        .ready(&input.who, &warehouse, ListContent::Namespaces, parent.as_ref(), make)
+        .await
+        .map(answer::of_json)
 }
 
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
@@ -88,8 +90,10 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
         let properties = catalog.load_namespace(&input.who, &warehouse, &namespace).await?;
         answer::body(&NamespaceAnswer { namespace: &namespace, properties })
     };
-    let what = (ListContent::Properties, Some(&namespace));
-    catalog.ready(&input.who, &warehouse, what, make).await.map(answer::of_json)
+    catalog
+        .ready(&input.who, &warehouse, ListContent::Properties, Some(&namespace), make)
+        .await
+        .map(answer::of_json)
 }
 
 pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {

@@ -26,7 +26,7 @@ pub(super) async fn put(input: &CatalogRequest<'_>) -> Result<Response> {
     let new: NewPolicy = input.body()?;
     let ident = TableIdent::new(new.namespace.clone(), &new.table)?;
     let schema = catalog.schema_of(&warehouse, &ident).await?;
-    answer::of(&access.put_policy(&input.who, &warehouse, name, (&new, &schema)).await?)
+    answer::of(&access.put_policy(&input.who, &warehouse, name, &new, &schema).await?)
 }
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {

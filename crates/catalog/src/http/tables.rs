@@ -43,8 +43,7 @@ pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> R
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
     let catalog = &input.ground.catalog;
     if let Some(moment) = as_of(input)? {
-        let what = (kind, &namespace);
-        let list = catalog.list_at(&input.who, &warehouse, what, moment, &page).await?;
+        let list = catalog.list_at(&input.who, &warehouse, kind, &namespace, moment, &page).await?;
         return answer::of(&TableListQuery { identifiers: list.items, next_page_token: list.next });
     }
     let make = async || {
@@ -54,8 +53,10 @@ pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> R
     if page.token.is_some() || !catalog.sees_all(&input.who, &warehouse, Some(&namespace)) {
         return make().await.map(answer::of_json);
     }
-    let what = (ListContent::names_of(kind), Some(&namespace));
-    catalog.ready(&input.who, &warehouse, what, make).await.map(answer::of_json)
+    catalog
+        .ready(&input.who, &warehouse, ListContent::names_of(kind), Some(&namespace), make)
+        .await
+        .map(answer::of_json)
 }
 
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
@@ -102,8 +103,7 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
     let (entry, tail, today) = match as_of(input)? {
         Some(moment) => {
-            let what = (kind, &ident);
-            let found = catalog.load_at(&input.who, &warehouse, what, moment);
+            let found = catalog.load_at(&input.who, &warehouse, kind, &ident, moment);
             let found = Box::pin(found).await?;
             // No way to files: they are of today's table, of which its own name tells.
             (found.entry, delegation::settings_of_past(input, &warehouse), found.today)
@@ -115,7 +115,7 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
         }
     };
     let end = match today {
-        Some(ident) => end(input.ground, (&input.who, &warehouse), &ident, tail)?,
+        Some(ident) => end(input.ground, &input.who, &warehouse, &ident, tail)?,
         None => tail.finish()?,
     };
     let tag = end.tag(entry.etag(snapshots));
@@ -128,7 +128,8 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
 /// Ends what is said of a table with what of it somebody may read.
 pub(super) fn end(
     ground: &HttpContext,
-    (who, warehouse): (&CatalogPrincipal, &Warehouse),
+    who: &CatalogPrincipal,
+    warehouse: &Warehouse,
     ident: &TableIdent,
     mut tail: ResponseSuffix,
 ) -> Result<FinishedSuffix> {
@@ -203,7 +204,7 @@ pub(super) async fn rename(input: &CatalogRequest<'_>) -> Result<Response> {
     let RenameRequest { source, destination } = input.body()?;
     let (catalog, call) = (&input.ground.catalog, input.call()?);
     let kind = RelationKind::Table;
-    catalog.rename(&call, &warehouse, kind, (&source, &destination)).await?;
+    catalog.rename(&call, &warehouse, kind, &source, &destination).await?;
     Ok(answer::done())
 }
 

@@ -27,7 +27,7 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
     let entry = match as_of(input)? {
         Some(moment) => {
-            let found = catalog.load_at(&input.who, &warehouse, (kind, &ident), moment);
+            let found = catalog.load_at(&input.who, &warehouse, kind, &ident, moment);
             Box::pin(found).await?.entry
         }
         None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
@@ -59,7 +59,7 @@ pub(super) async fn rename(input: &CatalogRequest<'_>) -> Result<Response> {
     let RenameRequest { source, destination } = input.body()?;
     let (catalog, call) = (&input.ground.catalog, input.call()?);
     let kind = RelationKind::View;
-    catalog.rename(&call, &warehouse, kind, (&source, &destination)).await?;
+    catalog.rename(&call, &warehouse, kind, &source, &destination).await?;
     Ok(answer::done())
 }
 

@@ -115,7 +115,8 @@ impl ManifestReader {
         list: &ManifestList,
         known: &mut HashSet<Arc<str>>,
         all: &mut HashSet<Arc<str>>,
-        (removed, most): (bool, usize),
+        removed: bool,
+        most: usize,
     ) -> Result<()> {
         for of in &list.0 {
             all.insert(Arc::clone(&of.path));

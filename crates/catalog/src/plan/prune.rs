@@ -127,7 +127,7 @@ fn by_field(
     }
     let facts = match &leaf.transform {
         None => match &field.source_kind {
-            Some(source) => inverse(&field.transform, source, facts, range),
+            Some(source) => inverse(&field.transform, source, facts, range.0, range.1),
             None => return PredicateVerdict::Maybe,
         },
         // The very thing that the filter asks for.

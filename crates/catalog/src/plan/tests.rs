@@ -142,7 +142,7 @@ proptest! {
             let value = row.as_ref().and_then(|it| apply(&transform, &kind, it));
             prop_assert_eq!(value.is_none(), row.is_none());
             let facts = ValueFacts::exactly(value.clone());
-            let facts = inverse(&transform, &kind, facts, (value.as_ref(), value.as_ref()));
+            let facts = inverse(&transform, &kind, facts, value.as_ref(), value.as_ref());
             // All rows of the same partition.
             let same = |it: &&Option<PlanValue>| {
                 it.as_ref().and_then(|it| apply(&transform, &kind, it)) == value
@@ -167,7 +167,7 @@ proptest! {
             value: !values.is_empty(),
             ..ValueFacts::none()
         };
-        let facts = inverse(&transform, &kind, facts, (values.first(), values.last()));
+        let facts = inverse(&transform, &kind, facts, values.first(), values.last());
         assert_agrees(facts.judge(op, &literals), &rows, op, &literals);
     }
 

@@ -72,7 +72,8 @@ pub(super) fn inverse(
     transform: &FieldTransform,
     source: &ColumnType,
     facts: ValueFacts,
-    (lower, upper): (Option<&PlanValue>, Option<&PlanValue>),
+    lower: Option<&PlanValue>,
+    upper: Option<&PlanValue>,
 ) -> ValueFacts {
     let nothing = || ValueFacts { lower: None, upper: None, exact: false, ..facts.clone() };
     let numbers = (integer(lower), integer(upper));
@@ -90,7 +91,7 @@ pub(super) fn inverse(
         (FieldTransform::Bucket(count), (Some(first), Some(last))) => {
             ValueFacts { buckets: Some((*count, first, last)), ..nothing() }
         }
-        (FieldTransform::Truncate(width), _) => truncated(*width, nothing(), (lower, upper)),
+        (FieldTransform::Truncate(width), _) => truncated(*width, nothing(), lower, upper),
         (
             FieldTransform::Year
             | FieldTransform::Month
@@ -137,7 +138,8 @@ fn start_of(transform: &FieldTransform, source: &ColumnType, period: i64) -> Opt
 fn truncated(
     width: u32,
     facts: ValueFacts,
-    (lower, upper): (Option<&PlanValue>, Option<&PlanValue>),
+    lower: Option<&PlanValue>,
+    upper: Option<&PlanValue>,
 ) -> ValueFacts {
     let above = |value: &PlanValue| match value {
         PlanValue::Integer(number) => {

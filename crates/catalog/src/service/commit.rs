@@ -71,7 +71,7 @@ impl Catalog {
                 .pop()
                 .ok_or_else(|| CatalogError::internal("a commit of one table changed none"))
         };
-        self.change_one(call, warehouse, (RelationKind::Table, ident), act).await
+        self.change_one(call, warehouse, RelationKind::Table, ident, act).await
     }
 
     /// Refuses a commit that the principal may not make. Where it may have files is looked at when
@@ -201,10 +201,10 @@ impl Catalog {
             let location = self.new_location(warehouse, ident, uuid).await?;
             let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
             if doc.location != location {
-                self.check_reach_of_new(warehouse, (reach, ident), &doc.location).await?;
+                self.check_reach_of_new(warehouse, reach, ident, &doc.location).await?;
             }
             self.check_apart(stamp, &doc.location, "").await?;
-            Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
+            Catalog::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
             return Ok(CommitStep::New(documents::write(warehouse, &doc, None).await?));
         }
         let base = found?;
@@ -219,8 +219,13 @@ impl Catalog {
             self.check_reach(warehouse, reach, chosen).await?;
             self.check_apart(stamp, &next.location, &pointer.id).await?;
         }
-        let said = (&*next.location, &next.properties);
-        Catalog::check_paths(stamp, warehouse, said, Some(&doc.properties))?;
+        Catalog::check_paths(
+            stamp,
+            warehouse,
+            &next.location,
+            &next.properties,
+            Some(&doc.properties),
+        )?;
         let (next, fallen) = update::logged(next, doc, &pointer.location);
         let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
         Ok(CommitStep::Next { base, written, fallen })

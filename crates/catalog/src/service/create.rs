@@ -38,10 +38,10 @@ impl Catalog {
         }
         let act = async move |it: RelationChange| {
             let RelationChange { catalog, warehouse, ident, stamp } = &it;
-            let doc = catalog.drafted(warehouse, ident, (&request, &reach), stamp.now_ms).await?;
+            let doc = catalog.drafted(warehouse, ident, &request, &reach, stamp.now_ms).await?;
             catalog.make(warehouse, stamp, ident, &doc, LogAction::CreateTable).await
         };
-        self.change_one(call, warehouse, (RelationKind::Table, &ident), act).await
+        self.change_one(call, warehouse, RelationKind::Table, &ident, act).await
     }
 
     async fn stage(
@@ -51,8 +51,9 @@ impl Catalog {
         ident: &TableIdent,
         request: (&CreateTable, &LocationScope),
     ) -> Result<Arc<CachedVersion>> {
-        let doc = self.drafted(warehouse, ident, request, node::clock::wall_ms()).await?;
-        self.check_staged(call, warehouse, (&doc.location, &doc.properties)).await?;
+        let doc =
+            self.drafted(warehouse, ident, request.0, request.1, node::clock::wall_ms()).await?;
+        self.check_staged(call, warehouse, &doc.location, &doc.properties).await?;
         let (doc, document) = doc.settle()?;
         Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), document)))
     }
@@ -62,7 +63,8 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
-        (request, reach): (&CreateTable, &LocationScope),
+        request: &CreateTable,
+        reach: &LocationScope,
         now_ms: u64,
     ) -> Result<TableDoc> {
         let uuid = Uuid::v4()?;

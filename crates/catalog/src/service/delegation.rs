@@ -105,7 +105,8 @@ impl Catalog {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        (bucket, key): (&str, &str),
+        bucket: &str,
+        key: &str,
         staged: Option<StagedTable>,
     ) -> Result<(TableScope, FilePermission)> {
         let refusal = || {
@@ -188,7 +189,8 @@ impl Catalog {
     pub(super) fn check_paths(
         stamp: &ChangeContext,
         warehouse: &Warehouse,
-        (location, properties): (&str, &TableProperties),
+        location: &str,
+        properties: &TableProperties,
         before: Option<&TableProperties>,
     ) -> Result<()> {
         for name in PATHS {
@@ -217,10 +219,11 @@ impl Catalog {
         &self,
         call: &ChangeCall<'_>,
         warehouse: &Warehouse,
-        (location, properties): (&str, &TableProperties),
+        location: &str,
+        properties: &TableProperties,
     ) -> Result<()> {
         let stamp = call.stamp();
         self.check_apart(&stamp, location, "").await?;
-        Catalog::check_paths(&stamp, warehouse, (location, properties), None)
+        Catalog::check_paths(&stamp, warehouse, location, properties, None)
     }
 }

@@ -61,7 +61,7 @@ impl Catalog {
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Result<Arc<CachedVersion>> {
-        self.entry_of_age(warehouse, (kind, ident), Duration::ZERO).await
+        self.entry_of_age(warehouse, kind, ident, Duration::ZERO).await
     }
 
     /// Loads an entry for a reader: where other servers change the store, it may be as old as the
@@ -75,13 +75,14 @@ impl Catalog {
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Result<Arc<CachedVersion>> {
-        self.entry_of_age(warehouse, (kind, ident), self.0.settings.pointer_cache).await
+        self.entry_of_age(warehouse, kind, ident, self.0.settings.pointer_cache).await
     }
 
     async fn entry_of_age(
         &self,
         warehouse: &Warehouse,
-        (kind, ident): (RelationKind, &TableIdent),
+        kind: RelationKind,
+        ident: &TableIdent,
         age: Duration,
     ) -> Result<Arc<CachedVersion>> {
         let entry = match self.cached_entry(warehouse, ident, age).await? {
@@ -263,7 +264,7 @@ pub(super) async fn write<D: RelationDocument>(
     previous: Option<&str>,
 ) -> Result<WrittenDocument<D>> {
     let (doc, document) = doc.settle()?;
-    let location = next_file(warehouse, (doc.location(), doc.properties()), previous)?;
+    let location = next_file(warehouse, doc.location(), doc.properties(), previous)?;
     write_document(warehouse, &location, document.clone()).await?;
     Ok(WrittenDocument { doc, document, location })
 }
@@ -271,7 +272,8 @@ pub(super) async fn write<D: RelationDocument>(
 /// Returns where the next document goes of what says this of itself.
 fn next_file(
     warehouse: &Warehouse,
-    (base, properties): (&str, &TableProperties),
+    base: &str,
+    properties: &TableProperties,
     previous: Option<&str>,
 ) -> Result<String> {
     warehouse.check_location(base)?;

@@ -152,7 +152,8 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         stamp: &ChangeContext,
-        (kind, ident): (RelationKind, &TableIdent),
+        kind: RelationKind,
+        ident: &TableIdent,
         purge: bool,
     ) -> Result<()> {
         self.require_unprotected(warehouse, kind, ident).await?;
@@ -162,12 +163,12 @@ impl Catalog {
         };
         let seconds = self.undrop_seconds(warehouse, &ident.namespace).await?;
         if seconds == 0 && !purge {
-            return self.release(warehouse, stamp, (kind, ident), act).await;
+            return self.release(warehouse, stamp, kind, ident, act).await;
         }
         let until_ms = stamp.now_ms.saturating_add(seconds.saturating_mul(1000));
         let keep = DropMode { until_ms, purge };
         let store = &self.0.store;
-        let kept = store.set_aside(stamp, warehouse.id(), (kind, ident), act, keep).await;
+        let kept = store.set_aside(stamp, warehouse.id(), kind, ident, act, keep).await;
         self.forget(warehouse, ident);
         self.rights_moved().await;
         let pointer = kept?;

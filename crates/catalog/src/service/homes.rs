@@ -201,7 +201,8 @@ impl Catalog {
     pub(super) async fn check_reach_of_new(
         &self,
         warehouse: &Warehouse,
-        (reach, ident): (&LocationScope, &TableIdent),
+        reach: &LocationScope,
+        ident: &TableIdent,
         location: &str,
     ) -> Result<()> {
         if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {

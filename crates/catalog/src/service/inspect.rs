@@ -210,13 +210,14 @@ impl Catalog {
         who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
-        (aspect, moment): (InspectAspect, Option<TimelineMoment>),
+        aspect: InspectAspect,
+        moment: Option<TimelineMoment>,
         page: &RowsPage,
     ) -> Result<InspectRows> {
-        let what = (RelationKind::Table, ident);
         let (entry, today) = match moment {
             Some(moment) => {
-                let found = self.load_at(who, warehouse, what, moment).await?;
+                let found =
+                    self.load_at(who, warehouse, RelationKind::Table, ident, moment).await?;
                 (found.entry, found.today)
             }
             None => {

@@ -172,7 +172,8 @@ impl Catalog {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        (told, namespace): (ListContent, &NamespaceIdent),
+        told: ListContent,
+        namespace: &NamespaceIdent,
     ) -> Option<Bytes> {
         self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace)).ok()?;
         let lists = &self.0.lists;
@@ -193,7 +194,8 @@ impl Catalog {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
-        (told, namespace): (ListContent, Option<&NamespaceIdent>),
+        told: ListContent,
+        namespace: Option<&NamespaceIdent>,
         make: impl AsyncFnOnce() -> Result<Bytes>,
     ) -> Result<Bytes> {
         let object = namespace.map_or(RightTarget::Warehouse, RightTarget::Namespace);

@@ -312,7 +312,7 @@ impl Catalog {
         }
         let (catalog, who, warehouse) = (self.clone(), call.who.clone(), Arc::clone(warehouse));
         node::task::spawn(async move {
-            let work = catalog.go_through(&who, &warehouse, (&asked, &tables), &job);
+            let work = catalog.go_through(&who, &warehouse, &asked, &tables, &job);
             tokio::select! {
                 () = Box::pin(work) => {}
                 () = catalog.beat(&job) => {}
@@ -327,7 +327,8 @@ impl Catalog {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
-        (asked, tables): (&MaintenanceRequest, &[TableIdent]),
+        asked: &MaintenanceRequest,
+        tables: &[TableIdent],
         job: &MaintenanceJob,
     ) {
         // It is closed never.
@@ -509,8 +510,7 @@ impl MaintenanceTask<'_> {
                 let manifests = target.reader.manifests_of(list).await?;
                 catalog.check_own(who, target, manifests.paths()).await?;
                 all.extend(path);
-                let bounds = (is_gone, FILES_MAX);
-                target.reader.reach(&manifests, &mut known, all, bounds).await?;
+                target.reader.reach(&manifests, &mut known, all, is_gone, FILES_MAX).await?;
             }
         }
         let [gone, stay] = all;

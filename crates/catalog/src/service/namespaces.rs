@@ -82,7 +82,7 @@ impl Catalog {
         }
         check(warehouse, &properties)?;
         let above = ident.parent();
-        self.check_rules(call.who, warehouse, below(above.as_ref()), (&[], &properties))?;
+        self.check_rules(call.who, warehouse, below(above.as_ref()), &[], &properties)?;
         let reach = self.reach(call.who, warehouse, above.as_ref());
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
@@ -146,8 +146,7 @@ impl Catalog {
     ) -> Result<PropertiesChanged> {
         self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(ident))?;
         check(warehouse, &updates)?;
-        let rules = (&*removals, &updates);
-        self.check_rules(call.who, warehouse, RightTarget::Namespace(ident), rules)?;
+        self.check_rules(call.who, warehouse, RightTarget::Namespace(ident), &removals, &updates)?;
         if let Some(key) = removals.iter().find(|key| updates.contains_key(*key)) {
             let message =
                 format!("Invalid namespace update: cannot simultaneously set and remove `{key}`");

@@ -91,7 +91,8 @@ impl Catalog {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
-        (kind, namespace): (RelationKind, &NamespaceIdent),
+        kind: RelationKind,
+        namespace: &NamespaceIdent,
         moment: TimelineMoment,
         page: &PageRequest,
     ) -> Result<ListPage<TableIdent>> {
@@ -127,11 +128,12 @@ impl Catalog {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
-        (kind, ident): (RelationKind, &TableIdent),
+        kind: RelationKind,
+        ident: &TableIdent,
         moment: TimelineMoment,
     ) -> Result<AsOf> {
         self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        let then = self.0.store.relation_at(warehouse.id(), (kind, ident), moment).await?;
+        let then = self.0.store.relation_at(warehouse.id(), kind, ident, moment).await?;
         self.allow_then(who, warehouse, ident, &then)?;
         let PastAndPresent { past, today, is_current, .. } = then;
         if is_current && let Some(today) = &today {

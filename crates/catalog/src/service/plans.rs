@@ -245,10 +245,10 @@ impl Catalog {
         if is_short && scan.delete_manifests() <= MANIFESTS_AT_ONCE_MAX {
             scan.read_deletes(&target.reader).await?;
             let state = PlanOutcome::Completed(Arc::from(scan));
-            self.keep_plan(who, &id, &target.relation, (state.clone(), 0));
+            self.keep_plan(who, &id, &target.relation, state.clone(), 0);
             return Ok(ScanPlan { id, state });
         }
-        self.keep_plan(who, &id, &target.relation, (PlanOutcome::Submitted, scan.weight()));
+        self.keep_plan(who, &id, &target.relation, PlanOutcome::Submitted, scan.weight());
         let (catalog, who, plan) = (self.clone(), who.clone(), Arc::clone(&id));
         let work = node::task::spawn(async move {
             let made = catalog.make_plan(&who, &target, scan, rest).await;
@@ -392,7 +392,8 @@ impl Catalog {
         who: &CatalogPrincipal,
         id: &Arc<str>,
         relation: &str,
-        (state, pending): (PlanOutcome, usize),
+        state: PlanOutcome,
+        pending: usize,
     ) {
         let now = clock::now();
         let (owner, relation) = (Arc::clone(&who.id), relation.to_owned());

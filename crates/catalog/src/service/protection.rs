@@ -89,7 +89,8 @@ impl Catalog {
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         object: RightTarget<'_>,
-        (removals, updates): (&[String], &Properties),
+        removals: &[String],
+        updates: &Properties,
     ) -> Result<()> {
         if let Some(text) = updates.get(UNDROP_RETENTION) {
             seconds(text)?;
@@ -164,7 +165,8 @@ impl Catalog {
         &self,
         who: &CatalogPrincipal,
         warehouse: &Arc<Warehouse>,
-        (namespace, ident): (&NamespaceIdent, Option<&TableIdent>),
+        namespace: &NamespaceIdent,
+        ident: Option<&TableIdent>,
     ) -> Result<ProtectionLevel> {
         let Some(ident) = ident else {
             self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))?;
@@ -184,7 +186,8 @@ impl Catalog {
         &self,
         call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
-        (namespace, ident): (&NamespaceIdent, Option<&TableIdent>),
+        namespace: &NamespaceIdent,
+        ident: Option<&TableIdent>,
         is_protected: bool,
     ) -> Result<ProtectionLevel> {
         let (catalog, store) = (self, &self.0.store);

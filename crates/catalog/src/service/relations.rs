@@ -144,7 +144,8 @@ impl Catalog {
         &self,
         call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
-        (kind, ident): (RelationKind, &TableIdent),
+        kind: RelationKind,
+        ident: &TableIdent,
         act: impl FnOnce(RelationChange) -> A + Send + 'static,
     ) -> Result<Arc<CachedVersion>>
     where
@@ -215,7 +216,8 @@ impl Catalog {
         call: &ChangeCall<'_>,
         warehouse: &Arc<Warehouse>,
         kind: RelationKind,
-        (from, to): (&TableIdent, &TableIdent),
+        from: &TableIdent,
+        to: &TableIdent,
     ) -> Result<()> {
         self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(from))?;
         self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(&to.namespace))?;
@@ -230,7 +232,7 @@ impl Catalog {
             }
             catalog.require_unprotected(&warehouse, kind, &from).await?;
             let store = &catalog.0.store;
-            let renamed = store.rename_relation(&stamp, warehouse.id(), kind, (&from, &to)).await;
+            let renamed = store.rename_relation(&stamp, warehouse.id(), kind, &from, &to).await;
             catalog.forget(&warehouse, &from);
             catalog.forget(&warehouse, &to);
             catalog.rights_moved().await;
@@ -262,7 +264,7 @@ impl Catalog {
         act: LogAction,
     ) -> Result<Arc<CachedVersion>> {
         self.check_apart(stamp, doc.location(), "").await?;
-        Catalog::check_paths(stamp, warehouse, (doc.location(), doc.properties()), None)?;
+        Catalog::check_paths(stamp, warehouse, doc.location(), doc.properties(), None)?;
         let written = documents::write(warehouse, doc, None).await?;
         let new = written.new_relation(ident, act);
         match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {
@@ -282,10 +284,11 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         stamp: &ChangeContext,
-        (kind, ident): (RelationKind, &TableIdent),
+        kind: RelationKind,
+        ident: &TableIdent,
         act: LogAction,
     ) -> Result<()> {
-        let released = self.0.store.drop_relation(stamp, warehouse.id(), (kind, ident), act).await;
+        let released = self.0.store.drop_relation(stamp, warehouse.id(), kind, ident, act).await;
         self.forget(warehouse, ident);
         self.rights_moved().await;
         released.map(drop)

@@ -83,8 +83,7 @@ impl Catalog {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let _turn = catalog.turn(&warehouse, &ident).await;
-            let what = (RelationKind::Table, &ident);
-            catalog.drop_one(&warehouse, &stamp, what, purge).await
+            catalog.drop_one(&warehouse, &stamp, RelationKind::Table, &ident, purge).await
         };
         self.change(call, act, async |_| Ok(())).await
     }
@@ -113,10 +112,9 @@ impl Catalog {
         let reach = self.reach(call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
             let RelationChange { catalog, warehouse, ident, stamp } = &it;
-            let wanted = (metadata_location, overwrite, &reach);
-            catalog.register(warehouse, stamp, ident, wanted).await
+            catalog.register(warehouse, stamp, ident, metadata_location, overwrite, &reach).await
         };
-        self.change_one(call, warehouse, (RelationKind::Table, &ident), act).await
+        self.change_one(call, warehouse, RelationKind::Table, &ident, act).await
     }
 
     async fn register(
@@ -124,7 +122,9 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &ChangeContext,
         ident: &TableIdent,
-        (location, overwrite, reach): (String, bool, &LocationScope),
+        location: String,
+        overwrite: bool,
+        reach: &LocationScope,
     ) -> Result<Arc<CachedVersion>> {
         self.namespace(warehouse, &ident.namespace).await?;
         let found = self.0.store.pointer(warehouse.id(), ident).await?;
@@ -159,7 +159,7 @@ impl Catalog {
         }
         self.check_apart(stamp, &doc.location, &own_id).await?;
         self.check_apart(stamp, &location, &own_id).await?;
-        Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
+        Catalog::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
         let written = WrittenDocument { doc, document, location };
         let act = LogAction::RegisterTable;
         let pointer = match self.entry(warehouse, RelationKind::Table, ident).await {
@@ -210,8 +210,15 @@ impl Catalog {
             let _turn = catalog.turn(&warehouse, &ident).await;
             let last = catalog.entry(&warehouse, RelationKind::Table, &ident).await?;
             catalog.require_unprotected(&warehouse, RelationKind::Table, &ident).await?;
-            let what = (RelationKind::Table, &ident);
-            catalog.release(&warehouse, &stamp, what, LogAction::UnregisterTable).await?;
+            catalog
+                .release(
+                    &warehouse,
+                    &stamp,
+                    RelationKind::Table,
+                    &ident,
+                    LogAction::UnregisterTable,
+                )
+                .await?;
             Ok(last)
         };
         // Who has missed the answer finds the location in the log.

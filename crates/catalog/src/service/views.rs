@@ -59,7 +59,7 @@ impl Catalog {
             let doc = request.document(uuid, location.trim_end_matches('/'), now_ms)?;
             catalog.make(warehouse, stamp, ident, &doc, LogAction::CreateView).await
         };
-        self.change_one(call, warehouse, (RelationKind::View, &ident), act).await
+        self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }
 
     /// Commits updates of a view. Answers how it is then.
@@ -91,7 +91,7 @@ impl Catalog {
                 tries += 1;
             }
         };
-        self.change_one(call, warehouse, (RelationKind::View, ident), act).await
+        self.change_one(call, warehouse, RelationKind::View, ident, act).await
     }
 
     /// Tries once, and returns whether another server was faster.
@@ -102,7 +102,8 @@ impl Catalog {
         ident: &TableIdent,
         request: (&ViewCommit, &LocationScope),
     ) -> (Result<Arc<CachedVersion>>, bool) {
-        let prepared = self.prepared(warehouse, stamp, ident, request).await.map_err(certain);
+        let prepared =
+            self.prepared(warehouse, stamp, ident, request.0, request.1).await.map_err(certain);
         let (base, written) = match prepared {
             Ok((base, Some(written))) => (base, written),
             Ok((base, None)) => {
@@ -140,7 +141,8 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &ChangeContext,
         ident: &TableIdent,
-        (request, reach): (&ViewCommit, &LocationScope),
+        request: &ViewCommit,
+        reach: &LocationScope,
     ) -> Result<(Arc<CachedVersion>, Option<WrittenDocument<ViewDoc>>)> {
         let base = self.entry(warehouse, RelationKind::View, ident).await?;
         let doc = base.view().ok_or_else(|| CatalogError::internal("an entry of no view"))?;
@@ -156,8 +158,13 @@ impl Catalog {
             self.check_reach(warehouse, reach, chosen).await?;
             self.check_apart(stamp, location, &pointer.id).await?;
         }
-        let said = (&*next.location, &next.properties);
-        Catalog::check_paths(stamp, warehouse, said, Some(&doc.properties))?;
+        Catalog::check_paths(
+            stamp,
+            warehouse,
+            &next.location,
+            &next.properties,
+            Some(&doc.properties),
+        )?;
         let written = documents::write(warehouse, next, base.location()).await?;
         Ok((base, Some(written)))
     }
@@ -176,7 +183,7 @@ impl Catalog {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let _turn = catalog.turn(&warehouse, &ident).await;
-            catalog.drop_one(&warehouse, &stamp, (RelationKind::View, &ident), false).await
+            catalog.drop_one(&warehouse, &stamp, RelationKind::View, &ident, false).await
         };
         self.change(call, act, async |_| Ok(())).await
     }
@@ -212,7 +219,7 @@ impl Catalog {
             for location in [&doc.location, &metadata_location] {
                 catalog.check_apart(stamp, location, "").await?;
             }
-            Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
+            Catalog::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
             let written = WrittenDocument { doc, document, location: metadata_location };
             let new = written.new_relation(ident, LogAction::RegisterView);
             let made = catalog.0.store.insert_relation(stamp, warehouse.id(), new).await;
@@ -221,6 +228,6 @@ impl Catalog {
             }
             Ok(catalog.publish_written(warehouse, ident, made.map_err(certain)?, written))
         };
-        self.change_one(call, warehouse, (RelationKind::View, &ident), act).await
+        self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }
 }

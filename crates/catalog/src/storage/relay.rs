@@ -93,7 +93,9 @@ impl RelayedRequest {
     /// `BadRequest` when it is none.
     fn new(
         place: &S3Location,
-        (method, uri, headers): (&Method, &Uri, &HeaderMap),
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
         body: Option<String>,
         is_cut: bool,
     ) -> Result<RelayedRequest> {
@@ -133,7 +135,7 @@ impl RelayedRequest {
         }
         without_cutting(&mut forwarded);
         let uri = address(place, uri)?;
-        let request = SignRequest::new((method.as_str(), uri), &place.region, own, body.clone());
+        let request = SignRequest::new(method.as_str(), uri, &place.region, own, body.clone());
         Ok(RelayedRequest { method: method.clone(), request, forwarded, body })
     }
 
@@ -154,7 +156,7 @@ impl BucketStorage {
         body: Option<String>,
         is_cut: bool,
     ) -> Result<RelayedRequest> {
-        RelayedRequest::new(&self.location, head, body, is_cut)
+        RelayedRequest::new(&self.location, head.0, head.1, head.2, body, is_cut)
     }
 
     /// The bucket and the key that a request is about.
@@ -299,7 +301,7 @@ mod tests {
         let is_cut = headers.iter().any(|(_, value)| value.starts_with("STREAMING"));
         let (method, uri) = (method.parse().unwrap(), target.parse().unwrap());
         let asked =
-            RelayedRequest::new(&place, (&method, &uri, &map), body.map(str::to_owned), is_cut)?;
+            RelayedRequest::new(&place, &method, &uri, &map, body.map(str::to_owned), is_cut)?;
         let target = SignTarget::read(&asked.request, &place)?;
         target.subject()?;
         let judged = target.judge(&scope(&["s3://bkt/w/t"]), FilePermission::Write)?;
@@ -311,7 +313,7 @@ mod tests {
         let (uri, signed) = signer::authorized(method.as_str(), &judged, &place, &credentials);
         let signed = signed.into_iter().map(|(name, value)| (name, vec![value])).collect();
         let head = (method.as_str(), uri);
-        Ok((SignRequest::new(head, "", signed, asked.body), asked.forwarded))
+        Ok((SignRequest::new(head.0, head.1, "", signed, asked.body), asked.forwarded))
     }
 
     const STORE: &str = "bkt/w?endpoint=http://store:9000&region=eu-1";

@@ -187,7 +187,8 @@ pub(super) fn authorized(
 impl SignRequest {
     /// A request that somebody is about to send who knows the warehouse.
     pub(super) fn new(
-        (method, uri): (&str, String),
+        method: &str,
+        uri: String,
         region: &str,
         headers: BTreeMap<String, Vec<String>>,
         body: Option<String>,

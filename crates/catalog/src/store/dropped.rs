@@ -79,7 +79,8 @@ impl CatalogStore {
         &self,
         stamp: &ChangeContext,
         warehouse: &str,
-        (kind, ident): (RelationKind, &TableIdent),
+        kind: RelationKind,
+        ident: &TableIdent,
         act: LogAction,
         keep: DropMode,
     ) -> Result<MetadataPointer> {
@@ -102,7 +103,7 @@ impl CatalogStore {
             it.execute(sql, &parameters)?;
             // Its rights wait for it.
             access::relation_moved(it, &found.id)?;
-            relations::delete(it, &stamp, &warehouse, (&ident, &found), act)?;
+            relations::delete(it, &stamp, &warehouse, &ident, &found, act)?;
             log::remember(it, &stamp, None)?;
             Ok(found)
         });

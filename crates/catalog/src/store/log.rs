@@ -187,7 +187,8 @@ pub(super) fn write(
     stamp: &ChangeContext,
     warehouse: &str,
     act: LogAction,
-    (namespace, name): (&NamespaceIdent, Option<&str>),
+    namespace: &NamespaceIdent,
+    name: Option<&str>,
     line: &LogRecord<'_>,
 ) -> std::result::Result<(), SqlStoreError> {
     let sql = "INSERT INTO catalog_log (at_ms, warehouse, act, namespace, name, relation, version, \
@@ -229,7 +230,7 @@ pub(super) fn write_relation(
     ident: &TableIdent,
     line: &LogRecord<'_>,
 ) -> std::result::Result<(), SqlStoreError> {
-    write(it, stamp, warehouse, act, (&ident.namespace, Some(&ident.name)), line)
+    write(it, stamp, warehouse, act, &ident.namespace, Some(&ident.name), line)
 }
 
 /// Remembers what became of a request with a key. Another server may have been asked the same at

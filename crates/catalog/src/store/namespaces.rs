@@ -281,6 +281,6 @@ pub(super) fn changed(
     act: LogAction,
     of: (&NamespaceIdent, Option<&str>),
 ) -> Stored<()> {
-    log::write(it, stamp, warehouse, act, of, &LogRecord::default())?;
+    log::write(it, stamp, warehouse, act, of.0, of.1, &LogRecord::default())?;
     log::remember(it, stamp, None)
 }

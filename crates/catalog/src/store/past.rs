@@ -163,7 +163,8 @@ const ABOUT_NAMES: &str = "warehouse = $1 AND name IS NOT NULL \
 fn relations_then(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
-    (namespace, kind): (&NamespaceIdent, RelationKind),
+    namespace: &NamespaceIdent,
+    kind: RelationKind,
     number: i64,
 ) -> Stored<BTreeSet<String>> {
     let sql = "SELECT name FROM catalog_tables \
@@ -195,7 +196,8 @@ fn relations_then(
 fn relation_then(
     it: &mut dyn StoreTransaction,
     warehouse: &str,
-    (kind, ident): (RelationKind, &TableIdent),
+    kind: RelationKind,
+    ident: &TableIdent,
     number: i64,
 ) -> Stored<Option<PastRelation>> {
     let condition = "warehouse = $1 AND (namespace = $2 AND name = $3 \
@@ -341,7 +343,7 @@ impl CatalogStore {
             let number = number_at(it, moment)?;
             require_namespace(it, &warehouse, &namespace, number)?;
             let kept = kept_since(it, &warehouse, &namespace, number)?;
-            Ok((relations_then(it, &warehouse, (&namespace, kind), number)?, kept))
+            Ok((relations_then(it, &warehouse, &namespace, kind, number)?, kept))
         });
         let (names, kept) = read.await?;
         Ok((names.into_iter().collect(), kept))
@@ -445,14 +447,15 @@ impl CatalogStore {
     pub async fn relation_at(
         &self,
         warehouse: &str,
-        (kind, ident): (RelationKind, &TableIdent),
+        kind: RelationKind,
+        ident: &TableIdent,
         moment: TimelineMoment,
     ) -> Result<PastAndPresent> {
         self.number_lines().await?;
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
         let read = self.store().read("catalog.relation_at", move |it| {
             let number = number_at(it, moment)?;
-            let past = relation_then(it, &warehouse, (kind, &ident), number)?;
+            let past = relation_then(it, &warehouse, kind, &ident, number)?;
             let past = past.ok_or_else(|| SqlStoreError::refuse(kind.no_such(&ident)))?;
             let then = with_today(it, &warehouse, past)?;
             let parameters = vec![SqlValue::from(&warehouse), ident.namespace.key().into()];

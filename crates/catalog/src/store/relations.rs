@@ -302,7 +302,8 @@ impl CatalogStore {
         &self,
         stamp: &ChangeContext,
         warehouse: &str,
-        (kind, ident): (RelationKind, &TableIdent),
+        kind: RelationKind,
+        ident: &TableIdent,
         act: LogAction,
     ) -> Result<MetadataPointer> {
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
@@ -310,7 +311,7 @@ impl CatalogStore {
             let found = require(it, &warehouse, kind, &ident)?;
             access::forget_relation(it, &found.id)?;
             places::forget(it, &found.id)?;
-            delete(it, &stamp, &warehouse, (&ident, &found), act)?;
+            delete(it, &stamp, &warehouse, &ident, &found, act)?;
             log::remember(it, &stamp, None)?;
             Ok(found)
         });
@@ -326,7 +327,8 @@ impl CatalogStore {
         stamp: &ChangeContext,
         warehouse: &str,
         kind: RelationKind,
-        (from, to): (&TableIdent, &TableIdent),
+        from: &TableIdent,
+        to: &TableIdent,
     ) -> Result<()> {
         let (stamp, warehouse) = (stamp.clone(), warehouse.to_owned());
         let (from, to) = (from.clone(), to.clone());
@@ -441,7 +443,8 @@ pub(super) fn delete(
     it: &mut dyn StoreTransaction,
     stamp: &ChangeContext,
     warehouse: &str,
-    (ident, found): (&TableIdent, &MetadataPointer),
+    ident: &TableIdent,
+    found: &MetadataPointer,
     act: LogAction,
 ) -> Stored<()> {
     it.execute("DELETE FROM catalog_tables WHERE id = $1", &[SqlValue::from(&found.id)])?;

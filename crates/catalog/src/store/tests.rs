@@ -121,7 +121,10 @@ async fn a_namespace_is_made_below_its_parent_and_goes_when_it_is_empty() {
         let full = store.drop_namespace(&stamp(), WAREHOUSE, &below).await;
         assert_eq!(refusal(full).0, ErrorReason::NamespaceNotEmpty);
         let what = (RelationKind::View, &inner);
-        store.drop_relation(&stamp(), WAREHOUSE, what, LogAction::DropView).await.unwrap();
+        store
+            .drop_relation(&stamp(), WAREHOUSE, what.0, what.1, LogAction::DropView)
+            .await
+            .unwrap();
         store.drop_namespace(&stamp(), WAREHOUSE, &below).await.unwrap();
         store.drop_namespace(&stamp(), WAREHOUSE, &above).await.unwrap();
         let gone = store.drop_namespace(&stamp(), WAREHOUSE, &above).await;
@@ -285,16 +288,16 @@ async fn tables_and_views_share_their_names() {
             (as_table, &two, &one, "Table does not exist: a.two"),
             (as_view, &one, &two, "View does not exist: a.one"),
         ] {
-            let result = store.rename_relation(&stamp(), WAREHOUSE, kind, (from, to)).await;
+            let result = store.rename_relation(&stamp(), WAREHOUSE, kind, from, to).await;
             assert_eq!(refusal(result).1, expected);
         }
         let to = table(&["b"], "other");
         let before = store.pointer(WAREHOUSE, &one).await.unwrap();
-        store.rename_relation(&stamp(), WAREHOUSE, as_table, (&one, &to)).await.unwrap();
+        store.rename_relation(&stamp(), WAREHOUSE, as_table, &one, &to).await.unwrap();
         assert_eq!(store.pointer(WAREHOUSE, &one).await.unwrap(), None);
         assert_eq!(store.pointer(WAREHOUSE, &to).await.unwrap(), before);
         let gone =
-            store.drop_relation(&stamp(), WAREHOUSE, (as_view, &to), LogAction::DropView).await;
+            store.drop_relation(&stamp(), WAREHOUSE, as_view, &to, LogAction::DropView).await;
         assert_eq!(refusal(gone).1, "View does not exist: b.other");
     })
     .await;
@@ -366,7 +369,10 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         let (as_table, keep) = (RelationKind::Table, DropMode { until_ms: NOW, purge: false });
         let set_aside = async || {
             let what = (as_table, &ident);
-            store.set_aside(&stamp(), WAREHOUSE, what, LogAction::DropTable, keep).await.unwrap();
+            store
+                .set_aside(&stamp(), WAREHOUSE, what.0, what.1, LogAction::DropTable, keep)
+                .await
+                .unwrap();
         };
         set_aside().await;
         check(&[true; 4], "").await;
@@ -385,7 +391,10 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
         store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
         check(&[true, false, false, false], "").await;
         let what = (as_table, &ident);
-        store.drop_relation(&stamp(), WAREHOUSE, what, LogAction::DropTable).await.unwrap();
+        store
+            .drop_relation(&stamp(), WAREHOUSE, what.0, what.1, LogAction::DropTable)
+            .await
+            .unwrap();
         check(&[false; 4], "").await;
     })
     .await;

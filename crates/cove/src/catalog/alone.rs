@@ -53,8 +53,7 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: TokenRegistry) -> Resu
     let http_metrics = HttpMetrics::new(&mut registry);
     let store = storage::store_config(config, environment, data_dir)?;
     let store = SqlStore::open(store, &mut registry).await.context("failed to open the store")?;
-    let lake =
-        RunningCatalog::start(config, environment, data_dir.path(), (&store, &tokens)).await?;
+    let lake = RunningCatalog::start(config, environment, data_dir.path(), &store, &tokens).await?;
     let lake = lake.context("there is no catalog")?;
     lake.register(&mut registry);
 

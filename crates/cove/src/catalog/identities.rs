@@ -19,7 +19,8 @@ use crate::values::columns;
 /// Obeys a command about roles, which belong to no warehouse; what is granted to them does.
 pub(super) async fn obey_role(
     server: &Remote,
-    (warehouse, is_json): (Option<&str>, bool),
+    warehouse: Option<&str>,
+    is_json: bool,
     command: &RoleCommand,
 ) -> Result<()> {
     let roles = management("roles");

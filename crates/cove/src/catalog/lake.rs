@@ -146,7 +146,8 @@ impl<'a> RemoteWarehouse<'a> {
     /// Sets and unsets properties by a commit.
     pub(super) async fn commit_properties(
         &self,
-        (kind, name): (ObjectKind, &CatalogName),
+        kind: ObjectKind,
+        name: &CatalogName,
         set: &[(String, String)],
         unset: &[String],
     ) -> Result<()> {

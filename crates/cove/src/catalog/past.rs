@@ -106,14 +106,15 @@ pub(super) async fn changes(
     if !args.follow || left == 0 {
         return Ok(());
     }
-    follow(server.clone(), lake, args, (after, left), is_json).await
+    follow(server.clone(), lake, args, after, left, is_json).await
 }
 
 async fn follow(
     mut server: Remote,
     lake: &RemoteWarehouse<'_>,
     args: &ChangesArgs,
-    (mut after, mut left): (Option<String>, u64),
+    mut after: Option<String>,
+    mut left: u64,
     is_json: bool,
 ) -> Result<()> {
     let (mut lost, mut back_off) = (None, BACK_OFF_MIN);

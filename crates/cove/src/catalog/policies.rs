@@ -90,7 +90,7 @@ async fn names_of_columns(lake: &RemoteWarehouse<'_>, policy: &Value) -> HashMap
     let levels = items(policy, "namespace").iter().filter_map(Value::as_str);
     let levels: Vec<String> = levels.map(str::to_owned).collect();
     let Some(table) = policy["table"].as_str() else { return HashMap::new() };
-    let path = rows::path(lake, (&levels, table), "schema");
+    let path = rows::path(lake, &levels, table, "schema");
     let found = lake.get(&path).await.unwrap_or_default();
     items(&found, "rows").iter().map(|it| (text(&it["id"]), text(&it["name"]))).collect()
 }

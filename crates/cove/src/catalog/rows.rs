@@ -75,10 +75,11 @@ pub(super) const COLUMNS: RowHeadings<4> = RowHeadings {
 /// Returns where rows of a table are.
 pub(super) fn path(
     lake: &RemoteWarehouse<'_>,
-    (levels, table): (&[String], &str),
+    namespace: &[String],
+    table: &str,
     aspect: &str,
 ) -> String {
-    let (levels, table) = (in_path(levels), escaped(table));
+    let (levels, table) = (in_path(namespace), escaped(table));
     lake.management(&format!("tables/{levels}/{table}/{aspect}?pageSize={PAGE_ROWS}"))
 }
 
@@ -89,7 +90,8 @@ pub(super) async fn show<const N: usize>(
     args: &RowsArgs,
     snapshot: Option<i64>,
 ) -> Result<()> {
-    let mut path = args.as_of.laid_on(path(lake, args.name.split(), what.aspect));
+    let (namespace, table) = args.name.split();
+    let mut path = args.as_of.laid_on(path(lake, namespace, table, what.aspect));
     if let Some(id) = snapshot {
         path.push_str(&format!("&snapshot-id={id}"));
     }

@@ -53,7 +53,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &TableCommand) -> 
         }
         TableCommand::Columns(args) => rows::show(lake, &rows::COLUMNS, args, None).await,
         TableCommand::Properties { name, change } => {
-            lake.commit_properties((ObjectKind::Table, name), &change.set, &change.unset).await
+            lake.commit_properties(ObjectKind::Table, name, &change.set, &change.unset).await
         }
         TableCommand::Rename { from, to } => lake.rename(ObjectKind::Table, from, to).await,
         TableCommand::Register { name, location, overwrite } => {
@@ -122,7 +122,7 @@ pub(super) fn schema_of(columns: &[(String, String, bool)]) -> Value {
 }
 
 /// The member of a list whose id is the current one; null if there is none.
-pub(super) fn by_id<'v>(document: &'v Value, (list, id, current): (&str, &str, &str)) -> &'v Value {
+pub(super) fn by_id<'v>(document: &'v Value, list: &str, id: &str, current: &str) -> &'v Value {
     let current = &document[current];
     items(document, list).iter().find(|it| it[id] == *current).unwrap_or(&Value::Null)
 }
@@ -174,9 +174,9 @@ impl DetailLines {
 
 fn details(name: &str, answer: &Value) -> String {
     let document = &answer["metadata"];
-    let columns = by_id(document, ("schemas", "schema-id", "current-schema-id"));
-    let spec = by_id(document, ("partition-specs", "spec-id", "default-spec-id"));
-    let order = by_id(document, ("sort-orders", "order-id", "default-sort-order-id"));
+    let columns = by_id(document, "schemas", "schema-id", "current-schema-id");
+    let spec = by_id(document, "partition-specs", "spec-id", "default-spec-id");
+    let order = by_id(document, "sort-orders", "order-id", "default-sort-order-id");
     let mut shown = DetailLines::new(name);
     shown.line("location", &document["location"]);
     shown.line("metadata", &answer["metadata-location"]);

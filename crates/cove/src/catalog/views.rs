@@ -42,8 +42,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &ViewCommand) -> R
             let answer = lake.get(&as_of.laid_on(lake.relation(ObjectKind::View, name))).await?;
             lake.show(&answer, || {
                 let document = &answer["metadata"];
-                let of = ("versions", "version-id", "current-version-id");
-                let version = by_id(document, of);
+                let version = by_id(document, "versions", "version-id", "current-version-id");
                 let mut shown = DetailLines::new(&name.shown());
                 shown.line("location", &document["location"]);
                 shown.line("metadata", &answer["metadata-location"]);
@@ -61,7 +60,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &ViewCommand) -> R
             })
         }
         ViewCommand::Properties { name, change } => {
-            lake.commit_properties((ObjectKind::View, name), &change.set, &change.unset).await
+            lake.commit_properties(ObjectKind::View, name, &change.set, &change.unset).await
         }
         ViewCommand::Rename { from, to } => lake.rename(ObjectKind::View, from, to).await,
         ViewCommand::Drop { names } => {

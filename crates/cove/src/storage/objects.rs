@@ -26,7 +26,7 @@ pub(crate) fn open(
         ObjectsUrl::Directory(path) => ObjectStore::in_directory(&path, config.store.durability)
             .context("failed to open the object store"),
         ObjectsUrl::S3(location) => {
-            let credentials = credentials(("objects", "url"), table, environment)?;
+            let credentials = credentials("objects", "url", table, environment)?;
             Ok(ObjectStore::in_s3(location, credentials))
         }
     }
@@ -51,7 +51,8 @@ pub(crate) fn sealer(
 /// services read; all of them from one place, so that no id is used with another one's key. Also
 /// which setting of that table needs them.
 pub(crate) fn credentials(
-    (name, needs): (&str, &str),
+    name: &str,
+    needs: &str,
     table: &ObjectsTable,
     environment: &Environment,
 ) -> Result<SigningCredentials> {

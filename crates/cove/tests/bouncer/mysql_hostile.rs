@@ -156,7 +156,6 @@ fn nothing_but_a_login_logs_in_to_mysql() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table of what is tried")]
 fn nothing_that_comes_after_a_login_to_mysql_troubles_others() {
     check("myhostile", |hostile| {
         let mut table: Vec<(String, Vec<u8>)> = Vec::new();

@@ -37,7 +37,6 @@ fn workspace(sessions: &Sessions) -> String {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table, a row for each mistake")]
 fn mistakes_are_named_with_their_field() {
     let _guard = beside_others();
     let server = serve_sessions("");

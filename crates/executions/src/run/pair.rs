@@ -32,7 +32,8 @@ impl ExecutionRun<'_> {
         &mut self,
         ready: &ReadyProgram,
         single: SingleRun,
-        (other, other_start): (&ReadyProgram, &ProgramStart),
+        other: &ReadyProgram,
+        other_start: &ProgramStart,
     ) -> Result<(), SandboxFailure> {
         let SingleRun { start, outputs, outputs_bytes_max, .. } = single;
         let asked = (outputs.clone(), outputs_bytes_max);
@@ -89,12 +90,9 @@ impl ExecutionRun<'_> {
         self.progress.stage(StageName::Interactor, test);
         self.progress.stage(StageName::Run, test);
         let mut sink = ProgramOutputSink(&mut *self.progress);
-        let ends = both(
-            (&mut *one, program, serving, &mut sink),
-            (&mut *two, interactor),
-            Box::pin(answers),
-        )
-        .await;
+        let ends =
+            both(&mut *one, program, serving, &mut sink, &mut *two, interactor, Box::pin(answers))
+                .await;
         self.since = self.machine.metrics.observe(TimedPart::Run, self.since);
         let PairEnds { program: mut exit, interactor, is_flood } = ends?;
         // By the clock, not by who was heard of first: a report takes longer when there is
@@ -118,13 +116,12 @@ impl ExecutionRun<'_> {
 
 /// Runs two commands side by side. When one has ended, the other one has a moment left.
 async fn both(
-    (one, mut program, serving, sink): (
-        &mut dyn LeasedSandbox,
-        SandboxCommand,
-        Option<GrantSockets>,
-        &mut dyn OutputSink,
-    ),
-    (two, mut interactor): (&mut dyn LeasedSandbox, SandboxCommand),
+    one: &mut dyn LeasedSandbox,
+    mut program: SandboxCommand,
+    serving: Option<GrantSockets>,
+    sink: &mut dyn OutputSink,
+    two: &mut dyn LeasedSandbox,
+    mut interactor: SandboxCommand,
     mut answers: AnswersRelay<'_>,
 ) -> Result<PairEnds, SandboxFailure> {
     let (stop_program, control) = mpsc::channel(1);

@@ -70,11 +70,11 @@ impl ConnectTunnel {
                 let first = first(&mut from_client, read, &host, port).await?;
                 pass(&exchange, ByteDirection::Out, &first)?;
                 to_server.write_all(&first).await?;
-                let way = (&*exchange, ByteDirection::Out, &activity);
-                copy(&mut from_client, &mut to_server, way).await
+                copy(&mut from_client, &mut to_server, &exchange, ByteDirection::Out, &activity)
+                    .await
             };
-            let way = (&*exchange, ByteDirection::In, &activity);
-            let back = copy(&mut from_server, &mut to_client, way);
+            let back =
+                copy(&mut from_server, &mut to_client, &exchange, ByteDirection::In, &activity);
             let both = async { tokio::try_join!(out, back).map(drop) };
             tokio::select! {
                 ended = both => ended.err(),
@@ -130,7 +130,9 @@ fn pass(exchange: &ProxyExchange, way: ByteDirection, bytes: &[u8]) -> Result<()
 async fn copy(
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
-    (exchange, way, activity): (&ProxyExchange, ByteDirection, &LastActivity),
+    exchange: &ProxyExchange,
+    way: ByteDirection,
+    activity: &LastActivity,
 ) -> Result<(), TunnelCut> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {

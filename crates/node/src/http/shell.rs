@@ -149,7 +149,7 @@ impl HttpShell {
         }
         let AtOnce { mut response, route } = answer()?;
         let id = self.shared.ids.next("req_");
-        self.shared.note((head.method, Cow::Borrowed(route)), started, &id, &mut response);
+        self.shared.note(head.method, Cow::Borrowed(route), started, &id, &mut response);
         Some(response)
     }
 
@@ -244,7 +244,8 @@ impl ShellShared {
     /// Counts a request that is answered, and names it in the answer.
     fn note(
         &self,
-        (method, route): (&Method, Cow<'static, str>),
+        method: &Method,
+        route: Cow<'static, str>,
         started: Instant,
         id: &str,
         response: &mut Response,
@@ -325,7 +326,7 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     let mut response = rendered(response, face);
 
     let asked = (&method, Cow::Owned(route.to_owned()));
-    shared.note(asked, started, &id, &mut response);
+    shared.note(asked.0, asked.1, started, &id, &mut response);
     drop(in_flight);
     response
 }

@@ -190,7 +190,7 @@ impl PostgresEngine {
         let begin = client.build_transaction().isolation_level(IsolationLevel::Serializable);
         let inner = match begin.read_only(job.access == TransactionAccess::Read).start() {
             Ok(inner) => inner,
-            Err(error) => return ended(failure("BEGIN", error)),
+            Err(error) => return ended("BEGIN", error),
         };
         let rows_max = self.context.config.rows_max;
         let mut transaction = PostgresTransaction::new(inner, statements, rows_max);
@@ -233,12 +233,13 @@ fn commit(transaction: ::postgres::Transaction<'_>) -> TransactionAttempt {
     match fate(&error) {
         TransactionFate::Lost => TransactionAttempt::Unknown(error.into()),
         TransactionFate::Conflict | TransactionFate::StalePlan | TransactionFate::Failed => {
-            ended(failure("COMMIT", error))
+            ended("COMMIT", error)
         }
     }
 }
 
-fn ended((fate, error): (TransactionFate, SqlStoreError)) -> TransactionAttempt {
+fn ended(statement: &str, error: ::postgres::Error) -> TransactionAttempt {
+    let (fate, error) = failure(statement, error);
     match fate {
         TransactionFate::Conflict | TransactionFate::StalePlan => {
             TransactionAttempt::Conflict(error)

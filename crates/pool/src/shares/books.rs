@@ -379,7 +379,9 @@ impl QuotaLedger {
     pub fn want(
         &mut self,
         id: KeyId,
-        (thread, wanted, since): (usize, u32, Instant),
+        thread: usize,
+        wanted: u32,
+        since: Instant,
         now: Instant,
         idle: &dyn Fn(KeyId) -> Option<usize>,
     ) {

@@ -352,7 +352,7 @@ impl UserHandle {
                 fence(Ordering::SeqCst);
                 keys.get(key.index()).and_then(|(_, seats)| longest_idle(seats, None))
             };
-            books.want(self.0.id, (thread, wanted, since), now, &|key| {
+            books.want(self.0.id, thread, wanted, since, now, &|key| {
                 idle(key).map(|(thread, _)| thread)
             });
         });

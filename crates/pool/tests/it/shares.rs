@@ -93,7 +93,7 @@ impl Table {
                 let idle = |key: KeyId| self.idle.contains(&key).then_some(9);
                 let want = (0, number(2), since);
                 let key = self.key(words[1]);
-                self.books.want(key, want, self.now, &idle);
+                self.books.want(key, want.0, want.1, want.2, self.now, &idle);
                 String::new()
             }
             "idle" => {
@@ -386,7 +386,7 @@ impl World {
             2 => {
                 let wanted = u32::try_from(chance.below(4)).unwrap();
                 let thread = chance.below(3);
-                books.want(key, (thread, wanted, now), now, &|_| Some(thread));
+                books.want(key, thread, wanted, now, now, &|_| Some(thread));
             }
             3 | 4 if !held.is_empty() => {
                 let at = chance.below(held.len());
@@ -470,7 +470,7 @@ fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
     while at_us < for_ms * 1_000 {
         let now = begin + Duration::from_micros(at_us);
         for key in &keys {
-            books.want(*key, (0, 50, now), now, &|_| None);
+            books.want(*key, 0, 50, now, now, &|_| None);
         }
         books.take_effects(&mut effects);
         for effect in effects.drain(..) {
@@ -554,7 +554,7 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
     for turn in 0..500_u64 {
         let ask = 10_000 + turn * 20_000;
         if connection.is_none() {
-            books.want(quiet, (0, 1, at(ask)), at(ask), &|_| None);
+            books.want(quiet, 0, 1, at(ask), at(ask), &|_| None);
         }
         // The flood goes on meanwhile.
         while let Some(next) = (0..flooding.len()).min_by_key(|&one| flooding[one])
@@ -562,7 +562,7 @@ fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
         {
             let now = flooding[next];
             books.charge(flood, SERVICE_US, at(now));
-            books.want(flood, (1, 190, at(now)), at(now), &|_| None);
+            books.want(flood, 1, 190, at(now), at(now), &|_| None);
             match books.release(flood, Some(at(now)), at(now)) {
                 FinishedVerdict::Keep => flooding[next] = now + SERVICE_US,
                 FinishedVerdict::GiveUp { to } => {

@@ -11,10 +11,7 @@ use crate::sys;
 /// `mount_session`: `users` are the guest init's and the programs'. Nobody ever is in it.
 ///
 /// The caller has one thread, and the privileges of root. `host_proc` is its `/proc`.
-pub(crate) fn slot_users(
-    host_proc: BorrowedFd<'_>,
-    (init, user): (u32, u32),
-) -> io::Result<OwnedFd> {
+pub(crate) fn slot_users(host_proc: BorrowedFd<'_>, init: u32, user: u32) -> io::Result<OwnedFd> {
     let (theirs, ours) = sys::message_pair()?;
     // A name space needs somebody in it until it is open. It waits, and is ended.
     let child = sys::fork(libc::CLONE_NEWUSER, None, || {

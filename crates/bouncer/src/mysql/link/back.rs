@@ -140,13 +140,13 @@ impl MysqlReplyHandler<'_, '_> {
                 let is_done = reply.is_done();
                 let warnings = reply.warnings();
                 self.server.reply = Some(reply);
-                self.result(event, (header, part), warnings);
+                self.result(event, header, part, warnings);
                 if is_done { self.done(None) } else { Ok(()) }
             }
             ReplyEvent::Error => {
                 let error = ErrPacket::parse(part)
                     .ok_or(ServerFailure::Malformed { tag: ERR, bytes: header.len })?;
-                self.failed(&error, (header, part))?;
+                self.failed(&error, header, part)?;
                 self.done(Some(&error))
             }
             ReplyEvent::Columns(_)
@@ -158,10 +158,10 @@ impl MysqlReplyHandler<'_, '_> {
                 let is_done = reply.is_done();
                 self.server.rows += u64::from(event == ReplyEvent::Row);
                 self.server.reply = Some(reply);
-                self.keep(event, (header, part))?;
+                self.keep(event, header, part)?;
                 let number = self.number_for_client(event);
                 let at = self.out.to_client.len() + HEADER_BYTES + 1;
-                self.give(event, (header, part));
+                self.give(event, header, part);
                 if let Some(number) = number
                     && let Some(place) = self.out.to_client.get_mut(at..at + 4)
                 {
@@ -182,7 +182,7 @@ impl MysqlReplyHandler<'_, '_> {
 
     /// Gives the client a packet, if it is for the client.
     #[inline]
-    pub(super) fn give(&mut self, event: ReplyEvent, (header, part): (PacketHeader, &[u8])) {
+    pub(super) fn give(&mut self, event: ReplyEvent, header: PacketHeader, part: &[u8]) {
         if !self.is_heard() {
             return;
         }
@@ -190,7 +190,7 @@ impl MysqlReplyHandler<'_, '_> {
         let Some(kind) = self.server.front().map(|front| front.kind) else { return };
         if let Some(client) = &mut self.client {
             let mut giving = ReplyTranslation { kind, caps, columns: &mut self.server.columns };
-            giving.give(client, event, (header, part), self.out.to_client);
+            giving.give(client, event, header, part, self.out.to_client);
         }
     }
 
@@ -206,11 +206,11 @@ impl MysqlReplyHandler<'_, '_> {
             let part = part.get(..header.len).unwrap_or(part);
             let (left, goes_on) = (header.len - part.len(), header.is_continued());
             self.server.body = MysqlPartialPacket { left, pass: true, goes_on };
-            self.give(ReplyEvent::Row, (header, part));
+            self.give(ReplyEvent::Row, header, part);
             self.server.reply = Some(reply);
             return HEADER_BYTES + part.len();
         }
-        self.give(ReplyEvent::Row, (header, part));
+        self.give(ReplyEvent::Row, header, part);
         let mut bytes = total;
         if let Some(client) = &mut self.client {
             let run = run(&reply, client.seq, rest.get(bytes..).unwrap_or_default());
@@ -268,7 +268,7 @@ impl MysqlReplyHandler<'_, '_> {
             client.turn = NextInput::File { pass: true };
             client.to_seq = header.seq.wrapping_add(1);
             self.server.wants_file = true;
-            self.give(ReplyEvent::LocalInfile, (header, part));
+            self.give(ReplyEvent::LocalInfile, header, part);
             return Ok(());
         }
         // It gets an empty one, and whatever it says to that is nobody's.
@@ -314,7 +314,8 @@ impl MysqlReplyHandler<'_, '_> {
     fn keep(
         &mut self,
         event: ReplyEvent,
-        (header, part): (PacketHeader, &[u8]),
+        header: PacketHeader,
+        part: &[u8],
     ) -> Result<(), ServerFailure> {
         let Some(front) = self.server.front_mut() else { return Ok(()) };
         match &mut front.note {

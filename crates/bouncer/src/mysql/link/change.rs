@@ -54,13 +54,13 @@ fn change(
     text.clear();
     text.push(Command::Query.code());
     if server.applied.write_change(&client.wanted, &mut text) {
-        server.inject((ReplyKind::Query, MysqlRequestPurpose::Settings), &text, out.to_server);
+        server.inject(ReplyKind::Query, MysqlRequestPurpose::Settings, &text, out.to_server);
     }
     if let Some(schema) = server.applied.schema_change(&client.wanted) {
         text.clear();
         text.push(Command::InitDb.code());
         text.extend_from_slice(schema.as_bytes());
-        server.inject((ReplyKind::Simple, MysqlRequestPurpose::Schema), &text, out.to_server);
+        server.inject(ReplyKind::Simple, MysqlRequestPurpose::Schema, &text, out.to_server);
     }
     shared.scratch = text;
 }
@@ -68,7 +68,7 @@ fn change(
 /// Brings the session back to how it was, but for its schema, which servers keep.
 pub(super) fn reset(server: &mut MysqlServerSession, out: &mut Vec<u8>) {
     let command = [Command::ResetConnection.code()];
-    server.inject((ReplyKind::Simple, MysqlRequestPurpose::Reset), &command, out);
+    server.inject(ReplyKind::Simple, MysqlRequestPurpose::Reset, &command, out);
     was_reset(server);
     trackers(server, out);
 }

@@ -55,35 +55,34 @@ fn is_refused(command: Command) -> bool {
 pub(super) fn without_server(
     client: &mut MysqlClientSession,
     command: Command,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> Option<MysqlPacketOutcome> {
     if is_refused(command) {
         let refusal =
             CommandRefusal::new(1235, b"42000", "the command is not supported by the bouncer");
-        return Some(refuse(client, (header, rest), refusal, out));
+        return Some(refuse(client, header, rest, refusal, out));
     }
     match command {
-        Command::SetOption => Some(set_option(client, (header, rest), out)),
-        Command::ProcessKill => Some(kill(client, (header, rest), out)),
-        Command::ChangeUser => Some(change_user(client, (header, rest), out)),
+        Command::SetOption => Some(set_option(client, header, rest, out)),
+        Command::ProcessKill => Some(kill(client, header, rest, out)),
+        Command::ChangeUser => Some(change_user(client, header, rest, out)),
         Command::CreateDb | Command::DropDb if client.read_only => {
-            Some(refuse(client, (header, rest), CommandRefusal::read_only(), out))
+            Some(refuse(client, header, rest, CommandRefusal::read_only(), out))
         }
         Command::Refresh if client.read_only => {
-            Some(refuse(client, (header, rest), CommandRefusal::not_for_readers("FLUSH"), out))
+            Some(refuse(client, header, rest, CommandRefusal::not_for_readers("FLUSH"), out))
         }
         Command::ProcessInfo if client.is_sandbox => {
             let refusal = CommandRefusal::not_for_sandboxes("the list of processes");
-            Some(refuse(client, (header, rest), refusal, out))
+            Some(refuse(client, header, rest, refusal, out))
         }
         Command::StmtPrepare if header.len > super::STATEMENT_BYTES_SCANNED_MAX => {
             let message = "a statement to be prepared is too long for the bouncer";
-            Some(refuse(client, (header, rest), CommandRefusal::new(1153, b"08S01", message), out))
+            Some(refuse(client, header, rest, CommandRefusal::new(1153, b"08S01", message), out))
         }
-        Command::StmtClose if !client.attached => {
-            Some(prepared::close_alone(client, (header, rest)))
-        }
+        Command::StmtClose if !client.attached => Some(prepared::close_alone(client, header, rest)),
         _ => None,
     }
 }
@@ -92,24 +91,25 @@ pub(super) fn without_server(
 pub(super) fn alone(
     client: &mut MysqlClientSession,
     command: Command,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
     match command {
         Command::Ping => {
             say_ok(client, out.to_client);
-            pass_over(client, (header, rest))
+            pass_over(client, header, rest)
         }
         Command::ResetConnection => {
             forget(client);
             say_ok(client, out.to_client);
-            pass_over(client, (header, rest))
+            pass_over(client, header, rest)
         }
         Command::StmtReset
         | Command::StmtExecute
         | Command::StmtFetch
         | Command::StmtSendLongData => {
-            let taken = prepared::alone(client, command, (header, rest), out);
+            let taken = prepared::alone(client, command, header, rest, out);
             taken.unwrap_or(MysqlPacketOutcome::NeedServer)
         }
         _ => MysqlPacketOutcome::NeedServer,
@@ -140,7 +140,8 @@ pub(super) fn forget(client: &mut MysqlClientSession) {
 
 fn set_option(
     client: &mut MysqlClientSession,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
     match whole(header, rest, COMMAND_BYTES_MAX) {
@@ -153,13 +154,14 @@ fn set_option(
             MysqlPacketOutcome::Bytes(header.total())
         }
         Err(Some(want)) => MysqlPacketOutcome::More(want),
-        Ok(_) | Err(None) => refuse(client, (header, rest), CommandRefusal::unknown_command(), out),
+        Ok(_) | Err(None) => refuse(client, header, rest, CommandRefusal::unknown_command(), out),
     }
 }
 
 fn kill(
     client: &mut MysqlClientSession,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
     match whole(header, rest, COMMAND_BYTES_MAX) {
@@ -168,18 +170,19 @@ fn kill(
             MysqlPacketOutcome::Next(header.total(), next)
         }
         Err(Some(want)) => MysqlPacketOutcome::More(want),
-        Ok(_) | Err(None) => refuse(client, (header, rest), CommandRefusal::unknown_command(), out),
+        Ok(_) | Err(None) => refuse(client, header, rest, CommandRefusal::unknown_command(), out),
     }
 }
 
 /// Keeps what the client says of its new login, for whoever deals with logins.
 fn change_user(
     client: &mut MysqlClientSession,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
     if header.len > COMMAND_BYTES_MAX {
-        return refuse(client, (header, rest), CommandRefusal::unknown_command(), out);
+        return refuse(client, header, rest, CommandRefusal::unknown_command(), out);
     }
     let Some(payload) = rest.get(HEADER_BYTES..header.total()) else {
         return MysqlPacketOutcome::More(header.total());

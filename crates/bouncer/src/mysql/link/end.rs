@@ -78,7 +78,8 @@ impl MysqlReplyHandler<'_, '_> {
     pub(super) fn result(
         &mut self,
         event: ReplyEvent,
-        (header, part): (PacketHeader, &[u8]),
+        header: PacketHeader,
+        part: &[u8],
         warnings: u16,
     ) {
         let status = self.server.status;
@@ -113,7 +114,7 @@ impl MysqlReplyHandler<'_, '_> {
             client.diagnostics.warned = warnings > 0 && !has_more(status);
             client.diagnostics.warnings_here |= warnings > 0;
         }
-        self.give(event, (header, part));
+        self.give(event, header, part);
         if has_more(status) {
             self.server.rows = 0;
         }
@@ -272,7 +273,8 @@ impl MysqlReplyHandler<'_, '_> {
     pub(super) fn failed(
         &mut self,
         error: &ErrPacket<'_>,
-        (header, part): (PacketHeader, &[u8]),
+        header: PacketHeader,
+        part: &[u8],
     ) -> Result<(), ServerFailure> {
         if CLOSING.contains(&error.code) {
             self.server.closing = true;
@@ -283,7 +285,7 @@ impl MysqlReplyHandler<'_, '_> {
             self.server.is_untold = true;
         }
         let heard = self.is_heard();
-        self.give(ReplyEvent::Error, (header, part));
+        self.give(ReplyEvent::Error, header, part);
         if heard && let Some(client) = &mut self.client {
             client.status = StatusFlags(self.server.status.0 & LASTING);
             client.diagnostics.failed(error.code, error.message, true);
@@ -471,7 +473,7 @@ impl MysqlReplyHandler<'_, '_> {
         }
         if !effects.is_empty() || !server.pins.is_empty() {
             let verify = self.client.as_ref().map_or(VerifyMode::Always, |client| client.verify);
-            leaves::behind(server, facts, (went_well, lock_row), verify);
+            leaves::behind(server, facts, went_well, lock_row, verify);
             if went_well && effects.intersects(MysqlEffects::DDL) {
                 let _before = self.shared.schema.fetch_add(1, Ordering::Relaxed);
             }

@@ -70,7 +70,7 @@ pub fn from_client(
             break (ClientNext::Drain, 0);
         }
         let is_owed = server.as_deref().is_some_and(MysqlServerSession::is_waited_for);
-        let taken = command(shared, client, server.as_deref_mut(), (header, rest), out);
+        let taken = command(shared, client, server.as_deref_mut(), header, rest, out);
         match &taken {
             // The rest of a command may be long in coming.
             MysqlPacketOutcome::Bytes(_)
@@ -166,7 +166,8 @@ fn command(
     shared: &mut MysqlLinkContext,
     client: &mut MysqlClientSession,
     server: Option<&mut MysqlServerSession>,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
     if server.as_deref().is_some_and(MysqlServerSession::is_waited_for) {
@@ -181,11 +182,11 @@ fn command(
         if header.len > 0 {
             return MysqlPacketOutcome::More(HEADER_BYTES + 1);
         }
-        return refuse(client, (header, rest), CommandRefusal::unknown_command(), out);
+        return refuse(client, header, rest, CommandRefusal::unknown_command(), out);
     };
     let command = match Command::of(*first) {
         Some(command) if header.len > 0 => command,
-        _ => return refuse(client, (header, rest), CommandRefusal::unknown_command(), out),
+        _ => return refuse(client, header, rest, CommandRefusal::unknown_command(), out),
     };
     match command {
         Command::Quit => {
@@ -193,8 +194,7 @@ fn command(
         }
         Command::Query | Command::StmtExecute => {}
         _ => {
-            if let Some(taken) =
-                super::commands::without_server(client, command, (header, rest), out)
+            if let Some(taken) = super::commands::without_server(client, command, header, rest, out)
             {
                 if let (MysqlPacketOutcome::Bytes(_), true) = (&taken, client.body.left == 0) {
                     client.seq = 0;
@@ -211,10 +211,8 @@ fn command(
             }
             taken
         }
-        None if command == Command::Query => {
-            super::query::alone(shared, client, (header, rest), out)
-        }
-        None => super::commands::alone(client, command, (header, rest), out),
+        None if command == Command::Query => super::query::alone(shared, client, header, rest, out),
+        None => super::commands::alone(client, command, header, rest, out),
     }
 }
 
@@ -229,11 +227,12 @@ pub(super) fn whole(header: PacketHeader, rest: &[u8], max: usize) -> Result<&[u
 /// Answers a command with an error, once it has come to its end.
 pub(super) fn refuse(
     client: &mut MysqlClientSession,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     refusal: CommandRefusal,
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
-    let taken = pass_over(client, (header, rest));
+    let taken = pass_over(client, header, rest);
     client.refused = Some(Box::new(refusal));
     if client.body.left == 0 {
         ended(client, out.to_client);
@@ -244,7 +243,8 @@ pub(super) fn refuse(
 /// Takes a command whose content matters to nobody.
 pub(super) fn pass_over(
     client: &mut MysqlClientSession,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
 ) -> MysqlPacketOutcome {
     let part = rest.get(..header.total()).unwrap_or(rest);
     let goes_on = header.is_continued();
@@ -309,12 +309,12 @@ impl MysqlLink<'_, '_> {
             Err(None) => {
                 let refusal =
                     CommandRefusal::new(1102, b"42000", "the name of the database is too long");
-                return refuse(self.client, (header, rest), refusal, self.out);
+                return refuse(self.client, header, rest, refusal, self.out);
             }
         };
         if self.client.is_sandbox && is_system_schema(name) {
             let refusal = CommandRefusal::not_for_sandboxes("a database of the server's own");
-            return refuse(self.client, (header, rest), refusal, self.out);
+            return refuse(self.client, header, rest, refusal, self.out);
         }
         if !self.settle() {
             return MysqlPacketOutcome::Wait;
@@ -335,7 +335,7 @@ impl MysqlLink<'_, '_> {
         self.out.to_server.push(Command::ResetConnection.code());
         self.server.push(reply, MysqlReplyAudience::Client, MysqlRequestPurpose::ResetSession);
         change::trackers(self.server, self.out.to_server);
-        pass_over(self.client, (header, rest))
+        pass_over(self.client, header, rest)
     }
 
     /// Makes the server's session what the client wants, as far as that was not done. False: an
@@ -366,7 +366,7 @@ impl MysqlLink<'_, '_> {
         rest: &[u8],
         refusal: CommandRefusal,
     ) -> MysqlPacketOutcome {
-        refuse(self.client, (header, rest), refusal, self.out)
+        refuse(self.client, header, rest, refusal, self.out)
     }
 }
 

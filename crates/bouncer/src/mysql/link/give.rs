@@ -40,7 +40,8 @@ impl ReplyTranslation<'_> {
         &mut self,
         client: &mut MysqlClientSession,
         event: ReplyEvent,
-        (header, part): (PacketHeader, &[u8]),
+        header: PacketHeader,
+        part: &[u8],
         to: &mut Vec<u8>,
     ) {
         if self.columns.owes_eof {
@@ -76,8 +77,8 @@ impl ReplyTranslation<'_> {
                     packet(client, header, part, to);
                 }
             }
-            ReplyEvent::Ok(_) => self.ok(client, (header, part), to),
-            ReplyEvent::End(_) => self.end(client, (header, part), to),
+            ReplyEvent::Ok(_) => self.ok(client, header, part, to),
+            ReplyEvent::End(_) => self.end(client, header, part, to),
         }
     }
 
@@ -107,7 +108,8 @@ impl ReplyTranslation<'_> {
     fn ok(
         &self,
         client: &mut MysqlClientSession,
-        (header, part): (PacketHeader, &[u8]),
+        header: PacketHeader,
+        part: &[u8],
         to: &mut Vec<u8>,
     ) {
         let tracks = CapabilityFlags::SESSION_TRACK;
@@ -125,7 +127,8 @@ impl ReplyTranslation<'_> {
     fn end(
         &self,
         client: &mut MysqlClientSession,
-        (header, part): (PacketHeader, &[u8]),
+        header: PacketHeader,
+        part: &[u8],
         to: &mut Vec<u8>,
     ) {
         let deprecates = client.capabilities.contains(CapabilityFlags::DEPRECATE_EOF);
@@ -172,7 +175,8 @@ fn eof(client: &mut MysqlClientSession, to: &mut Vec<u8>) {
 /// first packet's bytes behind its first one are replaced by `id`, if there is one.
 pub(super) fn play(
     client: &mut MysqlClientSession,
-    (kind, caps): (ReplyKind, CapabilityFlags),
+    kind: ReplyKind,
+    caps: CapabilityFlags,
     mut kept: &[u8],
     id: Option<u32>,
     to: &mut Vec<u8>,
@@ -185,7 +189,7 @@ pub(super) fn play(
         let Some(part) = kept.get(HEADER_BYTES..header.total()) else { return };
         let Ok(event) = reply.packet(part, header.len) else { return };
         let at = to.len() + HEADER_BYTES + 1;
-        giving.give(client, event, (header, part), to);
+        giving.give(client, event, header, part, to);
         if let Some(id) = patch.take()
             && let Some(place) = to.get_mut(at..at + id.len())
         {

@@ -168,7 +168,8 @@ fn is_told(name: &str, told: &[Box<str>], effects: MysqlEffects) -> bool {
 pub(super) fn behind(
     server: &mut MysqlServerSession,
     facts: &MysqlStatementFacts,
-    (went_well, lock_row): (bool, Option<bool>),
+    went_well: bool,
+    lock_row: Option<bool>,
     verify: VerifyMode,
 ) {
     let effects = facts.effects;

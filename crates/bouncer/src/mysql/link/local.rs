@@ -31,21 +31,21 @@ pub(super) fn answer(
     match asked.what {
         QuestionTopic::RowCount => {
             let value = client.diagnostics.row_count.to_string();
-            number(client, asked, (put_result, &value), out);
+            number(client, asked, put_result, &value, out);
             client.diagnostics.found_rows = 1;
         }
         QuestionTopic::FoundRows => {
             let value = client.diagnostics.found_rows.to_string();
-            number(client, asked, (put_result, &value), out);
+            number(client, asked, put_result, &value, out);
             client.diagnostics.found_rows = 1;
         }
         QuestionTopic::WarningCount => {
             let value = warnings.map_or(0, |warnings| warnings.count()).to_string();
-            number(client, asked, (put_result, &value), out);
+            number(client, asked, put_result, &value, out);
         }
         QuestionTopic::ErrorCount => {
             let value = warnings.map_or(0, |warnings| warnings.errors()).to_string();
-            number(client, asked, (put_result, &value), out);
+            number(client, asked, put_result, &value, out);
         }
         QuestionTopic::Warnings(limit) | QuestionTopic::Errors(limit) => {
             let errors_only = matches!(asked.what, QuestionTopic::Errors(_));
@@ -63,7 +63,8 @@ pub(super) fn answer(
 fn number(
     client: &mut MysqlClientSession,
     asked: &SessionQuestion,
-    (put_result, value): (PutResult, &str),
+    put_result: PutResult,
+    value: &str,
     out: &mut Vec<u8>,
 ) {
     let column = ResultColumn { name: asked.column.as_bytes(), kind: ColumnKind::Integer };

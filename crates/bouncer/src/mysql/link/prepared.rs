@@ -84,14 +84,15 @@ fn number(header: PacketHeader, rest: &[u8]) -> Result<Option<u32>, MysqlPacketO
 /// `COM_STMT_CLOSE` of a client without a server connection. There is no reply.
 pub(super) fn close_alone(
     client: &mut MysqlClientSession,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
 ) -> MysqlPacketOutcome {
     match number(header, rest) {
         Ok(Some(number)) => drop(client.statements.close(number)),
         Ok(None) => {}
         Err(taken) => return taken,
     }
-    pass_over(client, (header, rest))
+    pass_over(client, header, rest)
 }
 
 /// Returns what can be answered of a client without a server connection: none of its statements
@@ -99,7 +100,8 @@ pub(super) fn close_alone(
 pub(super) fn alone(
     client: &mut MysqlClientSession,
     command: Command,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> Option<MysqlPacketOutcome> {
     let number = match number(header, rest) {
@@ -110,7 +112,7 @@ pub(super) fn alone(
     let refusal = match command {
         Command::StmtSendLongData if is_known => return None,
         // There is no reply, and so no error.
-        Command::StmtSendLongData => return Some(pass_over(client, (header, rest))),
+        Command::StmtSendLongData => return Some(pass_over(client, header, rest)),
         Command::StmtExecute if is_known => return None,
         Command::StmtFetch if is_known => no_cursor(),
         Command::StmtReset if is_known => {
@@ -118,12 +120,12 @@ pub(super) fn alone(
                 client.statements.forget_failure(number);
             }
             say_ok(client, out.to_client);
-            return Some(pass_over(client, (header, rest)));
+            return Some(pass_over(client, header, rest));
         }
         _ if number.is_none() => malformed(),
         _ => unknown_statement(),
     };
-    Some(refuse(client, (header, rest), refusal, out))
+    Some(refuse(client, header, rest, refusal, out))
 }
 
 fn no_cursor() -> CommandRefusal {
@@ -203,8 +205,7 @@ impl MysqlLink<'_, '_> {
         let Some(reply) = &place.reply else { return false };
         let wanted = &self.client.wanted;
         let number = self.client.statements.put(statement.clone(), place.counts, wanted);
-        let kind = (ReplyKind::Prepare, caps);
-        play(self.client, kind, reply, Some(number), self.out.to_client);
+        play(self.client, ReplyKind::Prepare, caps, reply, Some(number), self.out.to_client);
         true
     }
 
@@ -261,11 +262,11 @@ impl MysqlLink<'_, '_> {
     ) -> MysqlPacketOutcome {
         let number = match number(header, rest) {
             Ok(Some(number)) => number,
-            Ok(None) => return pass_over(self.client, (header, rest)),
+            Ok(None) => return pass_over(self.client, header, rest),
             Err(taken) => return taken,
         };
         if header.len < LONG_DATA_BYTES {
-            return pass_over(self.client, (header, rest));
+            return pass_over(self.client, header, rest);
         }
         let at = HEADER_BYTES + NUMBERED_BYTES;
         let Some(parameter) = rest.get(at..at + 2).and_then(|bytes| bytes.first_chunk()) else {
@@ -273,11 +274,11 @@ impl MysqlLink<'_, '_> {
         };
         let parameter = u16::from_le_bytes(*parameter);
         let Some((number, open)) = self.client.statements.find(number) else {
-            return pass_over(self.client, (header, rest));
+            return pass_over(self.client, header, rest);
         };
         let params = open.counts.params;
         if self.client.statements.has_failed(number) {
-            return pass_over(self.client, (header, rest));
+            return pass_over(self.client, header, rest);
         }
         if parameter >= params {
             // A server keeps the statement in error until it is reset; so do we, and spare the
@@ -289,7 +290,7 @@ impl MysqlLink<'_, '_> {
                 until_reset: true,
             };
             self.client.statements.fail(number, failure);
-            return pass_over(self.client, (header, rest));
+            return pass_over(self.client, header, rest);
         }
         let (place, server_number) = match self.placed(number) {
             Ok(placed) => placed,
@@ -330,7 +331,7 @@ impl MysqlLink<'_, '_> {
         {
             close(self.server, open.place, self.out.to_server);
         }
-        pass_over(self.client, (header, rest))
+        pass_over(self.client, header, rest)
     }
 
     /// `COM_STMT_RESET`
@@ -385,7 +386,7 @@ impl MysqlLink<'_, '_> {
         });
         match placed {
             Some(placed) => Ok(placed),
-            None => match alone(self.client, command, (header, rest), self.out) {
+            None => match alone(self.client, command, header, rest, self.out) {
                 Some(taken) => Err(taken),
                 None => Err(MysqlPacketOutcome::Wait),
             },

@@ -40,7 +40,8 @@ fn seen(header: PacketHeader, rest: &[u8]) -> QueryText<'_> {
 pub(super) fn alone(
     shared: &mut MysqlLinkContext,
     client: &mut MysqlClientSession,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
     let text = match seen(header, rest) {
@@ -48,7 +49,7 @@ pub(super) fn alone(
         QueryText::More(want) => return MysqlPacketOutcome::More(want),
         QueryText::Unseen => {
             return match refusal(client, &MysqlStatementFacts::UNKNOWN) {
-                Some(refusal) => refuse(client, (header, rest), refusal, out),
+                Some(refusal) => refuse(client, header, rest, refusal, out),
                 None => MysqlPacketOutcome::NeedServer,
             };
         }
@@ -58,14 +59,14 @@ pub(super) fn alone(
     }
     let facts = shared.texts.facts(text, client.sql_mode);
     if let Some(refusal) = refusal(client, &facts) {
-        return refuse(client, (header, rest), refusal, out);
+        return refuse(client, header, rest, refusal, out);
     }
     if facts.effects.intersects(MysqlEffects::KILL) {
-        return kill(client, &facts, (header, rest), out);
+        return kill(client, &facts, header, rest, out);
     }
     if let Some(asked) = &facts.asked {
         local::answer(client, asked, put_result, out.to_client);
-        return pass_over(client, (header, rest));
+        return pass_over(client, header, rest);
     }
     client.looked = Some(facts);
     MysqlPacketOutcome::NeedServer
@@ -131,7 +132,8 @@ fn is_off(facts: &MysqlStatementFacts) -> bool {
 fn kill(
     client: &mut MysqlClientSession,
     facts: &MysqlStatementFacts,
-    (header, rest): (PacketHeader, &[u8]),
+    header: PacketHeader,
+    rest: &[u8],
     out: &mut LinkOutputs<'_>,
 ) -> MysqlPacketOutcome {
     let several = facts.effects.intersects(MysqlEffects::MULTI);
@@ -150,7 +152,7 @@ fn kill(
             let message = "only a connection's number can be killed through the bouncer, \
                            in a text of its own";
             let refusal = CommandRefusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message);
-            refuse(client, (header, rest), refusal, out)
+            refuse(client, header, rest, refusal, out)
         }
     }
 }
@@ -172,13 +174,13 @@ impl MysqlLink<'_, '_> {
             return self.refuse(header, rest, refusal);
         }
         if facts.effects.intersects(MysqlEffects::KILL) {
-            return kill(self.client, &facts, (header, rest), self.out);
+            return kill(self.client, &facts, header, rest, self.out);
         }
         if let Some(asked) = &facts.asked
             && local::is_known(self.client, asked)
         {
             local::answer(self.client, asked, put_result, self.out.to_client);
-            return pass_over(self.client, (header, rest));
+            return pass_over(self.client, header, rest);
         }
         if !self.before(&facts) {
             self.client.looked = Some(facts);
@@ -205,7 +207,7 @@ impl MysqlLink<'_, '_> {
             QueryText::Text(text) => text,
             QueryText::More(want) => return MysqlPacketOutcome::More(want),
             // It was refused before.
-            QueryText::Unseen => return pass_over(self.client, (header, rest)),
+            QueryText::Unseen => return pass_over(self.client, header, rest),
         };
         let facts = self.shared.texts.facts(text, self.client.sql_mode);
         if let Some(refusal) = refusal(self.client, &facts) {
@@ -328,7 +330,8 @@ impl MysqlLink<'_, '_> {
     fn allow_several(&mut self) {
         let command = [Command::SetOption.code(), u8::from(!self.client.multi), 0];
         self.server.inject(
-            (ReplyKind::Simple, MysqlRequestPurpose::Multi),
+            ReplyKind::Simple,
+            MysqlRequestPurpose::Multi,
             &command,
             self.out.to_server,
         );

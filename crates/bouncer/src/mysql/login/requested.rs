@@ -54,7 +54,8 @@ impl MysqlLoginRequest {
     pub(super) fn of_response(
         response: &HandshakeResponse<'_>,
         capabilities: CapabilityFlags,
-        (reached, tls): (ClientTransport, Option<TlsFacts>),
+        reached: ClientTransport,
+        tls: Option<TlsFacts>,
     ) -> Result<MysqlLoginRequest, PgLoginRefusal> {
         Ok(MysqlLoginRequest {
             user: text(response.user, "user name")?,
@@ -72,7 +73,8 @@ impl MysqlLoginRequest {
         change: &ChangeUser<'_>,
         capabilities: CapabilityFlags,
         collation: u16,
-        (reached, tls): (ClientTransport, Option<TlsFacts>),
+        reached: ClientTransport,
+        tls: Option<TlsFacts>,
     ) -> Result<MysqlLoginRequest, PgLoginRefusal> {
         Ok(MysqlLoginRequest {
             user: text(change.user, "user name")?,

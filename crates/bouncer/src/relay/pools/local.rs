@@ -188,7 +188,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         &mut self,
         pool: PoolRef,
         client: W,
-        (settings, last): (u64, Option<C>),
+        settings: u64,
+        last: Option<C>,
         now: Instant,
     ) -> ServerLease<C> {
         let thread = self.desk.thread();
@@ -286,7 +287,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         pool: PoolRef,
         conn: C,
         place: &mut PooledSlot,
-        (settings, busy_us): (u64, u64),
+        settings: u64,
+        busy_us: u64,
         now: Instant,
     ) -> FreedConnectionUse<W> {
         self.local(pool).busy_us += busy_us;

@@ -82,7 +82,7 @@ impl Bench {
         client: u32,
         wish: (u64, Option<u32>),
     ) -> ServerLease<u32> {
-        self.pools[thread].lease(self.pool[thread], client, wish, self.now)
+        self.pools[thread].lease(self.pool[thread], client, wish.0, wish.1, self.now)
     }
 
     /// What a thread is told to do, in words; connections it is told to close are closed.
@@ -122,7 +122,7 @@ impl Bench {
     fn returned(&mut self, thread: usize, conn: u32, settings: u64) -> FreedConnectionUse<u32> {
         let mut place = self.place(conn);
         let (pool, now) = (self.pool[thread], self.now);
-        let next = self.pools[thread].returned(pool, conn, &mut place, (settings, 100), now);
+        let next = self.pools[thread].returned(pool, conn, &mut place, settings, 100, now);
         self.kept(conn, place, next)
     }
 
@@ -344,10 +344,7 @@ fn an_idle_connection_is_closed_for_another_tenant_that_waits() {
     let mut bench = Bench::new(1, &full);
     bench.idle(0, 2);
     let other = bench.pools[0].join(PoolId(1), TenantId(1), full, bench.now);
-    assert!(matches!(
-        bench.pools[0].lease(other, 5, (0, None), bench.now),
-        ServerLease::Waiting(_)
-    ));
+    assert!(matches!(bench.pools[0].lease(other, 5, 0, None, bench.now), ServerLease::Waiting(_)));
     assert_eq!(bench.effects(0), ["close 1: slot needed elsewhere"]);
     assert_eq!(bench.effects(0), ["open 3"]);
     let mut place = bench.place(3);
@@ -360,7 +357,7 @@ fn an_idle_connection_is_closed_for_another_tenant_that_waits() {
     bench.lease(0, 2);
     let now = bench.now;
     assert_eq!(
-        bench.pools[0].returned(other, 3, &mut place, (0, 100), now),
+        bench.pools[0].returned(other, 3, &mut place, 0, 100, now),
         FreedConnectionUse::Idle
     );
     bench.later(REMIND_EVERY);

@@ -54,7 +54,8 @@ pub(super) fn restored(
     it: &CarriedMysql,
     pid: u32,
     route: &TenantRoute,
-    (common, shared): (&RelayShared, &mut MysqlLinkContext),
+    common: &RelayShared,
+    shared: &mut MysqlLinkContext,
 ) -> MysqlClientSession {
     let TenantRoute { tenant, user } = route;
     let capabilities = CapabilityFlags(it.capabilities);
@@ -80,7 +81,7 @@ pub(super) fn restored(
         let made = shared.texts.statement(&statement.text, link.sql_mode, &wanted);
         let counts = StatementArity { columns: statement.columns, params: statement.params };
         let types = statement.types.as_deref().map(Arc::from);
-        link.statements.restore(statement.number, made, (counts, types), &wanted);
+        link.statements.restore(statement.number, made, counts, types, &wanted);
     }
     link
 }

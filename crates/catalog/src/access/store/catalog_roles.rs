@@ -67,7 +67,8 @@ impl AccessStore {
     pub(in crate::access) async fn give_catalog_role(
         &self,
         warehouse: &str,
-        (name, role): (&str, &str),
+        name: &str,
+        role: &str,
         is_to_have: bool,
     ) -> Result<()> {
         let (warehouse, name, role) = (warehouse.to_owned(), name.to_owned(), role.to_owned());

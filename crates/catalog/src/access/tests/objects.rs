@@ -28,7 +28,7 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         let (from, to) = (ident("t"), ident("u"));
         let names = (&from, &to);
         let kind = RelationKind::Table;
-        catalog.rename_relation(&stamp(), "wh_1", kind, names).await.unwrap();
+        catalog.rename_relation(&stamp(), "wh_1", kind, names.0, names.1).await.unwrap();
         make_table(&catalog, "t").await;
         access.refresh().await.unwrap();
         assert!(may("u") && !may("t"));
@@ -36,7 +36,10 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         assert_eq!(listed, [of(Some("u"))]);
 
         let dropped = (kind, &to);
-        catalog.drop_relation(&stamp(), "wh_1", dropped, LogAction::DropTable).await.unwrap();
+        catalog
+            .drop_relation(&stamp(), "wh_1", dropped.0, dropped.1, LogAction::DropTable)
+            .await
+            .unwrap();
         make_table(&catalog, "u").await;
         access.refresh().await.unwrap();
         assert!(!may("u"));
@@ -48,7 +51,10 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
         for name in ["t", "u"] {
             let ident = ident(name);
             let dropped = (kind, &ident);
-            catalog.drop_relation(&stamp(), "wh_1", dropped, LogAction::DropTable).await.unwrap();
+            catalog
+                .drop_relation(&stamp(), "wh_1", dropped.0, dropped.1, LogAction::DropTable)
+                .await
+                .unwrap();
         }
         let namespace = NamespaceIdent::new(["n"]).unwrap();
         catalog.drop_namespace(&stamp(), "wh_1", &namespace).await.unwrap();
@@ -86,12 +92,14 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         access.grant(&operator(), &warehouse, &right).await.unwrap();
         let (policy, schema) = policy("tenant:x");
         let policy = (&policy, &schema);
-        access.put_policy(&operator(), &warehouse, "p", policy).await.unwrap();
+        access.put_policy(&operator(), &warehouse, "p", policy.0, policy.1).await.unwrap();
         let kind = RelationKind::Table;
         let keep = DropMode { until_ms: u64::MAX / 2, purge: true };
         let what = (kind, &t);
-        let old =
-            catalog.set_aside(&stamp(), "wh_1", what, LogAction::DropTable, keep).await.unwrap();
+        let old = catalog
+            .set_aside(&stamp(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
+            .await
+            .unwrap();
         let new = || NewRelation {
             ident: t.clone(),
             kind,
@@ -112,8 +120,10 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
         assert!(access.restrictions(&who, &warehouse, &t).is_some());
 
         // Whoever is faster has it: who purges it, or who brings it back.
-        let old =
-            catalog.set_aside(&stamp(), "wh_1", what, LogAction::DropTable, keep).await.unwrap();
+        let old = catalog
+            .set_aside(&stamp(), "wh_1", what.0, what.1, LogAction::DropTable, keep)
+            .await
+            .unwrap();
         catalog.take_dropped(&old.id, 5).await.unwrap();
         for gone in [&*old.id, "tb_none"] {
             let refused = catalog.register_dropped(&stamp(), "wh_1", new(), gone).await;
@@ -164,7 +174,7 @@ async fn nothing_is_given_to_who_is_gone_at_another_server() {
             let granted = there.grant(&root, &warehouse, &given).await;
             assert_eq!(granted.unwrap_err().kind, ErrorReason::NotFound, "{principal}");
             let (new, schema) = policy(principal);
-            let put = there.put_policy(&root, &warehouse, "p", (&new, &schema)).await;
+            let put = there.put_policy(&root, &warehouse, "p", &new, &schema).await;
             assert_eq!(put.unwrap_err().kind, ErrorReason::NotFound, "{principal}");
         }
         make().await;

@@ -99,7 +99,7 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
         assert!(!may().await);
         let pair = ("reader", "etl");
         for _ in 0..2 {
-            here.give_catalog_role(&who, &warehouse, pair, true).await.unwrap();
+            here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await.unwrap();
         }
         assert!(may().await);
         let holders = |access: &AccessControl| {
@@ -112,14 +112,14 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
         assert_eq!(holders(&there), [of("a", &[]), of("reader", &["etl"]), of("z", &[])]);
         // A table is no view.
         assert!(here.granted_views(&warehouse, &principal).await.unwrap().is_empty());
-        here.give_catalog_role(&who, &warehouse, pair, false).await.unwrap();
+        here.give_catalog_role(&who, &warehouse, pair.0, pair.1, false).await.unwrap();
         assert!(!may().await);
-        here.give_catalog_role(&who, &warehouse, pair, true).await.unwrap();
+        here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await.unwrap();
         assert!(may().await);
         for (pair, expected) in
             [(("reader", "none"), ErrorReason::NotFound), (("none", "etl"), ErrorReason::NotFound)]
         {
-            let given = here.give_catalog_role(&who, &warehouse, pair, true).await;
+            let given = here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await;
             assert_eq!(kind(given), expected, "{pair:?}");
         }
         // What is removed comes back to nobody.
@@ -127,7 +127,7 @@ async fn a_catalog_role_gives_its_rights_to_those_who_have_it_on_every_server() 
         here.create_catalog_role(&who, &warehouse, "reader", &none).await.unwrap();
         assert!(!may().await);
         assert_eq!(holders(&there)[1], of("reader", &[]));
-        here.give_catalog_role(&who, &warehouse, pair, true).await.unwrap();
+        here.give_catalog_role(&who, &warehouse, pair.0, pair.1, true).await.unwrap();
         here.delete_role(&who, "etl").await.unwrap();
         there.refresh().await.unwrap();
         assert_eq!(holders(&there)[1], of("reader", &[]));
@@ -162,7 +162,7 @@ async fn views_that_were_granted_on_are_told_and_a_warehouse_takes_all_along() {
         let views = access.granted_views(&warehouse, &principal).await.unwrap();
         assert_eq!(views, [("n".to_owned(), "v".to_owned())]);
         let (kind_of, v) = (RelationKind::View, ident("v"));
-        catalog.drop_relation(&stamp(), "wh_1", (kind_of, &v), LogAction::DropView).await.unwrap();
+        catalog.drop_relation(&stamp(), "wh_1", kind_of, &v, LogAction::DropView).await.unwrap();
         let namespace = NamespaceIdent::new(["n"]).unwrap();
         catalog.drop_namespace(&stamp(), "wh_1", &namespace).await.unwrap();
 

@@ -228,5 +228,5 @@ pub(super) async fn revoke_catalog_role(input: &CatalogRequest<'_>) -> Result<Re
 async fn give(input: &CatalogRequest<'_>, name: &str, is_to_have: bool) -> Result<()> {
     let (warehouse, role) = (input.managed()?, input.param("role")?);
     let access = &input.ground.access;
-    access.give_catalog_role(&input.who, &warehouse, (name, role), is_to_have).await
+    access.give_catalog_role(&input.who, &warehouse, name, role, is_to_have).await
 }

@@ -22,7 +22,6 @@ enum Need {
 }
 
 /// Without a wildcard: an operation that is added has to be thought about here.
-#[expect(clippy::too_many_lines, reason = "a line for each operation that there is")]
 fn need(op: CatalogOperation) -> Need {
     match op {
         CatalogOperation::Token | CatalogOperation::RevokeToken => Need::Nothing,

@@ -45,7 +45,7 @@ async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may
     let changes = catalog.changes(&operator, warehouse, &ChangeFilter::default(), None, 100).await;
     let changes = changes.unwrap().changes;
     let made = changes.iter().find(|it| it.action == "create-table").unwrap();
-    let then = catalog.load_at(&who, warehouse, (kind, &t), TimelineMoment::Number(made.seq)).await;
+    let then = catalog.load_at(&who, warehouse, kind, &t, TimelineMoment::Number(made.seq)).await;
     check_lists(catalog, warehouse, &who, made.seq, may).await;
     let missing = dropped.id.clone();
     let unknown = move |_: &TableIdent| TableIdent::new(NamespaceIdent::new(["y"])?, &missing);
@@ -83,7 +83,7 @@ async fn check_lists(
     let (moment, page, kind) =
         (TimelineMoment::Number(seq), PageRequest::default(), RelationKind::Table);
     let a = NamespaceIdent::new(["a"]).unwrap();
-    let tables = catalog.list_at(who, warehouse, (kind, &a), moment, &page).await;
+    let tables = catalog.list_at(who, warehouse, kind, &a, moment, &page).await;
     let inner = catalog.list_namespaces_at(who, warehouse, Some(&a), moment, &page).await;
     let inner = inner.map(|it| it.items).map_err(|it| it.kind);
     let tables = tables.map(|it| it.items).map_err(|it| it.kind);

@@ -437,7 +437,7 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
     ground.commit(operator, &from, &creation(&json!({}))).await.unwrap();
     // Another name is no other place.
     let (call, kind) = (ChangeCall::of(operator), RelationKind::Table);
-    let renamed = ground.catalog.rename(&call, ground.warehouse(), kind, (&from, &own)).await;
+    let renamed = ground.catalog.rename(&call, ground.warehouse(), kind, &from, &own).await;
     renamed.unwrap();
     let entry = ground.catalog.load(operator, ground.warehouse(), kind, &own).await.unwrap();
     let place = entry.table().unwrap().location.clone();

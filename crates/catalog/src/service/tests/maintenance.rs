@@ -367,7 +367,8 @@ async fn files_of_a_snapshot_are_shown_in_pages() {
         loop {
             let (who, warehouse) = (&stage.who, &stage.warehouse);
             let what = (InspectAspect::Files, None);
-            let rows = stage.catalog.inspect(who, warehouse, &t, what, &page).await.unwrap();
+            let rows =
+                stage.catalog.inspect(who, warehouse, &t, what.0, what.1, &page).await.unwrap();
             assert!(rows.rows.len() <= 1);
             for row in rows.rows {
                 let [content, InspectCell::Text(path), format, ..] = &row[..] else {

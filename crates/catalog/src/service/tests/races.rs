@@ -116,7 +116,7 @@ impl Scene {
             Deed::Register => catalog.register_table(call, warehouse, ns, body).await.map(drop),
             Deed::Rename => {
                 let names = (&self.from, name);
-                catalog.rename(call, warehouse, RelationKind::Table, names).await
+                catalog.rename(call, warehouse, RelationKind::Table, names.0, names.1).await
             }
             Deed::Undrop => {
                 let to = name.clone();

@@ -39,7 +39,7 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
             let all = other.list(&one.who, &warehouse, kind, &t.namespace, &page).await?;
             Ok(all.items.len().to_string().into())
         };
-        other.ready(&one.who, &warehouse, place, make).await.unwrap()
+        other.ready(&one.who, &warehouse, place.0, place.1, make).await.unwrap()
     };
     assert_eq!(list().await, "1");
     one.table(&ident(&["a"], "u")).await;

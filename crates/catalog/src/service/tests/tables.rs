@@ -80,7 +80,7 @@ async fn purging_a_table_leaves_the_one_that_has_its_name_now() {
         let (one, two) = (ident(&["a"], "one"), ident(&["a"], "two"));
         let first = stage.table(&one).await;
         let (call, warehouse) = (stage.call(), &stage.warehouse);
-        stage.catalog.rename(&call, warehouse, RelationKind::Table, (&one, &two)).await.unwrap();
+        stage.catalog.rename(&call, warehouse, RelationKind::Table, &one, &two).await.unwrap();
         assert_eq!(refusal(stage.load(&one).await).0, ErrorReason::NoSuchTable);
         assert_eq!(location(&stage.load(&two).await.unwrap()), location(&first));
         let second = stage.table(&one).await;
@@ -89,7 +89,7 @@ async fn purging_a_table_leaves_the_one_that_has_its_name_now() {
         assert!(stage.path(location(&second)).exists());
         let nowhere = ident(&["z"], "t");
         let renamed =
-            stage.catalog.rename(&call, warehouse, RelationKind::Table, (&one, &nowhere)).await;
+            stage.catalog.rename(&call, warehouse, RelationKind::Table, &one, &nowhere).await;
         assert_eq!(refusal(renamed).1, "Namespace does not exist: z");
     })
     .await;

@@ -26,7 +26,7 @@ impl Stage {
     }
 
     async fn rename(&self, from: &TableIdent, to: &TableIdent) -> Result<()> {
-        self.catalog.rename(&self.call(), &self.warehouse, TABLE, (from, to)).await
+        self.catalog.rename(&self.call(), &self.warehouse, TABLE, from, to).await
     }
 
     async fn all_changes(&self, after: i64) -> Vec<CatalogChange> {
@@ -113,7 +113,7 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
             let entry = stage.table(&t).await;
             let (keep, stamp) = (DropMode { until_ms, purge }, stage.call().stamp());
             let (store, id) = (stage.catalog.store(), stage.warehouse.id());
-            store.set_aside(&stamp, id, (TABLE, &t), LogAction::DropTable, keep).await.unwrap();
+            store.set_aside(&stamp, id, TABLE, &t, LogAction::DropTable, keep).await.unwrap();
             stage.catalog.forget(&stage.warehouse, &t);
             entries.push(entry);
         }
@@ -208,7 +208,7 @@ async fn what_is_protected_stays_as_it_is_called() {
                 assert!(message.starts_with("Table a.t is protected: "), "{message}");
             }
         };
-        let protect = async |on| catalog.protect(&call, warehouse, (&a, Some(&t)), on).await;
+        let protect = async |on| catalog.protect(&call, warehouse, &a, Some(&t), on).await;
         assert!(protect(true).await.unwrap().is_on());
         check_refused().await;
         stage.commit(&t, &setting("protected", "TRUE")).await.unwrap();
@@ -217,15 +217,15 @@ async fn what_is_protected_stays_as_it_is_called() {
         check_refused().await;
         stage.commit(&t, &setting("protected", "false")).await.unwrap();
         let what = (&a, None);
-        assert!(catalog.protect(&call, warehouse, what, true).await.unwrap().by_flag);
+        assert!(catalog.protect(&call, warehouse, what.0, what.1, true).await.unwrap().by_flag);
         let refused = refusal(catalog.drop_namespace(&call, warehouse, &a).await);
         assert!(refused.1.starts_with("Namespace a is protected: "), "{}", refused.1);
         // A namespace's protection is not one of what is in it.
         stage.rename(&t, &u).await.unwrap();
         stage.drop(&u, false).await.unwrap();
-        catalog.protect(&call, warehouse, what, false).await.unwrap();
+        catalog.protect(&call, warehouse, what.0, what.1, false).await.unwrap();
         catalog.drop_namespace(&call, warehouse, &a).await.unwrap();
-        let gone = catalog.protect(&call, warehouse, what, true).await;
+        let gone = catalog.protect(&call, warehouse, what.0, what.1, true).await;
         assert_eq!(refusal(gone).0, ErrorReason::NoSuchNamespace);
     })
     .await;
@@ -244,13 +244,13 @@ async fn shown(stage: &Stage, moment: Option<TimelineMoment>) -> Shown {
     let (mut names, mut tables) = (Vec::new(), BTreeMap::new());
     for namespace in spaces.unwrap().items {
         let found = match moment {
-            Some(it) => catalog.list_at(who, warehouse, (TABLE, &namespace), it, &page).await,
+            Some(it) => catalog.list_at(who, warehouse, TABLE, &namespace, it, &page).await,
             None => catalog.list(who, warehouse, TABLE, &namespace, &page).await,
         };
         for ident in found.unwrap().items {
             let entry = match moment {
                 Some(it) => {
-                    let found = catalog.load_at(who, warehouse, (TABLE, &ident), it).await;
+                    let found = catalog.load_at(who, warehouse, TABLE, &ident, it).await;
                     found.map(|it| it.entry)
                 }
                 None => catalog.load(who, warehouse, TABLE, &ident).await,
@@ -305,15 +305,15 @@ async fn the_past_is_as_it_was_after_every_change() {
         let early = shown(stage, Some(TimelineMoment::Time(1))).await;
         assert_eq!(early, history[0].1);
         let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
-        let never = catalog.load_at(who, warehouse, (TABLE, &a), TimelineMoment::Number(99)).await;
+        let never = catalog.load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(99)).await;
         assert_eq!(refusal(never).0, ErrorReason::BadRequest);
         // What the files or the log do not say any more, nobody makes up.
         let then = history[2].1.1[&a.to_string()].clone();
         std::fs::remove_file(stage.path(&then)).unwrap();
-        let gone = catalog.load_at(who, warehouse, (TABLE, &a), TimelineMoment::Number(2)).await;
+        let gone = catalog.load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(2)).await;
         assert_eq!(refusal(gone).0, ErrorReason::Gone);
         assert_eq!(catalog.store().trim_log(u64::MAX / 2).await.unwrap(), 14);
-        let gone = catalog.load_at(who, warehouse, (TABLE, &a), TimelineMoment::Number(13)).await;
+        let gone = catalog.load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(13)).await;
         assert_eq!(refusal(gone).0, ErrorReason::Gone);
         let now = shown(stage, Some(TimelineMoment::Number(14))).await;
         assert_eq!(now, history.last().unwrap().1);
@@ -467,7 +467,7 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         for (namespace, is_shown) in [(&t.namespace, true), (&u.namespace, false)] {
             for kind in [TABLE, RelationKind::View] {
                 let today = catalog.list(who, warehouse, kind, namespace, page).await;
-                let then = catalog.list_at(who, warehouse, (kind, namespace), now, page).await;
+                let then = catalog.list_at(who, warehouse, kind, namespace, now, page).await;
                 assert_eq!((names(then), today.is_ok()), (names(today), is_shown));
             }
         }
@@ -482,9 +482,9 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         }
         // What has gone where he sees nothing is a name to him: not even what it was can be read.
         stage.rename(&t, &ident(&["theirs"], "gone")).await.unwrap();
-        let then = catalog.list_at(who, warehouse, (TABLE, &t.namespace), now, page).await;
+        let then = catalog.list_at(who, warehouse, TABLE, &t.namespace, now, page).await;
         assert_eq!(names(then), Ok(vec!["t".to_owned()]));
-        let load = catalog.load_at(who, warehouse, (TABLE, &t), now).await;
+        let load = catalog.load_at(who, warehouse, TABLE, &t, now).await;
         assert_eq!(refusal(load).0, ErrorReason::Forbidden);
     })
     .await;
@@ -531,8 +531,8 @@ async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
             .update_namespace(call, warehouse, &a, vec![PROTECTED.into()], of("k"))
             .await
             .map(drop),
-        catalog.protect(call, warehouse, (&a, Some(&t)), true).await.map(drop),
-        catalog.protect(call, warehouse, (&a, None), false).await.map(drop),
+        catalog.protect(call, warehouse, &a, Some(&t), true).await.map(drop),
+        catalog.protect(call, warehouse, &a, None, false).await.map(drop),
         catalog.set_retention(&who, warehouse, Some(1)).await.map(drop),
         catalog.purge_dropped(call, warehouse, "tb_0").await,
     ] {
@@ -656,7 +656,7 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
             let (keep, stamp) = (DropMode { until_ms, purge: true }, stage.call().stamp());
             let what = (TABLE, &t);
             store
-                .set_aside(&stamp, warehouse.id(), what, LogAction::DropTable, keep)
+                .set_aside(&stamp, warehouse.id(), what.0, what.1, LogAction::DropTable, keep)
                 .await
                 .unwrap();
         }

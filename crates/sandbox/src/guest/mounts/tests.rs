@@ -41,7 +41,7 @@ fn become_user(id: u32, capabilities: u64) {
 
 fn users() -> OwnedFd {
     let proc = sys::open(c"/proc", libc::O_PATH | libc::O_DIRECTORY).unwrap();
-    slot_users(proc.as_fd(), (INIT, USER)).unwrap()
+    slot_users(proc.as_fd(), INIT, USER).unwrap()
 }
 
 /// Does something as a program of a session with this disk and these layers.

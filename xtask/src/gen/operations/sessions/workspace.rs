@@ -20,7 +20,6 @@ fn entry() -> Value {
     })
 }
 
-#[expect(clippy::too_many_lines, reason = "a list: one operation after the other")]
 fn files() -> Vec<Operation> {
     let one = "/v1/sessions/{id}/files/{path}";
     vec![

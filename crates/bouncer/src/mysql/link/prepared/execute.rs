@@ -123,7 +123,7 @@ impl MysqlLink<'_, '_> {
             // The connection that the client has now was somebody else's as that happened. A
             // cursor was asked for in vain: servers open none for everything either.
             local::answer(self.client, asked, put_binary_result, self.out.to_client);
-            return pass_over(self.client, (header, rest));
+            return pass_over(self.client, header, rest);
         }
         // It may have to be prepared under other settings than those it is to run under; and what
         // goes before it may be a reset, which takes it away again.
@@ -148,7 +148,7 @@ impl MysqlLink<'_, '_> {
         }
         self.server.statements.kept.clear();
         if header.total() <= KEPT_BYTES_MAX {
-            self.keep(number, (header, rest), &head);
+            self.keep(number, header, rest, &head);
         }
         let reply = head.reply();
         let executing = PendingExecution { number, statement, place, reply, is_second: false };
@@ -162,12 +162,7 @@ impl MysqlLink<'_, '_> {
 
     /// Keeps an execution for the case that it has to be sent once more: with its types, which the
     /// server has not bound then.
-    fn keep(
-        &mut self,
-        number: u32,
-        (header, rest): (PacketHeader, &[u8]),
-        head: &ExecuteHeader<'_>,
-    ) {
+    fn keep(&mut self, number: u32, header: PacketHeader, rest: &[u8], head: &ExecuteHeader<'_>) {
         let types = match (head.types, self.client.statements.find(number)) {
             (None, Some((_, open))) => open.types.as_deref().unwrap_or_default(),
             (Some(_), _) | (None, None) => &[],

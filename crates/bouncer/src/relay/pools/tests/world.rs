@@ -219,7 +219,7 @@ impl World {
         if self.resting {
             return;
         }
-        match self.pools[thread].lease(pool, client, (settings, last), self.now) {
+        match self.pools[thread].lease(pool, client, settings, last, self.now) {
             ServerLease::Ready(conn) => {
                 let queue = self.queues.get(&(thread, pool));
                 assert!(queue.is_none_or(VecDeque::is_empty), "nobody overtakes the queue");
@@ -280,7 +280,7 @@ impl World {
         let settings = u64::from(conn % 3);
         let conn_of = self.conns.get_mut(&conn).unwrap();
         let pools = &mut self.pools[conn_of.thread];
-        let next = pools.returned(conn_of.pool, conn, &mut conn_of.place, (settings, 1_000), now);
+        let next = pools.returned(conn_of.pool, conn, &mut conn_of.place, settings, 1_000, now);
         self.next(conn, next);
     }
 
