@@ -3,6 +3,9 @@
 //! A tenant's questions go one after the other over one connection, so that a flood of logins with
 //! made up names costs the server little, and each name is asked for once in a while, whether there
 //! is such a user or not.
+//!
+//! # References
+//! - <https://www.pgbouncer.org/config.html#auth_query>
 
 use std::collections::HashMap;
 use std::sync::Arc;

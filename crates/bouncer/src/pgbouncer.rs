@@ -4,6 +4,10 @@
 //! Everything below is pure: text in, values or errors out. What a setting means for Cove is in
 //! one place ([`settings`]); what has no counterpart is said, never silently dropped. Source:
 //! PgBouncer's documentation, `config` and `usage`.
+//!
+//! # References
+//! - <https://www.pgbouncer.org/usage.html>
+//! - <https://www.pgbouncer.org/config.html>
 
 pub mod command;
 pub mod console;

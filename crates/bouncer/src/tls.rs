@@ -3,6 +3,10 @@
 //! The relay drives the handshakes; this has what they need. Certificates are read again when their
 //! files change ([`ClientSide::refresh`], [`ServerSide::refresh`]); connections that are there keep
 //! what they began with, and a file that cannot be read changes nothing.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc8446>
+//! - <https://www.rfc-editor.org/rfc/rfc5929#section-4>
 
 mod certificate;
 mod first;

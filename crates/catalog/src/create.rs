@@ -2,6 +2,9 @@
 //! else wrote can be a table's here.
 //!
 //! It never writes a file and never gives a name: who asked is checked elsewhere.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 #[cfg(test)]
 mod tests;

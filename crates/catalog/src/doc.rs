@@ -3,6 +3,9 @@
 //!
 //! It never looks into a schema, a specification or a summary; `schema` does, where an update needs
 //! it.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#table-metadata>
 
 pub mod check;
 mod emit;

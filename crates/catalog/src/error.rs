@@ -1,4 +1,7 @@
 //! Why something was not done, as Iceberg's clients tell reasons apart.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use std::fmt;
 

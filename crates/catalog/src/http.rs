@@ -19,6 +19,9 @@
 //! | `policies`, `audit` | what is shown of tables to whom; who did what |
 //! | `polaris` | Polaris's management |
 //! | `inspect`, `maintenance` | a table's metadata in rows; jobs that look after tables |
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 mod answer;
 mod at_once;

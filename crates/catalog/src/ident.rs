@@ -1,4 +1,7 @@
 //! Names of namespaces, tables and views, and UUIDs.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use std::fmt;
 use std::io;

@@ -1,6 +1,9 @@
 //! JSON as slices of the bytes it came in. A value is checked once, wholly, when it arrives; from
 //! then on it is passed around, taken apart and written out again without a copy and without losing
 //! a key, a digit or the order that nobody here knows the meaning of.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc8259>
 
 pub mod cursor;
 #[cfg(test)]

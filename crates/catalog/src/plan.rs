@@ -12,6 +12,9 @@
 //!
 //! Nothing that can match is ever left out: where a fact is missing, nobody knows, and the file
 //! stays. Manifests are bytes of a stranger's.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#scan-planning>
 
 mod answer;
 mod avro;

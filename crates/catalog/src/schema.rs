@@ -1,6 +1,9 @@
 //! Schemas, partition specifications and sort orders, as far as an update needs to look into them.
 //!
 //! They are read and checked here; what is kept is what a client wrote, with other ids.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#schemas-and-data-types>
 
 mod columns;
 mod defaults;

@@ -2,6 +2,9 @@
 //!
 //! It never reads a clock or a file, and never decides whether a commit wins: it takes a document
 //! and gives another one.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 mod apply;
 mod builder;

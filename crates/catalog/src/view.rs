@@ -2,6 +2,9 @@
 //! `doc` has a table's.
 //!
 //! Nobody here understands SQL: a version's texts are kept, compared and given back.
+//!
+//! # References
+//! - <https://iceberg.apache.org/view-spec/>
 
 mod create;
 mod parse;

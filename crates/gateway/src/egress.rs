@@ -8,6 +8,9 @@
 //! that was asked for.
 //!
 //! Each request has a connection of its own outside.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9110#section-9.3.6>
 
 pub(crate) mod accounts;
 mod body;

@@ -1,4 +1,8 @@
 //! Environment variables that clients inside look for. The first grant of a kind sets it. Pure.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/libpq-envars.html>
+//! - <https://dev.mysql.com/doc/refman/8.4/en/environment-variables.html>
 
 use std::collections::BTreeMap;
 

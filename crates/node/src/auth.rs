@@ -3,6 +3,9 @@
 //! The file holds one JSON object per line and never a token itself. It is small, is only ever
 //! replaced as a whole, and a running server takes over a changed file by itself: when it meets a
 //! token it does not know, and once per [`RELOAD_INTERVAL`].
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc6750>
 
 mod revocation;
 mod scope;

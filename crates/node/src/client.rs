@@ -3,6 +3,9 @@
 //! For webhooks, whose address a stranger chose ([`AddressGuard::Public`]), and for the
 //! command line ([`AddressGuard::Open`]). It follows no redirect, keeps no cookie and no
 //! connection, and reads no setting of the environment: what is sent where is in the [`Request`].
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9110>
 
 mod guard;
 

@@ -13,6 +13,10 @@
 //! top excepted. A server that has its group to itself moves into a leaf below it, and back at its
 //! end. One that shares its group, with a login shell above all, goes to the nearest group above
 //! that hands out the limits already, and if there is none to the top; see [`sites`].
+//!
+//! # References
+//! - <https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html>
+//! - <https://docs.kernel.org/admin-guide/cgroup-v1/memory.html>
 
 use std::ffi::{CStr, CString};
 use std::fs;

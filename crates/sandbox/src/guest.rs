@@ -9,6 +9,10 @@
 //!
 //! When its server or its spawner is gone, it ends, and the kernel ends everything in its pid
 //! namespace with it.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/namespaces.7.html>
+//! - <https://man7.org/linux/man-pages/man7/pid_namespaces.7.html>
 
 use std::ffi::{CString, c_int};
 use std::io;

@@ -1,5 +1,8 @@
 //! File system restriction by the kernel's Landlock module, where there is no other user id to
 //! separate sandboxed code from its caller: the rootless case.
+//!
+//! # References
+//! - <https://docs.kernel.org/userspace-api/landlock.html>
 
 use std::ffi::CStr;
 use std::io;

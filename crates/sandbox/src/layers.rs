@@ -1,4 +1,7 @@
 //! Active layers of isolation, for people and for `cove doctor`.
+//!
+//! # References
+//! - <https://docs.kernel.org/filesystems/overlayfs.html>
 
 use std::fmt;
 

@@ -9,6 +9,10 @@
 //! The filter is a binary search by call number. The kernel evaluates a new filter for every call
 //! number to learn which are always allowed (`seccomp_cache_prepare`), so a linear one would cost
 //! about ten times as much at each start of a program.
+//!
+//! # References
+//! - <https://docs.kernel.org/userspace-api/seccomp_filter.html>
+//! - <https://man7.org/linux/man-pages/man2/seccomp.2.html>
 
 use crate::spec::SeccompProfile;
 use crate::sys::BpfInstruction;

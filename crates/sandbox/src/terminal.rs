@@ -3,6 +3,9 @@
 //! The program gets one side as its standard streams and as its controlling terminal; the other
 //! goes to the server and never stays here. The program may make more of them for its own use, up
 //! to the maximum of the instance.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/pty.7.html>
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};

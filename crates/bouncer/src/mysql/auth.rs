@@ -3,6 +3,10 @@
 //!
 //! The same as [`pg::auth`](crate::pg::auth) with other secrets: passwords, and what MySQL and
 //! MariaDB have in `authentication_string`.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_caching_sha2_authentication_exchanges.html>
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase_authentication_methods_native_password_authentication.html>
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -4,6 +4,9 @@
 //! Pure, like [`pg::dial`](crate::pg::dial), whose words for encryption it has. The server may be
 //! hostile or somebody in between: it is told a password as it is only where it is known who reads
 //! it, and nothing that it says before encryption can make us do without.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html>
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -8,6 +8,9 @@
 //! greet ─► input ─► More ─► … ─► StartTls ─► tls_started ─► … ─► Route
 //!                                                   Route ─► routed ─► … ─► Done ─► welcome
 //! ```
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html>
 
 use std::sync::Arc;
 

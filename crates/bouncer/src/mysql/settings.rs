@@ -7,6 +7,10 @@
 //! The character set and the collation of a connection are one setting with two names: each
 //! changes the other, and servers tell only the one that was named. Kept is the one that says all:
 //! the collation if it was named, else the character set, which stands for its default collation.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/server-system-variables.html>
+//! - <https://dev.mysql.com/doc/refman/8.4/en/session-state-tracking.html>
 
 mod collations;
 

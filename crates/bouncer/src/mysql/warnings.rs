@@ -1,5 +1,8 @@
 //! Warnings and errors of a client's last statement, for a client whose server connection has been
 //! given away: the server cannot be asked any more.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/show-warnings.html>
 
 use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
 use wire::mysql::lenenc::PacketReader;

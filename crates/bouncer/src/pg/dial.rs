@@ -4,6 +4,10 @@
 //! Pure, like [`login`](super::login). The server may be hostile or somebody in between: it is
 //! told a password as it is only where it is known who reads it, does not choose how much we hash
 //! beyond a bound, and whatever it says before encryption is not believed.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-START-UP>
+//! - <https://www.postgresql.org/docs/current/libpq-ssl.html>
 
 use std::sync::Arc;
 

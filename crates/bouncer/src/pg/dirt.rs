@@ -16,6 +16,10 @@
 //! and from a connection of dblink: such a server connection stays with its client, and is closed
 //! when that leaves. Connections of dblink can be asked for where the database has its functions,
 //! by a question of its own: [`SessionDirt::connections_found`].
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/sql-discard.html>
+//! - <https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADVISORY-LOCKS>
 
 mod lessons;
 #[cfg(test)]

@@ -17,6 +17,9 @@
 //! - A message is held whole only if it has to be read whole: texts of statements up to
 //!   [`STATEMENT_BYTES_SCANNED_MAX`], the heads of others. Everything else streams.
 //! - In the steady state nothing is allocated.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html>
 
 mod back;
 mod batch;

@@ -6,6 +6,10 @@
 //!
 //! One thing is not followed: a `LISTEN` after a savepoint that is rolled back counts, if the
 //! transaction commits.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/sql-listen.html>
+//! - <https://www.postgresql.org/docs/current/sql-notify.html>
 
 use wire::pg::frame::TransactionStatus;
 use wire::pg::sql::{ListenAction, SubscriptionChange};

@@ -8,6 +8,10 @@
 //! ```text
 //! input ─► More ─► … ─► StartTls ─► tls_started ─► … ─► Route ─► routed ─► … ─► Done ─► welcome
 //! ```
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-START-UP>
+//! - <https://www.postgresql.org/docs/current/sasl-authentication.html>
 
 use std::sync::Arc;
 

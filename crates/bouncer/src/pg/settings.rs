@@ -2,6 +2,10 @@
 //!
 //! A map is small, sorted and shared; two maps are mostly the same allocation, and then there is
 //! nothing to do. Values are as `set_config` takes them.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/runtime-config-client.html>
+//! - <https://www.postgresql.org/docs/current/sql-set.html>
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};

@@ -4,6 +4,10 @@
 //! the settings under which it was understood; a keyed hash of these is its identity and its name
 //! at every server, so that clients share what a server has prepared, and nothing has to be told
 //! from one thread to another.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY>
+//! - <https://www.postgresql.org/docs/current/sql-prepare.html>
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};

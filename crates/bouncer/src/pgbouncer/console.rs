@@ -3,6 +3,9 @@
 //! A relay thread keeps the connection and sends what was typed here; the answer, complete with
 //! its `ReadyForQuery`, goes back to it. So no command ever holds up a relay thread, and one that
 //! waits, such as `PAUSE`, makes its own client wait only.
+//!
+//! # References
+//! - <https://www.pgbouncer.org/usage.html#admin-console>
 
 use std::collections::BTreeMap;
 use std::fmt;

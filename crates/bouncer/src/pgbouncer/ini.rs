@@ -1,6 +1,9 @@
 //! The configuration file: sections of `key = value`, comments, `%include`.
 //!
 //! Never opens a file: the caller reads what an include names and how deep it goes is bounded here.
+//!
+//! # References
+//! - <https://www.pgbouncer.org/config.html>
 
 use std::path::{Path, PathBuf};
 

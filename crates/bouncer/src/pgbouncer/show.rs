@@ -2,6 +2,9 @@
 //!
 //! Pure: everything comes in a [`View`]. Columns that mean nothing here hold what PgBouncer shows
 //! when there is nothing, so that whoever parses them goes on.
+//!
+//! # References
+//! - <https://www.pgbouncer.org/usage.html#show-commands>
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

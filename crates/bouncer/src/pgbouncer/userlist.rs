@@ -1,4 +1,7 @@
 //! `auth_file`: names and passwords in double quotes, one user a line.
+//!
+//! # References
+//! - <https://www.pgbouncer.org/config.html#authentication-file-format>
 
 use super::ini::until_quote;
 

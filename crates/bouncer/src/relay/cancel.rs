@@ -4,6 +4,9 @@
 //! its own, encrypted as that of the client's server connection is. The server closes it once the
 //! signal was sent; until then the server connection is nobody else's, whose statement the signal
 //! could hit.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-CANCELING-REQUESTS>
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,5 +1,8 @@
 //! `KILL` of MySQL: a client ends what another one of the same user does, by the number that the
 //! other one was told as it connected.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/kill.html>
 
 use wire::pg::message::ErrorFields;
 

@@ -3,6 +3,10 @@
 //! A socket is registered with epoll once, edge-triggered and for reading only: being told of
 //! every byte that the peer took would wake the thread for nothing, which Unix sockets do with
 //! each read of the peer. Room for writing is asked for only while there is a backlog.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/socket.7.html>
+//! - <https://man7.org/linux/man-pages/man7/tcp.7.html>
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;

@@ -4,6 +4,9 @@
 //! A client is given away when it holds no server connection and nothing of it is under way. What
 //! cannot be carried is told to connect again: who has an encrypted connection, listens to
 //! channels, logs in at the server with what only it knows, or may still ask for warnings.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/unix.7.html>
 
 mod mysql;
 

@@ -4,6 +4,9 @@
 //! sockets first, so that connections wait in the kernel and are never refused, and then each
 //! client as soon as that is at rest, with what has to be known of its session. A frame is a head
 //! of five bytes (kind, length), with a descriptor beside it, and a body of JSON.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/unix.7.html>
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

@@ -3,6 +3,9 @@
 //! An entry says "look at this connection then", not what for. So a deadline that moves later, as
 //! that of a running statement does with every statement, costs nothing: the look comes too early,
 //! finds nothing due, and arms again. There is nothing to cancel and nothing to pile up.
+//!
+//! # References
+//! - <https://dl.acm.org/doi/10.1145/41457.37504>
 
 /// Length of a tick in microseconds. Deadlines are kept to that precision.
 pub(crate) const TICK_US: u64 = 8 * 1024;

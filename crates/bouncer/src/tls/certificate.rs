@@ -1,4 +1,8 @@
 //! What is read from certificates: their hash for channel binding, and whom they are for.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc5280>
+//! - <https://www.rfc-editor.org/rfc/rfc5929#section-4.1>
 
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, Utf8StringRef};

@@ -4,6 +4,9 @@
 //! An issuer's keys are fetched when they are first needed, now and then, and when a token names
 //! one that is not known, but only so often. A token that was verified is known by its hash for a
 //! while: a request of somebody who was here before needs no signature.
+//!
+//! # References
+//! - <https://openid.net/specs/openid-connect-discovery-1_0.html>
 
 mod jwt;
 mod keys;

@@ -3,6 +3,9 @@
 //!
 //! The beginning is flushed to a whole byte, the end follows as a block that is stored as it is,
 //! and the checksums of both are combined (RFC 1951, RFC 1952).
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc1952>
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};

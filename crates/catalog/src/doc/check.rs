@@ -1,4 +1,7 @@
 //! Consistency rules of one document, with the messages of the reference where it has any.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#table-metadata-fields>
 
 use super::properties::PROPERTIES_MAX;
 use super::{FORMAT_VERSION_ROW_IDS, MAIN, MetadataPart, PARTS_MAX, TableDoc, TableSnapshot, part};

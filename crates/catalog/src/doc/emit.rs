@@ -1,5 +1,8 @@
 //! Writes a document: the members in the order they came in, each in the form it came in unless it
 //! says something else now. Nothing is allocated but in the buffer that is written to.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#appendix-c-json-serialization>
 
 use bytes::Bytes;
 

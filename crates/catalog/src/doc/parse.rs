@@ -1,4 +1,7 @@
 //! Takes a document apart in one pass, whatever the order of its members.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#table-metadata-fields>
 
 use bytes::Bytes;
 

@@ -1,4 +1,7 @@
 //! A table's properties: strings by strings, in the order and the form in which they came.
+//!
+//! # References
+//! - <https://iceberg.apache.org/docs/latest/configuration/#table-properties>
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

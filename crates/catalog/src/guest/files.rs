@@ -4,6 +4,9 @@
 //! rights to that table decide; then it is judged like one that the server only signs, and sent on
 //! with the warehouse's own key. Bodies stream both ways. Of what the store answers only what
 //! clients need comes back: its errors may tell of the key.
+//!
+//! # References
+//! - <https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html>
 
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};

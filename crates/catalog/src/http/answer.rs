@@ -1,4 +1,8 @@
 //! Answers: envelopes of errors, lists, and documents in pieces that nobody copies.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
+//! - <https://www.rfc-editor.org/rfc/rfc9110#section-13.1>
 
 use std::array;
 use std::convert::Infallible;

@@ -1,5 +1,8 @@
 //! Client access to a table's files: what it has to know of the store, and, where it asks for that,
 //! credentials or the address of the signer.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use axum::http::HeaderMap;
 use axum::response::Response;

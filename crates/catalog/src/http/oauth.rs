@@ -1,6 +1,11 @@
 //! Access tokens, as OAuth 2 has them (RFC 6749, RFC 8693, RFC 7009): a client shows its secret in
 //! the body or by Basic, or a token that is still good for another one, and takes tokens back.
 //! Errors have OAuth's own shape.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc6749#section-4.4>
+//! - <https://www.rfc-editor.org/rfc/rfc8693>
+//! - <https://www.rfc-editor.org/rfc/rfc7009>
 
 use std::net::IpAddr;
 

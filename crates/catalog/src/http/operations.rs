@@ -1,5 +1,9 @@
 //! The operations of the catalog: one table for the routes, for what clients are told, and for the
 //! test that asks of each operation which right it needs.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
+//! - <https://github.com/apache/polaris/blob/main/spec/polaris-management-service.yml>
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,7 @@
 //! Planning of scans.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use axum::response::Response;
 use serde::Deserialize;

@@ -9,6 +9,9 @@
 //! | `principals` | clients, and which roles they have |
 //! | `roles` | roles, catalog roles, and which of them has which |
 //! | `grants`, `privileges` | rights; which privilege is which of them |
+//!
+//! # References
+//! - <https://github.com/apache/polaris/blob/main/spec/polaris-management-service.yml>
 
 mod catalogs;
 mod grants;

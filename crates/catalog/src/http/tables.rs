@@ -1,4 +1,7 @@
 //! Tables.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Views.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use axum::response::Response;
 

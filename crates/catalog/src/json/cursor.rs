@@ -1,5 +1,8 @@
 //! Walks over JSON text once, from front to back, and hands out slices of it: every byte is checked
 //! as it is passed, nothing is copied, and nothing recurses on what a stranger wrote.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc8259>
 
 use std::borrow::Cow;
 

@@ -1,4 +1,7 @@
 //! Tasks in JSON, as the interface has them.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -2,6 +2,9 @@
 //!
 //! The bytes are somebody else's. Every length is compared with what is left, every block with
 //! what it may become when it is unpacked, and values with the bytes that they are made of.
+//!
+//! # References
+//! - <https://avro.apache.org/docs/1.11.1/specification/>
 
 mod schema;
 mod unpack;

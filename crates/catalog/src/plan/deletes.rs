@@ -1,5 +1,9 @@
 //! Delete files that apply to a data file, by the format's rules: what was written after it, into
 //! the same partition or into all of them, and about it.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#delete-formats>
+//! - <https://iceberg.apache.org/spec/#scan-planning>
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,6 +1,9 @@
 //! Filters as clients write them: the predicates of Iceberg's interface, in both of its forms.
 //!
 //! They are read here, without a schema; `bind` finds the columns.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use crate::error::{Result, bad};
 use crate::json::{JsonKind, RawJson};

@@ -2,6 +2,10 @@
 //!
 //! What a manifest leaves to be inherited is inherited where it is asked for ([`Live`]): a manifest
 //! itself never changes, so that it is kept by its location.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#manifests>
+//! - <https://iceberg.apache.org/spec/#manifest-lists>
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! Pruning: manifests and files that a filter leaves out, and the residual filter of a file.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#scan-planning>
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,7 @@
 //! Scan requests.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use std::collections::BTreeSet;
 

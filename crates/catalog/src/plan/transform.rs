@@ -1,4 +1,7 @@
 //! Transforms of values, and what a partition's value says of the values that it was made of.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#partition-transforms>
 
 use super::calendar::{days_of, first_day};
 use super::facts::{UpperBound, ValueFacts};

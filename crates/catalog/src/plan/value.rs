@@ -1,5 +1,8 @@
 //! Values of columns: as bounds have them in bytes, as manifests have them in Avro, and as answers
 //! and filters have them in JSON.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#appendix-d-single-value-serialization>
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;

@@ -1,5 +1,8 @@
 //! Values that columns have where nobody wrote any, as the format's "JSON single-value
 //! serialization" has them. A reader that cannot read one cannot read the table.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#default-values>
 
 use super::columns::SchemaColumn;
 use super::types::ColumnType;

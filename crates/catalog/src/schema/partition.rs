@@ -1,4 +1,7 @@
 //! Partition specifications: bound to a schema, with an id for each field.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#partitioning>
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

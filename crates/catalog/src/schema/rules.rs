@@ -1,4 +1,7 @@
 //! Rules of a schema, with the messages of the reference where it has any.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#schema-evolution>
 
 use std::collections::BTreeSet;
 

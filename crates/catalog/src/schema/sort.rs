@@ -1,4 +1,7 @@
 //! Sort orders, bound to a schema.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#sorting>
 
 use std::fmt;
 

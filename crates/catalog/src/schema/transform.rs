@@ -1,4 +1,7 @@
 //! Transforms of a column before it partitions or sorts.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#partition-transforms>
 
 use std::fmt;
 

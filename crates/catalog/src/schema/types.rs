@@ -1,5 +1,9 @@
 //! The types of columns, as far as there are rules about them. What nobody here knows is a type of
 //! its own: a later version of the format may have it.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#schemas-and-data-types>
+//! - <https://iceberg.apache.org/spec/#appendix-c-json-serialization>
 
 /// Most digits of a decimal.
 const PRECISION_MAX: u32 = 38;

@@ -1,5 +1,8 @@
 //! Session policies: what credentials of one table are good for, in the language of those who
 //! enforce it.
+//!
+//! # References
+//! - <https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_grammar.html>
 
 use std::collections::BTreeMap;
 

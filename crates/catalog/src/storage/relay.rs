@@ -4,6 +4,9 @@
 //! What is sent is written anew from what was understood. Checksums of bodies that come in pieces
 //! are at their end and stay behind, and with them all that announces them; those of parts and of
 //! what is put together from them have to agree with each other, so that they stay behind as well.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/aws/src/main/resources/s3-signer-open-api.yaml>
 
 use std::collections::BTreeMap;
 

@@ -5,6 +5,9 @@
 //! what it lists, what it deletes) has to be in the table's places; every parameter and every
 //! header that means something to the store has to be one that clients need for files. What is
 //! signed is written anew from what was understood.
+//!
+//! # References
+//! - <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,9 @@
 //! there are no documents of types, no entities but the five that XML has itself and characters by
 //! number, no processing but the declaration, and everything is bounded. Whatever else there is
 //! makes the text none.
+//!
+//! # References
+//! - <https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>
 
 /// Longest text, in bytes.
 pub(crate) const XML_BYTES_MAX: usize = 1 << 20;

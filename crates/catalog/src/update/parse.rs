@@ -1,5 +1,8 @@
 //! Reads what a client asks of a table. What is not known here is refused: a commit that is carried
 //! out in part would be another one.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use super::{CommitRequest, CommitRequirement, REQUIREMENTS_MAX, TableUpdate, UPDATES_MAX};
 use crate::doc::{KeyPart, SnapshotReference, StatisticsPart, TableProperties, TableSnapshot};

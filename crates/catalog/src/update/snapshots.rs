@@ -1,4 +1,8 @@
 //! Snapshots, the branches and tags that stand for them, and the log of which was the current one.
+//!
+//! # References
+//! - <https://iceberg.apache.org/spec/#snapshots>
+//! - <https://iceberg.apache.org/spec/#snapshot-references>
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,4 +1,7 @@
 //! Takes a view's document apart, and a version of a view as a client sends it.
+//!
+//! # References
+//! - <https://iceberg.apache.org/view-spec/>
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};

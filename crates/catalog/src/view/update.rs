@@ -1,4 +1,7 @@
 //! Changes of a view: what a commit requires of it, and what it makes of it.
+//!
+//! # References
+//! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};

@@ -2,6 +2,10 @@
 //!
 //! Every operation finds the root that a location is below first, so nothing outside of the roots
 //! is ever opened.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/fsync.2.html>
+//! - <https://man7.org/linux/man-pages/man2/rename.2.html>
 
 use std::io;
 use std::path::PathBuf;

@@ -12,6 +12,9 @@
 //! | `outcome` | what is said of a program |
 //! | `store` | files kept between requests |
 //! | `socket`, `stream`, `inputs` | `/ws` and `/stream` |
+//!
+//! # References
+//! - <https://github.com/criyle/go-judge>
 
 mod config;
 mod connect;

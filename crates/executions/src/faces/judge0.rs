@@ -11,6 +11,9 @@
 //! | `archive`, `words` | additional files; lines of arguments |
 //! | `token` | ids as UUIDs |
 //! | `about` | what the server says of itself |
+//!
+//! # References
+//! - <https://ce.judge0.com/>
 
 mod about;
 mod archive;

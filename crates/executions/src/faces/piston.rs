@@ -6,6 +6,9 @@
 //! | `runtimes`, `version` | Piston's names of languages; selectors of versions |
 //! | `stage` | results in Piston's words |
 //! | `connect` | the WebSocket |
+//!
+//! # References
+//! - <https://github.com/engineer-man/piston#public-api>
 
 mod connect;
 mod request;

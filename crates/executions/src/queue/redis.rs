@@ -15,6 +15,9 @@
 //! | `names.rs` | queues of tenants, priorities, ids of foreign jobs, tokens |
 //! | `codec.rs` | what goes to scripts and comes from them |
 //! | `accept.rs`, `work.rs`, `look.rs`, `sweep.rs` | the operations, as in the files `*.lua` |
+//!
+//! # References
+//! - <https://docs.bullmq.io/>
 
 mod accept;
 mod codec;

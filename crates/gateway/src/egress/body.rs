@@ -1,4 +1,7 @@
 //! Bodies on their way: counted, bounded in pauses, and searched for what must not come back.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9112#section-6>
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -4,6 +4,9 @@
 //! (RFC 9113 §3.4), and answers 400 when it reads the first line of it alone. Which of both a
 //! client saw depended on how its bytes arrived. Reads that are shorter than the preface make it
 //! always the answer.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9112#section-2>
 
 use std::io;
 use std::pin::Pin;

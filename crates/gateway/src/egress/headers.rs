@@ -1,4 +1,7 @@
 //! Headers on their way: what belongs to one connection stays, what is added replaces.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>
 
 use hyper::StatusCode;
 use hyper::header::{

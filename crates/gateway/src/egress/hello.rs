@@ -1,6 +1,10 @@
 //! The first message of a client that begins TLS, as far as it says whom it is for.
 //!
 //! Every length is checked and bounded; nothing panics on input.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc8446#section-4.1.2>
+//! - <https://www.rfc-editor.org/rfc/rfc6066#section-3>
 
 use super::host::RequestHost;
 

@@ -1,4 +1,8 @@
 //! Hosts of requests and of rules, in one notation each.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9110#section-7.2>
+//! - <https://www.rfc-editor.org/rfc/rfc3986#section-3.2.2>
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -3,6 +3,9 @@
 //! A server may read a path in another way than whoever checked it: it decodes twice, takes `\` for
 //! `/`, merges slashes, cuts off what follows `;`. A path that gives room for that is *odd*, and is
 //! refused where a rule looks at paths. Of others, what is sent is what was compared.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc3986#section-5.2.4>
 
 use std::fmt::Write as _;
 

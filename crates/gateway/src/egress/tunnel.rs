@@ -1,4 +1,7 @@
 //! Tunnels: bytes both ways, once the first of them are for whom the tunnel was asked for.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9110#section-9.3.6>
 
 use std::io;
 use std::sync::Arc;

@@ -3,6 +3,10 @@
 //! Whoever names the address of a webhook makes the server send a request for him. What a name
 //! leads to is found out once, every address is checked, and the connection goes to an address that
 //! was checked: a name that leads elsewhere a moment later gains nothing.
+//!
+//! # References
+//! - <https://www.iana.org/assignments/iana-ipv4-special-registry/iana-ipv4-special-registry.xhtml>
+//! - <https://www.iana.org/assignments/iana-ipv6-special-registry/iana-ipv6-special-registry.xhtml>
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,5 +1,8 @@
 //! A connection: HTTP/1.1 by hyper, what a handler makes of it by an upgrade, and a close that lets
 //! the client read its answer.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9112>
 
 use std::convert::Infallible;
 use std::future::poll_fn;

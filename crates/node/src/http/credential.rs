@@ -1,4 +1,8 @@
 //! Ties requests, and all that outlasts their handlers, to the credentials they were made with.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc6750#section-2>
+//! - <https://www.rfc-editor.org/rfc/rfc7617>
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};

@@ -3,6 +3,9 @@
 //!
 //! It is a short cut and never another rule: whoever takes it gets what the routed handler would
 //! have answered, and whatever is refused, rare or not at hand takes the usual way.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9112>
 
 use std::any::Any;
 use std::borrow::Cow;

@@ -1,4 +1,7 @@
 //! A JSON body, or an error that says what is wrong with it and where.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc8259>
 
 mod objects;
 #[cfg(test)]

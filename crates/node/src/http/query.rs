@@ -1,4 +1,7 @@
 //! Query strings, and the last event id of an event source.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc3986#section-3.4>
 
 use axum::extract::Query;
 use axum::http::{HeaderMap, Uri};

@@ -1,5 +1,8 @@
 //! A connection's bytes: notices that the client is gone while a handler runs, gives up on a client
 //! that does not read, and outlives HTTP when a handler takes the connection over.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc6455>
 
 use std::convert::Infallible;
 use std::io;

@@ -5,6 +5,9 @@
 //! as their regular end; WebSockets are told by the [`Drain`] that their handlers can extract, and
 //! are cut when they do not listen. When the credential of the request is revoked, both are cut in
 //! the middle, so that nobody takes what was sent for all there is.
+//!
+//! # References
+//! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,6 +1,10 @@
 //! Objects in a service that speaks S3's protocol.
 //!
 //! The place is the operator's configuration, so that private addresses are as good as others.
+//!
+//! # References
+//! - <https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html>
+//! - <https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html>
 
 use std::fmt;
 use std::time::Duration;

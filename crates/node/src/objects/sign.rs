@@ -1,6 +1,9 @@
 //! Signatures of requests: AWS Signature Version 4, as S3 and its relatives take it in headers.
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
+//!
+//! # References
+//! - <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>
 
 use std::fmt::{self, Write as _};
 use std::time::SystemTime;

@@ -2,6 +2,9 @@
 //!
 //! Nothing here needs more than plain SQL and serialisable transactions, so that CockroachDB will
 //! do as well: no advisory locks, no `LISTEN`.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/transaction-iso.html#XACT-SERIALIZABLE>
 
 mod tls;
 mod transaction;

@@ -1,4 +1,8 @@
 //! SQLite: one thread writes, committing all that waits at once; others read.
+//!
+//! # References
+//! - <https://www.sqlite.org/wal.html>
+//! - <https://www.sqlite.org/lang_transaction.html>
 
 use std::path::Path;
 use std::sync::Arc;

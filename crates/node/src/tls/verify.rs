@@ -1,4 +1,7 @@
 //! Whom we believe to be the server that we want.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/libpq-ssl.html#LIBPQ-SSL-SSLMODE-STATEMENTS>
 
 use std::sync::Arc;
 

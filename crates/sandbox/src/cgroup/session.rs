@@ -1,4 +1,8 @@
 //! Control groups of sessions, beyond what a command needs.
+//!
+//! # References
+//! - <https://docs.kernel.org/admin-guide/cgroup-v1/freezer-subsystem.html>
+//! - <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use std::io;
 use std::os::fd::OwnedFd;

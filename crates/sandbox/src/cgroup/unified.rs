@@ -1,4 +1,7 @@
 //! Sites where controllers of version 2 are available, and their setup.
+//!
+//! # References
+//! - <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use std::ffi::CStr;
 use std::fs;

@@ -1,4 +1,7 @@
 //! Image files: sparse, complete or not there, read and written in chunks.
+//!
+//! # References
+//! - <https://docs.kernel.org/filesystems/ext4/index.html>
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,4 +1,7 @@
 //! Images as loop devices and mounts, with locks that nobody leaves behind.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man4/loop.4.html>
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};

@@ -1,4 +1,7 @@
 //! Owners of a disk's files in a slot: a user name space that says so.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/user_namespaces.7.html>
 
 use std::ffi::CString;
 use std::io;

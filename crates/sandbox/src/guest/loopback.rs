@@ -2,6 +2,9 @@
 //!
 //! Before the program starts, and in the sandbox's own network namespace, whose loopback nobody
 //! else can reach. The sockets are the server's as soon as they listen; no copy stays here.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/netdevice.7.html>
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

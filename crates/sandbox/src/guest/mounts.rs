@@ -3,6 +3,10 @@
 //! One overlay for both, because one is half the time and half the memory of two. It is mounted
 //! where nothing else is, both places are bound to directories in it, and then it goes from sight
 //! with the disk and the layers: the mount table inside tells of the two places only.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/mount_namespaces.7.html>
+//! - <https://docs.kernel.org/filesystems/overlayfs.html>
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,7 @@
 //! Network namespaces of slots: made once, and used again only while nobody has used them.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/network_namespaces.7.html>
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

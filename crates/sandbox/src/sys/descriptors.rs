@@ -1,4 +1,7 @@
 //! System calls of descriptors: opening, reading, writing, copying, closing.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/close_range.2.html>
 
 use std::ffi::{CStr, c_int, c_uint};
 use std::io;

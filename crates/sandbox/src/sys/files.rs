@@ -1,4 +1,7 @@
 //! System calls of the file helper: everything by a directory's descriptor and a name in it.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/openat2.2.html>
 
 use std::ffi::{CStr, c_int, c_uint};
 use std::io;

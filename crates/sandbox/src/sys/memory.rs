@@ -1,4 +1,7 @@
 //! System calls of memory: mappings that processes share, and the C library's allocator.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/memfd_create.2.html>
 
 use std::ffi::{CStr, c_int};
 use std::io;

@@ -1,4 +1,7 @@
 //! System calls of sockets that carry messages with descriptors, and of waiting for any.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/unix.7.html>
 
 use std::ffi::{c_int, c_uint};
 use std::io;

@@ -2,6 +2,11 @@
 //! files.
 //!
 //! As thin as the rest of `sys`: one call, its errno, ownership as types. Nothing is decided here.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/mount_setattr.2.html>
+//! - <https://man7.org/linux/man-pages/man2/open_tree.2.html>
+//! - <https://man7.org/linux/man-pages/man2/pivot_root.2.html>
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulong};
 use std::io;

@@ -1,4 +1,8 @@
 //! System calls of identity and privilege: user ids, capabilities, resource limits.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/capabilities.7.html>
+//! - <https://man7.org/linux/man-pages/man7/user_namespaces.7.html>
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::io;

@@ -1,4 +1,8 @@
 //! System calls of processes: starting, waiting, ending, namespaces, `execve`.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/clone.2.html>
+//! - <https://man7.org/linux/man-pages/man2/pidfd_open.2.html>
 
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 use std::io;

@@ -1,4 +1,8 @@
 //! System calls that restrict a process for good: seccomp and Landlock.
+//!
+//! # References
+//! - <https://docs.kernel.org/userspace-api/no_new_privs.html>
+//! - <https://docs.kernel.org/userspace-api/landlock.html>
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;

@@ -1,5 +1,9 @@
 //! System calls that mostly sessions need: a plain fork, signals to one process, and the loopback
 //! of a network namespace.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/fork.2.html>
+//! - <https://man7.org/linux/man-pages/man7/netdevice.7.html>
 
 use std::ffi::{c_int, c_short};
 use std::io;

@@ -1,4 +1,8 @@
 //! System calls of signal dispositions and masks.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/sigaction.2.html>
+//! - <https://man7.org/linux/man-pages/man2/sigprocmask.2.html>
 
 use std::ffi::c_int;
 use std::io;

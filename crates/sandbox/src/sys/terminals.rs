@@ -1,4 +1,7 @@
 //! System calls of terminals.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/pty.7.html>
 
 use std::ffi::c_int;
 use std::io;

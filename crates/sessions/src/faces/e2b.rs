@@ -16,6 +16,10 @@
 //! | `frames`, `errors`, `query` | messages of streams; errors in two forms; parameters |
 //!
 //! `docs/e2b.md` lists what is different from E2B.
+//!
+//! # References
+//! - <https://e2b.dev/docs>
+//! - <https://github.com/e2b-dev/infra/tree/main/packages/envd/spec>
 
 mod config;
 mod envd;

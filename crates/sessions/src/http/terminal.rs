@@ -3,6 +3,9 @@
 //! What the program writes comes as binary messages, what happens to it as [`SessionExecEvent`]s in
 //! text. What is typed goes as binary messages, or as [`ClientMessage`]s like those of executions.
 //! The program ends with the WebSocket: its terminal hangs up.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc6455>
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;

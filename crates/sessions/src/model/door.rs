@@ -8,6 +8,9 @@
 //!
 //! A budget is looked at before a request is sent, and charged when its answer is gone: what is on
 //! its way at the same time may go beyond it.
+//!
+//! # References
+//! - <https://docs.anthropic.com/en/api/messages>
 
 mod budget;
 mod exchange;

@@ -2,6 +2,9 @@
 //!
 //! The answer goes by unchanged and at once. What looks like a usage in it is read beside that; an
 //! answer that hides it is not counted, and not held up either.
+//!
+//! # References
+//! - <https://docs.anthropic.com/en/api/messages-streaming>
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -4,6 +4,10 @@
 //! without data is not stored. Pieces are found by the SHA-256 of their content, which is checked
 //! again when they come back. The manifest is written last: whoever finds it finds everything. What
 //! the manifest before had, and the new one has not, is removed after that.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc1950>
+//! - <https://www.rfc-editor.org/rfc/rfc1951>
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};

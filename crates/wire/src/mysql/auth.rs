@@ -5,6 +5,10 @@
 //! stores and hears one proof knows what proves it to that server from then on. So a client's
 //! [`NativeKey`] or [`Sha2Key`] is found in its proof, and logs in to a server in its name, without
 //! a password stored anywhere.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase_authentication_methods.html>
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_caching_sha2_authentication_exchanges.html>
 
 use std::fmt;
 

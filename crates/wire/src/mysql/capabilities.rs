@@ -2,6 +2,9 @@
 //!
 //! Source: MySQL's source documentation, pages "Capabilities Flags" and `SERVER_STATUS_flags_enum`;
 //! the upper half of the capabilities is MariaDB's.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/group__group__cs__capabilities__flags.html>
 
 /// A set of capabilities. The lower 32 bits are MySQL's, the upper 32 are MariaDB's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

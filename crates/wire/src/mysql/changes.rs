@@ -2,6 +2,9 @@
 //!
 //! Source: MySQL's source documentation, page "OK_Packet", and MariaDB's knowledge base, page
 //! "`OK_Packet`", which allows several variables in one entry.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_ok_packet.html>
 
 use super::lenenc::{PacketReader, put_bytes, put_int};
 

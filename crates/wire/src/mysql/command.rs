@@ -2,6 +2,9 @@
 //!
 //! Source: MySQL's source documentation, page "Command Phase"; MariaDB's knowledge base, page "Bulk
 //! Execution", for what MySQL has not.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_command_phase.html>
 
 use super::reply::ReplyKind;
 

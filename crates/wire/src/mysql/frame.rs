@@ -4,6 +4,9 @@
 //! by one message may be several packets; one that is an exact multiple ends with an empty packet.
 //! A packet that continues another must never be looked at as if it began one: whoever streams
 //! keeps a [`PacketContinuation`].
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html>
 
 /// Bytes of a packet's head: the length and the sequence number.
 pub const HEADER_BYTES: usize = 4;

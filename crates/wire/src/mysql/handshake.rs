@@ -4,6 +4,9 @@
 //! Payloads only, without the heads of their packets. Sources: MySQL, "Connection Phase Packets";
 //! MariaDB, "Connecting", whose servers and clients have capabilities of their own in bytes that
 //! are reserved in MySQL, and leave `LONG_PASSWORD` out to say so.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_connection_phase.html>
 
 use std::iter;
 

@@ -3,6 +3,9 @@
 //! A length-encoded integer is one byte below 0xFB, or a first byte that tells how many follow:
 //! 0xFC two, 0xFD three, 0xFE eight. 0xFB (`NULL` in a row) and 0xFF (an error) are no integers.
 //! Nothing is believed about a length until the bytes are there.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_dt_integers.html>
 
 /// The first byte of a `NULL` in a row of the text protocol.
 pub const NULL: u8 = 0xFB;

@@ -4,6 +4,9 @@
 //!
 //! Source: MySQL's source documentation, pages "OK_Packet", "EOF_Packet", "ERR_Packet" and
 //! "Column Definition".
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_response_packets.html>
 
 use super::capabilities::{CapabilityFlags, StatusFlags};
 use super::frame::put_built;

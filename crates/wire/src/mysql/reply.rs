@@ -17,6 +17,10 @@
 //!
 //! Source: MySQL's source documentation, pages "Text Resultset", "Binary Protocol Resultset",
 //! "COM_STMT_PREPARE", "COM_STMT_FETCH" and "COM_FIELD_LIST".
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_command_phase.html>
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query_response.html>
 
 use super::capabilities::{CapabilityFlags, StatusFlags};
 use super::frame::PAYLOAD_MAX;

@@ -11,6 +11,10 @@
 //!
 //! A text is read as the session reads it: [`SqlMode`] says how. What reads differently by the
 //! version of the server, `/*!80000 … */` and `/*M! … */`, is read both ways.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/sql-statements.html>
+//! - <https://mariadb.com/docs/server/reference/sql-statements>
 
 mod asked;
 mod details;

@@ -12,6 +12,9 @@
 //!
 //! Source: PostgreSQL 18, "Message Flow", and what `tcop/postgres.c` and `commands/copyfromparse.c`
 //! do where the text is silent.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html>
 
 use std::collections::VecDeque;
 

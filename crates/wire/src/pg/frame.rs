@@ -2,6 +2,9 @@
 //!
 //! Nothing here copies or waits for a body: whoever streams a message needs the five bytes of its
 //! head. Source of the tags: PostgreSQL 18 documentation, "Message Formats".
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
 /// Bytes of a message's head: the tag and the length.
 pub const HEADER_BYTES: usize = 5;

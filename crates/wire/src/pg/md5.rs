@@ -1,6 +1,10 @@
 //! MD5 passwords: weak, but there are clients and servers that know nothing else.
 //!
 //! What is stored is as good as the password here: whoever has it can log in.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/auth-password.html>
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html>
 
 use std::fmt;
 

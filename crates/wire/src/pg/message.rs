@@ -3,6 +3,10 @@
 //! They never fail, and nothing of a value can end a message early or begin another one: a string
 //! ends at its first NUL byte, as it would for the reader, and the length is counted afterwards.
 //! Limits of lengths are the business of whoever has the values.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-message-formats.html>
+//! - <https://www.postgresql.org/docs/current/protocol-error-fields.html>
 
 /// Contents of an `ErrorResponse` or a `NoticeResponse` of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,8 @@
 //! Errors and notices of a server, read.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-error-fields.html>
+//! - <https://www.postgresql.org/docs/current/errcodes-appendix.html>
 
 use std::borrow::Cow;
 

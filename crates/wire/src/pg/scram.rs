@@ -6,6 +6,11 @@
 //!
 //! A server recovers the client's key from its proof ([`AcceptedClient::client_key`]). With it a
 //! pooler can log in to a server that holds the same secret, without ever knowing the password.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc5802>
+//! - <https://www.rfc-editor.org/rfc/rfc7677>
+//! - <https://www.postgresql.org/docs/current/sasl-authentication.html>
 
 mod client;
 mod keys;

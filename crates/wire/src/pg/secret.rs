@@ -1,4 +1,8 @@
 //! Proofs of a user's identity: passwords, and what servers store instead of them.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/catalog-pg-authid.html>
+//! - <https://www.postgresql.org/docs/current/auth-password.html>
 
 use std::fmt;
 use std::sync::OnceLock;

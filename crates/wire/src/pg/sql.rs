@@ -10,6 +10,10 @@
 //! `pg_catalog` first unless the client's `search_path` says otherwise, which is why
 //! [`Effects::with_own_search_path`] exists; that a database has a function of the same name whose
 //! argument types fit better is the owner's doing, and stays within that owner's pools.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/sql-commands.html>
+//! - <https://www.postgresql.org/docs/current/sql-syntax-lexical.html>
 
 mod details;
 mod effects;

@@ -2,6 +2,10 @@
 //!
 //! Source: PostgreSQL 18, "Message Formats"; `src/backend/tcop/backend_startup.c` for what a server
 //! refuses. Nothing here is believed before its length was checked.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-START-UP>
+//! - <https://www.postgresql.org/docs/current/protocol-message-formats.html>
 
 use std::fmt;
 

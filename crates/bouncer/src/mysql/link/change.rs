@@ -1,4 +1,8 @@
 //! What a relay puts between a client's commands: settings, resets, and what was last inserted.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_change_user.html>
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_reset_connection.html>
 
 use std::sync::Arc;
 

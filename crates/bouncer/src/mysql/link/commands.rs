@@ -1,4 +1,7 @@
 //! Commands that are answered here, or not at all.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_command_phase_utility.html>
 
 use wire::mysql::capabilities::StatusFlags;
 use wire::mysql::command::Command;

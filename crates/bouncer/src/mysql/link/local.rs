@@ -1,5 +1,8 @@
 //! Questions about the client's last statement, answered here because the connection that knew is
 //! somebody else's.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/information-functions.html>
 
 use wire::mysql::packet::{ColumnKind, ResultColumn};
 use wire::mysql::sql::{QuestionTopic, SessionQuestion};

@@ -3,6 +3,10 @@
 //! The numbers are exchanged in place. What a server connection lacks is prepared there first, and
 //! the client's command waits for that; types of parameters that were bound elsewhere are put into
 //! an execution that relies on them.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_command_phase_ps.html>
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_stmt_prepare.html>
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,7 @@
 //! Texts on their way to the server: those that are refused, answered here, or changed.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query.html>
 
 use api::PoolMode;
 use wire::mysql::command::Command;

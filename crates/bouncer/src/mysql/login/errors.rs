@@ -1,4 +1,7 @@
 //! Refusals as MySQL's clients know them: a number, an SQLSTATE of MySQL's choice, a sentence.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html>
 
 use wire::mysql::packet;
 

@@ -3,6 +3,9 @@
 //! The numbers are the same at every server since they are on the wire; those above 255 do not fit
 //! there. Character sets that no client may speak (`ucs2`, `utf16`, `utf32`) are left out: a server
 //! takes its own default instead, and so do we.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/charset-charsets.html>
 
 /// A number, the collation's name, and whether it is the default of its character set.
 type Row = (u8, &'static str, bool);

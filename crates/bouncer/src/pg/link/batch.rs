@@ -1,4 +1,7 @@
 //! Requests of the extended protocol: statements, portals, batches.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY>
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -6,6 +6,9 @@
 //! batch is sent once more. That is invisible only if nothing of the batch was done or answered,
 //! and if the client asks for the columns before it gets rows: one that does not would read rows of
 //! another shape than it knows, and rather wants the error.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-EXT-QUERY>
 
 use wire::pg::exchange::{ExchangeRequest, ReplyAudience};
 use wire::pg::frame::frontend;

@@ -1,4 +1,8 @@
 //! A signed token, taken apart: hostile bytes until its signature was verified.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc7519>
+//! - <https://www.rfc-editor.org/rfc/rfc7515>
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

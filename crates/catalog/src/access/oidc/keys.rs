@@ -2,6 +2,9 @@
 //!
 //! What a key is decides how a signature by it is verified; what a token says of that has to be the
 //! same. So nobody has a public key taken for a secret one, or a signature for none.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc7517>
 
 use std::fs::File;
 use std::io::{self, Read as _};

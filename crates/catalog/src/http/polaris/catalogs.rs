@@ -1,4 +1,7 @@
 //! Catalogs: warehouses.
+//!
+//! # References
+//! - <https://github.com/apache/polaris/blob/main/spec/polaris-management-service.yml>
 
 use axum::response::Response;
 use serde::de::IgnoredAny;

@@ -1,4 +1,7 @@
 //! Grants of catalog roles: rights, by the names that Polaris has for them.
+//!
+//! # References
+//! - <https://github.com/apache/polaris/blob/main/spec/polaris-management-service.yml>
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Principals: clients, by their names.
+//!
+//! # References
+//! - <https://github.com/apache/polaris/blob/main/spec/polaris-management-service.yml>
 
 use std::time::Duration;
 

@@ -1,4 +1,7 @@
 //! Principal roles, which are roles; catalog roles, which they have.
+//!
+//! # References
+//! - <https://github.com/apache/polaris/blob/main/spec/polaris-management-service.yml>
 
 use axum::response::Response;
 use serde::de::IgnoredAny;

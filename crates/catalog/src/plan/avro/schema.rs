@@ -1,4 +1,8 @@
 //! The schema that a container file was written with.
+//!
+//! # References
+//! - <https://avro.apache.org/docs/1.11.1/specification/#schema-declaration>
+//! - <https://iceberg.apache.org/spec/#avro>
 
 use std::collections::HashMap;
 

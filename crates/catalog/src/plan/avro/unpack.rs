@@ -1,6 +1,9 @@
 //! Blocks of container files, unpacked by the codecs that writers of manifests choose.
 //!
 //! What is packed says little of what it becomes: no codec makes more than it is allowed.
+//!
+//! # References
+//! - <https://avro.apache.org/docs/1.11.1/specification/#required-codecs>
 
 use std::borrow::Cow;
 use std::io::Read as _;

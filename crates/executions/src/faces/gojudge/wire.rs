@@ -2,6 +2,9 @@
 //!
 //! Reading is as lenient as theirs: what is missing or `null` has its zero value, and what is not
 //! known is not looked at. Sizes are bytes, times are nanoseconds.
+//!
+//! # References
+//! - <https://github.com/criyle/go-judge#rest-api-interface>
 
 use std::collections::BTreeMap;
 

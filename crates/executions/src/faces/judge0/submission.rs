@@ -1,4 +1,7 @@
 //! From the parameters of a submission to an execution, with Judge0's complaints.
+//!
+//! # References
+//! - <https://ce.judge0.com/#submissions-submission>
 
 use std::collections::BTreeMap;
 

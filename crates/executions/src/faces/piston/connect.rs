@@ -4,6 +4,9 @@
 //! signals, and is sent stages, output and ends. When either side closes, the program is ended.
 //! Nothing piles up: a client that does not read stops the program's output, and a program that
 //! does not read stops the client's input.
+//!
+//! # References
+//! - <https://github.com/engineer-man/piston>
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};

@@ -1,4 +1,7 @@
 //! A directory as an archive.
+//!
+//! # References
+//! - <https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html>
 
 use std::collections::HashMap;
 use std::ffi::CStr;

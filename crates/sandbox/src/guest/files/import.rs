@@ -2,6 +2,9 @@
 //!
 //! Whoever made the archive may want to write elsewhere. So every name is taken apart, `..` is
 //! refused, and each directory is opened beneath the one descriptor of the target, through no link.
+//!
+//! # References
+//! - <https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html>
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

@@ -3,6 +3,9 @@
 //! Paths are resolved as the user's programs would resolve them, with two differences: never
 //! through the links in `/proc` to what a process has open, and never into `/proc` at all, where
 //! this process would find itself.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man2/openat2.2.html>
 
 use std::ffi::{CStr, CString};
 use std::io;

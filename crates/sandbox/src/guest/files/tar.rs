@@ -3,6 +3,9 @@
 //!
 //! Pure but for the bytes that are read. An archive comes from anybody: each number and length is
 //! checked, and nothing is kept beyond the header that is being read.
+//!
+//! # References
+//! - <https://pubs.opengroup.org/onlinepubs/9699919799/utilities/pax.html#tag_20_92_13_06>
 
 use std::io::{self, Read};
 

@@ -2,6 +2,9 @@
 //!
 //! Names that this helper uses for a moment are not told: a file without a name, which the kernel
 //! calls `#INODE`, and the name that a file has before it replaces another one.
+//!
+//! # References
+//! - <https://man7.org/linux/man-pages/man7/inotify.7.html>
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};

@@ -2,6 +2,9 @@
 //!
 //! They read lines: `event:` names what the next `data:` is, everything else is left alone. So each
 //! frame has both, in one piece, and the number of the event for those who understand it.
+//!
+//! # References
+//! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
 
 use api::{SessionEvent, SessionEventKind as Kind};
 use serde_json::{Value, json};

@@ -1,4 +1,7 @@
 //! The inside of a sandbox, for E2B's clients: its processes and files over Connect, its health.
+//!
+//! # References
+//! - <https://github.com/e2b-dev/infra/tree/main/packages/envd/spec>
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Files of a sandbox over Connect: what there is, what happens to it.
+//!
+//! # References
+//! - <https://github.com/e2b-dev/infra/tree/main/packages/envd/spec>
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Connect's messages in a stream: a byte of flags, the length in four bytes, JSON.
+//!
+//! # References
+//! - <https://connectrpc.com/docs/protocol/>
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use serde::Serialize;

@@ -3,6 +3,9 @@
 //! Each has one task that reads its streams and hands ready messages to all listeners. A listener
 //! that is slow holds the program up, as a pipe would; one that is gone is forgotten. When nobody
 //! listens, output is read and thrown away.
+//!
+//! # References
+//! - <https://github.com/e2b-dev/infra/tree/main/packages/envd/spec>
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,6 +3,9 @@
 //! The hash is that of Unix passwords, `$5$`, with a salt of 20 bytes (specification: "Unix crypt
 //! using SHA-256 and SHA-512", U. Drepper). It cannot be used to log in, nor to check a proof:
 //! only the password itself can be held against it.
+//!
+//! # References
+//! - <https://www.akkadia.org/drepper/SHA-crypt.txt>
 
 use std::fmt;
 

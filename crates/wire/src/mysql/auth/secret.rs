@@ -1,5 +1,8 @@
 //! A user's secret in any of the forms that MySQL and MariaDB have for it, and clients' proofs held
 //! against it.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/caching-sha2-pluggable-authentication.html>
 
 use std::sync::OnceLock;
 

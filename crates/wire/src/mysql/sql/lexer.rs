@@ -3,6 +3,10 @@
 //! No token is decoded here and nothing is allocated. Where a text has two readings, or no end, it
 //! counts as broken: the caller then claims nothing about it. Source: `sql/sql_lex.cc` of either
 //! server says what its scanner accepts.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/comments.html>
+//! - <https://dev.mysql.com/doc/refman/8.4/en/string-literals.html>
 
 use super::mode::{CharsetClass, SqlMode};
 

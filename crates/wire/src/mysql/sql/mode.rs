@@ -1,4 +1,7 @@
 //! Properties of a session that are needed to read its texts.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/sql-mode.html>
 
 /// The settings that decide where a string, a name and a text end.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]

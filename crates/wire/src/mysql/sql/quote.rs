@@ -1,4 +1,7 @@
 //! Names of variables, and names written so that they are read back as what they are.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/string-literals.html>
 
 /// Longest name of a variable that is kept, in bytes.
 const VARIABLE_NAME_BYTES_MAX: usize = 64;

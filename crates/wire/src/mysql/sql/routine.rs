@@ -2,6 +2,9 @@
 //!
 //! What is counted is only what certainly opens a block. So a body may be thought to end too soon,
 //! and the rest of it is taken for statements that run; it is not thought to go on too long.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/create-procedure.html>
 
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};
 use super::verbs;

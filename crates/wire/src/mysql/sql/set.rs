@@ -1,4 +1,7 @@
 //! Assignments of `SET`: the one place that knows their forms.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/refman/8.4/en/set-variable.html>
 
 use super::effects::MysqlEffects;
 use super::lexer::{MysqlLexer, MysqlToken, MysqlTokenKind};

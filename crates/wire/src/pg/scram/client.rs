@@ -1,4 +1,7 @@
 //! The client's side, towards servers that may be hostile.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc5802#section-5>
 
 use std::fmt;
 

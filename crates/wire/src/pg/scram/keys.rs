@@ -1,4 +1,8 @@
 //! Keys of SCRAM: what a server stores, what a client derives from a password.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc5802#section-3>
+//! - <https://www.rfc-editor.org/rfc/rfc7677>
 
 use std::fmt;
 

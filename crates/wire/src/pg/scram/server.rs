@@ -1,4 +1,7 @@
 //! The server's side.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc5802#section-5>
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -1,4 +1,7 @@
 //! `COM_STMT_EXECUTE`: a head that is read, and values that stream.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_stmt_execute.html>
 
 use std::sync::Arc;
 

@@ -3,6 +3,9 @@
 //! Every packet but the last is full, so that bytes put into the first one shift the borders of all
 //! that follow. How long a packet is has to be known as it begins; what cannot be known yet is
 //! carried until the client's next packet begins, and that is never more than was put in.
+//!
+//! # References
+//! - <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html>
 
 use wire::mysql::frame::{PAYLOAD_MAX, put_header};
 
