@@ -24,7 +24,7 @@ use crate::plain_text::plain_json;
 use crate::remote::progress::ProgressLine;
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
-use crate::run::request::UsageError;
+use crate::usage_error::UsageError;
 use crate::values::{columns, human_bytes};
 
 /// What the folder says of its agent.

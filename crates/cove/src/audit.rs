@@ -13,7 +13,8 @@ use crate::agent::print_line;
 use crate::cli::SandboxAuditArgs;
 use crate::complain;
 use crate::config::{CoveConfig, Environment};
-use crate::remote::{self, Remote, escaped, plain, span};
+use crate::percent::escaped;
+use crate::remote::{self, Remote, plain, span};
 use crate::values::columns;
 
 /// Records that are asked for at a time: as many as a server gives.

@@ -18,11 +18,12 @@ use self::summary::{summary, table};
 use crate::cli::{CancelArgs, ExecCommand, GetArgs, ListArgs, SubmitArgs, WatchArgs};
 use crate::complain;
 use crate::config::{CoveConfig, Environment};
+use crate::percent::escaped;
 use crate::plain_text::plain_json;
 use crate::remote::follow::{EventFollower, FollowStep};
 use crate::remote::show::{ExecutionEnd, ExecutionPrinter, PrintedParts};
 use crate::remote::signals::EndSignals;
-use crate::remote::{self, Remote, escaped};
+use crate::remote::{self, Remote};
 use crate::run::print_json;
 
 /// Interval at which the place in the queue is asked for, while somebody looks.

@@ -39,6 +39,7 @@ mod exec;
 mod gateway;
 mod host;
 mod languages;
+mod percent;
 mod plain_text;
 mod queue;
 mod ready;
@@ -51,6 +52,7 @@ mod storage;
 mod tenant;
 mod token;
 mod top;
+mod usage_error;
 mod values;
 
 use std::io::{self, Write as _};

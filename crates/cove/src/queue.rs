@@ -11,7 +11,7 @@ use crate::cli::{QueueCommand, ScopeArgs};
 use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote};
 use crate::run::print_json;
-use crate::run::request::UsageError;
+use crate::usage_error::UsageError;
 
 /// Longest answer to a question that is read.
 const REPLY_BYTES_MAX: u64 = 16;

@@ -30,8 +30,8 @@ use crate::cli::ServerArgs;
 use crate::config::{CoveConfig, Environment, HTTP_DEFAULT};
 pub(crate) use crate::plain_text::plain;
 use crate::plain_text::plain_lines;
-use crate::run::request::UsageError;
 use crate::run::{EXIT_COVE, EXIT_PIPE};
+use crate::usage_error::UsageError;
 use crate::{EXIT_USAGE, complain};
 
 /// Where the data directory keeps its first token.
@@ -533,19 +533,6 @@ pub(crate) fn place(position: Option<u64>, start_ms: Option<u64>) -> String {
     };
     let start = start_ms.map(|ms| format!(", starts in about {}", span(ms)));
     format!("{place}{}", start.unwrap_or_default())
-}
-
-/// A value in a query (RFC 3986 §2.1).
-pub(crate) fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

@@ -20,10 +20,11 @@ use sandbox::{ChunkStream, Engine, LaunchedSpawners, StdinSource};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 
-use self::request::{KnownLanguages, UsageError, input, lift_maxima, request};
+use self::request::{KnownLanguages, input, lift_maxima, request};
 use crate::cli::RunArgs;
 use crate::config::{CoveConfig, Environment};
 use crate::plain_text::plain_json;
+use crate::usage_error::UsageError;
 use crate::values::human_bytes;
 use crate::{EXIT_USAGE, complain, engine, host, languages};
 

@@ -28,11 +28,12 @@ use crate::cli::{
 };
 use crate::complain;
 use crate::config::{CoveConfig, Environment};
+use crate::percent::escaped;
 use crate::plain_text::plain_json;
 use crate::remote::events::{self, EventPage};
-use crate::remote::{self, FailureKind, Remote, RemoteFailure, escaped, plain};
+use crate::remote::{self, FailureKind, Remote, RemoteFailure, plain};
 use crate::run::print_json;
-use crate::run::request::UsageError;
+use crate::usage_error::UsageError;
 use crate::values::{columns, milliseconds};
 
 /// The turn failed.

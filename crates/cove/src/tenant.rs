@@ -16,7 +16,7 @@ use crate::cli::{AddTenantArgs, TenantArgs, TenantCommand};
 use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
-use crate::run::request::UsageError;
+use crate::usage_error::UsageError;
 use crate::values::columns;
 
 /// Largest definition that is read.

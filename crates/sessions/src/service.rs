@@ -57,8 +57,8 @@ use pool::residents::{ResidentStats, State};
 use sandbox::Engine;
 use tokio::sync::mpsc;
 
-pub use self::agents::FolderEntry;
-use self::archives::ArchiveQueue;
+pub use self::agents::folder::FolderEntry;
+use self::archives::queue::ArchiveQueue;
 use self::books::ResidentLedger;
 pub use self::create::CreateExtras;
 use self::entry::SessionEntry;
@@ -73,7 +73,7 @@ pub use self::records::{
 };
 use self::starts::StartLimiter;
 use self::storage::{FreeSpace, StorageCount};
-use self::sweeps::SweepTimers;
+use self::sweeps::timers::SweepTimers;
 pub use self::turns::{ConversationMessage, EventStream, MessageStream};
 use crate::config::SessionsConfig;
 use crate::error::SessionError;

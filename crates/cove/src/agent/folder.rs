@@ -11,7 +11,7 @@ use api::AgentFile;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::run::request::UsageError;
+use crate::usage_error::UsageError;
 
 /// What names files that are not deployed.
 pub(super) const IGNORE: &str = ".coveignore";

@@ -14,7 +14,8 @@ use super::text;
 use crate::agent::print_line;
 use crate::cli::AuditArgs;
 use crate::complain;
-use crate::remote::{Remote, RemoteFailure, escaped};
+use crate::percent::escaped;
+use crate::remote::{Remote, RemoteFailure};
 
 /// Lines that are asked for at a time: as many as a server gives.
 const PAGE_LINES: usize = 1000;

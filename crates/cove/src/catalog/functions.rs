@@ -8,7 +8,7 @@ use super::names::{self, CatalogName, in_path};
 use super::tables::{DetailLines, LEVELS_SHOWN, kind, read};
 use super::text;
 use crate::cli::FunctionCommand;
-use crate::remote::escaped;
+use crate::percent::escaped;
 
 pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &FunctionCommand) -> Result<()> {
     match command {

@@ -12,8 +12,9 @@ use super::tables::DetailLines;
 use super::text;
 use crate::cli::{KeyCommand, RoleCommand};
 use crate::complain;
-use crate::remote::{Remote, escaped};
-use crate::run::request::UsageError;
+use crate::percent::escaped;
+use crate::remote::Remote;
+use crate::usage_error::UsageError;
 use crate::values::columns;
 
 /// Obeys a command about roles, which belong to no warehouse; what is granted to them does.

@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use super::names::{CatalogName, in_path};
 use super::text;
 use crate::cli::AsOfArgs;
-use crate::remote::{Remote, RemoteFailure, escaped, plain};
+use crate::percent::escaped;
+use crate::remote::{Remote, RemoteFailure, plain};
 use crate::run::print_json;
 
 /// Where the catalog is on a server.

@@ -1,6 +1,7 @@
 //! Names as people type them: levels with dots between them, columns with their types.
 
-use crate::remote::{escaped, plain};
+use crate::percent::escaped;
+use crate::plain_text::plain;
 
 /// A namespace, or a table or view with the namespace it is in: its levels, from the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]

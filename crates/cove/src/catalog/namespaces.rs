@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::lake::{RemoteWarehouse, items, pairs, properties};
 use super::names::{self, CatalogName};
 use crate::cli::NamespaceCommand;
-use crate::remote::escaped;
+use crate::percent::escaped;
 
 pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &NamespaceCommand) -> Result<()> {
     match command {

@@ -14,9 +14,10 @@ use super::{names, text};
 use crate::agent::print_line;
 use crate::cli::{ChangesArgs, UndropCommand};
 use crate::complain;
+use crate::percent::escaped;
 use crate::remote::events::read;
-use crate::remote::{FailureKind, Remote, RemoteFailure, escaped};
-use crate::run::request::UsageError;
+use crate::remote::{FailureKind, Remote, RemoteFailure};
+use crate::usage_error::UsageError;
 use crate::values::columns;
 
 /// First and longest wait between two tries to connect.

@@ -11,8 +11,8 @@ use super::names::{self, ColumnCondition};
 use super::tables::{DetailLines, read};
 use super::{rows, text};
 use crate::cli::{PolicyCommand, SetPolicyArgs};
-use crate::remote::escaped;
-use crate::run::request::UsageError;
+use crate::percent::escaped;
+use crate::usage_error::UsageError;
 use crate::values::columns;
 
 /// Obeys a command about who may read which part of a table.

@@ -8,7 +8,8 @@ use super::lake::{RemoteWarehouse, ask, items, management, show};
 use super::{names, text};
 use crate::cli::{GrantCommand, GrantedArgs, PrincipalCommand};
 use crate::complain;
-use crate::remote::{Remote, escaped};
+use crate::percent::escaped;
+use crate::remote::Remote;
 use crate::values::columns;
 
 /// Obeys a command about clients, which belong to no warehouse.

@@ -9,8 +9,8 @@ use super::lake::{RemoteWarehouse, items};
 use super::names::in_path;
 use super::text;
 use crate::cli::RowsArgs;
-use crate::remote::escaped;
-use crate::run::request::UsageError;
+use crate::percent::escaped;
+use crate::usage_error::UsageError;
 use crate::values::columns;
 
 /// Rows that are asked for at a time: as many as a server gives.

@@ -12,7 +12,7 @@ use super::lake::{ObjectKind, RemoteWarehouse, items, pairs};
 use super::{rows, text};
 use crate::cli::{CreateTableArgs, TableCommand};
 use crate::remote::plain;
-use crate::run::request::UsageError;
+use crate::usage_error::UsageError;
 use crate::values::columns;
 
 /// Largest definition of a table that is read.

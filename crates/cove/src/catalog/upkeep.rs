@@ -13,8 +13,9 @@ use crate::cli::{
     JobArgs, MaintainCommand, MaintainedArgs, ProtectionCommand, RetentionCommand, ThingArgs,
 };
 use crate::complain;
+use crate::percent::escaped;
 use crate::remote::progress::{ProgressLine, bar};
-use crate::remote::{FailureKind, RemoteFailure, escaped, span};
+use crate::remote::{FailureKind, RemoteFailure, span};
 use crate::values::columns;
 
 /// First and longest wait between two looks at a job.

@@ -9,8 +9,9 @@ use super::lake::{ask, items, management, show};
 use super::tables::{DetailLines, read};
 use super::text;
 use crate::cli::{WarehouseCommand, WarehouseSettings};
-use crate::remote::{Remote, escaped};
-use crate::run::request::UsageError;
+use crate::percent::escaped;
+use crate::remote::Remote;
+use crate::usage_error::UsageError;
 use crate::values::columns;
 
 pub(super) async fn obey(server: &Remote, is_json: bool, command: &WarehouseCommand) -> Result<()> {

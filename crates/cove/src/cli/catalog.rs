@@ -19,7 +19,7 @@ pub(crate) use self::upkeep::{
 };
 use super::{HELP_TEMPLATE, ServerArgs};
 use crate::catalog::names::{CatalogName, column, levels, relation};
-use crate::remote::escaped;
+use crate::percent::escaped;
 use crate::values;
 
 /// `cove catalog`.

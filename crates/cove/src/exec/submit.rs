@@ -12,7 +12,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::cli::SubmitArgs;
 use crate::remote::Remote;
-use crate::run::request::{self, KnownLanguages, UsageError, companion, read_file};
+use crate::run::request::{self, KnownLanguages, companion, read_file};
+use crate::usage_error::UsageError;
 use crate::values::{human_bytes, milliseconds};
 
 /// Test cases in one directory.

@@ -35,12 +35,6 @@ fn places_in_the_queue_are_counted_as_people_do() {
 }
 
 #[test]
-fn values_of_a_query_are_escaped() {
-    assert_eq!(escaped("c++ & d=é"), "c%2B%2B%20%26%20d%3D%C3%A9");
-    assert_eq!(escaped("a-b_c.d~9"), "a-b_c.d~9");
-}
-
-#[test]
 fn the_data_directorys_token_stays_on_this_machine() {
     for (base, local) in [
         ("http://127.0.0.1:4100", true),

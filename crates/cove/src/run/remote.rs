@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::request::{KnownLanguages, UsageError, input, request};
+use super::request::{KnownLanguages, input, request};
 use super::terminal::{self, RawTerminal};
 use super::{print_json, read_ahead};
 use crate::cli::RunArgs;
@@ -28,6 +28,7 @@ use crate::remote::show::{ExecutionEnd, ExecutionPrinter, PrintedParts};
 use crate::remote::signals::EndSignals;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{self, Remote, plain};
+use crate::usage_error::UsageError;
 
 /// Time to tell the server that the execution is to end. If it does not hear it, it notices that
 /// nobody is attached any more.

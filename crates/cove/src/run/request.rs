@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use executions::Languages;
 
 use crate::cli::{LimitArgs, ProgramArgs};
+use crate::usage_error::UsageError;
 use crate::values::{human_bytes, milliseconds};
 
 /// Largest file that is taken along: what the working directory holds by default.
@@ -19,11 +20,6 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Wall time allowed by default where CPU time is asked for and wall time is not.
 const WALL_PER_CPU: u64 = 2;
-
-/// A mistake of the caller, found before anything ran.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct UsageError(pub(crate) String);
 
 /// The languages that a program can be in, here or on a server.
 pub(crate) struct KnownLanguages {

@@ -12,7 +12,8 @@ use axum::http::Method;
 use super::usage;
 use crate::agent::print_line;
 use crate::cli::{FilesCommand, SessionFilePath};
-use crate::remote::{Remote, escaped, plain};
+use crate::percent::escaped;
+use crate::remote::{Remote, plain};
 use crate::run::print_json;
 use crate::values::human_bytes;
 

@@ -12,8 +12,9 @@ use tokio_tungstenite::tungstenite::Message;
 use super::exec::end;
 use super::{path, usage};
 use crate::cli::SessionExecArgs;
+use crate::percent::escaped;
 use crate::remote::socket::{self, Socket};
-use crate::remote::{Remote, escaped, plain};
+use crate::remote::{Remote, plain};
 use crate::run::read_ahead;
 use crate::run::terminal::{self, RawTerminal};
 

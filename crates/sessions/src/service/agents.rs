@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
 
+use self::folder::FolderEntry;
 use super::books::ResidentKey;
 use super::entry::SessionSandbox;
 use super::launch::{LaunchEnvironment, environment};
@@ -28,6 +29,8 @@ use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits, records};
 use crate::error::SessionError;
 use crate::store::rows::{AgentRow, LayerRow, VersionRow};
+
+pub(super) mod folder;
 
 /// Files of one folder, and bytes of all of them. The HTTP layer's bound for a body may be lower.
 const FILES_MAX: usize = 10_000;
@@ -61,17 +64,6 @@ struct StoredAgentFile {
     #[serde(with = "as_base64")]
     content: Vec<u8>,
     executable: bool,
-}
-
-/// A file of an agent's folder, without its content.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FolderEntry {
-    /// Relative, `/`-separated.
-    pub path: String,
-    /// Bytes.
-    pub size: u64,
-    /// Mode 0755 rather than 0644.
-    pub executable: bool,
 }
 
 mod as_base64 {

@@ -1,9 +1,9 @@
 //! Background work: heartbeats, deadlines, idleness, cold disks, layers that nobody needs.
 
 use node::task::Boxed;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::SessionState;
@@ -11,8 +11,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use node::clock;
 use node::drain::DrainHandle;
-use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::time;
 
 use super::entry::SessionEntry;
@@ -22,6 +21,8 @@ use crate::events::{LossReason, LostSession};
 use crate::metrics::SandboxEvent;
 use crate::store::HEARTBEAT_EVERY;
 use crate::store::rows::OnDeadline;
+
+pub(super) mod timers;
 
 /// A heartbeat that comes so late means that the lease may have been over: half of it.
 const LATE_MS: u64 = 15_000;
@@ -45,60 +46,6 @@ const LAYER_AGE: Duration = Duration::from_secs(5 * 60);
 const STORE_MAX: Duration = Duration::from_secs(10);
 /// Time that the end waits for one session, beyond the time that its turn gets.
 const REST_MAX: Duration = Duration::from_secs(20);
-
-/// When what is due.
-#[derive(Default)]
-pub(super) struct SweepTimers {
-    deadlines: Mutex<SweepDeadlines>,
-    /// A deadline has come nearer.
-    sooner: Notify,
-    /// True if somebody stopped standing on layers.
-    layers: AtomicBool,
-    /// Notified when one of the disks that are ready was taken.
-    pub(super) disks: Notify,
-}
-
-#[derive(Default)]
-struct SweepDeadlines {
-    by_time: BTreeSet<(u64, Arc<str>)>,
-    by_session: HashMap<Arc<str>, u64>,
-}
-
-impl SweepTimers {
-    /// Sets the deadline of a session, or takes it away.
-    pub(super) fn deadline(&self, session: &Arc<str>, at_ms: Option<u64>) {
-        {
-            let all = &mut *self.deadlines.lock();
-            if let Some(before) = all.by_session.remove(session) {
-                all.by_time.remove(&(before, Arc::clone(session)));
-            }
-            if let Some(at_ms) = at_ms {
-                all.by_session.insert(Arc::clone(session), at_ms);
-                all.by_time.insert((at_ms, Arc::clone(session)));
-            }
-        }
-        self.sooner.notify_one();
-    }
-
-    /// Some layers may be nobody's.
-    pub(super) fn layers(&self) {
-        self.layers.store(true, Ordering::Relaxed);
-    }
-
-    /// Takes one session that is due, or says how long there is until one will be.
-    fn due(&self, now_ms: u64) -> Result<Arc<str>, Option<Duration>> {
-        let all = &mut *self.deadlines.lock();
-        match all.by_time.first() {
-            Some((at_ms, _)) if *at_ms > now_ms => Err(Some(Duration::from_millis(at_ms - now_ms))),
-            Some(_) => {
-                let due = all.by_time.pop_first().ok_or(None)?;
-                all.by_session.remove(&due.1);
-                Ok(due.1)
-            }
-            None => Err(None),
-        }
-    }
-}
 
 impl Sessions {
     /// Does what goes on by itself, until the server drains; then stores everything and ends every
@@ -494,27 +441,5 @@ impl SessionEntry {
         let idle = own.map_or(usual, |own| Duration::from_secs(own.into()));
         let waited = clock::wall_ms().saturating_sub(body.used_ms.load(Ordering::Relaxed));
         Duration::from_millis(waited) >= idle
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! Deadlines come in their order, and the last word counts.
-
-    use super::*;
-
-    #[test]
-    fn the_earliest_deadline_is_due_first_and_only_when_it_has_come() {
-        let timers = SweepTimers::default();
-        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
-        assert_eq!(timers.due(0), Err(None));
-        timers.deadline(&a, Some(10));
-        timers.deadline(&b, Some(20));
-        assert_eq!(timers.due(5), Err(Some(Duration::from_millis(5))));
-        timers.deadline(&a, Some(30));
-        assert_eq!(timers.due(25), Ok(b));
-        assert_eq!(timers.due(25), Err(Some(Duration::from_millis(5))));
-        timers.deadline(&a, None);
-        assert_eq!(timers.due(100), Err(None));
     }
 }
