@@ -116,6 +116,7 @@ fn openapi() -> Result<String> {
             { "name": "gateway", "description": "What sandboxes did with what they were granted." },
             { "name": "server", "description": "The server itself; open to everybody who reaches it." }
         ],
+        "security": [{ "token": [] }],
         "paths": paths,
         "webhooks": operations::webhooks(),
         "components": {
