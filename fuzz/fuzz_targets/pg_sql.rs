@@ -4,17 +4,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use wire::pg::sql::{
-    Effects, effects, list_items, look, quote_identifier, quote_literal, rewrite_listen,
+    PgEffects, effects, list_items, look, quote_identifier, quote_literal, rewrite_listen,
 };
 
 fuzz_target!(|text: &[u8]| {
     let found = look(text);
     // The second reading may find out what the first could only suspect, and nothing else is taken
     // back.
-    let suspected = Effects::SET_CONFIG.with(Effects::READ_WRITE);
+    let suspected = PgEffects::SET_CONFIG.with(PgEffects::READ_WRITE);
     assert_eq!(found.effects | effects(text).without(suspected), found.effects);
-    if effects(text).intersects(Effects::SET_CONFIG) {
-        assert!(found.effects.intersects(Effects::SET_CONFIG.with(Effects::SET)));
+    if effects(text).intersects(PgEffects::SET_CONFIG) {
+        assert!(found.effects.intersects(PgEffects::SET_CONFIG.with(PgEffects::SET)));
     }
     for name in &found.names {
         assert!(text.get(name.range.clone()).is_some(), "{name:?}");
@@ -24,7 +24,7 @@ fuzz_target!(|text: &[u8]| {
         assert!(text.get(site.range.clone()).is_some(), "{site:?}");
     }
     if let Some((rewritten, _)) = rewrite_listen(text) {
-        assert!(!effects(&rewritten).intersects(Effects::LISTEN), "it still listens");
+        assert!(!effects(&rewritten).intersects(PgEffects::LISTEN), "it still listens");
         assert_eq!(look(&rewritten).statements, found.statements);
     }
     let Ok(value) = std::str::from_utf8(text) else { return };
@@ -36,7 +36,7 @@ fuzz_target!(|text: &[u8]| {
             quote(&mut quoted, value);
             let seen = look(&quoted);
             assert_eq!(seen.statements, 1, "{}", String::from_utf8_lossy(&quoted));
-            assert!(!seen.effects.intersects(Effects::UNPARSED | Effects::LISTEN));
+            assert!(!seen.effects.intersects(PgEffects::UNPARSED | PgEffects::LISTEN));
         }
     }
 });
