@@ -90,6 +90,13 @@ fn openapi() -> Result<String> {
         let method = operation.method;
         methods[method] = operation.into_value();
     }
+    for operation in operations::catalog::all() {
+        let methods = paths.entry(operation.path()).or_insert_with(|| json!({}));
+        let method = operation.method;
+        methods[method] = operation.into_value();
+    }
+    let failures = operations::catalog::failures();
+    errors.extend(failures.map(|(name, failure)| (name.to_owned(), failure)));
     let document = json!({
         "openapi": "3.1.0",
         "info": {
@@ -113,6 +120,16 @@ fn openapi() -> Result<String> {
                 "description": "Agents that keep their process, their files and their conversation."
             },
             { "name": "tenants", "description": "Databases behind the bouncer." },
+            {
+                "name": "catalog",
+                "description": "Iceberg's REST interface: namespaces, tables, views, scans. Errors \
+                    have the form of Iceberg's, and rights are the catalog's own."
+            },
+            {
+                "name": "catalog management",
+                "description": "Clients, rights, policies, warehouses, the past and maintenance of \
+                    the catalog."
+            },
             { "name": "gateway", "description": "What sandboxes did with what they were granted." },
             { "name": "server", "description": "The server itself; open to everybody who reaches it." }
         ],
@@ -171,7 +188,13 @@ fn contract_schemas() -> Result<Map<String, Value>> {
             None => drop(schemas.insert(name, schema)),
         }
     }
-    schemas::simplified(schemas)
+    let mut schemas = schemas::simplified(schemas)?;
+    for (name, schema) in operations::catalog::schemas()? {
+        if schemas.insert(name.clone(), schema).is_some() {
+            bail!("two schemas have the name `{name}`");
+        }
+    }
+    Ok(schemas)
 }
 
 /// Whether what is read and what is written differ at most in which fields must be there, and what

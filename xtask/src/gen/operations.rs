@@ -3,6 +3,7 @@
 //! Every example is checked against its type by a test. What is not here cannot be found in the
 //! document, so a route that is added belongs here as well.
 
+pub(super) mod catalog;
 mod gateway;
 mod sessions;
 mod tenants;

@@ -4,6 +4,7 @@ mod at_once;
 mod audit;
 mod defects;
 mod delegation;
+mod description;
 mod flows;
 mod functions;
 mod guests;
@@ -122,7 +123,12 @@ impl Server {
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_string());
         }
-        if method == "HEAD" { self.head(&request) } else { self.client.send(&request) }
+        if method == "HEAD" {
+            return self.head(&request);
+        }
+        let response = self.client.send(&request);
+        description::check(method, path, &response);
+        response
     }
 
     /// Asks for a head, which says the length of a body that does not come.

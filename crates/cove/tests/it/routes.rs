@@ -136,6 +136,10 @@ fn native(server: &Server, owned: &Owned) -> Vec<Route> {
             if operation["security"] == json!([]) {
                 continue;
             }
+            // The catalog's own rights are tested with each of its operations, in its crate.
+            if operation["tags"][0].as_str().unwrap().starts_with("catalog") {
+                continue;
+            }
             let mut target = path.clone();
             let mut query = Vec::new();
             for parameter in operation["parameters"].as_array().into_iter().flatten() {

@@ -241,6 +241,34 @@ pub(super) fn token(
 }
 
 #[test]
+fn the_description_has_every_operation_with_the_right_that_it_needs() {
+    let text = include_str!("../../../../api/openapi.json");
+    let document: Value = serde_json::from_str(text).unwrap();
+    let mut count = 0;
+    for entry in operations().iter().filter(|it| !matches!(it.op, CatalogOperation::Polaris(_))) {
+        let (path, method) = (format!("/catalog{}", entry.path), entry.method.name());
+        let described = &document["paths"][&path][method.to_lowercase()];
+        assert!(described.is_object(), "{method} {path} is not described");
+        let word = match need(entry.op) {
+            Need::Nothing => {
+                assert_eq!(described["security"], json!([]), "{method} {path}");
+                String::new()
+            }
+            Need::ToBeKnown => "any token".to_owned(),
+            Need::To(right) => format!("`{right:?}`").to_lowercase(),
+            Need::ToOperate => "operators".to_owned(),
+        };
+        let says = described["description"].as_str().unwrap();
+        assert!(says.contains(&word), "{method} {path} needs {word}: {says}");
+        count += 1;
+    }
+    let described = document["paths"].as_object().unwrap().iter();
+    let described = described.filter(|(path, _)| path.starts_with("/catalog/"));
+    let described: usize = described.map(|(_, methods)| methods.as_object().unwrap().len()).sum();
+    assert_eq!(described, count, "an operation is described that does not exist");
+}
+
+#[test]
 fn every_operation_asks_for_its_right() {
     let server = Server::start();
     server.fill("n", "t");

@@ -1,0 +1,323 @@
+//! The operations that manage the catalog: clients, rights, policies, the past, warehouses, jobs.
+
+use super::{CatalogOperation, operation};
+
+const WAREHOUSES: &str = "/management/v1/warehouses";
+const WAREHOUSE: &str = "/management/v1/warehouses/{warehouse}";
+
+/// Returns all of them, in the order of the page.
+pub(super) fn all() -> Vec<CatalogOperation> {
+    let mut all = clients();
+    all.extend(roles_and_grants());
+    all.extend(policies());
+    all.extend(time());
+    all.extend(warehouses());
+    all.extend(maintenance());
+    all
+}
+
+fn clients() -> Vec<CatalogOperation> {
+    const CLIENTS: &str = "/management/v1/clients";
+    const KEYS: &str = "/management/v1/clients/{client}/keys";
+    const OPERATORS: &str = "operators";
+    const ITSELF: &str = "operators, and the client itself";
+    vec![
+        operation("get", CLIENTS, "listCatalogClients", "List clients", OPERATORS).gives(
+            200,
+            "CatalogClientList",
+            "All of them.",
+        ),
+        operation("post", CLIENTS, "createCatalogClient", "Make a client", OPERATORS)
+            .takes("CatalogClientRequest")
+            .gives(200, "CatalogClientSecret", "The client and its secret."),
+        operation(
+            "post",
+            "/management/v1/clients/{client}/rotate",
+            "rotateCatalogClient",
+            "Give a client another secret",
+            ITSELF,
+        )
+        .takes("CatalogRotateRequest")
+        .gives(200, "CatalogClientSecret", "The client and its secret."),
+        operation(
+            "delete",
+            "/management/v1/clients/{client}",
+            "deleteCatalogClient",
+            "Remove a client, its tokens, keys and grants",
+            OPERATORS,
+        )
+        .done(204, "It is gone."),
+        operation("get", KEYS, "listCatalogKeys", "List API keys of a client", ITSELF).gives(
+            200,
+            "CatalogKeyList",
+            "All of them.",
+        ),
+        operation("post", KEYS, "createCatalogKey", "Make an API key", ITSELF)
+            .takes("CatalogKeyRequest")
+            .gives(200, "CatalogKeySecret", "The key and its secret."),
+        operation(
+            "post",
+            "/management/v1/clients/{client}/keys/{key}/rotate",
+            "rotateCatalogKey",
+            "Give an API key another secret",
+            ITSELF,
+        )
+        .takes("CatalogRotateRequest")
+        .gives(200, "CatalogKeySecret", "The key and its secret."),
+        operation(
+            "delete",
+            "/management/v1/clients/{client}/keys/{key}",
+            "deleteCatalogKey",
+            "Remove an API key",
+            ITSELF,
+        )
+        .done(204, "It is gone."),
+    ]
+}
+
+fn roles_and_grants() -> Vec<CatalogOperation> {
+    const ROLES: &str = "/management/v1/roles";
+    const OPERATORS: &str = "operators";
+    const GRANT: &str = "`grant` where it is given, and the rights that are given";
+    vec![
+        operation("get", ROLES, "listCatalogRoles", "List roles", OPERATORS).gives(
+            200,
+            "CatalogRoleList",
+            "All of them.",
+        ),
+        operation("post", ROLES, "createCatalogRole", "Make a role", OPERATORS)
+            .takes("CatalogRoleRequest")
+            .done(204, "It is there."),
+        operation(
+            "post",
+            "/management/v1/roles/{role}/members",
+            "changeCatalogRole",
+            "Change who has a role",
+            OPERATORS,
+        )
+        .takes("CatalogMembersRequest")
+        .done(204, "It is changed."),
+        operation(
+            "delete",
+            "/management/v1/roles/{role}",
+            "deleteCatalogRole",
+            "Remove a role and what was granted to it",
+            OPERATORS,
+        )
+        .done(204, "It is gone."),
+        operation(
+            "get",
+            manage!("grants"),
+            "listCatalogGrants",
+            "List what was granted",
+            "`grant` of the warehouse",
+        )
+        .asks("principal", "string", "Only to this one.")
+        .gives(200, "CatalogGrantList", "All of it."),
+        operation("post", manage!("grants"), "grantCatalogRights", "Give rights", GRANT)
+            .takes("CatalogGrant")
+            .done(204, "They are given."),
+        operation(
+            "post",
+            manage!("grants/revoke"),
+            "revokeCatalogRights",
+            "Take rights back",
+            GRANT,
+        )
+        .takes("CatalogGrant")
+        .done(204, "They are taken back."),
+        operation("get", "/management/v1/audit", "listCatalogAudit", "Who did what", OPERATORS)
+            .paged()
+            .asks("principal", "string", "Only of this one.")
+            .asks("operation", "string", "Only this one, such as `drop-table`.")
+            .asks("path", "string", "Only what was about this.")
+            .asks("outcome", "string", "`done`, `refused` or `failed`.")
+            .asks("since", "integer", "Not before this, in milliseconds since 1970.")
+            .asks("until", "integer", "Before this, in milliseconds since 1970.")
+            .gives(200, "CatalogAuditPage", "A page of it, the newest first."),
+    ]
+}
+
+fn policies() -> Vec<CatalogOperation> {
+    const GRANT: &str = "`grant` of the table";
+    vec![
+        operation(
+            "get",
+            manage!("policies"),
+            "listCatalogPolicies",
+            "List policies",
+            "`grant` of the warehouse",
+        )
+        .gives(200, "CatalogPolicyList", "All of them."),
+        operation(
+            "put",
+            manage!("policies/{policy}"),
+            "putCatalogPolicy",
+            "Make or replace a policy",
+            GRANT,
+        )
+        .takes("CatalogPolicyRequest")
+        .gives(200, "CatalogPolicy", "The policy."),
+        operation(
+            "delete",
+            manage!("policies/{policy}"),
+            "deleteCatalogPolicy",
+            "Remove a policy",
+            GRANT,
+        )
+        .done(204, "It is gone."),
+    ]
+}
+
+fn time() -> Vec<CatalogOperation> {
+    const MANAGE: &str = "`manage` of what is named";
+    vec![
+        operation(
+            "get",
+            manage!("dropped"),
+            "listDropped",
+            "List what can come back",
+            "`read` of the warehouse",
+        )
+        .asks("namespace", "string", "Only what was in this one.")
+        .paged()
+        .gives(200, "CatalogDroppedList", "A page of it."),
+        operation(
+            "post",
+            manage!("undrop"),
+            "undrop",
+            "Bring a table or view back",
+            "`manage` of the namespace it was in, `write` where it goes",
+        )
+        .takes("CatalogUndropRequest")
+        .gives(200, "CatalogUndropped", "What it is now."),
+        operation(
+            "delete",
+            manage!("dropped/{dropped}"),
+            "purgeDropped",
+            "Purge what was dropped, files and all",
+            "`manage` of the namespace it was in",
+        )
+        .done(204, "It will not come back."),
+        operation(
+            "get",
+            manage!("protection"),
+            "getProtection",
+            "Whether something is protected",
+            "`read` of what is named",
+        )
+        .asks("namespace", "string", "Levels of the namespace, divided by U+001F. Required.")
+        .asks("name", "string", "A table or view of it.")
+        .gives(200, "CatalogProtection", "Whether it is."),
+        operation(
+            "post",
+            manage!("protection"),
+            "setProtection",
+            "Protect something, or lift that",
+            MANAGE,
+        )
+        .takes("CatalogProtectRequest")
+        .gives(200, "CatalogProtection", "Whether it is."),
+        operation(
+            "get",
+            manage!("retention"),
+            "getRetention",
+            "How long what is dropped stays",
+            "`read` of the warehouse",
+        )
+        .gives(200, "CatalogRetention", "How long."),
+        operation(
+            "post",
+            manage!("retention"),
+            "setRetention",
+            "Set how long what is dropped stays",
+            "`manage` of the warehouse",
+        )
+        .takes("CatalogRetentionRequest")
+        .gives(200, "CatalogRetention", "How long."),
+        operation(
+            "get",
+            manage!("changes"),
+            "listCatalogChanges",
+            "Changes of the catalog; with `Accept: text/event-stream` as they happen",
+            "any token; what it may read is shown",
+        )
+        .asks("after", "string", "Number of the last change that was seen, or `latest`.")
+        .asks("namespace", "string", "Only those of this namespace and what is in it.")
+        .asks("table", "string", "Only those of this table of the namespace.")
+        .asks("limit", "integer", "How many at most: 1 to 1000, 100 when absent.")
+        .gives(200, "CatalogChangePage", "A page of them."),
+        operation(
+            "get",
+            manage!("tables/{namespace}/{table}/{aspect}"),
+            "inspectTable",
+            "Metadata of a table in rows; with `format=csv` as CSV",
+            "`read` of the table",
+        )
+        .asks("format", "string", "`json` or `csv`.")
+        .asks("snapshot-id", "integer", "Of `files`: those of this snapshot.")
+        .paged()
+        .of_the_past()
+        .gives(200, "CatalogRowsPage", "A page of them."),
+    ]
+}
+
+fn warehouses() -> Vec<CatalogOperation> {
+    const OPERATORS: &str = "operators";
+    const MANAGE: &str = "`manage` of the warehouse";
+    vec![
+        operation(
+            "get",
+            WAREHOUSES,
+            "listWarehouses",
+            "List warehouses",
+            "any token; those that it may `manage` are listed",
+        )
+        .gives(200, "CatalogWarehouseList", "Those that the token may manage."),
+        operation("post", WAREHOUSES, "createWarehouse", "Make a warehouse", OPERATORS)
+            .takes("CatalogWarehouseRequest")
+            .gives(200, "CatalogWarehouse", "The warehouse."),
+        operation("get", WAREHOUSE, "getWarehouse", "A warehouse, and how much is in it", MANAGE)
+            .gives(200, "CatalogWarehouse", "The warehouse."),
+        operation("patch", WAREHOUSE, "updateWarehouse", "Change a warehouse", OPERATORS)
+            .takes("CatalogWarehouseUpdate")
+            .gives(200, "CatalogWarehouse", "The warehouse since then."),
+        operation(
+            "delete",
+            WAREHOUSE,
+            "deleteWarehouse",
+            "Remove an empty warehouse, and no file",
+            OPERATORS,
+        )
+        .asks("force", "boolean", "Also when it is protected.")
+        .done(204, "It is gone."),
+    ]
+}
+
+fn maintenance() -> Vec<CatalogOperation> {
+    const MANAGE: &str = "`manage` of all that is named";
+    vec![
+        operation(
+            "get",
+            manage!("maintenance"),
+            "listCatalogJobs",
+            "List jobs of maintenance",
+            "`manage` of the warehouse",
+        )
+        .gives(200, "CatalogJobList", "The newest first."),
+        operation(
+            "post",
+            manage!("maintenance"),
+            "startCatalogJob",
+            "Start a job of maintenance",
+            MANAGE,
+        )
+        .takes("CatalogJobRequest")
+        .gives(202, "CatalogJobStarted", "It is under way."),
+        operation("get", manage!("maintenance/{job}"), "getCatalogJob", "How far a job is", MANAGE)
+            .asks("items", "boolean", "Whether to list what went, and not only count it.")
+            .gives(200, "CatalogJob", "The job."),
+        operation("delete", manage!("maintenance/{job}"), "cancelCatalogJob", "Stop a job", MANAGE)
+            .done(204, "It will stop."),
+    ]
+}
