@@ -109,10 +109,10 @@ impl TarMember {
             record(&mut pax, "GNU.sparse.minor", b"0");
             record(&mut pax, "GNU.sparse.name", &self.name);
             record(&mut pax, "GNU.sparse.realsize", sparse.real_size.to_string().as_bytes());
-        } else if self.name.len() > NAME.1 {
+        } else if self.name.len() > NAME.len {
             record(&mut pax, "path", &self.name);
         }
-        if self.link.len() > LINK.1 {
+        if self.link.len() > LINK.len {
             record(&mut pax, "linkpath", &self.link);
         }
         if size > OCTAL_MAX {
@@ -139,20 +139,27 @@ impl TarMember {
     }
 }
 
+/// Place of a field in a header block, in bytes.
+#[derive(Clone, Copy)]
+struct HeaderField {
+    offset: usize,
+    len: usize,
+}
+
 // Offset and length of the fields of a ustar header (POSIX.1-2001, `pax`).
-const NAME: (usize, usize) = (0, 100);
-const MODE: (usize, usize) = (100, 8);
-const UID: (usize, usize) = (108, 8);
-const GID: (usize, usize) = (116, 8);
-const SIZE: (usize, usize) = (124, 12);
-const MTIME: (usize, usize) = (136, 12);
-const CHECKSUM: (usize, usize) = (148, 8);
-const TYPE: (usize, usize) = (156, 1);
-const LINK: (usize, usize) = (157, 100);
-const MAGIC: (usize, usize) = (257, 8);
-const OWNER: (usize, usize) = (265, 32);
-const GROUP: (usize, usize) = (297, 32);
-const PREFIX: (usize, usize) = (345, 155);
+const NAME: HeaderField = HeaderField { offset: 0, len: 100 };
+const MODE: HeaderField = HeaderField { offset: 100, len: 8 };
+const UID: HeaderField = HeaderField { offset: 108, len: 8 };
+const GID: HeaderField = HeaderField { offset: 116, len: 8 };
+const SIZE: HeaderField = HeaderField { offset: 124, len: 12 };
+const MTIME: HeaderField = HeaderField { offset: 136, len: 12 };
+const CHECKSUM: HeaderField = HeaderField { offset: 148, len: 8 };
+const TYPE: HeaderField = HeaderField { offset: 156, len: 1 };
+const LINK: HeaderField = HeaderField { offset: 157, len: 100 };
+const MAGIC: HeaderField = HeaderField { offset: 257, len: 8 };
+const OWNER: HeaderField = HeaderField { offset: 265, len: 32 };
+const GROUP: HeaderField = HeaderField { offset: 297, len: 32 };
+const PREFIX: HeaderField = HeaderField { offset: 345, len: 155 };
 /// Magic number and version together.
 const USTAR: &[u8] = b"ustar\x0000";
 
@@ -162,43 +169,43 @@ fn block(name: &[u8], kind: u8, mode: u32, size: u64, mtime: u64, link: &[u8]) -
     let mut block = [0; BLOCK_BYTES];
     let octal = |value: u64, digits: usize| format!("{value:0digits$o}").into_bytes();
     let size = if size > OCTAL_MAX { 0 } else { size };
-    put(&mut block, NAME.0, NAME.1, name);
-    put(&mut block, MODE.0, MODE.1, &octal(mode.into(), 7));
+    put(&mut block, NAME, name);
+    put(&mut block, MODE, &octal(mode.into(), 7));
     let user = octal(crate::session::files::SHOWN_USER.into(), 7);
-    put(&mut block, UID.0, UID.1, &user);
-    put(&mut block, GID.0, GID.1, &user);
-    put(&mut block, SIZE.0, SIZE.1, &octal(size, 11));
-    put(&mut block, MTIME.0, MTIME.1, &octal(mtime, 11));
-    put(&mut block, TYPE.0, TYPE.1, &[kind]);
-    put(&mut block, LINK.0, LINK.1, link);
-    put(&mut block, MAGIC.0, MAGIC.1, USTAR);
-    put(&mut block, OWNER.0, OWNER.1, b"user");
-    put(&mut block, GROUP.0, GROUP.1, b"user");
+    put(&mut block, UID, &user);
+    put(&mut block, GID, &user);
+    put(&mut block, SIZE, &octal(size, 11));
+    put(&mut block, MTIME, &octal(mtime, 11));
+    put(&mut block, TYPE, &[kind]);
+    put(&mut block, LINK, link);
+    put(&mut block, MAGIC, USTAR);
+    put(&mut block, OWNER, b"user");
+    put(&mut block, GROUP, b"user");
     let sum = checksum(&block);
-    put(&mut block, CHECKSUM.0, CHECKSUM.1, format!("{sum:06o}\0 ").as_bytes());
+    put(&mut block, CHECKSUM, format!("{sum:06o}\0 ").as_bytes());
     block
 }
 
 /// Writes a field, as much of it as there is room for.
-fn put(block: &mut Block, offset: usize, len: usize, value: &[u8]) {
-    for (to, from) in block.iter_mut().skip(offset).take(len).zip(value) {
+fn put(block: &mut Block, at: HeaderField, value: &[u8]) {
+    for (to, from) in block.iter_mut().skip(at.offset).take(at.len).zip(value) {
         *to = *from;
     }
 }
 
-fn field(block: &Block, offset: usize, len: usize) -> &[u8] {
-    block.get(offset..offset + len).unwrap_or(&[])
+fn field(block: &Block, at: HeaderField) -> &[u8] {
+    block.get(at.offset..at.offset + at.len).unwrap_or(&[])
 }
 
 /// A field of text, which ends at a NUL.
-fn text(block: &Block, at: (usize, usize)) -> &[u8] {
-    field(block, at.0, at.1).split(|byte| *byte == 0).next().unwrap_or(&[])
+fn text(block: &Block, at: HeaderField) -> &[u8] {
+    field(block, at).split(|byte| *byte == 0).next().unwrap_or(&[])
 }
 
 /// Sum of the bytes of a header, its own field as spaces.
 fn checksum(block: &Block) -> u32 {
     let all: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
-    let own: u32 = field(block, CHECKSUM.0, CHECKSUM.1).iter().map(|byte| u32::from(*byte)).sum();
+    let own: u32 = field(block, CHECKSUM).iter().map(|byte| u32::from(*byte)).sum();
     all - own + 32 * 8
 }
 
@@ -356,14 +363,13 @@ impl<R: Read> HeaderReader<R> {
             if block == [0; BLOCK_BYTES] {
                 return Ok(None);
             }
-            let sum = number(field(&block, CHECKSUM.0, CHECKSUM.1));
+            let sum = number(field(&block, CHECKSUM));
             if sum != Some(checksum(&block).into()) {
                 return invalid("not a tar archive: a header's checksum is wrong");
             }
-            let size =
-                number(field(&block, SIZE.0, SIZE.1)).and_then(|size| u64::try_from(size).ok());
+            let size = number(field(&block, SIZE)).and_then(|size| u64::try_from(size).ok());
             let Some(size) = size else { return invalid("the size in a header is malformed") };
-            match field(&block, TYPE.0, TYPE.1) {
+            match field(&block, TYPE) {
                 b"x" => {
                     let records = self.extended(size)?;
                     extended.take_records(&records)?;
@@ -397,7 +403,7 @@ impl<R: Read> HeaderReader<R> {
     ) -> Result<TarMember, BadArchive> {
         let mut name = text(block, NAME).to_vec();
         let prefix = text(block, PREFIX);
-        if field(block, MAGIC.0, MAGIC.1).starts_with(b"ustar\0") && !prefix.is_empty() {
+        if field(block, MAGIC).starts_with(b"ustar\0") && !prefix.is_empty() {
             name = [prefix, b"/", name.as_slice()].concat();
         }
         let name = extended.path.unwrap_or(name);
@@ -414,8 +420,8 @@ impl<R: Read> HeaderReader<R> {
             b"S" => return invalid(format!("`{shown}` is sparse in GNU tar's old form")),
             _ => return invalid(format!("`{shown}` is of a kind that is not unpacked")),
         };
-        let mtime = number(field(block, MTIME.0, MTIME.1)).unwrap_or(0);
-        let mode = number(field(block, MODE.0, MODE.1)).unwrap_or(0);
+        let mtime = number(field(block, MTIME)).unwrap_or(0);
+        let mode = number(field(block, MODE)).unwrap_or(0);
         let mut member = TarMember {
             name,
             kind,
