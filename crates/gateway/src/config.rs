@@ -17,7 +17,7 @@ pub struct GatewayConfig {
     /// Budgets beyond single `model` grants.
     pub model: ModelBudgetConfig,
     /// Grants that holders of tokens without the scope `tenants` may give to their sandboxes.
-    /// Nothing unless it is said here.
+    /// None by default.
     pub offers: Vec<GrantOffer>,
     /// Texts that rules of `http` grants put into headers, by name: references (`env:NAME`,
     /// `file:PATH`), or the texts themselves.

@@ -9,6 +9,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::reference;
+
 /// Paths of what manages a warehouse.
 macro_rules! manage {
     ($rest:literal) => {
@@ -24,7 +26,7 @@ const SCHEMAS: &str = include_str!("../catalog_schemas.json");
 /// Path of the catalog on a server.
 const PREFIX: &str = "/catalog";
 
-/// One operation of the catalog.
+/// Operation of the catalog.
 pub(in crate::r#gen) struct CatalogOperation {
     pub(in crate::r#gen) method: &'static str,
     path: &'static str,
@@ -61,10 +63,6 @@ pub(in crate::r#gen) fn failures() -> [(&'static str, Value); 2] {
     [("CatalogError", of_catalog), ("OauthError", of_oauth)]
 }
 
-fn reference(schema: &str) -> Value {
-    json!({ "$ref": format!("#/components/schemas/{schema}") })
-}
-
 fn operation(
     method: &'static str,
     path: &'static str,
@@ -98,7 +96,7 @@ fn operation(
     }
 }
 
-/// What a part of a path stands for.
+/// Returns the description of a part of a path.
 fn described(name: &str) -> &'static str {
     match name {
         "prefix" => "The warehouse, by `prefix` of its settings, or by its name.",
@@ -136,7 +134,7 @@ impl CatalogOperation {
         self
     }
 
-    /// In pages.
+    /// Adds the parameters of lists in pages.
     fn paged(self) -> CatalogOperation {
         self.asks(
             "pageToken",
@@ -146,7 +144,7 @@ impl CatalogOperation {
         .asks("pageSize", "integer", "How many at most.")
     }
 
-    /// As it was.
+    /// Adds the parameter for the state at an earlier time.
     fn of_the_past(self) -> CatalogOperation {
         self.asks(
             "as-of",
@@ -166,7 +164,7 @@ impl CatalogOperation {
         self
     }
 
-    /// It changes something once, however often it is sent.
+    /// Adds the header by which a change is made once, however often it is sent.
     fn once(self) -> CatalogOperation {
         self.header("Idempotency-Key", "A UUID: the same request with it is carried out once.")
     }
