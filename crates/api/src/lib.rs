@@ -14,6 +14,7 @@ mod error;
 mod execution;
 mod grant;
 mod job;
+pub mod json_message;
 mod language;
 mod object;
 mod session;

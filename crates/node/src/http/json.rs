@@ -6,12 +6,11 @@
 mod objects;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::ErrorCode;
+use api::{ErrorCode, json_message};
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -22,7 +21,6 @@ use serde_json::error::Category;
 use tokio::time::Instant;
 
 use self::objects::ObjectsOnly;
-pub(super) use self::words::plain_text;
 use super::error::HttpError;
 use super::shares::{Share, ShareRefusal};
 
@@ -208,7 +206,7 @@ pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Ht
     let describe = |error: &serde_json::Error, path: &str| match error.classify() {
         Category::Data => misfit(what, error, path),
         Category::Syntax | Category::Eof | Category::Io => {
-            let why = words::broken(text, &error.to_string());
+            let why = json_message::broken(text, &error.to_string());
             HttpError::invalid(format!("{what} is not JSON: {why}"))
         }
     };
@@ -223,7 +221,7 @@ pub fn parse_json<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, Ht
 
 /// A message of serde_json in words of JSON, for readers that do not go by [`parse_json`].
 pub fn plain_json_error(error: &serde_json::Error) -> String {
-    words::plain(&error.to_string())
+    json_message::plain(&error.to_string())
 }
 
 /// A document that has the wrong content. `path` is `.` at the top.
@@ -238,7 +236,7 @@ fn misfit(what: &str, error: &serde_json::Error, path: &str) -> HttpError {
         (path, Some(name)) if !path.ends_with(name) => Some(format!("{path}.{name}")),
         (path, _) => Some(path.to_owned()),
     };
-    let message = words::plain(&message);
+    let message = json_message::plain(&message);
     match field {
         Some(field) => HttpError::invalid(message).at(field),
         None => HttpError::invalid(format!("{what}: {message}")),

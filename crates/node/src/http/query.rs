@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, Uri};
 use serde::de::DeserializeOwned;
 
 use super::error::HttpError;
-use super::json::plain_text;
+use api::json_message;
 
 /// Reads a query strictly: what is not known, or given twice, is an error that says so, if the
 /// type denies unknown fields.
@@ -21,7 +21,10 @@ pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, HttpError> {
         Err(rejection) => {
             let text = rejection.body_text();
             let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-            Err(HttpError::invalid(format!("the query is wrong: {}", plain_text(text))))
+            Err(HttpError::invalid(format!(
+                "the query is wrong: {}",
+                json_message::plain_text(text)
+            )))
         }
     }
 }

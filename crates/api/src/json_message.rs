@@ -8,7 +8,8 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A message on a document that does not fit its type, in the interface's words and without the
 /// place in the text: the name of the field says more, and a value of a tagged type has none left.
-pub(super) fn plain(message: &str) -> String {
+#[must_use]
+pub fn plain(message: &str) -> String {
     let (message, _) = split_place(message);
     wrong_type(message)
         .or_else(|| wrong_length(message))
@@ -21,7 +22,8 @@ pub(super) fn plain(message: &str) -> String {
 }
 
 /// A message on a text that is no JSON.
-pub(super) fn broken(text: &str, message: &str) -> String {
+#[must_use]
+pub fn broken(text: &str, message: &str) -> String {
     if text.starts_with(BYTE_ORDER_MARK) {
         return "it begins with a byte order mark (U+FEFF); send it without".to_owned();
     }
@@ -43,7 +45,8 @@ pub(super) fn broken(text: &str, message: &str) -> String {
 }
 
 /// A message on a part of a query, which is text to begin with.
-pub(in crate::http) fn plain_text(message: &str) -> String {
+#[must_use]
+pub fn plain_text(message: &str) -> String {
     let known = [
         ("invalid digit found in string", "expected a whole number, not below 0"),
         ("cannot parse integer from empty string", "expected a whole number"),
