@@ -16,7 +16,7 @@ FULL_PARTS := oracle s3 schemathesis spark
 # reach the tests.
 SLOWEST = $(CARGO) build --quiet -p xtask && $${CARGO_TARGET_DIR:-target}/debug/xtask slowest
 # Crates with unit tests that need neither root nor a server, and what of them does.
-CHECKED := api cove gateway node pool sessions wire xtask
+CHECKED := api cove gateway iceberg node pool sessions wire xtask
 UNCHECKED := store::tests events::tests::servers audit::tests
 
 serve: ## build quickly and start on this machine

@@ -3,9 +3,9 @@
 #![no_main]
 
 use bytes::Bytes;
-use catalog::doc::TableDoc;
-use catalog::json::RawJson;
-use catalog::view::ViewDoc;
+use iceberg::doc::TableDoc;
+use iceberg::json::RawJson;
+use iceberg::view::ViewDoc;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

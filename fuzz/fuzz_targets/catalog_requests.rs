@@ -3,13 +3,13 @@
 #![no_main]
 
 use bytes::Bytes;
-use catalog::create::CreateTable;
-use catalog::doc::TableDoc;
-use catalog::ident::Uuid;
-use catalog::json::RawJson;
-use catalog::plan::{FilterExpression, ScanRequest};
-use catalog::update::{apply, parse_commit};
-use catalog::view::{CreateView, ViewDoc, apply_view, parse_view_commit};
+use iceberg::create::CreateTable;
+use iceberg::doc::TableDoc;
+use iceberg::ident::Uuid;
+use iceberg::json::RawJson;
+use iceberg::plan::{FilterExpression, ScanRequest};
+use iceberg::update::{apply, parse_commit};
+use iceberg::view::{CreateView, ViewDoc, apply_view, parse_view_commit};
 use libfuzzer_sys::fuzz_target;
 
 const UUID: &str = "9c12d441-03fe-4693-9a96-a0705ddf69c1";

@@ -2,7 +2,7 @@
 //! memory and time than `fuzz/run` allows.
 #![no_main]
 
-use catalog::plan::fuzzing::{manifest, manifest_list};
+use iceberg::plan::fuzzing::{manifest, manifest_list};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

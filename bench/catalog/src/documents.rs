@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use catalog::cache::{CachedVersion, ParsedDocument, SnapshotSelection};
-use catalog::doc::TableDoc;
-use catalog::json::RawJson;
-use catalog::update;
+use iceberg::doc::TableDoc;
+use iceberg::json::RawJson;
+use iceberg::update;
 use serde_json::Value;
 
 use crate::fixtures;

@@ -33,7 +33,7 @@ def reference(class_path, text):
 
 def ours(text):
     """What Cove's says."""
-    command = ["cargo", "run", "-q", "-p", "catalog", "--example", "apply"]
+    command = ["cargo", "run", "-q", "-p", "iceberg", "--example", "apply"]
     done = subprocess.run(command, cwd=ROOT, input=text, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.splitlines()
 

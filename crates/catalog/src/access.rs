@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::auth::{TokenRegistry, TokenScope};
 use node::clock::{self, IdGenerator};
 use node::store::SqlStore;
@@ -95,7 +96,6 @@ pub(crate) use self::store::{
     relation_replaced,
 };
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::{AccessRight, CatalogPrincipal, RightAuthority, RightTarget, VisibleNames};
 use crate::warehouse::Warehouse;
 

@@ -17,10 +17,10 @@ use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use iceberg::ident::TableIdent;
 use parking_lot::RwLock;
 
 pub use self::entry::{CachedVersion, Frames, ParsedDocument, SnapshotSelection, WHOLE_BYTES_MAX};
-use crate::ident::TableIdent;
 
 /// Parts with a lock of their own.
 const SHARDS: usize = 16;

@@ -49,6 +49,8 @@ use api::AuditOutcome;
 use axum::body::{Body, HttpBody as _};
 use axum::{Extension, Router};
 use bytes::Bytes;
+use iceberg::doc::TableDoc;
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::http::{ListenerSite, ShellLimits, serve_one};
 use node::task::Boxed;
 use parking_lot::Mutex;
@@ -57,9 +59,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use self::exchange::{SandboxExchange, named};
 use crate::access::{AccessControl, GuestRights, TemporaryPrincipal};
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::{Catalog, CatalogPrincipal};
 use crate::storage::TableScope;
 use crate::store::no_such_warehouse;

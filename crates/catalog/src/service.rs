@@ -23,6 +23,7 @@ mod keys;
 mod lists;
 mod locks;
 mod maintenance;
+mod manifests;
 mod namespaces;
 mod past;
 pub(crate) mod plans;
@@ -42,6 +43,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use node::clock;
 use node::objects::SigningCredentials;
 use node::sealed::Sealer;
@@ -87,7 +89,6 @@ pub use self::who::{
 };
 use crate::cache::{CacheFigures, CacheKey, EntryCache};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::storage::StorageSettings;
 use crate::store::{CatalogStore, NameCounters};
 use crate::warehouse::{Warehouse, WarehouseStatus};

@@ -46,6 +46,7 @@ pub use self::storage::{StorageRow, WarehouseCounts};
 pub use self::timeline::{TimelineBounds, TimelineMoment, too_old};
 pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow};
 use crate::access;
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, Result};
 
 /// Rows that are asked for at a time where all are wanted.
@@ -54,7 +55,7 @@ const ROWS_AT_A_TIME: usize = 10_000;
 /// Warehouses, namespaces, tables and views at rest. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CatalogStore {
-    store: SqlStore,
+    store: CatalogDatabase,
     ids: Arc<IdGenerator>,
 }
 
@@ -64,6 +65,7 @@ impl CatalogStore {
     /// # Errors
     /// When that fails; see [`Store::migrate`].
     pub async fn open(store: SqlStore) -> Result<CatalogStore> {
+        let store = CatalogDatabase::new(store);
         migrate(&store).await?;
         let ids = Arc::new(IdGenerator::new().map_err(CatalogError::internal)?);
         Ok(CatalogStore { store, ids })
@@ -80,7 +82,7 @@ impl CatalogStore {
 
     /// The database, for those who keep tables of their own in it.
     #[must_use]
-    pub fn store(&self) -> &SqlStore {
+    pub fn store(&self) -> &CatalogDatabase {
         &self.store
     }
 }
@@ -90,13 +92,13 @@ impl CatalogStore {
 ///
 /// # Errors
 /// When that fails; see [`Store::migrate`].
-pub(crate) async fn migrate(store: &SqlStore) -> Result<()> {
+pub(crate) async fn migrate(store: &CatalogDatabase) -> Result<()> {
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
     store.migrate(timeline::SERVICE, timeline::MIGRATIONS).await?;
     store.migrate(storage::SERVICE, storage::MIGRATIONS).await?;
     store.migrate(functions::SERVICE, functions::MIGRATIONS).await?;
     store.migrate(jobs::SERVICE, jobs::MIGRATIONS).await?;
-    Ok(store.migrate(access::SERVICE, access::MIGRATIONS).await?)
+    store.migrate(access::SERVICE, access::MIGRATIONS).await
 }
 
 /// A time as a column.

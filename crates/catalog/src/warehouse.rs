@@ -12,6 +12,7 @@ mod place;
 
 use std::sync::Arc;
 
+use iceberg::ident::{TableIdent, Uuid};
 use node::objects::SigningCredentials;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -19,7 +20,6 @@ use sha2::{Digest as _, Sha256};
 pub use self::files::{FILE_BYTES_MAX, FlushMode, WarehouseFiles};
 pub use self::place::{LOCATION_BYTES_MAX, TableLocation};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{TableIdent, Uuid};
 use crate::storage::{BucketStorage, StorageSettings};
 
 /// Longest part of a default location that comes from a name, in bytes.

@@ -40,7 +40,7 @@ const WORKER_THREADS: usize = 2;
 const EVENT_INTERVAL: u32 = 8;
 
 /// Stack of each of them. Futures live on the heap. Schemas and filters of the catalog are read by
-/// recursion, as deep as `catalog::json::DEPTH_MAX` allows: without the optimiser that took a
+/// recursion, as deep as `iceberg::json::DEPTH_MAX` allows: without the optimiser that took a
 /// little more than 1 MiB. Pages that are not used take no memory.
 const STACK_BYTES: usize = 8 << 20;
 

@@ -3,11 +3,12 @@
 //! each: the next document, or why there is none.
 
 use std::io::{self, BufRead, BufWriter, Write};
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use catalog::doc::TableDoc;
-use catalog::json::RawJson;
-use catalog::{Result, update};
+use iceberg::doc::TableDoc;
+use iceberg::json::RawJson;
+use iceberg::{Result, update};
 
 const UUID: &str = "9c12d441-03fe-4693-9a96-a0705ddf69c3";
 
@@ -29,7 +30,8 @@ fn main() -> io::Result<()> {
 }
 
 fn apply(base: &str, updates: &str) -> Result<Bytes> {
-    let now_ms = i64::try_from(node::clock::wall_ms()).unwrap_or(i64::MAX);
+    let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let now_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
     let body = RawJson::parse(format!("{{\"updates\":{updates}}}").into())?;
     let request = update::parse_commit(&body)?;
     if base.is_empty() {

@@ -5,8 +5,6 @@
 
 use std::fmt;
 
-use node::store::SqlStoreError;
-
 /// Result of the catalog's operations.
 pub type Result<T> = std::result::Result<T, CatalogError>;
 
@@ -220,41 +218,23 @@ impl std::error::Error for CatalogError {
 }
 
 /// A request that is none.
-pub(crate) fn bad(message: impl Into<String>) -> CatalogError {
+pub fn bad(message: impl Into<String>) -> CatalogError {
     CatalogError::new(ErrorReason::BadRequest, message)
 }
 
 /// An argument that cannot be.
-pub(crate) fn illegal(message: impl Into<String>) -> CatalogError {
+pub fn illegal(message: impl Into<String>) -> CatalogError {
     CatalogError::new(ErrorReason::IllegalArgument, message)
 }
 
 /// A commit of more parts than there may be.
-pub(crate) fn too_many(what: &str, most: usize) -> CatalogError {
+pub fn too_many(what: &str, most: usize) -> CatalogError {
     CatalogError::new(ErrorReason::TooLarge, format!("a commit may have {most} {what} at the most"))
 }
 
 /// Returns what contradicts itself, or what is there.
-pub(crate) fn invalid(message: impl Into<String>) -> CatalogError {
+pub fn invalid(message: impl Into<String>) -> CatalogError {
     CatalogError::new(ErrorReason::Validation, message)
-}
-
-impl From<SqlStoreError> for CatalogError {
-    /// The transaction's own reason, or the store's: unknown, not now, or not like this.
-    fn from(error: SqlStoreError) -> CatalogError {
-        match error.refusal::<CatalogError>() {
-            Ok(reason) => reason,
-            Err(error @ SqlStoreError::OutcomeUnknown(_)) => {
-                let message = "the connection to the store was lost: the outcome is not known";
-                CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
-            }
-            Err(error) if error.is_temporary() || matches!(error, SqlStoreError::Closed) => {
-                let message = "the store cannot be reached at present";
-                CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
-            }
-            Err(error) => CatalogError::internal(error),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -270,17 +250,5 @@ mod tests {
             assert_eq!(same.count(), 1, "{kind:?}");
             assert!((400..=599).contains(&kind.status()));
         }
-    }
-
-    #[test]
-    fn what_the_store_says_stays_in_the_log() {
-        let lost = CatalogError::from(SqlStoreError::OutcomeUnknown("password=x".into()));
-        assert_eq!(lost.kind, ErrorReason::CommitStateUnknown);
-        assert!(!lost.to_string().contains("password"));
-        let refused = CatalogError::new(ErrorReason::CommitFailed, "Cannot commit");
-        let refused = CatalogError::from(SqlStoreError::refuse(refused));
-        assert_eq!((refused.kind, &*refused.message), (ErrorReason::CommitFailed, "Cannot commit"));
-        assert_eq!(CatalogError::from(SqlStoreError::Closed).kind, ErrorReason::ServiceUnavailable);
-        assert_eq!(CatalogError::from(SqlStoreError::Spoiled).kind, ErrorReason::Internal);
     }
 }

@@ -262,32 +262,11 @@ fn require_count<T>(name: &str, all: &[T]) -> Result<()> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use serde_json::{Value, json};
+    use testkit::documents::function_metadata;
 
     use super::*;
-
-    /// A function that adds one.
-    pub(crate) fn metadata() -> Value {
-        json!({
-            "format-version": 1,
-            "definitions": [{
-                "definition-id": "int",
-                "parameters": [{"type": "int", "name": "x"}],
-                "return-type": "int",
-                "versions": [{
-                    "version-id": 1, "timestamp-ms": 1, "deterministic": true,
-                    "representations": [{"type": "sql", "dialect": "spark", "sql": "x + 1"}],
-                }],
-                "current-version-id": 1,
-                "function-type": "udf",
-                "nobody-knows": {"this": 1.50},
-            }],
-            "definition-log": [{"timestamp-ms": 1, "definition-versions": [
-                {"definition-id": "int", "version-id": 1},
-            ]}],
-        })
-    }
 
     fn parse(metadata: &Value) -> Result<FunctionDoc> {
         FunctionDoc::parse(&RawJson::of(metadata).unwrap(), Uuid::v4().unwrap())
@@ -295,12 +274,12 @@ pub(crate) mod tests {
 
     #[test]
     fn a_document_is_kept_as_it_came_and_gets_a_uuid() {
-        let doc = parse(&metadata()).unwrap();
+        let doc = parse(&function_metadata()).unwrap();
         let mut kept: Value = serde_json::from_slice(&doc.document).unwrap();
         assert_eq!(kept["function-uuid"], json!(doc.uuid.to_string()));
         kept.as_object_mut().unwrap().remove("function-uuid");
-        assert_eq!(kept, metadata());
-        let mut known = metadata();
+        assert_eq!(kept, function_metadata());
+        let mut known = function_metadata();
         let uuid = Uuid::v4().unwrap();
         known["function-uuid"] = json!(uuid.to_string());
         assert_eq!(parse(&known).unwrap().uuid, uuid);
@@ -309,7 +288,7 @@ pub(crate) mod tests {
     #[test]
     fn what_is_no_function_is_refused_by_its_field() {
         let check = |path: &str, value: Value, expected: &str| {
-            let mut changed = metadata();
+            let mut changed = function_metadata();
             *changed.pointer_mut(path).unwrap() = value;
             let error = parse(&changed).unwrap_err();
             assert!(error.message.contains(expected), "{path}: {}", error.message);
@@ -318,7 +297,8 @@ pub(crate) mod tests {
         let definition = "/definitions/0";
         check("/format-version", json!(2), "format-version");
         check("/definitions", json!([]), "definitions");
-        let twice = json!([metadata()["definitions"][0], metadata()["definitions"][0]]);
+        let twice =
+            json!([function_metadata()["definitions"][0], function_metadata()["definitions"][0]]);
         check("/definitions", twice, "definition-id");
         check("/definition-log/0/definition-versions", json!([]), "definition-versions");
         check("/definition-log/0/timestamp-ms", json!("x"), "expected a whole number");
@@ -339,11 +319,11 @@ pub(crate) mod tests {
         ] {
             check(&format!("{definition}{at}"), value, expected);
         }
-        let mut long = metadata();
+        let mut long = function_metadata();
         long["doc"] = json!("x".repeat(FUNCTION_BYTES_MAX));
         assert_eq!(parse(&long).unwrap_err().kind, ErrorReason::TooLarge);
         assert_eq!(parse(&json!([])).unwrap_err().kind, ErrorReason::BadRequest);
-        let mut uuid = metadata();
+        let mut uuid = function_metadata();
         uuid["function-uuid"] = json!("x");
         assert_eq!(parse(&uuid).unwrap_err().kind, ErrorReason::IllegalArgument);
     }

@@ -201,13 +201,13 @@ impl Uuid {
         Ok(Uuid::marked(random()?, 4))
     }
 
-    /// Creates a UUID that sorts by time (version 7).
+    /// Creates a UUID that sorts by time (version 7), of milliseconds since 1970.
     ///
     /// # Errors
     /// `Internal` when the kernel gives no random bytes.
-    pub fn v7() -> Result<Uuid> {
+    pub fn v7(unix_ms: u64) -> Result<Uuid> {
         let mut bytes = random()?;
-        let [_, _, ms @ ..] = node::clock::wall_ms().to_be_bytes();
+        let [_, _, ms @ ..] = unix_ms.to_be_bytes();
         bytes[..6].copy_from_slice(&ms);
         Ok(Uuid::marked(bytes, 7))
     }
@@ -338,10 +338,10 @@ mod tests {
         let uuid: Uuid = text.parse().unwrap();
         assert_eq!((uuid.to_string().as_str(), uuid.version()), (text, 7));
         assert_eq!(text.to_uppercase().parse::<Uuid>().unwrap(), uuid);
-        let (four, seven) = (Uuid::v4().unwrap(), Uuid::v7().unwrap());
+        let (four, seven) = (Uuid::v4().unwrap(), Uuid::v7(7).unwrap());
         assert_eq!((four.version(), seven.version()), (4, 7));
+        assert!(Uuid::v7(8).unwrap().as_bytes()[..6] > seven.as_bytes()[..6]);
         assert_eq!(four.to_string().parse::<Uuid>().unwrap(), four);
-        assert!(Uuid::v7().unwrap().as_bytes()[..6] >= seven.as_bytes()[..6]);
         for text in ["", "0193a1b2", &text[1..], &format!("{text}0"), &text.replace('-', "0")] {
             assert!(text.parse::<Uuid>().is_err(), "{text}");
         }

@@ -318,7 +318,7 @@ impl RawJson {
             // It was checked when it came, so that nothing else can be malformed about it.
             Category::Syntax => JsonError::TooDeep(DECODED_DEPTH_MAX),
             Category::Io | Category::Data | Category::Eof => {
-                JsonError::Shape(node::http::plain_json_error(&error))
+                JsonError::Shape(api::json_message::plain(&error.to_string()))
             }
         })
     }

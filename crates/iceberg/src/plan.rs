@@ -4,7 +4,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `request`, `expression`, `bind`, `metadata_columns` | what is asked for: read, then with the table's columns |
-//! | `avro`, `manifest`, `reader` | manifests: their bytes, what is in them, and which are kept |
+//! | `avro`, `manifest` | manifests: their bytes, and what is in them |
 //! | `value`, `calendar`, `transform` | values in all their forms, and partitions made of them |
 //! | `facts`, `prune`, `deletes` | what is left out, what is left of the filter, which deletes |
 //! | `scan`, `answer` | a scan from its snapshot to its answers |
@@ -27,11 +27,10 @@ mod files;
 mod manifest;
 mod metadata_columns;
 mod prune;
-mod reader;
 mod request;
 mod scan;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod transform;
 mod value;
 
@@ -52,11 +51,12 @@ pub mod fuzzing {
     }
 }
 
-pub(crate) use self::answer::PlanPage;
+pub use self::answer::PlanPage;
+pub use self::avro::AvroError;
 pub use self::expression::{FilterExpression, PREDICATES_MAX, VALUES_MAX};
-pub(crate) use self::files::{FileRow, list_of};
-pub use self::reader::{KEPT_BYTES_MAX, MANIFEST_BYTES_MAX};
-pub(crate) use self::reader::{ManifestCache, ManifestReader};
+pub use self::files::{FileRow, list_of};
+pub use self::manifest::{
+    DataManifest, ManifestRef, read as read_manifest, read_list as read_manifest_list,
+};
 pub use self::request::{ReadRestriction, ScanRequest};
-pub use self::scan::SNAPSHOTS_MAX;
-pub(crate) use self::scan::{BoundScan, ManifestListSource, ScanPosition};
+pub use self::scan::{BoundScan, ManifestListSource, PlanPageBuilder, SNAPSHOTS_MAX, ScanPosition};

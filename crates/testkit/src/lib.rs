@@ -23,17 +23,21 @@
 //! | `receiver.rs` | HTTP server that keeps what it is sent |
 //! | `host.rs` | host invariants: snapshot and comparison |
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
+//! | `avro.rs` | writer of Avro container files |
 //! | `certificate.rs` | a certificate for `localhost` |
 //! | `service.rs`, `postgres.rs`, `mariadb.rs`, `redis.rs`, `s3.rs` | real servers beside Cove |
 //! | `pg.rs` | blocking PostgreSQL client that says exactly what it is told |
 //! | `my.rs` | the same for MySQL |
 //! | `cutter.rs` | proxy that breaks connections at a chosen byte |
+//! | `documents.rs` | documents of Iceberg to begin with |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
 //! | `wait.rs` | deadlines; the only reader of the clock here |
 
+pub mod avro;
 mod certificate;
 mod cutter;
+pub mod documents;
 mod events;
 mod host;
 mod http;

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use iceberg::ident::NamespaceIdent;
 use parking_lot::RwLock;
 
 use super::grants::RightTrees;
 use super::{AccessControl, RightSet};
-use crate::ident::NamespaceIdent;
 use crate::service::{AccessRight, CatalogPrincipal, RightTarget, TokenClaims};
 use crate::warehouse::Warehouse;
 

@@ -6,6 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::json::RawJson;
+use iceberg::schema::{MaskAction, RestrictableColumns};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -13,9 +16,6 @@ use serde_json::{Value, json};
 use super::roles::{self, RoleMembership};
 use super::{AccessControl, RightSet};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::RawJson;
-use crate::schema::{MaskAction, RestrictableColumns};
 use crate::service::{CatalogPrincipal, RightTarget};
 use crate::warehouse::Warehouse;
 

@@ -11,6 +11,7 @@ mod roles;
 mod schema;
 mod tokens;
 
+use iceberg::ident::{NamespaceIdent, SEPARATOR};
 use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
 
 pub(crate) use self::objects::{
@@ -26,15 +27,15 @@ use super::keys::ApiKey;
 use super::policies::PolicyRecord;
 use super::random::Hash;
 use super::roles::RoleRecord;
+use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, SEPARATOR};
 use crate::store::Properties;
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
 /// Clients and grants at rest. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct AccessStore(SqlStore);
+pub(super) struct AccessStore(CatalogDatabase);
 
 /// Complete state of access, as of one version.
 #[derive(Debug)]
@@ -54,13 +55,14 @@ pub(super) struct StoredAccess {
 
 impl AccessStore {
     pub(super) async fn open(store: SqlStore) -> Result<AccessStore> {
-        crate::store::migrate(&store).await?;
-        Ok(AccessStore(store))
+        let database = CatalogDatabase::new(store);
+        crate::store::migrate(&database).await?;
+        Ok(AccessStore(database))
     }
 
     /// Counts changes.
     pub(super) async fn version(&self) -> Result<u64> {
-        Ok(self.0.read("catalog.access_version", |it| version(it)).await?)
+        self.0.read("catalog.access_version", |it| version(it)).await
     }
 
     pub(super) async fn load(&self) -> Result<StoredAccess> {
@@ -90,7 +92,7 @@ impl AccessStore {
                 grants,
             })
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Keeps a new client. One that has properties has a name of its own.
@@ -126,7 +128,7 @@ impl AccessStore {
             it.execute(sql, &parameters)?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Gives a client another secret. Answers whether there is one.
@@ -145,7 +147,7 @@ impl AccessStore {
             changed(it)?;
             Ok(count > 0)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Removes a client, its tokens and keys, and what was granted to it. Answers whether there was
@@ -168,7 +170,7 @@ impl AccessStore {
             changed(it)?;
             Ok(count > 0)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Adds rights to those that were given.
@@ -183,7 +185,7 @@ impl AccessStore {
             }
             put(it, &place, found.is_some(), found.unwrap_or_default().and(rights))
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Takes rights back: those that are found become what is `left` of them.
@@ -213,7 +215,7 @@ impl AccessStore {
             it.execute(sql, &place)?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 }
 

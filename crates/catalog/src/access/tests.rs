@@ -10,8 +10,9 @@ mod identities;
 mod objects;
 mod polaris;
 
+use iceberg::ident::Uuid;
+
 use super::*;
-use crate::ident::Uuid;
 use crate::service::ChangeCall;
 use crate::store::{
     CatalogStore, ChangeContext, LogAction, NewRelation, Properties, RelationKind, WarehouseRow,

@@ -12,16 +12,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use iceberg::doc::{TableDoc, TableSnapshot};
+use iceberg::json::{put_name, put_string};
+use iceberg::view::ViewDoc;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
 use super::gzip::{self, CompressedPrefix};
-use crate::doc::{TableDoc, TableSnapshot};
 use crate::error::{CatalogError, Result};
-use crate::json::{put_name, put_string};
 use crate::store::MetadataPointer;
-use crate::view::ViewDoc;
 
 /// Longest document whose answers are kept in one piece, in bytes.
 pub const WHOLE_BYTES_MAX: usize = 64 << 10;

@@ -4,10 +4,10 @@ use std::io::Read as _;
 
 use bytes::Bytes;
 use flate2::read::GzDecoder;
+use iceberg::doc::TableDoc;
+use iceberg::ident::NamespaceIdent;
 
 use super::*;
-use crate::doc::TableDoc;
-use crate::ident::NamespaceIdent;
 use crate::store::{MetadataPointer, RelationKind};
 
 /// A document with snapshots 1 to `count`, of which `main` is the last one.

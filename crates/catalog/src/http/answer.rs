@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use iceberg::json::{put_integer, put_string};
 use node::http;
 use serde::Serialize;
 
@@ -23,7 +24,6 @@ use super::request::{self, CatalogRequest};
 use super::tail::FinishedSuffix;
 use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::json::{put_integer, put_string};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const GZIP: HeaderValue = HeaderValue::from_static("gzip");

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, Method};
 use axum::response::Response;
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::fair;
 use node::http::{AtOnce, FastHead, FastPath, Memory, path_part};
 
@@ -16,7 +17,6 @@ use super::moment::AS_OF;
 use super::{HttpContext, POLARIS, PREFIX, answer, delegation, tables};
 use crate::access::{Hash, hash};
 use crate::cache::SnapshotSelection;
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::{CatalogPrincipal, ListContent};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;

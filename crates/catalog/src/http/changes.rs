@@ -10,6 +10,7 @@ use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use iceberg::ident::TableIdent;
 use node::clock;
 use node::drain::DrainHandle;
 use node::http::last_event_id;
@@ -20,7 +21,6 @@ use super::answer::{self, from_shell};
 use super::request::CatalogRequest;
 use crate::access::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::TableIdent;
 use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFilter, ChangeStream};
 
 /// Interval at which a sign of life is sent.

@@ -6,6 +6,7 @@
 
 use axum::http::HeaderMap;
 use axum::response::Response;
+use iceberg::ident::TableIdent;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -15,7 +16,6 @@ use super::tail::ResponseSuffix;
 use crate::cache::CachedVersion;
 use crate::error::Result;
 use crate::guest::SandboxSession;
-use crate::ident::TableIdent;
 use crate::service::VendedCredentials;
 use crate::storage::BucketStorage;
 use crate::warehouse::Warehouse;

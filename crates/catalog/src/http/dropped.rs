@@ -1,12 +1,12 @@
 //! Dropped objects that can be restored; protection; retention.
 
 use axum::response::Response;
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use serde::{Deserialize, Serialize};
 
 use super::answer;
 use super::request::CatalogRequest;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::ProtectionLevel;
 use crate::store::DroppedRelation;
 

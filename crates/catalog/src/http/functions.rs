@@ -2,12 +2,12 @@
 
 use axum::response::Response;
 use bytes::Bytes;
+use iceberg::json::put_name;
 use serde::Serialize;
 
 use super::answer;
 use super::request::CatalogRequest;
 use crate::error::Result;
-use crate::json::put_name;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -10,6 +10,7 @@ use axum::response::Response;
 use axum::routing::on;
 use axum::{Extension, Router};
 use bytes::Bytes;
+use iceberg::json::RawJson;
 
 use super::audit::AuditTrace;
 use super::operations::{self, CatalogOperation, OperationEntry, operations};
@@ -18,7 +19,6 @@ use super::{BODY_BYTES_MAX, HttpContext, answer, obey, params};
 use crate::access::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::{SandboxExchange, SandboxSession, named};
-use crate::json::RawJson;
 use crate::service::Catalog;
 
 /// Below `/v1/`, without what a guest has no use for. Whose requests they are is an extension of

@@ -2,13 +2,13 @@
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use iceberg::json::{put_comma, put_name};
 use serde::Serialize;
 
 use super::moment::as_of;
 use super::request::CatalogRequest;
 use super::{answer, header_value};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::json::{put_comma, put_name};
 use crate::service::{InspectAspect, InspectCell, InspectRows, ROWS_MAX, RowsPage};
 
 const CSV: HeaderValue = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
@@ -169,7 +169,7 @@ mod tests {
             (InspectCell::Integer(-2), "-2"),
             (InspectCell::Null, ""),
             (InspectCell::Bool(true), "true"),
-            (InspectCell::Json(crate::json::RawJson::integer(-7)), "'-7"),
+            (InspectCell::Json(iceberg::json::RawJson::integer(-7)), "'-7"),
         ] {
             assert_eq!(field(&cell), expected, "{cell:?}");
         }

@@ -4,13 +4,13 @@
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use axum::response::Response;
+use iceberg::ident::NamespaceIdent;
 use serde::{Deserialize, Serialize};
 
 use super::answer;
 use super::moment::as_of;
 use super::request::CatalogRequest;
 use crate::error::Result;
-use crate::ident::NamespaceIdent;
 use crate::service::ListContent;
 use crate::store::Properties;
 

@@ -4,13 +4,13 @@
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
 use axum::response::Response;
+use iceberg::json::{put_name, put_string};
+use iceberg::plan::ScanRequest;
 use serde::Deserialize;
 
 use super::answer;
 use super::request::CatalogRequest;
 use crate::error::{CatalogError, Result};
-use crate::json::{put_name, put_string};
-use crate::plan::ScanRequest;
 use crate::service::plans::{PlanOutcome, PlanTasks};
 
 #[derive(Deserialize)]

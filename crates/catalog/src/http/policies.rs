@@ -1,13 +1,13 @@
 //! Policies, for those who may grant on their warehouse.
 
 use axum::response::Response;
+use iceberg::ident::TableIdent;
 use serde::Serialize;
 
 use super::answer;
 use super::request::CatalogRequest;
 use crate::access::{NewPolicy, PolicyRecord};
 use crate::error::Result;
-use crate::ident::TableIdent;
 
 #[derive(Serialize)]
 struct PolicyListQuery {

@@ -8,6 +8,8 @@ use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
 use axum::http::request::Parts;
 use bytes::Bytes;
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use iceberg::json::RawJson;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
@@ -16,8 +18,6 @@ use std::sync::Arc;
 use super::HttpContext;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::SandboxSession;
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::json::RawJson;
 use crate::service::{CatalogPrincipal, ChangeCall, IdempotencyKey, PageRequest};
 use crate::warehouse::Warehouse;
 

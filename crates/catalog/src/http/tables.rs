@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use axum::response::Response;
+use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::json::RawJson;
 use serde::{Deserialize, Serialize};
 
 use super::moment::as_of;
@@ -14,8 +16,6 @@ use super::tail::{FinishedSuffix, ResponseSuffix};
 use super::{HttpContext, answer, delegation, request};
 use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::RawJson;
 use crate::service::{CatalogPrincipal, ListContent};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;

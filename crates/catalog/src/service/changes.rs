@@ -8,13 +8,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::clock;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
 use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::{CatalogStore, LINES_MAX, StoredLogLine, TimelineBounds};
 use crate::warehouse::Warehouse;
 

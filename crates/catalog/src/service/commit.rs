@@ -3,21 +3,22 @@
 
 use std::sync::Arc;
 
+use iceberg::doc::TableDoc;
+use iceberg::ident::{TableIdent, Uuid};
+use iceberg::json::RawJson;
+use iceberg::update::{self, CommitRequest};
+
 use super::documents::{self, METADATA_PATH, WrittenDocument};
 use super::homes::{ChosenLocation, LocationScope};
 use super::protection::{moves_away, touches_protection};
 use super::relations::RelationChange;
 use super::{AccessRight, Catalog, ChangeCall, KeyLockGuard, RightTarget, key};
 use crate::cache::{CacheKey, CachedVersion};
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{TableIdent, Uuid};
-use crate::json::RawJson;
 use crate::store::{
     ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind, SwapOutcome,
     not_apart,
 };
-use crate::update::{self, CommitRequest};
 use crate::warehouse::{TableLocation, Warehouse};
 use node::store::SqlStoreError;
 

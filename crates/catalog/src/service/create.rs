@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use iceberg::create::CreateTable;
+use iceberg::doc::TableDoc;
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use iceberg::json::RawJson;
+
 use super::homes::{ChosenLocation, LocationScope};
 use super::relations::RelationChange;
 use super::{AccessRight, Catalog, ChangeCall, RightTarget};
 use crate::cache::{CachedVersion, ParsedDocument};
-use crate::create::CreateTable;
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::json::RawJson;
 use crate::store::{LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use iceberg::doc::TableProperties;
+use iceberg::ident::TableIdent;
+
 use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::cache::CachedVersion;
-use crate::doc::TableProperties;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::StagedTable;
-use crate::ident::TableIdent;
 use crate::storage::{
     BucketStorage, FilePermission, PATHS, SignRequest, SignResult, TableScope, TemporaryCredentials,
 };

@@ -9,19 +9,19 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use iceberg::doc::{TableDoc, TableProperties};
+use iceberg::ident::{TableIdent, Uuid};
+use iceberg::json::TEXT_BYTES_MAX;
+use iceberg::view::ViewDoc;
 use node::clock;
 
 use super::relations::RelationDocument;
 use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget, key};
 use crate::cache::CachedVersion;
-use crate::doc::{TableDoc, TableProperties};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{TableIdent, Uuid};
-use crate::json::TEXT_BYTES_MAX;
 use crate::store::{
     DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, RelationKind, StoredRelation, place_of,
 };
-use crate::view::ViewDoc;
 use crate::warehouse::{FlushMode, Warehouse};
 
 /// Property: directory of metadata files, in place of `metadata` below the table.

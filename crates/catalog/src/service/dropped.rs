@@ -10,6 +10,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use iceberg::doc::TableDoc;
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::clock;
 use node::drain::DrainHandle;
 
@@ -18,9 +20,7 @@ use super::documents;
 use super::{
     AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
 };
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::{
     ChangeContext, DropMode, DroppedRelation, LogAction, MetadataPointer, RelationKind,
 };

@@ -7,8 +7,9 @@
 
 use std::collections::HashSet;
 
+use iceberg::doc::{MAIN, ReferenceKind, SnapshotReference, TableDoc};
+
 use super::inspect::ancestry;
-use crate::doc::{MAIN, ReferenceKind, SnapshotReference, TableDoc};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 const MAX_SNAPSHOT_AGE_MS: &str = "history.expire.max-snapshot-age-ms";
@@ -86,7 +87,7 @@ pub(super) fn expiry(doc: &TableDoc, now_ms: i64) -> Result<ExpiryPlan> {
         }
     }
     let gone = doc.refs.iter().filter(|it| !outlives(it));
-    let goes = |it: &&crate::doc::TableSnapshot| {
+    let goes = |it: &&iceberg::doc::TableSnapshot| {
         let is_kept =
             kept.contains(&it.id) || !reached.contains(&it.id) && !is_old(it.timestamp_ms, max_age);
         !is_kept

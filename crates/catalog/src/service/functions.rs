@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use iceberg::function::FunctionDoc;
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use iceberg::json::RawJson;
 use serde::Deserialize;
 
 use super::homes::ChosenLocation;
@@ -13,9 +16,6 @@ use super::{
     VisibleNames,
 };
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::function::FunctionDoc;
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::json::RawJson;
 use crate::warehouse::Warehouse;
 
 /// A function that is to be there.

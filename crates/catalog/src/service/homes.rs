@@ -5,10 +5,11 @@
 //! namespace that it is in. So it is below that one unless somebody with more rights has said
 //! otherwise, and no other namespace has it.
 
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+
 use super::namespaces::LOCATION;
 use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::store::{Properties, no_such_namespace};
 use crate::warehouse::{TableLocation, Warehouse};
 

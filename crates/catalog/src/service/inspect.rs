@@ -3,16 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use iceberg::doc::TableDoc;
+use iceberg::ident::TableIdent;
+use iceberg::json::RawJson;
+use iceberg::plan::list_of;
+use iceberg::schema::SchemaColumns;
 use node::clock;
 use serde::{Serialize, Serializer};
 
 use super::{Catalog, CatalogPrincipal};
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::TableIdent;
-use crate::json::RawJson;
-use crate::plan::list_of;
-use crate::schema::SchemaColumns;
 use crate::store::{RelationKind, TimelineMoment};
 use crate::warehouse::Warehouse;
 
@@ -306,7 +306,7 @@ impl Catalog {
         let manifests = target.reader.manifests_of(list).await?;
         self.check_own(who, &target, manifests.paths()).await?;
         let (found, next) = target.reader.files(&manifests, from, limit).await?;
-        let row = |it: crate::plan::FileRow| {
+        let row = |it: iceberg::plan::FileRow| {
             vec![
                 InspectCell::text(it.content),
                 InspectCell::text(&*it.path),
@@ -339,7 +339,7 @@ fn at(ms: i64) -> InspectCell {
     u64::try_from(ms).map_or(InspectCell::Null, |ms| InspectCell::Text(clock::rfc3339_of_ms(ms)))
 }
 
-fn snapshot(it: &crate::doc::TableSnapshot) -> Result<Vec<InspectCell>> {
+fn snapshot(it: &iceberg::doc::TableSnapshot) -> Result<Vec<InspectCell>> {
     let summary = it.raw.get("summary");
     let operation = summary.as_ref().and_then(|it| it.get("operation"));
     Ok(vec![

@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use iceberg::ident::NamespaceIdent;
 use node::clock;
 use parking_lot::RwLock;
 
 use super::{AccessRight, Catalog, CatalogPrincipal, KeyLocks, RightTarget};
 use crate::error::Result;
-use crate::ident::NamespaceIdent;
 use crate::store::{NameCount, NameCounters, RelationKind};
 use crate::warehouse::Warehouse;
 

@@ -10,6 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::stream::{self, StreamExt as _};
+use iceberg::doc::TableDoc;
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use iceberg::plan::list_of;
+use iceberg::update::{self, TableUpdate};
 use node::clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -21,12 +25,8 @@ use super::expiry::{ExpiryPlan, expiry};
 use super::plans::PlanTarget;
 use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RETRIES_MAX, RightTarget};
 use crate::cache::CachedVersion;
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::plan::list_of;
 use crate::store::{ChangeContext, RelationKind};
-use crate::update::{self, TableUpdate};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// Jobs that are kept, running or not.

@@ -1,25 +1,29 @@
-//! Manifests by their locations: read once, and kept up to a number of bytes.
+//! Manifests by their locations: read once, kept up to a number of bytes, and handed to scans.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use iceberg::plan::{
+    AvroError, BoundScan, DataManifest, FileRow, ManifestListSource, ManifestRef, PlanPage,
+    PlanPageBuilder, ScanPosition, read_manifest, read_manifest_list,
+};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::avro::AvroError;
-use super::manifest::{self, DataManifest, ManifestRef};
-use super::scan::ManifestListSource;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::Warehouse;
 
 /// Longest manifest or manifest list, in bytes.
-pub const MANIFEST_BYTES_MAX: u64 = 32 << 20;
+pub(super) const MANIFEST_BYTES_MAX: u64 = 32 << 20;
 
 /// Bytes of manifests that are kept.
-pub const KEPT_BYTES_MAX: usize = 64 << 20;
+pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Fraction of all bytes that one manifest may take; a larger one is not kept.
 const LARGEST_PART: usize = 4;
+
+/// Manifests that one page of files is made of at the most.
+const MANIFESTS_OF_PAGE_MAX: usize = 32;
 
 /// Manifests that are read at a time.
 const READS_MAX: usize = 4;
@@ -102,6 +106,19 @@ impl ManifestCache {
     }
 }
 
+/// Start of a page of files: a manifest in its list, and an entry in it.
+pub(crate) type FilePlace = (usize, usize);
+
+/// Manifests of a snapshot, opaque to others.
+pub(crate) struct ManifestList(Vec<ManifestRef>);
+
+impl ManifestList {
+    /// Returns where they are.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|it| &*it.path)
+    }
+}
+
 /// Reads manifests of a warehouse.
 #[derive(Clone, Debug)]
 pub(crate) struct ManifestReader {
@@ -114,27 +131,137 @@ impl ManifestReader {
     ///
     /// # Errors
     /// `NotFound` when its file is gone, `Validation` when it is none.
-    pub(super) async fn list(&self, list: ManifestListSource) -> Result<Vec<ManifestRef>> {
+    async fn list(&self, list: ManifestListSource) -> Result<Vec<ManifestRef>> {
         match list {
             ManifestListSource::Here(paths) => {
                 Ok(paths.iter().map(|path| ManifestRef::bare(path)).collect())
             }
-            ManifestListSource::At(path) => self.read(&path, manifest::read_list).await,
+            ManifestListSource::At(path) => self.read(&path, read_manifest_list).await,
         }
     }
 
     /// A manifest.
     ///
     /// # Errors
-    /// As of [`Reader::list`].
-    pub(super) async fn manifest(&self, of: &ManifestRef) -> Result<Arc<DataManifest>> {
+    /// As of [`ManifestReader::list`].
+    async fn manifest(&self, of: &ManifestRef) -> Result<Arc<DataManifest>> {
         let key = (Arc::clone(self.warehouse.id()), Arc::clone(&of.path));
         if let Some(found) = self.manifests.get(&key) {
             return Ok(found);
         }
-        let read = Arc::new(self.read(&of.path, manifest::read).await?);
+        let read = Arc::new(self.read(&of.path, read_manifest).await?);
         self.manifests.keep(key, &read);
         Ok(read)
+    }
+
+    /// Reads the lists of a scan's manifests.
+    ///
+    /// # Errors
+    /// As of [`ManifestReader::list`]; `Validation` when there are too many manifests.
+    pub(super) async fn read_lists(
+        &self,
+        scan: &mut BoundScan,
+        lists: Vec<ManifestListSource>,
+    ) -> Result<()> {
+        for list in lists {
+            scan.add_list(self.list(list).await?)?;
+        }
+        scan.end_lists();
+        Ok(())
+    }
+
+    /// Reads the delete files of a scan.
+    ///
+    /// # Errors
+    /// As of reading manifests.
+    pub(super) async fn read_deletes(&self, scan: &mut BoundScan) -> Result<()> {
+        for manifest in scan.take_delete_manifests() {
+            let read = self.manifest(&manifest).await?;
+            scan.add_deletes(&manifest, &read)?;
+        }
+        Ok(())
+    }
+
+    /// The files of a scan from a position on, as many as an answer has, and where to go on in how
+    /// many parts.
+    ///
+    /// # Errors
+    /// As of reading manifests and of [`PlanPageBuilder::add`].
+    pub(super) async fn page(
+        &self,
+        scan: &Arc<BoundScan>,
+        position: ScanPosition,
+    ) -> Result<(PlanPage, Vec<ScanPosition>)> {
+        let mut page = PlanPageBuilder::new(Arc::clone(scan), position);
+        while let Some(manifest) = page.next_manifest() {
+            let read = self.manifest(manifest).await?;
+            let add = move || page.add(&read).map(|()| page);
+            page = node::task::blocking(add).await.map_err(CatalogError::internal)??;
+        }
+        Ok(page.finish())
+    }
+
+    /// Reads which manifests a snapshot has.
+    ///
+    /// # Errors
+    /// `NotFound` when the file is gone, `Validation` when it is none.
+    pub(crate) async fn manifests_of(&self, list: ManifestListSource) -> Result<ManifestList> {
+        Ok(ManifestList(self.list(list).await?))
+    }
+
+    /// Files of manifests from a place on, at most `limit`, and where to go on.
+    ///
+    /// # Errors
+    /// As of [`ManifestReader::manifests_of`].
+    pub(crate) async fn files(
+        &self,
+        list: &ManifestList,
+        (from, mut entry): FilePlace,
+        limit: usize,
+    ) -> Result<(Vec<FileRow>, Option<FilePlace>)> {
+        let mut rows = Vec::new();
+        for (place, of) in list.0.iter().enumerate().skip(from) {
+            if place >= from.saturating_add(MANIFESTS_OF_PAGE_MAX) {
+                return Ok((rows, Some((place, 0))));
+            }
+            let manifest = self.manifest(of).await?;
+            for (at, row) in manifest.files(of, entry) {
+                if rows.len() == limit {
+                    return Ok((rows, Some((place, at))));
+                }
+                rows.push(row);
+            }
+            entry = 0;
+        }
+        Ok((rows, None))
+    }
+
+    /// Adds everything that a snapshot leads to: its manifests and their files, and of what it has
+    /// removed as well when `removed` is set. Manifests in `known` were gone through before.
+    ///
+    /// # Errors
+    /// As of [`ManifestReader::manifests_of`]; `Validation` when there is more than `most`.
+    pub(crate) async fn reach(
+        &self,
+        list: &ManifestList,
+        known: &mut HashSet<Arc<str>>,
+        all: &mut HashSet<Arc<str>>,
+        removed: bool,
+        most: usize,
+    ) -> Result<()> {
+        for of in &list.0 {
+            all.insert(Arc::clone(&of.path));
+            if !known.insert(Arc::clone(&of.path)) {
+                continue;
+            }
+            let manifest = self.manifest(of).await?;
+            all.extend(manifest.locations(removed).map(Arc::clone));
+            if all.len() > most {
+                let message = format!("the snapshots have more than {most} files");
+                return Err(CatalogError::new(ErrorReason::Validation, message));
+            }
+        }
+        Ok(())
     }
 
     async fn read<T: Send + 'static>(
@@ -157,10 +284,31 @@ impl ManifestReader {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+    use testkit::avro::AvroWriter;
+
     use super::*;
 
-    fn manifest(weight: usize) -> Arc<DataManifest> {
-        Arc::new(DataManifest { spec_id: None, entries: Vec::new(), weight })
+    /// A manifest of this many files.
+    fn manifest(files: usize) -> Arc<DataManifest> {
+        let field =
+            |id: i32, name: &str, kind: &Value| json!({"field-id": id, "name": name, "type": kind});
+        let file = json!({"type": "record", "name": "r2", "fields": [
+            field(100, "file_path", &json!("string")),
+            field(101, "file_format", &json!("string")),
+            field(103, "record_count", &json!("long")),
+            field(104, "file_size_in_bytes", &json!("long")),
+        ]});
+        let schema = json!({"type": "record", "name": "manifest_entry", "fields": [
+            field(0, "status", &json!("int")), field(2, "data_file", &file),
+        ]});
+        let row = json!({"status": 1, "data_file": {"file_path": "f", "file_format": "PARQUET",
+            "record_count": 1, "file_size_in_bytes": 1}});
+        let mut writer = AvroWriter::new(&schema, "null");
+        for _ in 0..files {
+            writer = writer.record(&row);
+        }
+        Arc::new(read_manifest(&writer.bytes()).unwrap())
     }
 
     fn key(number: usize) -> Key {
@@ -169,17 +317,20 @@ mod tests {
 
     #[test]
     fn what_is_in_use_stays_and_the_bytes_are_bounded() {
-        let manifests = ManifestCache::new(1000);
+        let (small, weight) = (manifest(1), manifest(1).weight);
+        let manifests = ManifestCache::new(10 * weight);
         for number in 0..100 {
-            manifests.keep(key(number), &manifest(100));
+            manifests.keep(key(number), &small);
             assert!(manifests.get(&key(0)).is_some(), "{number}");
-            assert!(manifests.size().0 <= 1000, "{number}");
+            assert!(manifests.size().0 <= 10 * weight, "{number}");
         }
-        assert_eq!(manifests.size(), (1000, 10));
+        assert_eq!(manifests.size(), (10 * weight, 10));
         assert!(manifests.get(&key(1)).is_none());
         // The same again is no more than it was, and what is too large does not push out others.
-        manifests.keep(key(0), &manifest(100));
-        manifests.keep(key(1000), &manifest(251));
-        assert_eq!(manifests.size(), (1000, 10));
+        manifests.keep(key(0), &small);
+        let large = manifest(10);
+        assert!(large.weight > 10 * weight / LARGEST_PART);
+        manifests.keep(key(1000), &large);
+        assert_eq!(manifests.size(), (10 * weight, 10));
     }
 }

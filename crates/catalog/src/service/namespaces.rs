@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use iceberg::ident::NamespaceIdent;
+
 use super::{
     AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
     VisibleNames,
 };
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::NamespaceIdent;
 use crate::store::{Properties, PropertiesChange, PropertiesChanged, no_such_namespace};
 use crate::warehouse::Warehouse;
 

@@ -6,17 +6,17 @@
 
 use std::sync::Arc;
 
+use iceberg::doc::TableDoc;
+use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::view::ViewDoc;
 use tokio::sync::Semaphore;
 
 use super::documents;
 use super::relations::RelationDocument as _;
 use super::{AccessRight, Catalog, CatalogPrincipal, ListPage, PageRequest, RightTarget};
 use crate::cache::CachedVersion;
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::{MetadataPointer, PastAndPresent, PastRelation, RelationKind, TimelineMoment};
-use crate::view::ViewDoc;
 use crate::warehouse::Warehouse;
 
 /// Documents of the past that are read at a time: nobody keeps them in memory.

@@ -5,20 +5,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use iceberg::doc::TableDoc;
+use iceberg::ident::TableIdent;
+use iceberg::plan::{BoundScan, ManifestListSource, PlanPage, ScanPosition, ScanRequest};
 use node::{clock, hex};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
+use super::manifests::{ManifestCache, ManifestReader};
 use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
 use crate::cache::CachedVersion;
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::TableIdent;
-use crate::plan::{
-    BoundScan, ManifestCache, ManifestListSource, ManifestReader, PlanPage, ScanPosition,
-    ScanRequest,
-};
 use crate::store::RelationKind;
 use crate::warehouse::{TableLocation as Location, Warehouse};
 
@@ -78,6 +76,8 @@ pub(crate) struct PlanTasks {
 #[derive(Debug)]
 pub(super) struct PlanStore {
     kept: Mutex<HashMap<Arc<str>, StoredPlan>>,
+    /// Bytes of all plans together.
+    bytes_max: usize,
     manifests: Arc<ManifestCache>,
     background: Arc<Semaphore>,
 }
@@ -116,23 +116,28 @@ impl StoredPlan {
 
 impl Default for PlanStore {
     fn default() -> PlanStore {
-        PlanStore {
-            kept: Mutex::default(),
-            manifests: Arc::default(),
-            background: Arc::new(Semaphore::new(BACKGROUND_MAX)),
-        }
+        PlanStore::new(PLANS_BYTES_MAX)
     }
 }
 
 impl PlanStore {
+    fn new(bytes_max: usize) -> PlanStore {
+        PlanStore {
+            kept: Mutex::default(),
+            bytes_max,
+            manifests: Arc::default(),
+            background: Arc::new(Semaphore::new(BACKGROUND_MAX)),
+        }
+    }
+
     fn insert(&self, id: &Arc<str>, kept: StoredPlan, now: Instant) {
         let mut all = self.kept.lock();
         all.retain(|_, it| it.until > now);
-        Self::add(&mut all, Arc::clone(id), kept);
+        self.add(&mut all, Arc::clone(id), kept);
     }
 
     /// Takes a plan; the oldest of the others make room for it.
-    fn add(all: &mut HashMap<Arc<str>, StoredPlan>, id: Arc<str>, kept: StoredPlan) {
+    fn add(&self, all: &mut HashMap<Arc<str>, StoredPlan>, id: Arc<str>, kept: StoredPlan) {
         let mut bytes = kept.weight() + all.values().map(StoredPlan::weight).sum::<usize>();
         let own = |all: &HashMap<Arc<str>, StoredPlan>| {
             all.values().filter(|it| it.owner == kept.owner).count()
@@ -141,7 +146,7 @@ impl PlanStore {
             let oldest = oldest(all, Some(&kept.owner));
             bytes = bytes.saturating_sub(remove(all, oldest));
         }
-        while !all.is_empty() && (all.len() >= PLANS_MAX || bytes > PLANS_BYTES_MAX) {
+        while !all.is_empty() && (all.len() >= PLANS_MAX || bytes > self.bytes_max) {
             let oldest = oldest(all, None);
             bytes = bytes.saturating_sub(remove(all, oldest));
         }
@@ -157,7 +162,7 @@ impl PlanStore {
         if let Some((id, mut kept)) = all.remove_entry(id) {
             kept.state = state;
             kept.work = None;
-            Self::add(&mut all, id, kept);
+            self.add(&mut all, id, kept);
         }
     }
 
@@ -243,7 +248,7 @@ impl Catalog {
             Some(lists)
         };
         if is_short && scan.delete_manifests() <= MANIFESTS_AT_ONCE_MAX {
-            scan.read_deletes(&target.reader).await?;
+            target.reader.read_deletes(&mut scan).await?;
             let state = PlanOutcome::Completed(Arc::from(scan));
             self.keep_plan(who, &id, &target.relation, state.clone(), 0);
             return Ok(ScanPlan { id, state });
@@ -280,7 +285,7 @@ impl Catalog {
         if let Some(lists) = lists {
             self.read_lists(who, target, &mut scan, lists).await?;
         }
-        scan.read_deletes(&target.reader).await?;
+        target.reader.read_deletes(&mut scan).await?;
         Ok(Arc::from(scan))
     }
 
@@ -361,7 +366,7 @@ impl Catalog {
         scan: &Arc<BoundScan>,
         place: ScanPosition,
     ) -> Result<PlanTasks> {
-        let (page, rest) = scan.page(&self.manifest_reader(warehouse), place).await?;
+        let (page, rest) = self.manifest_reader(warehouse).page(scan, place).await?;
         let token = |it: &ScanPosition| format!("{id}.{}.{}.{}", it.from, it.to, it.entry);
         Ok(PlanTasks { page, plan_tasks: rest.iter().map(token).collect() })
     }
@@ -414,7 +419,7 @@ impl Catalog {
             ManifestListSource::Here(_) => None,
         });
         self.check_own(who, target, paths).await?;
-        scan.read_lists(&target.reader, lists).await?;
+        target.reader.read_lists(scan, lists).await?;
         self.check_own(who, target, scan.paths()).await
     }
 
@@ -467,11 +472,34 @@ fn parse_task(task: &str) -> Option<(&str, ScanPosition)> {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use iceberg::json::RawJson;
+    use serde_json::json;
+
     use super::*;
 
     fn kept(owner: &str, until: Instant) -> StoredPlan {
         let (owner, relation) = (owner.into(), "t".to_owned());
         StoredPlan { owner, relation, until, state: PlanOutcome::Submitted, pending: 0, work: None }
+    }
+
+    /// A scan of a table without snapshots, whose columns take far more memory than a plan does.
+    fn scan() -> BoundScan {
+        let field = |id: i32| {
+            json!({"id": id, "name": format!("x{id}"), "required": false,
+            "type": "long"})
+        };
+        let fields: Vec<_> = (1..1_000).map(field).collect();
+        let doc = json!({"format-version": 2, "table-uuid": "u", "location": "file:///w/t",
+            "last-sequence-number": 0, "last-updated-ms": 1, "last-column-id": 999,
+            "current-schema-id": 0,
+            "schemas": [{"type": "struct", "schema-id": 0, "fields": fields}],
+            "default-spec-id": 0, "partition-specs": [{"spec-id": 0, "fields": []}],
+            "last-partition-id": 999, "default-sort-order-id": 0,
+            "sort-orders": [{"order-id": 0, "fields": []}]});
+        let doc = TableDoc::parse(Bytes::from(doc.to_string())).unwrap();
+        let request = ScanRequest::parse(&RawJson::of(&json!({})).unwrap()).unwrap();
+        BoundScan::new(&doc, &request).unwrap().0
     }
 
     fn who(id: &str) -> CatalogPrincipal {
@@ -511,7 +539,12 @@ mod tests {
 
     #[test]
     fn plans_that_are_made_later_make_room_as_well() {
-        let (plans, now) = (PlanStore::default(), clock::now());
+        let made = PlanOutcome::Completed(Arc::new(scan()));
+        let mut finished = kept("me", clock::now());
+        finished.state = made.clone();
+        // Two that were made and what waits fit; three that were made do not.
+        let bytes_max = finished.weight() * 5 / 2;
+        let (plans, now) = (PlanStore::new(bytes_max), clock::now());
         let ids = ["p0", "p1", "p2", "p3"];
         for (place, id) in ids.iter().enumerate() {
             let until = now + Duration::from_secs(u64::try_from(place).unwrap() + 1);
@@ -519,23 +552,21 @@ mod tests {
         }
         let me = who("me");
         let left = || ids.map(|id| plans.get(&me, "t", id, now).is_some());
-        let made =
-            || PlanOutcome::Completed(Arc::new(BoundScan::of_weight(PLANS_BYTES_MAX / 5 * 2)));
         for id in ["p2", "p0"] {
-            plans.settle(id, made());
+            plans.settle(id, made.clone());
         }
         assert_eq!(left(), [true; 4]);
         // The oldest goes, whatever there is of it.
-        plans.settle("p1", made());
+        plans.settle("p1", made);
         assert_eq!(left(), [false, true, true, true]);
         let bytes = || plans.kept.lock().values().map(StoredPlan::weight).sum::<usize>();
-        assert!(bytes() <= PLANS_BYTES_MAX, "{}", bytes());
+        assert!(bytes() <= bytes_max, "{}", bytes());
         // What is still being made counts as well.
         let mut waiting = kept("me", now + PLAN_LIFETIME);
-        waiting.pending = PLANS_BYTES_MAX / 5 * 2;
+        waiting.pending = finished.weight();
         plans.insert(&"p4".into(), waiting, now);
         assert_eq!(left(), [false, false, true, true]);
-        assert!(bytes() <= PLANS_BYTES_MAX, "{}", bytes());
+        assert!(bytes() <= bytes_max, "{}", bytes());
     }
 
     #[tokio::test]

@@ -4,14 +4,15 @@
 
 use std::sync::Arc;
 
+use iceberg::doc::TableProperties as DocProperties;
+use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::update::TableUpdate;
+use iceberg::view::ViewUpdate;
+
 use super::dropped::{UNDROP_RETENTION, seconds};
 use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
-use crate::doc::TableProperties as DocProperties;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::{Properties, RelationKind, RuleSubject, no_such_namespace};
-use crate::update::TableUpdate;
-use crate::view::ViewUpdate;
 use crate::warehouse::Warehouse;
 
 use super::relations::RelationDocument as _;

@@ -4,6 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use iceberg::doc::{TableDoc, TableProperties};
+use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::view::ViewDoc;
 
 use super::commit::{certain, delete_quietly};
 use super::documents::{self, WrittenDocument};
@@ -12,14 +15,11 @@ use super::{
     VisibleNames, key,
 };
 use crate::cache::{CachedVersion, ParsedDocument};
-use crate::doc::{TableDoc, TableProperties};
 use crate::error::{ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::storage::PATHS;
 use crate::store::{
     ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind,
 };
-use crate::view::ViewDoc;
 use crate::warehouse::Warehouse;
 
 /// A document, as far as those of tables and views are kept alike.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use iceberg::ident::TableIdent;
+use iceberg::json::RawJson;
+use iceberg::plan::{FilterExpression, ReadRestriction, ScanRequest};
+
 use super::{Catalog, CatalogPrincipal};
 use crate::access::TableRestrictions;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::TableIdent;
-use crate::json::RawJson;
-use crate::plan::{FilterExpression, ReadRestriction, ScanRequest};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 

@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use iceberg::create::check_registered;
+use iceberg::doc::TableDoc;
+use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::json::{JsonKind, RawJson};
 use serde::Deserialize;
 
 use super::commit::table;
@@ -12,11 +16,7 @@ use super::homes::{ChosenLocation, LocationScope};
 use super::relations::RelationChange;
 use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::cache::CachedVersion;
-use crate::create::check_registered;
-use crate::doc::TableDoc;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::{JsonKind, RawJson};
 use crate::store::{ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 

@@ -16,6 +16,8 @@ mod time;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::json::RawJson;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use serde_json::{Value, json};
@@ -24,8 +26,6 @@ use testkit::{Postgres, Scratch};
 use super::*;
 use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{CatalogError, ErrorReason};
-use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::RawJson;
 use crate::store::{Properties, RelationKind};
 
 /// A catalog over a store, with a directory for its files.

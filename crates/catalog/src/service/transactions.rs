@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use iceberg::json::RawJson;
+use iceberg::update;
+
 use super::commit::TableCommit;
 use super::{Catalog, ChangeCall};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::json::RawJson;
 use crate::store::ChangeContext;
-use crate::update;
 use crate::warehouse::Warehouse;
 
 /// Most tables of one transaction.

@@ -3,6 +3,9 @@
 
 use std::sync::Arc;
 
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use iceberg::json::RawJson;
+use iceberg::view::{CreateView, ViewCommit, ViewDoc, apply_view, check_view, parse_view_commit};
 use serde::Deserialize;
 
 use super::commit::{certain, delete_quietly};
@@ -13,10 +16,7 @@ use super::relations::RelationChange;
 use super::{AccessRight, Catalog, ChangeCall, RETRIES_MAX, RightTarget};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::json::RawJson;
 use crate::store::{ChangeContext, LogAction, RelationKind};
-use crate::view::{CreateView, ViewCommit, ViewDoc, apply_view, check_view, parse_view_commit};
 use crate::warehouse::Warehouse;
 
 /// A view that is to be made from a document that exists.

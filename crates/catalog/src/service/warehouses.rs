@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use iceberg::ident::TableIdent;
 use node::clock;
 use node::objects::SigningCredentials;
 use parking_lot::RwLock;
@@ -16,7 +17,6 @@ use super::{AccessRight, Catalog, CatalogPrincipal, CatalogSettings, RightTarget
 use crate::access::EntityChange;
 use crate::access::entities::check_properties;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::TableIdent;
 use crate::storage::StorageSettings;
 use crate::store::{Properties, StorageRow, WarehouseCounts, WarehouseRow, no_such_warehouse};
 use crate::warehouse::{TableLocation, Warehouse, WarehouseSpec, WarehouseStatus};

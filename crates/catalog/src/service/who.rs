@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+
 use crate::access::TableRestrictions;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::store::ChangeContext;
 use crate::warehouse::Warehouse;
 

@@ -1,6 +1,7 @@
 //! Locations of a table: its location, and where its properties say that files go.
 
-use crate::doc::TableDoc;
+use iceberg::doc::TableDoc;
+
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::{TableLocation, Warehouse};
 

@@ -2,6 +2,7 @@
 //! the time until which it stays.
 
 use bytes::Bytes;
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{self, ChangeContext, LogAction, LogRecord};
@@ -9,7 +10,6 @@ use super::relations::{self, MetadataPointer, NewRelation, RelationKind};
 use super::{CatalogStore, ms, namespaces, places};
 use crate::access;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 
 /// Most dropped relations of one answer of the store.
 pub const DROPPED_MAX: usize = 1000;
@@ -107,7 +107,7 @@ impl CatalogStore {
             log::remember(it, &stamp, None)?;
             Ok(found)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Returns what was dropped of a warehouse, or of one namespace of it, in the order of its ids:
@@ -139,7 +139,7 @@ impl CatalogStore {
             let rows = it.query(&sql, &parameters)?;
             all(&rows)
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Returns what was dropped with this id, or with this UUID in its document: of several, the
@@ -157,7 +157,7 @@ impl CatalogStore {
             let rows = it.query(&sql, &parameters)?;
             all(&rows)
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Returns what was dropped whose metadata file this is.
@@ -177,7 +177,7 @@ impl CatalogStore {
             );
             it.query_one(&sql, &parameters)?.as_ref().map(dropped).transpose()
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// The document of what was dropped; none when it is too long to be kept.
@@ -191,7 +191,7 @@ impl CatalogStore {
             let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
             Ok(row.get::<Option<Vec<u8>>>(0)?.map(Bytes::from))
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Brings a relation back under a name. It has the version that it had.
@@ -251,7 +251,7 @@ impl CatalogStore {
             log::remember(it, &stamp, None)?;
             Ok(found.pointer)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Returns what the request with this stamp's key brought back: under which name, what it is,
@@ -286,7 +286,7 @@ impl CatalogStore {
             let ident = namespace.and_then(|it| TableIdent::new(it, &name));
             Ok(Some((ident.map_err(SqlStoreError::refuse)?, kind, row.get(3)?)))
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Relations whose time is up, of all warehouses: at most `limit`. Each is marked, so that it
@@ -316,7 +316,7 @@ impl CatalogStore {
             }
             Ok(expired)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Marks one relation as being purged with its files, so that it cannot come back. Who marked
@@ -336,7 +336,7 @@ impl CatalogStore {
                 _ => Ok(()),
             }
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Says that a relation is still being purged. One that is gone stays so.
@@ -348,7 +348,7 @@ impl CatalogStore {
         let written = self
             .store()
             .transact_idempotent("catalog.renew_dropped", move |it| mark(it, &id, now_ms));
-        Ok(written.await.map(drop)?)
+        written.await.map(drop)
     }
 
     /// Says that files of a relation that is being purged are about to be removed; false when it
@@ -362,7 +362,7 @@ impl CatalogStore {
             let sql = "UPDATE catalog_dropped SET purge = $2 WHERE id = $1 AND purging_ms > 0";
             Ok(it.execute(sql, &[SqlValue::from(&id), SqlValue::Int(PURGE_BEGUN)])? > 0)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Keeps a relation that is there again by the metadata file that it was dropped with: what
@@ -399,7 +399,7 @@ impl CatalogStore {
             log::remember(it, &stamp, None)?;
             Ok(made)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Forgets what was dropped, once its files are gone or were released.
@@ -430,7 +430,7 @@ impl CatalogStore {
             log::write_relation(it, &stamp, &warehouse, act, &one.ident, &line)?;
             log::remember(it, &stamp, None)
         });
-        Ok(written.await?)
+        written.await
     }
 }
 

@@ -1,12 +1,12 @@
 //! Functions: a row for each, with its document.
 
+use iceberg::function::FunctionDoc;
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{ChangeContext, LogAction};
 use super::{CatalogStore, ms, namespaces, page_all};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::function::FunctionDoc;
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 
 /// Service that owns the tables.
 pub(super) const SERVICE: &str = "catalog-functions";
@@ -66,7 +66,7 @@ impl CatalogStore {
             let first = [SqlValue::from(&warehouse), namespace.key().into()];
             page_all(it, sql, &first, after.clone(), limit)
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// The document of a function.
@@ -82,7 +82,7 @@ impl CatalogStore {
             let row = it.query_one(sql, &key(&warehouse, &ident))?;
             row.ok_or_else(|| SqlStoreError::refuse(no_such_function(&ident)))?.get::<Vec<u8>>(0)
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// The UUID of a function, if there is one.
@@ -149,7 +149,7 @@ impl CatalogStore {
             let named = (&ident.namespace, Some(&*ident.name));
             namespaces::changed(it, &stamp, &warehouse, act, named)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Removes a function.
@@ -172,6 +172,6 @@ impl CatalogStore {
             let named = (&ident.namespace, Some(&*ident.name));
             namespaces::changed(it, &stamp, &warehouse, LogAction::DropFunction, named)
         });
-        Ok(written.await?)
+        written.await
     }
 }

@@ -104,7 +104,7 @@ impl CatalogStore {
             ];
             it.execute(sql, &values).map(drop)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Writes down how far a job is. What is over stays so, whatever was under way when that was
@@ -125,7 +125,7 @@ impl CatalogStore {
             let row = it.query_one(sql, std::slice::from_ref(&id))?;
             Ok(row.map(|row| row.get::<i64>(0)).transpose()? == Some(1))
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Has a job's server told to stop it.
@@ -138,7 +138,7 @@ impl CatalogStore {
             let sql = "UPDATE catalog_jobs SET stopped = 1 WHERE id = $1";
             it.execute(sql, std::slice::from_ref(&id)).map(drop)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// A job, if there is one.
@@ -152,7 +152,7 @@ impl CatalogStore {
                 FROM catalog_jobs WHERE id = $1";
             it.query_one(sql, std::slice::from_ref(&id))?.as_ref().map(job).transpose()
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Jobs of a warehouse in figures, the newest first, at most `limit`.
@@ -169,6 +169,6 @@ impl CatalogStore {
                 ORDER BY created_ms DESC, id DESC LIMIT $2";
             it.query(sql, &[warehouse.clone(), SqlValue::Int(limit)])?.iter().map(job).collect()
         });
-        Ok(read.await?)
+        read.await
     }
 }

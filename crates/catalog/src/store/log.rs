@@ -1,11 +1,11 @@
 //! The change log: a line of the log, and the record of its idempotency key.
 
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::timeline::{self, number_column};
 use super::{CatalogStore, NameCounters, ms};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 
 /// Most lines of the log that one answer has.
 pub const LINES_MAX: usize = 1000;
@@ -285,7 +285,7 @@ impl CatalogStore {
             });
             Ok(Some(IdempotentOutcome { hash: row.get(0)?, refused }))
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Remembers that a request was carried out that had nothing to change.
@@ -298,7 +298,7 @@ impl CatalogStore {
         }
         let stamp = stamp.clone();
         let written = self.store.transact("catalog.done", move |it| remember(it, &stamp, None));
-        Ok(written.await?)
+        written.await
     }
 
     /// Remembers that a request was refused.
@@ -314,7 +314,7 @@ impl CatalogStore {
         let written = self.store.transact_idempotent("catalog.refused", move |it| {
             remember(it, &stamp, Some((kind, &message)))
         });
-        match written.await.map_err(CatalogError::from) {
+        match written.await {
             // It was remembered already.
             Err(error) if error.kind == ErrorReason::CommitFailed => Ok(()),
             result => result,
@@ -329,7 +329,7 @@ impl CatalogStore {
         let forgotten = self.store.transact_idempotent("catalog.forget", move |it| {
             it.execute("DELETE FROM catalog_keys WHERE created_ms < $1", &[ms(before_ms)])
         });
-        Ok(forgotten.await?)
+        forgotten.await
     }
 
     /// Returns what happened in a warehouse after line `after`, in the order of commits: at most
@@ -359,6 +359,6 @@ impl CatalogStore {
             let rows = it.query(&sql, &parameters)?;
             rows.iter().map(line).collect::<std::result::Result<Vec<_>, SqlStoreError>>()
         });
-        Ok(read.await?)
+        read.await
     }
 }

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ident::NamespaceIdent;
+use iceberg::ident::NamespaceIdent;
 
 /// Counters. Places that share one make each other's lists old, which costs a read and no more.
 const COUNTERS: usize = 256;

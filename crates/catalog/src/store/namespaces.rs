@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::{CatalogStore, ms, page_all, rules};
 use crate::access;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::NamespaceIdent;
 
 /// Properties of a namespace.
 pub type Properties = BTreeMap<String, String>;
@@ -93,7 +93,7 @@ impl CatalogStore {
     ) -> Result<Option<Properties>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
         let read = self.store.read("catalog.namespace", move |it| find(it, &warehouse, &ident));
-        Ok(read.await?)
+        read.await
     }
 
     /// When a namespace was made and those that it is in, in milliseconds since 1970, the innermost
@@ -121,7 +121,7 @@ impl CatalogStore {
             }
             Ok(all)
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Namespaces directly below `parent`, or those of the first level, in the order of their
@@ -190,7 +190,7 @@ impl CatalogStore {
             }
             changed(it, &stamp, &warehouse, LogAction::CreateNamespace, (&ident, None))
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Changes properties of a namespace.
@@ -232,7 +232,7 @@ impl CatalogStore {
             changed(it, &stamp, &warehouse, LogAction::UpdateNamespace, (&ident, None))?;
             Ok(done)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Removes a namespace that has nothing in it.
@@ -269,7 +269,7 @@ impl CatalogStore {
             rules::forget_namespace(it, &warehouse, &ident)?;
             changed(it, &stamp, &warehouse, LogAction::DropNamespace, (&ident, None))
         });
-        Ok(written.await?)
+        written.await
     }
 }
 

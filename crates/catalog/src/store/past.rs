@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{LINE, StoredLogLine, line};
@@ -13,7 +14,6 @@ use super::relations::{self, RelationKind};
 use super::timeline::{TimelineMoment, number_at, number_column};
 use super::{CatalogStore, namespaces};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 
 /// Most lines that are gone through to find what was there.
 pub const LINES_BACK_MAX: usize = 50_000;
@@ -371,7 +371,7 @@ impl CatalogStore {
             }
             Ok(all)
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// The number of the line that made each of these namespaces last, of those that were made
@@ -406,7 +406,7 @@ impl CatalogStore {
             }
             Ok(made)
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Returns what relations are called now, by their ids. Those that are gone are not there.
@@ -436,7 +436,7 @@ impl CatalogStore {
             };
             rows.iter().map(name).collect::<Stored<HashMap<_, _>>>()
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Returns which relation had a name, and which version; and what is there of it now.
@@ -462,6 +462,6 @@ impl CatalogStore {
             let is_of_another = !lines_after(it, MADE, parameters, number)?.is_empty();
             Ok(PastAndPresent { is_of_another, ..then })
         });
-        Ok(read.await?)
+        read.await
     }
 }

@@ -2,12 +2,12 @@
 //! Snapshots and old metadata stay where they were written when a location changes, so a place is
 //! a relation's until that is forgotten.
 
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::CatalogStore;
 use super::log::ChangeContext;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::warehouse::TableLocation;
 
 /// Slashes of a place before its first part: `file:///a`, and `s3://bucket` is one already.
@@ -37,7 +37,7 @@ impl CatalogStore {
             );
             Ok(it.query_one(&sql, &parameters)?.is_some())
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Tables of a warehouse that have or had files in a directory that an object is in, the
@@ -78,7 +78,7 @@ impl CatalogStore {
     pub async fn is_shared(&self, base: &str, except: &str) -> Result<bool> {
         let (base, except) = (place_of(base), except.to_owned());
         let read = self.store().read("catalog.is_shared", move |it| shared(it, &base, &except));
-        Ok(read.await?)
+        read.await
     }
 
     /// Returns whether a directory is one that a relation has or had files in, or in such a one, in
@@ -89,7 +89,7 @@ impl CatalogStore {
     pub async fn is_within_another(&self, base: &str) -> Result<bool> {
         let base = place_of(base);
         let read = self.store().read("catalog.is_within", move |it| is_within(it, &base, ""));
-        Ok(read.await?)
+        read.await
     }
 }
 

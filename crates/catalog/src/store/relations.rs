@@ -2,6 +2,7 @@
 //! one transaction with the line of the log.
 
 use bytes::Bytes;
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{self, ChangeContext, LogAction, LogRecord};
@@ -9,7 +10,6 @@ use super::places::{self, place_of};
 use super::{CatalogStore, ms, namespaces, page_all};
 use crate::access;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, TableIdent};
 
 /// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
 /// its file, which is flushed before the pointer moves.
@@ -199,7 +199,7 @@ impl CatalogStore {
             let document = row.get::<Option<Vec<u8>>>(6)?.map(Bytes::from);
             Ok(Some(StoredRelation { pointer: pointer(&row)?, document }))
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Reads the pointer to a relation's version, without its document.
@@ -213,7 +213,7 @@ impl CatalogStore {
     ) -> Result<Option<MetadataPointer>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
         let read = self.store.read("catalog.pointer", move |it| find(it, &warehouse, &ident));
-        Ok(read.await?)
+        read.await
     }
 
     /// Names of all tables or of all views of a namespace, in order: those after `after`, at most
@@ -246,7 +246,7 @@ impl CatalogStore {
             let first = [SqlValue::from(&warehouse), namespace.key().into()];
             page_all(it, sql, &first, after.clone(), limit)
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Keeps a new table or view.
@@ -265,7 +265,7 @@ impl CatalogStore {
             log::remember(it, &stamp, None)?;
             Ok(made)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Moves pointers of several relations, and makes others: all or none.
@@ -291,7 +291,7 @@ impl CatalogStore {
             log::remember(it, &stamp, None)?;
             Ok(SwapOutcome { swapped, made })
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Removes a table or a view. Answers what it was.
@@ -315,7 +315,7 @@ impl CatalogStore {
             log::remember(it, &stamp, None)?;
             Ok(found)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Gives a table or a view another name, in the same namespace or another one.
@@ -367,7 +367,7 @@ impl CatalogStore {
             }
             log::remember(it, &stamp, None)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Returns whether a metadata file is what some relation's pointer leads to, but for the
@@ -383,7 +383,7 @@ impl CatalogStore {
                 UNION ALL SELECT id FROM catalog_dropped WHERE location = $1 AND id <> $2 LIMIT 1";
             Ok(it.query_one(sql, &parameters)?.is_some())
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Relations whose document is kept here and that changed within `window_ms` of the last
@@ -415,7 +415,7 @@ impl CatalogStore {
             });
             relations.collect::<Stored<Vec<_>>>()
         });
-        Ok(read.await?)
+        read.await
     }
 }
 

@@ -1,11 +1,11 @@
 //! What is said of a warehouse, a namespace or a relation beside its own properties: whether it is
 //! protected, and for how long what is dropped in it can come back.
 
+use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{CatalogStore, Properties, namespaces};
-use crate::error::{CatalogError, Result};
-use crate::ident::NamespaceIdent;
+use crate::error::Result;
 
 /// Subject of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl CatalogStore {
             let rule = StoredRule { is_protected, ..find(it, &warehouse, &key)? };
             keep(it, &warehouse, &key, rule)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// For how long what is dropped in a warehouse can come back, in seconds; none when nothing was
@@ -132,7 +132,7 @@ impl CatalogStore {
             let rule = StoredRule { undrop_s: seconds, ..find(it, &warehouse, &key)? };
             keep(it, &warehouse, &key, rule)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// The properties of a namespace and of all that it is in, innermost first. What is not there
@@ -154,6 +154,6 @@ impl CatalogStore {
             }
             Ok(all)
         });
-        read.await.map_err(CatalogError::from)
+        read.await
     }
 }

@@ -100,7 +100,7 @@ impl CatalogStore {
             let row = it.query_one(sql, &[])?.ok_or_else(no_version)?;
             u64::try_from(row.get::<i64>(0)?).map_err(|_| no_version())
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// An id for a warehouse that is to be made.
@@ -136,7 +136,7 @@ impl CatalogStore {
             access::entity_made(it, &key, &properties, row.created_ms)?;
             write(it, &row)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Says something else of a warehouse, unless somebody has since `expected_ms`, and of its
@@ -174,7 +174,7 @@ impl CatalogStore {
             it.execute("DELETE FROM catalog_storage WHERE warehouse = $1", &[(&row.id).into()])?;
             write(it, &row)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Takes away a warehouse that has nothing in it.
@@ -202,7 +202,7 @@ impl CatalogStore {
             }
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Returns how much is in a warehouse.
@@ -226,7 +226,7 @@ impl CatalogStore {
                 )?,
             })
         });
-        Ok(read.await?)
+        read.await
     }
 }
 

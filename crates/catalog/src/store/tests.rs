@@ -1,15 +1,16 @@
 //! The store on SQLite and on PostgreSQL: every claim holds on both.
 
+use bytes::Bytes;
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use node::clock;
 use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use testkit::{Postgres, Scratch};
 
-mod places;
-
 use super::*;
 use crate::error::ErrorReason;
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use bytes::Bytes;
+
+mod places;
 
 const WAREHOUSE: &str = "wh_1";
 const NOW: u64 = 1_800_000_000_000;
@@ -34,7 +35,7 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
         let row = WarehouseRow { id, name, root, created_ms: NOW, storage: None };
         store.insert_warehouse(row, Vec::new(), Properties::new()).await.unwrap();
         claim(&store).await;
-        store.store.close().await;
+        store.store.sql_store().close().await;
     }
 }
 
@@ -403,7 +404,7 @@ async fn a_place_is_a_tables_until_it_is_forgotten() {
 #[tokio::test]
 async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
     check(async |store| {
-        let key = Uuid::v7().unwrap();
+        let key = Uuid::v7(clock::wall_ms()).unwrap();
         let keyed = ChangeContext { key: Some((key, [7; 32])), ..stamp() };
         let (ident, none) = (namespace(&["a"]), Properties::new());
         assert_eq!(store.remembered("someone", key).await.unwrap(), None);
@@ -417,7 +418,8 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
         assert_eq!(refusal(again).0, ErrorReason::CommitFailed);
         assert_eq!(store.namespace(WAREHOUSE, &second).await.unwrap(), None);
 
-        let refused = ChangeContext { key: Some((Uuid::v7().unwrap(), [8; 32])), ..stamp() };
+        let refused =
+            ChangeContext { key: Some((Uuid::v7(clock::wall_ms()).unwrap(), [8; 32])), ..stamp() };
         let error = CatalogError::new(ErrorReason::AlreadyExists, "Namespace already exists: a");
         store.remember_refusal(&refused, &error).await.unwrap();
         store.remember_refusal(&refused, &error).await.unwrap();

@@ -9,7 +9,7 @@
 use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
 use super::{CatalogStore, ms};
-use crate::error::{CatalogError, ErrorReason, Result};
+use crate::error::{CatalogError, ErrorReason, Result, database_failure};
 
 /// Whose tables these are.
 pub(super) const SERVICE: &str = "catalog_timeline";
@@ -211,7 +211,7 @@ impl CatalogStore {
     /// When the store cannot be read.
     pub async fn log_bounds(&self) -> Result<TimelineBounds> {
         self.number_lines().await?;
-        Ok(self.store().read("catalog.log_bounds", bounds).await?)
+        self.store().read("catalog.log_bounds", bounds).await
     }
 
     /// Numbers lines that can be seen and have no number yet, where writing them does not do it.
@@ -230,7 +230,8 @@ impl CatalogStore {
             return Ok(());
         }
         loop {
-            match self.store().transact_idempotent("catalog.number", number_some).await {
+            match self.store().sql_store().transact_idempotent("catalog.number", number_some).await
+            {
                 Ok(count) if i64::try_from(count).is_ok_and(|count| count < STEP) => return Ok(()),
                 Ok(_) => {}
                 // Another server numbers the same lines; they have their numbers when it is done.
@@ -238,7 +239,7 @@ impl CatalogStore {
                     tracing::debug!(error = &error as &dyn std::error::Error, "lost a numbering");
                     return Ok(());
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(database_failure(error)),
             }
         }
     }

@@ -67,7 +67,7 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn warehouses(&self) -> Result<Vec<WarehouseRow>> {
-        Ok(self.store.read("catalog.warehouses", |it| read(it)).await?)
+        self.store.read("catalog.warehouses", |it| read(it)).await
     }
 
     /// The warehouse of this name, which is made when there is none. One that the configuration has
@@ -91,6 +91,6 @@ impl CatalogStore {
             count += it.execute(sql, &[SqlValue::from(&name), SqlValue::from(&root)])?;
             if count > 0 { storage::changed(it) } else { Ok(()) }
         });
-        Ok(written.await?)
+        written.await
     }
 }

@@ -8,11 +8,11 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use iceberg::ident::Uuid;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::files::FlushMode;
-use crate::ident::Uuid;
 
 /// Deepest tree that is removed.
 const DEPTH_MAX: usize = 64;

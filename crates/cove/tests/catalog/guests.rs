@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use catalog::access::{AccessControl, AccessSettings};
 use catalog::guest::{NewGuest, SandboxAccess, SandboxRequestObserver, SandboxRequestRecord};
-use catalog::json::RawJson;
 use catalog::service::{Catalog, CatalogPrincipal, CatalogSettings, ChangeCall};
 use catalog::storage::StorageSettings;
+use iceberg::json::RawJson;
 use node::auth::TokenRegistry;
 use node::objects::SigningCredentials;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
@@ -66,13 +66,13 @@ async fn open(store: &S3, scratch: &Scratch) -> (Catalog, AccessControl, String)
     let (root, warehouse) =
         (CatalogPrincipal::operator("root", "root"), catalog.default_warehouse().unwrap());
     for name in ["n", "other"] {
-        let ident = catalog::ident::NamespaceIdent::new([name]).unwrap();
+        let ident = iceberg::ident::NamespaceIdent::new([name]).unwrap();
         let none = catalog::store::Properties::new();
         catalog.create_namespace(&ChangeCall::of(&root), &warehouse, &ident, none).await.unwrap();
     }
     let table = json!({"name": "t", "schema": {"type": "struct", "fields": [
         {"id": 1, "name": "id", "required": true, "type": "long"}]}});
-    let other = catalog::ident::NamespaceIdent::new(["other"]).unwrap();
+    let other = iceberg::ident::NamespaceIdent::new(["other"]).unwrap();
     let body = RawJson::of(&table).unwrap();
     let made =
         catalog.create_table(&ChangeCall::of(&root), &warehouse, &other, &body).await.unwrap();

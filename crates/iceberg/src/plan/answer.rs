@@ -23,7 +23,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 /// The files of one answer.
 #[derive(Debug)]
-pub(crate) struct PlanPage {
+pub struct PlanPage {
     scan: Arc<BoundScan>,
     tasks: Vec<u8>,
     count: usize,
@@ -111,7 +111,7 @@ impl PlanPage {
 
     /// Appends the members of an answer: its tasks, the delete files that they name, and what else
     /// is to be asked for.
-    pub(crate) fn put(&self, plan_tasks: &[String], out: &mut Vec<u8>) {
+    pub fn put(&self, plan_tasks: &[String], out: &mut Vec<u8>) {
         if !self.delete_files.is_empty() {
             put_name(out, "delete-files");
             put_list(out, &self.delete_files);

@@ -41,7 +41,7 @@ const SYNC_BYTES: usize = 16;
 /// Why a file is none that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct AvroError(pub(super) &'static str);
+pub struct AvroError(pub(super) &'static str);
 
 type Read<T> = Result<T, AvroError>;
 
@@ -314,4 +314,4 @@ impl AvroRecordReader<'_> {
 }
 
 #[cfg(test)]
-pub(in crate::plan) mod tests;
+mod tests;

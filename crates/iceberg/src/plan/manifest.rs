@@ -42,8 +42,9 @@ pub(super) struct PartitionSummary {
 
 /// A manifest, as a manifest list has it.
 #[derive(Clone, Debug)]
-pub(super) struct ManifestRef {
-    pub(super) path: Arc<str>,
+pub struct ManifestRef {
+    /// Location of its file.
+    pub path: Arc<str>,
     /// None in a snapshot of version 1 without a manifest list: the manifest says it.
     pub(super) spec_id: Option<i32>,
     pub(super) has_deletes: bool,
@@ -57,7 +58,7 @@ pub(super) struct ManifestRef {
 
 impl ManifestRef {
     /// A manifest of which nothing but its location is known.
-    pub(super) fn bare(path: &str) -> ManifestRef {
+    pub fn bare(path: &str) -> ManifestRef {
         ManifestRef {
             path: path.into(),
             spec_id: None,
@@ -147,12 +148,12 @@ pub(super) struct ManifestEntry {
 
 /// A manifest that has been read.
 #[derive(Debug)]
-pub(super) struct DataManifest {
+pub struct DataManifest {
     /// Specification id of its header.
     pub(super) spec_id: Option<i32>,
     pub(super) entries: Vec<ManifestEntry>,
     /// Bytes that it takes in memory, about.
-    pub(super) weight: usize,
+    pub weight: usize,
 }
 
 /// A file as its manifest's place in the snapshot makes it.
@@ -191,7 +192,7 @@ impl ManifestEntry {
 ///
 /// # Errors
 /// When it is none, or goes beyond a limit.
-pub(super) fn read_list(bytes: &[u8]) -> Read<Vec<ManifestRef>> {
+pub fn read_list(bytes: &[u8]) -> Read<Vec<ManifestRef>> {
     list_within(bytes, LIST_WEIGHT_MAX)
 }
 
@@ -243,7 +244,7 @@ fn summaries(all: &AvroDatum<'_>) -> Read<Vec<PartitionSummary>> {
 ///
 /// # Errors
 /// When it is none, or goes beyond a limit.
-pub(super) fn read(bytes: &[u8]) -> Read<DataManifest> {
+pub fn read(bytes: &[u8]) -> Read<DataManifest> {
     read_within(bytes, MANIFEST_WEIGHT_MAX)
 }
 
@@ -413,8 +414,8 @@ impl ContentFile {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use testkit::avro::AvroWriter;
 
-    use super::super::tests::Writer;
     use super::*;
 
     #[test]
@@ -429,7 +430,7 @@ mod tests {
         ]});
         let summaries = vec![json!({"contains_null": true}); 1_000];
         let row = json!({"manifest_path": "m", "partitions": summaries});
-        let list = Writer::new(&list, "null").record(&row).record(&row).bytes();
+        let list = AvroWriter::new(&list, "null").record(&row).record(&row).bytes();
         let weight = 2 * list_within(&list, usize::MAX).unwrap()[0].weight();
         assert!(weight > 2_000 * size_of::<PartitionSummary>(), "{weight}");
         assert_eq!(list_within(&list, weight).unwrap().len(), 2);
@@ -452,7 +453,7 @@ mod tests {
         let bounds = vec![json!({"key": 1, "value": [1]}); 1_000];
         let row = json!({"status": 1, "data_file": {"file_path": "f", "file_format": "PARQUET",
             "record_count": 1, "file_size_in_bytes": 1, "lower_bounds": bounds}});
-        let manifest = Writer::new(&schema, "null").record(&row).record(&row).bytes();
+        let manifest = AvroWriter::new(&schema, "null").record(&row).record(&row).bytes();
         let weight = read_within(&manifest, usize::MAX).unwrap().weight;
         assert!(weight > 2_000 * size_of::<(i32, Box<[u8]>)>(), "{weight}");
         assert_eq!(read_within(&manifest, weight).unwrap().entries.len(), 2);

@@ -10,7 +10,6 @@ use super::expression::ColumnReference;
 use super::manifest::{DataManifest, MANIFESTS_MAX, ManifestEntryStatus, ManifestRef};
 use super::metadata_columns::metadata_column;
 use super::prune::{PruneSpecs, may_match_manifest, may_match_partition, may_match_rows};
-use super::reader::ManifestReader;
 use super::request::{ReadRestriction, ScanRequest};
 use crate::doc::{TableDoc, TableSnapshot, part};
 use crate::error::{CatalogError, ErrorReason, Result, illegal};
@@ -32,7 +31,7 @@ pub(super) const MANIFESTS_OF_ANSWER_MAX: usize = 32;
 
 /// List of a snapshot's manifests.
 #[derive(Debug)]
-pub(crate) enum ManifestListSource {
+pub enum ManifestListSource {
     /// In a file.
     At(String),
     /// In the document, as the first version of the format has it.
@@ -41,7 +40,7 @@ pub(crate) enum ManifestListSource {
 
 impl ManifestListSource {
     /// The file that it is in.
-    pub(crate) fn path(&self) -> Option<&str> {
+    pub fn path(&self) -> Option<&str> {
         match self {
             ManifestListSource::At(path) => Some(path),
             ManifestListSource::Here(_) => None,
@@ -51,7 +50,7 @@ impl ManifestListSource {
 
 /// A scan that is bound to a table's columns.
 #[derive(Debug)]
-pub(crate) struct BoundScan {
+pub struct BoundScan {
     pub(super) specs: PruneSpecs,
     pub(super) columns: SchemaColumns,
     pub(super) filter: BoundFilter,
@@ -74,10 +73,13 @@ pub(crate) struct BoundScan {
 
 /// Position to go on from: at a file of the first of some manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ScanPosition {
-    pub(crate) from: usize,
-    pub(crate) to: usize,
-    pub(crate) entry: usize,
+pub struct ScanPosition {
+    /// The first manifest, among those of the scan.
+    pub from: usize,
+    /// The manifest behind the last one.
+    pub to: usize,
+    /// The first entry of the first manifest.
+    pub entry: usize,
 }
 
 impl BoundScan {
@@ -85,7 +87,7 @@ impl BoundScan {
     ///
     /// # Errors
     /// `Validation` and `IllegalArgument` when the table has not got what is asked for.
-    pub(crate) fn new(
+    pub fn new(
         doc: &TableDoc,
         request: &ScanRequest,
     ) -> Result<(BoundScan, Vec<ManifestListSource>)> {
@@ -133,23 +135,19 @@ impl BoundScan {
         Ok((scan, lists))
     }
 
-    /// Reads the lists of manifests.
+    /// Takes the manifests of a list, but for those whose files cannot be what is asked for.
     ///
     /// # Errors
-    /// As of [`Reader::list`]; `Validation` when there are too many manifests.
-    pub(crate) async fn read_lists(
-        &mut self,
-        reader: &ManifestReader,
-        lists: Vec<ManifestListSource>,
-    ) -> Result<()> {
-        for list in lists {
-            self.take_list(reader.list(list).await?, MANIFESTS_WEIGHT_MAX)?;
-        }
-        self.known = HashSet::new();
-        Ok(())
+    /// `Validation` when there are too many manifests.
+    pub fn add_list(&mut self, list: Vec<ManifestRef>) -> Result<()> {
+        self.take_list(list, MANIFESTS_WEIGHT_MAX)
     }
 
-    /// Takes the manifests of a list, but for those whose files cannot be what is asked for.
+    /// Says that all lists were added, which frees what compared them.
+    pub fn end_lists(&mut self) {
+        self.known = HashSet::new();
+    }
+
     fn take_list(&mut self, list: Vec<ManifestRef>, weight_max: usize) -> Result<()> {
         for mut manifest in list {
             if let Some(added_in) = &self.added_in {
@@ -191,78 +189,47 @@ impl BoundScan {
     }
 
     /// The locations of all manifests.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.data.iter().chain(&self.delete_manifests).map(|it| &*it.path)
     }
 
     /// Returns how many manifests of delete files there are: all are read before the first answer.
-    pub(crate) fn delete_manifests(&self) -> usize {
+    pub fn delete_manifests(&self) -> usize {
         self.delete_manifests.len()
     }
 
     /// Bytes that it takes in memory, about.
-    pub(crate) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         self.bound_weight + self.manifests_weight + self.deletes.weight()
     }
 
-    /// Reads all delete files.
+    /// Hands over the manifests of delete files, each of which is to be read and given to
+    /// [`BoundScan::add_deletes`].
+    pub fn take_delete_manifests(&mut self) -> Vec<ManifestRef> {
+        std::mem::take(&mut self.delete_manifests)
+    }
+
+    /// Takes the delete files of a manifest.
     ///
     /// # Errors
-    /// As of reading manifests.
-    pub(crate) async fn read_deletes(&mut self, reader: &ManifestReader) -> Result<()> {
-        for manifest in std::mem::take(&mut self.delete_manifests) {
-            let read = reader.manifest(&manifest).await?;
-            for entry in
-                read.entries.iter().filter(|entry| entry.status != ManifestEntryStatus::Deleted)
-            {
-                if let Some(live) = read.live(entry, &manifest) {
-                    self.deletes.add(live, &self.specs)?;
-                }
+    /// `Validation` when there are too many, or one is not as the format says.
+    pub fn add_deletes(&mut self, manifest: &ManifestRef, read: &DataManifest) -> Result<()> {
+        for entry in read.entries.iter().filter(|it| it.status != ManifestEntryStatus::Deleted) {
+            if let Some(live) = read.live(entry, manifest) {
+                self.deletes.add(live, &self.specs)?;
             }
         }
         Ok(())
     }
 
     /// All of it.
-    pub(crate) fn whole(&self) -> ScanPosition {
+    pub fn whole(&self) -> ScanPosition {
         ScanPosition { from: 0, to: self.data.len(), entry: 0 }
     }
 
     /// Returns whether a client was told of such a place, or might have been.
-    pub(crate) fn has(&self, place: ScanPosition) -> bool {
+    pub fn has(&self, place: ScanPosition) -> bool {
         place.from < place.to && place.to <= self.data.len()
-    }
-
-    /// The files from a place on, as many as an answer has, and where to go on in how many parts.
-    ///
-    /// # Errors
-    /// As of reading manifests and of [`PlanPage::add`].
-    pub(crate) async fn page(
-        self: &Arc<BoundScan>,
-        reader: &ManifestReader,
-        place: ScanPosition,
-    ) -> Result<(PlanPage, Vec<ScanPosition>)> {
-        let mut page = PlanPage::new(Arc::clone(self));
-        let ScanPosition { mut from, to, mut entry } = place;
-        let end = to.min(from.saturating_add(MANIFESTS_OF_ANSWER_MAX));
-        while from < end && !page.is_full() && !self.is_enough(&page) {
-            let Some(manifest) = self.data.get(from) else { break };
-            let read = reader.manifest(manifest).await?;
-            let (scan, manifest) = (Arc::clone(self), manifest.clone());
-            let take = move || scan.take_files(page, &read, &manifest, entry);
-            let taken = node::task::blocking(take).await.map_err(CatalogError::internal)?;
-            let next;
-            (page, next) = taken?;
-            match next {
-                Some(at) => entry = at,
-                None => (from, entry) = (from + 1, 0),
-            }
-        }
-        let rest = match self.is_enough(&page) {
-            true => Vec::new(),
-            false => self.parts(ScanPosition { from, to, entry }),
-        };
-        Ok((page, rest))
     }
 
     fn is_enough(&self, page: &PlanPage) -> bool {
@@ -272,14 +239,14 @@ impl BoundScan {
     /// Takes files of one manifest, from one on; answers where it is full.
     fn take_files(
         &self,
-        mut page: PlanPage,
+        page: &mut PlanPage,
         read: &DataManifest,
         manifest: &ManifestRef,
         first: usize,
-    ) -> Result<(PlanPage, Option<usize>)> {
+    ) -> Result<Option<usize>> {
         for (place, entry) in read.entries.iter().enumerate().skip(first) {
-            if page.is_full() || self.is_enough(&page) {
-                return Ok((page, Some(place)));
+            if page.is_full() || self.is_enough(page) {
+                return Ok(Some(place));
             }
             let is_asked_for = match &self.added_in {
                 None => entry.status != ManifestEntryStatus::Deleted,
@@ -304,7 +271,7 @@ impl BoundScan {
                 page.add(&live)?;
             }
         }
-        Ok((page, None))
+        Ok(None)
     }
 
     /// Returns what is left, in parts for one answer each, as far as lists say how many files there
@@ -327,6 +294,60 @@ impl BoundScan {
             }
         }
         parts
+    }
+}
+
+/// The making of one answer of a scan: it names the manifest that it needs next, and takes files of
+/// it until the answer is full.
+#[derive(Debug)]
+pub struct PlanPageBuilder {
+    scan: Arc<BoundScan>,
+    page: PlanPage,
+    /// What is left to be looked at.
+    rest: ScanPosition,
+    /// The end of the manifests that this answer is made of.
+    end: usize,
+}
+
+impl PlanPageBuilder {
+    /// Begins at a position of the scan.
+    #[must_use]
+    pub fn new(scan: Arc<BoundScan>, position: ScanPosition) -> PlanPageBuilder {
+        let end = position.to.min(position.from.saturating_add(MANIFESTS_OF_ANSWER_MAX));
+        let page = PlanPage::new(Arc::clone(&scan));
+        PlanPageBuilder { scan, page, rest: position, end }
+    }
+
+    /// The manifest to be given to [`PlanPageBuilder::add`]; none when the answer is done.
+    #[must_use]
+    pub fn next_manifest(&self) -> Option<&ManifestRef> {
+        let is_done =
+            self.rest.from >= self.end || self.page.is_full() || self.scan.is_enough(&self.page);
+        self.scan.data.get(self.rest.from).filter(|_| !is_done)
+    }
+
+    /// Takes files of the next manifest, which was read.
+    ///
+    /// # Errors
+    /// `Validation` when a file is of a partition specification that the table has not got; as of
+    /// [`PlanPage::add`].
+    pub fn add(&mut self, read: &DataManifest) -> Result<()> {
+        let Some(manifest) = self.next_manifest().cloned() else { return Ok(()) };
+        match self.scan.take_files(&mut self.page, read, &manifest, self.rest.entry)? {
+            Some(entry) => self.rest.entry = entry,
+            None => (self.rest.from, self.rest.entry) = (self.rest.from + 1, 0),
+        }
+        Ok(())
+    }
+
+    /// The answer, and where to go on in how many parts.
+    #[must_use]
+    pub fn finish(self) -> (PlanPage, Vec<ScanPosition>) {
+        let rest = match self.scan.is_enough(&self.page) {
+            true => Vec::new(),
+            false => self.scan.parts(self.rest),
+        };
+        (self.page, rest)
     }
 }
 
@@ -425,7 +446,7 @@ pub(super) fn list(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
 #[cfg(test)]
 impl BoundScan {
     /// Creates a scan without files of this weight.
-    pub(crate) fn of_weight(bound_weight: usize) -> BoundScan {
+    pub fn of_weight(bound_weight: usize) -> BoundScan {
         BoundScan {
             bound_weight,
             manifests_weight: 0,

@@ -13,8 +13,6 @@ use super::value::PlanValue;
 use crate::json::RawJson;
 use crate::schema::{ColumnType, FieldTransform, SchemaColumns};
 
-pub(crate) use super::avro::tests::Writer;
-
 /// Whether a value fulfils a predicate, as engines see it.
 fn fulfils(op: PredicateOperator, value: Option<&PlanValue>, literals: &[PlanValue]) -> bool {
     let (is_null, is_nan) = (value.is_none(), value.is_some_and(PlanValue::is_nan));

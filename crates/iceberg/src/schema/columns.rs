@@ -14,24 +14,27 @@ pub const NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// A column, or the element of a list, or the key or the value of a map.
 #[derive(Clone, Debug)]
-pub(crate) struct SchemaColumn {
-    pub(crate) id: i32,
+pub struct SchemaColumn {
+    /// Field id.
+    pub id: i32,
     /// With the names of all that it is in, divided by dots.
-    pub(crate) name: String,
+    pub name: String,
     /// Parent, as a place in the list.
     pub(crate) parent: Option<usize>,
     pub(crate) kind: ColumnType,
     /// The type as it was written.
-    pub(crate) written: RawJson,
-    pub(crate) is_required: bool,
+    pub written: RawJson,
+    /// Says that no value of it is null.
+    pub is_required: bool,
     pub(crate) initial_default: Option<RawJson>,
     pub(crate) write_default: Option<RawJson>,
 }
 
 /// All columns of a schema: each before those within it.
 #[derive(Debug, Default)]
-pub(crate) struct SchemaColumns {
-    pub(crate) list: Vec<SchemaColumn>,
+pub struct SchemaColumns {
+    /// The columns, in the order of the schema.
+    pub list: Vec<SchemaColumn>,
     by_id: HashMap<i32, usize>,
     by_name: HashMap<String, usize>,
     /// The first name that two columns have, and their ids.
@@ -42,7 +45,7 @@ pub(crate) struct SchemaColumns {
 impl SchemaColumns {
     /// Reads the columns of a schema. Any type may be there, and names may be there twice: it is
     /// how documents of other versions and other writers are read.
-    pub(crate) fn read(schema: &RawJson) -> Result<SchemaColumns> {
+    pub fn read(schema: &RawJson) -> Result<SchemaColumns> {
         let [kind, fields] = members(schema, ["type", "fields"])?;
         if let Some(kind) = kind.filter(|kind| kind.as_str().as_deref() != Some("struct")) {
             return Err(bad(format!(

@@ -87,11 +87,11 @@ impl MaskAction {
 
 /// The columns of a table that restrictions are bound to.
 #[derive(Debug)]
-pub(crate) struct RestrictableColumns(SchemaColumns);
+pub struct RestrictableColumns(SchemaColumns);
 
 impl RestrictableColumns {
     /// Returns the columns of a schema.
-    pub(crate) fn of(schema: &RawJson) -> Result<RestrictableColumns> {
+    pub fn of(schema: &RawJson) -> Result<RestrictableColumns> {
         Ok(RestrictableColumns(SchemaColumns::read(schema)?))
     }
 
@@ -99,7 +99,7 @@ impl RestrictableColumns {
     ///
     /// # Errors
     /// `BadRequest` when there is no such column, or the action is not for its type.
-    pub(crate) fn project(&self, reference: &Value, action: MaskAction) -> Result<i32> {
+    pub fn project(&self, reference: &Value, action: MaskAction) -> Result<i32> {
         let column = self.column(reference)?;
         let is_repeated = |it: &SchemaColumn| matches!(it.kind, ColumnType::List | ColumnType::Map);
         if self.0.around(column).any(is_repeated) {
@@ -126,7 +126,7 @@ impl RestrictableColumns {
     /// # Errors
     /// `BadRequest` when it is no predicate, names a column that there is not, or compares one with
     /// what it cannot have.
-    pub(crate) fn bind(&self, filter: &Value) -> Result<Value> {
+    pub fn bind(&self, filter: &Value) -> Result<Value> {
         let mut left = FILTER_PREDICATES_MAX;
         self.predicate(filter, &mut left)
     }

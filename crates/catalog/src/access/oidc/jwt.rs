@@ -6,12 +6,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use iceberg::json::RawJson;
 use serde_json::{Map, Value};
 
 use super::keys::SignatureAlgorithm;
 use super::{IssuerConfig, refused};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::json::RawJson;
 
 /// Most groups that a token names.
 pub(super) const GROUPS_MAX: usize = 200;

@@ -12,6 +12,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use iceberg::json::RawJson;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
     UnparsedPublicKey,
@@ -21,7 +22,6 @@ use serde_json::{Map, Value};
 use super::jwt::{UnverifiedToken, unique};
 use super::{JWKS_BYTES_MAX, refused};
 use crate::error::Result;
-use crate::json::RawJson;
 
 /// Most keys of an issuer.
 const KEYS_MAX: usize = 100;

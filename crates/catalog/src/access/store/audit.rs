@@ -34,7 +34,7 @@ impl AccessStore {
             }
             Ok(())
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// The newest lines that are wanted, one more than the page has room for.
@@ -66,7 +66,7 @@ impl AccessStore {
             ];
             it.query(sql, &parameters)?.iter().map(line).collect::<Stored<Vec<_>>>()
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Removes lines from before then, and those that are too many.
@@ -81,7 +81,7 @@ impl AccessStore {
                 OR seq <= (SELECT MAX(seq) FROM catalog_audit) - $2";
             it.execute(sql, &[ms(before_ms)?, SqlValue::Int(lines_max)]).map(drop)
         });
-        Ok(written.await?)
+        written.await
     }
 }
 

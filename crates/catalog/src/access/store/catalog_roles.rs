@@ -40,7 +40,7 @@ impl AccessStore {
             entities::made(it, &EntityKey::catalog_role(&warehouse, &name), &properties, now_ms)?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Removes a catalog role, and what was granted to it.
@@ -60,7 +60,7 @@ impl AccessStore {
             entities::gone(it, &EntityKey::catalog_role(&warehouse, &name))?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Gives a catalog role to a role, or takes it from it.
@@ -88,7 +88,7 @@ impl AccessStore {
             }
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Views that a principal was granted something on: namespace and name.
@@ -105,7 +105,7 @@ impl AccessStore {
             let rows = it.query(sql, &parameters)?;
             rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
         });
-        Ok(read.await?)
+        read.await
     }
 }
 

@@ -17,7 +17,7 @@ const COLUMNS: &str = "properties, version, created_ms, updated_ms, name, wareho
 impl AccessStore {
     /// Returns what is said of one thing; none when nothing ever was.
     pub(in crate::access) async fn entity(&self, key: EntityKey) -> Result<Option<EntityRecord>> {
-        Ok(self.0.read("catalog.entity", move |it| find(it, &key)).await?)
+        self.0.read("catalog.entity", move |it| find(it, &key)).await
     }
 
     /// Returns what is said of all of a kind, by name; of warehouses by their ids.
@@ -43,7 +43,7 @@ impl AccessStore {
             let column = if kind == EntityKind::Warehouse { 5 } else { 4 };
             rows.iter().map(|row| Ok((row.get(column)?, of_row(row)?))).collect()
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Says something else of a client or a role that there is.
@@ -57,7 +57,7 @@ impl AccessStore {
             require(it, &key)?;
             changed(it, &key, Some(&change), now_ms)
         });
-        Ok(written.await?)
+        written.await
     }
 }
 

@@ -1,11 +1,11 @@
 //! Objects of rights: ids of tables and views, and what becomes of their rights.
 
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{Stored, catalog_roles, changed, entities};
 use crate::access::grants::PrincipalGrant;
 use crate::error::{CatalogError, ErrorReason};
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::store::no_such_namespace;
 
 /// A whole warehouse.

@@ -1,5 +1,6 @@
 //! Policies at rest, by the ids of their tables.
 
+use iceberg::ident::{NamespaceIdent, SEPARATOR};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::objects::relation;
@@ -8,7 +9,6 @@ use crate::access::policies::{
     POLICIES_MAX, PolicyBody, PolicyRecord, TABLE_POLICIES_BYTES_MAX, no_such,
 };
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::ident::{NamespaceIdent, SEPARATOR};
 
 impl AccessStore {
     /// Keeps a policy in place of the one of its name.
@@ -50,7 +50,7 @@ impl AccessStore {
             it.execute(sql, &parameters)?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Removes a policy.
@@ -63,7 +63,7 @@ impl AccessStore {
                 _ => changed(it),
             }
         });
-        Ok(written.await?)
+        written.await
     }
 }
 

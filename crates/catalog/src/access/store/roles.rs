@@ -36,7 +36,7 @@ impl AccessStore {
             entities::made(it, &EntityKey::role(&name), &properties, now_ms)?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Changes who has a role.
@@ -55,7 +55,7 @@ impl AccessStore {
             add(it, &role, &to.add)?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Removes a role and what was granted to it.
@@ -76,7 +76,7 @@ impl AccessStore {
             entities::gone(it, &EntityKey::role(&role))?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 }
 

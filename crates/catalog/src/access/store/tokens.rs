@@ -33,7 +33,7 @@ impl AccessStore {
             let parameters = [SqlValue::from(&hash[..]), client, role, ms(row.ends_ms)?, secret];
             it.execute(sql, &parameters).map(drop)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// A token that was not taken back.
@@ -53,7 +53,7 @@ impl AccessStore {
             });
             row.transpose()
         });
-        Ok(read.await?)
+        read.await
     }
 
     /// Takes a token back. Its hash stays until its end, for servers that have it in memory.
@@ -63,7 +63,7 @@ impl AccessStore {
             it.execute(sql, &[SqlValue::from(&hash[..])])?;
             changed(it)
         });
-        Ok(written.await?)
+        written.await
     }
 
     /// Removes tokens that ended before then.
@@ -71,7 +71,7 @@ impl AccessStore {
         let written = self.0.transact_idempotent("catalog.forget_tokens", move |it| {
             it.execute("DELETE FROM catalog_tokens WHERE ends_ms < $1", &[ms(before_ms)?]).map(drop)
         });
-        Ok(written.await?)
+        written.await
     }
 }
 

@@ -1,9 +1,9 @@
 //! Rights go with what they are to.
 
+use iceberg::json::RawJson;
 use serde_json::json;
 
 use super::*;
-use crate::json::RawJson;
 use crate::store::DropMode;
 
 #[tokio::test]

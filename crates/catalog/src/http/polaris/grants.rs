@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::response::Response;
+use iceberg::ident::{NamespaceIdent, TableIdent};
 use serde::{Deserialize, Serialize};
 
 use super::privileges::SecurableKind;
@@ -14,7 +15,6 @@ use super::{answer, missing, roles};
 use crate::access::{PrincipalGrant, catalog_role_principal};
 use crate::error::{CatalogError, ErrorReason, Result, bad};
 use crate::http::request::CatalogRequest;
-use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::AccessRight;
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;

@@ -1,13 +1,13 @@
 //! Functions: made, listed, loaded, replaced and gone.
 
 use super::*;
-use crate::function::tests::metadata;
+use testkit::documents::function_metadata;
 
 const MANAGED: &str = "/management/v1/main/functions";
 const LISTED: &str = "/v1/main/namespaces/n/functions";
 
 fn function(name: &str) -> Value {
-    json!({"namespace": ["n"], "name": name, "metadata": metadata()})
+    json!({"namespace": ["n"], "name": name, "metadata": function_metadata()})
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use testkit::avro::AvroWriter;
+
 use super::*;
-use crate::plan::tests::Writer;
 use crate::service::{AccessRight, MANIFESTS_AT_ONCE_MAX};
 
 const TABLE: &str = "/v1/main/namespaces/n/tables/t";
@@ -140,7 +141,7 @@ impl<'a> Lake<'a> {
         self.sequence += 1;
         let id = 100 + self.sequence;
         for (place, (has_deletes, entries)) in manifests.iter().enumerate() {
-            let mut writer = Writer::new(&manifest_schema(), "deflate");
+            let mut writer = AvroWriter::new(&manifest_schema(), "deflate");
             for entry in entries {
                 writer = writer.record(entry);
             }
@@ -161,7 +162,7 @@ impl<'a> Lake<'a> {
                     "lower_bound": bound(texts.first()), "upper_bound": bound(texts.last())}],
             }));
         }
-        let mut writer = Writer::new(&list_schema(), "null");
+        let mut writer = AvroWriter::new(&list_schema(), "null");
         for manifest in &self.list {
             writer = writer.record(manifest);
         }

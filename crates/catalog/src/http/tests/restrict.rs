@@ -1,9 +1,10 @@
 //! What part of a table somebody may read is told to him with the table.
 
+use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::json::RawJson;
+use iceberg::plan::{FilterExpression, ScanRequest};
+
 use super::*;
-use crate::ident::{NamespaceIdent, TableIdent};
-use crate::json::RawJson;
-use crate::plan::{FilterExpression, ScanRequest};
 use crate::service::AccessRight;
 use crate::service::TokenClaims;
 

@@ -164,7 +164,7 @@ fn body(server: &Server, op: CatalogOperation) -> Value {
             "row-filter": true}),
         CatalogOperation::CreateView => new_view("v"),
         CatalogOperation::PutFunction => {
-            let metadata = crate::function::tests::metadata();
+            let metadata = testkit::documents::function_metadata();
             json!({"namespace": ["n"], "name": "g", "metadata": metadata})
         }
         CatalogOperation::ReplaceView => commit,
@@ -228,7 +228,7 @@ pub(super) fn token(
         if let Some(right) = right {
             let grant = PrincipalGrant {
                 principal: made.client.principal.clone(),
-                namespace: namespace.map(|it| crate::ident::NamespaceIdent::new([it]).unwrap()),
+                namespace: namespace.map(|it| iceberg::ident::NamespaceIdent::new([it]).unwrap()),
                 name: None,
                 rights: [right].into_iter().collect(),
             };

@@ -251,7 +251,7 @@ impl Ground {
                 self.transact(who, &changes).await
             }
             "put function" => {
-                let mut metadata = crate::function::tests::metadata();
+                let mut metadata = testkit::documents::function_metadata();
                 metadata["location"] = json!(place);
                 let body = json!({"namespace": ["a", "b"], "name": "own", "metadata": metadata});
                 catalog.put_function(call, warehouse, &fragment(&body)).await.map(drop)

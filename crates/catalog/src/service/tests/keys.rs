@@ -1,7 +1,9 @@
 //! Requests that come more than once.
 
+use iceberg::ident::Uuid;
+use node::clock;
+
 use super::*;
-use crate::ident::Uuid;
 
 fn keyed<'a>(stage: &'a Stage, key: Uuid, hash: u8) -> ChangeCall<'a> {
     ChangeCall { who: &stage.who, key: Some(IdempotencyKey { key, hash: [hash; 32] }) }
@@ -13,7 +15,7 @@ async fn a_request_with_a_key_is_carried_out_once() {
         stage.namespace(&["a"]).await;
         let t = ident(&["a"], "t");
         let (catalog, warehouse) = (&stage.catalog, &stage.warehouse);
-        let key = Uuid::v7().unwrap();
+        let key = Uuid::v7(clock::wall_ms()).unwrap();
         let call = keyed(stage, key, 1);
         let body = RawJson::of(&creation(&json!({}))).unwrap();
         let made = catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
@@ -25,7 +27,7 @@ async fn a_request_with_a_key_is_carried_out_once() {
         assert_eq!(refusal(refused).0, ErrorReason::UnprocessableEntity);
 
         // What was refused stays refused, even when it would be possible now.
-        let call = keyed(stage, Uuid::v7().unwrap(), 3);
+        let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 3);
         let u = ident(&["a"], "u");
         let gone = (ErrorReason::NoSuchTable, "Table does not exist: a.u".to_owned());
         assert_eq!(refusal(catalog.drop_table(&call, warehouse, &u, false).await), gone);
@@ -34,14 +36,14 @@ async fn a_request_with_a_key_is_carried_out_once() {
         stage.load(&u).await.unwrap();
 
         // A drop is done once, whoever has the name since.
-        let call = keyed(stage, Uuid::v7().unwrap(), 4);
+        let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 4);
         catalog.drop_table(&call, warehouse, &u, false).await.unwrap();
         stage.table(&u).await;
         catalog.drop_table(&call, warehouse, &u, false).await.unwrap();
         stage.load(&u).await.unwrap();
 
         // Nothing to change is an answer as well.
-        let call = keyed(stage, Uuid::v7().unwrap(), 5);
+        let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 5);
         let nothing = RawJson::of(&json!({"requirements": [], "updates": []})).unwrap();
         catalog.commit_table(&call, warehouse, &t, &nothing).await.unwrap();
         let reused = keyed(stage, call.key.unwrap().key, 6);
@@ -58,7 +60,7 @@ async fn the_same_request_at_the_same_time_is_carried_out_once() {
         stage.namespace(&["a"]).await;
         let t = ident(&["a"], "t");
         stage.table(&t).await;
-        let key = Uuid::v7().unwrap();
+        let key = Uuid::v7(clock::wall_ms()).unwrap();
         let requests: Vec<_> = (0..8)
             .map(|number| {
                 let (catalog, warehouse) = (stage.catalog.clone(), Arc::clone(&stage.warehouse));
@@ -90,7 +92,7 @@ async fn the_same_request_to_several_servers_is_carried_out_once() {
     let t = ident(&["a"], "t");
     one.table(&t).await;
     for number in 0..10_u64 {
-        let key = Uuid::v7().unwrap();
+        let key = Uuid::v7(clock::wall_ms()).unwrap();
         let requests = [&one, &two].map(|stage| {
             let (catalog, warehouse) = (stage.catalog.clone(), Arc::clone(&stage.warehouse));
             let (who, t) = (stage.who.clone(), t.clone());
@@ -122,21 +124,21 @@ async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
             let to = to.clone();
             catalog.undrop(call, warehouse, name, move |_| Ok(to)).await
         };
-        let call = keyed(stage, Uuid::v7().unwrap(), 1);
+        let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 1);
         let first = undrop(&call, &id, &u).await.unwrap();
         assert_eq!((&first.ident, &first.id), (&u, &id));
         assert_eq!(undrop(&call, &id, &u).await.unwrap(), first);
         let other = keyed(stage, call.key.unwrap().key, 2);
         assert_eq!(refusal(undrop(&other, &id, &u).await).0, ErrorReason::UnprocessableEntity);
-        let none = keyed(stage, Uuid::v7().unwrap(), 1);
+        let none = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 1);
         assert_eq!(refusal(undrop(&none, &id, &u).await).0, ErrorReason::NotFound);
 
         stage.drop(&u, true).await.unwrap();
-        let call = keyed(stage, Uuid::v7().unwrap(), 3);
+        let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 3);
         for _ in 0..2 {
             catalog.purge_dropped(&call, warehouse, &id).await.unwrap();
         }
-        let none = keyed(stage, Uuid::v7().unwrap(), 3);
+        let none = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 3);
         assert_eq!(
             refusal(catalog.purge_dropped(&none, warehouse, &id).await).0,
             ErrorReason::NotFound
@@ -144,7 +146,7 @@ async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
         // A purge at once is a drop that is remembered once.
         catalog.set_retention(&stage.who, warehouse, Some(0)).await.unwrap();
         stage.table(&t).await;
-        let call = keyed(stage, Uuid::v7().unwrap(), 4);
+        let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 4);
         for _ in 0..2 {
             catalog.drop_table(&call, warehouse, &t, true).await.unwrap();
         }

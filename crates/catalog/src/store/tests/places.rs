@@ -66,7 +66,7 @@ async fn check_old(url: StoreUrl, steps: usize) {
     };
     let refused = store.insert_relation(&stamp(), WAREHOUSE, new).await;
     assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
-    store.store.close().await;
+    store.store.sql_store().close().await;
 }
 
 #[tokio::test]
@@ -123,5 +123,5 @@ async fn places_are_found_whatever_order_a_database_has_for_texts() {
         let made = store.insert_relation(&stamp(), WAREHOUSE, place(at, &name)).await;
         assert_eq!(made.err().map(|it| it.kind), expected, "{at}");
     }
-    store.store.close().await;
+    store.store.sql_store().close().await;
 }

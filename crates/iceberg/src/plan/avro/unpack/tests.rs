@@ -1,35 +1,9 @@
 //! Blocks that were packed by others' code, and blocks that nobody packed.
 
-use std::io::Write as _;
-
-use flate2::Compression;
-use flate2::write::DeflateEncoder;
 use proptest::prelude::*;
-use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use testkit::avro::{CODECS, pack};
 
 use super::*;
-
-/// Packs a block.
-pub(in crate::plan) fn pack(codec: &str, plain: &[u8]) -> Vec<u8> {
-    match codec {
-        "deflate" => {
-            let mut packer = DeflateEncoder::new(Vec::new(), Compression::fast());
-            packer.write_all(plain).unwrap();
-            packer.finish().unwrap()
-        }
-        "snappy" => {
-            let mut packed = snap::raw::Encoder::new().compress_vec(plain).unwrap();
-            let mut crc = Crc::new();
-            crc.update(plain);
-            packed.extend_from_slice(&crc.sum().to_be_bytes());
-            packed
-        }
-        "zstandard" => compress_to_vec(plain, CompressionLevel::Fastest),
-        _ => plain.to_vec(),
-    }
-}
-
-const CODECS: [&str; 4] = ["null", "deflate", "snappy", "zstandard"];
 
 fn unpack(codec: &str, packed: &[u8], bytes_max: usize) -> Result<Vec<u8>, &'static str> {
     let codec = AvroCodec::named(Some(codec.as_bytes())).unwrap();

@@ -1,0 +1,76 @@
+//! The database of the catalog and of access to it, whose failures are the catalog's.
+
+use node::store::{MigrationStep, SqlStore, SqlStoreError, StoreDialect, StoreTransaction};
+
+use crate::error::{Result, database_failure};
+
+/// A handle on the database. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct CatalogDatabase(SqlStore);
+
+impl CatalogDatabase {
+    pub(crate) fn new(store: SqlStore) -> CatalogDatabase {
+        CatalogDatabase(store)
+    }
+
+    /// Runs a transaction that may write, see [`SqlStore::transact`].
+    ///
+    /// # Errors
+    /// The reason of the closure; `CommitStateUnknown`, `ServiceUnavailable` and `Internal` when
+    /// the database fails.
+    pub async fn transact<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn StoreTransaction) -> std::result::Result<T, SqlStoreError>
+        + Send
+        + 'static,
+    ) -> Result<T> {
+        self.0.transact(name, body).await.map_err(database_failure)
+    }
+
+    /// Runs a transaction that may as well happen twice, see [`SqlStore::transact_idempotent`].
+    ///
+    /// # Errors
+    /// The reason of the closure; `ServiceUnavailable` and `Internal` when the database fails.
+    pub async fn transact_idempotent<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn StoreTransaction) -> std::result::Result<T, SqlStoreError>
+        + Send
+        + 'static,
+    ) -> Result<T> {
+        self.0.transact_idempotent(name, body).await.map_err(database_failure)
+    }
+
+    /// Runs a transaction that only looks, see [`SqlStore::read`].
+    ///
+    /// # Errors
+    /// The reason of the closure; `ServiceUnavailable` and `Internal` when the database fails.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn StoreTransaction) -> std::result::Result<T, SqlStoreError>
+        + Send
+        + 'static,
+    ) -> Result<T> {
+        self.0.read(name, body).await.map_err(database_failure)
+    }
+
+    /// Brings the tables of a service to their newest version, see [`SqlStore::migrate`].
+    pub(crate) async fn migrate(
+        &self,
+        service: &'static str,
+        steps: &[MigrationStep],
+    ) -> Result<()> {
+        self.0.migrate(service, steps).await.map_err(database_failure)
+    }
+
+    /// The store itself, for whoever tells its failures apart.
+    pub(crate) fn sql_store(&self) -> &SqlStore {
+        &self.0
+    }
+
+    pub(crate) fn dialect(&self) -> StoreDialect {
+        self.0.dialect()
+    }
+}

@@ -1,0 +1,40 @@
+//! Why something was not done: reasons as Iceberg's clients tell them apart, and what a failure of
+//! the database is among them.
+
+use node::store::SqlStoreError;
+
+pub(crate) use iceberg::error::bad;
+pub use iceberg::error::{CatalogError, ErrorReason, Result};
+
+/// The transaction's own reason, or the database's: unknown, not now, or not like this.
+pub(crate) fn database_failure(error: SqlStoreError) -> CatalogError {
+    match error.refusal::<CatalogError>() {
+        Ok(reason) => reason,
+        Err(error @ SqlStoreError::OutcomeUnknown(_)) => {
+            let message = "the connection to the store was lost: the outcome is not known";
+            CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
+        }
+        Err(error) if error.is_temporary() || matches!(error, SqlStoreError::Closed) => {
+            let message = "the store cannot be reached at present";
+            CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
+        }
+        Err(error) => CatalogError::internal(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_store_says_stays_in_the_log() {
+        let lost = database_failure(SqlStoreError::OutcomeUnknown("password=x".into()));
+        assert_eq!(lost.kind, ErrorReason::CommitStateUnknown);
+        assert!(!lost.to_string().contains("password"));
+        let refused = CatalogError::new(ErrorReason::CommitFailed, "Cannot commit");
+        let refused = database_failure(SqlStoreError::refuse(refused));
+        assert_eq!((refused.kind, &*refused.message), (ErrorReason::CommitFailed, "Cannot commit"));
+        assert_eq!(database_failure(SqlStoreError::Closed).kind, ErrorReason::ServiceUnavailable);
+        assert_eq!(database_failure(SqlStoreError::Spoiled).kind, ErrorReason::Internal);
+    }
+}
