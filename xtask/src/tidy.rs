@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 mod manifest;
 mod markdown;
+mod module_layers;
 mod names;
 mod rust;
 mod sandbox_connections;
@@ -85,6 +86,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     sandbox_connections::check(&files, &mut findings);
     manifest::check(&files, &mut findings)?;
     rust::check_long_files(&files, &mut findings);
+    module_layers::check(&files, &mut findings);
     names::check(&files, &mut findings);
     if findings.0.is_empty() {
         return Ok(format!("tidy: {} files\n", files.len()));

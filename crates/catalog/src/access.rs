@@ -54,10 +54,7 @@ pub use self::catalog_roles::{
     CATALOG_ROLES_MAX, CatalogRoleRecord, HOLDERS_MAX, catalog_role_principal,
 };
 pub use self::clients::{CLIENTS_MAX, ClientRecord, GRACE_MAX, NewSecret};
-pub use self::entities::{
-    ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX, EntityChange, EntityKey, EntityKind,
-    EntityRecord,
-};
+pub use self::entities::{ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX};
 pub use self::grants::{GRANTS_MAX, PrincipalGrant, RightSet};
 pub use self::guests::{GUEST_PREFIX, GuestRights, TemporaryPrincipal};
 pub use self::keys::{
@@ -70,12 +67,13 @@ pub use self::oidc::{
 };
 pub use self::policies::{
     ColumnProjection, NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody,
-    PolicyRecord, TABLE_POLICIES_BYTES_MAX, TableRestrictions,
+    PolicyRecord, TABLE_POLICIES_BYTES_MAX,
 };
 pub use self::random::SecretGenerator;
 pub(crate) use self::random::{Hash, hash};
 pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
 pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
+pub use crate::store::{EntityChange, EntityKey, EntityKind, EntityRecord};
 
 use self::attempts::WrongSecrets;
 use self::audit::CatalogAudit;
@@ -90,13 +88,11 @@ use self::policies::PolicyIndex;
 pub(crate) use self::roles::no_such as no_such_role;
 use self::roles::{CombinedRights, RoleMembership};
 use self::store::AccessStore;
-pub(crate) use self::store::entities::{changed as entity_changed, made as entity_made};
-pub(crate) use self::store::{
-    MIGRATIONS, SERVICE, forget_namespace, forget_relation, forget_warehouse, relation_moved,
-    relation_replaced,
-};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{AccessRight, CatalogPrincipal, RightAuthority, RightTarget, VisibleNames};
+use crate::principal::{
+    AccessRight, CatalogPrincipal, RightAuthority, RightTarget, TableRestrictions, VisibleNames,
+};
+use crate::shell::from_shell;
 use crate::warehouse::Warehouse;
 
 /// Time that another server may go on honouring what was taken back at this one.
@@ -231,7 +227,7 @@ impl AccessControl {
     /// Returns who has a token of Cove's own.
     fn holder_of_coves(&self, headers: &HeaderMap) -> Result<CatalogPrincipal> {
         let found = node::http::authenticate(&self.0.cove, headers, TokenScope::Catalog);
-        let principal = found.map_err(|error| crate::http::from_shell(&error))?;
+        let principal = found.map_err(|error| from_shell(&error))?;
         let operator = principal.operator;
         let who = CatalogPrincipal::new(&format!("tenant:{}", principal.tenant), &principal.name);
         Ok(CatalogPrincipal { operator, ..who })

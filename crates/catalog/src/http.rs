@@ -56,14 +56,14 @@ use axum::Router;
 use axum::extract::FromRequestParts as _;
 use axum::extract::{DefaultBodyLimit, FromRequest as _, RawPathParams, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use axum::routing::on;
 use bytes::Bytes;
 use node::fair;
 use node::http::{self, CompatFace, CredentialBinding, FastPath, UploadBody};
 
-pub use self::answer::{from_shell, render as render_error};
+pub use self::answer::render as render_error;
 use self::audit::{AuditTrace, CredentialsMarker};
 pub(crate) use self::guests::{no_route, routes as guest_routes};
 pub use self::moment::time_ms;
@@ -74,6 +74,8 @@ use self::request::CatalogRequest;
 use crate::access::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::service::{Catalog, CatalogPrincipal, KEY_LIFETIME};
+pub use crate::shell::from_shell;
+pub(crate) use crate::shell::header_value;
 
 /// Divides the levels of a namespace in a path where nothing else was said.
 pub const SEPARATOR_DEFAULT: &str = "\u{1f}";
@@ -359,9 +361,4 @@ fn config(input: &CatalogRequest<'_>) -> Result<Response> {
     let told = format!(r#""endpoints":{endpoints},"idempotency-key-lifetime":"{lifetime}""#);
     let text = format!(r#"{{"defaults":{{}},"overrides":{overrides},{told}}}"#);
     Ok(answer::of_json(text.into()))
-}
-
-/// A header's value that is known to be one.
-pub(crate) fn header_value(text: &str) -> Result<HeaderValue> {
-    HeaderValue::from_str(text).map_err(CatalogError::internal)
 }

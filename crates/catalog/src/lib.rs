@@ -8,20 +8,22 @@
 //! commits, scans.
 //!
 //! # Files
-//! In the order of a request:
+//! From the top down; a file uses those below it, and `tidy` keeps it so:
 //!
 //! | file | what |
 //! |---|---|
+//! | `config.rs`, `metrics.rs` | the `[catalog]` table; figures for Prometheus |
+//! | `guest.rs` | the catalog for sandboxes with a grant; `guest/session.rs` is one of them, which the layers below know |
 //! | `http.rs` | the REST interface; `http/operations.rs` is the table of operations, `http/at_once.rs` answers from memory before routing, `http/polaris.rs` is Polaris's management interface |
-//! | `access.rs` | principals, credentials, tokens, OIDC, roles and rights, in memory; `access/store.rs` keeps them |
 //! | `service.rs` | every operation without HTTP; `service/commit.rs`, `service/tables.rs`, `service/plans.rs` … one file per kind |
+//! | `access.rs` | principals, credentials, tokens, OIDC, roles and rights, in memory; `access/store.rs` keeps them |
+//! | `principal.rs` | who asks, and the interface that decides what he may |
+//! | `store.rs` | all SQL but that of `access`: relations, namespaces, the change log, jobs |
 //! | `cache.rs` | documents and compressed answers, up to a number of bytes |
 //! | `warehouse.rs` | where files may be: locations, local directories without following links |
-//! | `database.rs`, `error.rs` | the database, whose failures are the catalog's |
 //! | `storage.rs` | clients' access to files in buckets: vended credentials, remote signing, proxied requests |
-//! | `store.rs` | all SQL but that of `access`: relations, namespaces, the change log, jobs |
-//! | `guest.rs` | the catalog for sandboxes with a grant |
-//! | `config.rs`, `metrics.rs` | the `[catalog]` table; figures for Prometheus |
+//! | `database.rs`, `error.rs` | the database, whose failures are the catalog's |
+//! | `page.rs`, `locks.rs`, `shell.rs` | pages of lists; locks by key; values of the HTTP shell |
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -31,8 +33,12 @@ mod database;
 mod error;
 pub mod guest;
 pub mod http;
+mod locks;
 pub mod metrics;
+mod page;
+mod principal;
 pub mod service;
+mod shell;
 pub mod storage;
 pub mod store;
 pub mod warehouse;

@@ -21,7 +21,6 @@ mod inspect;
 mod jobs;
 mod keys;
 mod lists;
-mod locks;
 mod maintenance;
 mod manifests;
 mod namespaces;
@@ -35,14 +34,11 @@ mod tables;
 mod transactions;
 mod views;
 mod warehouses;
-mod who;
 
 use node::task::Boxed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use node::clock;
 use node::objects::SigningCredentials;
@@ -64,7 +60,6 @@ pub use self::inspect::{
 pub use self::keys::KEY_LIFETIME;
 use self::lists::ReadyLists;
 pub use self::lists::{ListContent, ListFigures};
-pub use self::locks::{KeyLockGuard, KeyLocks};
 pub use self::maintenance::{
     FILES_MAX, ITEMS_MAX, JOB_SCOPE_MAX, JOB_TABLES_MAX, JOBS_MAX, JobReport, JobState,
     METADATA_FILES_MAX, MaintenanceAction, MaintenanceFailure, MaintenanceItem, MaintenanceRequest,
@@ -83,21 +78,17 @@ pub use self::warehouses::{
     LOCATIONS_MAX, NewStorageKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange,
     WarehouseRecord,
 };
-pub use self::who::{
+use crate::cache::{CacheFigures, CacheKey, EntryCache};
+use crate::error::{CatalogError, ErrorReason, Result};
+pub use crate::locks::{KeyLockGuard, KeyLocks};
+pub use crate::page::{ListPage, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PageRequest};
+pub use crate::principal::{
     AccessRight, CatalogPrincipal, ChangeCall, IdempotencyKey, OperatorsOnly, RightAuthority,
     RightTarget, TokenClaims, VisibleNames,
 };
-use crate::cache::{CacheFigures, CacheKey, EntryCache};
-use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::StorageSettings;
 use crate::store::{CatalogStore, NameCounters};
 use crate::warehouse::{Warehouse, WarehouseStatus};
-
-/// Names of a page when its size is not said.
-pub const PAGE_SIZE_DEFAULT: usize = 100;
-
-/// Most names of a page.
-pub const PAGE_SIZE_MAX: usize = 1000;
 
 /// Settings of a catalog.
 #[derive(Clone, Debug)]
@@ -158,55 +149,6 @@ struct CatalogInner {
 impl std::fmt::Debug for Catalog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Catalog").field("settings", &self.0.settings).finish_non_exhaustive()
-    }
-}
-
-/// Page of a list.
-#[derive(Clone, Debug, Default)]
-pub struct PageRequest {
-    /// End of the last page, empty for the first one; none for everything at once.
-    pub token: Option<String>,
-    /// Largest number of entries.
-    pub size: Option<usize>,
-}
-
-/// Part of a list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListPage<T> {
-    /// In order.
-    pub items: Vec<T>,
-    /// Token of the next page; none at the end.
-    pub next: Option<String>,
-}
-
-impl PageRequest {
-    /// The name that the page comes after, and how many names to look for: one more than fit, to
-    /// see whether there are more.
-    fn bounds(&self) -> Result<(Option<String>, Option<usize>)> {
-        let Some(token) = &self.token else { return Ok((None, None)) };
-        let limit = self.limit() + 1;
-        if token.is_empty() {
-            return Ok((None, Some(limit)));
-        }
-        let refuse =
-            || CatalogError::new(ErrorReason::BadRequest, "`pageToken` is none of this catalog's");
-        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| refuse())?;
-        Ok((Some(String::from_utf8(bytes).map_err(|_| refuse())?), Some(limit)))
-    }
-
-    fn limit(&self) -> usize {
-        self.size.unwrap_or(PAGE_SIZE_DEFAULT).clamp(1, PAGE_SIZE_MAX)
-    }
-
-    /// Makes a page of what was found by [`PageRequest::bounds`].
-    fn cut<T>(&self, mut items: Vec<T>, name: impl Fn(&T) -> String) -> ListPage<T> {
-        let is_more = self.token.is_some() && items.len() > self.limit();
-        if is_more {
-            items.truncate(self.limit());
-        }
-        let last = items.last().filter(|_| is_more);
-        let next = last.map(|last| URL_SAFE_NO_PAD.encode(name(last)));
-        ListPage { items, next }
     }
 }
 

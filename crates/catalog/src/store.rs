@@ -7,7 +7,9 @@
 //! What is kept in [`Relation::document`] is the truth of a document that is short enough, and its
 //! file a copy which recovery makes again; of a longer document the file is the truth.
 
+mod access_schema;
 mod dropped;
+pub(crate) mod entities;
 mod functions;
 mod jobs;
 mod log;
@@ -16,6 +18,7 @@ mod namespaces;
 mod past;
 mod places;
 mod relations;
+mod rights;
 mod rules;
 mod schema;
 mod storage;
@@ -28,6 +31,7 @@ use node::clock::IdGenerator;
 use node::store::{SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
 pub use self::dropped::{DROPPED_MAX, DropMode, DroppedRelation};
+pub use self::entities::{EntityChange, EntityKey, EntityKind, EntityRecord};
 pub use self::functions::FUNCTIONS_MAX;
 pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobText};
 pub use self::log::{ChangeContext, IdempotentOutcome, LINES_MAX, LogAction, StoredLogLine};
@@ -40,12 +44,12 @@ pub use self::relations::{
     DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, NewRelation, PointerSwap, RelationKind,
     StoredRelation, SwapOutcome,
 };
+pub(crate) use self::rights::rights_changed;
 pub use self::rules::RuleSubject;
 pub(crate) use self::storage::no_such as no_such_warehouse;
 pub use self::storage::{StorageRow, WarehouseCounts};
 pub use self::timeline::{TimelineBounds, TimelineMoment, too_old};
 pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow};
-use crate::access;
 use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, Result};
 
@@ -98,7 +102,12 @@ pub(crate) async fn migrate(store: &CatalogDatabase) -> Result<()> {
     store.migrate(storage::SERVICE, storage::MIGRATIONS).await?;
     store.migrate(functions::SERVICE, functions::MIGRATIONS).await?;
     store.migrate(jobs::SERVICE, jobs::MIGRATIONS).await?;
-    store.migrate(access::SERVICE, access::MIGRATIONS).await
+    store.migrate(access_schema::SERVICE, access_schema::MIGRATIONS).await
+}
+
+/// Says that what is kept cannot be.
+pub(crate) fn broken(what: &'static str) -> SqlStoreError {
+    SqlStoreError::refuse(CatalogError::internal(what))
 }
 
 /// A time as a column.

@@ -15,7 +15,8 @@ use serde::Serialize;
 
 use super::{AccessControl, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{CatalogPrincipal, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
+use crate::page::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX};
+use crate::principal::CatalogPrincipal;
 
 /// Most lines that wait to be written.
 pub const WAITING_MAX: usize = 10_000;

@@ -8,7 +8,7 @@ use super::grants::RightSet;
 use super::roles;
 use super::{AccessControl, entities, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{CatalogPrincipal, RightTarget};
+use crate::principal::{CatalogPrincipal, RightTarget};
 use crate::store::Properties;
 use crate::warehouse::Warehouse;
 

@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq as _;
 use super::random::{self, Hash, hash};
 use super::{AccessControl, entities, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::CatalogPrincipal;
+use crate::principal::CatalogPrincipal;
 use crate::store::Properties;
 
 /// Most clients.

@@ -5,114 +5,14 @@ use std::collections::HashMap;
 
 use super::{AccessControl, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::CatalogPrincipal;
-use crate::store::Properties;
+use crate::principal::CatalogPrincipal;
+use crate::store::{EntityChange, EntityKey, EntityKind, EntityRecord, Properties};
 
 /// Most properties of one thing.
 pub const ENTITY_PROPERTIES_MAX: usize = 100;
 
 /// Most bytes that they have together.
 pub const ENTITY_PROPERTIES_BYTES_MAX: usize = 16 << 10;
-
-/// The version of what has not been changed.
-const FIRST_VERSION: u64 = 1;
-
-/// Kind of an entity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EntityKind {
-    /// A warehouse, by its id.
-    Warehouse,
-    /// A client, by its id.
-    Client,
-    /// A role, by its name.
-    Role,
-    /// A role of one warehouse, by its name there.
-    CatalogRole,
-}
-
-impl EntityKind {
-    /// Returns the name in the store.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            EntityKind::Warehouse => "warehouse",
-            EntityKind::Client => "client",
-            EntityKind::Role => "role",
-            EntityKind::CatalogRole => "catalog-role",
-        }
-    }
-}
-
-/// Names one thing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntityKey {
-    pub(super) kind: EntityKind,
-    /// The id of the warehouse that it is in; empty for what is in none.
-    pub(super) warehouse: String,
-    pub(super) name: String,
-}
-
-impl EntityKey {
-    /// A warehouse, by its id.
-    #[must_use]
-    pub fn warehouse(id: &str) -> EntityKey {
-        EntityKey::of(EntityKind::Warehouse, id, "")
-    }
-
-    /// A client, by its id.
-    #[must_use]
-    pub fn client(id: &str) -> EntityKey {
-        EntityKey::of(EntityKind::Client, "", id)
-    }
-
-    /// A role.
-    #[must_use]
-    pub fn role(name: &str) -> EntityKey {
-        EntityKey::of(EntityKind::Role, "", name)
-    }
-
-    /// A role of the warehouse with this id.
-    #[must_use]
-    pub fn catalog_role(warehouse: &str, name: &str) -> EntityKey {
-        EntityKey::of(EntityKind::CatalogRole, warehouse, name)
-    }
-
-    fn of(kind: EntityKind, warehouse: &str, name: &str) -> EntityKey {
-        EntityKey { kind, warehouse: warehouse.to_owned(), name: name.to_owned() }
-    }
-}
-
-/// Metadata of one entity.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntityRecord {
-    /// Properties, as given.
-    pub properties: Properties,
-    /// From 1, one more with each change.
-    pub version: u64,
-    /// When it was made (milliseconds since 1970), if that is known here.
-    pub created_ms: Option<u64>,
-    /// When it was last changed (milliseconds since 1970), if it ever was.
-    pub updated_ms: Option<u64>,
-}
-
-impl Default for EntityRecord {
-    fn default() -> EntityRecord {
-        EntityRecord {
-            properties: Properties::new(),
-            version: FIRST_VERSION,
-            created_ms: None,
-            updated_ms: None,
-        }
-    }
-}
-
-/// Change of an entity's metadata.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntityChange {
-    /// The version that who asks has seen: it has to be the one that there is.
-    pub version: u64,
-    /// Complete new properties; none where they stay.
-    pub properties: Option<Properties>,
-}
 
 /// Refuses properties that nobody keeps.
 ///

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::roles;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{AccessRight, RightTarget, VisibleNames};
+use crate::principal::{AccessRight, RightTarget, VisibleNames};
 
 /// Most grants.
 pub const GRANTS_MAX: usize = 50_000;

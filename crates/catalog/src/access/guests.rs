@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 
 use super::grants::RightTrees;
 use super::{AccessControl, RightSet};
-use crate::service::{AccessRight, CatalogPrincipal, RightTarget, TokenClaims};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget, TokenClaims};
 use crate::warehouse::Warehouse;
 
 /// Prefix of a guest's id among those of principals; the tenant follows.

@@ -14,7 +14,7 @@ use super::clients::{StoredClient, check_name, grace_ends, require_own};
 use super::random::{self, Hash, hash};
 use super::{AccessControl, clients};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{CatalogPrincipal, TokenClaims};
+use crate::principal::{CatalogPrincipal, TokenClaims};
 
 /// Prefix of keys, so that they are found where they should not be.
 pub const KEY_PREFIX: &str = "cove_ck_";

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use super::random::Hash;
-use crate::service::CatalogPrincipal;
+use crate::principal::CatalogPrincipal;
 
 /// Most tokens in memory.
 pub const KNOWN_MAX: usize = 65_536;

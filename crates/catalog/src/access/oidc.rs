@@ -29,7 +29,7 @@ use super::known::BearerOwner;
 use super::random::{Hash, hash};
 use super::{AccessControl, roles};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{CatalogPrincipal, TokenClaims};
+use crate::principal::{CatalogPrincipal, TokenClaims};
 
 /// Most issuers.
 pub const ISSUERS_MAX: usize = 20;

@@ -3,20 +3,19 @@
 //!
 //! Several policies for one principal restrict him by all of them. A token for one role lifts none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use iceberg::json::RawJson;
 use iceberg::schema::{MaskAction, RestrictableColumns};
-use serde::ser::SerializeMap as _;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::roles::{self, RoleMembership};
 use super::{AccessControl, RightSet};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{CatalogPrincipal, RightTarget};
+use crate::principal::{CatalogPrincipal, RightTarget, TableRestrictions};
 use crate::warehouse::Warehouse;
 
 /// Most policies.
@@ -110,35 +109,6 @@ pub struct ColumnProjection {
     pub field_id: i32,
     /// The name of an [`Action`].
     pub action: String,
-}
-
-/// Restrictions on reading a table.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TableRestrictions {
-    /// Rows that fulfil this; none for all.
-    pub row_filter: Option<Value>,
-    /// Columns that are shown in another way, by their ids.
-    pub projections: BTreeMap<i32, MaskAction>,
-    /// True if he may have credentials for the table's files.
-    pub is_trusted: bool,
-}
-
-impl Serialize for TableRestrictions {
-    /// As `read-restrictions` of Iceberg's interface.
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        if let Some(filter) = &self.row_filter {
-            map.serialize_entry("required-row-filter", filter)?;
-        }
-        if !self.projections.is_empty() {
-            let shown = self.projections.iter();
-            let shown: Vec<Value> = shown
-                .map(|(id, action)| json!({"action": action.name(), "field-id": id}))
-                .collect();
-            map.serialize_entry("required-column-projections", &shown)?;
-        }
-        map.end()
-    }
 }
 
 impl TableRestrictions {

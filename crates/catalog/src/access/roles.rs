@@ -10,7 +10,7 @@ use super::catalog_roles::{self, CatalogRoles};
 use super::grants::{GrantIndex, RightTrees};
 use super::{AccessControl, entities, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{CatalogPrincipal, TokenClaims};
+use crate::principal::{CatalogPrincipal, TokenClaims};
 use crate::store::Properties;
 
 /// Most roles.

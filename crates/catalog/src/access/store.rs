@@ -3,25 +3,18 @@
 
 mod audit;
 mod catalog_roles;
-pub(crate) mod entities;
+mod entity_queries;
 mod keys;
 mod objects;
 mod policies;
 mod roles;
-mod schema;
 mod tokens;
 
 use iceberg::ident::{NamespaceIdent, SEPARATOR};
 use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
 
-pub(crate) use self::objects::{
-    forget_namespace, forget_relation, forget_warehouse, relation_moved, relation_replaced,
-};
-pub(crate) use self::schema::{MIGRATIONS, SERVICE};
-
 use super::catalog_roles::CatalogRoleRecord;
 use super::clients::{CLIENTS_MAX, StoredClient};
-use super::entities::EntityKey;
 use super::grants::{GRANTS_MAX, PrincipalGrant, RightSet};
 use super::keys::ApiKey;
 use super::policies::PolicyRecord;
@@ -29,7 +22,7 @@ use super::random::Hash;
 use super::roles::RoleRecord;
 use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::store::Properties;
+use crate::store::{EntityKey, Properties, broken, entities, rights_changed};
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;
 
@@ -126,7 +119,7 @@ impl AccessStore {
                 ms(client.created_ms)?,
             ];
             it.execute(sql, &parameters)?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -144,7 +137,7 @@ impl AccessStore {
                 SET previous = secret, previous_until_ms = $2, secret = $3 WHERE id = $1";
             let parameters = [SqlValue::from(&id), ms(until_ms)?, SqlValue::from(&secret[..])];
             let count = it.execute(sql, &parameters)?;
-            changed(it)?;
+            rights_changed(it)?;
             Ok(count > 0)
         });
         written.await
@@ -167,7 +160,7 @@ impl AccessStore {
             it.execute(sql, &[SqlValue::from(&principal)])?;
             roles::forget_principal(it, &principal)?;
             entities::gone(it, &EntityKey::client(&id))?;
-            changed(it)?;
+            rights_changed(it)?;
             Ok(count > 0)
         });
         written.await
@@ -213,7 +206,7 @@ impl AccessStore {
             let sql = "DELETE FROM catalog_rights \
                 WHERE principal = $1 AND warehouse = $2 AND kind = $3 AND object = $4";
             it.execute(sql, &place)?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -222,10 +215,6 @@ impl AccessStore {
 fn version(it: &mut dyn StoreTransaction) -> Stored<u64> {
     let row = it.query_one("SELECT version FROM catalog_access WHERE id = 1", &[])?;
     row.ok_or_else(|| broken("the version of access is missing"))?.get(0)
-}
-
-fn changed(it: &mut dyn StoreTransaction) -> Stored<()> {
-    it.execute("UPDATE catalog_access SET version = version + 1 WHERE id = 1", &[]).map(drop)
 }
 
 fn require_room(it: &mut dyn StoreTransaction, sql: &str, most: usize, what: &str) -> Stored<()> {
@@ -261,7 +250,7 @@ fn put(
     };
     let [principal, warehouse, kind, object] = place.clone();
     it.execute(sql, &[principal, warehouse, kind, object, SqlValue::Int(all.bits())])?;
-    changed(it)
+    rights_changed(it)
 }
 
 fn client(row: &SqlRow) -> Stored<StoredClient> {
@@ -305,8 +294,4 @@ fn digest(bytes: &[u8]) -> Stored<Hash> {
 
 fn ms(ms: u64) -> Stored<SqlValue> {
     i64::try_from(ms).map(SqlValue::Int).map_err(|_| broken("a time beyond all times"))
-}
-
-fn broken(what: &'static str) -> SqlStoreError {
-    SqlStoreError::refuse(CatalogError::internal(what))
 }

@@ -11,7 +11,7 @@ use super::known::BearerOwner;
 use super::random::{self, Hash, hash};
 use super::{AccessControl, TOKEN_PREFIX, clients, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{CatalogPrincipal, TokenClaims};
+use crate::principal::{CatalogPrincipal, TokenClaims};
 
 /// Time that an access token is good.
 pub const LIFETIME: Duration = Duration::from_secs(3600);

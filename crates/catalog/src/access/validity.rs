@@ -5,7 +5,7 @@ use node::auth::RevocationSignal;
 use std::sync::Arc;
 
 use super::{AccessControl, hash};
-use crate::service::CatalogPrincipal;
+use crate::principal::CatalogPrincipal;
 
 /// Headers that a credential is found in.
 const CREDENTIALS: [HeaderName; 3] = [

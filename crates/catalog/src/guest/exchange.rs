@@ -1,6 +1,7 @@
 //! A request of a guest: what it named, how much of it passed, how it ended. It is told when the
 //! last part of it is gone.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -17,10 +18,33 @@ use hyper::body::{Frame, SizeHint};
 use node::clock;
 use parking_lot::Mutex;
 
-use super::{SandboxRequestObserver, SandboxRequestRecord};
-
 /// Bytes of what a request named that are told.
 const TEXT_BYTES_MAX: usize = 2048;
+
+/// Record of what a guest did.
+#[derive(Clone, Copy, Debug)]
+pub struct SandboxRequestRecord<'a> {
+    /// The method and what it named.
+    pub text: &'a str,
+    /// The status of the answer; 0 when there was none.
+    pub status: u16,
+    /// Outcome.
+    pub outcome: AuditOutcome,
+    /// Why it failed or was refused.
+    pub error: Option<&'a str>,
+    /// Time that it took, to the last byte of the answer.
+    pub took: Duration,
+    /// Bytes that the guest sent.
+    pub bytes_out: u64,
+    /// Bytes that it got.
+    pub bytes_in: u64,
+}
+
+/// Is told what a guest does. It never waits.
+pub trait SandboxRequestObserver: Send + Sync + fmt::Debug {
+    /// Takes what was done. Copies what it keeps.
+    fn saw(&self, seen: &SandboxRequestRecord<'_>);
+}
 
 /// A request.
 #[derive(Debug)]

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 
 use super::exchange::{SandboxExchange, named};
 use super::pieces::{ChunkedDecoder, MALFORMED};
-use super::{BufferedBody, SandboxSession};
+use super::session::{BufferedBody, SandboxSession};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::{self, StoreReply, XML_BYTES_MAX};
 
@@ -142,7 +142,7 @@ async fn relay(
     let head = (&parts.method, &parts.uri, &parts.headers);
     let asked = store.asked(head, text, is_cut)?;
     let (bucket, key) = store.subject(&asked)?;
-    let (catalog, staged) = (&visit.shared.catalog, visit.staged_at(&bucket, &key));
+    let (catalog, staged) = (&visit.catalog, visit.staged_at(&bucket, &key));
     let (scope, permission) =
         catalog.files_at(&visit.who, &warehouse, &bucket, &key, staged).await?;
     let outgoing = match (form, rest) {

@@ -141,20 +141,6 @@ pub fn render(error: &http::HttpError) -> Response {
     envelope(status, kind, &error.to_string())
 }
 
-/// An error of the shell's parts that handlers call.
-pub fn from_shell(error: &http::HttpError) -> CatalogError {
-    let kind = match error.status().as_u16() {
-        401 => ErrorReason::NotAuthorized,
-        403 => ErrorReason::Forbidden,
-        413 => ErrorReason::TooLarge,
-        429 => ErrorReason::TooManyRequests,
-        503 => ErrorReason::ServiceUnavailable,
-        400..=499 => ErrorReason::BadRequest,
-        _ => ErrorReason::Internal,
-    };
-    CatalogError::new(kind, error.to_string())
-}
-
 /// A table with its version's tag, or that the client has it already.
 pub(super) async fn table(
     input: &CatalogRequest<'_>,

@@ -17,11 +17,12 @@ use node::http::last_event_id;
 use serde::Serialize;
 use tokio::time;
 
-use super::answer::{self, from_shell};
+use super::answer;
 use super::request::CatalogRequest;
 use crate::access::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFilter, ChangeStream};
+use crate::shell::from_shell;
 
 /// Interval at which a sign of life is sent.
 const HEARTBEAT: Duration = Duration::from_secs(15);

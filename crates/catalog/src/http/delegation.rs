@@ -15,7 +15,7 @@ use super::request::{CatalogRequest, encoded};
 use super::tail::ResponseSuffix;
 use crate::cache::CachedVersion;
 use crate::error::Result;
-use crate::guest::SandboxSession;
+use crate::guest::session::SandboxSession;
 use crate::service::VendedCredentials;
 use crate::storage::BucketStorage;
 use crate::warehouse::Warehouse;

@@ -18,7 +18,8 @@ use super::request::CatalogRequest;
 use super::{BODY_BYTES_MAX, HttpContext, answer, obey, params};
 use crate::access::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::guest::{SandboxExchange, SandboxSession, named};
+use crate::guest::exchange::{SandboxExchange, named};
+use crate::guest::session::SandboxSession;
 use crate::service::Catalog;
 
 /// Below `/v1/`, without what a guest has no use for. Whose requests they are is an extension of

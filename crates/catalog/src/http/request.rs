@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use super::HttpContext;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::guest::SandboxSession;
+use crate::guest::session::SandboxSession;
 use crate::service::{CatalogPrincipal, ChangeCall, IdempotencyKey, PageRequest};
 use crate::warehouse::Warehouse;
 

@@ -9,7 +9,7 @@ use iceberg::ident::TableIdent;
 use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::guest::StagedTable;
+use crate::guest::session::StagedTable;
 use crate::storage::{
     BucketStorage, FilePermission, PATHS, SignRequest, SignResult, TableScope, TemporaryCredentials,
 };

@@ -7,8 +7,8 @@ use iceberg::json::RawJson;
 use iceberg::plan::{FilterExpression, ReadRestriction, ScanRequest};
 
 use super::{Catalog, CatalogPrincipal};
-use crate::access::TableRestrictions;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::TableRestrictions;
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 

@@ -14,6 +14,7 @@ use node::objects::{S3Location, SigningCredentials};
 use super::settings::StorageSettings;
 use super::xml::XmlElement;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::shell::header_value;
 
 /// Bytes of an answer.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -133,10 +134,10 @@ impl StsClient {
         let authorization = sign::authorization(own, &signed);
         let mut sent = HeaderMap::new();
         sent.insert(header::CONTENT_TYPE, HeaderValue::from_static(FORM));
-        sent.insert(X_AMZ_DATE, crate::http::header_value(&time)?);
-        sent.insert(header::AUTHORIZATION, crate::http::header_value(&authorization)?);
+        sent.insert(X_AMZ_DATE, header_value(&time)?);
+        sent.insert(header::AUTHORIZATION, header_value(&authorization)?);
         if let Some(token) = &own.session_token {
-            sent.insert(X_AMZ_SECURITY_TOKEN, crate::http::header_value(token)?);
+            sent.insert(X_AMZ_SECURITY_TOKEN, header_value(token)?);
         }
         Ok(ClientRequest {
             headers: sent,

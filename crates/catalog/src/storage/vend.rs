@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::scope::{FilePermission, TableScope};
 use super::sts::TemporaryCredentials;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::KeyLocks;
+use crate::locks::KeyLocks;
 
 /// Most credentials of a warehouse that are kept.
 pub(super) const KEPT_MAX: usize = 4096;

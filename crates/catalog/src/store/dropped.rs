@@ -7,8 +7,7 @@ use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::relations::{self, MetadataPointer, NewRelation, RelationKind};
-use super::{CatalogStore, ms, namespaces, places};
-use crate::access;
+use super::{CatalogStore, ms, namespaces, places, rights};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most dropped relations of one answer of the store.
@@ -102,7 +101,7 @@ impl CatalogStore {
             ];
             it.execute(sql, &parameters)?;
             // Its rights wait for it.
-            access::relation_moved(it, &found.id)?;
+            rights::relation_moved(it, &found.id)?;
             relations::delete(it, &stamp, &warehouse, &ident, &found, act)?;
             log::remember(it, &stamp, None)?;
             Ok(found)
@@ -236,7 +235,7 @@ impl CatalogStore {
             ];
             it.execute(sql, &parameters)?;
             it.execute("DELETE FROM catalog_dropped WHERE id = $1", &[SqlValue::from(&id)])?;
-            access::relation_moved(it, &id)?;
+            rights::relation_moved(it, &id)?;
             let act = match found.pointer.kind {
                 RelationKind::Table => LogAction::UndropTable,
                 RelationKind::View => LogAction::UndropView,
@@ -395,7 +394,7 @@ impl CatalogStore {
             // First of all, so that its place is its own.
             places::pass_on(it, &dropped, &id)?;
             let made = relations::insert(it, &stamp, &warehouse, &new, &id)?;
-            access::relation_replaced(it, &dropped, &id)?;
+            rights::relation_replaced(it, &dropped, &id)?;
             log::remember(it, &stamp, None)?;
             Ok(made)
         });
@@ -419,7 +418,7 @@ impl CatalogStore {
             if it.execute(sql, &[SqlValue::from(id)])? == 0 {
                 return log::remember(it, &stamp, None);
             }
-            access::forget_relation(it, id)?;
+            rights::forget_relation(it, id)?;
             places::forget(it, id)?;
             let act = match kind {
                 RelationKind::Table => LogAction::PurgeTable,

@@ -6,8 +6,7 @@ use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{self, ChangeContext, LogAction, LogRecord};
-use super::{CatalogStore, ms, page_all, rules};
-use crate::access;
+use super::{CatalogStore, ms, page_all, rights, rules};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Properties of a namespace.
@@ -265,7 +264,7 @@ impl CatalogStore {
             }
             let sql = "DELETE FROM catalog_namespaces WHERE warehouse = $1 AND path = $2";
             it.execute(sql, &parameters)?;
-            access::forget_namespace(it, &warehouse, &ident)?;
+            rights::forget_namespace(it, &warehouse, &ident)?;
             rules::forget_namespace(it, &warehouse, &ident)?;
             changed(it, &stamp, &warehouse, LogAction::DropNamespace, (&ident, None))
         });

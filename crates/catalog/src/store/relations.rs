@@ -7,8 +7,7 @@ use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::places::{self, place_of};
-use super::{CatalogStore, ms, namespaces, page_all};
-use crate::access;
+use super::{CatalogStore, ms, namespaces, page_all, rights};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
@@ -309,7 +308,7 @@ impl CatalogStore {
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.drop_relation", move |it| {
             let found = require(it, &warehouse, kind, &ident)?;
-            access::forget_relation(it, &found.id)?;
+            rights::forget_relation(it, &found.id)?;
             places::forget(it, &found.id)?;
             delete(it, &stamp, &warehouse, &ident, &found, act)?;
             log::remember(it, &stamp, None)?;
@@ -352,7 +351,7 @@ impl CatalogStore {
                 ms(stamp.now_ms),
             ];
             it.execute(sql, &parameters)?;
-            access::relation_moved(it, &found.id)?;
+            rights::relation_moved(it, &found.id)?;
             let target = Some(serde_json::to_string(&to))
                 .transpose()
                 .map_err(|error| SqlStoreError::refuse(CatalogError::internal(error)))?;

@@ -4,9 +4,9 @@
 use node::clock;
 use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
+use super::entities::{EntityChange, EntityKey};
 use super::warehouses::{WAREHOUSES_MAX, WarehouseRow};
-use super::{CatalogStore, Properties, ms};
-use crate::access::{self, EntityChange, EntityKey};
+use super::{CatalogStore, Properties, entities, ms, rights};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::StorageSettings;
 use crate::warehouse::{TableLocation, WarehouseStatus};
@@ -133,7 +133,7 @@ impl CatalogStore {
             ];
             it.execute(sql, &parameters)?;
             let key = EntityKey::warehouse(&row.id);
-            access::entity_made(it, &key, &properties, row.created_ms)?;
+            entities::made(it, &key, &properties, row.created_ms)?;
             write(it, &row)
         });
         written.await
@@ -170,7 +170,7 @@ impl CatalogStore {
                 require_room(it, &row, &taken)?;
             }
             let key = EntityKey::warehouse(&row.id);
-            access::entity_changed(it, &key, change.as_ref(), now_ms)?;
+            entities::changed(it, &key, change.as_ref(), now_ms)?;
             it.execute("DELETE FROM catalog_storage WHERE warehouse = $1", &[(&row.id).into()])?;
             write(it, &row)
         });
@@ -193,7 +193,7 @@ impl CatalogStore {
                     return Err(SqlStoreError::refuse(error));
                 }
             }
-            access::forget_warehouse(it, &row_id)?;
+            rights::forget_warehouse(it, &row_id)?;
             it.execute("DELETE FROM catalog_rules WHERE warehouse = $1", &id)?;
             it.execute("DELETE FROM catalog_storage WHERE warehouse = $1", &id)?;
             it.execute("DELETE FROM catalog_jobs WHERE warehouse = $1", &id)?;

@@ -3,13 +3,12 @@
 use node::clock;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use super::{AccessStore, Stored, changed, entities, require_room, roles};
+use super::{AccessStore, Stored, require_room, roles};
 use crate::access::catalog_roles::{
     CATALOG_ROLES_MAX, CatalogRoleRecord, HOLDERS_MAX, catalog_role_principal, no_such,
 };
-use crate::access::entities::EntityKey;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::store::{Properties, no_such_warehouse};
+use crate::store::{EntityKey, Properties, entities, no_such_warehouse, rights_changed};
 
 impl AccessStore {
     /// Keeps a new catalog role.
@@ -38,7 +37,7 @@ impl AccessStore {
             let sql = "INSERT INTO catalog_catalog_roles (warehouse, name) VALUES ($1, $2)";
             it.execute(sql, &[SqlValue::from(&warehouse), SqlValue::from(&name)])?;
             entities::made(it, &EntityKey::catalog_role(&warehouse, &name), &properties, now_ms)?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -58,7 +57,7 @@ impl AccessStore {
             }
             roles::forget_principal(it, &catalog_role_principal(&warehouse, &name))?;
             entities::gone(it, &EntityKey::catalog_role(&warehouse, &name))?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -86,7 +85,7 @@ impl AccessStore {
                     VALUES ($1, $2, $3)";
                 it.execute(sql, &place)?;
             }
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -143,12 +142,4 @@ pub(super) fn all(it: &mut dyn StoreTransaction) -> Stored<Vec<CatalogRoleRecord
         }
     }
     Ok(all)
-}
-
-/// Forgets those of a warehouse that goes.
-pub(super) fn warehouse_gone(it: &mut dyn StoreTransaction, id: &str) -> Stored<()> {
-    for table in ["catalog_catalog_roles", "catalog_catalog_role_holders"] {
-        it.execute(&format!("DELETE FROM {table} WHERE warehouse = $1"), &[id.into()])?;
-    }
-    Ok(())
 }

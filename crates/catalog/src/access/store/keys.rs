@@ -4,10 +4,11 @@ use std::sync::atomic::AtomicU64;
 
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::{AccessStore, Stored, changed, digest, ms, require_room};
+use super::{AccessStore, Stored, digest, ms, require_room};
 use crate::access::keys::{ApiKey, KEYS_MAX, KEYS_OF_CLIENT_MAX};
 use crate::access::random::Hash;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::store::rights_changed;
 
 impl AccessStore {
     /// Keeps a new key.
@@ -36,7 +37,7 @@ impl AccessStore {
                 key.ends_ms.map(ms).transpose()?.unwrap_or(SqlValue::Null),
             ];
             it.execute(sql, &parameters)?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -53,7 +54,7 @@ impl AccessStore {
             let sql = "UPDATE catalog_api_keys \
                 SET previous = secret, previous_until_ms = $2, secret = $3 WHERE id = $1";
             it.execute(sql, &[SqlValue::from(&id), ms(until_ms)?, SqlValue::from(&secret[..])])?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -63,7 +64,7 @@ impl AccessStore {
         let id = id.to_owned();
         let written = self.0.transact("catalog.delete_key", move |it| {
             it.execute("DELETE FROM catalog_api_keys WHERE id = $1", &[SqlValue::from(&id)])?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }

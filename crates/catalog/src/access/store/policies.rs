@@ -4,11 +4,12 @@ use iceberg::ident::{NamespaceIdent, SEPARATOR};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::objects::relation;
-use super::{AccessStore, Stored, changed, require_room, roles};
+use super::{AccessStore, Stored, require_room, roles};
 use crate::access::policies::{
     POLICIES_MAX, PolicyBody, PolicyRecord, TABLE_POLICIES_BYTES_MAX, no_such,
 };
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::store::rights_changed;
 
 impl AccessStore {
     /// Keeps a policy in place of the one of its name.
@@ -48,7 +49,7 @@ impl AccessStore {
                 SqlValue::from(&body[..]),
             ];
             it.execute(sql, &parameters)?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -60,7 +61,7 @@ impl AccessStore {
             let sql = "DELETE FROM catalog_policies WHERE warehouse = $1 AND name = $2";
             match it.execute(sql, &[SqlValue::from(&warehouse), SqlValue::from(&name)])? {
                 0 => Err(SqlStoreError::refuse(no_such(&name))),
-                _ => changed(it),
+                _ => rights_changed(it),
             }
         });
         written.await

@@ -3,14 +3,13 @@
 use node::clock;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use super::{AccessStore, Stored, catalog_roles, changed, entities, require_room};
-use crate::access::entities::EntityKey;
+use super::{AccessStore, Stored, catalog_roles, require_room};
 use crate::access::roles::{
     MEMBERS_MAX, MembersChange, PREFIX, ROLES_MAX, RoleRecord, no_such, principal,
 };
 use crate::access::{catalog_roles as catalog_role, clients};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::store::Properties;
+use crate::store::{EntityKey, Properties, entities, rights_changed};
 
 impl AccessStore {
     /// Keeps a new role.
@@ -34,7 +33,7 @@ impl AccessStore {
             it.execute("INSERT INTO catalog_roles (name) VALUES ($1)", &[SqlValue::from(&name)])?;
             add(it, &name, &members)?;
             entities::made(it, &EntityKey::role(&name), &properties, now_ms)?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -53,7 +52,7 @@ impl AccessStore {
                 it.execute(sql, &[SqlValue::from(&role), SqlValue::from(member)])?;
             }
             add(it, &role, &to.add)?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }
@@ -74,7 +73,7 @@ impl AccessStore {
             }
             forget_principal(it, &principal(&role))?;
             entities::gone(it, &EntityKey::role(&role))?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }

@@ -2,10 +2,11 @@
 
 use node::store::{SqlValue, StoreTransaction};
 
-use super::{AccessStore, Stored, changed, digest, ms};
+use super::{AccessStore, Stored, digest, ms};
 use crate::access::random::Hash;
 use crate::access::tokens::{TOKENS_OF_CLIENT_MAX, TokenRow};
 use crate::error::{CatalogError, Result};
+use crate::store::rights_changed;
 
 impl AccessStore {
     /// Keeps a new token. Those of its client that are too many go, the oldest ones first.
@@ -61,7 +62,7 @@ impl AccessStore {
         let written = self.0.transact("catalog.revoke_token", move |it| {
             let sql = "UPDATE catalog_tokens SET revoked = 1 WHERE hash = $1";
             it.execute(sql, &[SqlValue::from(&hash[..])])?;
-            changed(it)
+            rights_changed(it)
         });
         written.await
     }

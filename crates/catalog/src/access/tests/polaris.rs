@@ -1,7 +1,7 @@
 //! What Polaris's management keeps beside clients and roles, on both engines.
 
 use super::*;
-use crate::access::entities::{EntityChange, EntityKey, EntityKind};
+use crate::store::{EntityChange, EntityKey, EntityKind};
 
 fn said(key: &str) -> Properties {
     Properties::from([(key.to_owned(), "v".to_owned())])

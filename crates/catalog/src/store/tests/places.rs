@@ -35,8 +35,8 @@ async fn check_old(url: StoreUrl, steps: usize) {
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await.unwrap();
     store.migrate(timeline::SERVICE, &timeline::MIGRATIONS[..steps]).await.unwrap();
     store.migrate(storage::SERVICE, storage::MIGRATIONS).await.unwrap();
-    let of_access = &access::MIGRATIONS[..STEPS_TO_ROLES];
-    store.migrate(access::SERVICE, of_access).await.unwrap();
+    let of_access = &access_schema::MIGRATIONS[..STEPS_TO_ROLES];
+    store.migrate(access_schema::SERVICE, of_access).await.unwrap();
     let fill = store.transact("test.fill", move |it| {
         it.batch(OLD_ROWS)?;
         if steps < STEPS_TO_PLACES { Ok(()) } else { it.batch(OLD_PLACES) }

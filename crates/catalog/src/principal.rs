@@ -1,12 +1,15 @@
-//! Principals, rights, and the interface that decides about them.
+//! Principals, rights, restrictions of what is read, and the interface that decides about them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use iceberg::schema::MaskAction;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
-use crate::access::TableRestrictions;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::ChangeContext;
 use crate::warehouse::Warehouse;
@@ -133,6 +136,35 @@ pub enum VisibleNames {
     },
     /// No name.
     Nothing,
+}
+
+/// Restrictions on reading a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TableRestrictions {
+    /// Rows that fulfil this; none for all.
+    pub row_filter: Option<Value>,
+    /// Columns that are shown in another way, by their ids.
+    pub projections: BTreeMap<i32, MaskAction>,
+    /// True if he may have credentials for the table's files.
+    pub is_trusted: bool,
+}
+
+impl Serialize for TableRestrictions {
+    /// As `read-restrictions` of Iceberg's interface.
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(filter) = &self.row_filter {
+            map.serialize_entry("required-row-filter", filter)?;
+        }
+        if !self.projections.is_empty() {
+            let shown = self.projections.iter();
+            let shown: Vec<Value> = shown
+                .map(|(id, action)| json!({"action": action.name(), "field-id": id}))
+                .collect();
+            map.serialize_entry("required-column-projections", &shown)?;
+        }
+        map.end()
+    }
 }
 
 /// Decides. Operators are not asked about.
