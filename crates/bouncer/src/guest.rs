@@ -6,8 +6,9 @@
 //! counted and limited for themselves, everything that they do is told to a [`SandboxObserver`],
 //! and what was given can be taken back ([`Door`]).
 
+pub(crate) mod client;
 pub(crate) mod turns;
-mod watch;
+pub(crate) mod watch;
 
 /// Entry of the fuzz target for connections that are read along with.
 #[cfg(fuzzing)]
@@ -17,7 +18,8 @@ pub mod fuzzing {
 
     use wire::mysql::capabilities::CapabilityFlags;
 
-    use super::{ConnectionObserver, GuestSpec, ReplyAction, SandboxClient};
+    use super::watch::{ConnectionObserver, ReplyAction};
+    use super::{GuestSpec, SandboxClient};
 
     /// Reads along with a connection on which `asked` and `answered` pass in parts of `cut` bytes.
     /// Answers how many bytes of the answer the client gets.
@@ -43,233 +45,19 @@ pub mod fuzzing {
     }
 }
 
-use std::any::Any;
-use std::fmt;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use api::TenantEngine;
 
-use self::turns::LeaseQuota;
-pub(crate) use self::watch::{ConnectionObserver, ReplyAction};
+pub use self::client::{
+    GuestSpec, LoginPlace, SandboxAction, SandboxClient, SandboxClientError, SandboxObserver,
+    StatementDetail, TEXT_BYTES_MAX,
+};
 use crate::relay::orders::ThreadCommand;
 use crate::service::{Bouncer, RelayThreads};
-use crate::tenants::{
-    ClientAuth, RouteError, ServerSecret, TenantRoute, TenantRouting, TenantSnapshot, TenantUser,
-    UserTimes,
-};
-
-/// Bytes of a statement in a record; what is longer is cut.
-pub const TEXT_BYTES_MAX: usize = 4096;
-
-/// Detail of statements in records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StatementDetail {
-    /// No text.
-    None,
-    /// Text without the values in it.
-    #[default]
-    Masked,
-    /// They are as they were sent, and errors as the server told them.
-    Full,
-}
-
-/// Rights and limits of a guest.
-#[derive(Clone, Debug)]
-pub struct GuestSpec {
-    /// Names it among the users of its tenant: its clients are counted by that.
-    pub name: Arc<str>,
-    /// Tenant.
-    pub tenant: Arc<str>,
-    /// Protocol.
-    pub engine: TenantEngine,
-    /// The tenant's user whose role on the server it has; see [`Tenant::role_of_guest`].
-    pub role: Option<Arc<str>>,
-    /// Schema that names without one mean.
-    pub schema: Option<Arc<str>>,
-    /// True if it may only read.
-    pub read_only: bool,
-    /// Connections at one time.
-    pub clients_max: Option<u32>,
-    /// For how long it may do something; the tenant's own limits hold as well.
-    pub times: UserTimes,
-    /// Rows that one statement may return.
-    pub rows_max: Option<u64>,
-    /// Bytes that the answer to one statement may have.
-    pub bytes_max: Option<u64>,
-    /// Detail of statements that is reported.
-    pub texts: StatementDetail,
-    /// Receiver of reports.
-    pub witness: Arc<dyn SandboxObserver>,
-}
-
-/// Action of a guest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SandboxAction<'a> {
-    /// Connected.
-    Connected,
-    /// Refused, or ended, for this reason.
-    Refused(&'a str),
-    /// A statement has ended.
-    Statement {
-        /// Text, as far as it is told. `(prepared)` and `(sent)` stand for one that is not known
-        /// any more, and before one that is therefore told before it runs.
-        text: Option<&'a str>,
-        /// Time that it took.
-        took: Duration,
-        /// Rows that it returned.
-        rows: u64,
-        /// Bytes of its answer.
-        bytes: u64,
-        /// Error: a code, with a sentence where everything is told.
-        error: Option<&'a str>,
-    },
-    /// Disconnected.
-    Disconnected {
-        /// Time that it was.
-        took: Duration,
-        /// Bytes that came from it.
-        sent: u64,
-        /// Bytes that it got.
-        received: u64,
-    },
-}
-
-/// Is told what guests do, on the relay's threads: it must not wait.
-pub trait SandboxObserver: fmt::Debug + Send + Sync {
-    /// A guest did something.
-    fn saw(&self, deed: SandboxAction<'_>);
-}
-
-/// Client that comes in without authentication.
-#[derive(Debug)]
-pub struct SandboxClient {
-    id: u64,
-    spec: GuestSpec,
-    is_revoked: AtomicBool,
-    turns: Arc<LeaseQuota>,
-}
-
-/// Why there can be no such guest.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SandboxClientError {
-    /// The tenant does not take it.
-    #[error(transparent)]
-    Route(#[from] RouteError),
-    /// The tenant has no such user.
-    #[error("the tenant has no user \"{0}\"")]
-    NoSuchRole(Arc<str>),
-    /// No role is named, and there is more than one, or none.
-    #[error("the tenant has no `server_user` and not exactly one user: a `role` has to be named")]
-    NoRole,
-    /// The role authenticates at the server with what clients send, and guests send nothing.
-    #[error("there is no password of \"{0}\" for the server: it would be the client's own")]
-    NoSecret(Arc<str>),
-    /// Revoked.
-    #[error("the grant was taken back")]
-    Revoked,
-}
-
-impl SandboxClientError {
-    /// Returns what clients match on.
-    #[must_use]
-    pub fn sqlstate(&self) -> &'static str {
-        match self {
-            SandboxClientError::Route(error) => error.sqlstate(),
-            SandboxClientError::NoSuchRole(_)
-            | SandboxClientError::NoRole
-            | SandboxClientError::NoSecret(_) => "28000",
-            SandboxClientError::Revoked => "57P01",
-        }
-    }
-}
-
-impl SandboxClient {
-    /// Returns what it may have.
-    pub(crate) fn spec(&self) -> &GuestSpec {
-        &self.spec
-    }
-
-    /// Names it for as long as the process lives.
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// Returns whose turn it is among its clients.
-    pub(crate) fn turns(&self) -> &Arc<LeaseQuota> {
-        &self.turns
-    }
-
-    /// Returns where it is led by what holds now.
-    pub(crate) fn route(&self, routing: &TenantRouting) -> Result<TenantRoute, SandboxClientError> {
-        if self.is_revoked.load(Ordering::Acquire) {
-            return Err(SandboxClientError::Revoked);
-        }
-        let spec = &self.spec;
-        let tenant = routing.for_guest(&spec.tenant, spec.engine)?;
-        let role = tenant.role_of_guest(spec.role.as_deref())?;
-        let own = role.times.over(&tenant.limits);
-        let user = TenantUser {
-            name: Arc::clone(&spec.name),
-            auth: ClientAuth::Trust,
-            clients_max: spec.clients_max,
-            times: shorter(&spec.times, &own),
-            ..(*role).clone()
-        };
-        let twin = tenant.read_only_twin.as_ref().filter(|_| spec.read_only);
-        Ok(TenantRoute { tenant: Arc::clone(twin.unwrap_or(tenant)), user: Arc::new(user) })
-    }
-}
-
-/// The shorter one of each time.
-fn shorter(one: &UserTimes, other: &UserTimes) -> UserTimes {
-    let of = |one: Option<Duration>, other: Option<Duration>| {
-        let real = |time: &Duration| !time.is_zero();
-        one.filter(real).into_iter().chain(other.filter(real)).min()
-    };
-    UserTimes {
-        wait: of(one.wait, other.wait),
-        query: of(one.query, other.query),
-        transaction: of(one.transaction, other.transaction),
-        idle_in_transaction: of(one.idle_in_transaction, other.idle_in_transaction),
-        client_idle: of(one.client_idle, other.client_idle),
-    }
-}
-
-impl TenantSnapshot {
-    /// The user whose role on the server a guest has: the one that is named; else the tenant's
-    /// `server_user`, or its only user.
-    ///
-    /// # Errors
-    /// When there is none, or none of whom we have what the server asks for.
-    pub fn role_of_guest(
-        &self,
-        named: Option<&str>,
-    ) -> Result<Arc<TenantUser>, SandboxClientError> {
-        let user = match named {
-            Some(name) => Arc::clone(
-                self.users.get(name).ok_or_else(|| SandboxClientError::NoSuchRole(name.into()))?,
-            ),
-            None => match (&self.forced, self.users.len()) {
-                (Some((user, _)), _) => self.user(user),
-                (None, 1) => {
-                    Arc::clone(self.users.values().next().ok_or(SandboxClientError::NoRole)?)
-                }
-                (None, _) => return Err(SandboxClientError::NoRole),
-            },
-        };
-        if user.server_secret == ServerSecret::OfClient {
-            return Err(SandboxClientError::NoSecret(Arc::clone(&user.server_user)));
-        }
-        Ok(user)
-    }
-}
-
-/// Place that a connection holds until its login has ended, or the connection; the bouncer lets go
-/// of it then, and knows nothing else of it.
-pub type LoginPlace = Arc<dyn Any + Send + Sync>;
+use crate::tenants::TenantRouting;
 
 /// Entrance of guests of one kind, until it is dropped: then their connections get an error and
 /// end.

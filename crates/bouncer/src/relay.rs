@@ -23,11 +23,15 @@
 mod accept;
 mod buffers;
 mod cancel;
+mod cancel_leg;
 mod client;
 mod common;
+mod config;
 mod conn;
 mod console;
+pub(crate) mod console_backend;
 mod deadlines;
+pub(crate) mod dialect;
 mod ear;
 mod handshake;
 mod holders;
@@ -45,10 +49,12 @@ pub mod pools;
 mod prover;
 mod resolve;
 mod server;
+mod server_life;
 mod slots;
 pub mod snapshot;
 mod socket;
 pub mod stats;
+mod subscriber;
 mod succession;
 mod takeover;
 mod timers;
@@ -82,9 +88,8 @@ use self::snapshot::ThreadSnapshot;
 use self::stats::{ThreadBooks, ThreadTenantStats};
 use self::worker::{RelayWorker, WorkerParts};
 use crate::config::{BouncerConfig, TlsTable};
-use crate::guest::{LoginPlace, SandboxClient};
+use crate::guest::client::{LoginPlace, SandboxClient};
 use crate::link::{ProtocolKeyrings, ProtocolLinks};
-use crate::pg::login::CleartextPolicy;
 use crate::pg::statements::HashKey;
 use crate::rate::{CANCELS, FAILED_LOGINS, LoginLimiter};
 use crate::service::RelayThreads;
@@ -93,8 +98,10 @@ use crate::tls::{ClientSide, ClientTls, ServerSide};
 
 pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
 pub use self::common::{LookUp, SecretReply};
-pub use self::console::{ConsoleBackend, ConsoleReplySlot, DATABASE};
-pub use self::journal::{ErrorDialect, JOURNAL};
+pub use self::config::RelayConfig;
+pub use self::console_backend::{ConsoleBackend, ConsoleReplySlot};
+pub use self::dialect::{DATABASE, ErrorDialect};
+pub use self::journal::JOURNAL;
 pub use self::socket::TcpPolicy;
 
 /// Most relay threads: more than processors in any machine that this runs on.
@@ -102,27 +109,6 @@ const THREADS_MAX: usize = 256;
 
 /// Permissions of the socket file for the next process.
 const TAKEOVER_MODE: u32 = 0o600;
-
-/// Configuration of the relay; changes need a restart.
-#[derive(Clone, Debug)]
-pub struct RelayConfig {
-    /// Listeners for clients.
-    pub listeners: Vec<ListenerSpec>,
-    /// Server version that clients of MySQL get.
-    pub mysql_version: Arc<str>,
-    /// Relay threads; half as many as there are processors when nothing is said. Servers and
-    /// clients are often on the same machine, and a thread that is busy does more with each look at
-    /// its sockets: on two processors one thread needs a fifth less of them for each transaction.
-    pub threads: Option<NonZeroUsize>,
-    /// Clients at one time, of all tenants together.
-    pub clients_max: u32,
-    /// Time that a login may take.
-    pub login: Duration,
-    /// Rule on where clients may be asked for cleartext passwords.
-    pub cleartext: CleartextPolicy,
-    /// Keepalive and timeouts of TCP.
-    pub tcp: TcpPolicy,
-}
 
 /// Dependencies of the relay.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::health::HealthCheckResults;
 use crate::config::BouncerConfig;
 use crate::error::BouncerError;
-use crate::guest::{LoginPlace, SandboxClient};
+use crate::guest::client::{LoginPlace, SandboxClient};
 use crate::link::ProtocolKeyrings;
 use crate::relay::orders::ThreadCommand;
 use crate::relay::snapshot::ThreadSnapshot;

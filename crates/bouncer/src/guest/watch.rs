@@ -20,7 +20,7 @@ use wire::pg::message::{ErrorFields, backend};
 use self::mysql::MyWatch;
 use self::pg::PgWatch;
 use self::texts::{ReportedText, TOLD, TextLedger, TextRecorder, UNKNOWN};
-use super::{SandboxAction, SandboxClient, StatementDetail};
+use super::client::{SandboxAction, SandboxClient, StatementDetail};
 use crate::link::put_mysql_error;
 
 /// Why a guest's connection has to end.

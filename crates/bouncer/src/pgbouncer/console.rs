@@ -22,7 +22,7 @@ use wire::pg::message::{ErrorFields, backend};
 use super::command::{self, ConsoleCommand, ShowTopic, ShutdownWait};
 use super::settings::SettingValues;
 use super::show::{self, ShowView, TenantTotals};
-use crate::relay::ErrorDialect;
+use crate::relay::dialect::ErrorDialect;
 use crate::relay::snapshot::{ServerView, ThreadSnapshot};
 use crate::relay::stats::ThreadTenantStats;
 use crate::service::{Bouncer, distributions};

@@ -17,7 +17,7 @@ use node::clock::rfc3339;
 use super::command::ShowTopic;
 use super::settings::{SettingEffect, SettingValues};
 use super::table::{ShowTable, of};
-use crate::relay::DATABASE;
+use crate::relay::dialect::DATABASE;
 use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView, ThreadSnapshot};
 use crate::tenants::{
     BackendAddress, TenantId, TenantRouting, TenantSnapshot, TenantUser, UserRuleSet, WorkAdmission,

@@ -16,7 +16,7 @@ use super::settings::{SettingEffect, SettingValues, find};
 use crate::config::{
     BouncerConfig, ConsoleTable, ConsoleUser, ListenAddresses, MysqlTable, ServerTable, TlsTable,
 };
-use crate::relay::DATABASE;
+use crate::relay::dialect::DATABASE;
 use crate::tenants::{UserRuleSet, UserRules, UserTimes};
 
 /// Connections where PgBouncer knows no limit.

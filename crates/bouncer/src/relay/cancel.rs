@@ -10,12 +10,12 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::cancel_leg::CancelLeg;
 use super::client::{ClientPhase, RelayClient, ServerAttachment};
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
 use super::leave::ClientDeparture;
-use super::opening::ConnectTarget;
 use super::orders::ThreadMessageKind;
-use super::server::RelayServer;
+use super::server::{ConnectTarget, RelayServer};
 use super::socket::ReadOutcome;
 use super::worker::{RelayWorker, TimerKey};
 use crate::link::{ServerDialNext, ServerDialer};
@@ -26,18 +26,6 @@ const CANCELS_PER_SERVER_MAX: u32 = 2;
 
 /// Time that a cancel request may take to be accepted by the server, in microseconds.
 const CANCEL_US: u64 = 10_000_000;
-
-/// A connection that carries a cancel request.
-#[derive(Debug)]
-pub(super) struct CancelLeg {
-    pub(super) conn: RelayConnection,
-    pub(super) dial: ServerDialer,
-    connects: bool,
-    pub(super) shakes_hands: bool,
-    /// Place and serial of the server connection that is meant.
-    pub(super) server: (u32, u64),
-    begun_us: u64,
-}
 
 impl RelayWorker {
     /// A client wants to cancel what another one does.

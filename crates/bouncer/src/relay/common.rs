@@ -12,15 +12,16 @@ use std::time::{Duration, Instant};
 use api::TenantEngine;
 use parking_lot::{Mutex, RwLock};
 
-use super::RelayConfig;
-use super::console::ConsoleBackend;
+use super::config::RelayConfig;
+use super::console_backend::ConsoleBackend;
 use super::holders::ServerHolders;
 use super::keys::CancelKeys;
-use super::opening::micros;
 use super::orders::{ThreadInbox, ThreadMessageKind};
 use super::prover::ProofThread;
 use super::resolve::ResolverThread;
+use super::server::Parameters;
 use super::stats::ThreadBooks;
+use super::timers::micros;
 use crate::link::ProtocolKeyrings;
 use crate::mysql;
 use crate::pg::settings::PgSettings;
@@ -125,9 +126,6 @@ pub(super) struct PeerThread {
     /// Connections that it has or was dealt; who has fewest gets the next one.
     pub(super) load: AtomicUsize,
 }
-
-/// Parameters that a server reports: names in its own spelling, and values.
-pub(super) type Parameters = Arc<[(String, String)]>;
 
 /// Number of clients.
 #[derive(Debug, Default)]

@@ -5,9 +5,12 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use mio::event::Event;
 use mio::{Registry, Token};
+use tokio_rustls::rustls::Connection;
 
 use super::buffers::{BACKLOG_BYTES_HIGH, BufferFreelist, UnsentBytes};
 use super::socket::{ReadOutcome, RelaySocket};
+use crate::pg::login::TlsFacts;
+use crate::tls::ListenerTls;
 
 /// Event source behind a token in epoll: the kind above, the place below.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -100,6 +103,14 @@ pub(super) struct RelayConnection {
 }
 
 impl RelayConnection {
+    /// Returns what the handshake with a client gave; nothing before it, and without TLS.
+    pub(super) fn tls_facts(&self, shown: &ListenerTls) -> TlsFacts {
+        match self.socket.tls() {
+            Some(Connection::Server(tls)) => shown.facts(tls),
+            Some(Connection::Client(_)) | None => TlsFacts::default(),
+        }
+    }
+
     /// Registers `socket` as `source`; `room` to be told when it has connected.
     pub(super) fn new(
         mut socket: RelaySocket,

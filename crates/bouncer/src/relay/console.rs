@@ -3,7 +3,6 @@
 //! A thread keeps the connection and its framing only. What is asked goes to the control plane,
 //! and the answer comes back as an order, so that no command holds a thread up.
 
-use std::fmt;
 use std::sync::Arc;
 
 use wire::pg::frame::{HEADER_BYTES, PgHeader, TransactionStatus, frontend};
@@ -11,18 +10,13 @@ use wire::pg::message::{ErrorFields, backend};
 
 use super::client::{ClientPhase, RelayClient};
 use super::common::CountedConsoleClient;
-use super::journal::ErrorDialect;
+use super::console_backend::ConsoleReplySlot;
 use super::keys::KEY_BYTES;
 use super::leave::ClientDeparture;
-use super::orders::{ThreadInbox, ThreadMessageKind};
 use super::worker::RelayWorker;
-use crate::pg::login::{PgLoginRefusal, PgStartupRequest, welcome};
+use crate::pg::login::{PgLoginRefusal, welcome};
 use crate::pgbouncer::console::ConsoleRights;
-use crate::tenants::TenantUser;
 use tokio::sync::oneshot;
-
-/// The database that is the console.
-pub const DATABASE: &str = "pgbouncer";
 
 /// The longest command.
 const COMMAND_BYTES_MAX: usize = 16 << 10;
@@ -38,50 +32,6 @@ const PARAMETERS: [(&str, &str); 8] = [
     ("is_superuser", "on"),
     ("integer_datetimes", "on"),
 ];
-
-/// The console, as the relay knows it.
-pub trait ConsoleBackend: fmt::Debug + Send + Sync {
-    /// Returns who somebody is here, and may do, once it has proved it.
-    ///
-    /// # Errors
-    /// When it may do nothing.
-    fn guest(
-        &self,
-        requested: &PgStartupRequest,
-    ) -> Result<(TenantUser, ConsoleRights), PgLoginRefusal>;
-
-    /// Returns how many clients there may be that only look, of all names together and of this one.
-    fn watchers_max(&self, user: &str) -> (Option<u32>, Option<u32>);
-
-    /// In whose words clients are told what goes wrong.
-    fn words(&self) -> ErrorDialect;
-
-    /// Begins to answer; the answer may come at any time from any thread. `left` ends when nobody
-    /// waits for it any more.
-    fn ask(
-        &self,
-        text: String,
-        rights: ConsoleRights,
-        reply: ConsoleReplySlot,
-        left: oneshot::Receiver<()>,
-    );
-}
-
-/// Recipient of an answer.
-#[derive(Debug)]
-pub struct ConsoleReplySlot {
-    inbox: Arc<ThreadInbox>,
-    client: u32,
-    serial: u64,
-}
-
-impl ConsoleReplySlot {
-    /// Gives it, whole: as messages, with what ends them.
-    pub fn give(self, answer: Vec<u8>) {
-        let ConsoleReplySlot { inbox, client, serial } = self;
-        inbox.push(ThreadMessageKind::Said { client, serial, answer });
-    }
-}
 
 /// A client of the console.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
-use super::journal::ErrorDialect;
+use super::dialect::ErrorDialect;
 use super::leave::{ClientDeparture, FAREWELL_US};
-use super::opening::micros;
 use super::pools::PoolFailure;
 use super::server::{RelayServer, ServerCloseReason, ServerPhase};
+use super::timers::micros;
 use super::worker::{RelayWorker, TimerKey};
 use crate::tenants::TenantRoute;
 

@@ -17,8 +17,9 @@ use wire::pg::notice::ServerNotice;
 use wire::pg::sql::quote_identifier;
 
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
-use super::opening::{ConnectTarget, micros};
+use super::server::ConnectTarget;
 use super::socket::ReadOutcome;
+use super::timers::micros;
 use super::worker::{RelayWorker, TimerKey};
 use crate::pg::dial::{PgDial, PgDialNext};
 use crate::tenants::{PoolId, TenantId, TenantSnapshot, WorkAdmission};

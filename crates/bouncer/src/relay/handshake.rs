@@ -6,12 +6,10 @@ use std::io;
 use tokio_rustls::rustls::{Connection, ServerConnection};
 
 use super::client::ClientPhase;
-use super::conn::RelayConnection;
 use super::leave::ClientDeparture;
 use super::pools::PoolFailure;
 use super::server::{ServerCloseReason, ServerPhase};
 use super::worker::RelayWorker;
-use crate::pg::login::TlsFacts;
 use crate::tls;
 
 impl RelayWorker {
@@ -102,14 +100,6 @@ impl RelayWorker {
             let next = leg.dial.tls_started(None, &mut outbox.to_server);
             self.follow_cancel(place, next);
         }
-    }
-}
-
-/// Returns what the handshake with a client gave.
-pub(super) fn facts(shown: &tls::ListenerTls, conn: &RelayConnection) -> TlsFacts {
-    match conn.socket.tls() {
-        Some(Connection::Server(tls)) => shown.facts(tls),
-        Some(Connection::Client(_)) | None => TlsFacts::default(),
     }
 }
 

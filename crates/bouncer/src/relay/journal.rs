@@ -7,7 +7,7 @@ use tracing::Level;
 
 use super::client::{ClientPhase, RelayClient};
 use super::common::ClientLimit;
-use super::console::DATABASE;
+use super::dialect::{DATABASE, ErrorDialect};
 use super::leave::ClientDeparture;
 use super::pools::{CloseReason, LeaseRefusal};
 use super::server::{RelayServer, ServerCloseReason};
@@ -18,30 +18,7 @@ use crate::tenants::RouteError;
 /// Target of these log lines.
 pub const JOURNAL: &str = "pgbouncer";
 
-/// In whose words clients are told what goes wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ErrorDialect {
-    /// Ours: they name the settings of `cove.toml`.
-    #[default]
-    Own,
-    /// PgBouncer's: they name its settings.
-    PgBouncer,
-}
-
 impl ErrorDialect {
-    /// Returns the wording that is configured.
-    pub(super) fn of(self, own: &'static str, pgbouncer: &'static str) -> &'static str {
-        match self {
-            ErrorDialect::Own => own,
-            ErrorDialect::PgBouncer => pgbouncer,
-        }
-    }
-
-    /// The code of an error: PgBouncer has one for all that it refuses by itself.
-    pub(super) fn code(self, own: &'static str) -> &'static str {
-        self.of(own, "08P01")
-    }
-
     pub(super) fn full(self, full: ClientLimit) -> String {
         match (self, full) {
             (ErrorDialect::Own, full) => full.to_string(),

@@ -5,22 +5,11 @@ use std::sync::Arc;
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientPhase, RelayClient, ServerAttachment};
-use super::opening::micros;
-use super::pools::{FreedConnectionUse, LeaseRefusal, PoolEffect, ServerLease};
+use super::pools::{FreedConnectionUse, LeaseOutcome, LeaseRefusal, PoolEffect, ServerLease};
 use super::server::ServerCloseReason;
+use super::timers::micros;
 use super::worker::{RelayWorker, TimerKey, WorkerShutdown};
 use crate::tenants::{RouteError, WorkAdmission};
-
-/// Result of a client's request for a server connection.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum LeaseOutcome {
-    /// Has one.
-    Yes,
-    /// In the queue.
-    Waits,
-    /// Refused with an error.
-    No,
-}
 
 impl RelayWorker {
     /// Leases a server connection for a session.

@@ -18,70 +18,14 @@ use wire::pg::frame::{HEADER_BYTES, put_header};
 use wire::pg::message::{ErrorFields, NoticeSeverity, backend};
 
 use super::client::{ClientLogin, RelayClient, ServerAttachment};
-use super::holders::NotificationSender;
 use super::server::RelayServer;
 use super::slots::SlotMap;
+use super::subscriber::{ChannelEvent, ChannelNotification, ChannelSubscriber, SubscriptionState};
 use super::worker::RelayWorker;
 use crate::pg::client::PgClientSession;
 
 /// Bytes of notifications that are held for one client.
 pub(super) const NOTIFICATION_BYTES_MAX: usize = 1024 * 1024;
-
-/// A client that listens, or has listened.
-#[derive(Debug)]
-pub(super) struct ChannelSubscriber {
-    /// The client's place.
-    client: u32,
-    /// Notification connection of its pool.
-    pub(super) ear: u32,
-    /// The channels that the ear has it down for.
-    channels: Vec<Arc<str>>,
-    /// Version of the link's list of channels when it was last read.
-    version: u32,
-    /// Events to send to it, oldest first.
-    held: VecDeque<ChannelEvent>,
-    /// Bytes of that.
-    held_bytes: usize,
-    /// True if some of that is for it only if the transaction under way commits.
-    is_unsure: bool,
-}
-
-/// Event for clients that listen.
-#[derive(Clone, Debug)]
-enum ChannelEvent {
-    Notification(Arc<ChannelNotification>),
-    /// They may have missed something.
-    Gap,
-}
-
-/// A notification.
-#[derive(Debug)]
-struct ChannelNotification {
-    channel: Arc<str>,
-    sender: NotificationSender,
-    /// Channel and payload as they are on the wire.
-    rest: Box<[u8]>,
-}
-
-impl ChannelEvent {
-    fn bytes(&self) -> usize {
-        match self {
-            ChannelEvent::Notification(notification) => notification.rest.len() + HEADER_BYTES + 4,
-            ChannelEvent::Gap => HEADER_BYTES,
-        }
-    }
-}
-
-/// State of a client's subscriptions.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum SubscriptionState {
-    /// They are.
-    Yes,
-    /// They will be, or the client is told why not.
-    Waits,
-    /// The client is gone.
-    No,
-}
 
 impl RelayWorker {
     /// Has the channels heard that a client begins to listen to.

@@ -13,18 +13,18 @@ use wire::mysql::sql::is_system_schema;
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientLogin, ClientPhase, ServerAttachment};
-use super::common::{ClientLimit, CountedClient, Parameters, RelayShared, SecretReply};
-use super::console;
-use super::handshake::facts;
+use super::common::{ClientLimit, CountedClient, RelayShared, SecretReply};
+use super::dialect::DATABASE;
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
 use super::leave::ClientDeparture;
 use super::pools::{PoolRef, PoolTerms};
 use super::prover;
+use super::server::Parameters;
 use super::socket::RelaySocket;
 use super::stats::ThreadTenantStats;
 use super::visitors::{ClientOrigin, ListenerBinding};
 use super::worker::{RelayWorker, TimerKey};
-use crate::guest::SandboxClient;
+use crate::guest::client::SandboxClient;
 use crate::link::{
     AuthRequirement, ClientId, ClientLink, ClientLoginNext, ClientProofRequest, LoggedInClient,
     LoginMachine, MYSQL_PLUGIN, UnresolvedLogin,
@@ -130,7 +130,7 @@ impl LoginPhase {
     ) -> Option<Result<ClientProofRequest, PgLoginRefusal>> {
         let requested = self.login.pg_requested()?;
         let desk = common.console.get()?;
-        if requested.database_or_user() != console::DATABASE {
+        if requested.database_or_user() != DATABASE {
             return None;
         }
         let (user, rights) = match desk.guest(requested) {
@@ -229,7 +229,7 @@ impl RelayWorker {
         let bound = client.session().map(|session| session.bound.clone()).unwrap_or_default();
         let policy = self.mysql_policy(&bound);
         let Some(client) = self.clients.get_mut(place) else { return };
-        let tls = client.conn.socket.is_tls().then(|| facts(&shown, &client.conn));
+        let tls = client.conn.socket.is_tls().then(|| client.conn.tls_facts(&shown));
         let reached = reached(&client.conn.socket);
         let Some(session) = client.session() else { return };
         let (pid, collation) = (session.pid, session.collation);
@@ -269,7 +269,7 @@ impl RelayWorker {
             let shaken = phase.shakes_hands.take();
             let step = match &shaken {
                 Some(shown) => {
-                    let facts = facts(shown, &client.conn);
+                    let facts = client.conn.tls_facts(shown);
                     phase.login.tls_started(facts, &mut outbox.to_client)
                 }
                 None => phase.login.input(&bytes[used..], &mut outbox.to_client),

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use mio::net::{TcpStream, UnixStream};
@@ -11,12 +10,15 @@ use wire::pg::startup::ProtocolVersion;
 
 use super::common::RelayShared;
 use super::conn::{EventSource, RelayConnection};
-use super::journal::ErrorDialect;
+use super::dialect::ErrorDialect;
 use super::orders::{MovedServer, ThreadMessageKind};
 use super::pools::{self, PoolFailure, PoolRef};
 use super::resolve;
-use super::server::{RelayServer, ServerCloseReason, ServerPhase, ServerPurpose};
+use super::server::{
+    ConnectTarget, OpeningServer, RelayServer, ServerCloseReason, ServerPhase, ServerPurpose,
+};
 use super::socket::RelaySocket;
+use super::timers::micros;
 use super::worker::{RelayWorker, TimerKey};
 use crate::link::{
     LinkLimits, LoggedInClient, ServerCredentials, ServerDialNext, ServerDialer, ServerGreeting,
@@ -29,27 +31,6 @@ use crate::pg::server::{PgServerSession, PgServerSetup};
 use crate::pg::settings::ReportedParameters as Reported;
 use crate::tenants::{BackendAddress, PoolId, ServerTls, TenantRoute, TenantSnapshot, TenantUser};
 use crate::tls;
-
-/// Target of a socket.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum ConnectTarget {
-    /// A TCP address.
-    Tcp(SocketAddr),
-    /// A socket file.
-    Unix(PathBuf),
-}
-
-/// A server connection that is not ready yet.
-#[derive(Debug)]
-pub(super) struct OpeningServer {
-    pub(super) dial: ServerDialer,
-    /// True if the socket has yet to be connected.
-    connects: bool,
-    /// True if the handshake of TLS is under way.
-    pub(super) shakes_hands: bool,
-    /// Addresses to try after this one.
-    others: Vec<SocketAddr>,
-}
 
 /// A tenant's role on its server, as its connections need it.
 #[derive(Debug)]
@@ -531,9 +512,4 @@ impl RelayWorker {
         self.servers.occupy(place, *server);
         self.follow(place, next);
     }
-}
-
-/// A time as the relay counts it.
-pub(super) fn micros(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

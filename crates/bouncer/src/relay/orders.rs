@@ -16,10 +16,9 @@ use tokio::sync::oneshot;
 
 use super::accept::AcceptedConnection;
 use super::snapshot::ThreadSnapshot;
-use super::succession::AdoptedClient;
-use super::takeover::HandoverMessage;
+use super::takeover::{AdoptedClient, HandoverMessage};
+use crate::guest::client::{LoginPlace, SandboxClient};
 use crate::guest::turns::LeaseQuotaPermit;
-use crate::guest::{LoginPlace, SandboxClient};
 use crate::tenants::TenantId;
 
 /// Command for a relay thread.

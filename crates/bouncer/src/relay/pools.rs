@@ -60,6 +60,17 @@ pub const LOOKED_AT_MAX: usize = 4;
 /// Time that a pool of which no client is left is remembered.
 pub const FORGET_AFTER: Duration = Duration::from_secs(60);
 
+/// Result of a client's request for a server connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum LeaseOutcome {
+    /// Has one.
+    Yes,
+    /// In the queue.
+    Waits,
+    /// Refused with an error.
+    No,
+}
+
 /// A pool on this thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PoolRef(u32);

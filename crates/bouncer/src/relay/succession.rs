@@ -29,7 +29,7 @@ use super::opening::ServerRole;
 use super::orders::ThreadMessageKind;
 use super::pools::PoolTerms;
 use super::socket::RelaySocket;
-use super::takeover::{self, CarriedStatement, HandoverMessage, HandoverSession};
+use super::takeover::{self, AdoptedClient, CarriedStatement, HandoverMessage, HandoverSession};
 use super::visitors::ListenerBinding;
 use super::worker::RelayWorker;
 use crate::link::{ClientId, ClientLink, put_mysql_error};
@@ -39,10 +39,6 @@ use crate::tenants::TenantRoute;
 
 /// Error for clients that cannot go on with the next process.
 const RECONNECT: &str = "terminating connection: the server is being replaced, connect again";
-
-/// A client on its way between processes.
-#[derive(Debug)]
-pub(super) struct AdoptedClient(pub(super) OwnedFd, pub(super) Box<HandoverSession>);
 
 /// Waits for the next process, and gives it what the threads have.
 pub(super) fn offer(

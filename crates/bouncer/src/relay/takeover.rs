@@ -43,6 +43,10 @@ pub(super) enum HandoverMessage {
     Client(OwnedFd, Box<HandoverSession>),
 }
 
+/// A client on its way between processes.
+#[derive(Debug)]
+pub(super) struct AdoptedClient(pub(super) OwnedFd, pub(super) Box<HandoverSession>);
+
 /// A session between transactions, as the next process has to know it.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct HandoverSession {

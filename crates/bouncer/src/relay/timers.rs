@@ -10,6 +10,11 @@
 /// Length of a tick in microseconds. Deadlines are kept to that precision.
 pub(crate) const TICK_US: u64 = 8 * 1024;
 
+/// A time as the relay counts it.
+pub(super) fn micros(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Places on each level; a place is a bit of a `u64`.
 const PLACES: usize = 64;
 /// Ticks that one place of each level spans: 8 ms, 0.5 s, 34 s, 36 min. Together 38 hours; what is

@@ -10,12 +10,13 @@ use wire::pg::message::ErrorFields;
 
 use super::accept::AcceptedConnection;
 use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
-use super::common::{Parameters, RelayShared};
+use super::common::RelayShared;
 use super::orders::ThreadMessageKind;
-use super::server::RelayServer;
+use super::server::{Parameters, RelayServer};
 use super::worker::RelayWorker;
+use crate::guest::client::{LoginPlace, SandboxClient};
 use crate::guest::turns::{Call, LeaseQuotaPermit};
-use crate::guest::{ConnectionObserver, LoginPlace, SandboxClient};
+use crate::guest::watch::ConnectionObserver;
 use crate::link::{ClientLink, ClientProofRequest, LoginMachine};
 use crate::mysql;
 use crate::pg;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use wire::mask::{CUT, SqlDialect, TextMasker};
 
-use crate::guest::{StatementDetail, TEXT_BYTES_MAX};
+use crate::guest::client::{StatementDetail, TEXT_BYTES_MAX};
 
 /// Bytes of texts and names that are kept for one connection.
 pub(super) const KEPT_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,16 @@
+//! A connection to a server that carries nothing but a cancel request.
+
+use super::conn::RelayConnection;
+use crate::link::ServerDialer;
+
+/// A connection that carries a cancel request.
+#[derive(Debug)]
+pub(super) struct CancelLeg {
+    pub(super) conn: RelayConnection,
+    pub(super) dial: ServerDialer,
+    pub(super) connects: bool,
+    pub(super) shakes_hands: bool,
+    /// Place and serial of the server connection that is meant.
+    pub(super) server: (u32, u64),
+    pub(super) begun_us: u64,
+}

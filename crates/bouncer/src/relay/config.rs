@@ -1,0 +1,30 @@
+//! Configuration of the relay.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::accept::ListenerSpec;
+use super::socket::TcpPolicy;
+use crate::pg::login::CleartextPolicy;
+
+/// Configuration of the relay; changes need a restart.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Listeners for clients.
+    pub listeners: Vec<ListenerSpec>,
+    /// Server version that clients of MySQL get.
+    pub mysql_version: Arc<str>,
+    /// Relay threads; half as many as there are processors when nothing is said. Servers and
+    /// clients are often on the same machine, and a thread that is busy does more with each look at
+    /// its sockets: on two processors one thread needs a fifth less of them for each transaction.
+    pub threads: Option<NonZeroUsize>,
+    /// Clients at one time, of all tenants together.
+    pub clients_max: u32,
+    /// Time that a login may take.
+    pub login: Duration,
+    /// Rule on where clients may be asked for cleartext passwords.
+    pub cleartext: CleartextPolicy,
+    /// Keepalive and timeouts of TCP.
+    pub tcp: TcpPolicy,
+}
