@@ -8,6 +8,7 @@
 //!
 //! Changes run in tasks of their own: a client that leaves does not stop one halfway.
 
+mod catalog;
 mod changes;
 pub(crate) mod commit;
 mod create;
@@ -22,6 +23,7 @@ mod jobs;
 mod keys;
 mod lists;
 mod maintenance;
+mod managed_updates;
 mod manifests;
 mod namespaces;
 mod past;
@@ -35,16 +37,7 @@ mod transactions;
 mod views;
 mod warehouses;
 
-use node::task::Boxed;
-use std::sync::Arc;
-use std::time::Duration;
-
-use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
-use node::clock;
-use node::objects::SigningCredentials;
-use node::sealed::Sealer;
-use node::store::SqlStore;
-
+pub use self::catalog::{Catalog, CatalogSettings};
 pub use self::changes::{
     CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFilter, ChangePage, ChangeStream,
     FOLLOW_MAX, POLL,
@@ -58,260 +51,31 @@ pub use self::inspect::{
     InspectAspect, InspectCell, InspectRows, ROWS_DEFAULT, ROWS_MAX, RowsPage,
 };
 pub use self::keys::KEY_LIFETIME;
-use self::lists::ReadyLists;
 pub use self::lists::{ListContent, ListFigures};
 pub use self::maintenance::{
     FILES_MAX, ITEMS_MAX, JOB_SCOPE_MAX, JOB_TABLES_MAX, JOBS_MAX, JobReport, JobState,
     METADATA_FILES_MAX, MaintenanceAction, MaintenanceFailure, MaintenanceItem, MaintenanceRequest,
     RUNNING_MAX,
 };
+pub use self::managed_updates::PROTECTED;
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
 pub use self::past::{AsOf, READS_MAX};
 pub use self::plans::{
     MANIFESTS_AT_ONCE_MAX, PLAN_LIFETIME, PLANS_BYTES_MAX, PLANS_MAX, PLANS_OF_PRINCIPAL_MAX,
 };
-pub use self::protection::{PROTECTED, ProtectionLevel};
+pub use self::protection::ProtectionLevel;
 pub use self::recover::RecoveryReport;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
-use self::warehouses::WarehouseRegistry;
 pub use self::warehouses::{
     LOCATIONS_MAX, NewStorageKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange,
     WarehouseRecord,
 };
-use crate::cache::{CacheFigures, CacheKey, EntryCache};
-use crate::error::{CatalogError, ErrorReason, Result};
 pub use crate::locks::{KeyLockGuard, KeyLocks};
 pub use crate::page::{ListPage, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PageRequest};
 pub use crate::principal::{
     AccessRight, CatalogPrincipal, ChangeCall, IdempotencyKey, OperatorsOnly, RightAuthority,
     RightTarget, TokenClaims, VisibleNames,
 };
-use crate::storage::StorageSettings;
-use crate::store::{CatalogStore, NameCounters};
-use crate::warehouse::{Warehouse, WarehouseStatus};
-
-/// Settings of a catalog.
-#[derive(Clone, Debug)]
-pub struct CatalogSettings {
-    /// Name of the default warehouse.
-    pub warehouse: String,
-    /// Location of its root, when it is created: see [`crate::warehouse::WarehouseSpec::root`].
-    pub root: String,
-    /// Other roots that clients may have tables below.
-    pub locations: Vec<String>,
-    /// For warehouses in buckets that have no key of their own.
-    pub credentials: Option<SigningCredentials>,
-    /// Client access to the configured warehouse, when it is in a bucket.
-    pub storage: StorageSettings,
-    /// Directories below which warehouses may be made while serving.
-    pub warehouse_roots: Vec<String>,
-    /// Seals the keys of such warehouses.
-    pub sealer: Option<Arc<Sealer>>,
-    /// Bytes of documents in memory.
-    pub cache_bytes_max: usize,
-    /// True if a table is loaded only when its metadata file is there, where looking costs little.
-    pub check_files: bool,
-    /// Largest age of an answer to a reader where other servers change the same store; zero: not at
-    /// all.
-    pub pointer_cache: Duration,
-    /// For how long what is dropped can come back, in seconds, where nothing else is said.
-    pub undrop_seconds: u64,
-    /// For how long the log is kept, in seconds.
-    pub log_retention_seconds: u64,
-}
-
-/// A catalog. Cheap to clone.
-#[derive(Clone)]
-pub struct Catalog(Arc<CatalogInner>);
-
-struct CatalogInner {
-    store: CatalogStore,
-    authority: Arc<dyn RightAuthority>,
-    settings: CatalogSettings,
-    warehouses: WarehouseRegistry,
-    cache: EntryCache,
-    lists: ReadyLists,
-    /// Tells followers of the log that something happened.
-    feed: changes::ChangeNotifier,
-    /// Maintenance of tables.
-    jobs: maintenance::MaintenanceJobs,
-    /// Limit of readers of past documents.
-    readers: past::PastReaderLimit,
-    /// Locks of commits, by table or view.
-    commits: Arc<KeyLocks<CacheKey>>,
-    /// Locks of loads from the store.
-    loads: Arc<KeyLocks<CacheKey>>,
-    /// Locks of requests with an idempotency key.
-    keys: Arc<KeyLocks<(Arc<str>, Uuid)>>,
-    plans: plans::PlanStore,
-}
-
-impl std::fmt::Debug for Catalog {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Catalog").field("settings", &self.0.settings).finish_non_exhaustive()
-    }
-}
-
-impl Catalog {
-    /// Opens a catalog: brings its tables up to date, and makes its warehouse if there is none.
-    ///
-    /// # Errors
-    /// When the store cannot be used, or a location is none.
-    pub fn open(
-        store: SqlStore,
-        mut settings: CatalogSettings,
-        authority: Arc<dyn RightAuthority>,
-    ) -> Boxed<'static, Result<Catalog>> {
-        Box::pin(async move {
-            settings.storage = settings.storage.for_root(&settings.root);
-            let store = CatalogStore::open(store).await?;
-            let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
-            store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
-            let catalog = Catalog(Arc::new(CatalogInner {
-                cache: EntryCache::new(settings.cache_bytes_max),
-                lists: ReadyLists::new(
-                    NameCounters::default(),
-                    store.is_shared_by_servers().then_some(settings.pointer_cache),
-                ),
-                store,
-                authority,
-                settings,
-                warehouses: WarehouseRegistry::default(),
-                feed: changes::ChangeNotifier::default(),
-                jobs: maintenance::MaintenanceJobs::default(),
-                readers: past::PastReaderLimit::default(),
-                commits: Arc::default(),
-                loads: Arc::default(),
-                keys: Arc::default(),
-                plans: plans::PlanStore::default(),
-            }));
-            catalog.load_warehouses().await?;
-            catalog.check_configured().await?;
-            Ok(catalog)
-        })
-    }
-
-    /// The warehouse of clients who name none.
-    ///
-    /// # Errors
-    /// `NoSuchWarehouse` is not among them: it was made when the catalog was opened.
-    pub fn default_warehouse(&self) -> Result<Arc<Warehouse>> {
-        self.warehouse(&self.0.settings.warehouse)
-    }
-
-    /// Returns what is kept, for those who keep other things beside it.
-    #[must_use]
-    pub fn store(&self) -> &CatalogStore {
-        &self.0.store
-    }
-
-    /// Bytes that documents take in memory, and how many there are.
-    #[must_use]
-    pub fn cached(&self) -> (usize, usize) {
-        self.0.cache.size()
-    }
-
-    /// Returns what was found in memory and what was not.
-    #[must_use]
-    pub fn cache_figures(&self) -> CacheFigures {
-        self.0.cache.figures()
-    }
-
-    /// Returns the counters of lists.
-    #[must_use]
-    pub fn list_figures(&self) -> ListFigures {
-        self.0.lists.figures()
-    }
-
-    /// Refuses what a principal may not do.
-    ///
-    /// # Errors
-    /// `Forbidden`.
-    pub fn allow(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        right: AccessRight,
-        object: RightTarget<'_>,
-    ) -> Result<()> {
-        self.has_right(who, warehouse, right, object)?;
-        let changes = matches!(right, AccessRight::Write | AccessRight::Manage);
-        if changes && warehouse.status() == WarehouseStatus::ReadOnly {
-            let message = format!("the warehouse `{}` is read-only", warehouse.name());
-            return Err(CatalogError::new(ErrorReason::Forbidden, message));
-        }
-        Ok(())
-    }
-
-    /// Refuses who has no right, whatever may be done with the warehouse at present.
-    fn has_right(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        right: AccessRight,
-        object: RightTarget<'_>,
-    ) -> Result<()> {
-        if who.operator { Ok(()) } else { self.0.authority.check(who, warehouse, right, object) }
-    }
-}
-
-impl Catalog {
-    /// Finds out which names directly in a namespace, or in a warehouse, a principal may list.
-    ///
-    /// # Errors
-    /// `Forbidden` when there is none.
-    fn listed_names(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        parent: Option<&NamespaceIdent>,
-    ) -> Result<VisibleNames> {
-        match self.visible(who, warehouse, parent) {
-            VisibleNames::Nothing => {
-                let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-                self.allow(who, warehouse, AccessRight::Read, object).map(|()| VisibleNames::All)
-            }
-            visible => Ok(visible),
-        }
-    }
-
-    fn visible(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        parent: Option<&NamespaceIdent>,
-    ) -> VisibleNames {
-        if who.operator {
-            return VisibleNames::All;
-        }
-        self.0.authority.visible(who, warehouse, parent)
-    }
-
-    /// Tells whether a list of what is in a place is the same for a principal as for all others
-    /// that may read there.
-    pub(crate) fn sees_all(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        parent: Option<&NamespaceIdent>,
-    ) -> bool {
-        !matches!(self.visible(who, warehouse, parent), VisibleNames::Part { .. })
-    }
-
-    /// Lets rights follow what was renamed or dropped, before its name is free for others.
-    pub(crate) async fn rights_moved(&self) {
-        if let Err(error) = self.0.authority.refresh().await {
-            // They are read again soon.
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "failed to read rights after something was moved");
-        }
-    }
-}
-
-/// Returns what the cache and locks know a table or view by.
-fn key(warehouse: &Warehouse, ident: &TableIdent) -> CacheKey {
-    CacheKey { warehouse: Arc::clone(warehouse.id()), ident: ident.clone() }
-}
 
 #[cfg(test)]
 mod tests;

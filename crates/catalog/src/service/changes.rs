@@ -13,8 +13,9 @@ use node::clock;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
-use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
+use super::catalog::Catalog;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{CatalogStore, LINES_MAX, StoredLogLine, TimelineBounds};
 use crate::warehouse::Warehouse;
 

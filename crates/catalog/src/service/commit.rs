@@ -8,13 +8,15 @@ use iceberg::ident::{TableIdent, Uuid};
 use iceberg::json::RawJson;
 use iceberg::update::{self, CommitRequest};
 
+use super::catalog::{Catalog, key};
 use super::documents::{self, METADATA_PATH, WrittenDocument};
 use super::homes::{ChosenLocation, LocationScope};
-use super::protection::{moves_away, touches_protection};
+use super::managed_updates::{moves_away, touches_protection};
 use super::relations::RelationChange;
-use super::{AccessRight, Catalog, ChangeCall, KeyLockGuard, RightTarget, key};
 use crate::cache::{CacheKey, CachedVersion};
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::locks::KeyLockGuard;
+use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{
     ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind, SwapOutcome,
     not_apart,

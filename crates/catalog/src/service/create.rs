@@ -7,11 +7,12 @@ use iceberg::doc::TableDoc;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
 
+use super::catalog::Catalog;
 use super::homes::{ChosenLocation, LocationScope};
 use super::relations::RelationChange;
-use super::{AccessRight, Catalog, ChangeCall, RightTarget};
 use crate::cache::{CachedVersion, ParsedDocument};
 use crate::error::{CatalogError, Result};
+use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 

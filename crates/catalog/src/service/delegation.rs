@@ -6,10 +6,11 @@ use std::sync::Arc;
 use iceberg::doc::TableProperties;
 use iceberg::ident::TableIdent;
 
-use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
+use super::catalog::Catalog;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::session::StagedTable;
+use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::storage::{
     BucketStorage, FilePermission, PATHS, SignRequest, SignResult, TableScope, TemporaryCredentials,
 };

@@ -15,10 +15,11 @@ use iceberg::json::TEXT_BYTES_MAX;
 use iceberg::view::ViewDoc;
 use node::clock;
 
+use super::catalog::{Catalog, key};
 use super::relations::RelationDocument;
-use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget, key};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{
     DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, RelationKind, StoredRelation, place_of,
 };

@@ -17,10 +17,10 @@ use node::drain::DrainHandle;
 
 use super::documents;
 
-use super::{
-    AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
-};
+use super::catalog::Catalog;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::page::{ListPage, PageRequest};
+use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{
     ChangeContext, DropMode, DroppedRelation, LogAction, MetadataPointer, RelationKind,
 };

@@ -10,12 +10,11 @@ use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
 use serde::Deserialize;
 
+use super::catalog::Catalog;
 use super::homes::ChosenLocation;
-use super::{
-    AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
-    VisibleNames,
-};
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::page::{ListPage, PageRequest};
+use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
 use crate::warehouse::Warehouse;
 
 /// A function that is to be there.

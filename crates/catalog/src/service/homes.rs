@@ -7,9 +7,10 @@
 
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 
+use super::catalog::Catalog;
 use super::namespaces::LOCATION;
-use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{Properties, no_such_namespace};
 use crate::warehouse::{TableLocation, Warehouse};
 

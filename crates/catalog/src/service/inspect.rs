@@ -11,8 +11,9 @@ use iceberg::schema::SchemaColumns;
 use node::clock;
 use serde::{Serialize, Serializer};
 
-use super::{Catalog, CatalogPrincipal};
+use super::catalog::Catalog;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::CatalogPrincipal;
 use crate::store::{RelationKind, TimelineMoment};
 use crate::warehouse::Warehouse;
 

@@ -12,9 +12,10 @@ use std::time::Duration;
 use node::clock;
 use serde::Serialize;
 
+use super::catalog::Catalog;
 use super::maintenance::{JobReport, JobState, MaintenanceJob};
-use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{JOBS_KEPT_MAX, JobRow, JobText};
 use crate::warehouse::Warehouse;
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 use node::clock;
 use node::drain::DrainHandle;
 
-use super::{Catalog, ChangeCall};
+use super::catalog::Catalog;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::ChangeCall;
 use crate::store::{ChangeContext, IdempotentOutcome};
 
 /// Time that a key is remembered.

@@ -17,8 +17,10 @@ use iceberg::ident::NamespaceIdent;
 use node::clock;
 use parking_lot::RwLock;
 
-use super::{AccessRight, Catalog, CatalogPrincipal, KeyLocks, RightTarget};
+use super::catalog::Catalog;
 use crate::error::Result;
+use crate::locks::KeyLocks;
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{NameCount, NameCounters, RelationKind};
 use crate::warehouse::Warehouse;
 

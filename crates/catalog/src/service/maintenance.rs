@@ -19,13 +19,15 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use super::catalog::Catalog;
+use super::commit::RETRIES_MAX;
 use super::commit::{CommitStep, table};
 use super::documents;
 use super::expiry::{ExpiryPlan, expiry};
 use super::plans::PlanTarget;
-use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RETRIES_MAX, RightTarget};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, RelationKind};
 use crate::warehouse::{TableLocation, Warehouse};
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use iceberg::ident::NamespaceIdent;
 
-use super::{
-    AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
-    VisibleNames,
-};
+use super::catalog::Catalog;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::page::{ListPage, PageRequest};
+use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
 use crate::store::{Properties, PropertiesChange, PropertiesChanged, no_such_namespace};
 use crate::warehouse::Warehouse;
 

@@ -11,11 +11,13 @@ use iceberg::ident::{NamespaceIdent, TableIdent};
 use iceberg::view::ViewDoc;
 use tokio::sync::Semaphore;
 
+use super::catalog::Catalog;
 use super::documents;
 use super::relations::RelationDocument as _;
-use super::{AccessRight, Catalog, CatalogPrincipal, ListPage, PageRequest, RightTarget};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::page::{ListPage, PageRequest};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{MetadataPointer, PastAndPresent, PastRelation, RelationKind, TimelineMoment};
 use crate::warehouse::Warehouse;
 

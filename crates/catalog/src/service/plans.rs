@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
+use super::catalog::Catalog;
 use super::manifests::{ManifestCache, ManifestReader};
-use super::{AccessRight, Catalog, CatalogPrincipal, RightTarget};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::RelationKind;
 use crate::warehouse::{TableLocation as Location, Warehouse};
 

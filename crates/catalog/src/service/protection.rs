@@ -6,19 +6,15 @@ use std::sync::Arc;
 
 use iceberg::doc::TableProperties as DocProperties;
 use iceberg::ident::{NamespaceIdent, TableIdent};
-use iceberg::update::TableUpdate;
-use iceberg::view::ViewUpdate;
 
+use super::catalog::Catalog;
 use super::dropped::{UNDROP_RETENTION, seconds};
-use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
+use super::managed_updates::PROTECTED;
+use super::relations::RelationDocument as _;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{Properties, RelationKind, RuleSubject, no_such_namespace};
 use crate::warehouse::Warehouse;
-
-use super::relations::RelationDocument as _;
-
-/// The property that protects what has it, when it is `true`.
-pub const PROTECTED: &str = "protected";
 
 /// By what something is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,29 +45,6 @@ impl ProtectionLevel {
         };
         Err(CatalogError::new(ErrorReason::Forbidden, format!("{what} is protected: {how}")))
     }
-}
-
-/// Returns whether changes of a table touch what only who manages it may.
-pub(super) fn touches_protection(updates: &[TableUpdate]) -> bool {
-    updates.iter().any(|update| match update {
-        TableUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),
-        TableUpdate::RemoveProperties(names) => names.iter().any(|it| it == PROTECTED),
-        _ => false,
-    })
-}
-
-/// Returns whether changes of a table take it to another place: away from the files that it has.
-pub(super) fn moves_away(updates: &[TableUpdate]) -> bool {
-    updates.iter().any(|update| matches!(update, TableUpdate::SetLocation(_)))
-}
-
-/// Returns whether changes of a view touch what only who manages it may.
-pub(super) fn view_touches_protection(updates: &[ViewUpdate]) -> bool {
-    updates.iter().any(|update| match update {
-        ViewUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),
-        ViewUpdate::RemoveProperties(names) => names.iter().any(|it| it == PROTECTED),
-        _ => false,
-    })
 }
 
 fn is_true(value: &str) -> bool {

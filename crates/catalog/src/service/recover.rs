@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::Catalog;
+use super::catalog::Catalog;
 use super::documents::{read, write_document};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::StoredRelation;

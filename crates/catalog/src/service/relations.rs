@@ -8,14 +8,13 @@ use iceberg::doc::{TableDoc, TableProperties};
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use iceberg::view::ViewDoc;
 
+use super::catalog::{Catalog, key};
 use super::commit::{certain, delete_quietly};
 use super::documents::{self, WrittenDocument};
-use super::{
-    AccessRight, Catalog, CatalogPrincipal, ChangeCall, ListPage, PageRequest, RightTarget,
-    VisibleNames, key,
-};
 use crate::cache::{CachedVersion, ParsedDocument};
 use crate::error::{ErrorReason, Result};
+use crate::page::{ListPage, PageRequest};
+use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
 use crate::storage::PATHS;
 use crate::store::{
     ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind,

@@ -6,8 +6,9 @@ use iceberg::ident::TableIdent;
 use iceberg::json::RawJson;
 use iceberg::plan::{FilterExpression, ReadRestriction, ScanRequest};
 
-use super::{Catalog, CatalogPrincipal};
+use super::catalog::Catalog;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::CatalogPrincipal;
 use crate::principal::TableRestrictions;
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;

@@ -9,14 +9,15 @@ use iceberg::ident::{NamespaceIdent, TableIdent};
 use iceberg::json::{JsonKind, RawJson};
 use serde::Deserialize;
 
+use super::catalog::Catalog;
 use super::commit::table;
 use super::documents::{self, WrittenDocument};
 use super::dropped::kept_in;
 use super::homes::{ChosenLocation, LocationScope};
 use super::relations::RelationChange;
-use super::{AccessRight, Catalog, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 

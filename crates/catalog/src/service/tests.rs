@@ -15,18 +15,23 @@ mod time;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use iceberg::ident::{NamespaceIdent, TableIdent};
+use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
+use node::sealed::Sealer;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use serde_json::{Value, json};
 use testkit::{Postgres, Scratch};
 
+use super::catalog::key;
 use super::*;
 use crate::cache::{CachedVersion, SnapshotSelection};
-use crate::error::{CatalogError, ErrorReason};
+use crate::error::{CatalogError, ErrorReason, Result};
+use crate::storage::StorageSettings;
 use crate::store::{Properties, RelationKind};
+use crate::warehouse::Warehouse;
 
 /// A catalog over a store, with a directory for its files.
 struct Stage {

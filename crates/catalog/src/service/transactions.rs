@@ -5,9 +5,10 @@ use std::sync::Arc;
 use iceberg::json::RawJson;
 use iceberg::update;
 
+use super::catalog::Catalog;
 use super::commit::TableCommit;
-use super::{Catalog, ChangeCall};
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::ChangeCall;
 use crate::store::ChangeContext;
 use crate::warehouse::Warehouse;
 

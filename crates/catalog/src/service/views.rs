@@ -8,14 +8,16 @@ use iceberg::json::RawJson;
 use iceberg::view::{CreateView, ViewCommit, ViewDoc, apply_view, check_view, parse_view_commit};
 use serde::Deserialize;
 
+use super::catalog::Catalog;
+use super::commit::RETRIES_MAX;
 use super::commit::{certain, delete_quietly};
 use super::documents::{self, WrittenDocument};
 use super::homes::{ChosenLocation, LocationScope};
-use super::protection::view_touches_protection;
+use super::managed_updates::view_touches_protection;
 use super::relations::RelationChange;
-use super::{AccessRight, Catalog, ChangeCall, RETRIES_MAX, RightTarget};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 

@@ -13,10 +13,11 @@ use node::objects::SigningCredentials;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::{AccessRight, Catalog, CatalogPrincipal, CatalogSettings, RightTarget};
+use super::catalog::{Catalog, CatalogSettings};
 use crate::access::EntityChange;
 use crate::access::entities::check_properties;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::StorageSettings;
 use crate::store::{Properties, StorageRow, WarehouseCounts, WarehouseRow, no_such_warehouse};
 use crate::warehouse::{TableLocation, Warehouse, WarehouseSpec, WarehouseStatus};
