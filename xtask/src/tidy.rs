@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+mod doc_links;
 mod manifest;
 mod markdown;
 mod module_layers;
@@ -86,6 +87,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     sandbox_connections::check(&files, &mut findings);
     manifest::check(&files, &mut findings)?;
     rust::check_long_files(&files, &mut findings);
+    doc_links::check(&files, &mut findings);
     module_layers::check(&files, &mut findings);
     names::check(&files, &mut findings);
     if findings.0.is_empty() {

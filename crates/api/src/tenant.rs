@@ -1,7 +1,7 @@
 //! Tenants of the bouncer: databases behind a name, with limits.
 //!
-//! [`TenantSpec`] is what a tenant is, in the interface as in `cove.toml`; [`Tenant`] is how one is
-//! shown. Passwords go in and never come out.
+//! [`TenantSpec`] is what a tenant is, in the interface as in `cove.toml`; [`TenantView`] is how
+//! one is shown. Passwords go in and never come out.
 
 use std::collections::BTreeMap;
 

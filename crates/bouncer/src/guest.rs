@@ -1,10 +1,10 @@
 //! Guests: clients who prove nothing, because where they come in says who they are.
 //!
 //! Whoever serves the sockets inside sandboxes accepts their connections and hands them over with a
-//! [`Guest`], which says what they may have: a tenant, a role there, reading only or not, limits.
-//! They are clients of their tenant like all others, with its pools and its bounds; but they are
-//! counted and limited for themselves, everything that they do is told to a [`SandboxObserver`],
-//! and what was given can be taken back ([`Door`]).
+//! [`GuestSpec`], which says what they may have: a tenant, a role there, reading only or not,
+//! limits. They are clients of their tenant like all others, with its pools and its bounds; but
+//! they are counted and limited for themselves, everything that they do is told to a
+//! [`SandboxObserver`], and what was given can be taken back ([`SandboxListener`]).
 
 pub(crate) mod client;
 pub(crate) mod turns;
@@ -138,7 +138,7 @@ impl Bouncer {
         Ok(GuestFacts { database, role })
     }
 
-    /// Opens a door for guests; see [`Door::open`].
+    /// Opens a door for guests; see [`SandboxListener::open`].
     ///
     /// # Errors
     /// When there cannot be such guests now.

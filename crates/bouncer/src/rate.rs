@@ -33,9 +33,9 @@ pub struct RefillRate {
 /// takes a year and more.
 pub const CANCELS: RefillRate = RefillRate { burst: 500, per_second: 100 };
 
-/// Logins of one [`Origin`] with a wrong password: an application with a wrong password tries with
-/// all connections of its pool, and goes on trying. Twice as many are held against it at most, so
-/// that others of its address wait for ten seconds after the last one and no longer.
+/// Logins of one [`LoginSource`] with a wrong password: an application with a wrong password
+/// tries with all connections of its pool, and goes on trying. Twice as many are held against it at
+/// most, so that others of its address wait for ten seconds after the last one and no longer.
 pub const FAILED_LOGINS: RefillRate = RefillRate { burst: 100, per_second: 10 };
 
 /// Source of logins: a tenant, and from where its clients come.

@@ -210,7 +210,7 @@ impl AccessControl {
     /// asked. `hash` is SHA-256 of a token.
     ///
     /// # Errors
-    /// Those of [`Access::identify`].
+    /// Those of [`AccessControl::identify`].
     pub(crate) fn recognise(
         &self,
         headers: &HeaderMap,
@@ -349,7 +349,7 @@ impl AccessControl {
     /// Takes rights back that were given on exactly this.
     ///
     /// # Errors
-    /// `Forbidden` as of [`Access::grant`]; `NotFound` when none of them was given.
+    /// `Forbidden` as of [`AccessControl::grant`]; `NotFound` when none of them was given.
     pub async fn revoke(
         &self,
         who: &CatalogPrincipal,
@@ -364,7 +364,7 @@ impl AccessControl {
     /// these are taken is said by `left`.
     ///
     /// # Errors
-    /// Those of [`Access::revoke`] and of `left`.
+    /// Those of [`AccessControl::revoke`] and of `left`.
     pub async fn revoke_by(
         &self,
         who: &CatalogPrincipal,
@@ -396,7 +396,7 @@ impl AccessControl {
     /// Refuses who may not give, or take back, these rights.
     ///
     /// # Errors
-    /// `Forbidden` and `BadRequest` as of [`Access::grant`].
+    /// `Forbidden` and `BadRequest` as of [`AccessControl::grant`].
     pub fn may_change(
         &self,
         who: &CatalogPrincipal,

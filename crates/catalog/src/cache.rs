@@ -1,8 +1,8 @@
 //! Documents that answers are made of, kept in memory up to a number of bytes.
 //!
-//! A name leads to an [`Entry`], which holds the bytes of the answers. What is kept is never older
-//! than what was committed: who commits puts the new entry in place before the commit is answered,
-//! and what somebody was reading from the store meanwhile is not kept.
+//! A name leads to a [`CachedVersion`], which holds the bytes of the answers. What is kept is
+//! never older than what was committed: who commits puts the new entry in place before the commit
+//! is answered, and what somebody was reading from the store meanwhile is not kept.
 //!
 //! When the bytes are too many, what was not asked for since the last time around goes (the clock
 //! algorithm), beginning with what was never asked for again: a scan over all tables does not push
@@ -47,7 +47,7 @@ pub struct CacheKey {
     pub ident: TableIdent,
 }
 
-/// Parts of a [`Key`], so that one can be looked for without being made.
+/// Parts of a [`CacheKey`], so that one can be looked for without being made.
 trait CacheKeyParts {
     fn parts(&self) -> (&str, &TableIdent);
 }

@@ -169,7 +169,7 @@ impl SandboxAccess {
     /// Lets a guest in, until the last copy of what is answered is dropped.
     ///
     /// # Errors
-    /// As of [`Guests::check`].
+    /// As of [`SandboxAccess::check`].
     pub fn open(
         &self,
         new: NewGuest,

@@ -166,7 +166,8 @@ impl BucketStorage {
     /// places: so the store refuses what is added to the request afterwards.
     ///
     /// # Errors
-    /// `Forbidden` when it asks for more, `BadRequest` when it is none; those of [`Storage::vend`].
+    /// `Forbidden` when it asks for more, `BadRequest` when it is none; those of
+    /// [`BucketStorage::vend`].
     pub async fn sign(
         &self,
         scope: TableScope,

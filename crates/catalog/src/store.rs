@@ -4,8 +4,8 @@
 //! it lost against others, and what it wrote is durable when it returns. With what changes, it
 //! writes a line of the log and, where the request has a key of its own, what became of it.
 //!
-//! What is kept in [`Relation::document`] is the truth of a document that is short enough, and its
-//! file a copy which recovery makes again; of a longer document the file is the truth.
+//! What is kept in [`StoredRelation::document`] is the truth of a document that is short enough,
+//! and its file a copy which recovery makes again; of a longer document the file is the truth.
 
 mod access_schema;
 mod dropped;
@@ -67,7 +67,7 @@ impl CatalogStore {
     /// Brings the tables up to date.
     ///
     /// # Errors
-    /// When that fails; see [`Store::migrate`].
+    /// When that fails; see [`CatalogDatabase::migrate`].
     pub async fn open(store: SqlStore) -> Result<CatalogStore> {
         let store = CatalogDatabase::new(store);
         migrate(&store).await?;
@@ -95,7 +95,7 @@ impl CatalogStore {
 /// the catalog, and what is dropped takes its rights along, so that nobody has only one half.
 ///
 /// # Errors
-/// When that fails; see [`Store::migrate`].
+/// When that fails; see [`CatalogDatabase::migrate`].
 pub(crate) async fn migrate(store: &CatalogDatabase) -> Result<()> {
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
     store.migrate(timeline::SERVICE, timeline::MIGRATIONS).await?;

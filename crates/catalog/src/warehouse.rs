@@ -1,10 +1,10 @@
 //! A warehouse: the directory or the bucket that the tables of a catalog are in, and what a client
 //! may say of where they are.
 //!
-//! A location that a client names is taken apart once ([`Place`]), and refused unless it is below
-//! the warehouse's root or below one of the other roots that the configuration allows. What is
-//! below is decided by names alone; that no symbolic link leads elsewhere is seen to when a file
-//! is opened ([`Files`]).
+//! A location that a client names is taken apart once ([`TableLocation`]), and refused unless it is
+//! below the warehouse's root or below one of the other roots that the configuration allows. What
+//! is below is decided by names alone; that no symbolic link leads elsewhere is seen to when a file
+//! is opened ([`WarehouseFiles`]).
 
 mod files;
 mod local;

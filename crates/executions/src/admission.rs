@@ -8,8 +8,8 @@
 //! that who comes next does not wait for the end of a long program. A tenant that runs as much as
 //! it may is passed over.
 //!
-//! [`Queue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its asynchronous
-//! shell.
+//! [`AdmissionQueue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its
+//! asynchronous shell.
 
 mod queue;
 

@@ -1,9 +1,9 @@
 //! The events of one execution, in memory: written once, read by any number of listeners.
 //!
-//! A [`Log`] keeps the latest [`KEPT_BYTES_MAX`] of chunks. Who reads slower than that finds a
-//! [`EventKind::Gap`]. Nobody is waited for, except for the one listener that the execution is
-//! attached to: while it is [`AHEAD_BYTES_MAX`] behind, the program's output is not read, so that
-//! the program waits in its `write` and memory stays flat.
+//! An [`ExecutionLog`] keeps the latest [`KEPT_BYTES_MAX`] of chunks. Who reads slower than that
+//! finds a [`EventKind::Gap`]. Nobody is waited for, except for the one listener that the execution
+//! is attached to: while it is [`AHEAD_BYTES_MAX`] behind, the program's output is not read, so
+//! that the program waits in its `write` and memory stays flat.
 //!
 //! Sequence numbers count from 1 in the first attempt and from `attempt - 1` times 2^32 in a later
 //! one, so that they grow over a restart of the server, which forgets the log of the attempt
@@ -145,7 +145,7 @@ impl ExecutionLog {
     }
 
     /// From now on this execution waits for a listener that has seen what is up to `after` and
-    /// calls [`Log::taken`].
+    /// calls [`ExecutionLog::taken`].
     pub(crate) fn attach(&self, after: u64) {
         let mut state = self.state.lock();
         let unseen = state.events.iter().filter(|event| event.seq > after);

@@ -17,10 +17,10 @@
 //! *way* is one of several tool sets that can run a language.
 //!
 //! # Limits
-//! [`Config`] names them all: what runs at one time, what waits, in all and per tenant, the sum of
-//! memory limits, and for each request its files, input, output, arguments and stages. A request
-//! beyond one of its limits is refused before it waits, with the name of the field; one that finds
-//! the queue full is refused at once, with a time to try again.
+//! [`ExecutionsConfig`] names them all: what runs at one time, what waits, in all and per tenant,
+//! the sum of memory limits, and for each request its files, input, output, arguments and stages. A
+//! request beyond one of its limits is refused before it waits, with the name of the field; one
+//! that finds the queue full is refused at once, with a time to try again.
 //!
 //! # Files
 //! | file | what it is |

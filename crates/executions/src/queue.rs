@@ -1,10 +1,11 @@
 //! The durable queue: what every back end promises.
 //!
 //! A *job* is an execution that was accepted and outlives its request. It is durable when
-//! [`Queue::push`] returns. A worker *claims* it, which gives a [`Lease`]: the right to run it for
-//! [`QueueConfig::lease`], renewed by [`Queue::heartbeat`]. Only the holder of the current lease
-//! can end the attempt ([`Queue::finish`]); a late one is told so and changes nothing (its token is
-//! a *fencing token*). So execution is at least once and a result is published exactly once.
+//! [`JobQueue::push`] returns. A worker *claims* it, which gives a [`JobLease`]: the right to run
+//! it for [`QueueConfig::lease`], renewed by [`JobQueue::heartbeat`]. Only the holder of the
+//! current lease can end the attempt ([`JobQueue::finish`]); a late one is told so and changes
+//! nothing (its token is a *fencing token*). So execution is at least once and a result is
+//! published exactly once.
 //!
 //! # States
 //! ```text
@@ -369,7 +370,7 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>>;
 
     /// Jobs, newest first, without what may be large: request, result and [`QueuedJob::face`],
-    /// which are read job by job with [`Queue::get`].
+    /// which are read job by job with [`JobQueue::get`].
     fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>>;
 
     /// Returns how many go before a job that waits; `None` when it does not wait.

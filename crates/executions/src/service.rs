@@ -186,8 +186,8 @@ impl ExecutionService {
     }
 
     /// Runs one request to its end. `tenant` is who asks: any valid token may run, and limits go by
-    /// it; whether its grants are its to give was asked before ([`Service::authorize`]). `io` is
-    /// what reaches the program while it runs.
+    /// it; whether its grants are its to give was asked before ([`ExecutionService::authorize`]).
+    /// `io` is what reaches the program while it runs.
     ///
     /// Dropping the future kills what runs and gives back everything it holds.
     ///
@@ -208,8 +208,8 @@ impl ExecutionService {
         })
     }
 
-    /// [`Service::execute`] for what is answered to a client: with the memory of its output, to be
-    /// held until the answer is written.
+    /// [`ExecutionService::execute`] for what is answered to a client: with the memory of its
+    /// output, to be held until the answer is written.
     pub(crate) async fn execute_held(
         &self,
         tenant: &str,
@@ -221,8 +221,8 @@ impl ExecutionService {
         self.run(AdmissionOrigin::Caller, id, tenant, request, io, progress).await
     }
 
-    /// Checks a request as [`Service::execute`] would, and runs nothing. Gives the canonical name
-    /// of its language, or `argv`.
+    /// Checks a request as [`ExecutionService::execute`] would, and runs nothing. Gives the
+    /// canonical name of its language, or `argv`.
     ///
     /// # Errors
     /// When it cannot be run as it is.
@@ -265,8 +265,8 @@ impl ExecutionService {
         ExecutionId(self.inner.ids.next("ex_"))
     }
 
-    /// [`Service::execute`] of a job, which has an id already and was accepted: it waits for its
-    /// turn however many callers wait.
+    /// [`ExecutionService::execute`] of a job, which has an id already and was accepted: it waits
+    /// for its turn however many callers wait.
     pub(crate) async fn execute_as(
         &self,
         id: ExecutionId,

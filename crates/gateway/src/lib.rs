@@ -7,7 +7,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `service.rs` | [`Service`]: who may give grants, what they mean |
+//! | `service.rs` | [`GatewayService`]: who may give grants, what they mean |
 //! | `offers.rs` | what holders of tokens may give, pure |
 //! | `schema.rs` | which schemas of databases a grant can name, pure |
 //! | `environment.rs` | what clients inside look for in their environment, pure |

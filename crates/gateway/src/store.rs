@@ -103,7 +103,7 @@ impl AuditStore {
     /// Brings the table up to date.
     ///
     /// # Errors
-    /// When that fails; see [`Store::migrate`].
+    /// When that fails; see [`node::store::SqlStore::migrate`].
     pub(crate) async fn open(store: SqlStore) -> Result<AuditStore, SqlStoreError> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         Ok(AuditStore(store))

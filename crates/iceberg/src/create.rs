@@ -54,7 +54,7 @@ impl CreateTable {
     /// Reads the body of a request.
     ///
     /// # Errors
-    /// [`Kind::BadRequest`]: it is none.
+    /// `BadRequest`: it is none.
     pub fn parse(body: &RawJson) -> Result<CreateTable> {
         let is_staged = match body.present("stage-create") {
             Some(flag) => flag.as_bool().ok_or_else(|| bad("`stage-create` is not a boolean"))?,
@@ -75,7 +75,7 @@ impl CreateTable {
     /// partitions and sorts it by those.
     ///
     /// # Errors
-    /// [`Kind::Validation`] or [`Kind::IllegalArgument`] when there can be no such table.
+    /// `Validation` or `IllegalArgument` when there can be no such table.
     pub fn document(&self, uuid: Uuid, location: &str, now_ms: i64) -> Result<TableDoc> {
         let version = self.format_version()?;
         let (schema, last_column_id, ids) = fresh_ids(&self.schema, COLUMN_ID_FIRST)?;
@@ -129,7 +129,7 @@ impl CreateTable {
 /// go on from it. The bytes stay as they are.
 ///
 /// # Errors
-/// [`Kind::Validation`] or [`Kind::IllegalArgument`] when they could not.
+/// `Validation` or `IllegalArgument` when they could not.
 pub fn check_registered(doc: &TableDoc) -> Result<()> {
     // Version 1 may do without; but clients of a catalog compare it.
     if doc.uuid.is_empty() {

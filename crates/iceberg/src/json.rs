@@ -26,7 +26,8 @@ use cursor::{JsonCursor, JsonText};
 /// that serve requests need a stack for this depth.
 pub const DEPTH_MAX: usize = 400;
 
-/// Most of them that `serde_json` reads (https://docs.rs/serde_json/1/serde_json/de/struct.Deserializer.html#method.disable_recursion_limit).
+/// Most of them that `serde_json` reads
+/// (<https://docs.rs/serde_json/1/serde_json/de/struct.Deserializer.html#method.disable_recursion_limit>).
 const DECODED_DEPTH_MAX: usize = 127;
 
 /// Bytes of the longest text that is looked at. Metadata of 250 MB has been seen in the wild, and

@@ -402,7 +402,7 @@ impl TokenRegistry {
     /// That he has these scopes himself is for the caller to see to ([`TokenScopes::is_within`]).
     ///
     /// # Errors
-    /// As of [`Tokens::create_as`], and when the tenant has [`TOKENS_OF_TENANT_MAX`].
+    /// As of [`TokenRegistry::create_as`], and when the tenant has [`TOKENS_OF_TENANT_MAX`].
     pub fn create_for(
         &self,
         tenant: &str,

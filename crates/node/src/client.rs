@@ -1,8 +1,8 @@
 //! Outgoing HTTP/1.1 requests: guarded, bounded, one connection each.
 //!
-//! For webhooks, whose address a stranger chose ([`AddressGuard::Public`]), and for the
-//! command line ([`AddressGuard::Open`]). It follows no redirect, keeps no cookie and no
-//! connection, and reads no setting of the environment: what is sent where is in the [`Request`].
+//! For webhooks, whose address a stranger chose ([`AddressGuard::Public`]), and for the command
+//! line ([`AddressGuard::Open`]). It follows no redirect, keeps no cookie and no connection, and
+//! reads no setting of the environment: what is sent where is in the [`ClientRequest`].
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9110>
@@ -127,9 +127,9 @@ pub struct ClientRequest {
     pub headers: HeaderMap,
     /// Empty for none.
     pub body: Bytes,
-    /// Time until the head of the answer is there, and for [`Response::bytes`] all of it.
+    /// Time until the head of the answer is there, and for [`ClientResponse::bytes`] all of it.
     pub timeout: Duration,
-    /// Longest pause between two pieces of a body that is read by [`Response::chunk`].
+    /// Longest pause between two pieces of a body that is read by [`ClientResponse::chunk`].
     pub pause_max: Duration,
     /// Bytes of the answer's body.
     pub response_bytes_max: u64,
@@ -305,7 +305,7 @@ impl HttpClient {
     /// of the body and the head of the answer.
     ///
     /// # Errors
-    /// As of [`Client::send`], and when the body breaks off.
+    /// As of [`HttpClient::send`], and when the body breaks off.
     pub async fn send_stream(
         &self,
         request: ClientRequest,

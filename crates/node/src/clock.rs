@@ -85,7 +85,7 @@ struct IdState {
     last: u128,
 }
 
-/// Tells ids of the form that [`Ids`] makes for this prefix.
+/// Tells ids of the form that [`IdGenerator`] makes for this prefix.
 #[must_use]
 pub fn is_id(prefix: &str, text: &str) -> bool {
     let digits = text.strip_prefix(prefix).unwrap_or_default();

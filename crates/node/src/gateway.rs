@@ -76,8 +76,8 @@ pub trait GrantGate: Send + Sync + fmt::Debug {
     fn retain(&self, grants: &[Grant]);
 
     /// Serves those of these grants that are new, whose listeners come in the order of
-    /// [`Gate::missing`]'s ports. The opening is one of the same gateway, of the grants that
-    /// [`Gate::missing`] and then [`Gate::retain`] were told.
+    /// [`GrantGate::missing`]'s ports. The opening is one of the same gateway, of the grants that
+    /// [`GrantGate::missing`] and then [`GrantGate::retain`] were told.
     fn add(&self, opening: Box<dyn GrantOpening>, listeners: Vec<TcpListener>);
 
     /// The sandbox rests: connections outside that it does not need meanwhile are given back.

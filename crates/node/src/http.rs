@@ -2,13 +2,13 @@
 //!
 //! [`BoundListener`] accepts connections and bounds them; [`HttpShell`] wraps the routes: request
 //! ids, authentication of everything below `/v1`, refusal of large bodies before they are read,
-//! metrics, panics, draining. [`Json`] reads a body and says what is wrong with it; [`UploadBody`]
-//! takes one of any length as it comes. Every answer with a status of 400 or above has an
-//! [`api::ErrorBody`].
+//! metrics, panics, draining. [`JsonBody`] reads a body and says what is wrong with it;
+//! [`UploadBody`] takes one of any length as it comes. Every answer with a status of 400 or above
+//! has an [`api::ErrorBody`].
 //!
-//! Faces of other systems have their errors and their ways to authenticate ([`Face`]), below a path
-//! or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length last as
-//! long as they like, count as work, and are bounded in number.
+//! Faces of other systems have their errors and their ways to authenticate ([`CompatFace`]), below
+//! a path or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length
+//! last as long as they like, count as work, and are bounded in number.
 //!
 //! Everything that a request began ends with the credential that it was made with: when that is
 //! revoked, its handler is dropped, its answer cut and its WebSocket closed

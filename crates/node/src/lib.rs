@@ -8,8 +8,8 @@
 //! |---|---|
 //! | [`clock`] | the only reader of the clocks; ids that sort by time |
 //! | [`data_dir`] | the directory a server keeps its state in: lock, addresses, atomic writes |
-//! | [`auth`] | API tokens, hashed at rest and verified in memory; [`auth::Principal`] |
-//! | [`http`] | the server shell: limits, request ids, [`http::Json`], [`http::Error`] |
+//! | [`auth`] | API tokens, hashed at rest and verified in memory; [`auth::TokenPrincipal`] |
+//! | [`http`] | the server shell: limits, request ids, [`http::JsonBody`], [`http::HttpError`] |
 //! | [`client`] | outgoing requests, kept out of the network the server stands in |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
 //! | [`gateway`] | what services with sandboxes ask of the one that serves their sockets |

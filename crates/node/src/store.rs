@@ -12,7 +12,7 @@
 //!
 //! - **One text for both engines.** Parameters are `$1`, `$2`, …; columns are `BIGINT`,
 //!   `DOUBLE PRECISION`, `TEXT` and `BYTEA`; `ON CONFLICT` and `RETURNING` exist in both. Sums are
-//!   cast: `CAST(SUM(x) AS BIGINT)`. Where the texts must differ there is [`Store::dialect`].
+//!   cast: `CAST(SUM(x) AS BIGINT)`. Where the texts must differ there is [`SqlStore::dialect`].
 //! - **Transactions are serialisable** and all or nothing. A statement that fails spoils its
 //!   transaction, even when the closure looks away.
 //! - **A closure may run more than once**: what it answers is what its last run answered. So it
@@ -206,7 +206,7 @@ struct StoreContext {
 }
 
 /// A database. Cheap to clone; the threads behind it end with the last clone, or by
-/// [`Store::close`], having done what waited.
+/// [`SqlStore::close`], having done what waited.
 #[derive(Clone)]
 pub struct SqlStore(Arc<StoreHandle>);
 

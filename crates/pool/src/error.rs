@@ -7,12 +7,13 @@ use std::sync::Arc;
 /// Error of a driver that could not open a resource.
 pub type OpenError = Arc<dyn Error + Send + Sync>;
 
-/// The bound of a [`Config`](crate::Config) or [`KeyLimits`](crate::KeyLimits) that was reached.
+/// The bound of a [`PoolConfig`](crate::PoolConfig) or [`KeyLimits`](crate::KeyLimits) that was
+/// reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReachedLimit {
-    /// [`Config::keys_max`](crate::Config::keys_max).
+    /// [`PoolConfig::keys_max`](crate::PoolConfig::keys_max).
     Keys,
-    /// [`Config::waiters_max`](crate::Config::waiters_max).
+    /// [`PoolConfig::waiters_max`](crate::PoolConfig::waiters_max).
     Waiters,
     /// [`KeyLimits::waiters_max`](crate::KeyLimits::waiters_max).
     WaitersOfKey,

@@ -1,9 +1,9 @@
 //! The books of a pool, and every decision that needs them.
 //!
-//! A [`Turn`] is one visit to the ledger with its lock held. It takes `now` as given, changes the
-//! books, and leaves behind what others have to do: [`LedgerDecision`]s for the driver and wakers
-//! for [`Inner::turn`](crate::pool::Inner::turn) to wake once the lock is free. Nothing here waits,
-//! reads a clock, or drops a resource.
+//! A [`LedgerVisit`] is one visit to the ledger with its lock held. It takes `now` as given,
+//! changes the books, and leaves behind what others have to do: [`LedgerDecision`]s for the driver
+//! and wakers for [`PoolInner::turn`](crate::pool::PoolInner::turn) to wake once the lock is free.
+//! Nothing here waits, reads a clock, or drops a resource.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -53,7 +53,7 @@ pub(crate) struct KeyLedgerRecord<K, R> {
     pub(crate) retry_at: Option<Instant>,
 }
 
-/// The books. Guarded by the lock in [`Inner`](crate::pool::Inner).
+/// The books. Guarded by the lock in [`PoolInner`](crate::pool::PoolInner).
 #[derive(Debug)]
 pub(crate) struct Ledger<K, R> {
     pub(crate) config: PoolConfig,

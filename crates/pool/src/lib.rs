@@ -14,15 +14,15 @@
 //! | key | what keeps resources apart: any `K`, say a tenant |
 //! | [`Lease`] | a resource in a user's hands; goes back when dropped |
 //! | [`Ticket`] | the driver's duty to open a resource |
-//! | [`Retired`] | a resource that the driver is to close |
+//! | [`RetiredResource`] | a resource that the driver is to close |
 //! | ledger | the books, under one lock: every decision that needs more than an idle resource and nobody waiting |
 //! | gate | a flag that sends leases and returns to the ledger |
 //! | to starve | to wait although the key's own bound would allow to open, because the total bound is reached |
 //! | tick | the driver's call that lets time pass |
 //!
 //! # Invariants
-//! - At no instant do more than [`KeyLimits::max`] resources of a key or [`Config::total_max`] in
-//!   all exist, counting those that are being opened or closed. Leases, tickets and retired
+//! - At no instant do more than [`KeyLimits::max`] resources of a key or [`PoolConfig::total_max`]
+//!   in all exist, counting those that are being opened or closed. Leases, tickets and retired
 //!   resources are permits: dropping one is the only way to end it, and that frees its place.
 //!   (Exception, by name: [`Lease::into_inner`].)
 //! - Within a key, who came first is served first. Nobody overtakes the queue.

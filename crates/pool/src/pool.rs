@@ -172,7 +172,7 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
     }
 
     /// The handle of `key`, which skips the look-up that [`Self::acquire`] makes each time. A new
-    /// key gets the limits of [`Config::key`] and starts opening its `min_idle`.
+    /// key gets the limits of [`PoolConfig::key`] and starts opening its `min_idle`.
     ///
     /// # Errors
     /// [`AcquireError::Full`] when there are `keys_max` keys, [`AcquireError::Closed`].
@@ -263,7 +263,7 @@ impl<K, R> Pool<K, R> {
         self.inner().turn(Some(now), |turn| turn.resume(None));
     }
 
-    /// Changes [`Config::total_max`]. A lower bound opens nothing until enough is closed, and
+    /// Changes [`PoolConfig::total_max`]. A lower bound opens nothing until enough is closed, and
     /// closes nothing itself.
     pub fn set_total_max(&self, total_max: usize, now: Instant) {
         self.inner().turn(Some(now), |turn| turn.limit_total(total_max));

@@ -4,7 +4,7 @@
 //! The pool of resources in this crate is one for everybody. This is for users that keep their
 //! connections themselves, each thread its own, and share only the right to have them: a
 //! [`SlotPermit`] is one slot of a server. It does no I/O, reads no clock and starts nothing; what
-//! another thread is to hear of is put into its letter box, and [`Wake`] is called.
+//! another thread is to hear of is put into its letter box, and [`ThreadWake`] is called.
 //!
 //! # Terms
 //! | term | meaning |

@@ -289,7 +289,7 @@ impl<'a> StartMessage<'a> {
         w.finish()
     }
 
-    /// Reads what [`Start::encode`] wrote, from after the kind byte.
+    /// Reads what [`StartMessage::encode`] wrote, from after the kind byte.
     pub(crate) fn decode(r: &mut MessageReader<'a>) -> Result<Self, MalformedMessage> {
         let streams = StreamSetup::decode(r)?;
         let last = r.u8()? != 0;

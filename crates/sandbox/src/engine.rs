@@ -439,16 +439,17 @@ impl Engine {
         acquire(&self.shared.plain).await.map_err(refused)
     }
 
-    /// A sandbox with a loopback, for commands whose caller listens there ([`Command::listen`]),
-    /// used by nobody. Waits like [`Engine::sandbox`]. From the first one that is asked for, as
-    /// many are kept prepared as of those without.
+    /// A sandbox with a loopback, for commands whose caller listens there
+    /// ([`SandboxCommand::listen`]), used by nobody. Waits like [`Engine::sandbox`]. From the first
+    /// one that is asked for, as many are kept prepared as of those without.
     pub async fn connected_sandbox(&self) -> Result<Sandbox, SandboxError> {
         acquire(self.shared.connected.wanted(now())).await.map_err(refused)
     }
 
-    /// A sandbox in which the runtime called `name` waits for its program ([`Command::warm`]), used
-    /// by nobody. Waits like [`Engine::sandbox`]. `None` when there is no such runtime, or it
-    /// cannot be started here: then the program is started as any other, in a plain sandbox.
+    /// A sandbox in which the runtime called `name` waits for its program
+    /// ([`SandboxCommand::warm`]), used by nobody. Waits like [`Engine::sandbox`]. `None` when
+    /// there is no such runtime, or it cannot be started here: then the program is started as any
+    /// other, in a plain sandbox.
     pub async fn warm(&self, name: &str) -> Result<Option<Sandbox>, SandboxError> {
         self.warm_of(name, |runtime| &runtime.sandboxes).await
     }
@@ -692,7 +693,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Runs a program and waits for its end. Output is handed to `sink` as it comes, and is in the
-    /// [`Exit`] as well. Not cancel-safe: dropping the future ends the sandbox.
+    /// [`ProgramExit`] as well. Not cancel-safe: dropping the future ends the sandbox.
     pub async fn run(
         &mut self,
         command: SandboxCommand,

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! A *session* is a sandbox that lives: its guest init starts many programs, at any time and at
-//! once, with a disk and a loopback of its own, until its last handle is dropped ([`Session`]).
+//! once, with a disk and a loopback of its own, until its last handle is dropped
+//! ([`SandboxedSession`]).
 //!
 //! What this crate never does: know of HTTP, SQL, tenants or languages; open a path in storage that
 //! sandboxed code controls by name (only beneath a descriptor, following no link); fork the server.
@@ -53,7 +54,7 @@
 //!
 //! Of sessions: `session` in the server, `guest/session` as pid 1, whose child `fork_server` starts
 //! the programs, and `codec/session` between them. Their files are in `disk`: [`Disks`] →
-//! [`AttachedDiskImage`] and [`Layer`].
+//! [`AttachedDiskImage`] and [`AttachedLayer`].
 
 mod cgroup;
 mod codec;

@@ -2,8 +2,8 @@
 //!
 //! Requests travel as frames with ids over the one connection to the guest init; many may be under
 //! way, and answers come in any order. Streams are descriptors that the guest init only passes on,
-//! so that nothing a program writes can hold up a request. The last clone of a [`Session`] that is
-//! dropped ends the sandbox with everything in it.
+//! so that nothing a program writes can hold up a request. The last clone of a [`SandboxedSession`]
+//! that is dropped ends the sandbox with everything in it.
 
 pub(crate) mod files;
 mod process;
@@ -235,8 +235,9 @@ impl SandboxedSession {
     }
 
     /// Listens on `127.0.0.1:port` inside, or on a free port if it is 0; who connects is served by
-    /// the caller. From here on [`Session::connect`] refuses the port, also when this is cancelled
-    /// or the listener is dropped: a connection that was begun before could still arrive there.
+    /// the caller. From here on [`SandboxedSession::connect`] refuses the port, also when this is
+    /// cancelled or the listener is dropped: a connection that was begun before could still arrive
+    /// there.
     pub async fn listen(&self, port: u16) -> Result<TcpListener, SandboxError> {
         let mut server_ports = self.0.server_ports.lock().await;
         let is_new = port != 0 && server_ports.insert(port);
@@ -267,7 +268,7 @@ impl SandboxedSession {
         Ok(started)
     }
 
-    /// Stops every program where it is, until [`Session::thaw`].
+    /// Stops every program where it is, until [`SandboxedSession::thaw`].
     pub async fn freeze(&self) -> Result<(), SandboxError> {
         let frame = |id| MessageWriter::new(to_session::FREEZE).u64(id).finish();
         self.request(frame, &[]).await.map(drop)

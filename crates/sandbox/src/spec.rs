@@ -97,8 +97,8 @@ pub struct SandboxCommand {
     pub env: Vec<Vec<u8>>,
     /// Files to place below `/workspace` first.
     pub files: Vec<WorkspaceFile>,
-    /// Symbolic links to place there after them: path as in [`File::path`], target as it is. Only
-    /// the program follows them, and sees its own root when it does.
+    /// Symbolic links to place there after them: path as in [`WorkspaceFile::path`], target as it
+    /// is. Only the program follows them, and sees its own root when it does.
     pub symlinks: Vec<(String, String)>,
     /// Standard input.
     pub stdin: StdinSource,
@@ -116,10 +116,10 @@ pub struct SandboxCommand {
     pub control: Option<mpsc::Receiver<ProgramControl>>,
     /// Ports at which the caller listens, on the sandbox's loopback, which the program may use
     /// then. Only in a sandbox that has one ([`crate::Engine::connected_sandbox`]), and with
-    /// [`Profile::Run`].
+    /// [`SeccompProfile::Run`].
     pub listen: Option<LoopbackListen>,
-    /// Bytes of each stream that are kept for [`Exit`], below the limit; all of `output_bytes` when
-    /// absent. The sink gets everything within the limit.
+    /// Bytes of each stream that are kept for [`ProgramExit`], below the limit; all of
+    /// `output_bytes` when absent. The sink gets everything within the limit.
     pub kept_bytes: Option<u64>,
     /// Files below `/workspace` to hand over afterwards.
     pub outputs: Vec<String>,
@@ -229,7 +229,7 @@ pub enum ProgramControl {
     Signal(i32),
     /// A new size of its terminal; nothing when it has none.
     Resize(TerminalDimensions),
-    /// End it now; [`Exit::stopped`] says so.
+    /// End it now; [`ProgramExit::stopped`] says so.
     Stop,
 }
 
@@ -337,7 +337,7 @@ pub trait OutputSink: Send {
     }
 }
 
-/// Keeps nothing; the whole output is in [`Exit`] anyway.
+/// Keeps nothing; the whole output is in [`ProgramExit`] anyway.
 impl OutputSink for () {
     fn chunk(&mut self, _stream: ChunkStream, _bytes: &[u8]) {}
 }
@@ -378,7 +378,7 @@ pub struct ProgramExit {
     pub processes_peak: u64,
     /// Processes killed for lack of memory.
     pub oom_kills: u64,
-    /// [`Control::Stop`] ended it.
+    /// [`ProgramControl::Stop`] ended it.
     pub stopped: bool,
     /// Standard output, at most `output_bytes` and `kept_bytes`.
     pub stdout: Vec<u8>,

@@ -65,7 +65,7 @@ impl SessionStore {
     /// Brings the tables up to date.
     ///
     /// # Errors
-    /// When that fails; see [`Store::migrate`].
+    /// When that fails; see [`node::store::SqlStore::migrate`].
     pub(crate) async fn open(store: SqlStore) -> Result<SessionStore, SqlStoreError> {
         store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
         Ok(SessionStore { store, counts: Arc::default() })

@@ -60,7 +60,7 @@ pub fn routes(bouncer: Bouncer, drain: &DrainHandle) -> Router {
         .with_state(bouncer)
 }
 
-/// Returns how errors look here. For [`node::http::Face::render`].
+/// Returns how errors look here. For [`node::http::CompatFace::render`].
 pub fn render_error(error: &http::HttpError) -> Response {
     // DBBouncer calls a body that is too long a bad one.
     let status = match error.status() {

@@ -39,7 +39,7 @@ pub struct GuestSpec {
     pub tenant: Arc<str>,
     /// Protocol.
     pub engine: TenantEngine,
-    /// The tenant's user whose role on the server it has; see [`Tenant::role_of_guest`].
+    /// The tenant's user whose role on the server it has; see [`TenantSnapshot::role_of_guest`].
     pub role: Option<Arc<str>>,
     /// Schema that names without one mean.
     pub schema: Option<Arc<str>>,

@@ -2,7 +2,7 @@
 //!
 //! Guests of one role share the pools of their tenant, in which who came first is served first.
 //! A guest with twenty clients, each with a long statement, would have all of them; so what a guest
-//! may have in use or in the pools' queues together is bounded by its [share](share). Its other
+//! may have in use or in the pools' queues together is bounded by its [`share`]. Its other
 //! clients wait for one another, and for nobody else: in a queue of the guest's own.
 
 use std::collections::VecDeque;

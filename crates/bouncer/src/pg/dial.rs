@@ -134,8 +134,8 @@ pub struct PgDialParams {
     pub assurance: ServerAssurance,
     /// Proofs that the server may ask for.
     pub rules: LoginRules,
-    /// [`Version::V3_0`], which everybody speaks, or [`Version::V3_2`] for long keys; servers since
-    /// PostgreSQL 9.3 that do not know it say so and go on with 3.0.
+    /// [`ProtocolVersion::V3_0`], which everybody speaks, or [`ProtocolVersion::V3_2`] for long
+    /// keys; servers since PostgreSQL 9.3 that do not know it say so and go on with 3.0.
     pub version: ProtocolVersion,
 }
 

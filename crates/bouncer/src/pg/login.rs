@@ -2,7 +2,7 @@
 //!
 //! Pure: bytes go in, bytes and a decision come out, and whoever has the socket does what the
 //! decision says. It never reads a clock, an address or a configuration, and it hashes for no more
-//! than microseconds: secrets come prepared ([`Verifier`]). What was not consumed is presented
+//! than microseconds: secrets come prepared ([`PgVerifier`]). What was not consumed is presented
 //! again, with more behind it.
 //!
 //! ```text

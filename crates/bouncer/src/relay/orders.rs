@@ -54,7 +54,7 @@ pub enum ThreadCommand {
 #[derive(Debug)]
 pub struct ThreadMessage(pub(super) ThreadMessageKind);
 
-/// See [`Internal`].
+/// See [`ThreadCommand::Internal`].
 #[derive(Debug)]
 pub(super) enum ThreadMessageKind {
     /// A connection to serve; the number is its listener's.

@@ -1,17 +1,18 @@
 //! The pools of one thread: which server connection a client gets, and which ones are opened,
 //! closed or moved to another thread.
 //!
-//! [`Pools`] decides and remembers; its thread has the sockets and does what it is told, by what
-//! calls return and by [`PoolEffect`]s. It knows connections and clients by the thread's own names
-//! for them (`C`, `W`), does no I/O and reads no clock. What threads share is in [`Registry`]: the
-//! bounds of all kinds (`pool::shares`), whether a server can be reached, and notes to each other.
+//! [`ThreadPools`] decides and remembers; its thread has the sockets and does what it is told, by
+//! what calls return and by [`PoolEffect`]s. It knows connections and clients by the thread's own
+//! names for them (`C`, `W`), does no I/O and reads no clock. What threads share is in
+//! [`PoolRegistry`]: the bounds of all kinds (`pool::shares`), whether a server can be reached, and
+//! notes to each other.
 //!
 //! # Life of a server connection
-//! [`PoolEffect::Open`] comes with a [`Place`], which the thread keeps with the connection for as
-//! long as that lives, and which moves with it: dropping it frees the slot. Then [`Pools::opened`]
-//! or [`Pools::open_failed`]; [`Lease::Ready`] or [`Next::Serve`] gives it to a client;
-//! [`Pools::returned`] takes it back; [`PoolEffect::Close`], [`Next::Close`] and [`Pools::lost`]
-//! end it.
+//! [`PoolEffect::Open`] comes with a [`PooledSlot`], which the thread keeps with the connection for
+//! as long as that lives, and which moves with it: dropping it frees the slot. Then
+//! [`ThreadPools::opened`] or [`ThreadPools::open_failed`]; [`ServerLease::Ready`] or
+//! [`FreedConnectionUse::Serve`] gives it to a client; [`ThreadPools::returned`] takes it back;
+//! [`PoolEffect::Close`], [`FreedConnectionUse::Close`] and [`ThreadPools::lost`] end it.
 //!
 //! # Invariants
 //! - Who came first is served first; who comes while others wait, waits behind them.

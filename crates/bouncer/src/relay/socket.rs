@@ -219,7 +219,7 @@ impl RelaySocket {
     }
 
     /// Writes as much of `bytes` as is taken at once and says how much that was. With TLS what was
-    /// taken may still wait in here: see [`Socket::has_pending`].
+    /// taken may still wait in here: see [`RelaySocket::has_pending`].
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         while written < bytes.len() {

@@ -59,8 +59,8 @@ impl ClientLogin {
     }
 
     /// Returns whether it may use a server connection now. If not, it is called
-    /// ([`Worker::called`]). Only guests wait for one another, and only where connections go back
-    /// between transactions.
+    /// ([`RelayWorker::called`]). Only guests wait for one another, and only where connections go
+    /// back between transactions.
     pub(super) fn has_turn(
         &mut self,
         thread: usize,

@@ -176,8 +176,8 @@ impl AccessControl {
     /// Makes a client that is known by its name, which no other has, and has properties.
     ///
     /// # Errors
-    /// Those of [`Access::create_client`]; `AlreadyExists`; `BadRequest` when the properties are
-    /// too many.
+    /// Those of [`AccessControl::create_client`]; `AlreadyExists`; `BadRequest` when the properties
+    /// are too many.
     pub async fn create_named_client(
         &self,
         who: &CatalogPrincipal,

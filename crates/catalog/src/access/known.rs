@@ -67,7 +67,7 @@ impl TokenCache {
         self.shard(hash).read().get(hash).cloned()
     }
 
-    /// Returns what [`Known::put`] wants to know: ask before the token is looked up.
+    /// Returns what [`TokenCache::put`] wants to know: ask before the token is looked up.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }

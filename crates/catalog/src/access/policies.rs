@@ -66,7 +66,7 @@ pub struct NewProjection {
     /// Or its id.
     #[serde(default)]
     pub field_id: Option<i32>,
-    /// The name of an [`Action`].
+    /// The name of a [`MaskAction`].
     pub action: String,
 }
 
@@ -107,7 +107,7 @@ pub struct PolicyBody {
 pub struct ColumnProjection {
     /// Id of the column.
     pub field_id: i32,
-    /// The name of an [`Action`].
+    /// The name of a [`MaskAction`].
     pub action: String,
 }
 
@@ -222,8 +222,8 @@ impl AccessControl {
     /// Makes a policy, or another one in its place. `schema` is that of the table.
     ///
     /// # Errors
-    /// `Forbidden` of [`Access::may_restrict`]; `BadRequest` that names the field; `NotFound` when
-    /// there is no such role or client; `NoSuchTable`.
+    /// `Forbidden` of [`AccessControl::may_restrict`]; `BadRequest` that names the field;
+    /// `NotFound` when there is no such role or client; `NoSuchTable`.
     pub async fn put_policy(
         &self,
         who: &CatalogPrincipal,
@@ -253,7 +253,7 @@ impl AccessControl {
     /// Removes a policy.
     ///
     /// # Errors
-    /// `Forbidden` of [`Access::may_restrict`]; `NotFound`.
+    /// `Forbidden` of [`AccessControl::may_restrict`]; `NotFound`.
     pub async fn delete_policy(
         &self,
         who: &CatalogPrincipal,
@@ -268,7 +268,7 @@ impl AccessControl {
     /// The policies of a warehouse, by name.
     ///
     /// # Errors
-    /// `Forbidden` of [`Access::may_restrict`].
+    /// `Forbidden` of [`AccessControl::may_restrict`].
     pub fn policies(
         &self,
         who: &CatalogPrincipal,

@@ -236,7 +236,7 @@ impl AccessControl {
     /// Makes a role that has properties.
     ///
     /// # Errors
-    /// Those of [`Access::create_role`]; `BadRequest` when the properties are too many.
+    /// Those of [`AccessControl::create_role`]; `BadRequest` when the properties are too many.
     pub async fn create_role_with(
         &self,
         who: &CatalogPrincipal,

@@ -128,7 +128,7 @@ impl SandboxSession {
     /// Notes a table that is staged, whose files come before it.
     ///
     /// # Errors
-    /// As of [`Scope::of`].
+    /// As of [`TableScope::of`].
     pub(crate) fn stage(
         &self,
         warehouse: &Warehouse,

@@ -286,7 +286,7 @@ fn next_file(
 /// Writes the bytes of a document to a file that is not there yet, packed where its name says so.
 ///
 /// # Errors
-/// Those of [`crate::warehouse::Files::write_new`].
+/// Those of [`crate::warehouse::WarehouseFiles::write_new`].
 pub(crate) async fn write_document(
     warehouse: &Warehouse,
     location: &str,

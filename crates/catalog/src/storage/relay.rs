@@ -149,7 +149,7 @@ impl RelayedRequest {
 }
 
 impl BucketStorage {
-    /// Takes a request apart whose path begins with a bucket. See [`Asked`].
+    /// Takes a request apart whose path begins with a bucket. See [`RelayedRequest`].
     ///
     /// # Errors
     /// `BadRequest` when it is none.
@@ -181,7 +181,7 @@ impl BucketStorage {
     /// to. Where the warehouse vends credentials, they are those for the same places.
     ///
     /// # Errors
-    /// Those of [`Storage::sign`]; `ServiceUnavailable` when the store gives no answer.
+    /// Those of [`BucketStorage::sign`]; `ServiceUnavailable` when the store gives no answer.
     pub(crate) async fn relay(
         &self,
         asked: &RelayedRequest,

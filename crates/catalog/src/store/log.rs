@@ -137,7 +137,7 @@ pub struct StoredLogLine {
     pub seq: i64,
     /// Milliseconds since 1970.
     pub at_ms: u64,
-    /// [`Act::name`].
+    /// [`LogAction::name`].
     pub act: String,
     /// Namespace, as [`NamespaceIdent::key`].
     pub namespace: String,
@@ -157,7 +157,7 @@ pub struct StoredLogLine {
     pub principal: String,
 }
 
-/// What [`line`] reads, behind the number.
+/// Columns that [`line()`] reads, behind the number.
 pub(super) const LINE: &str = "at_ms, act, namespace, name, relation, version, previous, \
     location, target, principal";
 

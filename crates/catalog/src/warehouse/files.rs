@@ -103,7 +103,8 @@ impl WarehouseFiles {
     }
 
     /// The path of a file in a directory of this machine; none of one in a bucket. It is for
-    /// looking whether it is there: opening it is for [`Files::read`], which follows no link.
+    /// looking whether it is there: opening it is for [`WarehouseFiles::read`], which follows no
+    /// link.
     ///
     /// # Errors
     /// `Forbidden` when it is outside of the roots.
@@ -131,7 +132,7 @@ impl WarehouseFiles {
     /// The bytes of a file that is to have no more than so many.
     ///
     /// # Errors
-    /// As of [`Files::read`], `TooLarge` beyond `bytes_max`.
+    /// As of [`WarehouseFiles::read`], `TooLarge` beyond `bytes_max`.
     pub async fn read_at_most(&self, location: &str, bytes_max: u64) -> Result<Bytes> {
         let found = match self.find(location)? {
             (FileBackend::Directory(root), parts) => {
@@ -249,7 +250,7 @@ impl WarehouseFiles {
     /// Removes everything below a location, and the location. Follows no symbolic link.
     ///
     /// # Errors
-    /// As of [`Files::delete`]. What was removed before is gone.
+    /// As of [`WarehouseFiles::delete`]. What was removed before is gone.
     pub async fn delete_tree(&self, location: &str) -> Result<()> {
         match self.find(location)? {
             (FileBackend::Directory(root), parts) => {

@@ -86,7 +86,7 @@ pub fn routes(service: ExecutionService, config: GojudgeConfig) -> Router {
 }
 
 /// Returns how errors of the shell, and of what it extracts, look here: a JSON text. For
-/// [`node::http::Face::render`].
+/// [`node::http::CompatFace::render`].
 pub fn render_error(error: &http::HttpError) -> Response {
     (error.status(), Json(error.to_string())).into_response()
 }

@@ -207,7 +207,7 @@ pub fn routes(service: ExecutionService, jobs: Jobs, config: Judge0Config) -> Ro
 }
 
 /// Returns what the shell says by itself (no token, too large, shutting down), in Judge0's shape:
-/// for [`node::http::Face::render`].
+/// for [`node::http::CompatFace::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     Judge0Failure::from(error.clone()).into_response()
 }
@@ -657,8 +657,8 @@ impl Judge0Context {
         Ok(answers)
     }
 
-    /// [`Face::submitted`], and its additional files where they are asked for. Those are for
-    /// answers about one submission: a page of them would be hundreds of megabytes.
+    /// As [`Judge0Context::submitted`], and its additional files where they are asked for. Those
+    /// are for answers about one submission: a page of them would be hundreds of megabytes.
     async fn whole(
         &self,
         who: &TokenPrincipal,

@@ -118,7 +118,7 @@ pub fn routes(service: ExecutionService, config: PistonConfig) -> Router {
 }
 
 /// Returns what the shell says by itself (no token, too large, shutting down), in Piston's shape:
-/// for [`node::http::Face::render`].
+/// for [`node::http::CompatFace::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     PistonFailure::from(error.clone()).into_response()
 }

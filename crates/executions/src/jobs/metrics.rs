@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
-/// Digits of an id that are its time, after the prefix (see [`node::clock::Ids`]).
+/// Digits of an id that are its time, after the prefix (see [`node::clock::IdGenerator`]).
 const TIME_DIGITS: usize = 10;
 /// Crockford's base 32.
 const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";

@@ -15,7 +15,7 @@ const CLOCK_SKEW_MS: i64 = 60_000;
 /// Checks a document that is complete.
 ///
 /// # Errors
-/// [`Kind::Validation`] with the first rule that it breaks.
+/// `Validation` with the first rule that it breaks.
 pub fn check(doc: &TableDoc) -> Result<()> {
     check_version(doc)?;
     if doc.location.is_empty() {

@@ -38,7 +38,7 @@ pub(super) enum DocumentKey {
 }
 
 /// The known members as they are written, in the order in which new documents have them. That of
-/// [`Key`] is the same.
+/// [`DocumentKey`] is the same.
 const KNOWN: [(DocumentKey, &str); 25] = [
     (DocumentKey::FormatVersion, "\"format-version\":"),
     (DocumentKey::TableUuid, "\"table-uuid\":"),

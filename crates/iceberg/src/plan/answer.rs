@@ -57,7 +57,7 @@ impl PlanPage {
     /// Takes a data file, with what it is read with.
     ///
     /// # Errors
-    /// As of [`DeleteIndex::of`].
+    /// As of [`DeleteIndex::of`](super::deletes::DeleteIndex::of).
     pub(super) fn add(&mut self, data: &LiveFile) -> Result<()> {
         let no_spec = || {
             CatalogError::new(

@@ -1,7 +1,7 @@
 //! Manifest lists and manifests of all versions of the format, as rows of what a scan needs.
 //!
-//! What a manifest leaves to be inherited is inherited where it is asked for ([`Live`]): a manifest
-//! itself never changes, so that it is kept by its location.
+//! What a manifest leaves to be inherited is inherited where it is asked for ([`LiveFile`]): a
+//! manifest itself never changes, so that it is kept by its location.
 //!
 //! # References
 //! - <https://iceberg.apache.org/spec/#manifests>

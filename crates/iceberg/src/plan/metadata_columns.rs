@@ -1,5 +1,5 @@
 //! Columns that every table has without its schema saying so (the table format, §Reserved Field
-//! IDs: https://iceberg.apache.org/spec/#reserved-field-ids).
+//! IDs: <https://iceberg.apache.org/spec/#reserved-field-ids>).
 //!
 //! Engines ask for them where they change rows: which file a row is in, and where. Manifests have
 //! no statistics of them, so that nothing is left out by them.

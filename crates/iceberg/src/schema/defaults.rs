@@ -18,7 +18,7 @@ const NANOS_DIGITS: usize = 9;
 /// Checks that the defaults of a column are values of its type.
 ///
 /// # Errors
-/// [`crate::Kind::IllegalArgument`] when one is not, or the type has none.
+/// `IllegalArgument` when one is not, or the type has none.
 pub(super) fn check_defaults(column: &SchemaColumn) -> Result<()> {
     let defaults = [&column.initial_default, &column.write_default];
     defaults.into_iter().flatten().try_for_each(|default| check(column, default))

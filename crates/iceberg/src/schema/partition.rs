@@ -77,8 +77,8 @@ pub fn same_spec(a: &RawJson, b: &RawJson) -> bool {
 /// that have the names of its fields.
 ///
 /// # Errors
-/// [`Kind::Validation`] when a field has no column in `schema`, or none that it can be made of;
-/// [`Kind::IllegalArgument`] when it has no name of its own.
+/// `Validation` when a field has no column in `schema`, or none that it can be made of;
+/// `IllegalArgument` when it has no name of its own.
 pub fn bind_spec(spec: &RawJson, schema: &RawJson, doc: &TableDoc) -> Result<(RawJson, i32)> {
     let raws = fields_of(spec)?;
     if raws.len() > PARTITION_FIELDS_MAX {

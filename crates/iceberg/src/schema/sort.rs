@@ -68,8 +68,8 @@ pub fn same_order(a: &RawJson, b: &RawJson) -> bool {
 /// The order, once all it sorts by is known to be there.
 ///
 /// # Errors
-/// [`Kind::Validation`] when a field has no column in `schema`, or none that it can be made of;
-/// [`Kind::IllegalArgument`] when it does not say how it sorts.
+/// `Validation` when a field has no column in `schema`, or none that it can be made of;
+/// `IllegalArgument` when it does not say how it sorts.
 pub fn bind_order(order: &RawJson, schema: &RawJson) -> Result<RawJson> {
     let raws = fields_of(order)?;
     if raws.len() > SORT_FIELDS_MAX {

@@ -19,9 +19,8 @@ const NO_ID: i32 = -1;
 /// `None` if nothing changed by them, so that no new document is to be written.
 ///
 /// # Errors
-/// [`crate::Kind::Validation`] or [`crate::Kind::IllegalArgument`] when the table would not be
-/// valid any more, and [`crate::Kind::CommitFailed`] when what is added is behind what is there:
-/// another commit came first.
+/// `Validation` or `IllegalArgument` when the table would not be valid any more, and `CommitFailed`
+/// when what is added is behind what is there: another commit came first.
 pub fn apply(base: &TableDoc, updates: &[TableUpdate], now_ms: i64) -> Result<Option<TableDoc>> {
     let mut builder = TableBuilder::new(base.clone(), now_ms);
     builder.run(updates)?;

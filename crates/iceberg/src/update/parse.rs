@@ -15,8 +15,7 @@ use crate::{CatalogError, Result};
 /// Reads the body of a commit.
 ///
 /// # Errors
-/// [`crate::Kind::BadRequest`]: it is none, or something in it is not known; or
-/// [`crate::Kind::TooLarge`].
+/// `BadRequest`: it is none, or something in it is not known; or `TooLarge`.
 pub fn parse_commit(body: &RawJson) -> Result<CommitRequest> {
     let (identifier, requirements) = asked(body, REQUIREMENTS_MAX, requirement)?;
     let list = body.present("updates").ok_or_else(|| missing("updates"))?;

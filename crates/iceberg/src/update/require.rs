@@ -11,8 +11,8 @@ use crate::{CatalogError, ErrorReason, Result};
 /// Checks what a commit requires. `base` is the table as it is, if there is one.
 ///
 /// # Errors
-/// [`Kind::CommitFailed`] with the first requirement that does not hold. It is useless to try again
-/// without having looked at the table.
+/// `CommitFailed` with the first requirement that does not hold. It is useless to try again without
+/// having looked at the table.
 pub fn check(requirements: &[CommitRequirement], base: Option<&TableDoc>) -> Result<()> {
     requirements.iter().try_for_each(|requirement| match base {
         Some(base) => check_table(requirement, base),
@@ -23,7 +23,7 @@ pub fn check(requirements: &[CommitRequirement], base: Option<&TableDoc>) -> Res
 /// Returns whether a commit is to make the table: that must be all that it requires then.
 ///
 /// # Errors
-/// [`Kind::IllegalArgument`] when it requires something else beside it.
+/// `IllegalArgument` when it requires something else beside it.
 pub fn is_create(requirements: &[CommitRequirement]) -> Result<bool> {
     if !requirements.contains(&CommitRequirement::Create) {
         return Ok(false);

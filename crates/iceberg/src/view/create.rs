@@ -31,7 +31,7 @@ impl CreateView {
     /// Reads the body of a request.
     ///
     /// # Errors
-    /// [`Kind::BadRequest`] or [`Kind::IllegalArgument`]: it is none.
+    /// `BadRequest` or `IllegalArgument`: it is none.
     pub fn parse(body: &RawJson) -> Result<CreateView> {
         let missing = |name| {
             CatalogError::new(
@@ -52,7 +52,7 @@ impl CreateView {
     /// The first document of the view. The version gets the first id, and the schema's.
     ///
     /// # Errors
-    /// [`Kind::Validation`] or [`Kind::IllegalArgument`] when there can be no such view.
+    /// `Validation` or `IllegalArgument` when there can be no such view.
     pub fn document(&self, uuid: Uuid, location: &str, now_ms: i64) -> Result<ViewDoc> {
         let others = self.version.other_types();
         if !others.is_empty() {

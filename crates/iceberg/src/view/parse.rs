@@ -24,9 +24,9 @@ impl ViewDoc {
     /// Takes a document apart and checks that it is consistent.
     ///
     /// # Errors
-    /// [`Kind::IllegalArgument`] or [`Kind::BadRequest`]: it is none, or none of a version that is
-    /// known here, or contradicts itself. Whoever reads a document of the catalog's own turns that
-    /// into a failure of the server.
+    /// `IllegalArgument` or `BadRequest`: it is none, or none of a version that is known here, or
+    /// contradicts itself. Whoever reads a document of the catalog's own turns that into a failure
+    /// of the server.
     pub fn parse(text: Bytes) -> Result<ViewDoc> {
         let mut slots = Vec::new();
         let mut cursor = JsonCursor::new(&text)?;

@@ -78,8 +78,7 @@ pub enum ViewUpdate {
 /// Reads the body of a commit.
 ///
 /// # Errors
-/// [`Kind::BadRequest`] or [`Kind::IllegalArgument`]: it is none, or something in it is not known;
-/// or [`Kind::TooLarge`].
+/// `BadRequest` or `IllegalArgument`: it is none, or something in it is not known; or `TooLarge`.
 pub fn parse_view_commit(body: &RawJson) -> Result<ViewCommit> {
     let (identifier, requirements) = asked(body, VIEW_REQUIREMENTS_MAX, requirement)?;
     let list = body.present("updates").ok_or_else(|| bad("`updates` is missing"))?;
@@ -128,7 +127,7 @@ fn update(item: &RawJson) -> Result<ViewUpdate> {
 /// Checks what a commit requires of the view as it is.
 ///
 /// # Errors
-/// [`Kind::CommitFailed`] with the first requirement that does not hold, in the reference's words.
+/// `CommitFailed` with the first requirement that does not hold, in the reference's words.
 pub fn check_view(requirements: &[ViewRequirement], base: &ViewDoc) -> Result<()> {
     for ViewRequirement::Uuid(uuid) in requirements {
         if !uuid.eq_ignore_ascii_case(&base.uuid) {
@@ -146,7 +145,7 @@ pub fn check_view(requirements: &[ViewRequirement], base: &ViewDoc) -> Result<()
 /// `None` if nothing changed by them, so that no new document is to be written.
 ///
 /// # Errors
-/// [`Kind::Validation`] or [`Kind::IllegalArgument`] when the view would not be valid any more.
+/// `Validation` or `IllegalArgument` when the view would not be valid any more.
 pub fn apply_view(base: &ViewDoc, updates: &[ViewUpdate], now_ms: i64) -> Result<Option<ViewDoc>> {
     let mut builder = ViewBuilder::new(base.clone(), now_ms);
     builder.run(updates)?;

@@ -83,7 +83,7 @@ pub(super) fn admit(
     Ok(admitted)
 }
 
-/// Finds out whose token a request has, for faces that [do that themselves](Access::Own); they
+/// Finds out whose token a request has, for faces that [do that themselves](FaceAccess::Own); they
 /// [bind](super::CredentialBinding::bind) the request to it.
 ///
 /// # Errors

@@ -17,8 +17,8 @@ use crate::auth::RevocationSignal;
 /// Binds a request to its credential: an extension of every request. When the credential is
 /// revoked, the shell gives up the handler, cuts the answer and closes the WebSocket.
 ///
-/// The shell binds what it authenticates. A face that [authenticates by itself](super::Access::Own)
-/// binds what it has found.
+/// The shell binds what it authenticates. A face that [authenticates by
+/// itself](super::FaceAccess::Own) binds what it has found.
 #[derive(Clone, Debug, Default)]
 pub struct CredentialBinding(Arc<BindingState>);
 

@@ -2,8 +2,8 @@
 //! connection for which there is no room.
 //!
 //! They have a body in the shape of the listener's interface, as every other refusal does. Hyper
-//! answers what it cannot read with a status alone; [`Socket`](super::socket::Socket) holds that
-//! back, and what is made here goes out in its place.
+//! answers what it cannot read with a status alone; [`WatchedSocket`](super::socket::WatchedSocket)
+//! holds that back, and what is made here goes out in its place.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};

@@ -28,7 +28,7 @@ impl<S> Clone for SharedHandler<S> {
     }
 }
 
-/// Marks [`Shared`] among handlers.
+/// Marks [`SharedHandler`] among handlers.
 struct ErasedHandler;
 
 impl<S: 'static> Handler<ErasedHandler, S> for SharedHandler<S> {

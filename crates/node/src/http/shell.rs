@@ -110,7 +110,7 @@ impl HttpShell {
     }
 
     /// Adds routes, as their paths are matched, whose handlers take bodies of any length with
-    /// [`Upload`](super::Upload).
+    /// [`UploadBody`](super::UploadBody).
     #[must_use]
     pub fn streaming(self, routes: &[&'static str]) -> HttpShell {
         let all = self.streaming.iter().chain(routes).copied().collect();

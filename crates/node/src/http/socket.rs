@@ -40,7 +40,7 @@ pub(super) struct WatchedSocket {
     presence: Arc<ConnectionUse>,
     /// Runs while a write waits.
     stall: Option<Pin<Box<Sleep>>>,
-    /// Dropped with the socket, which [`Watch`] notices.
+    /// Dropped with the socket, which [`SocketWatch`] notices.
     _alive: oneshot::Sender<Infallible>,
 }
 
@@ -59,7 +59,7 @@ struct SocketShared {
 #[derive(Debug)]
 struct ReadSide {
     tcp: OwnedReadHalf,
-    /// Read by [`Watch`], not yet by hyper.
+    /// Read by [`SocketWatch`], not yet by hyper.
     ahead: Vec<u8>,
     /// Hyper's last read found nothing, so that it waits for bytes, and the end, itself.
     wanted: bool,

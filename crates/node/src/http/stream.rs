@@ -2,9 +2,9 @@
 //!
 //! Each counts as work until its last byte, so that a drain waits for it, and holds one of a
 //! limited number of places. When the drain gives up, bodies end where they are, which HTTP shows
-//! as their regular end; WebSockets are told by the [`Drain`] that their handlers can extract, and
-//! are cut when they do not listen. When the credential of the request is revoked, both are cut in
-//! the middle, so that nobody takes what was sent for all there is.
+//! as their regular end; WebSockets are told by the [`DrainHandle`] that their handlers can
+//! extract, and are cut when they do not listen. When the credential of the request is revoked,
+//! both are cut in the middle, so that nobody takes what was sent for all there is.
 //!
 //! # References
 //! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
@@ -256,8 +256,8 @@ impl StreamRest {
 }
 
 /// Handlers of long streams and WebSockets extract the drain: whoever only watches ends when it has
-/// [begun](Drain::begun), whoever works ends at the latest when it is
-/// [cancelled](Drain::cancelled).
+/// [begun](DrainHandle::begun), whoever works ends at the latest when it is
+/// [cancelled](DrainHandle::cancelled).
 impl<S: Sync> FromRequestParts<S> for DrainHandle {
     type Rejection = HttpError;
 

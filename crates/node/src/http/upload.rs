@@ -1,6 +1,6 @@
 //! A body that is taken as it comes, as bytes.
 //!
-//! Only for routes that the shell knows as streaming ([`Shell::streaming`](super::Shell)): what is
+//! Only for routes that the shell knows as streaming ([`HttpShell`](super::HttpShell)): what is
 //! declared is not compared with the bound of other bodies there, because the body is never in
 //! memory as a whole, unless somebody asks for that within a bound of its own.
 

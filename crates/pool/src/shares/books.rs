@@ -93,7 +93,7 @@ pub enum FinishedVerdict {
     Keep,
     /// To be closed: somebody else has the better claim to its slot.
     GiveUp {
-        /// To whom the slot was promised; [`Books::closed`] is told.
+        /// To whom the slot was promised; [`QuotaLedger::closed`] is told.
         to: Option<SharedTenantId>,
     },
 }
@@ -352,7 +352,7 @@ impl QuotaLedger {
     /// Takes a free slot. `since` is when the first client began to wait for it.
     ///
     /// # Errors
-    /// The bound that is in the way; then there is [`Books::want`].
+    /// The bound that is in the way; then there is [`QuotaLedger::want`].
     pub fn open(&mut self, id: KeyId, since: Instant, now: Instant) -> Result<(), DeniedBound> {
         let tenant = self.key(id).tenant;
         self.touch(tenant, now);

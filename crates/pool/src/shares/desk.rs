@@ -335,7 +335,7 @@ impl UserHandle {
     /// Takes a free slot. `since` is when the first client began to wait for it.
     ///
     /// # Errors
-    /// The bound that is in the way; then there is [`Key::want`].
+    /// The bound that is in the way; then there is [`UserHandle::want`].
     pub fn open(&self, since: Instant, now: Instant) -> Result<SlotPermit, DeniedBound> {
         self.shares().turn(|books| books.open(self.0.id, since, now))?;
         Ok(SlotPermit { key: self.clone(), to: None })
@@ -359,7 +359,8 @@ impl UserHandle {
     }
 
     /// Decides about a connection whose user has finished. `waiting_since` is when the oldest
-    /// client that waits for this key began. Only needed when [`Key::needed_elsewhere`] says so.
+    /// client that waits for this key began. Only needed when [`UserHandle::needed_elsewhere`] says
+    /// so.
     pub fn release(
         &self,
         permit: &mut SlotPermit,
@@ -385,10 +386,11 @@ impl UserHandle {
     }
 
     /// Returns whether a connection that became idle may be needed by somebody else: by another
-    /// key, which [`Key::release`] decides, or by another thread, which [`Key::claim_older`] does.
+    /// key, which [`UserHandle::release`] decides, or by another thread, which
+    /// [`UserHandle::claim_older`] does.
     ///
-    /// Takes no lock. To be called after [`Key::set_idle`] has told of the connection, so that
-    /// whoever begins to wait meanwhile sees one or is seen.
+    /// Takes no lock. To be called after [`UserHandle::set_idle`] has told of the connection, so
+    /// that whoever begins to wait meanwhile sees one or is seen.
     #[must_use]
     #[inline]
     pub fn needed_elsewhere(&self, thread: usize) -> bool {
@@ -397,7 +399,7 @@ impl UserHandle {
         self.is_contended() || self.0.waiting_threads.load(Ordering::Relaxed) > own
     }
 
-    /// The part of [`Key::needed_elsewhere`] that [`Key::release`] decides.
+    /// The part of [`UserHandle::needed_elsewhere`] that [`UserHandle::release`] decides.
     #[must_use]
     #[inline]
     pub fn is_contended(&self) -> bool {

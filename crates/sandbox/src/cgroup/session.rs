@@ -24,8 +24,8 @@ pub(crate) struct InUse {
 }
 
 impl CommandGroups {
-    /// Sets the limits of a session. As [`Groups::set_limits`], but lack of memory ends one process
-    /// and not all: an agent survives what a tool of it does.
+    /// Sets the limits of a session. As [`CommandGroups::set_limits`], but lack of memory ends one
+    /// process and not all: an agent survives what a tool of it does.
     pub(crate) fn set_session_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
         self.set_limits(memory_bytes, processes)?;
         if let Some(dir) = self.dir(HierarchyRole::Memory) {

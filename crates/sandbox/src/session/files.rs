@@ -36,7 +36,7 @@ pub use types::{
     TreeUsage, WatchEvent, WatchKind, WriteMode,
 };
 
-/// Most entries of one [`Files::list`].
+/// Most entries of one [`SandboxFiles::list`].
 pub const LIST_ENTRIES_MAX: usize = 50_000;
 /// Most directories or files of one sandbox that are watched at a time.
 pub(crate) const WATCHES_MAX: usize = 16;

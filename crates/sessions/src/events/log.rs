@@ -20,7 +20,7 @@ use crate::store::{
     EventRow, MessageRow, SEQ_BLOCK, SEQ_BLOCK_MAX, SessionBatch, SessionRow, UsageRow,
 };
 
-/// The events of one session, from [`super::Writer::log`] or [`super::Writer::follow`].
+/// The events of one session, from [`super::EventWriter::log`] or [`super::EventWriter::follow`].
 pub(crate) struct SessionLog {
     session: String,
     /// Itself, for the writer to hold while there is something to write.
@@ -168,7 +168,7 @@ impl SessionLog {
     }
 
     /// Appends an event, and answers its number. Never waits; whoever appends much asks for
-    /// [`Log::room`] before.
+    /// [`SessionLog::room`] before.
     ///
     /// Nothing is appended when the session is not this server's (any more): the answer is the
     /// number of the latest event then.
@@ -251,7 +251,7 @@ impl SessionLog {
     }
 
     /// Has the row written soon: where the session is, but not its settings and its chain
-    /// ([`Log::save`]). The epoch and the numbers in it do not matter.
+    /// ([`SessionLog::save`]). The epoch and the numbers in it do not matter.
     pub(crate) fn mark(&self, row: Arc<SessionRow>) {
         self.change_row(row, false);
     }
@@ -387,8 +387,8 @@ impl SessionLog {
         Ok(open)
     }
 
-    /// Stops appending, because the session goes to rest: after [`Log::settle`], before its row is
-    /// released. Who listens goes on listening.
+    /// Stops appending, because the session goes to rest: after [`SessionLog::settle`], before its
+    /// row is released. Who listens goes on listening.
     pub(crate) fn leave(&self) {
         self.stop(LogLife::Elsewhere);
     }

@@ -33,7 +33,7 @@ const PAUSES: [Duration; 5] = [
     Duration::from_millis(500),
 ];
 
-/// Writes for all sessions of a server. Cheap to clone; it ends with [`Writer::close`].
+/// Writes for all sessions of a server. Cheap to clone; it ends with [`EventWriter::close`].
 #[derive(Clone)]
 pub(crate) struct EventWriter(Arc<EventWriterShared>);
 

@@ -133,7 +133,7 @@ pub fn routes(sessions: Sessions, config: AshConfig, drain: &DrainHandle) -> io:
 }
 
 /// Returns what the shell says by itself (no token, too large, shutting down), in Ash's shape: for
-/// [`node::http::Face::render`].
+/// [`node::http::CompatFace::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {
     call::render(error)
 }

@@ -88,9 +88,8 @@ pub(crate) enum OnDeadline {
     Rest,
 }
 
-/// A session. What only changes with its settings is written by
-/// [`super::SessionStore::update`]; the rest also by the writer behind
-/// ([`crate::events::Writer::mark`]).
+/// A session. Settings are written when they change; the rest also by the
+/// [writer behind](crate::events::EventWriter).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SessionRow {
     /// `ses_…`, or a face's own.

@@ -172,7 +172,7 @@ impl SessionStore {
     /// when it is at another one, or its owner is another server that is there.
     ///
     /// The row that comes back has the new epoch, and numbers for a new life: it is what
-    /// [`crate::events::Writer::log`] wants.
+    /// [`crate::events::EventWriter::log`] wants.
     ///
     /// # Errors
     /// `NotFound` when there is no such session, `Ended` when it has ended.
@@ -188,7 +188,8 @@ impl SessionStore {
     }
 
     /// Leaves a session without an owner, for any server to claim. What is to be kept of it must be
-    /// written ([`crate::events::Log::settle`]). False when it is not at this epoch any more.
+    /// written ([`crate::events::SessionLog::settle`]). False when it is not at this epoch any
+    /// more.
     pub(crate) async fn release(&self, id: &str, epoch: u64) -> Result<bool, SessionError> {
         let parameters = [text(id), number(epoch)];
         self.write_again("sessions.release", move |it| {

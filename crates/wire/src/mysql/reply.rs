@@ -6,8 +6,9 @@
 //! each reply, and nothing is guessed: what cannot come where it came is an error, after which the
 //! connection cannot be trusted.
 //!
-//! [`Reply::packet`] is told of each message once; the packets that continue one of 16 MiB and more
-//! are none (see [`super::frame::PacketContinuation`]). It copies nothing and holds nothing.
+//! [`CommandReplyState::packet`] is told of each message once; the packets that continue one of 16
+//! MiB and more are none (see [`super::frame::PacketContinuation`]). It copies nothing and holds
+//! nothing.
 //!
 //! Reports of progress (MariaDB, errors with the number 0xFFFF) would come between packets of a
 //! reply; [`CapabilityFlags::MARIADB_PROGRESS`] must not be agreed on, and one that comes
@@ -264,8 +265,9 @@ impl CommandReplyState {
         self.block_ended
     }
 
-    /// Returns whether [`Reply::packet`] has to be given the whole of the next packet, which begins
-    /// with `first` and has `len` bytes. What need not be whole may be passed on as it comes.
+    /// Returns whether [`CommandReplyState::packet`] has to be given the whole of the next packet,
+    /// which begins with `first` and has `len` bytes. What need not be whole may be passed on as it
+    /// comes.
     #[inline]
     pub const fn holds_whole(&self, first: u8, len: usize) -> bool {
         match self.place {
@@ -299,8 +301,9 @@ impl CommandReplyState {
         first == EOF && len < bound
     }
 
-    /// Takes the next packet: `head` are its first bytes, all of them if [`Reply::holds_whole`],
-    /// else at least one; `len` is the length of its (first) payload.
+    /// Takes the next packet: `head` are its first bytes, all of them if
+    /// [`CommandReplyState::holds_whole`], else at least one; `len` is the length of its (first)
+    /// payload.
     ///
     /// # Errors
     /// The packet cannot come now; the connection is to be closed.

@@ -1,13 +1,13 @@
 //! Effects of a text of SQL on the session that runs it: enough for a pooler, and no grammar.
 //!
-//! [`effects`] is the quick answer, a set of bits; [`details`] adds the variables and names that
-//! have to be understood, [`asked`] says what a text asks that a pooler can answer itself, and
-//! [`rewrite_connection_id`] puts a client's own number into its text. All read text from
+//! [`effects()`] is the quick answer, a set of bits; [`details()`] adds the variables and names
+//! that have to be understood, [`asked()`] says what a text asks that a pooler can answer itself,
+//! and [`rewrite_connection_id`] puts a client's own number into its text. All read text from
 //! strangers, in linear time. They are sound in one direction: a text may be said to do more than
 //! it does, and is not said to do less than its words can tell. What words cannot tell (routines,
-//! triggers, views, functions of the database) has a bit of [`Effects::UNKNOWN`] or
-//! [`Effects::TABLES`], and is found by the server's trackers, or not at all: then it has to be
-//! reset.
+//! triggers, views, functions of the database) has a bit of [`MysqlEffects::UNKNOWN`] or
+//! [`MysqlEffects::TABLES`], and is found by the server's trackers, or not at all: then it has to
+//! be reset.
 //!
 //! A text is read as the session reads it: [`SqlMode`] says how. What reads differently by the
 //! version of the server, `/*!80000 … */` and `/*M! … */`, is read both ways.

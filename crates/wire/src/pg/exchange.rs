@@ -6,7 +6,7 @@
 //!
 //! What makes this more than a queue:
 //! - After an error in the extended protocol the server passes over everything up to the next
-//!   `Sync`; those entries never get a reply ([`Exchange::fail`]).
+//!   `Sync`; those entries never get a reply ([`PgExchange::fail`]).
 //! - During `COPY … FROM STDIN` the server reads data instead of requests, and passes over `Sync`.
 //! - A relay may answer some requests by itself. Such a *local* entry waits for its turn.
 //!
@@ -97,12 +97,12 @@ pub enum ExchangeStep {
     Unasked,
     /// Belongs to the reply and is not its end.
     Part,
-    /// Ends the reply: [`Exchange::pop`] is due.
+    /// Ends the reply: [`PgExchange::pop`] is due.
     Last,
     /// An error after which the server passes over everything up to the next `Sync`:
-    /// [`Exchange::fail`] is due.
+    /// [`PgExchange::fail`] is due.
     Failed,
-    /// `ReadyForQuery`, which ends the reply: [`Exchange::ready`] is due.
+    /// `ReadyForQuery`, which ends the reply: [`PgExchange::ready`] is due.
     Ready,
 }
 
@@ -133,7 +133,7 @@ pub struct PgExchange<N> {
     client_entries: usize,
     status: TransactionStatus,
     copying: CopyState,
-    /// A `Sync` came from the client while the server read data; see [`Exchange::copy_sync`].
+    /// A `Sync` came from the client while the server read data; see [`PgExchange::copy_sync`].
     copy_synced: bool,
     /// An extended request failed and no `Sync` has been sent since.
     skipping: bool,
@@ -217,8 +217,8 @@ impl<N> PgExchange<N> {
     }
 
     /// A request was sent, or is to be answered here. The turn of a [`ExchangeRequest::Local`] one
-    /// at the front is now: [`Exchange::pop_local`] is due, at the latest before the next
-    /// [`Exchange::step`].
+    /// at the front is now: [`PgExchange::pop_local`] is due, at the latest before the next
+    /// [`PgExchange::step`].
     #[inline]
     pub fn push(&mut self, request: ExchangeRequest, audience: ReplyAudience, note: N) {
         if request == ExchangeRequest::Sync {

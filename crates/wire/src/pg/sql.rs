@@ -1,15 +1,15 @@
 //! Effects of a text of SQL on the session that runs it: enough for a pooler, and no grammar.
 //!
-//! [`effects`] is the quick answer, a set of bits; [`look`] adds the settings and names that have
+//! [`effects()`] is the quick answer, a set of bits; [`look`] adds the settings and names that have
 //! to be understood. Both read text from strangers, in linear time and without recursion. They are
 //! sound in one direction: a text may be said to do more than it does, and is not said to do less
 //! than its words can tell. What words cannot tell (triggers, views, functions of the database) has
-//! the bit [`Effects::HIDDEN`] or [`Effects::FUNCTION`], and is found by asking the server.
+//! the bit [`PgEffects::HIDDEN`] or [`PgEffects::FUNCTION`], and is found by asking the server.
 //!
 //! A plain name of a built-in function is taken for that function. PostgreSQL looks into
 //! `pg_catalog` first unless the client's `search_path` says otherwise, which is why
-//! [`Effects::with_own_search_path`] exists; that a database has a function of the same name whose
-//! argument types fit better is the owner's doing, and stays within that owner's pools.
+//! [`PgEffects::with_own_search_path`] exists; that a database has a function of the same name
+//! whose argument types fit better is the owner's doing, and stays within that owner's pools.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/sql-commands.html>

@@ -20,7 +20,7 @@ const HEAD: usize = 4;
 /// Bytes of a command that is no text: its first byte, a number, and flags.
 const COMMAND_BYTES_MAX: usize = 6;
 
-/// See [`super::Watch`].
+/// See [`super::ConnectionObserver`].
 #[derive(Debug)]
 pub(super) struct MyWatch {
     from_client: FrameSplitter<HEAD>,

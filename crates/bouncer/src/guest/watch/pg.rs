@@ -25,7 +25,7 @@ const ERROR_BYTES_MAX: usize = 4096;
 /// Bytes of what says which command is complete.
 const COMMAND_BYTES_MAX: usize = 32;
 
-/// See [`super::Watch`].
+/// See [`super::ConnectionObserver`].
 #[derive(Debug, Default)]
 pub(super) struct PgWatch {
     from_client: FrameSplitter<HEADER_BYTES>,

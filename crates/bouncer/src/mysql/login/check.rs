@@ -93,8 +93,8 @@ impl PasswordCheck {
         }
     }
 
-    /// Makes the next key if the one that was used is worn. For after [`Check::run`], when nobody
-    /// waits.
+    /// Makes the next key if the one that was used is worn. For after [`PasswordCheck::run`], when
+    /// nobody waits.
     pub fn renew_key(&self) {
         if matches!(&self.work, PasswordCheckWork::Hidden(_, pair, ..) if pair.is_worn()) {
             self.key.prepare();

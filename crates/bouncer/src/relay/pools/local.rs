@@ -53,7 +53,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// The pool, for one more client; [`Pools::leave`] says that it is gone.
+    /// The pool, for one more client; [`ThreadPools::leave`] says that it is gone.
     pub fn join(
         &mut self,
         id: PoolId,
@@ -159,8 +159,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.need(pool, now);
     }
 
-    /// Gives nothing away until [`Pools::resume`]; idle connections are closed, others when they
-    /// come back, so that a server whose tenants are held can be replaced.
+    /// Gives nothing away until [`ThreadPools::resume`]; idle connections are closed, others when
+    /// they come back, so that a server whose tenants are held can be replaced.
     pub fn hold(&mut self, pool: PoolRef, now: Instant) {
         if self.local(pool).gate == PoolGate::Open {
             self.local(pool).gate = PoolGate::Held;
@@ -169,7 +169,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
     }
 
-    /// Ends [`Pools::hold`].
+    /// Ends [`ThreadPools::hold`].
     pub fn resume(&mut self, pool: PoolRef, now: Instant) {
         self.local(pool).gate = PoolGate::Open;
         self.need(pool, now);
@@ -570,12 +570,12 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         Some(PooledSlot::new(permit, Arc::clone(&local.common), local.terms.epoch, None))
     }
 
-    /// Returns what is to be done now; then when to call [`Pools::tick`].
+    /// Returns what is to be done now; then when to call [`ThreadPools::tick`].
     pub fn next_effect(&mut self) -> Option<PoolEffect<C, W>> {
         self.effects.pop_front()
     }
 
-    /// When [`Pools::tick`] has something to do.
+    /// When [`ThreadPools::tick`] has something to do.
     pub fn next_due(&self) -> Option<Instant> {
         self.agenda.first().map(|(due, _)| *due)
     }

@@ -156,7 +156,7 @@ impl ThreadWake for WakeShared {
 }
 
 impl PoolRegistry {
-    /// For so many threads; each gets one of the desks for its [`super::Pools`].
+    /// For so many threads; each gets one of the desks for its [`super::ThreadPools`].
     pub fn new(
         threads: usize,
         wake: Arc<dyn ThreadWake>,

@@ -7,7 +7,7 @@ use super::super::schedule::WaitingJob;
 use super::super::{AttemptResult, CancelAnswer, JobClaim, JobLease, LeaseRenewal};
 use super::schema::{JobColumns, number, text, text_or_null};
 
-/// Columns that [`Held::of`] reads.
+/// Columns that [`RunningJob::of`] reads.
 pub(super) const HELD: &str =
     "id, tenant, priority, created_ms, expires_ms, request_bytes, attempts, cancel_wanted";
 

@@ -1,4 +1,4 @@
-//! Types that callers of [`Files`](super::Files) give and get.
+//! Types that callers of [`SandboxFiles`](super::SandboxFiles) give and get.
 
 use std::io;
 

@@ -174,7 +174,7 @@ impl FileRequest {
         w.finish()
     }
 
-    /// Reads what [`Request::encode`] wrote.
+    /// Reads what [`FileRequest::encode`] wrote.
     pub(crate) fn decode(message: &[u8]) -> Result<(u64, FileRequest), MalformedMessage> {
         let r = &mut MessageReader(message);
         let (kind, id) = (r.u8()?, r.u64()?);

@@ -32,9 +32,9 @@ pub enum MysqlSecret {
 pub enum SecretKind {
     /// [`MysqlSecret::Plain`].
     Plain,
-    /// [`Secret::Native`].
+    /// [`MysqlSecret::Native`].
     Native,
-    /// [`Secret::Sha2`].
+    /// [`MysqlSecret::Sha2`].
     Sha2,
 }
 
