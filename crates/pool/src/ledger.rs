@@ -53,7 +53,7 @@ pub(crate) struct KeyLedgerRecord<K, R> {
     pub(crate) retry_at: Option<Instant>,
 }
 
-/// The books. Guarded by the lock in [`PoolInner`](crate::pool::PoolInner).
+/// The books. Guarded by the lock in `PoolInner`.
 #[derive(Debug)]
 pub(crate) struct Ledger<K, R> {
     pub(crate) config: PoolConfig,

@@ -1,6 +1,6 @@
 //! Answers that list names, or tell of a namespace, kept ready as the bytes that are sent.
 //!
-//! One is kept with the count of its place ([`NameCounters`](crate::store::NameCounters)) from
+//! One is kept with the count of its place ([`NameCounters`]) from
 //! before it was read, and served for as long as that is the count: what another request of this
 //! server changed is seen by whoever asks after that request was answered. Where other servers
 //! change the same store, nobody counts what they do, so that lists are read from the store each
