@@ -22,6 +22,7 @@ mod keys;
 mod known;
 mod oidc;
 mod policies;
+mod principal_ids;
 mod random;
 mod roles;
 mod store;
@@ -56,7 +57,7 @@ pub use self::catalog_roles::{
 pub use self::clients::{CLIENTS_MAX, ClientRecord, GRACE_MAX, NewSecret};
 pub use self::entities::{ENTITY_PROPERTIES_BYTES_MAX, ENTITY_PROPERTIES_MAX};
 pub use self::grants::{GRANTS_MAX, PrincipalGrant, RightSet};
-pub use self::guests::{GUEST_PREFIX, GuestRights, TemporaryPrincipal};
+pub use self::guests::{GuestRights, TemporaryPrincipal};
 pub use self::keys::{
     KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewApiKey,
 };
@@ -69,6 +70,7 @@ pub use self::policies::{
     ColumnProjection, NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody,
     PolicyRecord, TABLE_POLICIES_BYTES_MAX,
 };
+pub use self::principal_ids::GUEST_PREFIX;
 pub use self::random::SecretGenerator;
 pub(crate) use self::random::{Hash, hash};
 pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
@@ -82,8 +84,8 @@ use self::clients::StoredClient;
 use self::grants::GrantIndex;
 use self::guests::TemporaryPrincipals;
 use self::keys::ApiKeyIndex;
-use self::known::TokenCache;
-use self::oidc::TrustedIssuers;
+use self::known::{BearerOwner, TokenCache};
+use self::oidc::{TrustedIssuers, VerifiedBearer};
 use self::policies::PolicyIndex;
 pub(crate) use self::roles::no_such as no_such_role;
 use self::roles::{CombinedRights, RoleMembership};
@@ -222,6 +224,34 @@ impl AccessControl {
             Some(token) if self.0.issuers.may_be_of(token) => self.verified_holder(token, hash),
             _ => Some(self.holder_of_coves(headers)),
         }
+    }
+
+    /// Returns who shows a signed token that was verified before; none of another one.
+    fn verified_holder(
+        &self,
+        text: &str,
+        hash: impl FnOnce(&str) -> Hash,
+    ) -> Option<Result<CatalogPrincipal>> {
+        if text.len() > JWT_BYTES_MAX {
+            return Some(Err(oidc::refused("it is too long")));
+        }
+        let found = self.0.known.find(&hash(text))?;
+        (found.ends_ms > clock::wall_ms()).then_some(Ok(found.who))
+    }
+
+    /// Returns who shows a signed token, and remembers it for a while.
+    ///
+    /// # Errors
+    /// Those of [`TrustedIssuers::verify`].
+    async fn oidc_holder(&self, text: &str) -> Result<CatalogPrincipal> {
+        if let Some(found) = self.verified_holder(text, hash) {
+            return found;
+        }
+        let (hash, epoch, now_ms) = (hash(text), self.0.known.epoch(), clock::wall_ms());
+        let VerifiedBearer { who, ends_ms } = self.0.issuers.verify(text, now_ms).await?;
+        let owner = BearerOwner { who: who.clone(), secret: None, ends_ms };
+        self.0.known.put(hash, owner, epoch, now_ms);
+        Ok(who)
     }
 
     /// Returns who has a token of Cove's own.

@@ -19,6 +19,7 @@ mod expiry;
 mod functions;
 mod homes;
 mod inspect;
+mod job_registry;
 mod jobs;
 mod keys;
 mod lists;
@@ -50,12 +51,14 @@ pub use self::dropped::{
 pub use self::inspect::{
     InspectAspect, InspectCell, InspectRows, ROWS_DEFAULT, ROWS_MAX, RowsPage,
 };
+pub use self::job_registry::{
+    ITEMS_MAX, JOBS_MAX, JobReport, JobState, MaintenanceFailure, MaintenanceItem, RUNNING_MAX,
+};
 pub use self::keys::KEY_LIFETIME;
 pub use self::lists::{ListContent, ListFigures};
 pub use self::maintenance::{
-    FILES_MAX, ITEMS_MAX, JOB_SCOPE_MAX, JOB_TABLES_MAX, JOBS_MAX, JobReport, JobState,
-    METADATA_FILES_MAX, MaintenanceAction, MaintenanceFailure, MaintenanceItem, MaintenanceRequest,
-    RUNNING_MAX,
+    FILES_MAX, JOB_SCOPE_MAX, JOB_TABLES_MAX, METADATA_FILES_MAX, MaintenanceAction,
+    MaintenanceRequest,
 };
 pub use self::managed_updates::PROTECTED;
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};

@@ -11,6 +11,7 @@ mod access_schema;
 mod dropped;
 pub(crate) mod entities;
 mod functions;
+mod handle;
 mod jobs;
 mod log;
 mod names;
@@ -28,11 +29,13 @@ mod warehouses;
 use std::sync::Arc;
 
 use node::clock::IdGenerator;
-use node::store::{SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
+use node::store::SqlStore;
 
 pub use self::dropped::{DROPPED_MAX, DropMode, DroppedRelation};
 pub use self::entities::{EntityChange, EntityKey, EntityKind, EntityRecord};
 pub use self::functions::FUNCTIONS_MAX;
+pub use self::handle::CatalogStore;
+pub(crate) use self::handle::broken;
 pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobText};
 pub use self::log::{ChangeContext, IdempotentOutcome, LINES_MAX, LogAction, StoredLogLine};
 pub use self::names::{NameChange, NameCount, NameCounters};
@@ -53,16 +56,6 @@ pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow};
 use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, Result};
 
-/// Rows that are asked for at a time where all are wanted.
-const ROWS_AT_A_TIME: usize = 10_000;
-
-/// Warehouses, namespaces, tables and views at rest. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct CatalogStore {
-    store: CatalogDatabase,
-    ids: Arc<IdGenerator>,
-}
-
 impl CatalogStore {
     /// Brings the tables up to date.
     ///
@@ -73,21 +66,6 @@ impl CatalogStore {
         migrate(&store).await?;
         let ids = Arc::new(IdGenerator::new().map_err(CatalogError::internal)?);
         Ok(CatalogStore { store, ids })
-    }
-
-    /// Returns whether other servers may change it.
-    #[must_use]
-    pub fn is_shared_by_servers(&self) -> bool {
-        match self.store.dialect() {
-            StoreDialect::Sqlite => false,
-            StoreDialect::Postgres => true,
-        }
-    }
-
-    /// The database, for those who keep tables of their own in it.
-    #[must_use]
-    pub fn store(&self) -> &CatalogDatabase {
-        &self.store
     }
 }
 
@@ -103,43 +81,6 @@ pub(crate) async fn migrate(store: &CatalogDatabase) -> Result<()> {
     store.migrate(functions::SERVICE, functions::MIGRATIONS).await?;
     store.migrate(jobs::SERVICE, jobs::MIGRATIONS).await?;
     store.migrate(access_schema::SERVICE, access_schema::MIGRATIONS).await
-}
-
-/// Says that what is kept cannot be.
-pub(crate) fn broken(what: &'static str) -> SqlStoreError {
-    SqlStoreError::refuse(CatalogError::internal(what))
-}
-
-/// A time as a column.
-fn ms(ms: u64) -> SqlValue {
-    SqlValue::Int(i64::try_from(ms).unwrap_or(i64::MAX))
-}
-
-/// The one column of all rows that a statement answers, in several steps. Parameter 3 is what the
-/// rows come after, parameter 4 how many there may be.
-fn page_all(
-    it: &mut dyn StoreTransaction,
-    sql: &str,
-    first: &[SqlValue; 2],
-    after: Option<String>,
-    limit: Option<usize>,
-) -> std::result::Result<Vec<String>, SqlStoreError> {
-    let (mut names, mut after) = (Vec::new(), after.unwrap_or_default());
-    let limit = limit.unwrap_or(usize::MAX);
-    while names.len() < limit {
-        let step = ROWS_AT_A_TIME.min(limit - names.len());
-        let wanted = i64::try_from(step).unwrap_or(i64::MAX);
-        let [one, two] = first.clone();
-        let rows = it.query(sql, &[one, two, SqlValue::from(&after), SqlValue::Int(wanted)])?;
-        for row in &rows {
-            names.push(row.get::<String>(0)?);
-        }
-        match names.last() {
-            Some(last) if rows.len() == step => after.clone_from(last),
-            _ => break,
-        }
-    }
-    Ok(names)
 }
 
 #[cfg(test)]

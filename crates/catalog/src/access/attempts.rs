@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use node::clock;
 use parking_lot::Mutex;
 
-use super::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Wrong secrets of one client from one address that are looked at one after another.
@@ -35,6 +34,27 @@ struct SecretSource {
 pub(super) struct WrongSecrets(Mutex<HashMap<SecretSource, Instant>>);
 
 impl WrongSecrets {
+    /// Runs a check of a client's secret unless too many from there were wrong; counts it if it
+    /// fails. `client` is `None` for ids that no client has. Without an address nothing is counted.
+    ///
+    /// # Errors
+    /// `TooManyRequests`; those of `check`.
+    pub(super) fn limited<T>(
+        &self,
+        client: Option<&str>,
+        address: Option<IpAddr>,
+        check: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let Some(address) = address else { return check() };
+        let source = SecretSource { client: client.map(Box::from), network: network(address) };
+        let now = clock::now();
+        if !self.is_allowed(&source, now) {
+            let message = "too many wrong secrets came from this address: try again in a second";
+            return Err(CatalogError::new(ErrorReason::TooManyRequests, message));
+        }
+        check().inspect_err(|_| self.count(source, now))
+    }
+
     /// Tells whether another secret from there is looked at.
     fn is_allowed(&self, source: &SecretSource, now: Instant) -> bool {
         let all = self.0.lock();
@@ -62,31 +82,6 @@ fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-    }
-}
-
-impl AccessControl {
-    /// Runs a check of a client's secret unless too many from there were wrong; counts it if it
-    /// fails. Without an address nothing is counted.
-    ///
-    /// # Errors
-    /// `TooManyRequests`; those of `check`.
-    pub(super) fn limited<T>(
-        &self,
-        client: &str,
-        address: Option<IpAddr>,
-        check: impl FnOnce() -> Result<T>,
-    ) -> Result<T> {
-        let Some(address) = address else { return check() };
-        let is_known = self.0.loaded.read().clients.contains_key(client);
-        let client = is_known.then(|| client.into());
-        let source = SecretSource { client, network: network(address) };
-        let now = clock::now();
-        if !self.0.wrong_secrets.is_allowed(&source, now) {
-            let message = "too many wrong secrets came from this address: try again in a second";
-            return Err(CatalogError::new(ErrorReason::TooManyRequests, message));
-        }
-        check().inspect_err(|_| self.0.wrong_secrets.count(source, now))
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use super::grants::RightSet;
+use super::principal_ids::CATALOG_ROLE_PREFIX;
 use super::roles;
 use super::{AccessControl, entities, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
@@ -17,10 +18,6 @@ pub const CATALOG_ROLES_MAX: usize = 10_000;
 
 /// Most roles that catalog roles are given to, of all together.
 pub const HOLDERS_MAX: usize = 50_000;
-
-/// Prefix of a catalog role's id among those of principals; the id of its warehouse and its name
-/// follow, with a colon between them.
-pub(super) const PREFIX: &str = "catalog-role:";
 
 /// A catalog role and who has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +33,7 @@ pub struct CatalogRoleRecord {
 /// Returns what grants know a catalog role by.
 #[must_use]
 pub fn catalog_role_principal(warehouse: &str, name: &str) -> String {
-    format!("{PREFIX}{warehouse}:{name}")
+    format!("{CATALOG_ROLE_PREFIX}{warehouse}:{name}")
 }
 
 /// All of them, and what follows for roles.

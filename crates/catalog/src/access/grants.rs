@@ -8,7 +8,7 @@ use iceberg::ident::{NamespaceIdent, TableIdent};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::roles;
+use super::principal_ids::{PRINCIPALS, check_principal};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, RightTarget, VisibleNames};
 
@@ -156,7 +156,7 @@ impl PrincipalGrant {
     /// `BadRequest` that names the field.
     pub fn check(&self) -> Result<()> {
         let refuse = |message: &str| Err(CatalogError::new(ErrorReason::BadRequest, message));
-        roles::check_principal(&self.principal, roles::PRINCIPALS)?;
+        check_principal(&self.principal, PRINCIPALS)?;
         if self.rights == RightSet::NONE {
             return refuse("`rights` is empty");
         }

@@ -12,12 +12,10 @@ use iceberg::ident::NamespaceIdent;
 use parking_lot::RwLock;
 
 use super::grants::RightTrees;
+use super::principal_ids::GUEST_PREFIX;
 use super::{AccessControl, RightSet};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget, TokenClaims};
 use crate::warehouse::Warehouse;
-
-/// Prefix of a guest's id among those of principals; the tenant follows.
-pub const GUEST_PREFIX: &str = "grant:";
 
 /// Prefix of a tenant's id.
 const TENANT_PREFIX: &str = "tenant:";

@@ -25,9 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use self::jwt::{UnverifiedToken, VerifiedClaims};
 use self::keys::{IssuerKeys, SignatureAlgorithm};
-use super::known::BearerOwner;
-use super::random::{Hash, hash};
-use super::{AccessControl, roles};
+use super::principal_ids::{PRINCIPALS, check_principal};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, TokenClaims};
 
@@ -127,6 +125,14 @@ struct FetchedKeys {
     at: Instant,
 }
 
+/// Principal that a signed token was verified to be.
+#[derive(Debug)]
+pub(super) struct VerifiedBearer {
+    pub(super) who: CatalogPrincipal,
+    /// Time until which it may be remembered, in milliseconds since 1970.
+    pub(super) ends_ms: u64,
+}
+
 /// All issuers.
 #[derive(Debug, Default)]
 pub(super) struct TrustedIssuers(Vec<TrustedIssuer>);
@@ -153,6 +159,29 @@ impl TrustedIssuers {
         Ok(TrustedIssuers(ready))
     }
 
+    /// Returns who shows a signed token, and until when that may be remembered (milliseconds since
+    /// 1970).
+    ///
+    /// # Errors
+    /// `NotAuthorized` when it is not valid; `AuthenticationTimeout` when it has ended;
+    /// `ServiceUnavailable` when the issuer's keys cannot be had.
+    pub(super) async fn verify(&self, text: &str, now_ms: u64) -> Result<VerifiedBearer> {
+        let token = UnverifiedToken::parse(text)?;
+        let issuer = self.0.iter().find(|it| it.config.issuer == token.issuer);
+        let issuer = issuer.ok_or_else(|| refused("its issuer is not one that is trusted here"))?;
+        if !issuer.algorithms.contains(&token.algorithm) {
+            return Err(refused("its algorithm is not one that its issuer may use"));
+        }
+        let keys = issuer.keys(&token, clock::now()).await?;
+        keys.verify(&token)?;
+        let claimed = token.claims(&issuer.config, now_ms)?;
+        let who = issuer.who(&claimed)?;
+        let verified_ms =
+            u64::try_from(VERIFIED_MAX.as_millis()).map_err(CatalogError::internal)?;
+        let ends_ms = claimed.ends_ms.min(now_ms.saturating_add(verified_ms));
+        Ok(VerifiedBearer { who, ends_ms })
+    }
+
     /// Returns whether a bearer's token looks like one of theirs.
     pub(super) fn may_be_of(&self, token: &str) -> bool {
         !self.0.is_empty() && token.bytes().filter(|byte| *byte == b'.').count() == 2
@@ -165,7 +194,7 @@ fn wrong(message: &str) -> CatalogError {
 
 /// Why a token is not taken. What exactly is wrong with it is for the log of the server: a forger
 /// learns nothing from it, and an honest client sees its own token.
-fn refused(why: &str) -> CatalogError {
+pub(super) fn refused(why: &str) -> CatalogError {
     CatalogError::new(ErrorReason::NotAuthorized, format!("the token is not valid: {why}"))
 }
 
@@ -286,7 +315,7 @@ impl TrustedIssuer {
         let groups: Vec<String> =
             claimed.groups.iter().map(|it| format!("group:{name}:{}", word(it))).collect();
         for principal in std::iter::once(&id).chain(&groups) {
-            let known = roles::check_principal(principal, roles::PRINCIPALS);
+            let known = check_principal(principal, PRINCIPALS);
             known.map_err(|_| refused("it names somebody, or a group, by too long a name"))?;
         }
         let mut who = CatalogPrincipal::new(&id, &claimed.principal);
@@ -311,51 +340,4 @@ fn word(text: &str) -> String {
         }
     }
     word
-}
-
-impl AccessControl {
-    /// Returns who shows a signed token that was verified before; none of another one.
-    pub(super) fn verified_holder(
-        &self,
-        text: &str,
-        hash: impl FnOnce(&str) -> Hash,
-    ) -> Option<Result<CatalogPrincipal>> {
-        if text.len() > JWT_BYTES_MAX {
-            return Some(Err(refused("it is too long")));
-        }
-        let found = self.0.known.find(&hash(text))?;
-        (found.ends_ms > clock::wall_ms()).then_some(Ok(found.who))
-    }
-
-    /// Returns who shows a signed token.
-    ///
-    /// # Errors
-    /// `NotAuthorized` when it is not valid; `AuthenticationTimeout` when it has ended;
-    /// `ServiceUnavailable` when the issuer's keys cannot be had.
-    pub(super) async fn oidc_holder(&self, text: &str) -> Result<CatalogPrincipal> {
-        if let Some(found) = self.verified_holder(text, hash) {
-            return found;
-        }
-        let (hash, epoch, now_ms) = (hash(text), self.0.known.epoch(), clock::wall_ms());
-        let token = UnverifiedToken::parse(text)?;
-        let issuer = self.0.issuers.0.iter().find(|it| it.config.issuer == token.issuer);
-        let issuer = issuer.ok_or_else(|| refused("its issuer is not one that is trusted here"))?;
-        if !issuer.algorithms.contains(&token.algorithm) {
-            return Err(refused("its algorithm is not one that its issuer may use"));
-        }
-        let keys = issuer.keys(&token, clock::now()).await?;
-        keys.verify(&token)?;
-        let claimed = token.claims(&issuer.config, now_ms)?;
-        let who = issuer.who(&claimed)?;
-        let verified_ms =
-            u64::try_from(VERIFIED_MAX.as_millis()).map_err(CatalogError::internal)?;
-        let ends_ms = claimed.ends_ms.min(now_ms.saturating_add(verified_ms));
-        self.0.known.put(
-            hash,
-            BearerOwner { who: who.clone(), secret: None, ends_ms },
-            epoch,
-            now_ms,
-        );
-        Ok(who)
-    }
 }

@@ -12,7 +12,8 @@ use iceberg::schema::{MaskAction, RestrictableColumns};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::roles::{self, RoleMembership};
+use super::principal_ids::{RESTRICTED, check_principal};
+use super::roles::RoleMembership;
 use super::{AccessControl, RightSet};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, RightTarget, TableRestrictions};
@@ -235,7 +236,7 @@ impl AccessControl {
         self.may_restrict(who, warehouse)?;
         check_name(name)?;
         if new.principal != EVERYBODY {
-            roles::check_principal(&new.principal, roles::RESTRICTED)?;
+            check_principal(&new.principal, RESTRICTED)?;
         }
         TableIdent::check_name(&new.table)?;
         let policy = PolicyRecord {

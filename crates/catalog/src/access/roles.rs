@@ -6,8 +6,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::catalog_roles::{self, CatalogRoles};
+use super::catalog_roles::CatalogRoles;
 use super::grants::{GrantIndex, RightTrees};
+use super::principal_ids::{ROLE_PREFIX, check_principal};
 use super::{AccessControl, entities, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, TokenClaims};
@@ -22,22 +23,8 @@ pub const MEMBERS_MAX: usize = 50_000;
 /// Most members that one request names.
 pub const MEMBERS_AT_ONCE_MAX: usize = 1000;
 
-/// Longest id of a principal, in bytes.
-const PRINCIPAL_BYTES_MAX: usize = 300;
-
 /// Longest name of a role, in bytes.
 const NAME_BYTES_MAX: usize = 100;
-
-/// Prefix of a role's id among those of principals.
-pub(super) const PREFIX: &str = "role:";
-
-/// Prefixes of principals that can be granted rights.
-pub(super) const PRINCIPALS: &[&str] =
-    &["client:", "tenant:", "oidc:", "group:", PREFIX, catalog_roles::PREFIX];
-
-/// Whom a policy can restrict: guests as well.
-pub(super) const RESTRICTED: &[&str] =
-    &["client:", "tenant:", "oidc:", "group:", PREFIX, catalog_roles::PREFIX, super::GUEST_PREFIX];
 
 /// Prefixes of members of a role: roles have no roles.
 const MEMBERS: &[&str] = &["client:", "tenant:", "oidc:", "group:"];
@@ -69,22 +56,6 @@ pub struct MembersChange {
     pub remove: Vec<String>,
 }
 
-/// Refuses what is no id of a principal of one of these kinds.
-///
-/// # Errors
-/// `BadRequest`.
-pub(super) fn check_principal(id: &str, kinds: &[&str]) -> Result<()> {
-    let known = kinds.iter().find_map(|kind| id.strip_prefix(kind));
-    let is_id =
-        known.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|it| it.is_ascii_graphic()));
-    if is_id && id.len() <= PRINCIPAL_BYTES_MAX {
-        return Ok(());
-    }
-    let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
-    let message = format!("a principal is one of {} and an id", kinds.join(", "));
-    Err(CatalogError::new(ErrorReason::BadRequest, message))
-}
-
 /// Refuses what no role may be called.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let is_name = |byte: u8| byte.is_ascii_graphic() && !b":/\\\"".contains(&byte);
@@ -108,7 +79,7 @@ fn check_members(members: &[String]) -> Result<()> {
 
 /// The principal that a role is.
 pub(super) fn principal(role: &str) -> String {
-    format!("{PREFIX}{role}")
+    format!("{ROLE_PREFIX}{role}")
 }
 
 /// Members of roles.
@@ -309,6 +280,7 @@ pub(crate) fn no_such(role: &str) -> CatalogError {
 mod tests {
     use super::*;
     use crate::access::CatalogRoleRecord;
+    use crate::access::principal_ids::{PRINCIPAL_BYTES_MAX, PRINCIPALS};
 
     fn roles() -> RoleMembership {
         let role = |name: &str, members: &[&str]| RoleRecord {

@@ -98,7 +98,8 @@ impl AccessControl {
                 )
             })
         };
-        self.limited(id, address, check)
+        let known = Some(id).filter(|id| self.0.loaded.read().clients.contains_key(*id));
+        self.0.wrong_secrets.limited(known, address, check)
     }
 
     /// Another access token for whom this one is. It can be for less than that, never for more.

@@ -10,9 +10,10 @@ use node::sealed::Sealer;
 use node::store::SqlStore;
 use node::task::Boxed;
 
+use super::job_registry::MaintenanceJobs;
 use super::lists::{ListFigures, ReadyLists};
 use super::warehouses::WarehouseRegistry;
-use super::{changes, maintenance, past, plans};
+use super::{changes, past, plans};
 use crate::cache::{CacheFigures, CacheKey, EntryCache};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::locks::KeyLocks;
@@ -65,7 +66,7 @@ pub(super) struct CatalogInner {
     /// Tells followers of the log that something happened.
     pub(super) feed: changes::ChangeNotifier,
     /// Maintenance of tables.
-    pub(super) jobs: maintenance::MaintenanceJobs,
+    pub(super) jobs: MaintenanceJobs,
     /// Limit of readers of past documents.
     pub(super) readers: past::PastReaderLimit,
     /// Locks of commits, by table or view.
@@ -109,7 +110,7 @@ impl Catalog {
                 settings,
                 warehouses: WarehouseRegistry::default(),
                 feed: changes::ChangeNotifier::default(),
-                jobs: maintenance::MaintenanceJobs::default(),
+                jobs: MaintenanceJobs::default(),
                 readers: past::PastReaderLimit::default(),
                 commits: Arc::default(),
                 loads: Arc::default(),

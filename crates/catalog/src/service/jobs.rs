@@ -13,7 +13,7 @@ use node::clock;
 use serde::Serialize;
 
 use super::catalog::Catalog;
-use super::maintenance::{JobReport, JobState, MaintenanceJob};
+use super::job_registry::{JobReport, JobState, MaintenanceJob};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{JOBS_KEPT_MAX, JobRow, JobText};
@@ -227,7 +227,7 @@ const _: () = assert!(JOBS_KEPT_MAX <= 256 && LISTED_MAX >= 256);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::maintenance::{MaintenanceFailure, MaintenanceItem};
+    use crate::service::job_registry::{MaintenanceFailure, MaintenanceItem};
 
     #[test]
     fn what_is_written_down_of_a_job_has_a_bound_in_bytes() {

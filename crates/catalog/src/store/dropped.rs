@@ -5,9 +5,10 @@ use bytes::Bytes;
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
+use super::handle::{CatalogStore, ms};
 use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::relations::{self, MetadataPointer, NewRelation, RelationKind};
-use super::{CatalogStore, ms, namespaces, places, rights};
+use super::{namespaces, places, rights};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most dropped relations of one answer of the store.

@@ -3,7 +3,8 @@
 
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::{Properties, broken, ms};
+use super::handle::{broken, ms};
+use super::namespaces::Properties;
 use crate::error::{CatalogError, ErrorReason};
 
 type Stored<T> = std::result::Result<T, SqlStoreError>;

@@ -4,8 +4,9 @@ use iceberg::function::FunctionDoc;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreTransaction};
 
+use super::handle::{CatalogStore, ms, page_all};
 use super::log::{ChangeContext, LogAction};
-use super::{CatalogStore, ms, namespaces, page_all};
+use super::namespaces;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Service that owns the tables.

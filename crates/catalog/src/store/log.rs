@@ -3,8 +3,9 @@
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
+use super::handle::{CatalogStore, ms};
+use super::names::NameCounters;
 use super::timeline::{self, number_column};
-use super::{CatalogStore, NameCounters, ms};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most lines of the log that one answer has.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
+use super::handle::{CatalogStore, ms, page_all};
 use super::log::{self, ChangeContext, LogAction, LogRecord};
-use super::{CatalogStore, ms, page_all, rights, rules};
+use super::{rights, rules};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Properties of a namespace.

@@ -9,10 +9,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
+use super::handle::CatalogStore;
 use super::log::{LINE, StoredLogLine, line};
+use super::namespaces;
 use super::relations::{self, RelationKind};
 use super::timeline::{TimelineMoment, number_at, number_column};
-use super::{CatalogStore, namespaces};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Most lines that are gone through to find what was there.

@@ -5,7 +5,7 @@
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
-use super::CatalogStore;
+use super::handle::CatalogStore;
 use super::log::ChangeContext;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::warehouse::TableLocation;

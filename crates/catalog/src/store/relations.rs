@@ -5,9 +5,10 @@ use bytes::Bytes;
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
+use super::handle::{CatalogStore, ms, page_all};
 use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::places::{self, place_of};
-use super::{CatalogStore, ms, namespaces, page_all, rights};
+use super::{namespaces, rights};
 use crate::error::{CatalogError, ErrorReason, Result};
 
 /// Longest document that is kept in the store beside its file, in bytes. A longer one is only in

@@ -4,7 +4,9 @@
 use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use super::{CatalogStore, Properties, namespaces};
+use super::handle::CatalogStore;
+use super::namespaces;
+use super::namespaces::Properties;
 use crate::error::Result;
 
 /// Subject of a rule.

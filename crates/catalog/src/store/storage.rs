@@ -5,8 +5,10 @@ use node::clock;
 use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::entities::{EntityChange, EntityKey};
+use super::handle::{CatalogStore, ms};
+use super::namespaces::Properties;
 use super::warehouses::{WAREHOUSES_MAX, WarehouseRow};
-use super::{CatalogStore, Properties, entities, ms, rights};
+use super::{entities, rights};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::StorageSettings;
 use crate::warehouse::{TableLocation, WarehouseStatus};

@@ -8,7 +8,7 @@
 
 use node::store::{MigrationStep, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
-use super::{CatalogStore, ms};
+use super::handle::{CatalogStore, ms};
 use crate::error::{CatalogError, ErrorReason, Result, database_failure};
 
 /// Whose tables these are.

@@ -2,8 +2,8 @@
 
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
+use super::handle::{CatalogStore, ms};
 use super::storage::{self, StorageRow};
-use super::{CatalogStore, ms};
 use crate::error::{CatalogError, Result};
 use crate::warehouse::TableLocation;
 

@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use testkit::{Receiver, Scratch};
 
 use super::*;
-use crate::access::AccessSettings;
+use crate::access::random::hash;
+use crate::access::{AccessControl, AccessSettings};
 
 /// Keys of every kind, made for this run; but for RSA, which takes long, a key of nobody's.
 struct Signers {

@@ -4,9 +4,8 @@ use node::clock;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
 use super::{AccessStore, Stored, catalog_roles, require_room};
-use crate::access::roles::{
-    MEMBERS_MAX, MembersChange, PREFIX, ROLES_MAX, RoleRecord, no_such, principal,
-};
+use crate::access::principal_ids::{CATALOG_ROLE_PREFIX, ROLE_PREFIX};
+use crate::access::roles::{MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord, no_such, principal};
 use crate::access::{catalog_roles as catalog_role, clients};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::store::{EntityKey, Properties, entities, rights_changed};
@@ -100,7 +99,7 @@ pub(super) fn require_principal(
     warehouse: &str,
     id: &str,
 ) -> Stored<()> {
-    if let Some(of_catalog) = id.strip_prefix(catalog_role::PREFIX) {
+    if let Some(of_catalog) = id.strip_prefix(CATALOG_ROLE_PREFIX) {
         // Rights that one of another warehouse had here nobody would look for.
         return match of_catalog.split_once(':').filter(|(its, _)| *its == warehouse) {
             Some((_, name)) => catalog_roles::require(it, warehouse, name),
@@ -114,7 +113,7 @@ pub(super) fn require_principal(
             None => Err(SqlStoreError::refuse(clients::no_such(client))),
         };
     }
-    match id.strip_prefix(PREFIX) {
+    match id.strip_prefix(ROLE_PREFIX) {
         Some(role) => require(it, role),
         None => Ok(()),
     }

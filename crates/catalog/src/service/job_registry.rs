@@ -1,0 +1,197 @@
+//! Maintenance jobs of this server, and what is reported of each.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use iceberg::ident::TableIdent;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use crate::error::{CatalogError, ErrorReason, Result};
+
+/// Jobs that are kept, running or not.
+pub const JOBS_MAX: usize = 64;
+/// Jobs that run at a time.
+pub const RUNNING_MAX: usize = 2;
+/// Things that a job lists; beyond that it only counts.
+pub const ITEMS_MAX: usize = 10_000;
+
+/// State of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// Waiting for others.
+    Queued,
+    /// Under way.
+    Running,
+    /// Through all tables.
+    Done,
+    /// Stopped on request.
+    Cancelled,
+    /// Interrupted by the end of its server.
+    Interrupted,
+}
+
+impl JobState {
+    /// Returns whether nothing comes any more.
+    pub(super) fn is_over(self) -> bool {
+        match self {
+            JobState::Queued | JobState::Running => false,
+            JobState::Done | JobState::Cancelled | JobState::Interrupted => true,
+        }
+    }
+}
+
+/// Item that is removed, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct MaintenanceItem {
+    /// Table.
+    pub table: String,
+    /// `snapshot`, `ref`, `file` or `metadata-file`.
+    pub kind: Cow<'static, str>,
+    /// Id, name or location.
+    pub name: String,
+}
+
+/// Why something of a table was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MaintenanceFailure {
+    /// Table.
+    pub table: String,
+    /// Why.
+    pub message: String,
+}
+
+/// A job as it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct JobReport {
+    /// Names it.
+    pub id: String,
+    /// State.
+    pub state: JobState,
+    /// True if it changes nothing.
+    pub dry_run: bool,
+    /// When it was asked for, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Tables that it goes through.
+    pub tables_total: usize,
+    /// Tables that it has been through.
+    pub tables_done: usize,
+    /// Snapshots that went, or would go.
+    pub snapshots: u64,
+    /// Branches and tags that went, or would go.
+    pub refs: u64,
+    /// Files that went, or would go.
+    pub files: u64,
+    /// The first [`ITEMS_MAX`] of all that.
+    pub items: Vec<MaintenanceItem>,
+    /// True if there is more than is listed.
+    pub is_truncated: bool,
+    /// Failures; the first [`ITEMS_MAX`].
+    pub failures: Vec<MaintenanceFailure>,
+}
+
+impl JobReport {
+    /// Returns the report with figures only.
+    #[must_use]
+    pub fn without_lists(self) -> JobReport {
+        JobReport { items: Vec::new(), failures: Vec::new(), ..self }
+    }
+
+    /// Returns a copy with figures only.
+    pub(super) fn figures(&self) -> JobReport {
+        JobReport { id: self.id.clone(), items: Vec::new(), failures: Vec::new(), ..*self }
+    }
+}
+
+/// Jobs of this server.
+#[derive(Debug)]
+pub(super) struct MaintenanceJobs {
+    pub(super) all: Mutex<HashMap<String, Arc<MaintenanceJob>>>,
+    pub(super) turns: Semaphore,
+}
+
+/// A job of this server, and who asked for it.
+#[derive(Debug)]
+pub(super) struct MaintenanceJob {
+    pub(super) owner: Arc<str>,
+    pub(super) warehouse: Arc<str>,
+    pub(super) is_cancelled: AtomicBool,
+    pub(super) report: Mutex<JobReport>,
+}
+
+impl Default for MaintenanceJobs {
+    fn default() -> MaintenanceJobs {
+        MaintenanceJobs { all: Mutex::default(), turns: Semaphore::new(RUNNING_MAX) }
+    }
+}
+
+impl MaintenanceJobs {
+    /// Lets no job begin for as long as what it answers is held.
+    #[cfg(test)]
+    pub(super) async fn hold(&self) -> tokio::sync::SemaphorePermit<'_> {
+        let all = u32::try_from(RUNNING_MAX).unwrap();
+        self.turns.acquire_many(all).await.unwrap()
+    }
+
+    /// A job of this server.
+    pub(super) fn find(&self, id: &str) -> Option<Arc<MaintenanceJob>> {
+        self.all.lock().get(id).cloned()
+    }
+
+    /// Keeps a new job, in place of one that has ended where there are many.
+    pub(super) fn insert(&self, id: &str, job: &Arc<MaintenanceJob>) -> Result<()> {
+        let mut all = self.all.lock();
+        if all.len() >= JOBS_MAX {
+            let ended = all.iter().filter_map(|(id, job)| {
+                let report = job.report.lock();
+                report.state.is_over().then(|| (report.created_ms, id.clone()))
+            });
+            let oldest = ended.min().ok_or_else(|| {
+                let message = format!("there are {JOBS_MAX} jobs already: wait for one, or cancel");
+                CatalogError::new(ErrorReason::ServiceUnavailable, message)
+            })?;
+            all.remove(&oldest.1);
+        }
+        all.insert(id.to_owned(), Arc::clone(job));
+        Ok(())
+    }
+}
+
+impl MaintenanceJob {
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add(&self, table: &TableIdent, kind: &'static str, names: &[String]) {
+        let mut report = self.report.lock();
+        let count = u64::try_from(names.len()).unwrap_or(u64::MAX);
+        match kind {
+            "snapshot" => report.snapshots += count,
+            "ref" => report.refs += count,
+            _ => report.files += count,
+        }
+        let room = ITEMS_MAX.saturating_sub(report.items.len());
+        report.is_truncated |= names.len() > room;
+        let table = table.to_string();
+        let item = |name: &String| MaintenanceItem {
+            table: table.clone(),
+            kind: kind.into(),
+            name: name.clone(),
+        };
+        report.items.extend(names.iter().take(room).map(item));
+    }
+
+    pub(super) fn fail(&self, table: &TableIdent, message: impl Into<String>) {
+        let mut report = self.report.lock();
+        if report.failures.len() < ITEMS_MAX {
+            let (table, message) = (table.to_string(), message.into());
+            report.failures.push(MaintenanceFailure { table, message });
+        }
+    }
+}
