@@ -14,8 +14,8 @@
 //! - **The beginning and the end of a turn are told when everything up to them is durable.** Other
 //!   events are told at once.
 //! - One [`EventWriter`] writes for all sessions: what came while it wrote is its next transaction.
-//!   While the store cannot be reached, what waits grows to a limit; then [`SessionLog::room`] makes
-//!   the reader of the agent wait, and so the agent.
+//!   While the store cannot be reached, what waits grows to a limit; then [`SessionLog::room`]
+//!   makes the reader of the agent wait, and so the agent.
 //! - A log is alive while this server owns the session. Else it still tells what the store has.
 //!
 //! Nothing here knows of sandboxes, agents or HTTP.
