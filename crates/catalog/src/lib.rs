@@ -4,8 +4,8 @@
 //! It never rebuilds what a client wrote: a document is ids and the bytes of its parts, so that
 //! what nobody here knows comes back as it came.
 //!
-//! What needs neither clock nor file nor the name of a table is the crate `iceberg`: documents,
-//! commits, scans.
+//! Documents, commits and scans, which need neither clock nor file nor the name of a table, are the
+//! crate `iceberg`.
 //!
 //! # Files
 //! From the top down; a file uses those below it, and `tidy` keeps it so:

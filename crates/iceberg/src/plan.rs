@@ -54,9 +54,11 @@ pub mod fuzzing {
 pub use self::answer::PlanPage;
 pub use self::avro::AvroError;
 pub use self::expression::{FilterExpression, PREDICATES_MAX, VALUES_MAX};
-pub use self::files::{FileRow, list_of};
+pub use self::files::FileRow;
 pub use self::manifest::{
     DataManifest, ManifestRef, read as read_manifest, read_list as read_manifest_list,
 };
 pub use self::request::{ReadRestriction, ScanRequest};
-pub use self::scan::{BoundScan, ManifestListSource, PlanPageBuilder, SNAPSHOTS_MAX, ScanPosition};
+pub use self::scan::{
+    BoundScan, ManifestListSource, PlanPageBuilder, SNAPSHOTS_MAX, ScanPosition, list_of,
+};

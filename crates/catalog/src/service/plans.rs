@@ -415,10 +415,7 @@ impl Catalog {
         scan: &mut BoundScan,
         lists: Vec<ManifestListSource>,
     ) -> Result<()> {
-        let paths = lists.iter().filter_map(|list| match list {
-            ManifestListSource::At(path) => Some(path.as_str()),
-            ManifestListSource::Here(_) => None,
-        });
+        let paths = lists.iter().filter_map(ManifestListSource::path);
         self.check_own(who, target, paths).await?;
         target.reader.read_lists(scan, lists).await?;
         self.check_own(who, target, scan.paths()).await

@@ -24,7 +24,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// The files of one answer.
 #[derive(Debug)]
 pub struct PlanPage {
-    scan: Arc<BoundScan>,
+    pub(super) scan: Arc<BoundScan>,
     tasks: Vec<u8>,
     count: usize,
     delete_files: Vec<u8>,

@@ -4,9 +4,6 @@
 use std::sync::Arc;
 
 use super::manifest::{DataManifest, FileContent, ManifestEntryStatus, ManifestRef};
-use super::scan::{self, ManifestListSource};
-use crate::doc::TableSnapshot;
-use crate::error::Result;
 
 /// A file that a snapshot has.
 #[derive(Clone, Debug)]
@@ -27,14 +24,6 @@ pub struct FileRow {
     pub bytes: i64,
     /// Location of the manifest that names it.
     pub manifest: Arc<str>,
-}
-
-/// Returns where a snapshot's manifests are listed.
-///
-/// # Errors
-/// `Validation` when it does not say.
-pub fn list_of(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
-    scan::list(snapshot)
 }
 
 const fn name(content: FileContent) -> &'static str {

@@ -114,7 +114,7 @@ impl BoundScan {
             let message = "the table is partitioned by a column that may not be read as it is";
             return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
-        let lists = snapshots.iter().map(|it| list(it)).collect::<Result<_>>()?;
+        let lists = snapshots.iter().map(|it| list_of(it)).collect::<Result<_>>()?;
         let named = columns.list.iter().map(|it| COLUMN_BYTES.saturating_add(2 * it.name.len()));
         let bound_weight = named.sum::<usize>() + filter.weight() + counted.weight();
         let scan = BoundScan {
@@ -301,7 +301,6 @@ impl BoundScan {
 /// it until the answer is full.
 #[derive(Debug)]
 pub struct PlanPageBuilder {
-    scan: Arc<BoundScan>,
     page: PlanPage,
     /// What is left to be looked at.
     rest: ScanPosition,
@@ -314,16 +313,15 @@ impl PlanPageBuilder {
     #[must_use]
     pub fn new(scan: Arc<BoundScan>, position: ScanPosition) -> PlanPageBuilder {
         let end = position.to.min(position.from.saturating_add(MANIFESTS_OF_ANSWER_MAX));
-        let page = PlanPage::new(Arc::clone(&scan));
-        PlanPageBuilder { scan, page, rest: position, end }
+        PlanPageBuilder { page: PlanPage::new(scan), rest: position, end }
     }
 
     /// The manifest to be given to [`PlanPageBuilder::add`]; none when the answer is done.
     #[must_use]
     pub fn next_manifest(&self) -> Option<&ManifestRef> {
-        let is_done =
-            self.rest.from >= self.end || self.page.is_full() || self.scan.is_enough(&self.page);
-        self.scan.data.get(self.rest.from).filter(|_| !is_done)
+        let (page, scan) = (&self.page, &self.page.scan);
+        let is_done = self.rest.from >= self.end || page.is_full() || scan.is_enough(page);
+        scan.data.get(self.rest.from).filter(|_| !is_done)
     }
 
     /// Takes files of the next manifest, which was read.
@@ -333,7 +331,8 @@ impl PlanPageBuilder {
     /// [`PlanPage::add`].
     pub fn add(&mut self, read: &DataManifest) -> Result<()> {
         let Some(manifest) = self.next_manifest().cloned() else { return Ok(()) };
-        match self.scan.take_files(&mut self.page, read, &manifest, self.rest.entry)? {
+        let scan = Arc::clone(&self.page.scan);
+        match scan.take_files(&mut self.page, read, &manifest, self.rest.entry)? {
             Some(entry) => self.rest.entry = entry,
             None => (self.rest.from, self.rest.entry) = (self.rest.from + 1, 0),
         }
@@ -343,9 +342,10 @@ impl PlanPageBuilder {
     /// The answer, and where to go on in how many parts.
     #[must_use]
     pub fn finish(self) -> (PlanPage, Vec<ScanPosition>) {
-        let rest = match self.scan.is_enough(&self.page) {
+        let scan = &self.page.scan;
+        let rest = match scan.is_enough(&self.page) {
             true => Vec::new(),
-            false => self.scan.parts(self.rest),
+            false => scan.parts(self.rest),
         };
         (self.page, rest)
     }
@@ -430,7 +430,11 @@ fn is_append(snapshot: &TableSnapshot) -> bool {
     operation.as_ref().and_then(RawJson::as_str).as_deref() == Some("append")
 }
 
-pub(super) fn list(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
+/// Returns where a snapshot's manifests are listed.
+///
+/// # Errors
+/// `Validation` when it does not say.
+pub fn list_of(snapshot: &TableSnapshot) -> Result<ManifestListSource> {
     if let Some(path) = snapshot.raw.get("manifest-list").as_ref().and_then(RawJson::as_str) {
         return Ok(ManifestListSource::At(path.into_owned()));
     }
