@@ -109,7 +109,9 @@ impl TarMember {
             record(&mut pax, "GNU.sparse.minor", b"0");
             record(&mut pax, "GNU.sparse.name", &self.name);
             record(&mut pax, "GNU.sparse.realsize", sparse.real_size.to_string().as_bytes());
-        } else if self.name.len() > NAME.len {
+        }
+        if self.name.len() > NAME.len {
+            // Of a sparse file too: cut off at a slash, its name would be that of a directory.
             record(&mut pax, "path", &self.name);
         }
         if self.link.len() > LINK.len {
@@ -406,7 +408,10 @@ impl<R: Read> HeaderReader<R> {
         if field(block, MAGIC).starts_with(b"ustar\0") && !prefix.is_empty() {
             name = [prefix, b"/", name.as_slice()].concat();
         }
-        let name = extended.path.unwrap_or(name);
+        // First of all, because the name decides about the kind.
+        let is_1_0 = extended.sparse_major.as_deref() == Some(b"1");
+        let sparse_name = extended.sparse_name.filter(|_| is_1_0);
+        let name = sparse_name.or(extended.path).unwrap_or(name);
         let shown = String::from_utf8_lossy(&name).into_owned();
         let kind = match kind {
             // Before there were other kinds, a directory was what ended in a slash.
@@ -431,14 +436,10 @@ impl<R: Read> HeaderReader<R> {
             link: extended.link.unwrap_or_else(|| text(block, LINK).to_vec()),
             sparse: None,
         };
-        let is_1_0 = extended.sparse_major.as_deref() == Some(b"1");
         if extended.has_other_sparse || extended.sparse_major.is_some() && !is_1_0 {
             return invalid(format!("`{shown}` is sparse in a form before pax 1.0"));
         }
         if is_1_0 && kind == MemberKind::File {
-            if let Some(name) = extended.sparse_name {
-                member.name = name;
-            }
             self.read_map(&mut member, extended.real_size)?;
         }
         Ok(member)

@@ -719,7 +719,13 @@ fn members() -> impl Strategy<Value = TarMember> {
         MemberKind::Fifo,
     ];
     let kind = proptest::sample::select(kinds.to_vec());
-    let bytes = || proptest::collection::vec(1u8..=255, 1..300);
+    // Often as long as the field of a header, and with slashes where it ends.
+    let byte = || prop_oneof![6 => 1u8..=255, 1 => Just(b'/')];
+    let len = prop_oneof![1usize..300, 98usize..104];
+    let bytes = || {
+        let len = len.clone();
+        len.prop_flat_map(move |len| proptest::collection::vec(byte(), len))
+    };
     let time = (-(1i64 << 40)..1 << 40, 0..1_000_000_000u32);
     (bytes(), kind, 0..0o10000u32, 0..1u64 << 50, time, bytes(), any::<bool>(), extents).prop_map(
         |(mut name, kind, mode, size, mtime, link, is_sparse, gaps)| {
@@ -765,6 +771,19 @@ proptest! {
         let bytes = [member.header(), tar::trailer()].concat();
         let read = HeaderReader { source: bytes.as_slice() }.next().unwrap();
         prop_assert_eq!(read, Some(member));
+    }
+
+    /// What has no long names or no sparse files finds a file under its own name as well.
+    #[test]
+    fn a_name_that_is_cut_at_a_slash_is_no_directory(member in members()) {
+        let name = [&[b'd'; 99][..], b"/", &member.name].concat();
+        let member = TarMember { name, ..member };
+        let bytes = [member.header(), tar::trailer()].concat();
+        let read = HeaderReader { source: bytes.as_slice() }.next().unwrap().unwrap();
+        prop_assert_eq!(read.kind, member.kind);
+        let header = String::from_utf8_lossy(&bytes).into_owned();
+        prop_assert!(header.contains(" path=dddd"));
+        prop_assert_eq!(read, member);
     }
 
     #[test]
