@@ -309,40 +309,49 @@ pub struct AuditRecordList {
     pub next_after: Option<u64>,
 }
 
+/// Values of a grant that all kinds have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantSummary<'a> {
+    /// Kind, as in JSON.
+    pub kind: &'static str,
+    /// Tenant or warehouse that is granted; none where there is only one.
+    pub name: Option<&'a str>,
+    /// Access that is allowed; none of kinds that know no difference.
+    pub access: Option<GrantAccess>,
+    /// Port inside.
+    pub port: u16,
+}
+
 impl Grant {
-    /// Port inside that it has when it names none.
+    /// Returns the values that all kinds have in common.
     #[must_use]
-    pub const fn default_port(&self) -> u16 {
+    pub fn summary(&self) -> GrantSummary<'_> {
+        let of = |kind, name, access, port| GrantSummary { kind, name, access, port };
         match self {
-            Grant::Postgres(_) => 5432,
-            Grant::Mysql(_) => 3306,
-            Grant::Catalog(_) => 8181,
-            Grant::Http(_) => 3128,
-            Grant::Model(_) => 8100,
+            Grant::Postgres(it) => {
+                of("postgres", Some(&*it.tenant), Some(it.access), it.port.unwrap_or(5432))
+            }
+            Grant::Mysql(it) => {
+                of("mysql", Some(&*it.tenant), Some(it.access), it.port.unwrap_or(3306))
+            }
+            Grant::Catalog(it) => {
+                of("catalog", Some(&*it.warehouse), Some(it.access), it.port.unwrap_or(8181))
+            }
+            Grant::Http(it) => of("http", None, None, it.port.unwrap_or(3128)),
+            Grant::Model(it) => of("model", None, None, it.port.unwrap_or(8100)),
         }
     }
 
     /// Port inside.
     #[must_use]
     pub fn port(&self) -> u16 {
-        let own = match self {
-            Grant::Postgres(it) | Grant::Mysql(it) => it.port,
-            Grant::Catalog(it) => it.port,
-            Grant::Http(it) => it.port,
-            Grant::Model(it) => it.port,
-        };
-        own.unwrap_or(self.default_port())
+        self.summary().port
     }
 
     /// Returns the name in records and messages: `postgres:shop`, `http`.
     #[must_use]
     pub fn label(&self) -> String {
-        match self {
-            Grant::Postgres(it) => format!("postgres:{}", it.tenant),
-            Grant::Mysql(it) => format!("mysql:{}", it.tenant),
-            Grant::Catalog(it) => format!("catalog:{}", it.warehouse),
-            Grant::Http(_) => "http".to_owned(),
-            Grant::Model(_) => "model".to_owned(),
-        }
+        let GrantSummary { kind, name, .. } = self.summary();
+        name.map_or_else(|| kind.to_owned(), |name| format!("{kind}:{name}"))
     }
 }

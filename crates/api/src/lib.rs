@@ -37,8 +37,8 @@ pub use execution::{
 };
 pub use grant::{
     AuditEvent, AuditOutcome, AuditRecord, AuditRecordList, CatalogGrant, DatabaseGrant,
-    DatabaseGrantLimits, Grant, GrantAccess, HeaderSource, HttpEffect, HttpGrant, HttpGrantLimits,
-    HttpRule, ModelGrant,
+    DatabaseGrantLimits, Grant, GrantAccess, GrantSummary, HeaderSource, HttpEffect, HttpGrant,
+    HttpGrantLimits, HttpRule, ModelGrant,
 };
 pub use job::{
     BatchAnswer, BatchRequest, ClientMessage, EventBytes, EventKind, ExecutionEvent, ExecutionList,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use api::{AuditEvent, AuditOutcome, DatabaseGrantLimits, Grant, TenantEngine};
+use api::{AuditEvent, AuditOutcome, Grant};
 use node::gateway::{GrantGate, GrantHolder, GrantOpening};
 use node::task;
 use parking_lot::Mutex;
@@ -19,13 +19,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
-use crate::config::HttpLimits;
-use crate::doors::{
-    AuditSink, CatalogGuest, DatabaseDoor, DatabaseGuest, GatewayEvent, LoginPlace, ModelGuest,
-    StreamDoor,
-};
-use crate::egress::rules::GrantRules;
-use crate::egress::{EgressProxy, ProxyContext};
+use crate::doors::{AuditSink, DatabaseDoor, GatewayEvent, LoginPlace, StreamDoor};
+use crate::kinds::{GrantListener, OpenContext, ResolvedGrant};
 use crate::service::{GatewayShared, TenantShare};
 
 /// Wait after a connection could not be accepted, for want of descriptors.
@@ -39,24 +34,11 @@ const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: text/p
     x-cove-refused: connections\r\ncontent-length: 27\r\nconnection: close\r\n\r\n\
     cove: too many connections\n";
 
-/// Meaning of a grant.
-#[derive(Clone, Debug)]
-pub(crate) enum ResolvedGrant {
-    /// A database, with all its limits.
-    Database(TenantEngine, DatabaseGrantLimits),
-    /// A warehouse.
-    Catalog,
-    /// Servers outside.
-    Http(GrantRules, HttpLimits),
-    /// The model.
-    Model,
-}
-
 /// Grants that can be given.
 pub(crate) struct ReadyGrants {
     pub(crate) shared: Arc<GatewayShared>,
     pub(crate) holder: GrantHolder,
-    pub(crate) grants: Vec<(Grant, ResolvedGrant)>,
+    pub(crate) grants: Vec<(Grant, Box<dyn ResolvedGrant>)>,
     pub(crate) ports: Vec<u16>,
     pub(crate) environment: BTreeMap<String, String>,
 }
@@ -115,12 +97,6 @@ impl Drop for ServedGrant {
         drop(self.slot.0.lock().take());
         self.task.abort();
     }
-}
-
-#[derive(Clone)]
-enum GrantListener {
-    Database(Arc<dyn DatabaseDoor>),
-    Stream(Arc<dyn StreamDoor>),
 }
 
 /// A listener that can be taken away from who accepts from it.
@@ -192,18 +168,18 @@ impl GrantGate for OpenSockets {
 
 impl OpenSockets {
     /// Serves what is not served yet, with the listeners of ports that have none.
-    fn serve(&self, grants: Vec<(Grant, ResolvedGrant)>, listeners: Vec<TcpListener>) {
+    fn serve(&self, grants: Vec<(Grant, Box<dyn ResolvedGrant>)>, listeners: Vec<TcpListener>) {
         let mut state = self.state.lock();
         let mut listeners = listeners.into_iter();
-        for (grant, meaning) in grants {
+        for (grant, resolved) in grants {
             if state.served.iter().any(|one| one.grant == grant) {
                 continue;
             }
             let listener = state.spare.remove(&grant.port()).or_else(|| listeners.next());
             let witness = self.shared.audit.witness(&self.holder, &grant.label());
             let served = match listener {
-                None => Err("nobody listens for it".to_owned()),
-                Some(listener) => self.serve_one(&grant, meaning, listener, &witness),
+                None => Err("no listener is left for its port".to_owned()),
+                Some(listener) => self.serve_one(&grant, resolved, listener, &witness),
             };
             match served {
                 Ok(served) => {
@@ -224,11 +200,17 @@ impl OpenSockets {
     fn serve_one(
         &self,
         grant: &Grant,
-        meaning: ResolvedGrant,
+        resolved: Box<dyn ResolvedGrant>,
         listener: TcpListener,
         witness: &Arc<dyn AuditSink>,
     ) -> Result<ServedGrant, String> {
-        let door = self.door(grant, meaning, witness)?;
+        let door = resolved.open(OpenContext {
+            shared: &self.shared,
+            tenant: &self.tenant,
+            holder: self.holder.clone(),
+            port: grant.port(),
+            audit: Arc::clone(witness),
+        })?;
         let slot = RevocableListener(Arc::new(Mutex::new(Some(listener))));
         let accepting = AcceptTask {
             rooms: [Arc::clone(&self.tenant.rooms), Arc::clone(&self.shared.rooms)],
@@ -241,46 +223,6 @@ impl OpenSockets {
         };
         let (grant, task) = (grant.clone(), task.abort_handle());
         Ok(ServedGrant { grant, door, slot, witness: Arc::clone(witness), task })
-    }
-
-    fn door(
-        &self,
-        grant: &Grant,
-        meaning: ResolvedGrant,
-        witness: &Arc<dyn AuditSink>,
-    ) -> Result<GrantListener, String> {
-        let shared = &self.shared;
-        let (holder, audit) = (self.holder.clone(), Arc::clone(witness));
-        let missing = || "there is nobody to serve it".to_owned();
-        match (grant, meaning) {
-            (Grant::Postgres(it) | Grant::Mysql(it), ResolvedGrant::Database(engine, limits)) => {
-                let databases = shared.databases.as_ref().ok_or_else(missing)?;
-                let grant = it.clone();
-                let guest = DatabaseGuest { holder, engine, grant, limits, audit };
-                databases.open(guest).map(GrantListener::Database)
-            }
-            (Grant::Catalog(it), ResolvedGrant::Catalog) => {
-                let catalogs = shared.catalogs.as_ref().ok_or_else(missing)?;
-                let guest = CatalogGuest { holder, grant: it.clone(), audit };
-                catalogs.open(guest).map(GrantListener::Stream)
-            }
-            (Grant::Model(it), ResolvedGrant::Model) => {
-                let models = shared.models.as_ref().ok_or_else(missing)?;
-                let guest = ModelGuest { holder, grant: it.clone(), audit };
-                models.open(guest).map(GrantListener::Stream)
-            }
-            (Grant::Http(_), ResolvedGrant::Http(rules, limits)) => {
-                let surroundings = ProxyContext {
-                    dialer: Arc::clone(&shared.dialer),
-                    lookups: Arc::clone(&self.tenant.lookups),
-                    account: shared.accounts.open(&holder.id, grant.port()),
-                    witness: audit,
-                    shows_queries: shared.config.audit_queries,
-                };
-                Ok(GrantListener::Stream(Arc::new(EgressProxy::new(rules, limits, surroundings))))
-            }
-            _ => Err("it means something else".to_owned()),
-        }
     }
 }
 

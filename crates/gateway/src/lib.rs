@@ -8,6 +8,7 @@
 //! | file | what |
 //! |---|---|
 //! | `service.rs` | [`GatewayService`]: who may give grants, what they mean |
+//! | `kinds.rs` | the kinds of grants, each in a file: offers, limits, checks, variables, how it opens |
 //! | `offers.rs` | what holders of tokens may give, pure |
 //! | `schema.rs` | which schemas of databases a grant can name, pure |
 //! | `environment.rs` | what clients inside look for in their environment, pure |
@@ -25,6 +26,7 @@ pub mod egress;
 mod environment;
 mod gate;
 pub mod http;
+mod kinds;
 mod metrics;
 mod offers;
 mod schema;

@@ -1,18 +1,16 @@
 //! Grants that holders of tokens may give to their sandboxes: what is offered to them, and no more
 //! than the server's limits. Pure.
 
-use api::{
-    DatabaseGrant, DatabaseGrantLimits, ErrorCode, Grant, GrantAccess, HeaderSource, HttpEffect,
-    HttpGrant, HttpRule,
-};
+use api::{ErrorCode, Grant, GrantAccess};
 use node::auth::{TokenPrincipal, TokenScope};
 use node::client::AllowedNetwork;
 use node::http;
 
 use crate::config::{GatewayConfig, GrantOffer};
-use crate::egress::host::HostPattern;
-use crate::egress::rules::PORTS;
+use crate::kinds;
 
+/// Mark of an offer that allows writing.
+pub(crate) const READ_WRITE: &str = ":rw";
 /// Offered to everybody.
 const EVERYBODY: &str = "*";
 
@@ -24,17 +22,7 @@ const EVERYBODY: &str = "*";
 pub(crate) fn check(offers: &[GrantOffer]) -> Result<(), String> {
     for (index, offer) in offers.iter().enumerate() {
         for (place, label) in offer.grants.iter().enumerate() {
-            let (kind, rest) = label.split_once(':').unwrap_or((label, ""));
-            let is_good = match kind {
-                "postgres" | "mysql" | "catalog" => {
-                    let name = rest.strip_suffix(":rw").unwrap_or(rest);
-                    !name.is_empty() && !name.contains(':')
-                }
-                "http" => HostPattern::parse(rest).is_some(),
-                "model" => label == "model",
-                _ => false,
-            };
-            if !is_good {
+            if !kinds::is_offer(label) {
                 return Err(format!(
                     "gateway.offers[{index}].grants[{place}]: `{label}` is no grant"
                 ));
@@ -62,28 +50,15 @@ pub(crate) fn authorize(
     if who.operator && who.scopes.has(TokenScope::Tenants) {
         return Ok(());
     }
-    let is_his = |tenant: &String| tenant == EVERYBODY || **tenant == *who.tenant;
-    let offers = config.offers.iter().filter(|offer| offer.tenants.iter().any(is_his));
-    let offers: Vec<&GrantOffer> = offers.collect();
+    let offers = TenantOffers::new(&config.offers, &who.tenant);
     for (index, grant) in grants.iter().enumerate() {
-        let refused = |field: &str, what: String| {
+        let kind = kinds::kind_of(grant);
+        kind.check_offered(&offers).map_err(|GrantNotOffered { field, what }| {
             let message = format!("{what} is not offered to this token's tenant");
             let field = format!("grants[{index}]{field}");
             http::HttpError::new(ErrorCode::Forbidden, message).at(field)
-        };
-        let is_offered = match grant {
-            Grant::Postgres(it) | Grant::Mysql(it) => database(&offers, grant, it),
-            Grant::Catalog(it) => has(&offers, &grant.label(), it.access),
-            Grant::Model(_) => has(&offers, "model", GrantAccess::ReadOnly),
-            Grant::Http(it) => match http_rule(&offers, it) {
-                None => true,
-                Some((place, what)) => return Err(refused(&format!(".rules[{place}]"), what)),
-            },
-        };
-        if !is_offered {
-            return Err(refused("", format!("`{}`", wanted(grant))));
-        }
-        if let Some(limit) = over(config, grant) {
+        })?;
+        if let Some(limit) = kind.limit_above(config) {
             let message = "is above what this server gives";
             let field = format!("grants[{index}].limits.{limit}");
             return Err(http::HttpError::new(ErrorCode::Forbidden, message).at(field));
@@ -92,103 +67,77 @@ pub(crate) fn authorize(
     Ok(())
 }
 
-/// A grant as it would be offered.
-fn wanted(grant: &Grant) -> String {
-    let label = grant.label();
-    let (access, role) = match grant {
-        Grant::Postgres(it) | Grant::Mysql(it) => (it.access, it.role.as_deref()),
-        Grant::Catalog(it) => (it.access, None),
-        Grant::Http(_) | Grant::Model(_) => (GrantAccess::ReadOnly, None),
-    };
-    let write = if access == GrantAccess::ReadWrite { ":rw" } else { "" };
-    role.map_or(format!("{label}{write}"), |role| format!("{label}{write} as {role}"))
+/// Part of a grant that is not offered.
+#[derive(Debug)]
+pub(crate) struct GrantNotOffered {
+    /// Path below the grant, with its leading period; empty for the grant itself.
+    pub(crate) field: String,
+    /// The offer that would be needed, in backquotes.
+    pub(crate) what: String,
 }
 
-fn offers_label(offer: &GrantOffer, label: &str, access: GrantAccess) -> bool {
-    offer.grants.iter().any(|offered| match offered.strip_suffix(":rw") {
+/// Offers that apply to one tenant.
+pub(crate) struct TenantOffers<'a>(Vec<&'a GrantOffer>);
+
+impl<'a> TenantOffers<'a> {
+    fn new(offers: &'a [GrantOffer], tenant: &str) -> TenantOffers<'a> {
+        let applies = |name: &String| name == EVERYBODY || name == tenant;
+        TenantOffers(offers.iter().filter(|offer| offer.tenants.iter().any(applies)).collect())
+    }
+
+    /// Returns whether one of the offers passes a test.
+    pub(crate) fn any(&self, test: impl Fn(&GrantOffer) -> bool) -> bool {
+        self.0.iter().any(|offer| test(offer))
+    }
+
+    /// Checks that a label is offered for this access.
+    ///
+    /// # Errors
+    /// When no offer has it.
+    pub(crate) fn check_label(
+        &self,
+        label: &str,
+        access: GrantAccess,
+    ) -> Result<(), GrantNotOffered> {
+        if self.any(|offer| has_label(offer, label, access)) {
+            return Ok(());
+        }
+        Err(GrantNotOffered { field: String::new(), what: format!("`{}`", wanted(label, access)) })
+    }
+
+    /// Checks that `kind:name` is offered for this access, and its role by the same offer.
+    ///
+    /// # Errors
+    /// When no offer has all of it.
+    pub(crate) fn check_named(
+        &self,
+        kind: &str,
+        name: &str,
+        access: GrantAccess,
+        role: Option<&str>,
+    ) -> Result<(), GrantNotOffered> {
+        let label = format!("{kind}:{name}");
+        let Some(role) = role else { return self.check_label(&label, access) };
+        let has_role = |offer: &GrantOffer| offer.roles.iter().any(|offered| offered == role);
+        if self.any(|offer| has_role(offer) && has_label(offer, &label, access)) {
+            return Ok(());
+        }
+        let what = format!("`{} as {role}`", wanted(&label, access));
+        Err(GrantNotOffered { field: String::new(), what })
+    }
+}
+
+/// A label as it would be offered.
+fn wanted(label: &str, access: GrantAccess) -> String {
+    let mark = if access == GrantAccess::ReadWrite { READ_WRITE } else { "" };
+    format!("{label}{mark}")
+}
+
+fn has_label(offer: &GrantOffer, label: &str, access: GrantAccess) -> bool {
+    offer.grants.iter().any(|offered| match offered.strip_suffix(READ_WRITE) {
         Some(plain) => plain == label,
         None => offered == label && access == GrantAccess::ReadOnly,
     })
-}
-
-fn has(offers: &[&GrantOffer], label: &str, access: GrantAccess) -> bool {
-    offers.iter().any(|offer| offers_label(offer, label, access))
-}
-
-/// A role is offered together with its database.
-fn database(offers: &[&GrantOffer], grant: &Grant, it: &DatabaseGrant) -> bool {
-    let label = grant.label();
-    offers.iter().any(|offer| {
-        let is_role = it.role.as_ref().is_none_or(|role| offer.roles.contains(role));
-        is_role && offers_label(offer, &label, it.access)
-    })
-}
-
-/// The first rule that is not offered, and what of it is not.
-fn http_rule(offers: &[&GrantOffer], grant: &HttpGrant) -> Option<(usize, String)> {
-    let allowing = |(_, rule): &(usize, &HttpRule)| rule.effect == HttpEffect::Allow;
-    let mut rules = grant.rules.iter().enumerate().filter(allowing);
-    rules.find_map(|(place, rule)| {
-        let bad = rule.hosts.iter().find(|host| !is_host_offered(offers, rule, host));
-        bad.map(|host| (place, format!("`http:{host}`, with what the rule adds,")))
-    })
-}
-
-/// Checks that a single offer has the host with all that the rule wants beside it: otherwise a
-/// secret that is for one host could be sent to another one.
-fn is_host_offered(offers: &[&GrantOffer], rule: &HttpRule, host: &str) -> bool {
-    let Some(wanted) = HostPattern::parse(host) else { return false };
-    offers.iter().any(|offer| {
-        let mut patterns = offer.grants.iter().filter_map(|it| it.strip_prefix("http:"));
-        let covers = |text: &str| HostPattern::parse(text).is_some_and(|one| one.covers(&wanted));
-        let has_secret = |source: &HeaderSource| match source {
-            HeaderSource::Text(_) => true,
-            HeaderSource::Secret(name) => offer.secrets.contains(name),
-        };
-        patterns.any(covers)
-            && rule.headers.values().all(has_secret)
-            && rule.internal.iter().all(|network| offer.internal.contains(network))
-            && ports(&rule.ports).iter().all(|port| ports(&offer.ports).contains(port))
-    })
-}
-
-/// Returns what a list of ports means that may be empty.
-fn ports(named: &[u16]) -> &[u16] {
-    if named.is_empty() { &PORTS } else { named }
-}
-
-/// The first limit of a grant that is above the server's; 0 is for no limit.
-fn over(config: &GatewayConfig, grant: &Grant) -> Option<&'static str> {
-    fn is_over<T: PartialOrd + Default>(own: Option<T>, server: T) -> bool {
-        let none = T::default();
-        own.is_some_and(|own| server != none && (own == none || own > server))
-    }
-    match grant {
-        Grant::Postgres(it) | Grant::Mysql(it) => {
-            let (own, server): (&DatabaseGrantLimits, _) = (&it.limits, &config.database);
-            let list = [
-                ("connections", is_over(own.connections, server.connections)),
-                ("statement_s", is_over(own.statement_s, server.statement_s)),
-                ("transaction_s", is_over(own.transaction_s, server.transaction_s)),
-                (
-                    "idle_in_transaction_s",
-                    is_over(own.idle_in_transaction_s, server.idle_in_transaction_s),
-                ),
-                ("rows", is_over(own.rows, server.rows)),
-                ("bytes", is_over(own.bytes, server.bytes)),
-            ];
-            list.into_iter().find(|(_, over)| *over).map(|(name, _)| name)
-        }
-        Grant::Http(it) => {
-            let list = [
-                ("connections", is_over(it.limits.connections, config.http.connections)),
-                ("requests", is_over(it.limits.requests, config.http.requests)),
-                ("bytes", is_over(it.limits.bytes, config.http.bytes)),
-            ];
-            list.into_iter().find(|(_, over)| *over).map(|(name, _)| name)
-        }
-        Grant::Catalog(_) | Grant::Model(_) => None,
-    }
 }
 
 #[cfg(test)]

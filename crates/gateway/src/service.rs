@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use api::{AuditRecordList, DatabaseGrantLimits, ErrorCode, Grant, ModelGrant, TenantEngine};
+use api::{AuditRecordList, ErrorCode, Grant};
 use node::auth::{TokenPrincipal, TokenScope};
 use node::client::TlsRoots;
 use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
@@ -17,25 +17,18 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::audit::{AuditFilter, GatewayAudit, GatewayAuditLimits};
-use crate::config::{GatewayConfig, ModelBudgetConfig};
-use crate::doors::{CatalogBackends, DatabaseBackends, DatabaseFacts, FieldError, ModelBackends};
+use crate::config::GatewayConfig;
+use crate::doors::{CatalogBackends, DatabaseBackends, FieldError, ModelBackends};
 use crate::egress::accounts::GrantAccounts;
 use crate::egress::dial::{EgressDialer, LOOKUPS_MAX_PER_TENANT, NameResolver, SystemResolver};
-use crate::egress::rules::GrantRules;
 use crate::environment::environment;
-use crate::gate::{ReadyGrants, ResolvedGrant};
+use crate::gate::ReadyGrants;
+use crate::kinds::{self, ResolvedGrant};
 use crate::store::AuditStore;
-use crate::{metrics, offers, schema};
+use crate::{metrics, offers};
 
 /// Grants of one sandbox.
 pub const GRANTS_MAX: usize = 16;
-
-/// Models that one grant may name, and bytes of one name.
-const MODELS_MAX: usize = 64;
-const MODEL_BYTES_MAX: usize = 200;
-
-/// Longest time that a limit of a grant may have, in seconds: a year.
-const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;
 
 /// Dependencies of the gateway.
 #[derive(Debug)]
@@ -209,7 +202,7 @@ impl GrantGateway for GatewayService {
             return Err(http::HttpError::invalid(message).at("grants"));
         }
         let mut ports = Vec::with_capacity(grants.len());
-        let mut meanings = Vec::with_capacity(grants.len());
+        let mut resolved: Vec<Box<dyn ResolvedGrant>> = Vec::with_capacity(grants.len());
         for (index, grant) in grants.iter().enumerate() {
             let wrong = |error: FieldError| {
                 http::HttpError::invalid(error.message)
@@ -221,12 +214,11 @@ impl GrantGateway for GatewayService {
                 return Err(wrong(FieldError::new("port", message)));
             }
             ports.push(port);
-            meanings.push(shared.meaning(grant).map_err(wrong)?);
+            resolved.push(kinds::kind_of(grant).resolve(shared).map_err(wrong)?);
         }
-        let facts = grants.iter().zip(&meanings).map(|(grant, (_, facts))| (grant, facts.as_ref()));
-        let environment = environment(&facts.collect::<Vec<_>>());
-        let meanings = meanings.into_iter().map(|(meaning, _)| meaning);
-        let grants = grants.iter().cloned().zip(meanings).collect();
+        let at_ports = ports.iter().copied().zip(resolved.iter().map(|it| &**it));
+        let environment = environment(&at_ports.collect::<Vec<_>>());
+        let grants = grants.iter().cloned().zip(resolved).collect();
         let (shared, holder) = (Arc::clone(shared), holder.clone());
         Ok(Box::new(ReadyGrants { shared, holder, grants, ports, environment }))
     }
@@ -247,80 +239,5 @@ impl GatewayShared {
         });
         tenants.insert(Arc::clone(name), Arc::downgrade(&share));
         share
-    }
-
-    fn meaning(&self, grant: &Grant) -> Result<(ResolvedGrant, Option<DatabaseFacts>), FieldError> {
-        let missing = |what: &str| FieldError::new("kind", format!("this server has no {what}"));
-        match grant {
-            Grant::Postgres(it) | Grant::Mysql(it) => {
-                let engine = match grant {
-                    Grant::Mysql(_) => TenantEngine::Mysql,
-                    _ => TenantEngine::Postgres,
-                };
-                check_limits(&it.limits)?;
-                it.schema.as_deref().map_or(Ok(()), |it| schema::check(engine, it))?;
-                let databases = self.databases.as_ref().ok_or_else(|| missing("bouncer"))?;
-                let facts = databases.check(engine, it)?;
-                let limits = self.config.database.complete(&it.limits);
-                Ok((ResolvedGrant::Database(engine, limits), Some(facts)))
-            }
-            Grant::Catalog(it) => {
-                self.catalogs.as_ref().ok_or_else(|| missing("catalog"))?.check(it)?;
-                Ok((ResolvedGrant::Catalog, None))
-            }
-            Grant::Http(it) => {
-                let rules = GrantRules::new(&it.rules, &self.config.secrets)?;
-                Ok((ResolvedGrant::Http(rules, self.config.http.complete(&it.limits)), None))
-            }
-            Grant::Model(it) => {
-                check_model(it, &self.config.model)?;
-                self.models.as_ref().ok_or_else(|| missing("way to a model"))?.check(it)?;
-                Ok((ResolvedGrant::Model, None))
-            }
-        }
-    }
-}
-
-/// Models have names, and prices where dollars are to be counted.
-fn check_model(grant: &ModelGrant, config: &ModelBudgetConfig) -> Result<(), FieldError> {
-    if grant.models.len() > MODELS_MAX {
-        let message = format!("must be at most {MODELS_MAX}");
-        return Err(FieldError::new("models", message));
-    }
-    for (index, model) in grant.models.iter().enumerate() {
-        let wrong = |message: &str| Err(FieldError::new(format!("models[{index}]"), message));
-        if model.is_empty() || model.len() > MODEL_BYTES_MAX {
-            return wrong("must be the name of a model");
-        }
-        if grant.dollars.is_some() && !config.prices.contains_key(model) {
-            return wrong("has no price on this server, by which `dollars` could be counted");
-        }
-    }
-    let Some(dollars) = grant.dollars else { return Ok(()) };
-    if !dollars.is_finite() || dollars < 0.0 {
-        return Err(FieldError::new("dollars", "must be a number of dollars"));
-    }
-    if grant.models.is_empty() {
-        let message =
-            "must name the models that may be asked for, so that `dollars` can be counted";
-        return Err(FieldError::new("models", message));
-    }
-    Ok(())
-}
-
-/// Times are times.
-fn check_limits(limits: &DatabaseGrantLimits) -> Result<(), FieldError> {
-    let times = [
-        ("statement_s", limits.statement_s),
-        ("transaction_s", limits.transaction_s),
-        ("idle_in_transaction_s", limits.idle_in_transaction_s),
-    ];
-    let is_bad = |seconds: f64| !(0.0..=SECONDS_MAX).contains(&seconds);
-    match times.into_iter().find(|(_, seconds)| seconds.is_some_and(is_bad)) {
-        None => Ok(()),
-        Some((name, _)) => {
-            let message = "must be a number of seconds, at most those of a year";
-            Err(FieldError::new(format!("limits.{name}"), message))
-        }
     }
 }

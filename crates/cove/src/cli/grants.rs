@@ -5,9 +5,18 @@ use std::fs;
 use api::{CatalogGrant, DatabaseGrant, Grant, GrantAccess, HttpGrant, HttpRule, ModelGrant};
 use clap::Args;
 
-/// What there is to say, for a message.
-const FORMS: &str = "postgres:TENANT[:rw], mysql:TENANT[:rw], catalog:WAREHOUSE[:rw], \
-                     http:HOST[,HOST...], model, @FILE.json or a JSON object";
+/// Reads the part of a short form behind its colon.
+type FormParser = fn(&str) -> Result<Grant, String>;
+
+/// Short forms with a name: kind, how the rest is written, and its parser.
+const NAMED_FORMS: [(&str, &str, FormParser); 4] = [
+    ("postgres", "TENANT[:rw]", |rest| database(rest).map(Grant::Postgres)),
+    ("mysql", "TENANT[:rw]", |rest| database(rest).map(Grant::Mysql)),
+    ("catalog", "WAREHOUSE[:rw]", catalog),
+    ("http", "HOST[,HOST...]", http),
+];
+/// Short form of the model, which has no name.
+const MODEL_FORM: &str = "model";
 /// Ends a grant that is to write, too.
 const READ_WRITE: &str = ":rw";
 /// Bytes of a file with a grant.
@@ -47,25 +56,33 @@ pub(crate) fn parse_grant(text: &str) -> Result<Grant, String> {
         return json(text);
     }
     let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, it)| (kind, Some(it)));
-    match (kind, rest) {
-        ("postgres", Some(rest)) => Ok(Grant::Postgres(database(rest)?)),
-        ("mysql", Some(rest)) => Ok(Grant::Mysql(database(rest)?)),
-        ("catalog", Some(rest)) => {
-            let (warehouse, access) = named(rest, "a warehouse")?;
-            Ok(Grant::Catalog(CatalogGrant { warehouse, access, ..CatalogGrant::default() }))
-        }
-        ("http", Some(rest)) => {
-            let hosts: Result<Vec<String>, String> = rest.split(',').map(host).collect();
-            let rule = HttpRule { hosts: hosts?, ..HttpRule::default() };
-            Ok(Grant::Http(HttpGrant { rules: vec![rule], ..HttpGrant::default() }))
-        }
-        ("model", None) => Ok(Grant::Model(ModelGrant::default())),
-        _ => Err(format!("there are {FORMS}")),
+    let form = NAMED_FORMS.iter().find(|(known, _, _)| *known == kind);
+    match (form, rest) {
+        (Some((_, _, parse)), Some(rest)) => parse(rest),
+        (None, None) if kind == MODEL_FORM => Ok(Grant::Model(ModelGrant::default())),
+        _ => Err(format!("must be one of {}", forms())),
     }
 }
 
+/// All forms of a grant, for a message.
+fn forms() -> String {
+    let named = NAMED_FORMS.map(|(kind, rest, _)| format!("{kind}:{rest}")).join(", ");
+    format!("{named}, {MODEL_FORM}, @FILE.json or a JSON object")
+}
+
+fn catalog(text: &str) -> Result<Grant, String> {
+    let (warehouse, access) = named(text, "a warehouse")?;
+    Ok(Grant::Catalog(CatalogGrant { warehouse, access, ..CatalogGrant::default() }))
+}
+
+fn http(text: &str) -> Result<Grant, String> {
+    let hosts: Result<Vec<String>, String> = text.split(',').map(host).collect();
+    let rule = HttpRule { hosts: hosts?, ..HttpRule::default() };
+    Ok(Grant::Http(HttpGrant { rules: vec![rule], ..HttpGrant::default() }))
+}
+
 fn json(text: &str) -> Result<Grant, String> {
-    serde_json::from_str(text).map_err(|error| format!("is no grant: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("invalid grant: {error}"))
 }
 
 fn database(text: &str) -> Result<DatabaseGrant, String> {

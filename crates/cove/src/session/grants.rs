@@ -38,17 +38,13 @@ fn table(grants: &[Grant]) -> String {
     }
     let mut rows = vec![["grant", "access", "port", "more"].map(str::to_owned)];
     for grant in grants {
-        let access = match grant {
-            Grant::Postgres(it) | Grant::Mysql(it) => Some(it.access),
-            Grant::Catalog(it) => Some(it.access),
-            Grant::Http(_) | Grant::Model(_) => None,
-        };
-        let access = match access {
+        let summary = grant.summary();
+        let access = match summary.access {
             Some(GrantAccess::ReadOnly) => "read",
             Some(GrantAccess::ReadWrite) => "read, write",
             None => "-",
         };
-        let port = grant.port().to_string();
+        let port = summary.port.to_string();
         rows.push([plain(&grant.label()), access.to_owned(), port, plain(&more(grant))]);
     }
     columns(&rows, "")
