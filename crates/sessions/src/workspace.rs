@@ -28,12 +28,16 @@ use node::objects::ObjectStore;
 use parking_lot::Mutex;
 use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
 
+pub(crate) use self::image::StoredDisk;
 use crate::error::SessionError;
 
 /// Time that an image may be held by a server that is just going away.
 const ATTACH_WAIT: Duration = Duration::from_secs(20);
 /// Directory of copies of disks while they are uploaded to the object store.
 const COPIES: &str = "copies";
+
+/// Begins the name of a manifest.
+const MANIFEST_PREFIX: &str = "m_";
 
 /// Names a disk: `d_…`.
 pub(crate) type DiskId = String;
@@ -230,7 +234,7 @@ impl WorkspaceStore {
         let path = self.layer_path(id);
         let exists = path.clone();
         if !blocking(move || exists.try_exists().map_err(SessionError::internal)).await? {
-            let manifest = image::manifest_key("layers", id);
+            let manifest = image::layer_manifest_key(id);
             image::restore(&self.0.objects, &manifest, &path).await?;
             self.0.published.lock().insert(id.to_owned());
         }
@@ -268,15 +272,17 @@ impl WorkspaceStore {
     }
 
     /// Brings a disk that is in use, by `user` if by anybody, and its chain, to the object store.
-    /// Answers the key of the manifest, by which [`WorkspaceStore::attach`] finds it. The disk and
-    /// its user are kept for no longer than the copy takes: a store that takes nothing at present
-    /// holds nobody up who wants to end the sandbox.
+    /// Answers the key of the manifest, by which [`WorkspaceStore::attach`] finds it; `before` is
+    /// that of the session's last snapshot. The disk and its user are kept for no longer than the
+    /// copy takes: a store that takes nothing at present holds nobody up who wants to end the
+    /// sandbox.
     pub(crate) async fn snapshot(
         &self,
         attached: AttachedDisk,
         user: Option<SandboxedSession>,
         chain: &[LayerId],
-    ) -> Result<String, SessionError> {
+        before: Option<&str>,
+    ) -> Result<StoredDisk, SessionError> {
         let path = self.copy_path();
         copy(&attached, user.as_ref(), &path).await?;
         drop(user);
@@ -290,7 +296,8 @@ impl WorkspaceStore {
             blocking(detach).await?;
             // What a manifest stands on is there before it is.
             self.publish_all(chain).await?;
-            image::store(&self.0.objects, "disks", &id, &path).await
+            let name = self.0.ids.next(MANIFEST_PREFIX);
+            image::store_disk(&self.0.objects, &id, &name, &path, before).await
         };
         let stored = stored.await;
         self.remove_file(path).await;
@@ -302,12 +309,14 @@ impl WorkspaceStore {
         &self,
         disk: &str,
         chain: &[LayerId],
-    ) -> Result<String, SessionError> {
+        before: Option<&str>,
+    ) -> Result<StoredDisk, SessionError> {
         self.publish_all(chain).await?;
         let path = self.disk_path(disk);
         let settled = path.clone();
         blocking(move || settle(&settled)).await?;
-        image::store(&self.0.objects, "disks", disk, &path).await
+        let name = self.0.ids.next(MANIFEST_PREFIX);
+        image::store_disk(&self.0.objects, disk, &name, &path, before).await
     }
 
     /// Brings layers to the object store, where they are not there.
@@ -317,9 +326,9 @@ impl WorkspaceStore {
                 continue;
             }
             let _one_at_a_time = self.0.publishing.lock().await;
-            let key = image::manifest_key("layers", id);
+            let key = image::layer_manifest_key(id);
             if !self.0.objects.exists(&key).await.map_err(unavailable)? {
-                image::store(&self.0.objects, "layers", id, &self.layer_path(id)).await?;
+                image::store_layer(&self.0.objects, id, &self.layer_path(id)).await?;
             }
             self.0.published.lock().insert(id.clone());
         }
@@ -359,14 +368,19 @@ impl WorkspaceStore {
     /// Removes a disk for good.
     pub(crate) async fn remove(&self, disk: &str) {
         self.remove_local(disk).await;
-        image::remove(&self.0.objects, "disks", disk).await;
+        image::remove(&self.0.objects, image::DISKS, disk).await;
+    }
+
+    /// Removes what a snapshot has replaced, once the session's row names the new manifest.
+    pub(crate) async fn remove_replaced(&self, keys: &[String]) {
+        image::remove_replaced(&self.0.objects, keys).await;
     }
 
     /// Removes a disk from the object store, by the key of its manifest.
     pub(crate) async fn remove_stored(&self, manifest: &str) {
         let disk = manifest.strip_prefix("disks/").and_then(|rest| rest.split('/').next());
         if let Some(disk) = disk {
-            image::remove(&self.0.objects, "disks", disk).await;
+            image::remove(&self.0.objects, image::DISKS, disk).await;
         }
     }
 
@@ -374,7 +388,7 @@ impl WorkspaceStore {
     pub(crate) async fn remove_layer(&self, layer: &str) {
         self.remove_file(self.layer_path(layer)).await;
         self.0.published.lock().remove(layer);
-        image::remove(&self.0.objects, "layers", layer).await;
+        image::remove(&self.0.objects, image::LAYERS, layer).await;
     }
 
     async fn remove_file(&self, path: PathBuf) {

@@ -261,6 +261,10 @@ impl SessionLog {
     /// # Errors
     /// When the session is not this server's any more.
     pub(crate) async fn save(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
+        if matches!(self.state.lock().life, LogLife::Elsewhere) {
+            // Nothing would be written, which is not the same as nothing to write.
+            return Err(SessionError::Conflict(TAKEN.to_owned()));
+        }
         self.change_row(row, true);
         self.settle().await
     }

@@ -34,7 +34,7 @@ use super::{SessionUse, Sessions, SessionsInner, limits};
 use crate::error::SessionError;
 use crate::metrics::{SandboxEvent, TimedOperation};
 use crate::store::rows::{OnDeadline, SessionRow};
-use crate::workspace::DiskSource;
+use crate::workspace::{DiskSource, StoredDisk};
 
 /// Time that a turn may take to give way when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
@@ -563,25 +563,32 @@ impl SessionsInner {
     /// transition.
     pub(super) async fn store_files(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
         let _storing = entry.storing.lock().await;
-        let (disk, chain) = {
-            let state = entry.state.lock();
-            (state.row.disk.clone(), state.row.chain.clone())
+        let (disk, chain, before) = {
+            let row = &entry.state.lock().row;
+            (row.disk.clone(), row.chain.clone(), row.manifest.clone())
         };
         let Some(disk) = disk else { return Ok(()) };
-        let manifest = self.workspaces.snapshot_cold(&disk, &chain).await?;
-        self.stored(entry, manifest).await
+        let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
+        self.stored(entry, stored).await
     }
 
-    /// Notes where the files of a session are in the object store, and removes what was there of
-    /// an earlier disk of it. The caller holds `storing`.
+    /// Notes where the files of a session are in the object store. What was there before and is not
+    /// needed any more is removed when the row is written, which only the session's owner can do.
+    /// The caller holds `storing`.
     pub(super) async fn stored(
         &self,
         entry: &SessionEntry,
-        manifest: String,
+        StoredDisk { manifest, replaced }: StoredDisk,
     ) -> Result<(), SessionError> {
         let before = entry.state.lock().row.manifest.replace(manifest.clone());
-        self.save(entry).await?;
-        if let Some(before) = before.filter(|before| *before != manifest) {
+        if let Err(error) = self.save(entry).await {
+            // Nothing of it is removed, so it is right whether or not the row was written.
+            entry.state.lock().row.manifest = before;
+            return Err(error);
+        }
+        self.workspaces.remove_replaced(&replaced).await;
+        let folder = |manifest: &str| manifest.rsplit_once('/').map(|(it, _)| it.to_owned());
+        if let Some(before) = before.filter(|before| folder(before) != folder(&manifest)) {
             self.workspaces.remove_stored(&before).await;
         }
         Ok(())

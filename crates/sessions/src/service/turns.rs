@@ -647,11 +647,14 @@ impl SessionsInner {
         let _storing = entry.storing.lock().await;
         // Who has ended it already stores what there is later than this.
         let Some(disk) = at_work.body.disk() else { return };
-        let chain = entry.state.lock().row.chain.clone();
+        let (chain, before) = {
+            let row = &entry.state.lock().row;
+            (row.chain.clone(), row.manifest.clone())
+        };
         let user = at_work.body.sandbox().ok();
-        let snapshot = self.workspaces.snapshot(disk, user, &chain).await;
+        let snapshot = self.workspaces.snapshot(disk, user, &chain, before.as_deref()).await;
         let stored = match snapshot {
-            Ok(manifest) => self.stored(entry, manifest).await,
+            Ok(stored) => self.stored(entry, stored).await,
             Err(error) => Err(error),
         };
         if let Err(error) = stored {

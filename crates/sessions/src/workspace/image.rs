@@ -2,8 +2,12 @@
 //!
 //! A piece is [`PIECE_BYTES`] of the image, deflated (RFC 1951, zlib's format of RFC 1950); a piece
 //! without data is not stored. Pieces are found by the SHA-256 of their content, which is checked
-//! again when they come back. The manifest is written last: whoever finds it finds everything. What
-//! the manifest before had, and the new one has not, is removed after that.
+//! again when they come back. The manifest is written last: whoever finds it finds everything.
+//!
+//! Each manifest of a disk has a key of its own and is written once, and [`store_disk`] removes
+//! nothing: which manifest counts is decided by the session's row, whose writes are fenced by its
+//! epoch. So a server that has lost a session without knowing it changes nothing that the next
+//! owner reads. Who has written the row removes what only the manifest before needed.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc1950>
@@ -73,27 +77,91 @@ impl ImageManifest {
     }
 }
 
-/// Returns where the manifest of a disk or a layer is.
-pub(super) fn manifest_key(kind: &str, id: &str) -> String {
-    format!("{kind}/{id}/manifest.json")
+/// Returns where the manifest of a layer is, of which there is one.
+pub(super) fn layer_manifest_key(id: &str) -> String {
+    format!("{LAYERS}/{id}/manifest.json")
+}
+
+/// Folders of disks and of layers in the object store.
+pub(super) const DISKS: &str = "disks";
+pub(super) const LAYERS: &str = "layers";
+
+/// An image of a disk in the object store.
+#[derive(Debug)]
+pub(crate) struct StoredDisk {
+    /// Key of its manifest.
+    pub(crate) manifest: String,
+    /// Keys of the objects that only the manifest before needs, and of that manifest.
+    pub(crate) replaced: Vec<String>,
 }
 
 fn piece_key(prefix: &str, name: &str) -> String {
     format!("{prefix}/pieces/{name}")
 }
 
-/// Brings an image that nobody writes to to the object store; answers the key of its manifest.
-pub(super) async fn store(
+/// Brings a disk that nobody writes to to the object store, under a manifest that is called `name`.
+/// Pieces of `before`, the manifest that the session's row names, are there already when that is of
+/// the same disk.
+pub(super) async fn store_disk(
     objects: &ObjectStore,
-    kind: &str,
+    disk: &str,
+    name: &str,
+    path: &Path,
+    before: Option<&str>,
+) -> Result<StoredDisk, SessionError> {
+    let prefix = format!("{DISKS}/{disk}");
+    let before = before.filter(|key| prefix_of(key) == prefix);
+    let known = match before {
+        Some(key) => read_manifest(objects, key).await?,
+        None => None,
+    };
+    let known: HashSet<String> =
+        known.iter().flat_map(|it| it.names()).map(str::to_owned).collect();
+    let known = Arc::new(known);
+    let pieces = store_pieces(objects, &prefix, path, &known).await?;
+    let manifest = format!("{prefix}/{name}.json");
+    put_manifest(objects, &manifest, &pieces).await?;
+    let names = pieces.names();
+    let replaced = known.iter().filter(|name| !names.contains(name.as_str()));
+    let replaced = replaced.map(|name| piece_key(&prefix, name));
+    let replaced = replaced.chain(before.map(str::to_owned)).collect();
+    Ok(StoredDisk { manifest, replaced })
+}
+
+/// Brings a layer to the object store. Whoever does it twice does the same.
+pub(super) async fn store_layer(
+    objects: &ObjectStore,
     id: &str,
     path: &Path,
-) -> Result<String, SessionError> {
-    let key = manifest_key(kind, id);
-    let before = read_manifest(objects, &key).await?;
-    let known: HashSet<String> =
-        before.iter().flat_map(|it| it.names()).map(str::to_owned).collect();
-    let known = Arc::new(known);
+) -> Result<(), SessionError> {
+    let prefix = format!("{LAYERS}/{id}");
+    let manifest = store_pieces(objects, &prefix, path, &Arc::default()).await?;
+    put_manifest(objects, &layer_manifest_key(id), &manifest).await
+}
+
+async fn put_manifest(
+    objects: &ObjectStore,
+    key: &str,
+    manifest: &ImageManifest,
+) -> Result<(), SessionError> {
+    let text = serde_json::to_vec(manifest).map_err(SessionError::internal)?;
+    // Present is as good: a name is used once, so it is what a broken connection has written.
+    objects.put_if_absent(key, Bytes::from(text)).await.map_err(unavailable)?;
+    Ok(())
+}
+
+/// Folder of a manifest, which has its pieces too.
+fn prefix_of(manifest: &str) -> &str {
+    manifest.rsplit_once('/').map_or(manifest, |(prefix, _)| prefix)
+}
+
+/// Writes the pieces that are not `known` to be there.
+async fn store_pieces(
+    objects: &ObjectStore,
+    prefix: &str,
+    path: &Path,
+    known: &Arc<HashSet<String>>,
+) -> Result<ImageManifest, SessionError> {
     let (image, with_data) = {
         let path = path.to_owned();
         let opened = move || {
@@ -104,11 +172,9 @@ pub(super) async fn store(
         blocking(opened).await?
     };
     let bytes = image.bytes();
-    let prefix = format!("{kind}/{id}");
     let stored: Vec<(u64, Option<String>)> = stream::iter(with_data)
         .map(|index| {
-            let (image, known) = (Arc::clone(&image), Arc::clone(&known));
-            let prefix = &prefix;
+            let (image, known) = (Arc::clone(&image), Arc::clone(known));
             async move {
                 let read = blocking(move || piece(&image, index, &known)).await?;
                 let Some((name, content)) = read else { return Ok((index, None)) };
@@ -130,14 +196,7 @@ pub(super) async fn store(
             *place = name;
         }
     }
-    let manifest = ImageManifest { version: VERSION, bytes, piece_bytes: PIECE_BYTES, pieces };
-    let text = serde_json::to_vec(&manifest).map_err(SessionError::internal)?;
-    objects.put(&key, Bytes::from(text)).await.map_err(unavailable)?;
-    let names = manifest.names();
-    for name in known.iter().filter(|name| !names.contains(name.as_str())) {
-        objects.delete(&piece_key(&prefix, name)).await.map_err(unavailable)?;
-    }
-    Ok(key)
+    Ok(ImageManifest { version: VERSION, bytes, piece_bytes: PIECE_BYTES, pieces })
 }
 
 /// A piece's name and, where it is not known, its content as it is stored; none where it is zeros.
@@ -185,7 +244,7 @@ pub(super) async fn restore(
     let manifest = read_manifest(objects, key).await?;
     let missing = || SessionError::internal(format!("there is no manifest `{key}`"));
     let manifest = manifest.ok_or_else(missing)?;
-    let prefix = key.strip_suffix("/manifest.json").unwrap_or(key);
+    let prefix = prefix_of(key);
     let image = {
         let (path, bytes) = (path.to_owned(), manifest.bytes);
         let create = move || ImageWriter::create(&path, bytes, PIECE_BYTES);
@@ -231,14 +290,15 @@ fn place(image: &ImageWriter, index: u64, name: &str, stored: &[u8]) -> Result<(
 /// Removes an image from the object store. What cannot be removed is logged: nothing refers to it.
 pub(super) async fn remove(objects: &ObjectStore, kind: &str, id: &str) {
     let removed = async {
-        // The manifest first: what is left of a removal that failed is never taken for an image.
-        objects.delete(&manifest_key(kind, id)).await?;
         let prefix = format!("{kind}/{id}/");
+        let pieces = format!("{prefix}pieces/");
         loop {
-            let keys = objects.list(&prefix, None, LIST_MAX).await?;
+            let mut keys = objects.list(&prefix, None, LIST_MAX).await?;
             if keys.is_empty() {
                 return Ok::<_, node::objects::ObjectsError>(());
             }
+            // Manifests first: what is left of a removal that failed is never taken for an image.
+            keys.sort_by_key(|key| key.starts_with(&pieces));
             for key in keys {
                 objects.delete(&key).await?;
             }
@@ -247,5 +307,16 @@ pub(super) async fn remove(objects: &ObjectStore, kind: &str, id: &str) {
     if let Err(error) = removed.await {
         let error = &error as &dyn std::error::Error;
         tracing::error!(error, kind, id, "failed to remove an image from the object store");
+    }
+}
+
+/// Removes objects that no manifest needs any more. What cannot be removed is logged.
+pub(super) async fn remove_replaced(objects: &ObjectStore, keys: &[String]) {
+    for key in keys {
+        if let Err(error) = objects.delete(key).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, key, "failed to remove what a newer image has replaced");
+            return;
+        }
     }
 }

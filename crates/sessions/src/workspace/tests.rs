@@ -82,8 +82,8 @@ fn an_image_comes_back_the_same() {
         image_of(&from, bytes, &parts);
         let objects = place.objects();
         runtime.block_on(async {
-            let key = image::store(&objects, "disks", &format!("d{count}"), &from).await.unwrap();
-            image::restore(&objects, &key, &to).await.unwrap();
+            let stored = image::store_disk(&objects, &format!("d{count}"), "m", &from, None).await;
+            image::restore(&objects, &stored.unwrap().manifest, &to).await.unwrap();
         });
         prop_assert!(std::fs::read(&from).unwrap() == std::fs::read(&to).unwrap());
         Ok(())
@@ -98,18 +98,50 @@ fn a_second_snapshot_stores_what_has_changed() {
     let path = place.0.join("image");
     let noise: Vec<u8> = (0..8 * MIB).map(|i| u8::try_from(i * i % 251).unwrap()).collect();
     image_of(&path, 8 * MIB, &[(0, noise)]);
-    let store = || runtime.block_on(image::store(&objects, "disks", "d", &path)).unwrap();
-    let key = store();
+    let store = |name: &str, before: Option<&str>| {
+        runtime.block_on(image::store_disk(&objects, "d", name, &path, before)).unwrap()
+    };
+    let first = store("m1", None).manifest;
     let before = objects_in(&place.0.join("objects"));
     File::options().write(true).open(&path).unwrap().write_all_at(b"new", 3 * MIB).unwrap();
-    assert_eq!(store(), key);
+    let second = store("m2", Some(&first));
     let after = objects_in(&place.0.join("objects"));
     let new = after.iter().filter(|object| !before.contains(object)).count();
-    // The piece, and the manifest when its length is another one; what it replaced is gone.
-    assert!((1..=2).contains(&new), "{new}");
-    assert_eq!(before.len(), after.len());
+    assert_eq!((new, after.len()), (2, before.len() + 2), "a piece and a manifest");
+    runtime.block_on(image::remove_replaced(&objects, &second.replaced));
+    assert_eq!(objects_in(&place.0.join("objects")).len(), before.len());
+    let back = place.0.join("back");
+    runtime.block_on(image::restore(&objects, &second.manifest, &back)).unwrap();
+    assert!(std::fs::read(&back).unwrap() == std::fs::read(&path).unwrap());
+    // A manifest of another disk says nothing of this one's pieces.
+    let third = store("m3", Some("disks/other/m.json"));
+    assert!(third.replaced.is_empty(), "{third:?}");
     runtime.block_on(image::remove(&objects, "disks", "d"));
     assert_eq!(objects_in(&place.0.join("objects")), []);
+}
+
+/// It has the disk, and does not know that another server goes on from its last manifest.
+#[test]
+fn a_server_that_lost_its_session_changes_nothing_that_the_next_one_reads() {
+    let place = Place::new("lost");
+    let (objects, runtime) = (place.objects(), runtime());
+    let path = place.0.join("image");
+    image_of(&path, 3 * MIB, &[(0, vec![5; 4096]), (MIB, vec![7; 4096])]);
+    let content = std::fs::read(&path).unwrap();
+    let store = |name: &str, before: Option<&str>| {
+        runtime.block_on(image::store_disk(&objects, "d", name, &path, before)).unwrap()
+    };
+    let manifest = store("m1", None).manifest;
+    let image = File::options().write(true).open(&path).unwrap();
+    for (round, name) in ["m2", "m3"].into_iter().enumerate() {
+        // Over all that it had stored before, whose pieces the new image does not need.
+        image.write_all_at(&vec![u8::try_from(round).unwrap() + 100; 4096], 0).unwrap();
+        image.write_all_at(&vec![u8::try_from(round).unwrap() + 200; 4096], MIB).unwrap();
+        assert_ne!(store(name, Some(&manifest)).manifest, manifest);
+        let back = place.0.join(name);
+        runtime.block_on(image::restore(&objects, &manifest, &back)).unwrap();
+        assert!(std::fs::read(&back).unwrap() == content);
+    }
 }
 
 #[test]
@@ -118,7 +150,8 @@ fn what_was_changed_in_the_store_is_refused() {
     let (objects, runtime) = (place.objects(), runtime());
     let path = place.0.join("image");
     image_of(&path, 3 * MIB, &[(MIB, vec![7; 4096]), (2 * MIB, vec![8; 4096])]);
-    let key = runtime.block_on(image::store(&objects, "layers", "l", &path)).unwrap();
+    runtime.block_on(image::store_layer(&objects, "l", &path)).unwrap();
+    let key = image::layer_manifest_key("l");
     let check = |change: &dyn Fn(), words: &str| {
         change();
         let to = place.0.join("back");
@@ -127,7 +160,7 @@ fn what_was_changed_in_the_store_is_refused() {
         assert!(cause.contains(words), "{cause}");
         assert!(!to.exists());
         runtime.block_on(image::remove(&objects, "layers", "l"));
-        runtime.block_on(image::store(&objects, "layers", "l", &path)).unwrap();
+        runtime.block_on(image::store_layer(&objects, "l", &path)).unwrap();
     };
     let pieces = |n: usize| -> String {
         let manifest = runtime.block_on(objects.get(&key)).unwrap().unwrap();
