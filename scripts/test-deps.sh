@@ -64,6 +64,8 @@ python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python
 [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
 # One of MariaDB.
 [ -e /usr/share/java/mariadb-java-client.jar ] || missing+=(libmariadb-java)
+# Servers whose clocks are wrong.
+[ -e /usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1 ] || missing+=(libfaketime)
 # The header of the C library, not just the compiler.
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 

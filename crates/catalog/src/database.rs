@@ -13,6 +13,11 @@ impl CatalogDatabase {
         CatalogDatabase(store)
     }
 
+    /// Returns the time by the database's clock, see [`SqlStore::now_ms`].
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.0.now_ms()
+    }
+
     /// Runs a transaction that may write, see [`SqlStore::transact`].
     ///
     /// # Errors

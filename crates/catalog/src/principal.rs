@@ -85,13 +85,13 @@ impl<'a> ChangeCall<'a> {
         ChangeCall { who, key: None }
     }
 
-    /// Returns what the store writes down of it.
+    /// Returns what the store writes down of it; `now_ms` is the time by the store's clock.
     #[must_use]
-    pub fn stamp(&self) -> ChangeContext {
+    pub fn stamp(&self, now_ms: u64) -> ChangeContext {
         ChangeContext {
             principal: (*self.who.id).to_owned(),
             is_operator: self.who.operator,
-            now_ms: node::clock::wall_ms(),
+            now_ms,
             key: self.key.map(|it| (it.key, it.hash)),
             names: None,
         }

@@ -19,7 +19,6 @@ use api::{
 };
 use node::client::{AddressGuard, AllowedNetwork, HttpClient, NotAllowed};
 pub(crate) use node::clock::rfc3339_of_ms as date;
-use node::clock::wall_ms as now_ms;
 use node::telemetry::Registry;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -219,7 +218,7 @@ impl Jobs {
             }
             Some(key) => Some(IdempotencyMark { key, fingerprint: Sha256::digest(&text).into() }),
         };
-        let created_ms = now_ms();
+        let created_ms = self.inner.queue.now_ms();
         Ok(CheckedSubmission(NewJob {
             id,
             tenant: tenant.to_owned(),
@@ -369,7 +368,12 @@ impl Jobs {
     ) -> Result<ExecutionRecord, ExecutionError> {
         let message = "cancelled by its owner".to_owned();
         let owner = tenant.to_owned();
-        match self.inner.queue.cancel(owner, id.clone(), message.clone(), now_ms()).await? {
+        match self
+            .inner
+            .queue
+            .cancel(owner, id.clone(), message.clone(), self.inner.queue.now_ms())
+            .await?
+        {
             CancelAnswer::Unknown => return Err(ExecutionError::NotFound),
             CancelAnswer::Ended(state) => {
                 let message = format!("the execution is {} already", state.as_str());
@@ -487,7 +491,7 @@ impl Jobs {
     /// # Errors
     /// When the queue cannot be reached.
     pub async fn stats(&self, tenant: Option<&str>) -> Result<QueueStats, ExecutionError> {
-        Ok(self.inner.queue.stats(tenant.map(str::to_owned), now_ms()).await?)
+        Ok(self.inner.queue.stats(tenant.map(str::to_owned), self.inner.queue.now_ms()).await?)
     }
 
     /// Stops starting executions, or goes on; for all tenants, over restarts.
@@ -503,7 +507,8 @@ impl Jobs {
     /// # Errors
     /// When the queue cannot be reached.
     pub async fn drain(&self, tenant: Option<&str>) -> Result<u64, ExecutionError> {
-        let drained = self.inner.queue.drain(tenant.map(str::to_owned), now_ms()).await?;
+        let drained =
+            self.inner.queue.drain(tenant.map(str::to_owned), self.inner.queue.now_ms()).await?;
         for id in &drained {
             let message = Some("the queue was drained".to_owned());
             self.publish_end(id, ExecutionState::Cancelled, message);
@@ -522,7 +527,8 @@ impl Jobs {
         id: Option<&ExecutionId>,
     ) -> Result<u64, ExecutionError> {
         let queue = &self.inner.queue;
-        let replayed = queue.replay(tenant.map(str::to_owned), id.cloned(), now_ms()).await?;
+        let replayed =
+            queue.replay(tenant.map(str::to_owned), id.cloned(), self.inner.queue.now_ms()).await?;
         for id in &replayed {
             self.inner.lives.forget(id);
         }
@@ -570,7 +576,8 @@ impl Jobs {
         if record.state != ExecutionState::Queued {
             return Ok(record);
         }
-        let position = self.inner.queue.position(record.id.clone(), now_ms()).await?;
+        let position =
+            self.inner.queue.position(record.id.clone(), self.inner.queue.now_ms()).await?;
         let workers = self.inner.service.running_max();
         let estimated_start_ms = position.and_then(|place| self.inner.pace.wait_ms(place, workers));
         Ok(ExecutionRecord { position, estimated_start_ms, ..record })

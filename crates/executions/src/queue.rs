@@ -334,6 +334,10 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     /// Returns its name in statistics: `sqlite`, `postgresql`, `redis`.
     fn backend(&self) -> &'static str;
 
+    /// Time by the back end's clock, in milliseconds since 1970: what leases, deadlines and times
+    /// of retries are written and judged by, on whatever server.
+    fn now_ms(&self) -> u64;
+
     /// Accepts all of the jobs, durably, or none. Answers in their order.
     fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>>;
 

@@ -1,6 +1,7 @@
 //! The only reader of the clocks, and ids that sort by the time they were made.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -27,6 +28,87 @@ pub fn wall() -> SystemTime {
 pub fn wall_ms() -> u64 {
     let since = wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The clock of something that servers share, a database or Redis, as far as it is known here.
+///
+/// Leases are written by one server and judged by another, so both must read one clock: a server
+/// whose own clock is ten minutes ahead would take all others for dead. What the shared clock says
+/// is asked for now and then; in between, time goes on as the monotonic clock does. It is right to
+/// within half of the time that asking took, and never stops because the other end is away.
+///
+/// One that nobody samples is this machine's wall clock. Cheap to clone; clones share what they
+/// know.
+#[derive(Clone, Debug, Default)]
+pub struct SharedClock(Arc<Mutex<SharedClockState>>);
+
+#[derive(Debug, Default)]
+struct SharedClockState {
+    latest: Option<ClockSample>,
+    /// When somebody was last sent to ask.
+    asked: Option<Instant>,
+}
+
+/// Reading of a clock elsewhere.
+#[derive(Clone, Copy, Debug)]
+struct ClockSample {
+    /// When it was read, by the monotonic clock of this machine.
+    at: Instant,
+    /// Its milliseconds since 1970 then.
+    ms: u64,
+}
+
+/// Age from which a reading of a shared clock is taken anew.
+const SAMPLE_AGE_MAX: Duration = Duration::from_secs(10);
+/// Interval between two attempts at a reading.
+const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
+/// Duration of a question from which its answer is too vague to replace one that is known.
+const SAMPLE_TOOK_MAX: Duration = Duration::from_secs(1);
+
+impl SharedClock {
+    /// Milliseconds since 1970, by the shared clock.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        let Some(sample) = self.0.lock().latest else { return wall_ms() };
+        let since = now().saturating_duration_since(sample.at).as_millis();
+        sample.ms.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+    }
+
+    /// Returns whether the caller should ask what time it is. Others are told no for a while.
+    #[must_use]
+    pub fn wants_sample(&self) -> bool {
+        let (mut state, now) = (self.0.lock(), now());
+        let is_older = |than: Duration, at: Instant| now.saturating_duration_since(at) >= than;
+        let is_old = state.latest.is_none_or(|sample| is_older(SAMPLE_AGE_MAX, sample.at));
+        let wants = is_old && state.asked.is_none_or(|at| is_older(SAMPLE_PAUSE, at));
+        if wants {
+            state.asked = Some(now);
+        }
+        wants
+    }
+
+    /// Takes a reading of `ms`, which was asked for at `asked` and has just arrived.
+    pub fn sampled(&self, asked: Instant, ms: u64) {
+        let now = now();
+        let took = now.saturating_duration_since(asked);
+        let mut state = self.0.lock();
+        if took <= SAMPLE_TOOK_MAX || state.latest.is_none() {
+            state.latest = Some(ClockSample { at: asked + took / 2, ms });
+        }
+    }
+
+    /// Forgets when the clock was read, so that it is read anew: the other end may be another one.
+    pub fn expire(&self) {
+        let mut state = self.0.lock();
+        state.asked = None;
+        if let Some(sample) = &mut state.latest {
+            // What is known goes on being used until there is an answer.
+            let ms = u64::try_from(SAMPLE_AGE_MAX.as_millis()).unwrap_or(u64::MAX);
+            if let Some(at) = sample.at.checked_sub(SAMPLE_AGE_MAX) {
+                (sample.at, sample.ms) = (at, sample.ms.saturating_sub(ms));
+            }
+        }
+    }
 }
 
 /// `2026-11-21T03:05:09Z`. Times before 1970 are shown as 1970.

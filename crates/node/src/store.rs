@@ -45,7 +45,7 @@ use tokio::sync::watch;
 
 use self::metrics::StoreMetrics;
 use self::queue::{Body, TransactionAccess, TransactionJob, TransactionQueue};
-use crate::clock;
+use crate::clock::{self, SharedClock};
 use crate::telemetry::Registry;
 
 pub use self::error::SqlStoreError;
@@ -201,6 +201,8 @@ type Slot<T> = Arc<Mutex<Option<T>>>;
 struct StoreContext {
     config: StoreConfig,
     metrics: StoreMetrics,
+    /// The database's clock.
+    clock: SharedClock,
     /// Counts the threads that are still there: each holds a receiver.
     running: watch::Receiver<()>,
 }
@@ -215,6 +217,7 @@ struct StoreHandle {
     writes: Arc<TransactionQueue>,
     dialect: StoreDialect,
     metrics: StoreMetrics,
+    clock: SharedClock,
     running: watch::Sender<()>,
 }
 
@@ -245,7 +248,13 @@ impl SqlStore {
             let metrics = StoreMetrics::new(registry);
             let (running, receiver) = watch::channel(());
             let writes = Arc::new(TransactionQueue::new(config.waiting_max));
-            let context = StoreContext { config, metrics: metrics.clone(), running: receiver };
+            let clock = SharedClock::default();
+            let context = StoreContext {
+                config,
+                metrics: metrics.clone(),
+                clock: clock.clone(),
+                running: receiver,
+            };
             let (dialect, reads) = match context.config.url.clone() {
                 StoreUrl::Sqlite(path) => {
                     let reads = Arc::new(TransactionQueue::new(context.config.waiting_max));
@@ -257,7 +266,8 @@ impl SqlStore {
                     (StoreDialect::Postgres, Arc::clone(&writes))
                 }
             };
-            Ok(SqlStore(Arc::new(StoreHandle { reads, writes, dialect, metrics, running })))
+            let handle = StoreHandle { reads, writes, dialect, metrics, clock, running };
+            Ok(SqlStore(Arc::new(handle)))
         })
     }
 
@@ -360,6 +370,12 @@ impl SqlStore {
         steps: &'a [MigrationStep],
     ) -> Boxed<'a, Result<(), SqlStoreError>> {
         Box::pin(async move { migrate::migrate(self, service, steps).await })
+    }
+
+    /// Returns the time by the database's clock, in milliseconds since 1970: what all leases are
+    /// written and judged by. SQLite has no other than this machine's.
+    pub fn now_ms(&self) -> u64 {
+        self.0.clock.now_ms()
     }
 
     /// Returns which engine it is.

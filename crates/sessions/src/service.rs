@@ -396,6 +396,15 @@ impl Sessions {
         }
     }
 
+    /// Time by the store's clock, in milliseconds since 1970; by this machine's when there are no
+    /// sessions here.
+    pub(crate) fn now_ms(&self) -> u64 {
+        match &self.0 {
+            ServerSupport::Ready(inner) => inner.store.now_ms(),
+            ServerSupport::Unavailable(_) => clock::wall_ms(),
+        }
+    }
+
     /// Name of this server among those that share the store.
     pub fn server(&self) -> &str {
         match &self.0 {
@@ -530,7 +539,7 @@ impl SessionsInner {
         if purpose == SessionUse::Work {
             self.check_files(&row)?;
         }
-        let claimed = self.store.claim(id, &self.server, row.epoch, clock::wall_ms()).await?;
+        let claimed = self.store.claim(id, &self.server, row.epoch, self.store.now_ms()).await?;
         let row = claimed.ok_or_else(|| {
             SessionError::Conflict("the session is on another server at present".to_owned())
         })?;
@@ -599,7 +608,7 @@ impl SessionsInner {
 
     /// Records that a session was used.
     fn touch(&self, entry: &SessionEntry) {
-        entry.state.lock().row.last_active_ms = clock::wall_ms();
+        entry.state.lock().row.last_active_ms = self.store.now_ms();
         self.mark(entry);
     }
 

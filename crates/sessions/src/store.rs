@@ -40,7 +40,7 @@ use crate::error::SessionError;
 pub(crate) const PAGE_MAX: usize = 1000;
 
 /// A server that was not seen for so long is taken for dead, and others may claim its sessions.
-/// Servers compare by their own clocks, which have to agree within a few seconds.
+/// Servers compare by the store's clock ([`SqlStore::now_ms`]).
 pub(crate) const SERVER_LEASE: Duration = Duration::from_secs(30);
 
 /// Interval at which a server renews its heartbeat.
@@ -74,6 +74,12 @@ impl SessionStore {
     /// Returns which engine it is: SQLite has no other servers.
     pub(crate) fn dialect(&self) -> StoreDialect {
         self.store.dialect()
+    }
+
+    /// Returns the time by the store's clock, in milliseconds since 1970: what is compared with
+    /// times that other servers wrote.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.store.now_ms()
     }
 
     async fn read<T: Send + 'static>(

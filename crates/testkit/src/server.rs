@@ -13,6 +13,8 @@ use serde_json::Value;
 
 use crate::{Client, Scratch, log, process, until};
 
+/// Shows a program another time than the machine's, by Debian's package `libfaketime`.
+const LIBFAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
 /// Time to start: languages are asked for their versions, and the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time to stop after SIGTERM with nothing to wait for.
@@ -36,6 +38,7 @@ pub struct Server {
     child: Child,
     binary: PathBuf,
     arguments: Vec<OsString>,
+    environment: Vec<(&'static str, String)>,
     scratch: Scratch,
     address: SocketAddr,
     token: String,
@@ -53,7 +56,7 @@ impl Server {
     /// The same with more arguments and, when given, a configuration file of this content.
     #[must_use]
     pub fn start_with(binary: &str, arguments: &[&str], config: Option<&str>) -> Server {
-        Server::start_in(Scratch::new(), binary, arguments, config)
+        Server::start_in(Scratch::new(), binary, arguments, config, Vec::new())
     }
 
     /// Starts the catalog alone.
@@ -64,19 +67,54 @@ impl Server {
             Scratch::new(),
             binary,
             config,
+            Vec::new(),
         )
     }
 
     /// Starts another server, which knows the same tokens, as those behind one balancer do.
     #[must_use]
     pub fn start_beside(&self, config: &str) -> Server {
+        self.start_beside_with(config, Vec::new())
+    }
+
+    /// The same, on a machine whose wall clock is off: `+10m`, `-40s`.
+    ///
+    /// # Panics
+    /// When `libfaketime` is not installed.
+    #[must_use]
+    pub fn start_beside_at(&self, config: &str, offset: &str) -> Server {
+        let library = Path::new(LIBFAKETIME);
+        assert!(library.exists(), "there is no `{LIBFAKETIME}`; scripts/test-deps.sh installs it");
+        let environment = [
+            ("LD_PRELOAD", LIBFAKETIME),
+            ("FAKETIME", offset),
+            // A machine whose clock is wrong counts seconds as others do.
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        ];
+        let environment = environment.map(|(name, value)| (name, value.to_owned())).to_vec();
+        let server = self.start_beside_with(config, environment.clone());
+        // It has just written that it serves, if not in this minute then in the one before.
+        let minutes = ["now", "1 minute ago"].map(|when| {
+            let mut date = Command::new("date");
+            date.args(["-u", "+%Y-%m-%dT%H:%M", "-d", when]);
+            let output = date.envs(environment.iter().cloned()).output().expect("run `date`");
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        });
+        let log = server.log();
+        let is_off = minutes.iter().any(|minute| log.contains(minute.as_str()));
+        assert!(is_off, "the server's clock is as it was, not {offset}\n{log}");
+        server
+    }
+
+    fn start_beside_with(&self, config: &str, environment: Vec<(&'static str, String)>) -> Server {
         let scratch = Scratch::new();
         let data = scratch.path().join("data");
         fs::DirBuilder::new().mode(0o700).create(&data).expect("create the data directory");
         for name in ["token", "tokens.jsonl"] {
             fs::copy(self.data_dir().join(name), data.join(name)).expect("copy the tokens");
         }
-        Server::start_in(scratch, &self.binary.display().to_string(), &[], Some(config))
+        let binary = self.binary.display().to_string();
+        Server::start_in(scratch, &binary, &[], Some(config), environment)
     }
 
     fn start_in(
@@ -84,13 +122,14 @@ impl Server {
         binary: &str,
         arguments: &[&str],
         config: Option<&str>,
+        environment: Vec<(&'static str, String)>,
     ) -> Server {
         let mut all = vec!["serve"];
         for listener in ["--http", "--bouncer", "--bouncer-mysql"] {
             all.extend([listener, "127.0.0.1:0"]);
         }
         all.extend(arguments);
-        Server::start_as(&all, scratch, binary, config)
+        Server::start_as(&all, scratch, binary, config, environment)
     }
 
     fn start_as(
@@ -98,6 +137,7 @@ impl Server {
         scratch: Scratch,
         binary: &str,
         config: Option<&str>,
+        environment: Vec<(&'static str, String)>,
     ) -> Server {
         let mut all: Vec<OsString> = arguments.iter().map(Into::into).collect();
         all.extend(["--data-dir".into(), scratch.path().join("data").into_os_string()]);
@@ -105,9 +145,10 @@ impl Server {
             all.extend(["--config".into(), scratch.file("cove.toml", config).into_os_string()]);
         }
         let mut server = Server {
-            child: spawn(binary.as_ref(), &all, &scratch),
+            child: spawn(binary.as_ref(), &all, &environment, &scratch),
             binary: PathBuf::from(binary),
             arguments: all,
+            environment,
             scratch,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             token: String::new(),
@@ -130,7 +171,7 @@ impl Server {
             Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
             _ => {}
         }
-        self.child = spawn(&self.binary, &self.arguments, &self.scratch);
+        self.child = spawn(&self.binary, &self.arguments, &self.environment, &self.scratch);
         self.ended = false;
         self.wait_until_ready();
     }
@@ -259,12 +300,18 @@ impl Server {
 }
 
 /// Starts a server whose log goes on where the one before it ended.
-fn spawn(binary: &Path, arguments: &[OsString], scratch: &Scratch) -> Child {
+fn spawn(
+    binary: &Path,
+    arguments: &[OsString],
+    environment: &[(&'static str, String)],
+    scratch: &Scratch,
+) -> Child {
     let path = scratch.path().join("server.log");
     let log = File::options().create(true).append(true).open(path).expect("open the log");
     let errors = log.try_clone().expect("share the log");
     let mut command = command(binary);
     command.args(arguments).stdin(Stdio::null()).stdout(log).stderr(errors);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.spawn().unwrap_or_else(|error| panic!("start {}: {error}", binary.display()))
 }
 

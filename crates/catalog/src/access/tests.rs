@@ -85,7 +85,7 @@ fn grant(principal: &str, namespace: Option<&str>, rights: &[AccessRight]) -> Pr
 }
 
 fn stamp() -> ChangeContext {
-    ChangeCall::of(&operator()).stamp()
+    ChangeCall::of(&operator()).stamp(node::clock::wall_ms())
 }
 
 fn ident(name: &str) -> TableIdent {

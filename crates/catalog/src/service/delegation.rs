@@ -224,7 +224,7 @@ impl Catalog {
         location: &str,
         properties: &TableProperties,
     ) -> Result<()> {
-        let stamp = call.stamp();
+        let stamp = call.stamp(self.0.store.now_ms());
         self.check_apart(&stamp, location, "").await?;
         Catalog::check_paths(&stamp, warehouse, location, properties, None)
     }

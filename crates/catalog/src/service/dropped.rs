@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use iceberg::doc::TableDoc;
 use iceberg::ident::{NamespaceIdent, TableIdent};
-use node::clock;
 use node::drain::DrainHandle;
 
 use super::documents;
@@ -200,7 +199,7 @@ impl Catalog {
         one: &DroppedRelation,
     ) -> Result<()> {
         let stamp = ChangeContext { key: None, ..by.clone() };
-        match self.0.store.take_dropped(&one.pointer.id, clock::wall_ms()).await {
+        match self.0.store.take_dropped(&one.pointer.id, self.0.store.now_ms()).await {
             Ok(()) => {}
             // Another server's sweep was faster.
             Err(error) if error.kind == ErrorReason::NotFound => return Ok(()),
@@ -302,7 +301,8 @@ impl Catalog {
         to: impl FnOnce(&TableIdent) -> Result<TableIdent> + Send + 'static,
     ) -> Result<RestoredRelation> {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
-        let (again_who, again_in, stamp) = (who.clone(), Arc::clone(&warehouse), call.stamp());
+        let (again_who, again_in, stamp) =
+            (who.clone(), Arc::clone(&warehouse), call.stamp(self.0.store.now_ms()));
         // Looked for once it is known that it was not brought back by this request before.
         let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let found = catalog.require_dropped(&who, &warehouse, &name).await?;
@@ -415,7 +415,7 @@ impl Catalog {
     pub(super) async fn keep_taken(&self, id: &str, every: Duration) -> Infallible {
         loop {
             tokio::time::sleep(every).await;
-            if let Err(error) = self.0.store.renew_dropped(id, clock::wall_ms()).await {
+            if let Err(error) = self.0.store.renew_dropped(id, self.0.store.now_ms()).await {
                 // It is tried again well before others may think that this server is gone.
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, id, "failed to say that this is still being purged");
@@ -469,14 +469,14 @@ impl Catalog {
             let mut swept = DropSweepReport::default();
             let lease_ms = u64::try_from(LEASE.as_millis()).map_err(CatalogError::internal)?;
             loop {
-                let now_ms = clock::wall_ms();
+                let now_ms = self.0.store.now_ms();
                 // One at a time: what waits for its turn here another server may take.
                 let mut expired = self.0.store.take_expired(now_ms, lease_ms, 1).await?;
                 let Some((warehouse, one)) = expired.pop() else { break };
                 let stamp = ChangeContext {
                     principal: SWEEPER.to_owned(),
                     is_operator: true,
-                    now_ms: clock::wall_ms(),
+                    now_ms: self.0.store.now_ms(),
                     key: None,
                     names: None,
                 };
@@ -489,7 +489,8 @@ impl Catalog {
                 }
             }
             let kept_ms = self.0.settings.log_retention_seconds.saturating_mul(1000);
-            swept.lines = self.0.store.trim_log(clock::wall_ms().saturating_sub(kept_ms)).await?;
+            swept.lines =
+                self.0.store.trim_log(self.0.store.now_ms().saturating_sub(kept_ms)).await?;
             if swept.purged > 0 {
                 self.0.feed.changed();
             }

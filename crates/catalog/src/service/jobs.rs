@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use node::clock;
 use serde::Serialize;
 
 use super::catalog::Catalog;
@@ -69,7 +68,7 @@ impl Catalog {
                 owner: job.owner.to_string(),
                 report: text.report,
                 created_ms: report.created_ms,
-                beat_ms: clock::wall_ms(),
+                beat_ms: self.0.store.now_ms(),
             };
             (row, text.figures)
         };
@@ -103,7 +102,7 @@ impl Catalog {
             (report.id.clone(), report.text())
         };
         let written = match text {
-            Ok(text) => self.0.store.beat_job(&id, text, clock::wall_ms()).await,
+            Ok(text) => self.0.store.beat_job(&id, text, self.0.store.now_ms()).await,
             Err(error) => Err(error),
         };
         match &written {
@@ -123,7 +122,7 @@ impl Catalog {
             serde_json::from_slice(&row.report).map_err(CatalogError::internal)?;
         // Without others that share the store it is this server's, which does not have it.
         let is_stale = !self.0.store.is_shared_by_servers()
-            || row.beat_ms < clock::wall_ms().saturating_sub(STALE_MS);
+            || row.beat_ms < self.0.store.now_ms().saturating_sub(STALE_MS);
         if is_stale && !report.state.is_over() {
             report.state = JobState::Interrupted;
         }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::clock;
 use node::drain::DrainHandle;
 
 use super::catalog::Catalog;
@@ -40,7 +39,7 @@ impl Catalog {
         B: Future<Output = Result<T>> + Send,
     {
         let names = self.0.lists.names();
-        let (catalog, mut stamp) = (self.clone(), call.stamp());
+        let (catalog, mut stamp) = (self.clone(), call.stamp(self.0.store.now_ms()));
         stamp.names = Some(names.clone());
         let changing = names.changing();
         let work = async move {
@@ -117,7 +116,7 @@ impl Catalog {
     /// When the store cannot be written.
     pub async fn forget_keys(&self) -> Result<u64> {
         let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(CatalogError::internal)?;
-        self.0.store.forget_keys(clock::wall_ms().saturating_sub(lifetime)).await
+        self.0.store.forget_keys(self.0.store.now_ms().saturating_sub(lifetime)).await
     }
 }
 

@@ -13,7 +13,6 @@ use iceberg::doc::TableDoc;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::plan::list_of;
 use iceberg::update::{self, TableUpdate};
-use node::clock;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -108,7 +107,7 @@ impl Catalog {
             id: id.clone(),
             state: JobState::Queued,
             dry_run: asked.dry_run,
-            created_ms: clock::wall_ms(),
+            created_ms: self.0.store.now_ms(),
             tables_total: tables.len(),
             tables_done: 0,
             snapshots: 0,
@@ -244,7 +243,8 @@ impl MaintenanceTask<'_> {
                 job.fail(self.ident, message);
                 return Ok(());
             }
-            let now_ms = i64::try_from(clock::wall_ms()).map_err(CatalogError::internal)?;
+            let now_ms =
+                i64::try_from(self.catalog.0.store.now_ms()).map_err(CatalogError::internal)?;
             let expiry = expiry(doc, now_ms)?;
             if expiry.is_empty() {
                 return Ok(());
@@ -281,7 +281,7 @@ impl MaintenanceTask<'_> {
         if now.pointer != base.pointer {
             return Ok(false);
         }
-        let stamp: ChangeContext = ChangeCall::of(who).stamp();
+        let stamp: ChangeContext = ChangeCall::of(who).stamp(self.catalog.0.store.now_ms());
         let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
         let (doc, pointer) = table(base)?;
         let mut updates: Vec<_> =

@@ -19,6 +19,11 @@ pub struct CatalogStore {
 }
 
 impl CatalogStore {
+    /// Returns the time by the database's clock, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.store.now_ms()
+    }
+
     /// Returns whether other servers may change it.
     #[must_use]
     pub fn is_shared_by_servers(&self) -> bool {

@@ -180,6 +180,43 @@ fn two_servers_share_the_work_in_redis() {
     check_two(&redis(&server), "64309");
 }
 
+/// A server whose clock is ten minutes ahead finds no lease over that is held.
+fn check_ahead(config: &str, marker: &str) {
+    let config = format!("running_max = 1\n{config}");
+    let one = serve_with(&config);
+    let held = submit(&one.client(), &held(&format!("sleep {marker}; echo done")));
+    until("it to be at work", SOON, || match busy(&[&one], marker).len() {
+        1 => Ok(()),
+        _ => Err(String::new()),
+    });
+    let two = one.start_beside_at(&format!("[executions]\n{config}"), "+10m");
+    // Longer than a lease, in which the server that runs it looks for lost ones each second.
+    let other = submit(&two.client(), &shell("sleep 5; echo other"));
+    assert_eq!(ended(&two.client(), &other)["result"]["stdout"], "other\n");
+    wake(marker);
+    for client in [one.client(), two.client()] {
+        let record = ended(&client, &held);
+        assert_eq!(
+            (&record["attempts"], &record["result"]["stdout"]),
+            (&json!(1), &json!("done\n"))
+        );
+    }
+}
+
+#[test]
+fn a_server_whose_clock_is_ahead_takes_no_job_from_another_in_postgresql() {
+    let _guard = beside_others();
+    let database = Postgres::shared();
+    check_ahead(&postgres(&database.database()), "64312");
+}
+
+#[test]
+fn a_server_whose_clock_is_ahead_takes_no_job_from_another_in_redis() {
+    let _guard = beside_others();
+    let server = Redis::start();
+    check_ahead(&redis(&server), "64313");
+}
+
 /// BullMQ, installed once below the target directory; what it is, is in `compat/bullmq`.
 fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();

@@ -32,11 +32,15 @@ struct Two {
 }
 
 fn start() -> Two {
+    start_as(Server::start_beside)
+}
+
+fn start_as(beside: impl Fn(&Server, &str) -> Server) -> Two {
     let database = Postgres::shared();
     let objects = Scratch::new();
     let config = shared(&database.database(), &objects);
     let one = Server::start_with(COVE, &[], Some(&config));
-    let two = one.start_beside(&config);
+    let two = beside(&one, &config);
     let sessions = Sessions::from(&one);
     sessions.deploy(&probe("probe"));
     let session =
@@ -88,6 +92,27 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     there.end(&other);
     there.end(session);
     assert_eq!(here.record(session)["state"], "ended");
+}
+
+/// By its own clock, all others have not been seen for ten minutes.
+#[test]
+fn a_server_whose_clock_is_ahead_takes_no_session_from_another() {
+    let _guard = beside_others();
+    let two = start_as(|one, config| one.start_beside_at(config, "+10m"));
+    let Two { one, two, session, .. } = &two;
+    let (here, there) = (Sessions::from(one), Sessions::from(two));
+    for _ in 0..3 {
+        assert_eq!(there.act(session, "resume").status, 409);
+        assert!(here.ask(session, "still here").contains("still here"));
+    }
+    // Nor does the other one take what this one has.
+    let theirs = there.create(&json!({"agent": "probe"}));
+    assert_eq!(here.act(&theirs, "resume").status, 409);
+    assert!(there.ask(&theirs, "here as well").contains("here as well"));
+    // What is let go is anybody's.
+    assert_eq!(ok(&here.act(session, "stop"))["state"], "stopped");
+    there.did(session, "resume");
+    assert_eq!(there.out(session, "cat file"), "kept\n");
 }
 
 #[test]

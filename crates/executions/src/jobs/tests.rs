@@ -126,7 +126,7 @@ impl Fixture {
             batch_max: 3,
             ..JobsConfig::default()
         };
-        let queue = SqlQueue::open(store.clone(), config.queue(), now_ms()).await.unwrap();
+        let queue = SqlQueue::open(store.clone(), config.queue(), store.now_ms()).await.unwrap();
         let jobs = Jobs::new(service, Arc::new(queue), config, [7; 32], &mut registry).unwrap();
         let drain = DrainHandle::new();
         Fixture { jobs, drain, programs, working: None, store, _scratch: scratch, _home: home }
@@ -394,7 +394,7 @@ async fn a_lease_that_is_lost_to_a_step_of_the_clock_costs_one_attempt() {
     let fixture = Fixture::new().await;
     let id = fixture.submit(argv("hang")).await.id;
     fixture.until(&id, ExecutionState::Running).await;
-    let swept = fixture.jobs.queue().sweep(now_ms() + 120_000).await.unwrap();
+    let swept = fixture.jobs.queue().sweep(fixture.jobs.queue().now_ms() + 120_000).await.unwrap();
     assert_eq!(swept.requeued, std::slice::from_ref(&id));
     // The same server takes it again; the first attempt gives way and takes nothing with it.
     while fixture.jobs.get(TENANT, &id).await.unwrap().attempts < 2

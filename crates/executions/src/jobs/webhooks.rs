@@ -16,7 +16,6 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
 use node::client::{ClientRequest, HttpClient};
-use node::clock::wall_ms as now_ms;
 use sha2::Sha256;
 use tokio::task::JoinSet;
 use tokio::time;
@@ -86,7 +85,7 @@ impl Jobs {
             if room > 0 {
                 // Hidden from other servers for as long as this one may take.
                 let hide = self.inner.config.webhook_timeout() * 2 + LOOK_INTERVAL;
-                match self.inner.queue.due_webhooks(room, hide, now_ms()).await {
+                match self.inner.queue.due_webhooks(room, hide, self.inner.queue.now_ms()).await {
                     Ok(due) => {
                         for delivery in due {
                             let jobs = self.clone();
@@ -121,7 +120,10 @@ impl Jobs {
             Err(why) => {
                 let pause = pause(attempt);
                 tracing::info!(execution = %id, attempt, why, ?pause, "a webhook failed");
-                Some(now_ms() + u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+                Some(
+                    self.inner.queue.now_ms()
+                        + u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+                )
             }
         };
         if let Err(error) = self.inner.queue.settle_webhook(id.clone(), again).await {
@@ -155,7 +157,7 @@ impl Jobs {
                 (Method::POST, document.whole())
             }
         };
-        let timestamp = now_ms() / 1000;
+        let timestamp = self.inner.queue.now_ms() / 1000;
         let signature = signature(&secret, &id.0, timestamp, &body);
         let mut request = ClientRequest::new(method, webhook.url);
         request.timeout = self.inner.config.webhook_timeout();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, Execution, ExecutionId, ExecutionRequest, ExecutionState, Verdict};
-use node::clock::{self, wall_ms as now_ms};
+use node::clock;
 use node::drain::DrainHandle;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
@@ -257,7 +257,8 @@ impl Jobs {
             {
                 permits.push(more);
             }
-            let claims = match queue.claim(permits.len(), self.quota(&places), now_ms()).await {
+            let claims = match queue.claim(permits.len(), self.quota(&places), queue.now_ms()).await
+            {
                 Ok(claims) => claims,
                 Err(error) => {
                     tracing::error!(
@@ -328,7 +329,7 @@ impl Jobs {
             return true;
         }
         let leases = held.iter().map(|(lease, _)| lease.clone()).collect();
-        let beats = match self.inner.queue.heartbeat(leases, now_ms()).await {
+        let beats = match self.inner.queue.heartbeat(leases, self.inner.queue.now_ms()).await {
             Ok(beats) => beats,
             Err(error) => {
                 tracing::error!(
@@ -350,7 +351,7 @@ impl Jobs {
 
     /// Finds lost leases, passed deadlines and what is kept too long.
     async fn sweep(&self) {
-        match self.inner.queue.sweep(now_ms()).await {
+        match self.inner.queue.sweep(self.inner.queue.now_ms()).await {
             Ok(swept) => {
                 for id in &swept.requeued {
                     tracing::warn!(execution = %id, "its worker was lost; it is queued again");
@@ -573,7 +574,7 @@ impl JobWorker {
     /// Tells the queue until it has heard: a result that exists must not get lost.
     async fn finish(&self, lease: JobLease, finish: AttemptResult) -> Option<AttemptDisposition> {
         // One time for all tries: one whose answer was lost is the same when it is repeated.
-        let now_ms = now_ms();
+        let now_ms = self.inner().queue.now_ms();
         for _ in 0..FINISH_TRIES {
             match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms).await {
                 Ok(ended) => return Some(ended),

@@ -3,7 +3,7 @@
 //!
 //! Every tenant has a queue of BullMQ's, and jobs of foreign producers come in one more; they take
 //! turns. BullMQ's structures say where a job is, and only its scripts change them. What BullMQ
-//! knows nothing of (leases by the caller's clock, idempotency, labels, webhooks, cancelled and
+//! knows nothing of (leases by the server's clock, idempotency, labels, webhooks, cancelled and
 //! expired jobs) is in keys of our own below `<prefix>:<name>:own:`; `redis/base.lua` lists them.
 //! Both change in one transaction, so that a server may die anywhere in between.
 //!
@@ -27,6 +27,7 @@ mod names;
 mod sweep;
 mod work;
 
+use node::clock::{self, SharedClock};
 use node::task::Boxed;
 use std::fmt;
 use std::time::Duration;
@@ -88,6 +89,8 @@ pub struct RedisQueue {
     place: RedisConfig,
     config: QueueConfig,
     changed: Notify,
+    /// The server's clock.
+    clock: SharedClock,
 }
 
 impl fmt::Debug for RedisQueue {
@@ -107,7 +110,9 @@ impl RedisQueue {
     ) -> Boxed<'static, Result<RedisQueue, QueueError>> {
         Box::pin(async move {
             let link = RedisLink::open(&place.url, &place.prefix, &place.name).await?;
-            let queue = RedisQueue { link, place, config, changed: Notify::new() };
+            let clock = SharedClock::default();
+            let queue = RedisQueue { link, place, config, changed: Notify::new(), clock };
+            queue.read_clock().await?;
             let enlist =
                 ScriptCall::new("enlist").arg(&*queue.place.name).arg(&*queue.place.tenant);
             queue.link.ask(enlist).await?;
@@ -115,6 +120,15 @@ impl RedisQueue {
             queue.warn_of_settings().await;
             Ok(queue)
         })
+    }
+
+    /// Asks what time it is at the server, when that was not asked lately.
+    async fn read_clock(&self) -> Result<(), QueueError> {
+        if self.clock.wants_sample() {
+            let asked = clock::now();
+            self.clock.sampled(asked, self.link.time_ms().await?);
+        }
+        Ok(())
     }
 
     async fn warn_of_settings(&self) {
@@ -154,6 +168,10 @@ fn millis(duration: Duration) -> u64 {
 impl JobQueue for RedisQueue {
     fn backend(&self) -> &'static str {
         "redis"
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
     }
 
     fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>> {
@@ -235,7 +253,11 @@ impl JobQueue for RedisQueue {
     }
 
     fn sweep(&self, now_ms: u64) -> Pending<'_, QueueSweepReport> {
-        Box::pin(self.look_after(now_ms))
+        Box::pin(async move {
+            // Each second, which is often enough; what it says counts from the next time on.
+            self.read_clock().await?;
+            self.look_after(now_ms).await
+        })
     }
 
     fn due_webhooks(

@@ -98,6 +98,10 @@ impl JobQueue for SqlQueue {
         }
     }
 
+    fn now_ms(&self) -> u64 {
+        self.0.store.now_ms()
+    }
+
     fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<PushOutcome>> {
         self.whole(move |shared| async move { shared.push(jobs).await })
     }

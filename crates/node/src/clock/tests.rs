@@ -70,3 +70,35 @@ fn ids_have_a_form() {
         assert_eq!(is_id("ex_", id), expected, "{id:?}");
     }
 }
+
+#[test]
+fn a_shared_clock_is_this_machines_until_it_was_read() {
+    let clock = SharedClock::default();
+    let (before, read, after) = (wall_ms(), clock.now_ms(), wall_ms());
+    assert!((before..=after).contains(&read), "{before} {read} {after}");
+    assert!(clock.wants_sample());
+    assert!(!clock.wants_sample(), "somebody is asking");
+}
+
+#[test]
+fn a_shared_clock_goes_on_from_what_was_read() {
+    let clock = SharedClock::default();
+    let other = clock.clone();
+    let asked = now();
+    clock.sampled(asked, 5_000_000);
+    let since = u64::try_from(now().duration_since(asked).as_millis()).unwrap();
+    let read = other.now_ms();
+    assert!((5_000_000..=5_000_000 + since + 1_000).contains(&read), "{read}");
+    assert!(!clock.wants_sample(), "it is known");
+    // An answer that took long says little, once something is known.
+    let long_ago = now().checked_sub(Duration::from_secs(60)).unwrap();
+    clock.sampled(long_ago, 1);
+    assert!(clock.now_ms() >= read);
+    // Until the other server is asked, what was known of the one before goes on.
+    clock.expire();
+    let kept = clock.now_ms();
+    assert!((read..read + 1_000).contains(&kept), "{kept}");
+    assert!(clock.wants_sample());
+    clock.sampled(now(), 9_000_000);
+    assert!(clock.now_ms() >= 9_000_000);
+}

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ::postgres::error::SqlState;
-use ::postgres::{Client, IsolationLevel};
+use ::postgres::{Client, IsolationLevel, SimpleQueryMessage};
 use tokio::sync::oneshot;
 
 use self::tls::{PostgresTls, parse};
@@ -35,6 +35,9 @@ const BACKOFF: Duration = Duration::from_millis(1);
 
 /// Longest pause between two repetitions.
 const BACKOFF_MAX: Duration = Duration::from_millis(20);
+
+/// Milliseconds since 1970 by the server's clock, whatever transaction it is in.
+const READ_CLOCK: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 
 /// Time that a silent peer is believed in.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -128,6 +131,7 @@ impl PostgresEngine {
         let (mut conflicts, mut lost) = (0, 0);
         loop {
             self.connect()?;
+            self.read_clock();
             let attempt = self.attempt(job);
             let gone = match attempt {
                 TransactionAttempt::Done(result) => return result,
@@ -172,6 +176,9 @@ impl PostgresEngine {
                 let statements = PreparedStatements::default();
                 self.connection = Some(PostgresConnection { client, statements });
                 self.failed = None;
+                // Another server may stand in for the one before.
+                self.context.clock.expire();
+                self.read_clock();
                 Ok(())
             }
             Err(error) => {
@@ -182,6 +189,30 @@ impl PostgresEngine {
                 }
                 self.failed = Some((clock::now(), message));
                 Err(SqlStoreError::Unavailable(error.into()))
+            }
+        }
+    }
+
+    /// Asks what time it is at the server, when that was not asked lately. What fails here fails
+    /// with the next transaction as well, which tells of it.
+    fn read_clock(&mut self) {
+        let Some(PostgresConnection { client, .. }) = &mut self.connection else { return };
+        if !self.context.clock.wants_sample() {
+            return;
+        }
+        let asked = clock::now();
+        match client.simple_query(READ_CLOCK) {
+            Ok(answer) => {
+                let row = answer.iter().find_map(|message| match message {
+                    SimpleQueryMessage::Row(row) => row.get(0),
+                    _ => None,
+                });
+                if let Some(ms) = row.and_then(|text| text.parse().ok()) {
+                    self.context.clock.sampled(asked, ms);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "read the store's clock");
             }
         }
     }

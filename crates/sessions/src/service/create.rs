@@ -330,7 +330,7 @@ impl SessionsInner {
         disk: String,
     ) -> Result<SessionRow, SessionError> {
         let NewSession { tenant, request, extras, .. } = new;
-        let now_ms = clock::wall_ms();
+        let now_ms = self.store.now_ms();
         let settings = base.agent.as_ref().map(|(agent, _)| agent.settings);
         let row = SessionRow {
             agent_id: base.agent.as_ref().map(|(agent, _)| agent.id.clone()),

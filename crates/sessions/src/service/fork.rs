@@ -279,7 +279,7 @@ impl SessionsInner {
         let key = ResidentKey::Session(id.as_str().into());
         let own =
             self.secrets.open_env(&of_parent.tenant, &of_parent.id, of_parent.env.as_ref())?;
-        let now_ms = clock::wall_ms();
+        let now_ms = self.store.now_ms();
         let row = SessionRow {
             env: self.secrets.seal_env(&of_parent.tenant, &id, &own)?,
             id,

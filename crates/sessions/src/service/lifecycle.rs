@@ -422,7 +422,7 @@ impl SessionsInner {
         let waiting = {
             let mut state = entry.state.lock();
             state.row.state = to;
-            state.row.last_active_ms = clock::wall_ms();
+            state.row.last_active_ms = self.store.now_ms();
             state.turns.take_waiting()
         };
         for turn in waiting {
@@ -438,7 +438,7 @@ impl SessionsInner {
             let mut state = entry.state.lock();
             state.row.state = SessionState::Active;
             state.row.message = None;
-            state.row.last_active_ms = clock::wall_ms();
+            state.row.last_active_ms = self.store.now_ms();
         }
         self.tell(entry, SessionState::Active, reason);
         self.mark(entry);

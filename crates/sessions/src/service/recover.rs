@@ -23,7 +23,7 @@ const DIED: &str = "the server stopped while it worked on this turn";
 impl SessionsInner {
     /// Brings rows and files to what is true.
     pub(super) async fn recover(self: &Arc<Self>) -> Result<(), SessionError> {
-        self.store.heartbeat(&self.server, None, clock::wall_ms()).await?;
+        self.store.heartbeat(&self.server, None, self.store.now_ms()).await?;
         for row in self.store.sessions_of_server(&self.server).await? {
             self.recover_session(row).await?;
         }
@@ -52,7 +52,7 @@ impl SessionsInner {
         if !was_live && self.store.open_turns(&row.id).await?.is_empty() {
             return Ok(());
         }
-        let now_ms = clock::wall_ms();
+        let now_ms = self.store.now_ms();
         let claimed = self.store.claim(&row.id, &self.server, row.epoch, now_ms).await?;
         // Another server was faster: it recovers it.
         let Some(mut row) = claimed else { return Ok(()) };

@@ -77,7 +77,7 @@ impl SessionsInner {
     async fn beat(&self) {
         let mut last_ms = clock::wall_ms();
         loop {
-            let beat = self.store.heartbeat(&self.server, None, clock::wall_ms()).await;
+            let beat = self.store.heartbeat(&self.server, None, self.store.now_ms()).await;
             if let Err(error) = beat {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -98,7 +98,7 @@ impl SessionsInner {
 
     async fn keep_deadlines(self: &Arc<Self>) {
         loop {
-            match self.sweeps.due(clock::wall_ms()) {
+            match self.sweeps.due(self.store.now_ms()) {
                 Ok(session) => {
                     let inner = Arc::clone(self);
                     node::task::spawn(async move { inner.deadline_came(&session).await });
@@ -118,7 +118,7 @@ impl SessionsInner {
         let action = {
             let mut state = entry.state.lock();
             // Moved meanwhile.
-            if state.row.deadline_ms.is_none_or(|at| at > clock::wall_ms()) {
+            if state.row.deadline_ms.is_none_or(|at| at > self.store.now_ms()) {
                 return;
             }
             state.row.deadline_ms = None;
@@ -228,7 +228,7 @@ impl SessionsInner {
 
     /// Heeds the deadlines of sessions that no server has in memory: their own may be gone.
     async fn sweep_due(self: &Arc<Self>) {
-        let due = match self.store.sessions_due(clock::wall_ms(), DUE_MAX).await {
+        let due = match self.store.sessions_due(self.store.now_ms(), DUE_MAX).await {
             Ok(due) => due,
             Err(error) => {
                 tracing::warn!(
@@ -280,7 +280,7 @@ impl SessionsInner {
     /// ending them may have left of them.
     async fn remove_ended(&self) {
         let keep_ms = u64::from(self.config.keep_ended_s).saturating_mul(1000);
-        let before_ms = clock::wall_ms().saturating_sub(keep_ms);
+        let before_ms = self.store.now_ms().saturating_sub(keep_ms);
         let removed = async {
             for row in self.store.sessions_ended(before_ms, REMOVED_MAX).await? {
                 if self.known(&row.id).is_some() {
@@ -306,7 +306,7 @@ impl SessionsInner {
     /// Removes layers on which nobody stands.
     async fn sweep_layers(&self) {
         let age_ms = u64::try_from(LAYER_AGE.as_millis()).unwrap_or(u64::MAX);
-        let before_ms = clock::wall_ms().saturating_sub(age_ms);
+        let before_ms = self.store.now_ms().saturating_sub(age_ms);
         match self.store.take_unused_layers(before_ms, LAYERS_MAX).await {
             Ok(layers) => {
                 for layer in layers {

@@ -111,7 +111,8 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
         {
             let t = ident(&["a"], name);
             let entry = stage.table(&t).await;
-            let (keep, stamp) = (DropMode { until_ms, purge }, stage.call().stamp());
+            let (keep, stamp) =
+                (DropMode { until_ms, purge }, stage.call().stamp(node::clock::wall_ms()));
             let (store, id) = (stage.catalog.store(), stage.warehouse.id());
             store.set_aside(&stamp, id, TABLE, &t, LogAction::DropTable, keep).await.unwrap();
             stage.catalog.forget(&stage.warehouse, &t);
@@ -155,7 +156,7 @@ async fn what_is_being_purged_does_not_come_back() {
         stage.drop(&t, true).await.unwrap();
         stage.catalog.store().take_dropped(&id, 5).await.unwrap();
         assert_eq!(refusal(stage.undrop(&id, None).await).0, ErrorReason::NotFound);
-        let stamp = stage.call().stamp();
+        let stamp = stage.call().stamp(node::clock::wall_ms());
         let undrop = stage.catalog.store().undrop(&stamp, stage.warehouse.id(), &id, &t).await;
         assert_eq!(refusal(undrop).0, ErrorReason::NotFound);
     })
@@ -548,7 +549,7 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
         let store = stage.catalog.store();
         for (number, now_ms) in [10, 30, 20, 40].into_iter().enumerate() {
             let ident = NamespaceIdent::new([format!("n{number}")]).unwrap();
-            let stamp = ChangeContext { now_ms, ..stage.call().stamp() };
+            let stamp = ChangeContext { now_ms, ..stage.call().stamp(node::clock::wall_ms()) };
             let (id, none) = (stage.warehouse.id(), Properties::new());
             store.insert_namespace(&stamp, id, &ident, &none).await.unwrap();
         }
@@ -653,7 +654,8 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
         for (name, until_ms) in [("one", 1), ("two", 2)] {
             let t = ident(&["a"], name);
             stage.table(&t).await;
-            let (keep, stamp) = (DropMode { until_ms, purge: true }, stage.call().stamp());
+            let (keep, stamp) =
+                (DropMode { until_ms, purge: true }, stage.call().stamp(node::clock::wall_ms()));
             let what = (TABLE, &t);
             store
                 .set_aside(&stamp, warehouse.id(), what.0, what.1, LogAction::DropTable, keep)

@@ -263,6 +263,16 @@ impl RedisLink {
         worker.close(LOAD_LOCK_MS).await
     }
 
+    /// The server's clock, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub(super) async fn time_ms(&self) -> Result<u64, QueueError> {
+        let mut cmd = redis::cmd("TIME");
+        let (seconds, micros): (u64, u64) = within(self.connection.cmd(&mut cmd)).await?;
+        Ok(seconds.saturating_mul(1000).saturating_add(micros / 1000))
+    }
+
     /// A setting of the server; `None` where it does not tell.
     pub(super) async fn setting(&self, name: &str) -> Option<String> {
         let mut cmd = redis::cmd("CONFIG");

@@ -246,7 +246,7 @@ impl AuthorizedRequest<'_> {
         let extras = CreateExtras {
             face: Some(FACE),
             id: Some(id.clone()),
-            deadline_ms: Some(deadline(timeout_s)),
+            deadline_ms: Some(deadline(&self.face.sessions, timeout_s)),
             on_deadline: kept.on_deadline(),
             extra: json!(kept),
         };
@@ -350,7 +350,7 @@ impl AuthorizedRequest<'_> {
         seconds: u64,
         kept: &StoredE2bSandbox,
     ) -> Result<(), RestError> {
-        let at_ms = deadline(seconds).max(deadline_ms.unwrap_or(0));
+        let at_ms = deadline(&self.face.sessions, seconds).max(deadline_ms.unwrap_or(0));
         let sessions = &self.face.sessions;
         sessions.set_deadline(self.tenant, id, Some(at_ms), kept.on_deadline()).await?;
         Ok(())
@@ -396,7 +396,7 @@ impl AuthorizedRequest<'_> {
         if session.state != SessionState::Active {
             return Err(RestError::no_sandbox(id));
         }
-        let at_ms = deadline(self.seconds(Some(body.timeout), TIMEOUT_S)?);
+        let at_ms = deadline(&self.face.sessions, self.seconds(Some(body.timeout), TIMEOUT_S)?);
         let sessions = &self.face.sessions;
         sessions.set_deadline(self.tenant, id, Some(at_ms), kept.on_deadline()).await?;
         done()
@@ -419,7 +419,8 @@ impl AuthorizedRequest<'_> {
             let message = format!("count: must be between 1 and {FORKS_MAX}");
             return Err(RestError::invalid(message));
         }
-        let deadline_ms = Some(deadline(self.seconds(body.timeout, TIMEOUT_S)?));
+        let deadline_ms =
+            Some(deadline(&self.face.sessions, self.seconds(body.timeout, TIMEOUT_S)?));
         let mut ids = Vec::with_capacity(count);
         let mut extras = Vec::with_capacity(count);
         for _ in 0..count {

@@ -317,12 +317,12 @@ pub(super) async fn resume(
     timeout_s: Option<u64>,
 ) -> Result<SandboxGuard, SessionError> {
     let (_, guard) = sessions.resume_held(tenant, id).await?;
-    let at_ms = deadline(timeout_s.unwrap_or(TIMEOUT_S));
+    let at_ms = deadline(sessions, timeout_s.unwrap_or(TIMEOUT_S));
     sessions.set_deadline(tenant, id, Some(at_ms), kept.on_deadline()).await?;
     Ok(guard)
 }
 
-/// So many seconds from now, in milliseconds since 1970.
-pub(super) fn deadline(timeout_s: u64) -> u64 {
-    node::clock::wall_ms().saturating_add(timeout_s.saturating_mul(1000))
+/// So many seconds from now, in milliseconds since 1970 by the store's clock.
+pub(super) fn deadline(sessions: &Sessions, timeout_s: u64) -> u64 {
+    sessions.now_ms().saturating_add(timeout_s.saturating_mul(1000))
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::CreateSession;
-use node::clock;
 use node::drain::DrainHandle;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
@@ -91,7 +90,7 @@ impl QueueTenants {
             let item = item_of(&document);
             // What this server had before it was started, nobody has.
             let is_ours = item.server.as_deref() == Some(sessions.server());
-            let is_left = item.lease_ms < clock::wall_ms() || (is_ours && is_first);
+            let is_left = item.lease_ms < sessions.now_ms() || (is_ours && is_first);
             if is_left {
                 put(sessions, tenant, &document, QueueItemStatus::Pending, &item).await?;
             }
@@ -129,7 +128,7 @@ impl QueueTenants {
                     }
                 }
                 Ok(NextQueueStep::At(due_ms)) => {
-                    Duration::from_millis(due_ms.saturating_sub(clock::wall_ms()))
+                    Duration::from_millis(due_ms.saturating_sub(sessions.now_ms()))
                 }
                 Ok(NextQueueStep::None) => {
                     self.working.lock().remove(&tenant);
@@ -157,7 +156,7 @@ impl QueueTenants {
         tenant: &str,
         document: FaceDocument,
     ) -> Result<(), SessionError> {
-        let now_ms = clock::wall_ms();
+        let now_ms = sessions.now_ms();
         let mut item = QueueItem {
             server: Some(sessions.server().to_owned()),
             started_ms: Some(now_ms),
@@ -176,7 +175,7 @@ impl QueueTenants {
                         asked = &mut asking => break asked,
                         () = time::sleep(RENEW_EVERY) => {}
                     }
-                    item.lease_ms = clock::wall_ms() + LEASE_MS;
+                    item.lease_ms = sessions.now_ms() + LEASE_MS;
                     match put(sessions, tenant, &document, QueueItemStatus::Processing, &item).await
                     {
                         Ok(Some(renewed)) => document = renewed,
@@ -191,7 +190,7 @@ impl QueueTenants {
             Ok(outcome) => outcome.error,
             Err(error) => Some(error.to_string()),
         };
-        let status = self.settle(&mut item, error);
+        let status = self.settle(&mut item, error, sessions.now_ms());
         loop {
             match put(sessions, tenant, &document, status, &item).await {
                 Ok(_) => return Ok(()),
@@ -202,8 +201,7 @@ impl QueueTenants {
     }
 
     /// Returns what becomes of an item.
-    fn settle(&self, item: &mut QueueItem, error: Option<String>) -> QueueItemStatus {
-        let now_ms = clock::wall_ms();
+    fn settle(&self, item: &mut QueueItem, error: Option<String>, now_ms: u64) -> QueueItemStatus {
         item.server = None;
         item.error = error;
         if item.error.is_none() {
@@ -233,7 +231,7 @@ enum NextQueueStep {
 
 /// The item whose turn it is: of those that are due the most urgent one, then the oldest.
 async fn next(sessions: &Sessions, tenant: &str) -> Result<NextQueueStep, SessionError> {
-    let now_ms = clock::wall_ms();
+    let now_ms = sessions.now_ms();
     let mut best: Option<(u32, FaceDocument)> = None;
     let mut soonest: Option<u64> = None;
     let mut after: Option<String> = None;
@@ -317,12 +315,12 @@ mod tests {
         let queue = QueueTenants::new(DrainHandle::new());
         let mut item = QueueItem { max_retries: 2, ..QueueItem::default() };
         let why = || Some("why".to_owned());
-        assert_eq!(queue.settle(&mut item, why()), QueueItemStatus::Pending);
-        assert_eq!(queue.settle(&mut item, why()), QueueItemStatus::Failed);
+        assert_eq!(queue.settle(&mut item, why(), 5), QueueItemStatus::Pending);
+        assert_eq!(queue.settle(&mut item, why(), 5), QueueItemStatus::Failed);
         assert_eq!((item.retries, item.error.as_deref()), (2, Some("why")));
-        assert_eq!(queue.settle(&mut item, None), QueueItemStatus::Completed);
+        assert_eq!(queue.settle(&mut item, None, 5), QueueItemStatus::Completed);
         let mut never = QueueItem::default();
-        assert_eq!(queue.settle(&mut never, why()), QueueItemStatus::Failed);
+        assert_eq!(queue.settle(&mut never, why(), 5), QueueItemStatus::Failed);
     }
 
     #[test]
@@ -331,7 +329,7 @@ mod tests {
         let queue = QueueTenants::new(drain.clone());
         drain.begin();
         let mut item = QueueItem { max_retries: 1, ..QueueItem::default() };
-        assert_eq!(queue.settle(&mut item, Some("why".to_owned())), QueueItemStatus::Pending);
+        assert_eq!(queue.settle(&mut item, Some("why".to_owned()), 5), QueueItemStatus::Pending);
         assert_eq!((item.retries, item.due_ms), (0, 0));
     }
 }
