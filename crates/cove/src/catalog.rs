@@ -50,7 +50,8 @@ const WAREHOUSE_DIRECTORY: &str = "warehouse";
 pub(crate) fn run(args: &CatalogArgs, environment: &Environment) -> Result<ExitCode> {
     if let CatalogCommand::Serve(served) = &args.command {
         let flags = alone::flags(served);
-        alone::serve(&Source::new(&args.server.config, environment, flags)?)?;
+        let source = Source::new(&args.server.config, environment, flags)?;
+        alone::serve(&source, served.keys.check())?;
         return Ok(ExitCode::SUCCESS);
     }
     let source = Source::new(&args.server.config, environment, Flags::new())?;

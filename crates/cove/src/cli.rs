@@ -15,6 +15,7 @@ use std::time::Duration;
 use api::Grant;
 use clap::{ArgAction, Args, FromArgMatches as _, Parser, Subcommand};
 use node::auth::TokenScope;
+use node::shared_keys::KeyCheck;
 
 use self::grants::parse_grant;
 use crate::values;
@@ -184,6 +185,24 @@ pub(crate) struct ServeArgs {
     /// Run programs although nothing here limits their memory or processes
     #[arg(long)]
     pub(crate) insecure_no_limits: bool,
+    #[command(flatten)]
+    pub(crate) keys: SharedKeyArgs,
+}
+
+/// What a server does whose keys are not those that its store knows.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct SharedKeyArgs {
+    /// Have servers on this store use this server's keys from now on: they were changed on purpose,
+    /// and what was sealed with others can no longer be read
+    #[arg(long)]
+    replace_keys: bool,
+}
+
+impl SharedKeyArgs {
+    /// Returns what to do with keys that differ.
+    pub(crate) const fn check(self) -> KeyCheck {
+        if self.replace_keys { KeyCheck::Replace } else { KeyCheck::Compare }
+    }
 }
 
 /// `cove token`.

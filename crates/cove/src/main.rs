@@ -98,7 +98,8 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
             return run::run(*args, config, &environment);
         }
         CliCommand::Serve(args) => {
-            serve::serve(&Source::new(&args.config, &environment, serve::flags(&args))?)?;
+            let source = Source::new(&args.config, &environment, serve::flags(&args))?;
+            serve::serve(&source, args.keys.check())?;
         }
         CliCommand::Exec(args) => {
             let config = load(&args.command.server().config, Flags::new())?;

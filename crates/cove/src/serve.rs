@@ -18,6 +18,7 @@ use node::data_dir::DataDir;
 use node::drain::DrainHandle;
 use node::http::{self, BoundListener, CompatFace, HttpShell, ListenerSite, RouteTable, get};
 use node::readiness::ReadinessChecks;
+use node::shared_keys::KeyCheck;
 use node::store::SqlStore;
 use node::telemetry::{self, HttpMetrics, LogFormat, MetricsRegistry, Registry};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
@@ -78,7 +79,7 @@ pub(crate) fn flags(args: &ServeArgs) -> Flags {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) fn serve(source: &Source) -> Result<()> {
+pub(crate) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
     let Source { config, environment, .. } = source;
     telemetry::init_logs(config.log.format, config.log.level, environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
@@ -118,7 +119,8 @@ pub(crate) fn serve(source: &Source) -> Result<()> {
         tracing::warn!("programs run although nothing limits their memory or their processes");
     }
     let runtime = runtime()?;
-    let parts = ServerParts { source, data_dir, storage, sessions, tokens, languages, capacity };
+    let parts =
+        ServerParts { source, data_dir, storage, keys, sessions, tokens, languages, capacity };
     runtime.block_on(parts.run(launched))
 }
 
@@ -147,6 +149,7 @@ struct ServerParts<'a> {
     source: &'a Source,
     data_dir: DataDir,
     storage: ServerStorage,
+    keys: KeyCheck,
     sessions: SessionsSettings,
     tokens: TokenRegistry,
     languages: Languages,
@@ -173,8 +176,8 @@ impl ServerParts<'_> {
     }
 
     async fn serve(self, listener: BoundListener, engine: &Engine) -> Result<()> {
-        let ServerParts { source, data_dir, storage, tokens, languages, .. } = self;
-        let Source { config, .. } = source;
+        let ServerParts { source, data_dir, storage, keys, tokens, languages, .. } = self;
+        let Source { config, environment, .. } = source;
         let drain = DrainHandle::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
 
@@ -183,6 +186,8 @@ impl ServerParts<'_> {
         engine::register(engine, &mut registry);
         let store = SqlStore::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
+        let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
+        storage::check_keys(&store, &sealer, Some(&storage.webhook_key), keys).await?;
         let services =
             SandboxServices::start(source, &data_dir, &store, &tokens, &drain, &mut registry)
                 .await?;

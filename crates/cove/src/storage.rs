@@ -14,9 +14,17 @@ use executions::queue::sql::SqlQueue;
 use node::clock;
 use node::data_dir::{DataDir, write_atomic};
 use node::hex;
+use node::sealed::Sealer;
+use node::shared_keys::{self, KeyCheck, KeyMark};
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 
 use crate::config::{self, CoveConfig, Environment};
+
+/// Settings of keys that servers on one store share.
+const WEBHOOK_KEY: &str = "executions.jobs.webhook_key";
+const SECRETS_KEY: &str = "secrets_key";
+/// What the mark of the key of secrets is made of.
+const MARK_PURPOSE: &str = "mark in the store";
 
 /// The embedded store, in the data directory.
 const STORE_FILE: &str = "cove.sqlite";
@@ -55,8 +63,9 @@ impl ServerStorage {
         };
         let webhook_key = match &jobs.webhook_key {
             Some(text) => {
-                let text = config::resolve("executions.jobs.webhook_key", text, environment)?;
-                key(&text).context("executions.jobs.webhook_key has not 64 hexadecimal digits")?
+                let text = config::resolve(WEBHOOK_KEY, text, environment)?;
+                key(&text)
+                    .with_context(|| format!("{WEBHOOK_KEY} has not 64 hexadecimal digits"))?
             }
             None => own_key(data_dir)?,
         };
@@ -88,6 +97,20 @@ impl QueuePlace {
             }
         }
     }
+}
+
+/// Compares the keys of this server with those of others on the store. A server without jobs has
+/// no key of webhooks.
+pub(crate) async fn check_keys(
+    store: &SqlStore,
+    sealer: &Sealer,
+    webhook_key: Option<&[u8; 32]>,
+    mode: KeyCheck,
+) -> Result<()> {
+    let secrets = KeyMark::new(SECRETS_KEY, &sealer.derived_key(MARK_PURPOSE));
+    let webhooks = webhook_key.map(|key| KeyMark::new(WEBHOOK_KEY, key));
+    Ok(shared_keys::check(store, [Some(secrets), webhooks].into_iter().flatten().collect(), mode)
+        .await?)
 }
 
 /// Returns where the store is, and how sure it makes of what is written.

@@ -17,6 +17,7 @@
 //! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
 //! | [`readiness`] | what has to be there before a server is ready |
 //! | [`sealed`] | small secrets at rest, encrypted and bound to their place |
+//! | [`shared_keys`] | keys that all servers on one store must have alike |
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
 //! | [`task`] | tasks and blocking work, compiled once |
 //! | [`telemetry`] | logs and Prometheus metrics |
@@ -43,6 +44,7 @@ pub mod http;
 pub mod objects;
 pub mod readiness;
 pub mod sealed;
+pub mod shared_keys;
 pub mod store;
 pub mod task;
 pub mod telemetry;

@@ -71,7 +71,7 @@ impl Server {
         )
     }
 
-    /// Starts another server, which knows the same tokens, as those behind one balancer do.
+    /// Starts another server, which has the same tokens and keys, as those behind one balancer do.
     #[must_use]
     pub fn start_beside(&self, config: &str) -> Server {
         self.start_beside_with(config, Vec::new())
@@ -110,8 +110,12 @@ impl Server {
         let scratch = Scratch::new();
         let data = scratch.path().join("data");
         fs::DirBuilder::new().mode(0o700).create(&data).expect("create the data directory");
-        for name in ["token", "tokens.jsonl"] {
-            fs::copy(self.data_dir().join(name), data.join(name)).expect("copy the tokens");
+        for name in ["token", "tokens.jsonl", "webhook.key", "secrets.key"] {
+            match fs::copy(self.data_dir().join(name), data.join(name)) {
+                // The configuration says it.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                copied => drop(copied.expect("copy what servers share")),
+            }
         }
         let binary = self.binary.display().to_string();
         Server::start_in(scratch, &binary, &[], Some(config), environment)

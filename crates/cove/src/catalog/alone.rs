@@ -6,6 +6,7 @@ use node::clock::IdGenerator;
 use node::data_dir::DataDir;
 use node::drain::DrainHandle;
 use node::http::{self, BoundListener, HttpShell};
+use node::shared_keys::KeyCheck;
 use node::store::SqlStore;
 use node::telemetry::{self, HttpMetrics, MetricsRegistry};
 use toml::Value;
@@ -31,7 +32,7 @@ pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
 }
 
 /// Runs it until a signal ends it.
-pub(super) fn serve(source: &Source) -> Result<()> {
+pub(super) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
     let Source { config, environment, .. } = source;
     telemetry::init_logs(config.log.format, config.log.level, environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
@@ -41,10 +42,15 @@ pub(super) fn serve(source: &Source) -> Result<()> {
     let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
     let tokens = TokenRegistry::open(data_dir.path()).context("failed to read the API tokens")?;
     tokens.ensure_first().context("failed to make the first API token")?;
-    runtime()?.block_on(run(source, &data_dir, tokens))
+    runtime()?.block_on(run(source, &data_dir, tokens, keys))
 }
 
-async fn run(source: &Source, data_dir: &DataDir, tokens: TokenRegistry) -> Result<()> {
+async fn run(
+    source: &Source,
+    data_dir: &DataDir,
+    tokens: TokenRegistry,
+    keys: KeyCheck,
+) -> Result<()> {
     let Source { config, environment, .. } = source;
     let listener = BoundListener::bind(&config.http).await.context("failed to listen")?;
     let drain = DrainHandle::new();
@@ -53,6 +59,8 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: TokenRegistry) -> Resu
     let http_metrics = HttpMetrics::new(&mut registry);
     let store = storage::store_config(config, environment, data_dir)?;
     let store = SqlStore::open(store, &mut registry).await.context("failed to open the store")?;
+    let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
+    storage::check_keys(&store, &sealer, None, keys).await?;
     let lake = RunningCatalog::start(config, environment, data_dir.path(), &store, &tokens).await?;
     let lake = lake.context("there is no catalog")?;
     lake.register(&mut registry);

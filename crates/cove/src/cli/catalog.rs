@@ -17,7 +17,7 @@ pub(crate) use self::upkeep::{
     FunctionArgs, FunctionCommand, JobArgs, MaintainArgs, MaintainCommand, MaintainedArgs,
     ProtectionArgs, ProtectionCommand, RetentionArgs, RetentionCommand, ThingArgs,
 };
-use super::{HELP_TEMPLATE, ServerArgs};
+use super::{HELP_TEMPLATE, ServerArgs, SharedKeyArgs};
 use crate::catalog::names::{CatalogName, column, levels, relation};
 use crate::percent::escaped;
 use crate::values;
@@ -286,6 +286,8 @@ pub(crate) struct CatalogServeArgs {
     /// How log lines look: text or json [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
+    #[command(flatten)]
+    pub(crate) keys: SharedKeyArgs,
 }
 
 /// `cove catalog namespace`.

@@ -180,6 +180,37 @@ fn two_servers_share_the_work_in_redis() {
     check_two(&redis(&server), "64309");
 }
 
+/// Grants of an execution hold on the server that runs it, whichever accepted it.
+fn check_grants(config: &str, marker: &str) {
+    let config = format!("running_max = 1\n{config}");
+    let one = serve_with(&config);
+    let busy_one = submit(&one.client(), &held(&format!("sleep {marker}")));
+    until("it to be at work", SOON, || match busy(&[&one], marker).len() {
+        1 => Ok(()),
+        _ => Err(String::new()),
+    });
+    let two = one.start_beside(&format!("[executions]\n{config}"));
+    let mut request = shell("echo $HTTP_PROXY");
+    request["grants"] = json!([{"kind": "http", "rules": [{"hosts": ["example.com"]}]}]);
+    let record = ended(&one.client(), &submit(&one.client(), &request));
+    assert_eq!(
+        (&record["state"], &record["attempts"]),
+        (&json!("finished"), &json!(1)),
+        "{record}"
+    );
+    assert_eq!(record["result"]["stdout"], "http://127.0.0.1:3128\n", "{record}");
+    assert_eq!(busy(&[&one], marker).len(), 1, "the other one ran it");
+    wake(marker);
+    ended(&two.client(), &busy_one);
+}
+
+#[test]
+fn grants_hold_on_whichever_server_runs_an_execution() {
+    let _guard = beside_others();
+    let database = Postgres::shared();
+    check_grants(&postgres(&database.database()), "64314");
+}
+
 /// A server whose clock is ten minutes ahead finds no lease over that is held.
 fn check_ahead(config: &str, marker: &str) {
     let config = format!("running_max = 1\n{config}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Client, Host, Watch, process, until};
+use testkit::{Client, Host, Postgres, Scratch, Server, Watch, process, until};
 
 use crate::support::{
     COVE, SOON, alone_on_host, beside_others, held, run, serve, serve_with, settle, shell,
@@ -279,6 +279,47 @@ fn the_token_is_its_owners_alone_and_is_never_printed() {
             );
         }
     }
+}
+
+/// Their secrets and the proofs of grants would be one server's alone.
+#[test]
+fn a_server_whose_keys_are_not_those_of_its_store_is_refused() {
+    let _guard = beside_others();
+    let database = Postgres::shared();
+    let url = database.database();
+    let key = |digit: &str| digit.repeat(64);
+    let config = |secrets: &str, webhooks: &str| {
+        format!(
+            "store.url = {url:?}\nsecrets_key = {:?}\nexecutions.jobs.webhook_key = {:?}\n",
+            key(secrets),
+            key(webhooks)
+        )
+    };
+    let first = Server::start_with(COVE, &[], Some(&config("a", "b")));
+    let start = |config: &str, arguments: &[&str]| {
+        let scratch = Scratch::new();
+        let mut command = testkit::command(COVE);
+        command.args(arguments).args(["--http", "127.0.0.1:0", "--data-dir"]);
+        command.arg(scratch.path().join("data"));
+        command.arg("--config").arg(scratch.file("cove.toml", config));
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for (secrets, webhooks, setting) in
+        [("c", "b", "secrets_key: "), ("a", "c", "executions.jobs.webhook_key: ")]
+    {
+        let (code, errors) = start(&config(secrets, webhooks), &["serve"]);
+        assert_eq!(code, Some(1), "{errors}");
+        assert!(errors.contains(setting) && errors.contains("--replace-keys"), "{errors}");
+        assert!(!errors.contains(&key("a")) && !errors.contains(&key("c")), "{errors}");
+    }
+    let (code, errors) = start(&config("c", "b"), &["catalog", "serve"]);
+    assert_eq!(code, Some(1), "{errors}");
+    drop(first);
+    // Changed on purpose; from then on it is the old one that is refused.
+    drop(Server::start_with(COVE, &["--replace-keys"], Some(&config("c", "d"))));
+    assert_eq!(start(&config("a", "b"), &["serve"]).0, Some(1));
+    drop(Server::start_with(COVE, &[], Some(&config("c", "d"))));
 }
 
 #[test]
