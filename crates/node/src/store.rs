@@ -27,6 +27,7 @@
 mod error;
 mod metrics;
 mod migrate;
+mod numbers;
 mod postgres;
 mod queue;
 mod sqlite;
@@ -50,6 +51,7 @@ use crate::telemetry::Registry;
 
 pub use self::error::SqlStoreError;
 pub use self::migrate::MigrationStep;
+pub use self::numbers::take_numbers;
 pub use self::value::{FromValue, SqlRow, SqlValue};
 
 /// Database that keeps the state.

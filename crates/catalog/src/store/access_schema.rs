@@ -169,4 +169,10 @@ pub(crate) const MIGRATIONS: &[MigrationStep] = &[
     ),
     // Tokens end with the secret that they were issued for.
     MigrationStep::Same("ALTER TABLE catalog_tokens ADD COLUMN secret BYTEA"),
+    // `seq` of lines of the audit comes from here, see `node::store::take_numbers`.
+    MigrationStep::Same(
+        "CREATE TABLE catalog_audit_numbers (id BIGINT NOT NULL PRIMARY KEY, last BIGINT NOT NULL);
+        INSERT INTO catalog_audit_numbers (id, last)
+            SELECT 1, COALESCE(MAX(seq), 0) FROM catalog_audit",
+    ),
 ];

@@ -1,23 +1,28 @@
 //! Lines of the audit log in the store.
 
 use node::clock;
-use node::store::{SqlRow, SqlValue};
+use node::store::{SqlRow, SqlValue, take_numbers};
 
 use super::{AccessStore, Stored, ms};
 use crate::access::audit::{AuditLine, CatalogAuditFilter, outcome, statuses};
 use crate::error::{CatalogError, Result};
 
+/// Table of the last number of a line.
+const NUMBERS: &str = "catalog_audit_numbers";
+
 impl AccessStore {
     /// Keeps lines.
     pub(in crate::access) async fn write_audit(&self, lines: Vec<AuditLine>) -> Result<()> {
         let written = self.0.transact("catalog.write_audit", move |it| {
-            for line in &lines {
-                let sql = "INSERT INTO catalog_audit (at_ms, principal, name, key, operation, \
-                    path, status, refusal, request, address) \
-                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+            let first = take_numbers(it, NUMBERS, lines.len())?;
+            for (seq, line) in (first..).zip(&lines) {
+                let sql = "INSERT INTO catalog_audit (seq, at_ms, principal, name, key, \
+                    operation, path, status, refusal, request, address) \
+                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
                 let text =
                     |text: &Option<String>| text.as_ref().map_or(SqlValue::Null, SqlValue::from);
                 let parameters = [
+                    SqlValue::Int(i64::try_from(seq).unwrap_or(i64::MAX)),
                     ms(line.at_ms)?,
                     text(&line.principal),
                     text(&line.name),
