@@ -185,7 +185,8 @@ fn kills_that_come_late_hit_no_later_statement() {
             a.command(command::QUERY, b"SELECT COUNT(*) FROM seq_1_to_50").unwrap();
             b.run(&kill);
             let seen = said(&a.answer().unwrap());
-            assert!(["50", "!1317"].contains(&seen.as_str()), "{name}: {seen}");
+            // Killed, or killed while MariaDB was discovering the table of its sequence engine.
+            assert!(["50", "!1317", "!1939"].contains(&seen.as_str()), "{name}: {seen}");
             if in_transaction {
                 drop(a.query("ROLLBACK").unwrap());
             }
