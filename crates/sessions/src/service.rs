@@ -81,6 +81,7 @@ use crate::events::{EventWriter, LostSession};
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::{ModelKey, ModelRelay, UsageTotals};
 use crate::store::rows::{SessionFilter, SessionRow};
+use crate::store::servers::ServerIdentity;
 use crate::store::{PAGE_MAX, SecretStore, SessionStore};
 use crate::workspace::WorkspaceStore;
 
@@ -135,6 +136,8 @@ enum ServerSupport {
 pub(crate) struct SessionsInner {
     config: SessionsConfig,
     server: String,
+    /// This run of it.
+    run: ServerIdentity,
     engine: Engine,
     store: SessionStore,
     objects: ObjectStore,
@@ -201,6 +204,12 @@ impl Sessions {
             limits::check_config(&config)?;
             let store = SessionStore::open(store).await?;
             let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
+            let ids = IdGenerator::new().map_err(SessionError::internal)?;
+            let run = ServerIdentity {
+                id: parts.server.clone(),
+                incarnation: ids.next("run_"),
+                home: recover::home_of(&parts.data_dir)?,
+            };
             let (data_dir, ready) = (parts.data_dir, config.ready);
             let opened = {
                 let objects = objects.clone();
@@ -224,6 +233,7 @@ impl Sessions {
             let model_use = Arc::new(UsageTotals::default());
             let inner = Arc::new(SessionsInner {
                 server: parts.server,
+                run,
                 engine,
                 store,
                 objects,
@@ -236,7 +246,7 @@ impl Sessions {
                 is_shared: parts.is_shared,
                 gateway: parts.gateway,
                 tokens: parts.tokens,
-                ids: IdGenerator::new().map_err(SessionError::internal)?,
+                ids,
                 books,
                 metrics,
                 model_use: Arc::clone(&model_use),
@@ -254,6 +264,7 @@ impl Sessions {
                 config,
             });
             registry.register_collector(Box::new(ModelUse::of_agents(model_use)));
+            inner.register().await?;
             inner.recover().await?;
             let counted = Arc::downgrade(&inner);
             let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());
@@ -539,7 +550,7 @@ impl SessionsInner {
         if purpose == SessionUse::Work {
             self.check_files(&row)?;
         }
-        let claimed = self.store.claim(id, &self.server, row.epoch, self.store.now_ms()).await?;
+        let claimed = self.store.claim(id, &self.run, row.epoch, self.store.now_ms()).await?;
         let row = claimed.ok_or_else(|| {
             SessionError::Conflict("the session is on another server at present".to_owned())
         })?;

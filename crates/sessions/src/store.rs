@@ -21,7 +21,7 @@ mod layers;
 pub(crate) mod rows;
 mod schema;
 mod secrets;
-mod servers;
+pub(crate) mod servers;
 mod sessions;
 
 use std::collections::HashMap;

@@ -2,6 +2,7 @@
 //! never two at the same time.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use serde_json::json;
 use testkit::{Postgres, Scratch, Server, until};
@@ -92,6 +93,34 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     there.end(&other);
     there.end(session);
     assert_eq!(here.record(session)["state"], "ended");
+}
+
+/// It has the other one's name, and would take its sessions for its own.
+#[test]
+fn a_copy_of_a_data_directory_does_not_speak_for_its_original() {
+    let _guard = beside_others();
+    let Two { one, two, session, .. } = &start();
+    let scratch = Scratch::new();
+    let data = scratch.path().join("data");
+    let copied = Command::new("cp").arg("-a").arg(one.data_dir()).arg(&data).status().unwrap();
+    assert!(copied.success());
+    let config = std::fs::read_to_string(one.scratch().path().join("cove.toml")).unwrap();
+    let output = testkit::command(COVE)
+        .args(["serve", "--http", "127.0.0.1:0", "--data-dir"])
+        .arg(&data)
+        .args(["--bouncer", "127.0.0.1:0", "--bouncer-mysql", "127.0.0.1:0"])
+        .arg("--config")
+        .arg(scratch.file("cove.toml", &config))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("is running already") && errors.contains("server.id"), "{errors}");
+    // Nothing was taken from it.
+    let (here, there) = (Sessions::from(one), Sessions::from(two));
+    assert!(here.ask(session, "still here").contains("still here"));
+    assert_eq!(here.out(session, "cat file"), "kept\n");
+    assert_eq!(there.act(session, "resume").status, 409);
 }
 
 /// By its own clock, all others have not been seen for ten minutes.

@@ -56,7 +56,7 @@ impl Sessions {
             let lost = inner.lost.lock().take();
             let background = async {
                 tokio::join!(
-                    inner.beat(),
+                    inner.beat(drain),
                     inner.keep_deadlines(),
                     inner.sweep(),
                     inner.make_disks(),
@@ -74,15 +74,25 @@ impl Sessions {
 }
 
 impl SessionsInner {
-    async fn beat(&self) {
+    async fn beat(&self, drain: &DrainHandle) {
         let mut last_ms = clock::wall_ms();
         loop {
-            let beat = self.store.heartbeat(&self.server, None, self.store.now_ms()).await;
-            if let Err(error) = beat {
-                tracing::warn!(
+            match self.store.heartbeat(&self.run, None, self.store.now_ms()).await {
+                Ok(true) => {}
+                // It stood still for longer than a lease. Its sessions are the other one's.
+                Ok(false) => {
+                    let server = &self.server;
+                    tracing::error!(
+                        server,
+                        "another server has this one's name, from a copy of the data directory; \
+                         this one stops"
+                    );
+                    return drain.begin();
+                }
+                Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the store was not told that this server is there"
-                );
+                ),
             }
             time::sleep(HEARTBEAT_EVERY).await;
             let now_ms = clock::wall_ms();
@@ -421,7 +431,7 @@ impl SessionsInner {
             tracing::error!("the store cannot be reached; what was not written to it yet is lost");
             return;
         }
-        if let Err(error) = self.store.remove_server(&self.server).await {
+        if let Err(error) = self.store.remove_server(&self.run).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "the store was not told that this server is gone"

@@ -248,6 +248,8 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
         CREATE INDEX session_attachments_tenant ON session_attachments (tenant)",
     ),
     MigrationStep::Same("ALTER TABLE sessions ADD COLUMN history_bytes BIGINT"),
+    MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN incarnation TEXT"),
+    MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN home TEXT"),
 ];
 
 /// Begins a replacement in a stored text: the control character named "substitute".

@@ -12,6 +12,7 @@ use super::schema::{
     QueryConditions, SessionColumns, json, limit, number, number_or_null, on_deadline,
     on_disconnect, pairs, state, text, text_or_null,
 };
+use super::servers::{ServerIdentity, is_replaced};
 use super::{SEQ_BLOCK, SERVER_LEASE, SessionStore};
 use crate::error::SessionError;
 
@@ -179,12 +180,12 @@ impl SessionStore {
     pub(crate) async fn claim(
         &self,
         id: &str,
-        server: &str,
+        run: &ServerIdentity,
         from_epoch: u64,
         now_ms: u64,
     ) -> Result<Option<SessionRow>, SessionError> {
-        let (id, server) = (id.to_owned(), server.to_owned());
-        self.write("sessions.claim", move |it| claim(it, &id, &server, from_epoch, now_ms)).await
+        let (id, run) = (id.to_owned(), run.clone());
+        self.write("sessions.claim", move |it| claim(it, &id, &run, from_epoch, now_ms)).await
     }
 
     /// Leaves a session without an owner, for any server to claim. What is to be kept of it must be
@@ -565,16 +566,17 @@ fn list(
 fn claim(
     transaction: &mut dyn StoreTransaction,
     id: &str,
-    server: &str,
+    run: &ServerIdentity,
     from_epoch: u64,
     now_ms: u64,
 ) -> Result<Option<SessionRow>, SqlStoreError> {
+    let server = run.id.as_str();
     let found = get(transaction, id)?;
     let mut row = found.ok_or_else(|| SqlStoreError::refuse(SessionError::NotFound("session")))?;
     if row.state == SessionState::Ended {
         return Err(SqlStoreError::refuse(SessionError::Ended));
     }
-    if row.epoch != from_epoch {
+    if row.epoch != from_epoch || is_replaced(transaction, run)? {
         return Ok(None);
     }
     if let Some(owner) = row.owner.as_deref().filter(|owner| *owner != server) {

@@ -14,6 +14,7 @@ use node::telemetry::Registry;
 use serde_json::json;
 use testkit::{Postgres, Scratch};
 
+use super::servers::{ServerIdentity, ServerRegistration};
 use super::*;
 
 /// A time that no clock has anything to do with.
