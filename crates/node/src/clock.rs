@@ -37,16 +37,15 @@ pub fn wall_ms() -> u64 {
 /// is asked for now and then; in between, time goes on as the monotonic clock does. It is right to
 /// within half of the time that asking took, and never stops because the other end is away.
 ///
-/// One that nobody samples is this machine's wall clock. Cheap to clone; clones share what they
-/// know.
+/// Without any reading it is this machine's wall clock. Cheap to clone; clones share readings.
 #[derive(Clone, Debug, Default)]
 pub struct SharedClock(Arc<Mutex<SharedClockState>>);
 
 #[derive(Debug, Default)]
 struct SharedClockState {
     latest: Option<ClockSample>,
-    /// When somebody was last sent to ask.
-    asked: Option<Instant>,
+    /// When it is to be read anew; at once when there is none.
+    due: Option<Instant>,
 }
 
 /// Reading of a clock elsewhere.
@@ -78,11 +77,9 @@ impl SharedClock {
     #[must_use]
     pub fn wants_sample(&self) -> bool {
         let (mut state, now) = (self.0.lock(), now());
-        let is_older = |than: Duration, at: Instant| now.saturating_duration_since(at) >= than;
-        let is_old = state.latest.is_none_or(|sample| is_older(SAMPLE_AGE_MAX, sample.at));
-        let wants = is_old && state.asked.is_none_or(|at| is_older(SAMPLE_PAUSE, at));
+        let wants = state.due.is_none_or(|due| due <= now);
         if wants {
-            state.asked = Some(now);
+            state.due = Some(now + SAMPLE_PAUSE);
         }
         wants
     }
@@ -94,20 +91,13 @@ impl SharedClock {
         let mut state = self.0.lock();
         if took <= SAMPLE_TOOK_MAX || state.latest.is_none() {
             state.latest = Some(ClockSample { at: asked + took / 2, ms });
+            state.due = Some(now + SAMPLE_AGE_MAX);
         }
     }
 
-    /// Forgets when the clock was read, so that it is read anew: the other end may be another one.
+    /// Has the clock read anew: the other end may be another one. Until then it goes on.
     pub fn expire(&self) {
-        let mut state = self.0.lock();
-        state.asked = None;
-        if let Some(sample) = &mut state.latest {
-            // What is known goes on being used until there is an answer.
-            let ms = u64::try_from(SAMPLE_AGE_MAX.as_millis()).unwrap_or(u64::MAX);
-            if let Some(at) = sample.at.checked_sub(SAMPLE_AGE_MAX) {
-                (sample.at, sample.ms) = (at, sample.ms.saturating_sub(ms));
-            }
-        }
+        self.0.lock().due = None;
     }
 }
 
