@@ -189,7 +189,7 @@ pub(crate) struct ServeArgs {
     pub(crate) keys: SharedKeyArgs,
 }
 
-/// What a server does whose keys are not those that its store knows.
+/// Options for keys that differ from those of the store.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct SharedKeyArgs {
     /// Have servers on this store use this server's keys from now on: they were changed on purpose,

@@ -177,7 +177,7 @@ impl ServerParts<'_> {
 
     async fn serve(self, listener: BoundListener, engine: &Engine) -> Result<()> {
         let ServerParts { source, data_dir, storage, keys, tokens, languages, .. } = self;
-        let Source { config, environment, .. } = source;
+        let Source { config, .. } = source;
         let drain = DrainHandle::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
 
@@ -186,8 +186,8 @@ impl ServerParts<'_> {
         engine::register(engine, &mut registry);
         let store = SqlStore::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
-        let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
-        storage::check_keys(&store, &sealer, Some(&storage.webhook_key), keys).await?;
+        let sealer = self.sessions.sealer();
+        storage::check_keys(&store, sealer, Some(&storage.webhook_key), keys).await?;
         let services =
             SandboxServices::start(source, &data_dir, &store, &tokens, &drain, &mut registry)
                 .await?;

@@ -81,6 +81,11 @@ impl SessionsSettings {
         })
     }
 
+    /// Returns the sealer of secrets.
+    pub(crate) const fn sealer(&self) -> &Sealer {
+        &self.sealer
+    }
+
     /// Returns what sandboxes have to show for the sake of sessions.
     pub(crate) fn toolchain(&self) -> Option<Toolchain> {
         self.claude.as_ref()?.toolchain.clone()

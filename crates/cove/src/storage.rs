@@ -23,7 +23,7 @@ use crate::config::{self, CoveConfig, Environment};
 /// Settings of keys that servers on one store share.
 const WEBHOOK_KEY: &str = "executions.jobs.webhook_key";
 const SECRETS_KEY: &str = "secrets_key";
-/// What the mark of the key of secrets is made of.
+/// Purpose of the derived key that the mark of the key of secrets is made of.
 const MARK_PURPOSE: &str = "mark in the store";
 
 /// The embedded store, in the data directory.

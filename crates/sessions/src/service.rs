@@ -135,8 +135,6 @@ enum ServerSupport {
 
 pub(crate) struct SessionsInner {
     config: SessionsConfig,
-    server: String,
-    /// This run of it.
     run: ServerIdentity,
     engine: Engine,
     store: SessionStore,
@@ -206,7 +204,7 @@ impl Sessions {
             let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
             let ids = IdGenerator::new().map_err(SessionError::internal)?;
             let run = ServerIdentity {
-                id: parts.server.clone(),
+                id: parts.server,
                 incarnation: ids.next("run_"),
                 home: recover::home_of(&parts.data_dir)?,
             };
@@ -232,7 +230,6 @@ impl Sessions {
             let books = ResidentLedger::new(config.resident_max, config.capacity, clock::now());
             let model_use = Arc::new(UsageTotals::default());
             let inner = Arc::new(SessionsInner {
-                server: parts.server,
                 run,
                 engine,
                 store,
@@ -419,7 +416,7 @@ impl Sessions {
     /// Name of this server among those that share the store.
     pub fn server(&self) -> &str {
         match &self.0 {
-            ServerSupport::Ready(inner) => &inner.server,
+            ServerSupport::Ready(inner) => &inner.run.id,
             ServerSupport::Unavailable(_) => "",
         }
     }
@@ -566,7 +563,7 @@ impl SessionsInner {
     /// Refuses to take a session over whose files are on another server alone: it could do nothing
     /// with it, and that one would not get it back.
     fn check_files(&self, row: &SessionRow) -> Result<(), SessionError> {
-        let elsewhere = row.disk_server.as_ref().filter(|server| **server != self.server);
+        let elsewhere = row.disk_server.as_ref().filter(|server| **server != self.run.id);
         if row.disk.is_some()
             && row.manifest.is_none()
             && let Some(server) = elsewhere

@@ -28,7 +28,7 @@ use node::objects::ObjectStore;
 use parking_lot::Mutex;
 use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
 
-pub(crate) use self::image::StoredDisk;
+pub(crate) use self::image::{StoredDisk, disk_of};
 use crate::error::SessionError;
 
 /// Time that an image may be held by a server that is just going away.
@@ -378,8 +378,7 @@ impl WorkspaceStore {
 
     /// Removes a disk from the object store, by the key of its manifest.
     pub(crate) async fn remove_stored(&self, manifest: &str) {
-        let disk = manifest.strip_prefix("disks/").and_then(|rest| rest.split('/').next());
-        if let Some(disk) = disk {
+        if let Some(disk) = disk_of(manifest) {
             image::remove(&self.0.objects, image::DISKS, disk).await;
         }
     }

@@ -185,10 +185,7 @@ fn check_grants(config: &str, marker: &str) {
     let config = format!("running_max = 1\n{config}");
     let one = serve_with(&config);
     let busy_one = submit(&one.client(), &held(&format!("sleep {marker}")));
-    until("it to be at work", SOON, || match busy(&[&one], marker).len() {
-        1 => Ok(()),
-        _ => Err(String::new()),
-    });
+    wait_for_sleep(marker);
     let two = one.start_beside(&format!("[executions]\n{config}"));
     let mut request = shell("echo $HTTP_PROXY");
     request["grants"] = json!([{"kind": "http", "rules": [{"hosts": ["example.com"]}]}]);
@@ -216,10 +213,7 @@ fn check_ahead(config: &str, marker: &str) {
     let config = format!("running_max = 1\n{config}");
     let one = serve_with(&config);
     let held = submit(&one.client(), &held(&format!("sleep {marker}; echo done")));
-    until("it to be at work", SOON, || match busy(&[&one], marker).len() {
-        1 => Ok(()),
-        _ => Err(String::new()),
-    });
+    wait_for_sleep(marker);
     let two = one.start_beside_at(&format!("[executions]\n{config}"), "+10m");
     // Longer than a lease, in which the server that runs it looks for lost ones each second.
     let other = submit(&two.client(), &shell("sleep 5; echo other"));

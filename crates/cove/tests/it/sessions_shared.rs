@@ -95,7 +95,7 @@ fn a_session_that_was_stopped_goes_on_at_another_server() {
     assert_eq!(here.record(session)["state"], "ended");
 }
 
-/// It has the other one's name, and would take its sessions for its own.
+/// A copy has the name of its original, and would take its sessions for its own.
 #[test]
 fn a_copy_of_a_data_directory_does_not_speak_for_its_original() {
     let _guard = beside_others();

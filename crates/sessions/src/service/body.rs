@@ -166,7 +166,7 @@ impl SessionsInner {
         if is_new {
             let mut state = entry.state.lock();
             state.row.disk = Some(id);
-            state.row.disk_server = Some(self.server.clone());
+            state.row.disk_server = Some(self.run.id.clone());
         }
         if is_new {
             // What is written to this disk must not be lost for another one that the row names.

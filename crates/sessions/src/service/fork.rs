@@ -241,7 +241,7 @@ impl SessionsInner {
             {
                 let mut state = entry.state.lock();
                 state.row.disk = Some(attached.id.clone());
-                state.row.disk_server = Some(self.server.clone());
+                state.row.disk_server = Some(self.run.id.clone());
             }
             self.save(&entry).await?;
             self.books.keep_cold(&entry.id, &entry.tenant, clock::now());
@@ -293,9 +293,9 @@ impl SessionsInner {
             state: SessionState::Active,
             chain,
             disk: None,
-            disk_server: Some(self.server.clone()),
+            disk_server: Some(self.run.id.clone()),
             manifest: None,
-            owner: Some(self.server.clone()),
+            owner: Some(self.run.id.clone()),
             last_seq: 0,
             history_bytes: 0,
             message: None,

@@ -34,7 +34,7 @@ use super::{SessionUse, Sessions, SessionsInner, limits};
 use crate::error::SessionError;
 use crate::metrics::{SandboxEvent, TimedOperation};
 use crate::store::rows::{OnDeadline, SessionRow};
-use crate::workspace::{DiskSource, StoredDisk};
+use crate::workspace::{DiskSource, StoredDisk, disk_of};
 
 /// Time that a turn may take to give way when its session is stopped.
 const INTERRUPT_MAX: Duration = Duration::from_secs(10);
@@ -230,9 +230,9 @@ impl Sessions {
             let _loading = inner.loading(id).lock().await;
             let row = inner.row(tenant, id).await?;
             // Whoever owns it elsewhere has the truth of it in memory.
-            let is_ours = row.owner.is_none_or(|owner| owner == inner.server);
+            let is_ours = row.owner.is_none_or(|owner| owner == inner.run.id);
             if inner.here(tenant, id).is_none() && is_ours {
-                let server = inner.server.clone();
+                let server = inner.run.id.clone();
                 let change = move |row: &mut SessionRow| match &row.owner {
                     // Just now.
                     Some(owner) if *owner != server => {
@@ -587,8 +587,7 @@ impl SessionsInner {
             return Err(error);
         }
         self.workspaces.remove_replaced(&replaced).await;
-        let folder = |manifest: &str| manifest.rsplit_once('/').map(|(it, _)| it.to_owned());
-        if let Some(before) = before.filter(|before| folder(before) != folder(&manifest)) {
+        if let Some(before) = before.filter(|before| disk_of(before) != disk_of(&manifest)) {
             self.workspaces.remove_stored(&before).await;
         }
         Ok(())
@@ -663,10 +662,9 @@ impl SessionsInner {
         if let Some(disk) = disk {
             self.workspaces.remove(disk).await;
         }
-        let is_of_disk = |manifest: &&str| {
-            disk.is_some_and(|disk| manifest.starts_with(&format!("disks/{disk}/")))
-        };
-        if let Some(manifest) = manifest.filter(|manifest| !is_of_disk(manifest)) {
+        if let Some(manifest) =
+            manifest.filter(|manifest| disk.is_none() || disk_of(manifest) != disk)
+        {
             self.workspaces.remove_stored(manifest).await;
         }
     }

@@ -50,7 +50,7 @@ impl SessionsInner {
                 ServerRegistration::Done => return Ok(()),
                 ServerRegistration::SeenElsewhere(seen_ms) => seen_ms,
             };
-            let server = &self.server;
+            let server = &self.run.id;
             match first_ms {
                 None => tracing::info!(
                     server,
@@ -73,12 +73,12 @@ impl SessionsInner {
 
     /// Brings rows and files to what is true.
     pub(super) async fn recover(self: &Arc<Self>) -> Result<(), SessionError> {
-        for row in self.store.sessions_of_server(&self.server).await? {
+        for row in self.store.sessions_of_server(&self.run.id).await? {
             self.recover_session(row).await?;
         }
         let mut disks = HashSet::new();
         let now = clock::now();
-        for row in self.store.sessions_on_disks_of(&self.server).await? {
+        for row in self.store.sessions_on_disks_of(&self.run.id).await? {
             if row.state == SessionState::Ended {
                 continue;
             }

@@ -81,7 +81,7 @@ impl SessionsInner {
                 Ok(true) => {}
                 // It stood still for longer than a lease. Its sessions are the other one's.
                 Ok(false) => {
-                    let server = &self.server;
+                    let server = &self.run.id;
                     tracing::error!(
                         server,
                         "another server has this one's name, from a copy of the data directory; \

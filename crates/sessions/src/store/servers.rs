@@ -11,7 +11,7 @@ use super::schema::{SessionColumns, number, text, text_or_null};
 use super::{SERVER_LEASE, SessionStore};
 use crate::error::SessionError;
 
-/// One run of a server.
+/// Identity of a run of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerIdentity {
     /// Name, for as long as its data directory exists.
@@ -38,7 +38,7 @@ impl ServerIdentity {
 /// Result of [`SessionStore::register`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerRegistration {
-    /// It speaks for its name from now on.
+    /// Registered: the run speaks for its name from now on.
     Done,
     /// Another run may be alive, in another directory: it was seen at this time.
     SeenElsewhere(u64),

@@ -110,7 +110,7 @@ pub(super) async fn store_disk(
     before: Option<&str>,
 ) -> Result<StoredDisk, SessionError> {
     let prefix = format!("{DISKS}/{disk}");
-    let before = before.filter(|key| prefix_of(key) == prefix);
+    let before = before.filter(|key| disk_of(key) == Some(disk));
     let known = match before {
         Some(key) => read_manifest(objects, key).await?,
         None => None,
@@ -148,6 +148,11 @@ async fn put_manifest(
     // Present is as good: a name is used once, so it is what a broken connection has written.
     objects.put_if_absent(key, Bytes::from(text)).await.map_err(unavailable)?;
     Ok(())
+}
+
+/// Returns the disk that a manifest is of; none for what is no manifest of a disk.
+pub(crate) fn disk_of(manifest: &str) -> Option<&str> {
+    manifest.strip_prefix(DISKS)?.strip_prefix('/')?.split('/').next()
 }
 
 /// Folder of a manifest, which has its pieces too.

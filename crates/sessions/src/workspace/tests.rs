@@ -120,7 +120,7 @@ fn a_second_snapshot_stores_what_has_changed() {
     assert_eq!(objects_in(&place.0.join("objects")), []);
 }
 
-/// It has the disk, and does not know that another server goes on from its last manifest.
+/// The server has the disk, and does not know that another one goes on from its last manifest.
 #[test]
 fn a_server_that_lost_its_session_changes_nothing_that_the_next_one_reads() {
     let place = Place::new("lost");

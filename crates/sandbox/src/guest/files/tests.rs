@@ -773,7 +773,7 @@ proptest! {
         prop_assert_eq!(read, Some(member));
     }
 
-    /// What has no long names or no sparse files finds a file under its own name as well.
+    /// Readers that know no sparse files find a file under its own name as well.
     #[test]
     fn a_name_that_is_cut_at_a_slash_is_no_directory(member in members()) {
         let name = [&[b'd'; 99][..], b"/", &member.name].concat();
