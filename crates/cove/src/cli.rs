@@ -253,8 +253,11 @@ pub(crate) enum TokenCommand {
         /// What it is for: executions, sessions, agents, tokens [default: all]
         #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
         scope: Vec<TokenScope>,
+        /// Time after which it ends by itself, such as `12h` or `30d` [default: never]
+        #[arg(long, value_name = "TIME", value_parser = values::duration)]
+        expires: Option<Duration>,
     },
-    /// List tokens: id, when it was made, name; tenant and scopes that are not the default
+    /// List tokens: id, when it was made, name; tenant, scopes and end that are not the default
     List,
     /// Take a token back
     Revoke {

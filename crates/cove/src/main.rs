@@ -135,9 +135,9 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         }
         CliCommand::Catalog(args) => return catalog::run(&args, &environment),
         CliCommand::Token(args) => {
-            let data_dir = load(&args.config, Flags::new())?.data_dir;
+            let config = load(&args.config, Flags::new())?;
             let style = token::TokenStyle { e2b: args.e2b, json: args.json };
-            token::run(&data_dir, args.command, style)?;
+            token::run(&config, &environment, args.command, style)?;
         }
         CliCommand::Languages(args) => {
             languages::run(&load(&args.config, Flags::new())?, &environment, args.json)?;

@@ -87,8 +87,6 @@ pub(crate) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
         tracing::info!(variable, "looks like a setting, but is none");
     }
     let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
-    let tokens = TokenRegistry::open(data_dir.path()).context("failed to read the API tokens")?;
-    tokens.ensure_first().context("failed to make the first API token")?;
 
     let host = ToolHost { home: environment.home(), cache: Some(data_dir.path().join("cache")) };
     let languages = Languages::load(config.executions.languages.as_deref(), &host)
@@ -119,8 +117,7 @@ pub(crate) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
         tracing::warn!("programs run although nothing limits their memory or their processes");
     }
     let runtime = runtime()?;
-    let parts =
-        ServerParts { source, data_dir, storage, keys, sessions, tokens, languages, capacity };
+    let parts = ServerParts { source, data_dir, storage, keys, sessions, languages, capacity };
     runtime.block_on(parts.run(launched))
 }
 
@@ -151,7 +148,6 @@ struct ServerParts<'a> {
     storage: ServerStorage,
     keys: KeyCheck,
     sessions: SessionsSettings,
-    tokens: TokenRegistry,
     languages: Languages,
     capacity: HostCapacity,
 }
@@ -176,7 +172,7 @@ impl ServerParts<'_> {
     }
 
     async fn serve(self, listener: BoundListener, engine: &Engine) -> Result<()> {
-        let ServerParts { source, data_dir, storage, keys, tokens, languages, .. } = self;
+        let ServerParts { source, data_dir, storage, keys, languages, .. } = self;
         let Source { config, .. } = source;
         let drain = DrainHandle::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
@@ -188,6 +184,7 @@ impl ServerParts<'_> {
         let store = store.await.context("failed to open the store")?;
         let sealer = self.sessions.sealer();
         storage::check_keys(&store, sealer, Some(&storage.webhook_key), keys).await?;
+        let tokens = storage::tokens(data_dir.path(), &store).await?;
         let services =
             SandboxServices::start(source, &data_dir, &store, &tokens, &drain, &mut registry)
                 .await?;

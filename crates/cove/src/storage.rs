@@ -4,6 +4,7 @@ pub(crate) mod objects;
 
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -11,12 +12,14 @@ use executions::JobsConfig;
 use executions::queue::JobQueue;
 use executions::queue::redis::{RedisConfig, RedisQueue};
 use executions::queue::sql::SqlQueue;
+use node::auth::TokenRegistry;
 use node::clock;
 use node::data_dir::{DataDir, write_atomic};
 use node::hex;
 use node::sealed::Sealer;
 use node::shared_keys::{self, KeyCheck, KeyMark};
-use node::store::{SqlStore, StoreConfig, StoreUrl};
+use node::store::{SqlStore, StoreConfig, StoreDialect, StoreUrl};
+use node::task;
 
 use crate::config::{self, CoveConfig, Environment};
 
@@ -53,7 +56,7 @@ impl ServerStorage {
         environment: &Environment,
         data_dir: &DataDir,
     ) -> Result<ServerStorage> {
-        let store = store_config(config, environment, data_dir)?;
+        let store = store_config(config, environment, data_dir.path())?;
         let jobs = &config.executions.jobs;
         let queue = match &jobs.redis {
             Some(url) => {
@@ -117,13 +120,33 @@ pub(crate) async fn check_keys(
 pub(crate) fn store_config(
     config: &CoveConfig,
     environment: &Environment,
-    data_dir: &DataDir,
+    data_dir: &Path,
 ) -> Result<StoreConfig> {
     let url = match &config.store.url {
         Some(url) => config::resolve("store.url", url, environment)?.parse()?,
-        None => StoreUrl::Sqlite(data_dir.path().join(STORE_FILE)),
+        None => StoreUrl::Sqlite(data_dir.join(STORE_FILE)),
     };
     Ok(StoreConfig { durability: config.store.durability, ..StoreConfig::new(url) })
+}
+
+/// Returns the tokens of the server: those of all servers where they share the store. Makes the
+/// first one when there has been none.
+pub(crate) async fn tokens(data_dir: &Path, store: &SqlStore) -> Result<TokenRegistry> {
+    let tokens = match store.dialect() {
+        StoreDialect::Sqlite => TokenRegistry::open(data_dir),
+        StoreDialect::Postgres => TokenRegistry::open_shared(data_dir, store).await,
+    };
+    let tokens = tokens.context("failed to read the API tokens")?;
+    let count = tokens.take_over_file().await.context("failed to move the tokens to the store")?;
+    if count > 0 {
+        tracing::info!(count, "moved the tokens of the data directory to the store");
+    }
+    let first = tokens.clone();
+    task::blocking(move || first.ensure_first())
+        .await
+        .context("failed to make the first API token")?
+        .context("failed to make the first API token")?;
+    Ok(tokens)
 }
 
 /// This data directory's key; made when there is none.

@@ -1,23 +1,25 @@
 //! API tokens: hashed at rest, verified in memory, named by who may use them.
 //!
-//! The file holds one JSON object per line and never a token itself. It is small, is only ever
-//! replaced as a whole, and a running server takes over a changed file by itself: when it meets a
-//! token it does not know, and once per [`RELOAD_INTERVAL`].
+//! They are kept in a file of the data directory ([`file`]) or, where servers share a store, in a
+//! table of it ([`table`]). A running server takes over what has changed there by itself: when it
+//! meets a token it does not know, and once per [`RELOAD_INTERVAL`].
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6750>
 
+mod error;
+mod file;
 mod revocation;
 mod scope;
 mod secret;
+mod table;
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -26,9 +28,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use crate::data_dir::{self, write_atomic};
+use self::error::file_error;
+use self::file::{FileVersion, TokenFile};
+use self::table::TokenTable;
+use crate::data_dir::write_atomic;
+use crate::store::SqlStore;
 use crate::{clock, hex, http};
 
+pub use self::error::TokenError;
 pub use self::revocation::RevocationSignal;
 pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
 pub use self::secret::{TokenSecret, as_e2b};
@@ -48,11 +55,9 @@ pub const TOKENS_OF_TENANT_MAX: usize = 100;
 /// Longest name of a tenant, in bytes.
 pub const TENANT_BYTES_MAX: usize = 64;
 
-/// Hashes and names of all tokens.
-const TOKENS_FILE: &str = "tokens.jsonl";
-
-/// Locked while `TOKENS_FILE` is changed.
-const TOKENS_LOCK_FILE: &str = "tokens.lock";
+/// Shortest interval at which unknown tokens are looked for in a shared store: strangers can send
+/// any number of them.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Plain text of the first token, for the owner of the data directory.
 const FIRST_TOKEN_FILE: &str = "token";
@@ -118,6 +123,9 @@ pub struct TokenRecord {
     /// Scopes.
     #[serde(default, skip_serializing_if = "TokenScopes::is_all")]
     pub scopes: TokenScopes,
+    /// When it ends, in milliseconds since 1970; none for a token that lasts until it is revoked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_ms: Option<u64>,
 }
 
 impl TokenRecord {
@@ -125,6 +133,12 @@ impl TokenRecord {
     #[must_use]
     pub fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or(&self.id)
+    }
+
+    /// Returns whether it has ended by itself.
+    #[must_use]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_some_and(|end_ms| end_ms <= now_ms)
     }
 }
 
@@ -143,98 +157,132 @@ pub struct NewToken<'a> {
     pub tenant: Option<&'a str>,
     /// Scopes.
     pub scopes: TokenScopes,
+    /// Time after which it ends by itself; none for a token that lasts until it is revoked.
+    pub lifetime: Option<Duration>,
 }
 
-/// Why the tokens cannot be read or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenError {
-    /// A file operation failed.
-    #[error("{action} `{}`", path.display())]
-    File {
-        /// Step that was tried.
-        action: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// The file was edited into something else.
-    #[error("read line {line} of `{}`", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// Cause.
-        source: serde_json::Error,
-    },
-    /// A line of the file does not hold a hash.
-    #[error("line {line} of `{}`: `sha256` is not 64 hexadecimal digits", path.display())]
-    NotAHash {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-    },
-    /// Writing failed.
-    #[error(transparent)]
-    Write(#[from] data_dir::DataDirError),
-    /// The kernel gave no random bytes.
-    #[error("draw random bytes")]
-    Random(#[source] io::Error),
-    /// A name that would garble a listing.
-    #[error("a token's name has 1 to {NAME_BYTES_MAX} bytes and no control characters")]
-    BadName,
-    /// A tenant that would garble a listing, or a path.
-    #[error(
-        "a tenant has 1 to {TENANT_BYTES_MAX} letters, digits, `-`, `_` and `.`, and begins with a \
-         letter or digit"
-    )]
-    BadTenant,
-    /// A token that may be used for nothing.
-    #[error("a token needs at least one scope")]
-    NoScope,
-    /// The tenant has enough of them.
-    #[error("the tenant has {TOKENS_OF_TENANT_MAX} tokens already; revoke some first")]
-    TooManyOfTenant,
-    /// There is no room for another one.
-    #[error("there are {TOKENS_MAX} tokens already; revoke some first")]
-    TooMany,
-    /// No such token.
-    #[error("there is no token with the id `{0}`")]
-    NoSuchToken(String),
-}
-
-/// The tokens of one data directory. Cheap to clone; clones share their state.
+/// The tokens of one data directory, or of all servers on one store. Cheap to clone; clones share
+/// their state.
 #[derive(Clone, Debug)]
 pub struct TokenRegistry(Arc<TokenRegistryShared>);
 
 #[derive(Debug)]
 struct TokenRegistryShared {
     directory: PathBuf,
-    /// Tokens that are valid now. Written by `reload` only.
+    place: TokenBackend,
+    /// Tokens that are valid now. Written by `take_over` only.
     loaded: RwLock<LoadedTokens>,
     /// Held while the file is read, so that a burst of unknown tokens reads it once.
     reloading: Mutex<()>,
-    /// Told when something else was loaded.
+    /// When unknown tokens were looked for in the store; held while that goes on.
+    looked: tokio::sync::Mutex<Option<Instant>>,
+    /// Told when something else was loaded, or a token has expired.
     changes: watch::Sender<()>,
+}
+
+/// Place where tokens are kept.
+#[derive(Debug)]
+enum TokenBackend {
+    File(TokenFile),
+    Table(TokenTable),
+}
+
+/// Tokens as their place has them.
+#[derive(Debug, Default)]
+struct StoredTokens {
+    records: Vec<(TokenRecord, [u8; 32])>,
+    /// None where there has never been a token.
+    version: Option<TokensVersion>,
+}
+
+/// Version of what is kept, by which a change is noticed without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TokensVersion {
+    File(FileVersion),
+    Table(u64),
 }
 
 #[derive(Debug, Default)]
 struct LoadedTokens {
     records: Vec<TokenRecord>,
     /// Looking up a hash takes a time that depends on the hash alone, and nobody can choose one.
-    by_hash: HashMap<[u8; 32], TokenPrincipal>,
-    by_id: HashMap<Arc<str>, TokenPrincipal>,
-    version: Option<FileVersion>,
+    by_hash: HashMap<[u8; 32], KnownToken>,
+    by_id: HashMap<Arc<str>, KnownToken>,
+    version: Option<TokensVersion>,
 }
 
-/// Version of the file, by which a change is noticed without reading it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileVersion {
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
+/// A token in memory.
+#[derive(Clone, Debug)]
+struct KnownToken {
+    principal: TokenPrincipal,
+    expires_ms: Option<u64>,
+}
+
+impl KnownToken {
+    fn is_valid(&self, now_ms: u64) -> bool {
+        self.expires_ms.is_none_or(|end_ms| now_ms < end_ms)
+    }
+}
+
+impl From<StoredTokens> for LoadedTokens {
+    fn from(stored: StoredTokens) -> LoadedTokens {
+        let StoredTokens { records, version } = stored;
+        let mut loaded = LoadedTokens { version, ..LoadedTokens::default() };
+        for (record, hash) in records {
+            let principal = TokenPrincipal {
+                token_id: record.id.as_str().into(),
+                name: record.name.as_str().into(),
+                operator: record.operator,
+                tenant: record.tenant().into(),
+                scopes: record.scopes,
+            };
+            let known = KnownToken { principal, expires_ms: record.expires_ms };
+            loaded.by_id.insert(Arc::clone(&known.principal.token_id), known.clone());
+            loaded.by_hash.insert(hash, known);
+            loaded.records.push(record);
+        }
+        loaded
+    }
+}
+
+/// A change of the tokens, which each place applies to what it has at that moment.
+#[derive(Clone, Debug)]
+enum TokenChange {
+    /// The first one, unless there has been one.
+    AddFirst { record: TokenRecord },
+    /// One more, unless its tenant has as many as this.
+    Add { record: TokenRecord, of_tenant_max: usize },
+    /// One less, if it belongs to this tenant; none for any.
+    Revoke { id: String, tenant: Option<String> },
+}
+
+impl TokenChange {
+    /// Changes the records, and returns the one that it is about.
+    fn apply(&self, records: &mut Vec<TokenRecord>) -> Result<TokenRecord, TokenError> {
+        match self {
+            TokenChange::AddFirst { record } => {
+                records.push(record.clone());
+                Ok(record.clone())
+            }
+            TokenChange::Add { record, of_tenant_max } => {
+                if records.len() >= TOKENS_MAX {
+                    return Err(TokenError::TooMany);
+                }
+                let of_tenant = records.iter().filter(|other| other.tenant() == record.tenant());
+                if of_tenant.count() >= *of_tenant_max {
+                    return Err(TokenError::TooManyOfTenant);
+                }
+                records.push(record.clone());
+                Ok(record.clone())
+            }
+            TokenChange::Revoke { id, tenant } => {
+                let may = |it: &TokenRecord| tenant.as_ref().is_none_or(|own| it.tenant() == own);
+                let place = records.iter().position(|record| record.id == *id && may(record));
+                let place = place.ok_or_else(|| TokenError::NoSuchToken(id.clone()))?;
+                Ok(records.remove(place))
+            }
+        }
+    }
 }
 
 impl TokenRegistry {
@@ -243,20 +291,63 @@ impl TokenRegistry {
     /// # Errors
     /// When the file cannot be read or understood.
     pub fn open(directory: &Path) -> Result<TokenRegistry, TokenError> {
-        let loaded = load(&directory.join(TOKENS_FILE))?;
-        Ok(TokenRegistry(Arc::new(TokenRegistryShared {
-            directory: directory.to_owned(),
-            loaded: RwLock::new(loaded),
-            reloading: Mutex::new(()),
-            changes: watch::Sender::new(()),
-        })))
+        let file = TokenFile::of(directory);
+        let stored = file.read()?;
+        Ok(TokenRegistry::with(directory, TokenBackend::File(file), stored))
     }
 
-    /// Makes the first token when the directory has never had one, and leaves its plain text in the
-    /// file `token` there.
+    /// Reads the tokens that servers on this store share.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// When the store cannot be used.
+    pub async fn open_shared(
+        directory: &Path,
+        store: &SqlStore,
+    ) -> Result<TokenRegistry, TokenError> {
+        let table = TokenTable::open(store).await?;
+        let stored = table.read().await?;
+        Ok(TokenRegistry::with(directory, TokenBackend::Table(table), stored))
+    }
+
+    fn with(directory: &Path, place: TokenBackend, stored: StoredTokens) -> TokenRegistry {
+        TokenRegistry(Arc::new(TokenRegistryShared {
+            directory: directory.to_owned(),
+            place,
+            loaded: RwLock::new(stored.into()),
+            reloading: Mutex::new(()),
+            looked: tokio::sync::Mutex::new(None),
+            changes: watch::Sender::new(()),
+        }))
+    }
+
+    /// Moves the tokens of the data directory's file into the store, where those that are there
+    /// already, or were revoked there, stay as they are; says how many it held. The file is
+    /// renamed, so that it is moved once. Zero where tokens are kept in the file.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or the store not be changed.
+    pub async fn take_over_file(&self) -> Result<usize, TokenError> {
+        let TokenBackend::Table(table) = &self.0.place else { return Ok(0) };
+        let file = TokenFile::of(&self.0.directory);
+        let stored = file.read()?;
+        if stored.version.is_none() {
+            file.set_aside()?;
+            return Ok(0);
+        }
+        let records: Vec<_> = stored.records.into_iter().map(|(record, _)| record).collect();
+        let count = records.len();
+        table.insert_missing(records).await?;
+        file.set_aside()?;
+        self.refresh().await?;
+        Ok(count)
+    }
+
+    /// Makes the first token when there has never been one, and leaves its plain text in the file
+    /// `token` of the data directory. Writes files and may wait for the store, so not on a thread
+    /// that must not wait; the same holds for all that makes or revokes.
+    ///
+    /// # Errors
+    /// When a file cannot be written, or the store not be changed.
     pub fn ensure_first(&self) -> Result<(), TokenError> {
         if self.0.loaded.read().version.is_some() {
             return Ok(());
@@ -271,26 +362,49 @@ impl TokenRegistry {
             operator: true,
             tenant: None,
             scopes: TokenScopes::ALL,
+            lifetime: None,
         };
-        self.add(&first, usize::MAX, &secret)?;
-        Ok(())
+        let record = self.record(&first, &secret)?;
+        match self.change(TokenChange::AddFirst { record }) {
+            // Another server on the store was faster.
+            Err(TokenError::NotFirst) => {
+                let path = self.first_token_path();
+                fs::remove_file(&path).map_err(file_error("remove", &path))
+            }
+            added => added.map(drop),
+        }
     }
 
-    /// Returns where the first token's plain text is, for its owner.
-    pub fn first_token_path(&self) -> PathBuf {
-        self.0.directory.join(FIRST_TOKEN_FILE)
+    fn first_token_path(&self) -> PathBuf {
+        first_token_path(&self.0.directory)
     }
 
-    /// Returns who the token belongs to, in either spelling. Touches no disk for a token that is
-    /// known.
+    /// Returns whether tokens are in a store that servers share, not in the data directory.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self.0.place, TokenBackend::Table(_))
+    }
+
+    /// Returns whether there is no file because its tokens are in a shared store, where this
+    /// registry does not look.
+    #[must_use]
+    pub fn is_moved(&self) -> bool {
+        match &self.0.place {
+            TokenBackend::File(file) => self.0.loaded.read().version.is_none() && file.is_aside(),
+            TokenBackend::Table(_) => false,
+        }
+    }
+
+    /// Returns who the token belongs to, in either spelling. Touches no disk and no store for a
+    /// token that is known; another one of a shared store is found after [`TokenRegistry::learn`].
     pub fn verify(&self, token: &str) -> Option<TokenPrincipal> {
         let hash = hash(&secret::canonical(token)?);
-        let known = self.0.loaded.read().by_hash.get(&hash).cloned();
-        if known.is_some() {
+        let known = self.known(&hash);
+        if known.is_some() || self.is_shared() {
             return known;
         }
         match self.reload() {
-            Ok(true) => self.0.loaded.read().by_hash.get(&hash).cloned(),
+            Ok(true) => self.known(&hash),
             Ok(false) => None,
             Err(error) => {
                 tracing::error!(error = &error as &dyn std::error::Error, "failed to read tokens");
@@ -299,53 +413,125 @@ impl TokenRegistry {
         }
     }
 
+    fn known(&self, hash: &[u8; 32]) -> Option<TokenPrincipal> {
+        let loaded = self.0.loaded.read();
+        let known = loaded.by_hash.get(hash)?;
+        known.is_valid(self.now_ms()).then(|| known.principal.clone())
+    }
+
+    /// Looks in a shared store for a token that is not known: another server may have made it just
+    /// now. All that wait are served by one query, and queries are [`LOOK_INTERVAL`] apart.
+    pub async fn learn(&self, token: &str) {
+        if !self.is_shared() {
+            return;
+        }
+        let Some(hash) = secret::canonical(token).map(|text| hash(&text)) else { return };
+        if self.0.loaded.read().by_hash.contains_key(&hash) {
+            return;
+        }
+        let arrived = clock::now();
+        let mut looked = self.0.looked.lock().await;
+        if looked.is_some_and(|last| last >= arrived) {
+            return;
+        }
+        if let Some(last) = *looked {
+            tokio::time::sleep_until((last + LOOK_INTERVAL).into()).await;
+        }
+        *looked = Some(clock::now());
+        if let Err(error) = self.refresh().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "failed to look for an unknown token");
+        }
+    }
+
+    /// Returns the time by which tokens expire: the store's where servers share one.
+    fn now_ms(&self) -> u64 {
+        match &self.0.place {
+            TokenBackend::File(_) => clock::wall_ms(),
+            TokenBackend::Table(table) => table.now_ms(),
+        }
+    }
+
     /// Returns who has the token with this id; none when there is no such token any more.
     #[must_use]
     pub fn principal(&self, token_id: &str) -> Option<TokenPrincipal> {
-        self.0.loaded.read().by_id.get(token_id).cloned()
+        let loaded = self.0.loaded.read();
+        let known = loaded.by_id.get(token_id)?;
+        known.is_valid(self.now_ms()).then(|| known.principal.clone())
     }
 
     /// Everybody who has a token of this tenant.
     #[must_use]
     pub fn principals_of(&self, tenant: &str) -> Vec<TokenPrincipal> {
-        let loaded = self.0.loaded.read();
-        loaded.by_id.values().filter(|principal| *principal.tenant == *tenant).cloned().collect()
+        let (loaded, now_ms) = (self.0.loaded.read(), self.now_ms());
+        let known = loaded.by_id.values().filter(|known| known.is_valid(now_ms));
+        let of_tenant = known.filter(|known| *known.principal.tenant == *tenant);
+        of_tenant.map(|known| known.principal.clone()).collect()
     }
 
-    /// Tells when the token behind a principal is revoked, or is for something else.
+    /// Tells when the token behind a principal is revoked, has expired, or is for something else.
     #[must_use]
     pub fn revocation(&self, principal: &TokenPrincipal) -> RevocationSignal {
         let (tokens, expected) = (Arc::downgrade(&self.0), principal.clone());
         RevocationSignal::new(self.0.changes.subscribe(), move || {
-            let Some(tokens) = tokens.upgrade() else { return true };
-            let loaded = tokens.loaded.read();
-            loaded.by_id.get(&expected.token_id).is_some_and(|found| *found == expected)
+            let Some(tokens) = tokens.upgrade().map(TokenRegistry) else { return true };
+            tokens.principal(&expected.token_id).is_some_and(|found| found == expected)
         })
     }
 
-    /// Takes over the file when it has changed; says whether it had.
+    /// Takes over the file when it has changed; says whether it had. False where tokens are in a
+    /// shared store.
     ///
     /// # Errors
     /// When the file cannot be read or understood. What was loaded before stays in force.
     pub fn reload(&self) -> Result<bool, TokenError> {
+        let TokenBackend::File(file) = &self.0.place else { return Ok(false) };
         let _one_at_a_time = self.0.reloading.lock();
-        let path = self.0.directory.join(TOKENS_FILE);
-        if file_version(&path)? == self.0.loaded.read().version {
+        if file.version()?.map(TokensVersion::File) == self.0.loaded.read().version {
             return Ok(false);
         }
-        let loaded = load(&path)?;
-        *self.0.loaded.write() = loaded;
-        self.0.changes.send_replace(());
+        let stored = file.read()?;
+        self.take_over(stored);
         Ok(true)
     }
 
-    /// Reloads once per [`RELOAD_INTERVAL`], so that a revocation is honoured promptly. Never ends.
+    /// Takes over what has changed in the file or in the store.
+    async fn refresh(&self) -> Result<bool, TokenError> {
+        let TokenBackend::Table(table) = &self.0.place else { return self.reload() };
+        let known = self.0.loaded.read().version;
+        if table.version().await?.map(TokensVersion::Table) == known {
+            return Ok(false);
+        }
+        let stored = table.read().await?;
+        self.take_over(stored);
+        Ok(true)
+    }
+
+    fn take_over(&self, stored: StoredTokens) {
+        {
+            let mut loaded = self.0.loaded.write();
+            // Of two that read at once, the later state counts.
+            if let (Some(TokensVersion::Table(new)), Some(TokensVersion::Table(old))) =
+                (stored.version, loaded.version)
+                && new < old
+            {
+                return;
+            }
+            *loaded = stored.into();
+        }
+        self.0.changes.send_replace(());
+    }
+
+    /// Reloads once per [`RELOAD_INTERVAL`], so that a revocation or the end of a token is honoured
+    /// promptly. Never ends. While a shared store cannot be reached nothing changes: nobody can
+    /// revoke anything there either.
     pub async fn keep_current(self) {
         let mut ticks = tokio::time::interval(RELOAD_INTERVAL);
         let mut failed = false;
+        let mut seen_ms = self.now_ms();
         loop {
             ticks.tick().await;
-            let result = self.reload();
+            let result = self.refresh().await;
             // Said once, not once per second.
             if let Err(error) = &result
                 && !failed
@@ -353,6 +539,13 @@ impl TokenRegistry {
                 tracing::error!(error = error as &dyn std::error::Error, "failed to read tokens");
             }
             failed = result.is_err();
+            let now_ms = self.now_ms();
+            let ends =
+                |record: &TokenRecord| !record.is_expired(seen_ms) && record.is_expired(now_ms);
+            if self.0.loaded.read().records.iter().any(ends) {
+                self.0.changes.send_replace(());
+            }
+            seen_ms = now_ms;
         }
     }
 
@@ -384,11 +577,11 @@ impl TokenRegistry {
         name: &str,
         operator: bool,
     ) -> Result<(TokenRecord, TokenSecret), TokenError> {
-        self.create_as(&NewToken { name, operator, tenant: None, scopes: TokenScopes::ALL })
+        let scopes = TokenScopes::ALL;
+        self.create_as(&NewToken { name, operator, tenant: None, scopes, lifetime: None })
     }
 
-    /// Makes a token. Writes files, so not on a thread that must not wait; the same holds for all
-    /// that makes or revokes.
+    /// Makes a token.
     ///
     /// # Errors
     /// When something of it is unusable, there are too many, or the file cannot be written.
@@ -410,7 +603,7 @@ impl TokenRegistry {
         scopes: TokenScopes,
     ) -> Result<(TokenRecord, TokenSecret), TokenError> {
         let secret = new_secret()?;
-        let new = NewToken { name, operator: false, tenant: Some(tenant), scopes };
+        let new = NewToken { name, operator: false, tenant: Some(tenant), scopes, lifetime: None };
         let record = self.add(&new, TOKENS_OF_TENANT_MAX, &secret)?;
         Ok((record, secret))
     }
@@ -426,7 +619,7 @@ impl TokenRegistry {
     /// # Errors
     /// When he has none with this id, or the file cannot be written.
     pub fn revoke_of(&self, tenant: &str, id: &str) -> Result<TokenRecord, TokenError> {
-        self.revoke_where(id, |record| record.tenant() == tenant)
+        self.revoke_where(id, Some(tenant))
     }
 
     /// Takes a token back.
@@ -434,22 +627,12 @@ impl TokenRegistry {
     /// # Errors
     /// When there is none with this id, or the file cannot be written.
     pub fn revoke(&self, id: &str) -> Result<TokenRecord, TokenError> {
-        self.revoke_where(id, |_| true)
+        self.revoke_where(id, None)
     }
 
-    fn revoke_where(
-        &self,
-        id: &str,
-        may: impl Fn(&TokenRecord) -> bool,
-    ) -> Result<TokenRecord, TokenError> {
-        let mut revoked = None;
-        self.change(|records| {
-            let place = records.iter().position(|record| record.id == id && may(record));
-            let place = place.ok_or_else(|| TokenError::NoSuchToken(id.to_owned()))?;
-            revoked = Some(records.remove(place));
-            Ok(())
-        })?;
-        let revoked = revoked.ok_or_else(|| TokenError::NoSuchToken(id.to_owned()))?;
+    fn revoke_where(&self, id: &str, tenant: Option<&str>) -> Result<TokenRecord, TokenError> {
+        let tenant = tenant.map(str::to_owned);
+        let revoked = self.change(TokenChange::Revoke { id: id.to_owned(), tenant })?;
         self.remove_first_token_file(&revoked)?;
         Ok(revoked)
     }
@@ -460,7 +643,13 @@ impl TokenRegistry {
         of_tenant_max: usize,
         secret: &TokenSecret,
     ) -> Result<TokenRecord, TokenError> {
-        let NewToken { name, operator, tenant, scopes } = *new;
+        let record = self.record(new, secret)?;
+        self.change(TokenChange::Add { record, of_tenant_max })
+    }
+
+    /// Checks a definition, and makes the record of it.
+    fn record(&self, new: &NewToken<'_>, secret: &TokenSecret) -> Result<TokenRecord, TokenError> {
+        let NewToken { name, operator, tenant, scopes, lifetime } = *new;
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(TokenError::BadName);
         }
@@ -470,7 +659,7 @@ impl TokenRegistry {
         if scopes == TokenScopes::NONE {
             return Err(TokenError::NoScope);
         }
-        let record = TokenRecord {
+        Ok(TokenRecord {
             id: new_id()?,
             name: name.to_owned(),
             sha256: hex::encode(&hash(&secret.expose())),
@@ -478,43 +667,27 @@ impl TokenRegistry {
             operator,
             tenant: tenant.map(str::to_owned),
             scopes,
-        };
-        self.change(|records| {
-            if records.len() >= TOKENS_MAX {
-                return Err(TokenError::TooMany);
-            }
-            let of_tenant = records.iter().filter(|other| other.tenant() == record.tenant());
-            if of_tenant.count() >= of_tenant_max {
-                return Err(TokenError::TooManyOfTenant);
-            }
-            records.push(record.clone());
-            Ok(())
-        })?;
-        Ok(record)
+            expires_ms: lifetime.map(|lifetime| {
+                let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+                self.now_ms().saturating_add(lifetime_ms)
+            }),
+        })
     }
 
-    /// Changes the file, one process at a time, starting from what it holds now.
-    fn change(
-        &self,
-        edit: impl FnOnce(&mut Vec<TokenRecord>) -> Result<(), TokenError>,
-    ) -> Result<(), TokenError> {
-        let lock_path = self.0.directory.join(TOKENS_LOCK_FILE);
-        let lock = data_dir::open_private(&lock_path, false)
-            .and_then(|file| file.lock().map(|()| file))
-            .map_err(file_error("lock", &lock_path))?;
-        let path = self.0.directory.join(TOKENS_FILE);
-        let mut records = load(&path)?.records;
-        edit(&mut records)?;
-        let mut text = String::new();
-        for record in &records {
-            let line = serde_json::to_string(record).map_err(io::Error::from);
-            text.push_str(&line.map_err(file_error("write", &path))?);
-            text.push('\n');
+    /// Applies a change to what the tokens are now, one process at a time.
+    fn change(&self, change: TokenChange) -> Result<TokenRecord, TokenError> {
+        match &self.0.place {
+            TokenBackend::File(file) => {
+                let record = file.change(&change)?;
+                self.reload()?;
+                Ok(record)
+            }
+            TokenBackend::Table(table) => wait(async {
+                let record = table.change(change).await?;
+                self.refresh().await?;
+                Ok(record)
+            }),
         }
-        write_atomic(&path, text.as_bytes())?;
-        drop(lock);
-        self.reload()?;
-        Ok(())
     }
 
     /// A file with a token that does not work any more would only mislead.
@@ -529,50 +702,16 @@ impl TokenRegistry {
     }
 }
 
-fn load(path: &Path) -> Result<LoadedTokens, TokenError> {
-    // The version is taken first: a change between the two is seen as one next time.
-    let version = file_version(path)?;
-    if version.is_none() {
-        return Ok(LoadedTokens::default());
-    }
-    let text = fs::read_to_string(path).map_err(file_error("read", path))?;
-    let mut loaded = LoadedTokens { version, ..LoadedTokens::default() };
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let line_number = index + 1;
-        let record: TokenRecord = serde_json::from_str(line).map_err(|source| {
-            TokenError::Malformed { path: path.to_owned(), line: line_number, source }
-        })?;
-        let hash = hex::decode_32(&record.sha256)
-            .ok_or_else(|| TokenError::NotAHash { path: path.to_owned(), line: line_number })?;
-        let principal = TokenPrincipal {
-            token_id: record.id.as_str().into(),
-            name: record.name.as_str().into(),
-            operator: record.operator,
-            tenant: record.tenant().into(),
-            scopes: record.scopes,
-        };
-        loaded.by_id.insert(Arc::clone(&principal.token_id), principal.clone());
-        loaded.by_hash.insert(hash, principal);
-        loaded.records.push(record);
-    }
-    Ok(loaded)
+/// Returns where in a data directory the first token's plain text is, for its owner.
+#[must_use]
+pub fn first_token_path(directory: &Path) -> PathBuf {
+    directory.join(FIRST_TOKEN_FILE)
 }
 
-fn file_version(path: &Path) -> Result<Option<FileVersion>, TokenError> {
-    match fs::metadata(path) {
-        Ok(metadata) => Ok(Some(FileVersion {
-            inode: metadata.ino(),
-            bytes: metadata.size(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(file_error("read", path)(error)),
-    }
-}
-
-fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> TokenError {
-    let path = path.to_owned();
-    move |source| TokenError::File { action, path, source }
+/// Waits for the store, on a thread that may.
+fn wait<T>(answer: impl Future<Output = Result<T, TokenError>>) -> Result<T, TokenError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    runtime.map_err(TokenError::Runtime)?.block_on(answer)
 }
 
 /// 32 random bytes, for a key.

@@ -180,11 +180,22 @@ impl Server {
         self.wait_until_ready();
     }
 
+    /// A command with the data directory and the configuration of this server.
+    #[must_use]
+    pub fn command(&self, name: &str) -> Command {
+        let mut command = command(&self.binary);
+        command.args([name, "--data-dir"]).arg(self.data_dir());
+        let config = self.scratch.path().join("cove.toml");
+        if config.exists() {
+            command.arg("--config").arg(config);
+        }
+        command
+    }
+
     /// A client with a token of its own: another tenant.
     #[must_use]
     pub fn other_client(&self, name: &str, more: &[&str]) -> Client {
-        let mut create = command(&self.binary);
-        create.args(["token", "--data-dir"]).arg(self.data_dir());
+        let mut create = self.command("token");
         let output = create.args(["create", "--name", name]).args(more).output();
         let output = output.expect("run `cove token create`");
         assert!(output.status.success(), "cove token create: {output:?}");
@@ -212,12 +223,12 @@ impl Server {
                 Err(error) => Err(error.to_string()),
             }
         });
-        let output = command(&self.binary)
-            .arg("token")
-            .arg("--data-dir")
-            .arg(self.data_dir())
-            .output()
-            .expect("run `cove token`");
+        let mut token = self.command("token");
+        if !self.data_dir().join("token").exists() {
+            // On a store that others use the first token is theirs.
+            token.args(["create", "--name", "testkit", "--operator"]);
+        }
+        let output = token.output().expect("run `cove token`");
         assert!(output.status.success(), "cove token: {output:?}");
         self.token = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         assert!(!self.token.is_empty(), "cove token printed nothing");

@@ -245,7 +245,8 @@ async fn a_token_of_the_server_is_its_tenant_where_it_is_for_the_catalog() {
         let access = ground.access().await;
         let secret = |operator, scope| {
             let scopes: TokenScopes = [scope].into_iter().collect();
-            let new = NewToken { name: "t", operator, tenant: Some("team"), scopes };
+            let new =
+                NewToken { name: "t", operator, tenant: Some("team"), scopes, lifetime: None };
             ground.tokens.create_as(&new).unwrap().1.expose()
         };
         let found = async |token: &str| {

@@ -1,7 +1,6 @@
 //! The catalog without sandboxes and without a bouncer: `cove catalog serve`.
 
 use anyhow::{Context as _, Result, bail};
-use node::auth::TokenRegistry;
 use node::clock::IdGenerator;
 use node::data_dir::DataDir;
 use node::drain::DrainHandle;
@@ -40,27 +39,21 @@ pub(super) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
         bail!("there is nothing to do: catalog.enabled is off");
     }
     let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
-    let tokens = TokenRegistry::open(data_dir.path()).context("failed to read the API tokens")?;
-    tokens.ensure_first().context("failed to make the first API token")?;
-    runtime()?.block_on(run(source, &data_dir, tokens, keys))
+    runtime()?.block_on(run(source, &data_dir, keys))
 }
 
-async fn run(
-    source: &Source,
-    data_dir: &DataDir,
-    tokens: TokenRegistry,
-    keys: KeyCheck,
-) -> Result<()> {
+async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> {
     let Source { config, environment, .. } = source;
     let listener = BoundListener::bind(&config.http).await.context("failed to listen")?;
     let drain = DrainHandle::new();
     let signals = drain.on_signals().context("failed to listen to signals")?;
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
     let http_metrics = HttpMetrics::new(&mut registry);
-    let store = storage::store_config(config, environment, data_dir)?;
+    let store = storage::store_config(config, environment, data_dir.path())?;
     let store = SqlStore::open(store, &mut registry).await.context("failed to open the store")?;
     let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
     storage::check_keys(&store, &sealer, None, keys).await?;
+    let tokens = storage::tokens(data_dir.path(), &store).await?;
     let lake = RunningCatalog::start(config, environment, data_dir.path(), &store, &tokens).await?;
     let lake = lake.context("there is no catalog")?;
     lake.register(&mut registry);

@@ -42,6 +42,7 @@ mod asynchronous;
 mod backends;
 mod cases;
 mod cli_remote;
+mod cluster;
 mod command_line;
 mod durability;
 mod e2b;

@@ -1,7 +1,10 @@
 //! The token store against a real directory.
 
+mod shared;
+
 use std::os::unix::fs::PermissionsExt;
 
+use super::file::TOKENS_FILE;
 use super::*;
 use crate::testing::TempDir;
 
@@ -158,7 +161,8 @@ fn a_tenant_has_several_tokens_and_sees_no_others() {
     let tokens = TokenRegistry::open(temp.path()).unwrap();
     let some: TokenScopes = [TokenScope::Sessions, TokenScope::Tokens].into_iter().collect();
     let (alone, alone_secret) = tokens.create("alone", false).unwrap();
-    let operators = NewToken { name: "a", operator: true, tenant: Some("team"), scopes: some };
+    let operators =
+        NewToken { name: "a", operator: true, tenant: Some("team"), scopes: some, lifetime: None };
     let (first, _) = tokens.create_as(&operators).unwrap();
     let (second, secret) = tokens.create_for("team", "b", some).unwrap();
     let ids =
@@ -252,4 +256,31 @@ fn a_bearer_header_is_read_strictly() {
     check(&["abc"], None);
     check(&["Basic abc"], None);
     check(&["Bearer abc", "Bearer def"], None);
+}
+
+#[tokio::test]
+async fn a_token_ends_when_its_time_is_over_and_with_it_what_it_began() {
+    let temp = TempDir::new();
+    let tokens = TokenRegistry::open(temp.path()).unwrap();
+    let create = |lifetime| {
+        let scopes = TokenScopes::ALL;
+        let new = NewToken { name: "brief", operator: false, tenant: None, scopes, lifetime };
+        tokens.create_as(&new).unwrap()
+    };
+    let (over, over_secret) = create(Some(Duration::ZERO));
+    assert_eq!(tokens.verify(&over_secret.expose()), None);
+    assert_eq!(tokens.principal(&over.id), None);
+
+    let (_, secret) = create(Some(Duration::from_millis(1200)));
+    let principal = tokens.verify(&secret.expose()).unwrap();
+    let current = tokio::spawn(tokens.clone().keep_current());
+    tokens.revocation(&principal).revoked().await;
+    assert_eq!(tokens.verify(&secret.expose()), None);
+    current.abort();
+
+    let (lasting, secret) = create(None);
+    assert!(tokens.verify(&secret.expose()).is_some() && !lasting.is_expired(u64::MAX));
+    // Its end is in the file, and is the same for whoever reads that.
+    let again = TokenRegistry::open(temp.path()).unwrap();
+    assert_eq!(again.list(), tokens.list());
 }

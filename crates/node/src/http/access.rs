@@ -122,6 +122,11 @@ fn identify(
     Ok(AdmittedCaller { principal, revocation: None, protocol: None })
 }
 
+/// The token of a request, if there is one to look for.
+pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
+    find(headers).ok().flatten().map(|(token, _)| token)
+}
+
 /// The one token of a request. Two would let a proxy check one and the server use the other.
 fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, HttpError> {
     let mut found = None;
@@ -248,7 +253,8 @@ mod tests {
         let temp = TempDir::new();
         let tokens = TokenRegistry::open(temp.path()).unwrap();
         let scopes: TokenScopes = [TokenScope::Sessions].into_iter().collect();
-        let new = NewToken { name: "sdk", operator: false, tenant: Some("team"), scopes };
+        let new =
+            NewToken { name: "sdk", operator: false, tenant: Some("team"), scopes, lifetime: None };
         let (_, secret) = tokens.create_as(&new).unwrap();
         let (token, e2b) = (secret.expose(), secret.expose_as_e2b());
         let nobody = || TokenPrincipal::without_token("compat_x", "x");
@@ -294,7 +300,8 @@ mod tests {
         let temp = TempDir::new();
         let tokens = TokenRegistry::open(temp.path()).unwrap();
         let scopes: TokenScopes = [TokenScope::Sessions].into_iter().collect();
-        let new = NewToken { name: "sdk", operator: false, tenant: Some("team"), scopes };
+        let new =
+            NewToken { name: "sdk", operator: false, tenant: Some("team"), scopes, lifetime: None };
         let (_, secret) = tokens.create_as(&new).unwrap();
         for (sent, scope, expected) in [
             (Some(secret.expose_as_e2b()), TokenScope::Sessions, Ok("team")),

@@ -311,6 +311,9 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
 
+    if let Some(token) = access::token(request.headers()) {
+        shared.tokens.learn(token).await;
+    }
     let face = wrapped.face(request.uri().path());
     let is_streaming = wrapped.streaming.contains(&route);
     let admitted = shared.admit(&mut request, face, is_streaming);

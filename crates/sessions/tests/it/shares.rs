@@ -195,6 +195,7 @@ async fn half_is_kept_for_others_where_there_are_others(engine: Engine) {
         operator: false,
         tenant: Some(tenant),
         scopes: TokenScopes::ALL,
+        lifetime: None,
     };
     tokens.create_as(&token(TENANT)).unwrap();
     home.tokens = Some(tokens.clone());
