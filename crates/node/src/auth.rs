@@ -375,7 +375,8 @@ impl TokenRegistry {
         }
     }
 
-    fn first_token_path(&self) -> PathBuf {
+    /// Returns where the first token's plain text is, for its owner.
+    pub fn first_token_path(&self) -> PathBuf {
         first_token_path(&self.0.directory)
     }
 
