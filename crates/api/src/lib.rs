@@ -16,6 +16,7 @@ mod grant;
 mod job;
 pub mod json_message;
 mod language;
+mod node;
 mod object;
 mod session;
 mod tenant;
@@ -45,6 +46,7 @@ pub use job::{
     ExecutionRecord, ExecutionState, QueueChange, QueueStats, WebhookSecret,
 };
 pub use language::{LanguageList, LanguageView};
+pub use node::{NodeList, NodeLoadView, NodeStatus, NodeView};
 pub use session::{
     CreateSession, CredentialView, FileEntry, MessageContent, MessageRequest, OnDisconnect,
     SandboxCounts, SandboxState, SessionEvent, SessionEventKind, SessionExec, SessionExecResult,

@@ -3,6 +3,7 @@
 mod audit;
 mod catalog;
 mod grants;
+mod nodes;
 mod remote;
 mod sessions;
 mod shape;
@@ -28,6 +29,7 @@ pub(crate) use self::catalog::{
     ProtectionCommand, RetentionCommand, RoleCommand, RowsArgs, SetPolicyArgs, TableCommand,
     ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
 };
+pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,
     ServerArgs, SubmitArgs, WatchArgs,
@@ -103,6 +105,8 @@ pub(crate) enum CliCommand {
     Top(TopArgs),
     /// Show what sandboxes did with their grants: statements, requests, refusals
     Audit(SandboxAuditArgs),
+    /// List the servers of a cluster, show one, and let it take no new work
+    Node(NodeArgs),
     /// Make tenants of a server's bouncer, list, show, pause, drain and remove them
     Tenant(TenantArgs),
     /// Run only the bouncer, or watch the tenants of a server

@@ -56,6 +56,7 @@ pub(crate) struct CoveConfig {
     pub(crate) gateway: gateway::GatewayConfig,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
+    pub(crate) cluster: ClusterConfig,
     /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
     /// in the data directory.
     pub(crate) secrets_key: Option<String>,
@@ -93,6 +94,21 @@ pub(crate) struct ObjectsTable {
     pub(crate) secret_access_key: Option<String>,
     /// With keys that are for a time only.
     pub(crate) session_token: Option<String>,
+}
+
+/// The `[cluster]` table: servers on one store.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ClusterConfig {
+    /// Where other nodes reach this one: `host:port`, port 0 for any. Left out: nowhere, so that
+    /// what this node has is not found through others.
+    #[serde(deserialize_with = "optional_listen_address")]
+    pub(crate) listen: Option<String>,
+    /// The address that others are told, where it is not the one that is listened at.
+    #[serde(deserialize_with = "optional_listen_address")]
+    pub(crate) advertise: Option<String>,
+    /// Place that this node shares with others that may fail together.
+    pub(crate) zone: String,
 }
 
 /// The `[compat]` table: interfaces of other systems.
@@ -193,6 +209,7 @@ impl Default for CoveConfig {
             gateway: gateway::GatewayConfig::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
+            cluster: ClusterConfig::default(),
             secrets_key: None,
             compat: CompatConfig::default(),
             ignored_variables: Vec::new(),
@@ -508,6 +525,7 @@ fn from_environment(
         "gateway",
         "store",
         "objects",
+        "cluster",
         "compat",
     ];
     for (name, text) in &environment.variables {

@@ -18,6 +18,7 @@
 //! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
+//! | `cluster.rs`, `nodes.rs` | this server among those that share its store, and all of them seen from the command line |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
 //! | `storage.rs` | where the server keeps what must survive it |
 //! | `docs.rs` | `openapi.json` as a page to read |
@@ -30,6 +31,7 @@ mod audit;
 mod bouncer;
 mod catalog;
 mod cli;
+mod cluster;
 mod compat;
 mod config;
 mod docs;
@@ -39,6 +41,7 @@ mod exec;
 mod gateway;
 mod host;
 mod languages;
+mod nodes;
 mod percent;
 mod plain_text;
 mod queue;
@@ -124,6 +127,10 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Audit(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(audit::run(&args, &config, &environment));
+        }
+        CliCommand::Node(args) => {
+            let config = load(&args.command.output().server.config, Flags::new())?;
+            return Ok(nodes::run(&args, &config, &environment));
         }
         CliCommand::Tenant(args) => {
             let config = load(&args.server.config, Flags::new())?;

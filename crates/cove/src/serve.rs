@@ -31,7 +31,9 @@ use crate::cli::ServeArgs;
 use crate::config::Flags;
 use crate::sessions::{SessionNeighbours, SessionsSettings};
 use crate::storage::ServerStorage;
-use crate::{Source, bouncer, catalog, compat, docs, engine, gateway, host, ready, storage};
+use crate::{
+    Source, bouncer, catalog, cluster, compat, docs, engine, gateway, host, ready, storage,
+};
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
 const WORKER_THREADS: usize = 2;
@@ -185,6 +187,9 @@ impl ServerParts<'_> {
         let sealer = self.sessions.sealer();
         storage::check_keys(&store, sealer, Some(&storage.webhook_key), keys).await?;
         let tokens = storage::tokens(data_dir.path(), &store).await?;
+        let is_root = source.environment.is_root;
+        let description = cluster::describe(config, listener.address(), None, is_root);
+        let membership = cluster::join(&store, data_dir.path(), &description).await?;
         let services =
             SandboxServices::start(source, &data_dir, &store, &tokens, &drain, &mut registry)
                 .await?;
@@ -202,8 +207,12 @@ impl ServerParts<'_> {
         let queue = storage.queue.open(&store, &settings).await?;
         let jobs = Jobs::new(service, queue, settings, storage.webhook_key, &mut registry)
             .context("failed to start executions")?;
-        let (store_handle, gateway) = (store.clone(), Arc::new(gate.clone()));
-        let neighbours = SessionNeighbours { store: store_handle, gateway, tokens: tokens.clone() };
+        let neighbours = SessionNeighbours {
+            store: store.clone(),
+            gateway: Arc::new(gate.clone()),
+            tokens: tokens.clone(),
+            membership: membership.clone(),
+        };
         let sessions =
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
         let limits = config.limits.limits();
@@ -220,6 +229,8 @@ impl ServerParts<'_> {
         let ending = lake.as_ref().map(catalog::RunningCatalog::ending);
         let native = native_routes(open, &jobs, &sessions, control.as_ref());
         let native = native.merge(::gateway::http::routes(gate.clone()));
+        cluster::measure(&membership, jobs.service(), &sessions);
+        let native = native.merge(cluster::routes(membership.clone()));
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
         let of_lake = lake.as_ref().map(catalog::RunningCatalog::routes);
@@ -244,11 +255,21 @@ impl ServerParts<'_> {
             let others = work_beside(pooler, lake, &drain, config.drain_s);
             tokio::join!(serving, jobs.work(&drain), sessions, others);
         };
-        Box::pin(beside(working, signals, tokens, languages)).await;
+        let kept = membership.keep(&drain);
+        Box::pin(beside(
+            working,
+            async {
+                tokio::join!(signals, kept);
+            },
+            tokens,
+            languages,
+        ))
+        .await;
         if let Some(ending) = ending {
             ending.write().await;
         }
         close_gate(&gate).await;
+        membership.leave().await;
         store.close().await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }

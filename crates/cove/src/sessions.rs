@@ -1,15 +1,14 @@
 //! What sessions need of this machine and of the configuration.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use node::auth::TokenRegistry;
-use node::clock::IdGenerator;
-use node::data_dir::{DataDir, write_atomic};
+use node::cluster::NodeMembership;
+use node::data_dir::DataDir;
 use node::gateway::GrantGateway;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
@@ -22,8 +21,6 @@ use sessions::service::SessionParts;
 use crate::config::{self, CoveConfig, Environment};
 use crate::storage::objects;
 
-/// The name of this server among those that share a store, for as long as its directory exists.
-const SERVER_FILE: &str = "server.id";
 /// Claude's program.
 const CLAUDE: &str = "claude";
 /// Where the host's programs are shown in sandboxes as they are.
@@ -33,7 +30,6 @@ const HOST_PROGRAMS: &str = "/usr";
 pub(crate) struct SessionsSettings {
     objects: ObjectStore,
     sealer: Sealer,
-    server: String,
     model_key: Option<String>,
     claude: Option<ClaudeProgram>,
     is_shared: bool,
@@ -46,6 +42,7 @@ pub(crate) struct SessionNeighbours {
     pub(crate) store: SqlStore,
     pub(crate) gateway: Arc<dyn GrantGateway>,
     pub(crate) tokens: TokenRegistry,
+    pub(crate) membership: NodeMembership,
 }
 
 /// Where Claude's program is.
@@ -69,7 +66,6 @@ impl SessionsSettings {
         Ok(SessionsSettings {
             objects: objects::open(config, environment, data_dir.path())?,
             sealer: objects::sealer(config, environment, data_dir.path())?,
-            server: server_id(data_dir.path())?,
             model_key: model_key(config, environment)?,
             claude: claude(config.sessions.claude.as_deref(), path)?,
             is_shared: match store {
@@ -105,7 +101,7 @@ impl SessionsSettings {
         if config.sessions.resident_max == 0 {
             return Ok(Sessions::unavailable("sessions.resident_max is 0"));
         }
-        let SessionNeighbours { store, gateway, tokens } = neighbours;
+        let SessionNeighbours { store, gateway, tokens, membership } = neighbours;
         let parts = SessionParts {
             config: config.sessions.clone(),
             engine,
@@ -113,7 +109,8 @@ impl SessionsSettings {
             objects: self.objects,
             sealer: self.sealer,
             data_dir: self.data_dir,
-            server: self.server,
+            node: membership.identity().clone(),
+            late_renewals: membership.late_renewals(),
             model_key: self.model_key,
             claude: self.claude.map(|claude| claude.path),
             is_shared: self.is_shared,
@@ -131,21 +128,6 @@ pub(crate) fn model_key(
 ) -> Result<Option<String>, config::CoveConfigError> {
     let text = config.sessions.model.api_key.as_ref();
     text.map(|text| config::resolve("sessions.model.api_key", text, environment)).transpose()
-}
-
-/// This directory's name; made when there is none.
-fn server_id(data_dir: &Path) -> Result<String> {
-    let path = data_dir.join(SERVER_FILE);
-    match fs::read_to_string(&path) {
-        Ok(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
-        Ok(_) => bail!("`{}` is empty", path.display()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let made = IdGenerator::new().context("failed to seed the id generator")?.next("srv_");
-            write_atomic(&path, format!("{made}\n").as_bytes())?;
-            Ok(made)
-        }
-        Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),
-    }
 }
 
 /// Looks for Claude's program: in the directory that is named, or on the path.
@@ -185,14 +167,6 @@ mod tests {
     use testkit::Scratch;
 
     use super::*;
-
-    #[test]
-    fn a_server_keeps_its_name() {
-        let scratch = Scratch::new();
-        let name = server_id(scratch.path()).unwrap();
-        assert!(name.starts_with("srv_"), "{name}");
-        assert_eq!(server_id(scratch.path()).unwrap(), name);
-    }
 
     #[test]
     fn claude_is_found_where_it_is_named_or_on_the_path() {

@@ -77,7 +77,9 @@ pub use config::{ConfigError, ExecutionsConfig, HostCapacity, JobsConfig};
 pub use error::{ExecutionError, RequestRefusal};
 pub use jobs::{JobSubmission, Jobs};
 pub use languages::{Languages, LoadError, Tie, ToolHost};
-pub use service::{ExecutionService, ProgramIo, ProgressObserver, ServiceStartError};
+pub use service::{
+    ExecutionPlaces, ExecutionService, ProgramIo, ProgressObserver, ServiceStartError,
+};
 pub use verdict::signal_number;
 
 #[cfg(test)]

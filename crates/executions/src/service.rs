@@ -29,6 +29,17 @@ use crate::plan::{ExecutionPlan, ExecutionPlanner};
 use crate::run::{ExecutionOutcome, ExecutionRun, RunEnvironment};
 use crate::sandboxes::{SandboxFailure, SandboxProvider};
 
+/// Places of executions at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecutionPlaces {
+    /// Executions that run.
+    pub running: usize,
+    /// Most that run at one time.
+    pub running_max: usize,
+    /// Executions that wait for a place.
+    pub waiting: usize,
+}
+
 /// Runs programs. Cheap to clone.
 #[derive(Clone)]
 pub struct ExecutionService {
@@ -165,6 +176,14 @@ impl ExecutionService {
     pub fn with_tokens(self, tokens: TokenRegistry) -> ExecutionService {
         self.inner.admission.share_by(tokens);
         self
+    }
+
+    /// Returns how many executions run and wait now.
+    #[must_use]
+    pub fn places(&self) -> ExecutionPlaces {
+        let load = self.inner.admission.load();
+        let running_max = self.inner.admission.bounds().running_max;
+        ExecutionPlaces { running: load.running, running_max, waiting: load.waiting }
     }
 
     /// Returns whether somebody may have this run: its grants must be his to give. To be asked by

@@ -10,6 +10,7 @@
 //! | [`data_dir`] | the directory a server keeps its state in: lock, addresses, atomic writes |
 //! | [`auth`] | API tokens, hashed at rest and verified in memory; [`auth::TokenPrincipal`] |
 //! | [`http`] | the server shell: limits, request ids, [`http::JsonBody`], [`http::HttpError`] |
+//! | [`cluster`] | servers that share a store: who is there, and how they reach each other |
 //! | [`client`] | outgoing requests, kept out of the network the server stands in |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
 //! | [`gateway`] | what services with sandboxes ask of the one that serves their sockets |
@@ -35,6 +36,7 @@
 pub mod auth;
 pub mod client;
 pub mod clock;
+pub mod cluster;
 pub mod data_dir;
 pub mod drain;
 pub mod fair;

@@ -47,6 +47,7 @@ use api::{SandboxCounts, SandboxState, SessionList, SessionState, SessionView};
 use node::auth::{TokenPrincipal, TokenRegistry};
 use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
+use node::cluster::NodeIdentity;
 use node::gateway::GrantGateway;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
@@ -55,7 +56,7 @@ use node::telemetry::Registry;
 use parking_lot::Mutex;
 use pool::residents::{ResidentStats, State};
 use sandbox::Engine;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 pub use self::agents::folder::FolderEntry;
 use self::archives::queue::ArchiveQueue;
@@ -81,7 +82,6 @@ use crate::events::{EventWriter, LostSession};
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::{ModelKey, ModelRelay, UsageTotals};
 use crate::store::rows::{SessionFilter, SessionRow};
-use crate::store::servers::ServerIdentity;
 use crate::store::{PAGE_MAX, SecretStore, SessionStore};
 use crate::workspace::WorkspaceStore;
 
@@ -106,8 +106,10 @@ pub struct SessionParts {
     pub sealer: Sealer,
     /// The server's directory; disks and layers are in `sessions` there.
     pub data_dir: PathBuf,
-    /// Name of this server among those that share the store. Stays the same for its directory.
-    pub server: String,
+    /// Run of this node, which has registered in the store already.
+    pub node: NodeIdentity,
+    /// Number of renewals of that registration that came late: others may have taken sessions over.
+    pub late_renewals: watch::Receiver<u64>,
     /// Key of the model's endpoint, for sessions without a credential.
     pub model_key: Option<String>,
     /// Path of Claude's program in a sandbox.
@@ -135,7 +137,8 @@ enum ServerSupport {
 
 pub(crate) struct SessionsInner {
     config: SessionsConfig,
-    run: ServerIdentity,
+    run: NodeIdentity,
+    late_renewals: watch::Receiver<u64>,
     engine: Engine,
     store: SessionStore,
     objects: ObjectStore,
@@ -203,11 +206,6 @@ impl Sessions {
             let store = SessionStore::open(store).await?;
             let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
             let ids = IdGenerator::new().map_err(SessionError::internal)?;
-            let run = ServerIdentity {
-                id: parts.server,
-                incarnation: ids.next("run_"),
-                home: recover::home_of(&parts.data_dir)?,
-            };
             let (data_dir, ready) = (parts.data_dir, config.ready);
             let opened = {
                 let objects = objects.clone();
@@ -230,7 +228,8 @@ impl Sessions {
             let books = ResidentLedger::new(config.resident_max, config.capacity, clock::now());
             let model_use = Arc::new(UsageTotals::default());
             let inner = Arc::new(SessionsInner {
-                run,
+                run: parts.node,
+                late_renewals: parts.late_renewals,
                 engine,
                 store,
                 objects,
@@ -261,7 +260,6 @@ impl Sessions {
                 config,
             });
             registry.register_collector(Box::new(ModelUse::of_agents(model_use)));
-            inner.register().await?;
             inner.recover().await?;
             let counted = Arc::downgrade(&inner);
             let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());
@@ -368,22 +366,6 @@ impl Sessions {
             Some(entry) => Ok(KeptExtras::from(&entry.state.lock().row)),
             None => Ok(KeptExtras::from(&inner.row(tenant, id).await?)),
         }
-    }
-
-    /// The server that has a session at present, and where others reach it, if it said so. None
-    /// when no server has it.
-    ///
-    /// # Errors
-    /// When there is no such session.
-    pub async fn where_is(
-        &self,
-        tenant: &str,
-        id: &str,
-    ) -> Result<Option<(String, Option<String>)>, SessionError> {
-        let inner = self.ready()?;
-        let Some(owner) = inner.row(tenant, id).await?.owner else { return Ok(None) };
-        let server = inner.store.server(&owner).await?;
-        Ok(server.map(|server| (server.id, server.address)))
     }
 
     /// Figures of sandboxes for a caller: those of the whole server for an operator, else of the

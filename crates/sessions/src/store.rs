@@ -21,13 +21,12 @@ mod layers;
 pub(crate) mod rows;
 mod schema;
 mod secrets;
-pub(crate) mod servers;
 mod sessions;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
+use node::cluster::NodeRegistry;
 use node::store::{SqlStore, SqlStoreError, StoreDialect, StoreTransaction};
 use parking_lot::Mutex;
 
@@ -38,13 +37,6 @@ use crate::error::SessionError;
 
 /// Rows that one page has at most.
 pub(crate) const PAGE_MAX: usize = 1000;
-
-/// A server that was not seen for so long is taken for dead, and others may claim its sessions.
-/// Servers compare by the store's clock ([`SqlStore::now_ms`]).
-pub(crate) const SERVER_LEASE: Duration = Duration::from_secs(30);
-
-/// Interval at which a server renews its heartbeat.
-pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
 
 /// Numbers of events that are reserved for a session's life at its beginning: those that it does
 /// not use are a gap in what its listeners see.
@@ -68,6 +60,8 @@ impl SessionStore {
     /// When that fails; see [`node::store::SqlStore::migrate`].
     pub(crate) async fn open(store: SqlStore) -> Result<SessionStore, SqlStoreError> {
         store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
+        // Claims look whether the owner of a session is alive.
+        NodeRegistry::open(&store).await?;
         Ok(SessionStore { store, counts: Arc::default() })
     }
 

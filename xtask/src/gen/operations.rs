@@ -5,6 +5,7 @@
 
 pub(super) mod catalog;
 mod gateway;
+mod nodes;
 mod sessions;
 mod tenants;
 
@@ -23,6 +24,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(sessions::all());
     all.extend(tenants::all());
     all.push(gateway::audit());
+    all.extend(nodes::all());
     all.extend(server());
     all
 }

@@ -1,4 +1,4 @@
-//! Background work: heartbeats, deadlines, idleness, cold disks, layers that nobody needs.
+//! Background work: deadlines, idleness, cold disks, layers that nobody needs.
 
 use node::task::Boxed;
 use std::collections::HashSet;
@@ -19,13 +19,10 @@ use super::{SessionUse, Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::events::{LossReason, LostSession};
 use crate::metrics::SandboxEvent;
-use crate::store::HEARTBEAT_EVERY;
 use crate::store::rows::OnDeadline;
 
 pub(super) mod timers;
 
-/// A heartbeat that comes so late means that the lease may have been over: half of it.
-const LATE_MS: u64 = 15_000;
 /// Interval at which idle and cold sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which sessions that nobody works with are let out of memory.
@@ -56,7 +53,7 @@ impl Sessions {
             let lost = inner.lost.lock().take();
             let background = async {
                 tokio::join!(
-                    inner.beat(drain),
+                    inner.heed_late_renewals(),
                     inner.keep_deadlines(),
                     inner.sweep(),
                     inner.make_disks(),
@@ -74,36 +71,17 @@ impl Sessions {
 }
 
 impl SessionsInner {
-    async fn beat(&self, drain: &DrainHandle) {
-        let mut last_ms = clock::wall_ms();
-        loop {
-            match self.store.heartbeat(&self.run, None, self.store.now_ms()).await {
-                Ok(true) => {}
-                // It stood still for longer than a lease. Its sessions are the other one's.
-                Ok(false) => {
-                    let server = &self.run.id;
-                    tracing::error!(
-                        server,
-                        "another server has this one's name, from a copy of the data directory; \
-                         this one stops"
-                    );
-                    return drain.begin();
-                }
-                Err(error) => tracing::warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the store was not told that this server is there"
-                ),
-            }
-            time::sleep(HEARTBEAT_EVERY).await;
-            let now_ms = clock::wall_ms();
-            if now_ms.saturating_sub(last_ms) > LATE_MS {
-                // This server stood still, or could not reach the store: others may have taken its
-                // sessions over. Whoever writes a row that is not its own any more is told so.
-                let live: Vec<_> = self.entries.lock().values().cloned().collect();
-                live.iter().for_each(|entry| self.mark(entry));
-            }
-            last_ms = now_ms;
+    /// Looks after all sessions when this server stood still, or could not reach the store: others
+    /// may have taken its sessions over. Whoever writes a row that is not its own any more is told
+    /// so.
+    async fn heed_late_renewals(&self) {
+        let mut late = self.late_renewals.clone();
+        late.mark_unchanged();
+        while late.changed().await.is_ok() {
+            let live: Vec<_> = self.entries.lock().values().cloned().collect();
+            live.iter().for_each(|entry| self.mark(entry));
         }
+        std::future::pending().await
     }
 
     async fn keep_deadlines(self: &Arc<Self>) {
@@ -429,13 +407,6 @@ impl SessionsInner {
         if time::timeout(STORE_MAX, self.writer.close()).await.is_err() {
             // Whoever starts it again when the store is back finds what was durable, and the files.
             tracing::error!("the store cannot be reached; what was not written to it yet is lost");
-            return;
-        }
-        if let Err(error) = self.store.remove_server(&self.run).await {
-            tracing::warn!(
-                error = &error as &dyn std::error::Error,
-                "the store was not told that this server is gone"
-            );
         }
     }
 }

@@ -356,17 +356,6 @@ pub(crate) struct UsageSum {
     pub(crate) duration_ms: u64,
 }
 
-/// A server that shares the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServerRow {
-    /// Names it for as long as its data directory exists.
-    pub(crate) id: String,
-    /// Address where others reach it, when it said so.
-    pub(crate) address: Option<String>,
-    /// When it was seen last.
-    pub(crate) heartbeat_ms: u64,
-}
-
 /// Anything small that a face keeps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DocumentRow {

@@ -250,6 +250,8 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same("ALTER TABLE sessions ADD COLUMN history_bytes BIGINT"),
     MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN incarnation TEXT"),
     MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN home TEXT"),
+    // Nodes are in a table of their own by now, with those that have no sessions.
+    MigrationStep::Same("DROP TABLE session_servers"),
 ];
 
 /// Begins a replacement in a stored text: the control character named "substitute".

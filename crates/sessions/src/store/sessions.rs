@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use api::{OnDisconnect, SessionLimits, SessionState};
 use node::clock;
+use node::cluster::{self, NodeIdentity};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::layers;
@@ -12,8 +13,7 @@ use super::schema::{
     QueryConditions, SessionColumns, json, limit, number, number_or_null, on_deadline,
     on_disconnect, pairs, state, text, text_or_null,
 };
-use super::servers::{ServerIdentity, is_replaced};
-use super::{SEQ_BLOCK, SERVER_LEASE, SessionStore};
+use super::{SEQ_BLOCK, SessionStore};
 use crate::error::SessionError;
 
 /// All columns, in the order in which [`row`] reads and [`insert`] writes them.
@@ -180,7 +180,7 @@ impl SessionStore {
     pub(crate) async fn claim(
         &self,
         id: &str,
-        run: &ServerIdentity,
+        run: &NodeIdentity,
         from_epoch: u64,
         now_ms: u64,
     ) -> Result<Option<SessionRow>, SessionError> {
@@ -566,7 +566,7 @@ fn list(
 fn claim(
     transaction: &mut dyn StoreTransaction,
     id: &str,
-    run: &ServerIdentity,
+    run: &NodeIdentity,
     from_epoch: u64,
     now_ms: u64,
 ) -> Result<Option<SessionRow>, SqlStoreError> {
@@ -576,16 +576,13 @@ fn claim(
     if row.state == SessionState::Ended {
         return Err(SqlStoreError::refuse(SessionError::Ended));
     }
-    if row.epoch != from_epoch || is_replaced(transaction, run)? {
+    if row.epoch != from_epoch || cluster::is_replaced(transaction, run)? {
         return Ok(None);
     }
-    if let Some(owner) = row.owner.as_deref().filter(|owner| *owner != server) {
-        let lease_ms = u64::try_from(SERVER_LEASE.as_millis()).unwrap_or(u64::MAX);
-        let seen = "SELECT id FROM session_servers WHERE id = $1 AND heartbeat_ms > $2";
-        let since = number(now_ms.saturating_sub(lease_ms));
-        if transaction.query_one(seen, &[text(owner), since])?.is_some() {
-            return Ok(None);
-        }
+    if let Some(owner) = row.owner.as_deref().filter(|owner| *owner != server)
+        && cluster::is_alive(transaction, owner, now_ms)?
+    {
+        return Ok(None);
     }
     row.owner = Some(server.to_owned());
     row.epoch += 1;

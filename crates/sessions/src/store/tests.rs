@@ -9,12 +9,12 @@ mod sessions;
 use std::collections::BTreeMap;
 
 use api::{AgentOptions, AgentRuntime, AgentSettings, OnDisconnect, SessionLimits, SessionState};
+use node::cluster::{NODE_LEASE, NodeDescription, NodeIdentity, NodeRegistration};
 use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use serde_json::json;
 use testkit::{Postgres, Scratch};
 
-use super::servers::{ServerIdentity, ServerRegistration};
 use super::*;
 
 /// A time that no clock has anything to do with.
@@ -27,6 +27,23 @@ pub(crate) async fn open(url: StoreUrl) -> SessionStore {
 
 pub(crate) async fn sqlite(scratch: &Scratch) -> SessionStore {
     open(StoreUrl::Sqlite(scratch.path().join("db"))).await
+}
+
+/// The first run of a node in a directory of its own.
+pub(crate) fn node_of(id: &str) -> NodeIdentity {
+    NodeIdentity {
+        id: id.to_owned(),
+        incarnation: format!("{id} 1"),
+        home: format!("home of {id}"),
+    }
+}
+
+/// Says that a node is there.
+async fn register(store: &SessionStore, id: &str, now_ms: u64) {
+    let nodes = NodeRegistry::open(&store.store).await.unwrap();
+    let description = NodeDescription::default();
+    let registered = nodes.register(&node_of(id), &description, true, now_ms).await.unwrap();
+    assert_eq!(registered, NodeRegistration::Done);
 }
 
 /// Checks a claim on a store of each engine.

@@ -13,6 +13,7 @@ use api::{
     SessionEvent, SessionEventKind, SessionExec, SessionExecResult,
 };
 use node::auth::TokenRegistry;
+use node::cluster::{NodeDescription, NodeIdentity, NodeMembership};
 use node::drain::DrainHandle;
 use node::gateway::GrantGateway;
 use node::objects::ObjectStore;
@@ -115,6 +116,7 @@ pub(crate) struct Home {
 pub(crate) struct Server {
     pub(crate) sessions: Sessions,
     store: SqlStore,
+    membership: NodeMembership,
     drain: Arc<DrainHandle>,
     work: JoinHandle<()>,
 }
@@ -159,6 +161,10 @@ impl Home {
         let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
         let data_dir = self.path().join(server);
         std::fs::create_dir_all(&data_dir).unwrap();
+        let life = format!("life {}", store.now_ms());
+        let node = NodeIdentity::in_directory(server.to_owned(), life, &data_dir).unwrap();
+        let description = NodeDescription::default();
+        let membership = NodeMembership::join(&store, node.clone(), &description).await.unwrap();
         let parts = SessionParts {
             gateway: self.gateway.clone(),
             tokens: self.tokens.clone(),
@@ -171,7 +177,8 @@ impl Home {
             }),
             sealer: Sealer::new(&[7; 32]),
             data_dir,
-            server: server.to_owned(),
+            node,
+            late_renewals: membership.late_renewals(),
             model_key: None,
             claude: None,
             is_shared: false,
@@ -181,9 +188,16 @@ impl Home {
         let drain = Arc::new(DrainHandle::new());
         let work = {
             let (sessions, drain) = (sessions.clone(), Arc::clone(&drain));
-            tokio::spawn(async move { sessions.work(&drain, Duration::from_secs(5)).await })
+            let membership = membership.clone();
+            tokio::spawn(async move {
+                let working = sessions.work(&drain, Duration::from_secs(5));
+                tokio::select! {
+                    () = working => {}
+                    () = membership.keep(&drain) => unreachable!("nobody takes its name"),
+                }
+            })
         };
-        Server { sessions, store, drain, work }
+        Server { sessions, store, membership, drain, work }
     }
 }
 
@@ -192,6 +206,7 @@ impl Server {
     pub(crate) async fn stop(self) {
         self.drain.begin();
         time::timeout(SOON, self.work).await.expect("it stops in time").unwrap();
+        self.membership.leave().await;
         self.store.close().await;
         let counts = self.sessions.counts();
         assert_eq!((counts.warming, counts.warm, counts.running, counts.waiting), (0, 0, 0, 0));

@@ -151,23 +151,16 @@ async fn a_tenant_has_no_more_sessions_than_it_may() {
 #[tokio::test]
 async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
     check(async |store| {
-        let lease = u64::try_from(SERVER_LEASE.as_millis()).unwrap();
+        let lease = u64::try_from(NODE_LEASE.as_millis()).unwrap();
         let row = store.insert_session(session("ses_1", "a"), MANY).await.unwrap();
-        store.register(&ServerIdentity::first("here"), true, NOW).await.unwrap();
+        register(store, "here", NOW).await;
         // The owner is there: only it may.
         assert_eq!(
-            store
-                .claim("ses_1", &ServerIdentity::first("there"), 1, NOW + lease - 1)
-                .await
-                .unwrap(),
+            store.claim("ses_1", &node_of("there"), 1, NOW + lease - 1).await.unwrap(),
             None
         );
-        assert_eq!(
-            store.claim("ses_1", &ServerIdentity::first("there"), 2, NOW + lease).await.unwrap(),
-            None
-        );
-        let again =
-            store.claim("ses_1", &ServerIdentity::first("here"), 1, NOW).await.unwrap().unwrap();
+        assert_eq!(store.claim("ses_1", &node_of("there"), 2, NOW + lease).await.unwrap(), None);
+        let again = store.claim("ses_1", &node_of("here"), 1, NOW).await.unwrap().unwrap();
         let expected = SessionRow {
             epoch: 2,
             seq_start: row.seq_ceiling,
@@ -177,42 +170,31 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
         assert_eq!(again, expected);
         assert_eq!(store.session("a", "ses_1").await.unwrap().unwrap(), expected);
         // Not seen for as long as the lease.
-        let theirs = store
-            .claim("ses_1", &ServerIdentity::first("there"), 2, NOW + lease)
-            .await
-            .unwrap()
-            .unwrap();
+        let theirs =
+            store.claim("ses_1", &node_of("there"), 2, NOW + lease).await.unwrap().unwrap();
         assert_eq!((theirs.owner.as_deref(), theirs.epoch), (Some("there"), 3));
         // Who comes back writes nothing any more.
         assert!(!store.update(&again).await.unwrap());
         assert!(!store.release("ses_1", 2).await.unwrap());
         // Nobody has ever seen `there`.
-        let back =
-            store.claim("ses_1", &ServerIdentity::first("here"), 3, NOW).await.unwrap().unwrap();
+        let back = store.claim("ses_1", &node_of("here"), 3, NOW).await.unwrap().unwrap();
         assert!(store.release("ses_1", back.epoch).await.unwrap());
         let free = store.session("a", "ses_1").await.unwrap().unwrap();
         assert_eq!((free.owner, free.epoch), (None, 4));
-        store.register(&ServerIdentity::first("here"), true, NOW).await.unwrap();
-        assert!(
-            store.claim("ses_1", &ServerIdentity::first("there"), 4, NOW).await.unwrap().is_some()
-        );
-        store.register(&ServerIdentity::first("there"), true, NOW).await.unwrap();
-        assert_eq!(
-            store.claim("ses_1", &ServerIdentity::first("here"), 5, NOW).await.unwrap(),
-            None
-        );
-        store.remove_server(&ServerIdentity::first("there")).await.unwrap();
-        assert!(
-            store.claim("ses_1", &ServerIdentity::first("here"), 5, NOW).await.unwrap().is_some()
-        );
-        let gone = store.claim("ses_2", &ServerIdentity::first("here"), 1, NOW).await;
+        register(store, "here", NOW).await;
+        assert!(store.claim("ses_1", &node_of("there"), 4, NOW).await.unwrap().is_some());
+        register(store, "there", NOW).await;
+        assert_eq!(store.claim("ses_1", &node_of("here"), 5, NOW).await.unwrap(), None);
+        NodeRegistry::open(&store.store).await.unwrap().leave(&node_of("there")).await.unwrap();
+        assert!(store.claim("ses_1", &node_of("here"), 5, NOW).await.unwrap().is_some());
+        let gone = store.claim("ses_2", &node_of("here"), 1, NOW).await;
         assert!(matches!(gone, Err(SessionError::NotFound("session"))), "{gone:?}");
         let end = |row: &mut SessionRow| {
             row.state = Ended;
             Ok(())
         };
         store.modify("a", "ses_1", end).await.unwrap();
-        let ended = store.claim("ses_1", &ServerIdentity::first("here"), 6, NOW).await;
+        let ended = store.claim("ses_1", &node_of("here"), 6, NOW).await;
         assert!(matches!(ended, Err(SessionError::Ended)), "{ended:?}");
     })
     .await;
@@ -221,39 +203,22 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
 /// A directory that was copied has its server's name, and so has a server that stood still while
 /// its copy was started.
 #[tokio::test]
-async fn one_run_of_a_server_speaks_for_it() {
+async fn a_run_that_was_replaced_claims_nothing() {
     check(async |store| {
-        let lease = u64::try_from(SERVER_LEASE.as_millis()).unwrap();
-        let run = |incarnation: &str, home: &str| ServerIdentity {
-            id: "here".to_owned(),
-            incarnation: incarnation.to_owned(),
-            home: home.to_owned(),
-        };
-        let register =
-            async |run: &ServerIdentity, now_ms| store.register(run, true, now_ms).await.unwrap();
-        let (first, again, copy) = (run("1", "a"), run("2", "a"), run("3", "b"));
-        assert_eq!(register(&first, NOW).await, ServerRegistration::Done);
-        assert!(store.heartbeat(&first, None, NOW + 1).await.unwrap());
-        // Started again in its directory, which has one server at a time: the one before is over.
-        assert_eq!(register(&again, NOW + 2).await, ServerRegistration::Done);
-        assert!(!store.heartbeat(&first, None, NOW + 3).await.unwrap());
-        store.remove_server(&first).await.unwrap();
-        assert!(store.heartbeat(&again, None, NOW + 4).await.unwrap());
-        // In another one it may be alive.
-        let seen = ServerRegistration::SeenElsewhere(NOW + 4);
-        assert_eq!(register(&copy, NOW + 3 + lease).await, seen);
-        assert!(!store.heartbeat(&copy, None, NOW + 5).await.unwrap());
+        let nodes = NodeRegistry::open(&store.store).await.unwrap();
+        let (first, copy) = (
+            node_of("here"),
+            NodeIdentity { incarnation: "another".to_owned(), ..node_of("here") },
+        );
+        register(store, "here", NOW).await;
         store.insert_session(session("ses_1", "a"), MANY).await.unwrap();
         assert_eq!(store.claim("ses_1", &copy, 1, NOW + 5).await.unwrap(), None);
-        assert!(store.claim("ses_1", &again, 1, NOW + 5).await.unwrap().is_some());
-        // Not seen for as long as a lease. Who comes back then has nothing to say.
-        assert_eq!(register(&copy, NOW + 4 + lease).await, ServerRegistration::Done);
-        assert!(!store.heartbeat(&again, None, NOW + 5 + lease).await.unwrap());
-        assert_eq!(store.claim("ses_1", &again, 2, NOW + 5 + lease).await.unwrap(), None);
-        assert!(store.claim("ses_1", &copy, 2, NOW + 5 + lease).await.unwrap().is_some());
-        // A store of one's own has no other servers.
-        let moved = store.register(&run("4", "c"), false, NOW + 5 + lease).await.unwrap();
-        assert_eq!(moved, ServerRegistration::Done);
+        assert!(store.claim("ses_1", &first, 1, NOW + 5).await.unwrap().is_some());
+        let description = NodeDescription::default();
+        let replaced = nodes.register(&copy, &description, false, NOW).await.unwrap();
+        assert_eq!(replaced, NodeRegistration::Done);
+        assert_eq!(store.claim("ses_1", &first, 2, NOW + 5).await.unwrap(), None);
+        assert!(store.claim("ses_1", &copy, 2, NOW + 5).await.unwrap().is_some());
     })
     .await;
 }
@@ -267,14 +232,7 @@ async fn of_many_that_claim_at_once_one_wins_each_time() {
             let claims = (0..8).map(|server| {
                 let store = store.clone();
                 tokio::spawn(async move {
-                    store
-                        .claim(
-                            "ses_1",
-                            &ServerIdentity::first(&format!("server_{server}")),
-                            epoch,
-                            NOW,
-                        )
-                        .await
+                    store.claim("ses_1", &node_of(&format!("server_{server}")), epoch, NOW).await
                 })
             });
             let mut winners = Vec::new();

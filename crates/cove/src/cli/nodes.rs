@@ -1,0 +1,88 @@
+//! What there is to type for the servers of a cluster: `cove node`.
+
+use clap::{Args, Subcommand};
+
+use super::{HELP_TEMPLATE, ServerArgs};
+
+/// Longest id that is sent.
+const ID_BYTES_MAX: usize = 64;
+
+/// `cove node`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Servers on one store are the nodes of a cluster; any of them answers for all. It needs an
+operator's token. `cove exec --help` says where it is from.
+
+States: joining, active, draining, left (stopped), lost (not seen for 30 seconds).
+
+Examples:
+  cove node list
+  cove node drain srv_01M804ZD7HDBNWX72N11NHQYP8
+  cove node list --json | jq -r '.nodes[] | select(.state == \"lost\").id'
+
+Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct NodeArgs {
+    #[command(subcommand)]
+    pub(crate) command: NodeCommand,
+}
+
+/// Action on nodes.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum NodeCommand {
+    /// List all nodes of the store
+    #[command(help_template = HELP_TEMPLATE)]
+    List(NodeOutputArgs),
+    /// Show one node
+    #[command(help_template = HELP_TEMPLATE)]
+    Show(OneNodeArgs),
+    /// Let a node take no new work; it finishes what it has, and stays so after a restart
+    #[command(help_template = HELP_TEMPLATE)]
+    Drain(OneNodeArgs),
+    /// Let a node take work again
+    #[command(help_template = HELP_TEMPLATE)]
+    Undrain(OneNodeArgs),
+}
+
+/// One node.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OneNodeArgs {
+    /// Id of the node, as `cove node list` shows it
+    #[arg(value_name = "ID", value_parser = id)]
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) output: NodeOutputArgs,
+}
+
+/// Form of the answer, and which server is asked.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NodeOutputArgs {
+    /// Print the answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+impl NodeCommand {
+    /// Returns the form of the answer, and which server is asked.
+    pub(crate) fn output(&self) -> &NodeOutputArgs {
+        match self {
+            NodeCommand::List(output) => output,
+            NodeCommand::Show(one) | NodeCommand::Drain(one) | NodeCommand::Undrain(one) => {
+                &one.output
+            }
+        }
+    }
+}
+
+/// An id becomes part of a path, so that nothing else may be in it.
+fn id(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if text.is_empty() || text.len() > ID_BYTES_MAX || !text.bytes().all(plain) {
+        return Err("it is not the id of a node, such as srv_01M804ZD7H...".to_owned());
+    }
+    Ok(text.to_owned())
+}

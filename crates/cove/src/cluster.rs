@@ -1,0 +1,261 @@
+//! This server among those that share its store.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use api::{ErrorCode, NodeList, NodeLoadView, NodeStatus, NodeView};
+use axum::extract::{Path as PathOf, State};
+use axum::{Json, Router};
+use executions::ExecutionService;
+use node::auth::TokenPrincipal;
+use node::clock::IdGenerator;
+use node::cluster::{
+    NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord, NodeState,
+};
+use node::data_dir::write_atomic;
+use node::http::{HttpError, RouteTable, get, post};
+use node::store::{SqlStore, SqlStoreError};
+use sessions::Sessions;
+
+use crate::config::CoveConfig;
+
+/// The name of this server among those that share a store, for as long as its directory exists.
+const SERVER_FILE: &str = "server.id";
+
+/// Registers this server in the store.
+pub(crate) async fn join(
+    store: &SqlStore,
+    data_dir: &Path,
+    description: &NodeDescription,
+) -> Result<NodeMembership> {
+    let incarnation = IdGenerator::new().context("failed to seed the id generator")?.next("run_");
+    let identity = NodeIdentity::in_directory(server_id(data_dir)?, incarnation, data_dir)
+        .context("failed to look at the data directory")?;
+    Ok(NodeMembership::join(store, identity, description).await?)
+}
+
+/// Returns what a server says of itself.
+pub(crate) fn describe(
+    config: &CoveConfig,
+    address: SocketAddr,
+    peer_address: Option<SocketAddr>,
+    is_root: bool,
+) -> NodeDescription {
+    let has_sessions = is_root && config.sessions.resident_max > 0;
+    let roles = [
+        ("front", true),
+        ("session", has_sessions),
+        ("bouncer", config.bouncer.enabled),
+        ("catalog", config.catalog.enabled),
+    ];
+    let advertised = config.cluster.advertise.clone();
+    NodeDescription {
+        address: Some(address.to_string()),
+        peer_address: peer_address.map(|bound| match advertised {
+            // The port that the kernel chose is known now only.
+            Some(text) => match text.strip_suffix(":0") {
+                Some(host) => format!("{host}:{}", bound.port()),
+                None => text,
+            },
+            None => bound.to_string(),
+        }),
+        roles: roles.iter().filter(|(_, has)| *has).map(|(role, _)| (*role).to_owned()).collect(),
+        zone: config.cluster.zone.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}
+
+/// Says how much work there is, whenever the membership is renewed.
+pub(crate) fn measure(
+    membership: &NodeMembership,
+    executions: &ExecutionService,
+    sessions: &Sessions,
+) {
+    let (executions, sessions) = (executions.clone(), sessions.clone());
+    membership.measure(move || {
+        let (sandboxes, places) = (sessions.counts(), executions.places());
+        let resident = sandboxes.warming + sandboxes.warm + sandboxes.running + sandboxes.waiting;
+        NodeLoad {
+            sandboxes: wide(resident),
+            sandboxes_max: wide(sandboxes.capacity),
+            executions: wide(places.running),
+            executions_max: wide(places.running_max),
+            executions_waiting: wide(places.waiting),
+        }
+    });
+}
+
+fn wide(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// This directory's name; made when there is none.
+fn server_id(data_dir: &Path) -> Result<String> {
+    let path = data_dir.join(SERVER_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
+        Ok(_) => bail!("`{}` is empty", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = IdGenerator::new().context("failed to seed the id generator")?.next("srv_");
+            write_atomic(&path, format!("{made}\n").as_bytes())?;
+            Ok(made)
+        }
+        Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),
+    }
+}
+
+/// Routes below `/v1/nodes`.
+pub(crate) fn routes(membership: NodeMembership) -> Router {
+    Router::new()
+        .at("/v1/nodes", get(list))
+        .at("/v1/nodes/{id}", get(show))
+        .at("/v1/nodes/{id}/drain", post(drain))
+        .at("/v1/nodes/{id}/undrain", post(undrain))
+        .with_state(Arc::new(membership))
+}
+
+async fn list(
+    who: TokenPrincipal,
+    State(membership): State<Arc<NodeMembership>>,
+) -> Result<Json<NodeList>, HttpError> {
+    for_operators(&who)?;
+    Ok(Json(NodeList { nodes: views(&membership).await? }))
+}
+
+async fn show(
+    who: TokenPrincipal,
+    State(membership): State<Arc<NodeMembership>>,
+    PathOf(id): PathOf<String>,
+) -> Result<Json<NodeView>, HttpError> {
+    for_operators(&who)?;
+    find(&membership, &id).await.map(Json)
+}
+
+async fn drain(
+    who: TokenPrincipal,
+    State(membership): State<Arc<NodeMembership>>,
+    PathOf(id): PathOf<String>,
+) -> Result<Json<NodeView>, HttpError> {
+    ask(&who, &membership, &id, true).await.map(Json)
+}
+
+async fn undrain(
+    who: TokenPrincipal,
+    State(membership): State<Arc<NodeMembership>>,
+    PathOf(id): PathOf<String>,
+) -> Result<Json<NodeView>, HttpError> {
+    ask(&who, &membership, &id, false).await.map(Json)
+}
+
+async fn ask(
+    who: &TokenPrincipal,
+    membership: &NodeMembership,
+    id: &str,
+    drains: bool,
+) -> Result<NodeView, HttpError> {
+    for_operators(who)?;
+    if !membership.registry().ask_to_drain(id, drains).await.map_err(|error| store(&error))? {
+        return Err(unknown(id));
+    }
+    find(membership, id).await
+}
+
+async fn find(membership: &NodeMembership, id: &str) -> Result<NodeView, HttpError> {
+    let nodes = views(membership).await?;
+    nodes.into_iter().find(|node| node.id == id).ok_or_else(|| unknown(id))
+}
+
+async fn views(membership: &NodeMembership) -> Result<Vec<NodeView>, HttpError> {
+    let registry = membership.registry();
+    let nodes = registry.list().await.map_err(|error| store(&error))?;
+    let (now_ms, this) = (registry.now_ms(), &membership.identity().id);
+    Ok(nodes.into_iter().map(|node| view(node, now_ms, this)).collect())
+}
+
+fn view(node: NodeRecord, now_ms: u64, this: &str) -> NodeView {
+    let state = match node.state {
+        NodeState::Left => NodeStatus::Left,
+        _ if !node.is_alive(now_ms) => NodeStatus::Lost,
+        // Asked just now, which it learns of when it renews its row.
+        _ if node.drain_wanted => NodeStatus::Draining,
+        NodeState::Joining => NodeStatus::Joining,
+        NodeState::Active => NodeStatus::Active,
+        NodeState::Draining => NodeStatus::Draining,
+    };
+    let NodeDescription { address, peer_address, roles, zone, version } = node.description;
+    let NodeLoad { sandboxes, sandboxes_max, executions, executions_max, executions_waiting } =
+        node.load;
+    NodeView {
+        is_this: node.id == this,
+        id: node.id,
+        incarnation: node.incarnation,
+        state,
+        address,
+        peer_address,
+        roles,
+        zone,
+        version,
+        started_ms: node.started_ms,
+        seen_ms: node.seen_ms,
+        load: NodeLoadView {
+            sandboxes,
+            sandboxes_max,
+            executions,
+            executions_max,
+            executions_waiting,
+        },
+    }
+}
+
+/// Nodes concern everybody, and their addresses nobody else.
+fn for_operators(who: &TokenPrincipal) -> Result<(), HttpError> {
+    let message = "only an operator's token may see or change nodes";
+    if who.operator { Ok(()) } else { Err(HttpError::new(ErrorCode::Forbidden, message)) }
+}
+
+fn unknown(id: &str) -> HttpError {
+    HttpError::new(ErrorCode::NotFound, format!("there is no node \"{}\"", id.escape_default()))
+}
+
+fn store(error: &SqlStoreError) -> HttpError {
+    tracing::warn!(error = error as &dyn std::error::Error, "failed to look for nodes");
+    HttpError::new(ErrorCode::Overloaded, "the store cannot be reached")
+        .retry_after(node::readiness::CHECK_INTERVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn a_server_keeps_its_name() {
+        let scratch = Scratch::new();
+        let name = server_id(scratch.path()).unwrap();
+        assert!(name.starts_with("srv_"), "{name}");
+        assert_eq!(server_id(scratch.path()).unwrap(), name);
+    }
+
+    #[test]
+    fn others_are_told_the_address_that_they_reach() {
+        let bound: SocketAddr = "0.0.0.0:4190".parse().unwrap();
+        let told = |advertise: Option<&str>, bound| {
+            let mut config = CoveConfig::default();
+            config.cluster.advertise = advertise.map(str::to_owned);
+            describe(&config, "127.0.0.1:4100".parse().unwrap(), bound, false).peer_address
+        };
+        for (advertise, expected) in [
+            (None, "0.0.0.0:4190"),
+            (Some("10.0.0.7:5000"), "10.0.0.7:5000"),
+            (Some("node-1.internal:0"), "node-1.internal:4190"),
+        ] {
+            assert_eq!(told(advertise, Some(bound)).as_deref(), Some(expected));
+            assert_eq!(told(advertise, None), None);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A node's own place among the nodes of its store.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use tokio::time;
+
+use super::{
+    NODE_LEASE, NodeIdentity, NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState,
+    RENEW_INTERVAL, RENEW_INTERVAL_ALONE,
+};
+use crate::clock;
+use crate::drain::DrainHandle;
+use crate::store::{SqlStore, SqlStoreError, StoreDialect};
+
+/// Interval at which a start looks whether another run of this node is alive.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Description of a node by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeDescription {
+    /// Address for clients, `HOST:PORT`.
+    pub address: Option<String>,
+    /// Address for other nodes, `HOST:PORT`; none for one that they cannot reach.
+    pub peer_address: Option<String>,
+    /// Services that it has.
+    pub roles: Vec<String>,
+    /// Place that it shares with others that may fail together; empty when nobody said.
+    pub zone: String,
+    /// Version of Cove.
+    pub version: String,
+}
+
+/// Why a node cannot join.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// Another run of it is alive, in another directory.
+    #[error(
+        "server {0} is running already, from a directory that this one is a copy of, or that is a \
+         copy of this one: remove `server.id` from the copy, which gives it a name of its own"
+    )]
+    Running(String),
+    /// The store cannot be used.
+    #[error("register this server in the store")]
+    Store(#[from] SqlStoreError),
+}
+
+/// Function that says what a node has to do.
+type LoadSource = Arc<dyn Fn() -> NodeLoad + Send + Sync>;
+
+/// A node's membership of its cluster. Cheap to clone; clones share their state.
+#[derive(Clone)]
+pub struct NodeMembership(Arc<MembershipShared>);
+
+struct MembershipShared {
+    registry: NodeRegistry,
+    run: NodeIdentity,
+    is_shared: bool,
+    /// All nodes, as they were read last.
+    nodes: RwLock<HashMap<String, NodeRecord>>,
+    load: OnceLock<LoadSource>,
+    /// True if an operator wants it to drain.
+    drain_wanted: AtomicBool,
+    /// Number of renewals that came too late.
+    late: watch::Sender<u64>,
+}
+
+impl NodeMembership {
+    /// Becomes the run that speaks for this node. One before it in the same directory is over; one
+    /// in another directory may be alive, if this one is a copy of that: until it has not been seen
+    /// for as long as a lease, it is waited for.
+    ///
+    /// # Errors
+    /// When another run is alive, or the store cannot be used.
+    pub async fn join(
+        store: &SqlStore,
+        run: NodeIdentity,
+        description: &NodeDescription,
+    ) -> Result<NodeMembership, JoinError> {
+        let registry = NodeRegistry::open(store).await?;
+        let is_shared = store.dialect() == StoreDialect::Postgres;
+        let mut first_ms = None;
+        loop {
+            let now_ms = registry.now_ms();
+            let registered = registry.register(&run, description, is_shared, now_ms).await?;
+            let NodeRegistration::SeenElsewhere(seen_ms) = registered else { break };
+            match first_ms {
+                None => tracing::info!(
+                    server = run.id,
+                    "this server was seen in another directory just now; waiting for its lease"
+                ),
+                Some(first_ms) if first_ms != seen_ms => return Err(JoinError::Running(run.id)),
+                Some(_) => {}
+            }
+            first_ms.get_or_insert(seen_ms);
+            time::sleep(LOOK_INTERVAL).await;
+        }
+        let membership = NodeMembership(Arc::new(MembershipShared {
+            registry,
+            run,
+            is_shared,
+            nodes: RwLock::default(),
+            load: OnceLock::new(),
+            drain_wanted: AtomicBool::new(false),
+            late: watch::Sender::new(0),
+        }));
+        // What was asked of it before it was started again.
+        membership.take_over(membership.0.registry.list().await?);
+        Ok(membership)
+    }
+
+    /// Returns the identity of this run.
+    #[must_use]
+    pub fn identity(&self) -> &NodeIdentity {
+        &self.0.run
+    }
+
+    /// Returns the registry that it is in.
+    #[must_use]
+    pub fn registry(&self) -> &NodeRegistry {
+        &self.0.registry
+    }
+
+    /// Sets what says how much work this node has. It must not block.
+    pub fn measure(&self, load: impl Fn() -> NodeLoad + Send + Sync + 'static) {
+        // Whoever comes second measures the same services.
+        drop(self.0.load.set(Arc::new(load)));
+    }
+
+    /// Number of renewals that came later than a lease allows: others may have taken over what this
+    /// node has.
+    #[must_use]
+    pub fn late_renewals(&self) -> watch::Receiver<u64> {
+        self.0.late.subscribe()
+    }
+
+    /// Returns whether an operator wants this node to take no new work.
+    #[must_use]
+    pub fn is_drain_wanted(&self) -> bool {
+        self.0.drain_wanted.load(Ordering::Relaxed)
+    }
+
+    /// Returns a node that runs, as far as was read last.
+    #[must_use]
+    pub fn living(&self, id: &str) -> Option<NodeRecord> {
+        let now_ms = self.0.registry.now_ms();
+        self.0.nodes.read().get(id).filter(|node| node.is_alive(now_ms)).cloned()
+    }
+
+    /// Returns all nodes that run, as far as was read last, this one among them.
+    #[must_use]
+    pub fn all_living(&self) -> Vec<NodeRecord> {
+        let now_ms = self.0.registry.now_ms();
+        self.0.nodes.read().values().filter(|node| node.is_alive(now_ms)).cloned().collect()
+    }
+
+    /// Renews the row until the server stops. When another run speaks for this node, which has
+    /// stood still for longer than a lease then, the server is told to stop.
+    pub async fn keep(&self, drain: &DrainHandle) {
+        let shared = &self.0;
+        let interval = if shared.is_shared { RENEW_INTERVAL } else { RENEW_INTERVAL_ALONE };
+        let late_ms = u64::try_from(NODE_LEASE.as_millis()).unwrap_or(u64::MAX) / 2;
+        let mut last_ms = clock::wall_ms();
+        let mut failed = false;
+        loop {
+            let state = match drain.is_draining() || self.is_drain_wanted() {
+                true => NodeState::Draining,
+                false => NodeState::Active,
+            };
+            let load = shared.load.get().map(|load| load()).unwrap_or_default();
+            let now_ms = shared.registry.now_ms();
+            let renewed = shared.registry.renew(&shared.run, state, load, now_ms).await;
+            match &renewed {
+                Ok(Some(nodes)) => self.take_over(nodes.clone()),
+                Ok(None) => {
+                    let server = &shared.run.id;
+                    tracing::error!(
+                        server,
+                        "another server has this one's name, from a copy of the data directory; \
+                         this one stops"
+                    );
+                    return drain.begin();
+                }
+                // Said once, not each second.
+                Err(error) if !failed => tracing::warn!(
+                    error = error as &dyn std::error::Error,
+                    "the store was not told that this server is there"
+                ),
+                Err(_) => {}
+            }
+            failed = renewed.is_err();
+            time::sleep(interval).await;
+            let now_ms = clock::wall_ms();
+            if now_ms.saturating_sub(last_ms) > late_ms {
+                shared.late.send_modify(|count| *count += 1);
+            }
+            last_ms = now_ms;
+        }
+    }
+
+    /// Says that this node has stopped.
+    pub async fn leave(&self) {
+        if let Err(error) = self.0.registry.leave(&self.0.run).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the store was not told that this server is gone"
+            );
+        }
+    }
+
+    fn take_over(&self, nodes: Vec<NodeRecord>) {
+        let own = nodes.iter().find(|node| node.id == self.0.run.id);
+        self.0.drain_wanted.store(own.is_some_and(|it| it.drain_wanted), Ordering::Relaxed);
+        *self.0.nodes.write() = nodes.into_iter().map(|node| (node.id.clone(), node)).collect();
+    }
+}
+
+impl std::fmt::Debug for NodeMembership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeMembership").field("run", &self.0.run).finish_non_exhaustive()
+    }
+}

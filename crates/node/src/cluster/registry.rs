@@ -1,0 +1,345 @@
+//! Rows of nodes in the store.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{NODE_LEASE, NodeDescription, NodeIdentity};
+use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
+
+/// Service that the table belongs to.
+const SERVICE: &str = "nodes";
+
+const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
+    "CREATE TABLE cove_nodes (
+        id TEXT NOT NULL PRIMARY KEY,
+        incarnation TEXT NOT NULL,
+        home TEXT NOT NULL,
+        started_ms BIGINT NOT NULL,
+        seen_ms BIGINT NOT NULL,
+        state TEXT NOT NULL,
+        wanted TEXT NOT NULL,
+        address TEXT,
+        peer_address TEXT,
+        roles TEXT NOT NULL,
+        zone TEXT NOT NULL,
+        version TEXT NOT NULL,
+        load TEXT NOT NULL
+    )",
+)];
+
+/// Time after which the row of a node that has left, or was never seen again, is removed.
+const FORGOTTEN_AFTER_MS: u64 = 7 * 24 * 3600 * 1000;
+
+/// State of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// It starts, and takes no work yet.
+    Joining,
+    /// It takes work.
+    Active,
+    /// It finishes what it has, and takes no new work.
+    Draining,
+    /// It was stopped.
+    Left,
+}
+
+impl NodeState {
+    /// Returns the word for it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            NodeState::Joining => "joining",
+            NodeState::Active => "active",
+            NodeState::Draining => "draining",
+            NodeState::Left => "left",
+        }
+    }
+}
+
+impl FromStr for NodeState {
+    type Err = SqlStoreError;
+
+    fn from_str(text: &str) -> Result<NodeState, SqlStoreError> {
+        let all = [NodeState::Joining, NodeState::Active, NodeState::Draining, NodeState::Left];
+        all.into_iter().find(|state| state.as_str() == text).ok_or(SqlStoreError::Spoiled)
+    }
+}
+
+/// Work that a node has, and has room for. Read by other versions of Cove: what is missing is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeLoad {
+    /// Sandboxes of sessions.
+    pub sandboxes: u64,
+    /// Most sandboxes of sessions at one time.
+    pub sandboxes_max: u64,
+    /// Executions that run.
+    pub executions: u64,
+    /// Most executions that run at one time.
+    pub executions_max: u64,
+    /// Executions that wait for a place.
+    pub executions_waiting: u64,
+}
+
+/// A node, as its row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// Name, for as long as its data directory exists.
+    pub id: String,
+    /// Name of its present run.
+    pub incarnation: String,
+    /// When that run began, by the store's clock.
+    pub started_ms: u64,
+    /// When it was seen last, by the store's clock.
+    pub seen_ms: u64,
+    /// State that it is in.
+    pub state: NodeState,
+    /// True if it was asked to drain.
+    pub drain_wanted: bool,
+    /// Description by itself.
+    pub description: NodeDescription,
+    /// Load when it was seen last.
+    pub load: NodeLoad,
+}
+
+impl NodeRecord {
+    /// Returns whether it runs, as far as the store knows at this time.
+    #[must_use]
+    pub fn is_alive(&self, now_ms: u64) -> bool {
+        self.state != NodeState::Left && self.seen_ms.saturating_add(lease_ms()) > now_ms
+    }
+}
+
+/// Result of [`NodeRegistry::register`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeRegistration {
+    /// Registered: the run speaks for its name from now on.
+    Done,
+    /// Another run may be alive, in another directory: it was seen at this time.
+    SeenElsewhere(u64),
+}
+
+/// The nodes of a store. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct NodeRegistry {
+    store: SqlStore,
+}
+
+impl NodeRegistry {
+    /// Brings the table up to date.
+    ///
+    /// # Errors
+    /// When that fails; see [`SqlStore::migrate`].
+    pub async fn open(store: &SqlStore) -> Result<NodeRegistry, SqlStoreError> {
+        store.migrate(SERVICE, MIGRATIONS).await?;
+        Ok(NodeRegistry { store: store.clone() })
+    }
+
+    /// Returns the time by the store's clock, in milliseconds since 1970.
+    #[must_use]
+    pub fn now_ms(&self) -> u64 {
+        self.store.now_ms()
+    }
+
+    /// Makes a run the one that speaks for its node, unless another one may be alive, which a store
+    /// that is not shared rules out.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn register(
+        &self,
+        run: &NodeIdentity,
+        description: &NodeDescription,
+        is_shared: bool,
+        now_ms: u64,
+    ) -> Result<NodeRegistration, SqlStoreError> {
+        let (run, description) = (run.clone(), description.clone());
+        let registered = self.store.transact_idempotent("nodes.register", move |it| {
+            register(it, &run, &description, is_shared, now_ms)
+        });
+        registered.await
+    }
+
+    /// Says that a node is there, with its state and its load, and returns all nodes. None when
+    /// another run speaks for it by now.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn renew(
+        &self,
+        run: &NodeIdentity,
+        state: NodeState,
+        load: NodeLoad,
+        now_ms: u64,
+    ) -> Result<Option<Vec<NodeRecord>>, SqlStoreError> {
+        let load = serde_json::to_string(&load).map_err(|_| SqlStoreError::Spoiled)?;
+        let parameters = [
+            run.id.as_str().into(),
+            run.incarnation.as_str().into(),
+            milliseconds(now_ms),
+            state.as_str().into(),
+            load.into(),
+        ];
+        let renewed = self.store.transact_idempotent("nodes.renew", move |it| {
+            let sql = "UPDATE cove_nodes SET seen_ms = $3, state = $4, load = $5 \
+                WHERE id = $1 AND incarnation = $2";
+            match it.execute(sql, &parameters)? {
+                1 => Ok(Some(list(it)?)),
+                _ => Ok(None),
+            }
+        });
+        renewed.await
+    }
+
+    /// Says that a node has stopped: others may take over what it owned at once.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn leave(&self, run: &NodeIdentity) -> Result<(), SqlStoreError> {
+        let left = NodeState::Left.as_str();
+        let parameters = [run.id.as_str().into(), run.incarnation.as_str().into(), left.into()];
+        let left = self.store.transact_idempotent("nodes.leave", move |it| {
+            let sql = "UPDATE cove_nodes SET state = $3 WHERE id = $1 AND incarnation = $2";
+            it.execute(sql, &parameters).map(drop)
+        });
+        left.await
+    }
+
+    /// Returns all nodes, the oldest name first.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn list(&self) -> Result<Vec<NodeRecord>, SqlStoreError> {
+        self.store.read("nodes.list", |it| list(it)).await
+    }
+
+    /// Asks a node to drain, or to take work again; it learns of it when it renews its row. False
+    /// when there is no such node.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn ask_to_drain(&self, id: &str, drains: bool) -> Result<bool, SqlStoreError> {
+        let wanted = if drains { NodeState::Draining } else { NodeState::Active };
+        let parameters = [id.into(), wanted.as_str().into()];
+        let asked = self.store.transact_idempotent("nodes.ask_to_drain", move |it| {
+            let sql = "UPDATE cove_nodes SET wanted = $2 WHERE id = $1";
+            Ok(it.execute(sql, &parameters)? == 1)
+        });
+        asked.await
+    }
+}
+
+fn register(
+    it: &mut dyn StoreTransaction,
+    run: &NodeIdentity,
+    description: &NodeDescription,
+    is_shared: bool,
+    now_ms: u64,
+) -> Result<NodeRegistration, SqlStoreError> {
+    let sql = "SELECT incarnation, home, seen_ms, state FROM cove_nodes WHERE id = $1";
+    if let Some(found) = it.query_one(sql, &[run.id.as_str().into()])? {
+        let (incarnation, home): (String, String) = (found.get(0)?, found.get(1)?);
+        let seen_ms: u64 = found.get(2)?;
+        let is_over = !is_shared
+            || home == run.home
+            || incarnation == run.incarnation
+            || found.get::<String>(3)? == NodeState::Left.as_str()
+            || seen_ms.saturating_add(lease_ms()) <= now_ms;
+        if !is_over {
+            return Ok(NodeRegistration::SeenElsewhere(seen_ms));
+        }
+    }
+    // A node that was asked to drain goes on with that when it was started again.
+    let sql = "INSERT INTO cove_nodes (id, incarnation, home, started_ms, seen_ms, state, wanted, \
+        address, peer_address, roles, zone, version, load) \
+        VALUES ($1, $2, $3, $4, $4, $5, $6, $7, $8, $9, $10, $11, '{}') \
+        ON CONFLICT (id) DO UPDATE SET incarnation = excluded.incarnation, home = excluded.home, \
+        started_ms = excluded.started_ms, seen_ms = excluded.seen_ms, state = excluded.state, \
+        address = excluded.address, peer_address = excluded.peer_address, \
+        roles = excluded.roles, zone = excluded.zone, version = excluded.version, \
+        load = excluded.load";
+    let parameters = [
+        run.id.as_str().into(),
+        run.incarnation.as_str().into(),
+        run.home.as_str().into(),
+        milliseconds(now_ms),
+        NodeState::Joining.as_str().into(),
+        NodeState::Active.as_str().into(),
+        description.address.as_deref().into(),
+        description.peer_address.as_deref().into(),
+        description.roles.join(",").into(),
+        description.zone.as_str().into(),
+        description.version.as_str().into(),
+    ];
+    it.execute(sql, &parameters)?;
+    let before_ms = milliseconds(now_ms.saturating_sub(FORGOTTEN_AFTER_MS));
+    it.execute("DELETE FROM cove_nodes WHERE seen_ms < $1", &[before_ms])?;
+    Ok(NodeRegistration::Done)
+}
+
+fn list(it: &mut dyn StoreTransaction) -> Result<Vec<NodeRecord>, SqlStoreError> {
+    let sql = "SELECT id, incarnation, started_ms, seen_ms, state, wanted, address, peer_address, \
+        roles, zone, version, load FROM cove_nodes ORDER BY id";
+    it.query(sql, &[])?.iter().map(record).collect()
+}
+
+fn record(row: &SqlRow) -> Result<NodeRecord, SqlStoreError> {
+    let (roles, load): (String, String) = (row.get(8)?, row.get(11)?);
+    Ok(NodeRecord {
+        id: row.get(0)?,
+        incarnation: row.get(1)?,
+        started_ms: row.get(2)?,
+        seen_ms: row.get(3)?,
+        state: row.get::<String>(4)?.parse()?,
+        drain_wanted: row.get::<String>(5)? == NodeState::Draining.as_str(),
+        description: NodeDescription {
+            address: row.get(6)?,
+            peer_address: row.get(7)?,
+            roles: roles.split(',').filter(|role| !role.is_empty()).map(str::to_owned).collect(),
+            zone: row.get(9)?,
+            version: row.get(10)?,
+        },
+        // Of a version that says it differently nothing is known.
+        load: serde_json::from_str(&load).unwrap_or_default(),
+    })
+}
+
+/// Returns whether another run speaks for a node by now.
+///
+/// # Errors
+/// When the store cannot be used.
+pub fn is_replaced(
+    it: &mut dyn StoreTransaction,
+    run: &NodeIdentity,
+) -> Result<bool, SqlStoreError> {
+    let sql = "SELECT id FROM cove_nodes WHERE id = $1 AND incarnation <> $2";
+    let parameters = [run.id.as_str().into(), run.incarnation.as_str().into()];
+    Ok(it.query_one(sql, &parameters)?.is_some())
+}
+
+/// Returns whether a node runs, as far as the store knows at this time.
+///
+/// # Errors
+/// When the store cannot be used.
+pub fn is_alive(
+    it: &mut dyn StoreTransaction,
+    id: &str,
+    now_ms: u64,
+) -> Result<bool, SqlStoreError> {
+    let sql = "SELECT id FROM cove_nodes WHERE id = $1 AND seen_ms > $2 AND state <> $3";
+    let since = milliseconds(now_ms.saturating_sub(lease_ms()));
+    let parameters = [id.into(), since, NodeState::Left.as_str().into()];
+    Ok(it.query_one(sql, &parameters)?.is_some())
+}
+
+fn lease_ms() -> u64 {
+    u64::try_from(NODE_LEASE.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn milliseconds(ms: u64) -> SqlValue {
+    SqlValue::Int(i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! Rows of nodes, on SQLite and on PostgreSQL.
+
+use testkit::{Postgres, Scratch};
+
+use super::*;
+use crate::store::{StoreConfig, StoreUrl};
+use crate::telemetry::Registry;
+
+const NOW: u64 = 1_800_000_000_000;
+
+async fn check(claim: impl AsyncFn(&NodeRegistry)) {
+    let scratch = Scratch::new();
+    let server = tokio::task::spawn_blocking(Postgres::shared).await.unwrap();
+    let sqlite = StoreUrl::Sqlite(scratch.path().join("db"));
+    for url in [sqlite, StoreUrl::Postgres(server.database())] {
+        let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+        claim(&NodeRegistry::open(&store).await.unwrap()).await;
+    }
+}
+
+fn run(id: &str, incarnation: &str, home: &str) -> NodeIdentity {
+    let [id, incarnation, home] = [id, incarnation, home].map(str::to_owned);
+    NodeIdentity { id, incarnation, home }
+}
+
+/// A directory that was copied has its server's name, and so has a server that stood still while
+/// its copy was started.
+#[tokio::test]
+async fn one_run_of_a_server_speaks_for_it() {
+    check(async |nodes| {
+        let register = async |run: &NodeIdentity, now_ms| {
+            nodes.register(run, &NodeDescription::default(), true, now_ms).await.unwrap()
+        };
+        let renew = async |run: &NodeIdentity, now_ms| {
+            let renewed = nodes.renew(run, NodeState::Active, NodeLoad::default(), now_ms).await;
+            renewed.unwrap().is_some()
+        };
+        let (first, again) = (run("here", "1", "a"), run("here", "2", "a"));
+        let copy = run("here", "3", "b");
+        assert_eq!(register(&first, NOW).await, NodeRegistration::Done);
+        assert!(renew(&first, NOW + 1).await);
+        // Started again in its directory, which has one server at a time: the one before is over.
+        assert_eq!(register(&again, NOW + 2).await, NodeRegistration::Done);
+        assert!(!renew(&first, NOW + 3).await);
+        nodes.leave(&first).await.unwrap();
+        assert!(renew(&again, NOW + 4).await);
+        // In another one it may be alive.
+        let seen = NodeRegistration::SeenElsewhere(NOW + 4);
+        assert_eq!(register(&copy, NOW + 3 + lease_ms()).await, seen);
+        assert!(!renew(&copy, NOW + 5).await);
+        // Not seen for as long as a lease. Who comes back then has nothing to say.
+        assert_eq!(register(&copy, NOW + 4 + lease_ms()).await, NodeRegistration::Done);
+        assert!(!renew(&again, NOW + 5 + lease_ms()).await);
+        // A store of one's own has no other servers, and one that has stopped is over.
+        let moved = run("here", "4", "c");
+        let description = NodeDescription::default();
+        let alone = nodes.register(&moved, &description, false, NOW + 5 + lease_ms()).await;
+        assert_eq!(alone.unwrap(), NodeRegistration::Done);
+        nodes.leave(&moved).await.unwrap();
+        let back = register(&run("here", "5", "d"), NOW + 6 + lease_ms()).await;
+        assert_eq!(back, NodeRegistration::Done);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_says_what_it_is_and_how_busy() {
+    check(async |nodes| {
+        let description = NodeDescription {
+            address: Some("10.0.0.1:4100".to_owned()),
+            peer_address: Some("10.0.0.1:4190".to_owned()),
+            roles: vec!["session".to_owned(), "front".to_owned()],
+            zone: "a".to_owned(),
+            version: "0.1.0".to_owned(),
+        };
+        let (one, two) = (run("one", "1", "a"), run("two", "1", "b"));
+        nodes.register(&one, &description, true, NOW).await.unwrap();
+        nodes.register(&two, &NodeDescription::default(), true, NOW + 1).await.unwrap();
+        let load = NodeLoad { sandboxes: 3, sandboxes_max: 8, ..NodeLoad::default() };
+        let renewed = nodes.renew(&one, NodeState::Active, load, NOW + 9).await.unwrap().unwrap();
+        let expected = NodeRecord {
+            id: "one".to_owned(),
+            incarnation: "1".to_owned(),
+            started_ms: NOW,
+            seen_ms: NOW + 9,
+            state: NodeState::Active,
+            drain_wanted: false,
+            description,
+            load,
+        };
+        assert_eq!(renewed[0], expected);
+        assert_eq!((renewed[1].state, renewed[1].load), (NodeState::Joining, NodeLoad::default()));
+        assert_eq!(nodes.list().await.unwrap(), renewed);
+
+        // A node that was asked to drain does so after a restart, too.
+        assert!(nodes.ask_to_drain("two", true).await.unwrap());
+        assert!(!nodes.ask_to_drain("three", true).await.unwrap());
+        nodes.register(&two, &NodeDescription::default(), true, NOW + 2).await.unwrap();
+        assert!(nodes.list().await.unwrap()[1].drain_wanted);
+        assert!(nodes.ask_to_drain("two", false).await.unwrap());
+        assert!(!nodes.list().await.unwrap()[1].drain_wanted);
+
+        let alive = async |id: &'static str, now_ms| {
+            let alive =
+                nodes.store.read("alive", move |it| is_alive(it, id, now_ms)).await.unwrap();
+            let record = nodes.list().await.unwrap().into_iter().find(|node| node.id == id);
+            assert_eq!(record.is_some_and(|node| node.is_alive(now_ms)), alive, "{id}");
+            alive
+        };
+        assert!(alive("one", NOW + 8 + lease_ms()).await);
+        assert!(!alive("one", NOW + 9 + lease_ms()).await);
+        assert!(!alive("three", NOW).await);
+        nodes.leave(&two).await.unwrap();
+        assert!(!alive("two", NOW + 3).await);
+
+        // Rows of those that never came back go away, some time.
+        let later = NOW + FORGOTTEN_AFTER_MS + 10;
+        nodes.register(&two, &NodeDescription::default(), true, later).await.unwrap();
+        let left: Vec<_> = nodes.list().await.unwrap().into_iter().map(|node| node.id).collect();
+        assert_eq!(left, ["two"]);
+    })
+    .await;
+}
+
+/// Rows of an older version, or of a newer one, say less, or more.
+#[test]
+fn a_load_of_another_version_is_read() {
+    let read = |text: &str| serde_json::from_str::<NodeLoad>(text).unwrap();
+    assert_eq!(read("{}"), NodeLoad::default());
+    let known = NodeLoad { executions: 2, ..NodeLoad::default() };
+    assert_eq!(read(r#"{"executions":2,"gpus":[1]}"#), known);
+}
