@@ -64,6 +64,8 @@ pub enum ErrorCode {
     Draining,
     /// The other side does not support what is needed, such as an upgrade to a WebSocket (426).
     UpgradeRequired,
+    /// The node of the cluster that had to answer went away; it may have done what was asked (502).
+    NodeLost,
     /// The server failed; the details are in its log under the request's id (500).
     Internal,
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use api::{ErrorCode, NodeList, NodeLoadView, NodeStatus, NodeView};
@@ -14,37 +15,148 @@ use executions::ExecutionService;
 use node::auth::TokenPrincipal;
 use node::clock::IdGenerator;
 use node::cluster::{
-    NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord, NodeState,
+    ClusterKey, NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord, NodeState,
+    PeerForwarder, PeerListener, RequestLocator, RequestSubject,
 };
 use node::data_dir::write_atomic;
-use node::http::{HttpError, RouteTable, get, post};
-use node::store::{SqlStore, SqlStoreError};
-use sessions::Sessions;
+use node::drain::DrainHandle;
+use node::http::{self, FastHead, HttpError, ListenerSite, RouteTable, get, post};
+use node::sealed::Sealer;
+use node::store::{SqlStore, SqlStoreError, StoreUrl};
+use node::task::Boxed;
+use sessions::{SessionInterface, SessionOwners, Sessions};
 
+use crate::Source;
 use crate::config::CoveConfig;
 
 /// The name of this server among those that share a store, for as long as its directory exists.
 const SERVER_FILE: &str = "server.id";
 
-/// Registers this server in the store.
-pub(crate) async fn join(
-    store: &SqlStore,
-    data_dir: &Path,
-    description: &NodeDescription,
-) -> Result<NodeMembership> {
-    let incarnation = IdGenerator::new().context("failed to seed the id generator")?.next("run_");
-    let identity = NodeIdentity::in_directory(server_id(data_dir)?, incarnation, data_dir)
-        .context("failed to look at the data directory")?;
-    Ok(NodeMembership::join(store, identity, description).await?)
+/// Name of E2B's listener, for other nodes. That of the main one is the shell's.
+pub(crate) const E2B_LISTENER: &str = "e2b";
+/// Purpose of the key that nodes prove their membership with.
+const PEER_PURPOSE: &str = "connections between nodes";
+
+/// Access of other nodes to this one, and of this one to them, where the configuration says so.
+pub(crate) struct PeerAccess(Option<(PeerListener, ClusterKey)>);
+
+impl PeerAccess {
+    /// Listens for other nodes.
+    pub(crate) async fn open(
+        config: &CoveConfig,
+        sealer: &Sealer,
+        store: &StoreUrl,
+    ) -> Result<PeerAccess> {
+        let Some(address) = &config.cluster.listen else { return Ok(PeerAccess(None)) };
+        if matches!(store, StoreUrl::Sqlite(_)) {
+            bail!(
+                "cluster.listen: nodes find each other in a store that they share; set `store.url`"
+            );
+        }
+        let key = ClusterKey::new(&sealer.derived_key(PEER_PURPOSE))?;
+        let listener = PeerListener::bind(address, &key).await;
+        let listener = listener.context("failed to listen for other nodes (`cluster.listen`)")?;
+        tracing::info!(address = %listener.address(), "listening for other nodes");
+        Ok(PeerAccess(Some((listener, key))))
+    }
+
+    /// Registers this server in the store. `address` is that of its main listener.
+    pub(crate) async fn join(
+        &self,
+        store: &SqlStore,
+        source: &Source,
+        data_dir: &Path,
+        address: SocketAddr,
+    ) -> Result<NodeMembership> {
+        let peer_address = self.0.as_ref().map(|(listener, _)| listener.address());
+        let is_root = source.environment.is_root;
+        let description = describe(&source.config, (address, peer_address), is_root);
+        let ids = IdGenerator::new().context("failed to seed the id generator")?;
+        let id = server_id(data_dir)?;
+        let identity = NodeIdentity::in_directory(id, ids.next("run_"), data_dir)
+            .context("failed to look at the data directory")?;
+        Ok(NodeMembership::join(store, identity, &description).await?)
+    }
+
+    /// Returns what passes requests on to other nodes.
+    pub(crate) async fn forwarder(
+        &self,
+        membership: &NodeMembership,
+        store: &SqlStore,
+        sessions: &Sessions,
+    ) -> Result<Option<PeerForwarder>> {
+        let Some((_, key)) = &self.0 else { return Ok(None) };
+        let owners = SessionOwners::open(store, sessions.clone()).await;
+        let owners = owners.context("failed to open the store of sessions")?;
+        Ok(Some(PeerForwarder::new(membership, key, NodeLocator { owners })?))
+    }
+
+    /// Serves other nodes until the drain has finished.
+    pub(crate) async fn serve(
+        self,
+        membership: &NodeMembership,
+        sites: Vec<(&'static str, Router)>,
+        drain: &DrainHandle,
+        patience: Duration,
+    ) {
+        if let Some((listener, _)) = self.0 {
+            listener.serve(membership.identity(), sites, drain.clone(), patience).await;
+        }
+    }
+}
+
+/// Returns the routes that other nodes reach, by the names of their listeners.
+pub(crate) fn sites(
+    main: &ListenerSite,
+    e2b: Option<&ListenerSite>,
+) -> Vec<(&'static str, Router)> {
+    let e2b = e2b.map(|site| (E2B_LISTENER, site.routes()));
+    [(http::MAIN_LISTENER, main.routes())].into_iter().chain(e2b).collect()
+}
+
+/// Finds the node that has a session.
+struct NodeLocator {
+    owners: SessionOwners,
+}
+
+impl RequestLocator for NodeLocator {
+    fn subject(&self, listener: &str, request: FastHead<'_>) -> Option<RequestSubject> {
+        let interface = match listener {
+            E2B_LISTENER => SessionInterface::E2b,
+            _ => SessionInterface::Main,
+        };
+        sessions::session_of(interface, request).map(RequestSubject::Session)
+    }
+
+    fn owner<'a>(
+        &'a self,
+        subject: &'a RequestSubject,
+        is_fresh: bool,
+    ) -> Boxed<'a, Option<String>> {
+        Box::pin(async move {
+            match subject {
+                RequestSubject::Node(id) => Some(id.clone()),
+                RequestSubject::Session(id) => match self.owners.owner(id, is_fresh).await {
+                    Ok(owner) => owner,
+                    // This node's own handler says that the store is away.
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::warn!(error, "failed to look for the node of a session");
+                        None
+                    }
+                },
+            }
+        })
+    }
 }
 
 /// Returns what a server says of itself.
-pub(crate) fn describe(
+fn describe(
     config: &CoveConfig,
-    address: SocketAddr,
-    peer_address: Option<SocketAddr>,
+    addresses: (SocketAddr, Option<SocketAddr>),
     is_root: bool,
 ) -> NodeDescription {
+    let (address, peer_address) = addresses;
     let has_sessions = is_root && config.sessions.resident_max > 0;
     let roles = [
         ("front", true),
@@ -69,26 +181,6 @@ pub(crate) fn describe(
     }
 }
 
-/// Says how much work there is, whenever the membership is renewed.
-pub(crate) fn measure(
-    membership: &NodeMembership,
-    executions: &ExecutionService,
-    sessions: &Sessions,
-) {
-    let (executions, sessions) = (executions.clone(), sessions.clone());
-    membership.measure(move || {
-        let (sandboxes, places) = (sessions.counts(), executions.places());
-        let resident = sandboxes.warming + sandboxes.warm + sandboxes.running + sandboxes.waiting;
-        NodeLoad {
-            sandboxes: wide(resident),
-            sandboxes_max: wide(sandboxes.capacity),
-            executions: wide(places.running),
-            executions_max: wide(places.running_max),
-            executions_waiting: wide(places.waiting),
-        }
-    });
-}
-
 fn wide(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
@@ -108,14 +200,35 @@ fn server_id(data_dir: &Path) -> Result<String> {
     }
 }
 
-/// Routes below `/v1/nodes`.
-pub(crate) fn routes(membership: NodeMembership) -> Router {
+/// Says how much work there is, whenever the membership is renewed.
+fn measure(membership: &NodeMembership, executions: &ExecutionService, sessions: &Sessions) {
+    let (executions, sessions) = (executions.clone(), sessions.clone());
+    membership.measure(move || {
+        let (sandboxes, places) = (sessions.counts(), executions.places());
+        let resident = sandboxes.warming + sandboxes.warm + sandboxes.running + sandboxes.waiting;
+        NodeLoad {
+            sandboxes: wide(resident),
+            sandboxes_max: wide(sandboxes.capacity),
+            executions: wide(places.running),
+            executions_max: wide(places.running_max),
+            executions_waiting: wide(places.waiting),
+        }
+    });
+}
+
+/// Routes below `/v1/nodes`, of a node that has this to do.
+pub(crate) fn routes(
+    membership: &NodeMembership,
+    executions: &ExecutionService,
+    sessions: &Sessions,
+) -> Router {
+    measure(membership, executions, sessions);
     Router::new()
         .at("/v1/nodes", get(list))
         .at("/v1/nodes/{id}", get(show))
         .at("/v1/nodes/{id}/drain", post(drain))
         .at("/v1/nodes/{id}/undrain", post(undrain))
-        .with_state(Arc::new(membership))
+        .with_state(Arc::new(membership.clone()))
 }
 
 async fn list(
@@ -247,7 +360,8 @@ mod tests {
         let told = |advertise: Option<&str>, bound| {
             let mut config = CoveConfig::default();
             config.cluster.advertise = advertise.map(str::to_owned);
-            describe(&config, "127.0.0.1:4100".parse().unwrap(), bound, false).peer_address
+            let addresses = ("127.0.0.1:4100".parse().unwrap(), bound);
+            describe(&config, addresses, false).peer_address
         };
         for (advertise, expected) in [
             (None, "0.0.0.0:4190"),

@@ -15,6 +15,7 @@ use node::http::{RouteTable, get};
 use node::telemetry::MetricsRegistry;
 use sessions::faces::{ash, e2b};
 
+use crate::cluster;
 use crate::config::CompatConfig;
 
 /// An interface.
@@ -96,7 +97,7 @@ pub(crate) async fn e2b(
     tracing::info!(face = "e2b", address = %listener.address(), "listening");
     let face = CompatFace { access: FaceAccess::Own, render: Some(e2b::render_error), scope: None };
     let shell = shell.clone().streaming(&e2b::ROUTES);
-    Ok(Some((listener, shell.wrap_face(routes, face))))
+    Ok(Some((listener, shell.wrap_face(cluster::E2B_LISTENER, routes, face))))
 }
 
 /// DBBouncer's interface, which has a listener of its own or is nowhere: its paths are short. Who
@@ -116,6 +117,8 @@ pub(crate) async fn dbbouncer(
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
     let render = Some(dbbouncer::render_error as fn(&http::HttpError) -> Response);
     let face = CompatFace { access: FaceAccess::Token, render, scope: Some(TokenScope::Tenants) };
+    // Of what it serves nothing is one node's alone.
+    let shell = shell.clone().forwarding(None);
     let site = ListenerSite::from(shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]));
     Ok(Some((listener, site.with_errors(render))))
 }
@@ -151,7 +154,7 @@ pub(crate) async fn listen(
         };
         tracing::info!(face = name, address = %listener.address(), open = config.insecure_open, "listening");
         let face = foreign.face(access);
-        listeners.push((listener, shell.wrap_face(foreign.routes, face)));
+        listeners.push((listener, shell.wrap_face(name, foreign.routes, face)));
     }
     Ok(listeners)
 }

@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
 use node::auth::{TokenRegistry, TokenScope};
 use node::clock::IdGenerator;
+use node::cluster::NodeMembership;
 use node::data_dir::DataDir;
 use node::drain::DrainHandle;
 use node::http::{self, BoundListener, CompatFace, HttpShell, ListenerSite, RouteTable, get};
@@ -28,6 +29,7 @@ use toml::Value;
 
 use crate::bouncer::BouncerContext;
 use crate::cli::ServeArgs;
+use crate::cluster::PeerAccess;
 use crate::config::Flags;
 use crate::sessions::{SessionNeighbours, SessionsSettings};
 use crate::storage::ServerStorage;
@@ -160,9 +162,11 @@ impl ServerParts<'_> {
         let listener = BoundListener::bind(&self.source.config.http).await;
         let listener =
             listener.context("failed to listen: `--http` or `http` names another address")?;
+        let sealer = self.sessions.sealer();
+        let peers = PeerAccess::open(&self.source.config, sealer, &self.storage.store.url).await?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
         // Boxed, because it holds everything there is.
-        let result = Box::pin(self.serve(listener, &engine)).await;
+        let result = Box::pin(self.serve(listener, peers, &engine)).await;
         // Also when the start failed half way: nothing may be left behind.
         if tokio::time::timeout(CLOSE_MAX, engine.close()).await.is_err() {
             tracing::error!("sandboxes did not go away in time");
@@ -173,7 +177,12 @@ impl ServerParts<'_> {
         result
     }
 
-    async fn serve(self, listener: BoundListener, engine: &Engine) -> Result<()> {
+    async fn serve(
+        self,
+        listener: BoundListener,
+        peers: PeerAccess,
+        engine: &Engine,
+    ) -> Result<()> {
         let ServerParts { source, data_dir, storage, keys, languages, .. } = self;
         let Source { config, .. } = source;
         let drain = DrainHandle::new();
@@ -184,12 +193,10 @@ impl ServerParts<'_> {
         engine::register(engine, &mut registry);
         let store = SqlStore::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
-        let sealer = self.sessions.sealer();
-        storage::check_keys(&store, sealer, Some(&storage.webhook_key), keys).await?;
+        storage::check_keys(&store, self.sessions.sealer(), Some(&storage.webhook_key), keys)
+            .await?;
         let tokens = storage::tokens(data_dir.path(), &store).await?;
-        let is_root = source.environment.is_root;
-        let description = cluster::describe(config, listener.address(), None, is_root);
-        let membership = cluster::join(&store, data_dir.path(), &description).await?;
+        let membership = peers.join(&store, source, data_dir.path(), listener.address()).await?;
         let services =
             SandboxServices::start(source, &data_dir, &store, &tokens, &drain, &mut registry)
                 .await?;
@@ -220,7 +227,8 @@ impl ServerParts<'_> {
         let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
             .streaming(&sessions::http::STREAMING)
             .streaming(&sessions::faces::ash::STREAMING)
-            .streaming(&::catalog::http::STREAMING);
+            .streaming(&::catalog::http::STREAMING)
+            .forwarding(peers.forwarder(&membership, &store, &sessions).await?);
         let faces = compat::faces(&config.compat, &jobs);
         let metrics = MetricsRegistry::new(registry);
         let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
@@ -228,49 +236,39 @@ impl ServerParts<'_> {
         let open = open_routes(&drain, metrics.clone(), readiness).merge(docs::routes());
         let ending = lake.as_ref().map(catalog::RunningCatalog::ending);
         let native = native_routes(open, &jobs, &sessions, control.as_ref());
-        let native = native.merge(::gateway::http::routes(gate.clone()));
-        cluster::measure(&membership, jobs.service(), &sessions);
-        let native = native.merge(cluster::routes(membership.clone()));
+        let of_nodes = cluster::routes(&membership, jobs.service(), &sessions);
+        let native = native.merge(::gateway::http::routes(gate.clone())).merge(of_nodes);
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
         let of_lake = lake.as_ref().map(catalog::RunningCatalog::routes);
         let routes = routes.merge(of_ash);
         shapes.extend(shapes_of_ash.into_iter().chain(native_shapes()));
-        let address = listener.address();
         let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
         let dbbouncer =
             compat::dbbouncer(&config.compat, &shell, control.as_ref(), &drain, metrics).await?;
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
-        data_dir.write_addresses(address, &others).context("failed to write the addresses")?;
-        tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
-        greet(source, address, data_dir.path(), StartHint::Server);
+        data_dir
+            .write_addresses(listener.address(), &others)
+            .context("failed to write the addresses")?;
+        tracing::info!(address = %listener.address(), data_dir = %data_dir.path().display(), "listening");
+        greet(source, listener.address(), data_dir.path(), StartHint::Server);
 
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
+        let main = catalog::site(&shell, routes, shapes, of_lake);
+        let for_peers = cluster::sites(&main, e2b.as_ref().map(|(_, site)| site));
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
         let mut listeners: Vec<_> = others.collect();
-        listeners.push((listener, catalog::site(&shell, routes, shapes, of_lake)));
+        listeners.push((listener, main));
         let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);
             let others = work_beside(pooler, lake, &drain, config.drain_s);
-            tokio::join!(serving, jobs.work(&drain), sessions, others);
+            let peers = peers.serve(&membership, for_peers, &drain, config.drain_s);
+            tokio::join!(serving, peers, jobs.work(&drain), sessions, others);
         };
-        let kept = membership.keep(&drain);
-        Box::pin(beside(
-            working,
-            async {
-                tokio::join!(signals, kept);
-            },
-            tokens,
-            languages,
-        ))
-        .await;
-        if let Some(ending) = ending {
-            ending.write().await;
-        }
-        close_gate(&gate).await;
-        membership.leave().await;
-        store.close().await;
+        let signals = async { tokio::join!(signals, membership.keep(&drain)).0 };
+        Box::pin(beside(working, signals, tokens, languages)).await;
+        close_all(ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
 }
@@ -309,11 +307,22 @@ impl SandboxServices {
     }
 }
 
-async fn close_gate(gate: &::gateway::GatewayService) {
+/// Writes what is left to write, and says that this server has stopped.
+async fn close_all(
+    ending: Option<catalog::CatalogShutdown>,
+    gate: &::gateway::GatewayService,
+    membership: &NodeMembership,
+    store: &SqlStore,
+) {
+    if let Some(ending) = ending {
+        ending.write().await;
+    }
     if let Err(error) = gate.close().await {
         let error = &error as &dyn std::error::Error;
         tracing::error!(error, "the last of the audit could not be written");
     }
+    membership.leave().await;
+    store.close().await;
 }
 
 fn begin_executions(

@@ -3,15 +3,23 @@
 //! Each has a row in the store ([`NodeRegistry`]) with where others reach it, what it has room for
 //! and when it was seen last, by the store's clock. A server joins when it starts, renews its row
 //! for as long as it runs, and reads those of all others at the same time ([`NodeMembership`]).
+//!
+//! Servers reach each other at a listener of its own, with TLS in which both sides prove that they
+//! have the key of the cluster ([`ClusterKey`]); [`PeerListener`] serves there what the public
+//! listeners serve, and [`PeerForwarder`] sends requests to it that another server has to answer.
 
 mod identity;
 mod membership;
+mod peer;
 mod registry;
 
 use std::time::Duration;
 
 pub use self::identity::NodeIdentity;
 pub use self::membership::{JoinError, NodeDescription, NodeMembership};
+pub use self::peer::{
+    ClusterKey, ClusterKeyError, PeerForwarder, PeerListener, RequestLocator, RequestSubject,
+};
 pub use self::registry::{
     NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState, is_alive, is_replaced,
 };

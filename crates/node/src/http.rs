@@ -44,7 +44,8 @@ pub use query::{last_event_id, query};
 pub use routing::{PathMethods, RouteTable, delete, get, patch, post, put};
 pub use server::{BindError, BoundListener, ShellLimits, serve_all};
 pub use shares::{Share, ShareOwner, ShareRefusal, Shares};
-pub use shell::{HttpShell, RequestId, VerbatimAnswer};
+pub use shell::{HttpShell, MAIN_LISTENER, PeerHop, RequestId, VerbatimAnswer};
+pub(crate) use stream::UpgradedRequest;
 pub use upload::UploadBody;
 
 #[cfg(test)]

@@ -26,6 +26,7 @@
 //! | `model.rs` | the relay to the model; `model/door.rs` is the one of a grant, with budgets |
 //! | `workspace.rs` | disks and layers, here and in the object store |
 //! | `store.rs` | the only SQL of this crate |
+//! | `routing.rs` | which session a request is about, and which server has it |
 //! | `config.rs`, `error.rs`, `metrics.rs` | the `[sessions]` table, failures, figures |
 #![forbid(unsafe_code)]
 
@@ -37,6 +38,7 @@ pub mod faces;
 pub mod http;
 mod metrics;
 mod model;
+mod routing;
 pub mod service;
 mod store;
 mod turn;
@@ -45,4 +47,5 @@ mod workspace;
 pub use config::SessionsConfig;
 pub use error::{SessionError, SessionRefusal};
 pub use model::door as model_door;
+pub use routing::{SessionInterface, SessionOwners, session_of};
 pub use service::Sessions;

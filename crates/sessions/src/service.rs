@@ -395,6 +395,14 @@ impl Sessions {
         }
     }
 
+    /// Returns whether this server works with a session, whosever it is.
+    pub(crate) fn has_here(&self, id: &str) -> bool {
+        match &self.0 {
+            ServerSupport::Ready(inner) => inner.known(id).is_some(),
+            ServerSupport::Unavailable(_) => false,
+        }
+    }
+
     /// Name of this server among those that share the store.
     pub fn server(&self) -> &str {
         match &self.0 {

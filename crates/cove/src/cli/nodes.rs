@@ -19,7 +19,9 @@ States: joining, active, draining, left (stopped), lost (not seen for 30 seconds
 
 Examples:
   cove node list
+  cove node show srv_01M804ZD7HDBNWX72N11NHQYP8
   cove node drain srv_01M804ZD7HDBNWX72N11NHQYP8
+  cove node undrain srv_01M804ZD7HDBNWX72N11NHQYP8
   cove node list --json | jq -r '.nodes[] | select(.state == \"lost\").id'
 
 Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."

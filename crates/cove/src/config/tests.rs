@@ -157,6 +157,8 @@ fn the_example_file_is_the_default_configuration() {
     config.sessions.model = sessions::SessionsConfig::default().model;
     config.executions.jobs.redis = None;
     config.executions.jobs.webhook_key = None;
+    config.cluster.listen = None;
+    config.cluster.advertise = None;
     config.compat.piston.listen = None;
     config.compat.piston.settings.compile_memory_limit = None;
     config.compat.piston.settings.run_memory_limit = None;

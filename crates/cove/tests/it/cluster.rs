@@ -1,14 +1,76 @@
 //! Servers on one store as one service: whichever is asked.
 
-use serde_json::Value;
-use testkit::{Client, Postgres, Server, until};
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
+use serde_json::{Value, json};
+use testkit::{Client, Message, Postgres, Request, Scratch, Server, until};
+
+use crate::asynchronous::post_request;
+use crate::sessions_support::{Sessions, numbers, ok, path, probe};
 use crate::support::{COVE, SOON, beside_others};
 
-fn config(database: &str) -> String {
+/// The configuration of servers that share a store, and reach each other.
+fn config(database: &str, settings: &str) -> String {
     let keys = ["secrets_key", "executions.jobs.webhook_key"];
     let keys = keys.map(|name| format!("{name} = \"{}\"\n", "5a".repeat(32))).concat();
-    format!("store.url = {database:?}\n{keys}sandbox.warm_runtimes = false\n")
+    let of_sessions = crate::sessions_support::config("ready = 0");
+    format!(
+        "store.url = {database:?}\n{keys}cluster.listen = \"127.0.0.1:0\"\n{settings}\n{of_sessions}"
+    )
+}
+
+/// Two nodes, and an agent that both have.
+struct Pair {
+    one: Server,
+    two: Server,
+    config: String,
+    _objects: Scratch,
+    _database: Arc<Postgres>,
+}
+
+impl Pair {
+    fn start(settings: &str) -> Pair {
+        let (database, objects) = (Postgres::shared(), Scratch::new());
+        let objects_url = format!("objects.url = \"{}\"\n", objects.path().display());
+        let config = config(&database.database(), &format!("{objects_url}{settings}"));
+        let one = Server::start_with(COVE, &[], Some(&config));
+        let two = one.start_beside(&config);
+        Sessions::from(&one).deploy(&probe("probe"));
+        wait_for_each_other(&[&one, &two]);
+        Pair { one, two, config, _objects: objects, _database: database }
+    }
+
+    /// Clients of both.
+    fn sessions(&self) -> (Sessions, Sessions) {
+        (Sessions::from(&self.one), Sessions::from(&self.two))
+    }
+}
+
+fn nodes(server: &Server) -> Vec<Value> {
+    let list = ok(&server.client().get("/v1/nodes"));
+    list["nodes"].as_array().unwrap().clone()
+}
+
+/// Waits until each has read what all have said.
+fn wait_for_each_other(servers: &[&Server]) {
+    for server in servers {
+        until("all nodes to be active", SOON, || {
+            let nodes = nodes(server);
+            let active = nodes.iter().filter(|node| node["state"] == "active").count();
+            if active == servers.len() { Ok(()) } else { Err(format!("{nodes:?}")) }
+        });
+    }
+    // A node reads the rows of all when it renews its own.
+    let seen = nodes(servers[0]);
+    until("the next renewals", SOON, || {
+        let now = nodes(servers[0]);
+        let is_later = |index: usize| {
+            now[index]["seen_ms"].as_u64() > seen[index]["seen_ms"].as_u64().map(|ms| ms + 500)
+        };
+        if (0..servers.len()).all(is_later) { Ok(()) } else { Err(format!("{now:?}")) }
+    });
 }
 
 fn answers(server: &Server, token: &str) -> u16 {
@@ -20,7 +82,7 @@ fn answers(server: &Server, token: &str) -> u16 {
 fn tokens_are_made_and_revoked_for_all_servers() {
     let _guard = beside_others();
     let database = Postgres::shared();
-    let config = config(&database.database());
+    let config = config(&database.database(), "");
     let one = Server::start_with(COVE, &[], Some(&config));
     let two = one.start_beside(&config);
     assert_eq!((answers(&one, one.token()), answers(&two, one.token())), (200, 200));
@@ -50,11 +112,204 @@ fn tokens_are_made_and_revoked_for_all_servers() {
 fn tokens_of_a_shared_store_are_not_made_in_the_file() {
     let _guard = beside_others();
     let database = Postgres::shared();
-    let server = Server::start_with(COVE, &[], Some(&config(&database.database())));
+    let server = Server::start_with(COVE, &[], Some(&config(&database.database(), "")));
     let mut create = testkit::command(COVE);
     create.args(["token", "--data-dir"]).arg(server.data_dir());
     let output = create.args(["create", "--name", "lost"]).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && errors.contains("COVE_STORE__URL"), "{errors}");
     assert!(!server.data_dir().join("tokens.jsonl").exists());
+}
+
+#[test]
+fn a_session_is_used_through_any_node() {
+    let _guard = beside_others();
+    let pair = Pair::start("");
+    let (here, there) = pair.sessions();
+    let session = &here.create(&json!({"agent": "probe"}));
+
+    // Messages, whose events come as they happen.
+    let mut turn = there.send(session, "hold");
+    turn.until("its start", |event| event["type"] == "turn_start");
+    ok(&there.client.send(&Request::new("POST", &format!("{}/interrupt", path(session)))));
+    turn.end();
+    assert_eq!(there.ask(session, "one"), "You said: one [messages: 1]");
+    assert_eq!(here.ask(session, "two"), "You said: two [messages: 2]");
+    let heard = here.kept(session, 0);
+    assert_eq!(there.kept(session, 0), heard);
+    let numbers = numbers(&heard);
+    assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+
+    // Programs, with what they print as it comes, and files of any size.
+    assert_eq!(there.out(session, "echo $((6*7)); cat"), "42\n");
+    let large: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
+    ok(&there.write(session, "large", &large));
+    assert_eq!(here.read(session, "large").body, large);
+    assert_eq!(there.read(session, "large").body, large);
+    let target = format!("{}/exec", path(session));
+    let body = json!({"command": "echo told; read line; echo heard $line", "stdin": "it\n"});
+    let events = there.client.events_by(&post_request(&target, &body)).unwrap();
+    let told: Vec<String> = events.map(|event| event.name).collect();
+    assert_eq!((told[0].as_str(), told.last().unwrap().as_str()), ("started", "ended"));
+
+    // A terminal, which is a connection of its own.
+    let socket = there.client.websocket(&format!("{}/terminal?argv=sh", path(session)));
+    let mut socket = socket.unwrap_or_else(|response| panic!("{}", response.text()));
+    assert_eq!(socket.json()["type"], "started");
+    socket.writer().binary(b"echo $((40+2))!\n").unwrap();
+    let mut shown = String::new();
+    while !shown.contains("42!") {
+        match socket.message() {
+            Message::Binary(bytes) => shown.push_str(&String::from_utf8_lossy(&bytes)),
+            other => panic!("{other:?} after {shown:?}"),
+        }
+    }
+    drop(socket);
+
+    // Its life: rests, goes on, and ends, whoever says so.
+    there.did(session, "pause");
+    assert_eq!(here.record(session)["state"], "paused");
+    assert_eq!(there.did(session, "resume")["state"], "active");
+    let copy = there.fork(session);
+    assert_eq!(there.out(&copy, "wc -c < large"), "3000000\n");
+    there.end(&copy);
+    there.did(session, "stop");
+    // Nobody has it: whoever is asked takes it.
+    assert_eq!(there.did(session, "resume")["state"], "active");
+    assert_eq!(here.out(session, "wc -c < large"), "3000000\n");
+    here.end(session);
+    assert_eq!(there.record(session)["state"], "ended");
+    // What is another tenant's is not there, wherever it is.
+    let other = pair.two.other_client("other", &[]);
+    let mine = here.create(&json!({"agent": "probe"}));
+    assert_eq!(other.get(&path(&mine)).status, 404);
+    assert_eq!(there.client.anonymous().get(&path(&mine)).status, 401);
+    here.end(&mine);
+}
+
+/// What is remembered of an owner may be out of date.
+#[test]
+fn a_session_that_has_moved_is_found_where_it_is() {
+    let _guard = beside_others();
+    let pair = Pair::start("");
+    let (here, there) = pair.sessions();
+    let three = pair.one.start_beside(&pair.config);
+    wait_for_each_other(&[&pair.one, &pair.two, &three]);
+    let third = Sessions::from(&three);
+    let session = &here.create(&json!({"agent": "probe"}));
+    assert_eq!(third.out(session, "echo at one"), "at one\n");
+    // It goes on at the second node, of which the third one does not know.
+    here.did(session, "stop");
+    assert_eq!(there.did(session, "resume")["state"], "active");
+    assert_eq!(third.out(session, "echo at two"), "at two\n");
+    assert_eq!(here.out(session, "echo at two"), "at two\n");
+    let big = vec![7; 200_000];
+    ok(&third.write(session, "big", &big));
+    third.end(session);
+}
+
+#[test]
+fn a_node_that_is_gone_is_waited_for_and_no_longer() {
+    let _guard = beside_others();
+    let mut pair = Pair::start("");
+    let (here, there) = pair.sessions();
+    let session = &here.create(&json!({"agent": "probe"}));
+    here.out(session, "true");
+    assert_eq!(there.out(session, "echo x"), "x\n");
+    pair.one.signal("KILL");
+    pair.one.wait(SOON);
+    pair.two.expect_log("failed to pass a request on");
+    // What changes something is refused, and may be tried again; what only looks is answered.
+    let refused = there.try_exec(session, "true");
+    assert!(refused.status == 503 || refused.status == 502, "{}", refused.text());
+    until("a clear answer", SOON, || {
+        let refused = there.try_exec(session, "true");
+        match refused.json()["error"]["code"].as_str() {
+            Some("overloaded") if refused.header("retry-after").is_some() => Ok(()),
+            _ => Err(refused.text()),
+        }
+    });
+    assert_eq!(there.record(session)["id"], session.as_str());
+    // It comes back at another address, with its name.
+    pair.one.restart();
+    until("the session to go on", SOON, || match there.act(session, "resume") {
+        answer if answer.status == 200 => Ok(()),
+        answer => Err(answer.text()),
+    });
+    assert_eq!(there.out(session, "echo back"), "back\n");
+    there.end(session);
+}
+
+/// E2B's listener, for somebody with or without a token.
+fn e2b(server: &Server, token: Option<&str>) -> Client {
+    let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
+    let addresses: Value = serde_json::from_str(&text).unwrap();
+    let address: SocketAddr = addresses["e2b"].as_str().unwrap().parse().unwrap();
+    Client::new(address, token.map(str::to_owned))
+}
+
+#[test]
+fn sandboxes_of_e2b_and_their_ports_are_reached_through_any_node() {
+    let _guard = beside_others();
+    let pair = Pair::start("compat.e2b.listen = \"127.0.0.1:0\"");
+    let (here, there) =
+        (e2b(&pair.one, Some(pair.one.token())), e2b(&pair.two, Some(pair.two.token())));
+    let made = post_request("/sandboxes", &json!({"templateID": "base", "timeout": 120}));
+    let made = ok(&here.send(&made));
+    let id = made["sandboxID"].as_str().unwrap();
+    assert_eq!(ok(&there.get(&format!("/sandboxes/{id}")))["sandboxID"], id);
+    let (_, native) = pair.sessions();
+    let serve = "cd /tmp; echo by name > it; (python3 -m http.server 8080 >/dev/null 2>&1 &) ; \
+        for i in $(seq 100); do (echo > /dev/tcp/127.0.0.1/8080) 2>/dev/null && break; sleep 0.1; done";
+    let body = json!({"argv": ["bash", "-c", serve]});
+    ok(&native.client.send(&post_request(&format!("{}/exec", path(id)), &body)));
+    for server in [&pair.one, &pair.two] {
+        let request = Request::new("GET", "/it").header("host", &format!("8080-{id}.localhost"));
+        let answer = e2b(server, None).send(&request);
+        assert_eq!((answer.status, answer.text().as_str()), (200, "by name\n"));
+    }
+    assert_eq!(there.send(&Request::new("DELETE", &format!("/sandboxes/{id}"))).status, 204);
+}
+
+#[test]
+fn nodes_are_shown_and_drained_by_an_operator() {
+    let _guard = beside_others();
+    let pair = Pair::start("cluster.zone = \"a\"");
+    let seen = nodes(&pair.two);
+    assert_eq!(seen.len(), 2);
+    let this = seen.iter().find(|node| node["is_this"] == true).unwrap();
+    let other = seen.iter().find(|node| node["is_this"] == false).unwrap();
+    let address = pair.two.client().address().to_string();
+    assert_eq!((&this["address"], &this["zone"]), (&json!(address), &json!("a")));
+    assert!(this["peer_address"].is_string() && this["load"]["sandboxes_max"].as_u64() > Some(0));
+    let roles = this["roles"].as_array().unwrap();
+    assert!(["session", "front", "catalog"].iter().all(|role| roles.contains(&json!(role))));
+
+    let stranger = pair.two.other_client("stranger", &[]);
+    for (method, target) in [
+        ("GET", "/v1/nodes".to_owned()),
+        ("POST", format!("/v1/nodes/{}/drain", other["id"].as_str().unwrap())),
+    ] {
+        assert_eq!(stranger.send(&Request::new(method, &target)).status, 403, "{target}");
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = testkit::command(COVE);
+        command.arg("node").args(arguments).arg("--data-dir").arg(pair.two.data_dir());
+        command.output().unwrap()
+    };
+    let node = |arguments: &[&str]| {
+        let output = run(&[arguments, &["--json"]].concat());
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    let id = other["id"].as_str().unwrap();
+    assert_eq!(node(&["drain", id])["state"], "draining");
+    assert_eq!(node(&["show", id])["id"], id);
+    assert_eq!(node(&["undrain", id])["state"], "active");
+    assert_eq!(node(&["list"])["nodes"].as_array().unwrap().len(), 2);
+    let missing = run(&["show", "srv_none"]);
+    let errors = String::from_utf8_lossy(&missing.stderr);
+    assert!(
+        missing.status.code() == Some(2) && errors.contains("no node \"srv_none\""),
+        "{errors}"
+    );
 }

@@ -107,6 +107,7 @@ fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
+        ErrorCode::NodeLost => StatusCode::BAD_GATEWAY,
         ErrorCode::Overloaded | ErrorCode::Draining => StatusCode::SERVICE_UNAVAILABLE,
         // `ErrorCode` grows with the services; a code that is not known here is the server's fault.
         _ => StatusCode::INTERNAL_SERVER_ERROR,

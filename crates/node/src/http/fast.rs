@@ -95,6 +95,11 @@ impl ListenerSite {
         ListenerSite { fast: Some(FastService { shell: shell.clone(), path }), ..self }
     }
 
+    /// Returns its routes, without what may answer before them.
+    pub fn routes(&self) -> Router {
+        self.router.clone()
+    }
+
     /// Shows errors as this interface does also where there is no request yet.
     #[must_use]
     pub fn with_errors(self, render: Option<fn(&super::HttpError) -> Response>) -> ListenerSite {

@@ -15,6 +15,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::Either;
 use parking_lot::Mutex;
 
 use super::access::{self, CompatFace, FaceAccess};
@@ -29,6 +30,7 @@ use super::shares::{Share, ShareOwner, Shares};
 use super::stream::{StreamEnds, StreamPlace, StreamPlaces, is_websocket};
 use crate::auth::TokenRegistry;
 use crate::clock::{self, IdGenerator};
+use crate::cluster::PeerForwarder;
 use crate::drain::{DrainHandle, WorkInProgress};
 use crate::fair;
 use crate::telemetry::HttpMetrics;
@@ -65,12 +67,21 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
 #[derive(Clone, Copy, Debug)]
 pub struct VerbatimAnswer;
 
+/// Marks a request that another node has passed on: an extension of it.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerHop;
+
+/// Name of the listener with Cove's own interface.
+pub const MAIN_LISTENER: &str = "main";
+
 /// Shell that every request passes through. Cheap to clone; clones share their limits.
 #[derive(Clone, Debug)]
 pub struct HttpShell {
     shared: Arc<ShellShared>,
     /// Routes whose bodies are taken as they come.
     streaming: Arc<[&'static str]>,
+    /// Where requests go that another node has to answer.
+    forwarder: Option<PeerForwarder>,
 }
 
 #[derive(Debug)]
@@ -89,6 +100,9 @@ struct ShellShared {
 struct ShellService {
     shared: Arc<ShellShared>,
     streaming: Arc<[&'static str]>,
+    /// Name of the listener, and where requests go that another node has to answer.
+    listener: &'static str,
+    forwarder: Option<PeerForwarder>,
     /// Faces by the beginning of the path, the longest first.
     faces: Arc<[(&'static str, CompatFace)]>,
 }
@@ -106,7 +120,13 @@ impl HttpShell {
         let bodies = Shares::new(units.unwrap_or(usize::MAX), BODIES_WEIGHT);
         let streams = StreamPlaces::new(limits.streams_max, metrics.clone());
         let shared = ShellShared { limits, tokens, drain, metrics, ids, bodies, streams };
-        HttpShell { shared: Arc::new(shared), streaming: Arc::new([]) }
+        HttpShell { shared: Arc::new(shared), streaming: Arc::new([]), forwarder: None }
+    }
+
+    /// Passes requests on that another node has to answer.
+    #[must_use]
+    pub fn forwarding(self, forwarder: Option<PeerForwarder>) -> HttpShell {
+        HttpShell { forwarder, ..self }
     }
 
     /// Adds routes, as their paths are matched, whose handlers take bodies of any length with
@@ -126,14 +146,19 @@ impl HttpShell {
     /// everything below a path, such as `/compat/piston`.
     pub fn wrap_with(&self, routes: Router, faces: Vec<(&'static str, CompatFace)>) -> Router {
         let native = (PROTECTED, CompatFace::NATIVE);
-        self.layer(routes, faces.into_iter().chain([native]).collect())
+        self.layer(MAIN_LISTENER, routes, faces.into_iter().chain([native]).collect())
     }
 
-    /// Puts the shell around the routes of one face that has a listener of its own: all of it is
-    /// protected as the face says.
-    pub fn wrap_face(&self, routes: Router, face: CompatFace) -> ListenerSite {
+    /// Puts the shell around the routes of one face that has a listener of its own, of this name:
+    /// all of it is protected as the face says.
+    pub fn wrap_face(
+        &self,
+        listener: &'static str,
+        routes: Router,
+        face: CompatFace,
+    ) -> ListenerSite {
         let render = face.render;
-        ListenerSite::from(self.layer(routes, vec![("", face)])).with_errors(render)
+        ListenerSite::from(self.layer(listener, routes, vec![("", face)])).with_errors(render)
     }
 
     /// Answers with what is at hand, as [`handle`] does with what a handler makes.
@@ -153,11 +178,18 @@ impl HttpShell {
         Some(response)
     }
 
-    fn layer(&self, routes: Router, mut faces: Vec<(&'static str, CompatFace)>) -> Router {
+    fn layer(
+        &self,
+        listener: &'static str,
+        routes: Router,
+        mut faces: Vec<(&'static str, CompatFace)>,
+    ) -> Router {
         faces.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         let wrapped = ShellService {
             shared: Arc::clone(&self.shared),
             streaming: Arc::clone(&self.streaming),
+            listener,
+            forwarder: self.forwarder.clone(),
             faces: faces.into(),
         };
         routes
@@ -323,7 +355,12 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
         Err(error) => error.into_response(),
         Ok(admission) => {
             let answering = request.extensions_mut().remove::<Arc<AnsweringRequest>>();
-            shared.answer(admission, next.run(request), answering, &id).await
+            let forwarder = wrapped.forwarder.as_ref();
+            let handler = match forwarder.and_then(|it| it.find(wrapped.listener, &request)) {
+                Some(found) => Either::Left(found.answer(request, next)),
+                None => Either::Right(next.run(request)),
+            };
+            shared.answer(admission, handler, answering, &id).await
         }
     };
     let mut response = rendered(response, face);

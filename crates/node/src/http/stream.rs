@@ -56,7 +56,7 @@ pub(super) struct StreamPlace {
 
 /// State that a connection keeps for as long as a handler has taken it over.
 #[derive(Clone, Debug)]
-pub(super) struct UpgradedRequest(Arc<UpgradedRequestState>);
+pub(crate) struct UpgradedRequest(Arc<UpgradedRequestState>);
 
 #[derive(Debug)]
 struct UpgradedRequestState {
@@ -67,7 +67,7 @@ struct UpgradedRequestState {
 
 impl UpgradedRequest {
     /// Returns when the connection has to end.
-    pub(super) async fn revoked(&self) {
+    pub(crate) async fn revoked(&self) {
         self.0.binding.revoked().await;
     }
 }

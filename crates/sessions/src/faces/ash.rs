@@ -132,6 +132,11 @@ pub fn routes(sessions: Sessions, config: AshConfig, drain: &DrainHandle) -> io:
     Ok(routes.with_state(face))
 }
 
+/// Returns the id of the session that a UUID in a path stands for.
+pub(crate) fn session_id(uuid: &str) -> Option<String> {
+    ids::ours(ids::SESSION, uuid)
+}
+
 /// Returns what the shell says by itself (no token, too large, shutting down), in Ash's shape: for
 /// [`node::http::CompatFace::render`].
 pub fn render_error(error: &node::http::HttpError) -> Response {

@@ -47,7 +47,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use node::auth::{TokenRegistry, TokenScope};
-use node::http::{CredentialBinding, Shares, UploadBody};
+use node::http::{CredentialBinding, FastHead, Shares, UploadBody};
 
 /// Entry of the fuzz target for Connect's envelopes.
 #[cfg(fuzzing)]
@@ -165,6 +165,24 @@ async fn answer(State(face): State<Arc<E2bContext>>, request: Request) -> Respon
         }
         PortTarget::Server => Box::pin(rest::answer(&face, request)).await,
     }
+}
+
+/// Returns the sandbox that a request is about, as the name of its host, its headers or its path
+/// say.
+pub(crate) fn sandbox_of(request: FastHead<'_>) -> Option<String> {
+    if let Ok(PortTarget::Sandbox { id, .. }) = ports::target(request.headers, request.uri) {
+        return Some(id);
+    }
+    let mut parts = request.uri.path().strip_prefix('/')?.split('/').peekable();
+    parts.next_if_eq(&"v2");
+    let id = parts.next().filter(|part| *part == "sandboxes").and_then(|_| parts.next())?;
+    tokens::is_id(id).then(|| id.to_owned())
+}
+
+/// An id of a sandbox, for tests.
+#[cfg(test)]
+pub(crate) fn some_id() -> String {
+    tokens::new_id().unwrap()
 }
 
 /// Reads what is left of a refused request, within reason: a connection with an unread request is

@@ -169,6 +169,12 @@ impl SessionStore {
         .await
     }
 
+    /// The server that has a session; none when nobody has it, or there is no such session.
+    pub(crate) async fn owner(&self, id: &str) -> Result<Option<String>, SessionError> {
+        let id = id.to_owned();
+        self.read("sessions.owner", move |it| owner(it, &id)).await
+    }
+
     /// Makes `server` the owner of a session that is at `from_epoch`. None, and nothing changed,
     /// when it is at another one, or its owner is another server that is there.
     ///
@@ -561,6 +567,15 @@ fn list(
         conditions.sql
     );
     transaction.query(&sql, &conditions.parameters)?.iter().map(row).collect()
+}
+
+fn owner(
+    transaction: &mut dyn StoreTransaction,
+    id: &str,
+) -> Result<Option<String>, SqlStoreError> {
+    let sql = "SELECT owner FROM sessions WHERE id = $1";
+    let Some(row) = transaction.query_one(sql, &[text(id)])? else { return Ok(None) };
+    SessionColumns::of(&row).text_or_null()
 }
 
 fn claim(

@@ -106,7 +106,7 @@ async fn start_both(limits: ShellLimits, patience: Duration, access: FaceAccess)
     let routes = streams(sender);
     let listeners = vec![
         (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)]).into()),
-        (face, shell.wrap_face(routes, CompatFace { access, render: None, scope: None })),
+        (face, shell.wrap_face("other", routes, CompatFace { access, render: None, scope: None })),
     ];
     let task = tokio::spawn(serve_all(listeners, limits, drain.clone(), patience));
     let server = Server { address, token, drain, tokens, waiting, task, _directory: directory };

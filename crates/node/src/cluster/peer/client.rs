@@ -1,0 +1,189 @@
+//! Connections to other nodes: one of HTTP/2 for each, and one of HTTP/1.1 for each upgrade.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::key::{ClusterKey, ClusterKeyError};
+use super::{
+    ALIVE_INTERVAL, ALIVE_MAX, CONNECT_MAX, CONNECTION_WINDOW_BYTES, HEAD_BYTES_MAX, HTTP_1,
+    HTTP_2, STREAM_WINDOW_BYTES,
+};
+use crate::task;
+
+/// Name of the peer in TLS. Keys prove who it is, so that all have the same.
+const TLS_NAME: &str = "node.cove";
+
+/// Reason why a node does not answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PeerError {
+    /// It cannot be reached: nothing was sent.
+    #[error("connect to node {node} at `{address}`")]
+    Connect {
+        /// The node.
+        node: String,
+        /// Its address.
+        address: String,
+        /// Cause.
+        source: io::Error,
+    },
+    /// The connection broke when the request may have arrived.
+    #[error("exchange HTTP with node {node}")]
+    Http {
+        /// The node.
+        node: String,
+        /// Cause.
+        source: hyper::Error,
+    },
+}
+
+/// Address of a run of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PeerTarget {
+    pub(super) id: String,
+    pub(super) incarnation: String,
+    pub(super) address: String,
+}
+
+/// Connection to a node, or the lock that is held while there is none yet.
+type PeerSlot = Arc<tokio::sync::Mutex<Option<http2::SendRequest<Body>>>>;
+
+/// Sends requests to other nodes.
+pub(super) struct PeerClient {
+    streams: TlsConnector,
+    upgrades: TlsConnector,
+    /// Connections of HTTP/2 by the run that they lead to.
+    connections: Mutex<HashMap<PeerTarget, PeerSlot>>,
+}
+
+impl PeerClient {
+    pub(super) fn new(key: &ClusterKey) -> Result<PeerClient, ClusterKeyError> {
+        let connector =
+            |protocol| key.client(&[protocol]).map(|it| TlsConnector::from(Arc::new(it)));
+        Ok(PeerClient {
+            streams: connector(HTTP_2)?,
+            upgrades: connector(HTTP_1)?,
+            connections: Mutex::default(),
+        })
+    }
+
+    /// Forgets connections to runs of nodes that are over.
+    pub(super) fn keep_only(&self, is_alive: impl Fn(&PeerTarget) -> bool) {
+        self.connections.lock().retain(|target, _| is_alive(target));
+    }
+
+    /// Sends a request, which may be one of many on a connection, and returns when the head of the
+    /// answer is there.
+    pub(super) async fn send(
+        &self,
+        target: &PeerTarget,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, PeerError> {
+        let mut sender = self.connection(target).await?;
+        sender.send_request(request).await.map_err(broken(target))
+    }
+
+    /// Sends a request on a connection of its own, which it may take over.
+    pub(super) async fn send_alone(
+        &self,
+        target: &PeerTarget,
+        request: Request<Body>,
+    ) -> Result<Response<Incoming>, PeerError> {
+        let tls = connect(target, &self.upgrades).await?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(tls)).await.map_err(broken(target))?;
+        let connection = connection.with_upgrades();
+        task::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to a node ended");
+            }
+        });
+        sender.send_request(request).await.map_err(broken(target))
+    }
+
+    async fn connection(&self, target: &PeerTarget) -> Result<http2::SendRequest<Body>, PeerError> {
+        let slot = {
+            let mut connections = self.connections.lock();
+            match connections.get(target) {
+                Some(slot) => Arc::clone(slot),
+                None => Arc::clone(connections.entry(target.clone()).or_default()),
+            }
+        };
+        let mut slot = slot.lock().await;
+        if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
+            return Ok(sender.clone());
+        }
+        let tls = connect(target, &self.streams).await?;
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .keep_alive_interval(ALIVE_INTERVAL)
+            .keep_alive_timeout(ALIVE_MAX)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(tls))
+            .await
+            .map_err(broken(target))?;
+        let node = target.id.clone();
+        task::spawn(async move {
+            match connection.await {
+                Ok(()) => tracing::debug!(node, "the connection to a node ended"),
+                Err(error) => tracing::info!(node, %error, "the connection to a node broke"),
+            }
+        });
+        *slot = Some(sender.clone());
+        Ok(sender)
+    }
+}
+
+fn broken(target: &PeerTarget) -> impl FnOnce(hyper::Error) -> PeerError {
+    let node = target.id.clone();
+    |source| PeerError::Http { node, source }
+}
+
+async fn connect(
+    target: &PeerTarget,
+    connector: &TlsConnector,
+) -> Result<TlsStream<TcpStream>, PeerError> {
+    let error = |source| PeerError::Connect {
+        node: target.id.clone(),
+        address: target.address.clone(),
+        source,
+    };
+    let connecting = async {
+        let stream = TcpStream::connect(&target.address).await?;
+        tune(&stream)?;
+        let name = ServerName::try_from(TLS_NAME).map_err(io::Error::other)?;
+        connector.connect(name, stream).await
+    };
+    let connected = timeout(CONNECT_MAX, connecting).await;
+    connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(error)
+}
+
+/// Sets what both sides of a connection between nodes have: small messages go out at once, and a
+/// node that is gone without a word is noticed, also where HTTP says nothing for long.
+pub(super) fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(ALIVE_INTERVAL)
+        .with_interval(Duration::from_secs(2))
+        .with_retries(3);
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(ALIVE_INTERVAL + ALIVE_MAX))
+}

@@ -1,0 +1,358 @@
+//! Requests that another node has to answer: which ones they are, and how they get there.
+//!
+//! A request is passed on once. The node that gets it looks whether it has what the request is
+//! about, and answers 421 when it has not; whoever passed it on asks the store once more then, and
+//! tries once more. So what is known of owners may be out of date, and nobody has to be told.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc9110#section-7.6.1>
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ErrorCode;
+use axum::body::{Body, HttpBody as _, to_bytes};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{
+    HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version, header, uri,
+};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::copy_bidirectional;
+use tokio::time::timeout;
+
+use super::client::{PeerClient, PeerError, PeerTarget};
+use super::key::{ClusterKey, ClusterKeyError};
+use super::listener::{misdirected, node_value};
+use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED};
+use crate::cluster::NodeMembership;
+use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
+use crate::task::{self, Boxed};
+
+/// Longest body that is kept until the answer is there, so that it can be sent once more.
+const KEPT_BODY_BYTES_MAX: u64 = 64 << 10;
+/// Time for such a body to arrive.
+const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
+/// Time after which a caller may try again, where a node does not answer.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Host of all nodes: keys prove who they are, and handlers see the one that the client named.
+const AUTHORITY: &str = "node.cove";
+
+/// Headers that are about a connection, not about the request (RFC 9110, 7.6.1).
+const OF_CONNECTION: [HeaderName; 6] = [
+    header::CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+];
+
+/// Thing that one node has, and that a request is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum RequestSubject {
+    /// A session, by its id.
+    Session(String),
+    /// A node itself, by its id.
+    Node(String),
+}
+
+/// Knows which node has what.
+pub trait RequestLocator: Send + Sync {
+    /// Thing that a request at the listener of this name is about, if one node alone can answer it.
+    fn subject(&self, listener: &str, head: FastHead<'_>) -> Option<RequestSubject>;
+
+    /// Node that has it: none when this one may answer. `is_fresh` asks the store, also where
+    /// an answer is remembered.
+    fn owner<'a>(
+        &'a self,
+        subject: &'a RequestSubject,
+        is_fresh: bool,
+    ) -> Boxed<'a, Option<String>>;
+}
+
+/// Passes requests on to the nodes that have what they are about. Cheap to clone.
+#[derive(Clone)]
+pub struct PeerForwarder(Arc<ForwarderShared>);
+
+struct ForwarderShared {
+    membership: NodeMembership,
+    client: PeerClient,
+    locator: Box<dyn RequestLocator>,
+}
+
+impl std::fmt::Debug for PeerForwarder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PeerForwarder")
+    }
+}
+
+/// A request that can be sent to a node, and to another one when that was the wrong one.
+struct ForwardedRequest {
+    parts: Parts,
+    listener: &'static str,
+    body: ForwardedBody,
+    upgrade: Option<OnUpgrade>,
+}
+
+/// Body of a request that is passed on.
+enum ForwardedBody {
+    /// All of it.
+    Kept(Bytes),
+    /// It goes on as it comes; none when it was sent.
+    Streamed(Option<Body>),
+}
+
+impl ForwardedBody {
+    /// Takes the body, if it was not sent before.
+    fn take(&mut self) -> Option<Body> {
+        match self {
+            ForwardedBody::Kept(bytes) => Some(Body::from(bytes.clone())),
+            ForwardedBody::Streamed(body) => body.take(),
+        }
+    }
+}
+
+impl PeerForwarder {
+    /// Creates a forwarder for a node.
+    ///
+    /// # Errors
+    /// When the key cannot be used.
+    pub fn new(
+        membership: &NodeMembership,
+        key: &ClusterKey,
+        locator: impl RequestLocator + 'static,
+    ) -> Result<PeerForwarder, ClusterKeyError> {
+        let client = PeerClient::new(key)?;
+        let (membership, locator) = (membership.clone(), Box::new(locator));
+        Ok(PeerForwarder(Arc::new(ForwarderShared { membership, client, locator })))
+    }
+
+    /// Looks whether a request is about something that one node alone has.
+    pub(crate) fn find(&self, listener: &'static str, request: &Request) -> Option<FoundSubject> {
+        let head =
+            FastHead { method: request.method(), uri: request.uri(), headers: request.headers() };
+        let subject = self.0.locator.subject(listener, head)?;
+        Some(FoundSubject { forwarder: self.clone(), listener, subject })
+    }
+
+    /// The node to ask: none when this one has to answer, because it has it, or nobody can.
+    async fn target(&self, subject: &RequestSubject, is_fresh: bool) -> Option<PeerTarget> {
+        let id = self.0.locator.owner(subject, is_fresh).await?;
+        let node = self.0.membership.living(&id)?;
+        let address = node.description.peer_address?;
+        Some(PeerTarget { id, incarnation: node.incarnation, address })
+    }
+
+    async fn forward(
+        &self,
+        subject: &RequestSubject,
+        mut target: PeerTarget,
+        mut request: ForwardedRequest,
+        next: Next,
+    ) -> Response {
+        for is_last in [false, true] {
+            let Some(body) = request.body.take() else { return moved() };
+            let sent = request.for_node(&target, body);
+            let answer = match request.upgrade {
+                Some(_) => self.0.client.send_alone(&target, sent).await,
+                None => self.0.client.send(&target, sent).await,
+            };
+            match answer {
+                Ok(answer) if !is_misdirected(&answer) => return pass_on(answer, request.upgrade),
+                Ok(_) if is_last => return moved(),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        node = target.id,
+                        error = &error as &dyn std::error::Error,
+                        "failed to pass a request on"
+                    );
+                    return match error {
+                        PeerError::Connect { .. } => self.unreachable(request, next).await,
+                        PeerError::Http { .. } => broken(),
+                    };
+                }
+            }
+            match self.target(subject, true).await {
+                Some(other) => target = other,
+                None => return request.run_here(next).await,
+            }
+        }
+        moved()
+    }
+
+    /// Answers when the node cannot be reached: with what this one knows, where nothing is changed.
+    async fn unreachable(&self, request: ForwardedRequest, next: Next) -> Response {
+        let now = self.0.membership.clone();
+        self.0.client.keep_only(|target| {
+            now.living(&target.id).is_some_and(|node| node.incarnation == target.incarnation)
+        });
+        let only_looks =
+            request.parts.method == Method::GET || request.parts.method == Method::HEAD;
+        if only_looks && request.upgrade.is_none() {
+            return request.run_here(next).await;
+        }
+        let message = "the node that has this cannot be reached at present";
+        HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
+    }
+}
+
+/// A request's subject, which may be at another node.
+pub(crate) struct FoundSubject {
+    forwarder: PeerForwarder,
+    listener: &'static str,
+    subject: RequestSubject,
+}
+
+impl FoundSubject {
+    /// Answers the request, here or at the node that has what it is about.
+    pub(crate) fn answer(self, request: Request, next: Next) -> Boxed<'static, Response> {
+        Box::pin(async move {
+            let FoundSubject { forwarder, listener, subject } = self;
+            let is_hop = request.extensions().get::<PeerHop>().is_some();
+            let Some(target) = forwarder.target(&subject, is_hop).await else {
+                return next.run(request).await;
+            };
+            if is_hop {
+                return misdirected();
+            }
+            let (parts, body) = request.into_parts();
+            match forwarded(parts, listener, body).await {
+                Ok(request) => forwarder.forward(&subject, target, request, next).await,
+                Err(error) => error.into_response(),
+            }
+        })
+    }
+}
+
+impl ForwardedRequest {
+    /// The request as it goes to a node.
+    fn for_node(&self, target: &PeerTarget, body: Body) -> axum::http::Request<Body> {
+        let mut sent = axum::http::Request::new(body);
+        *sent.method_mut() = self.parts.method.clone();
+        *sent.headers_mut() = self.head(target);
+        let path = self.parts.uri.path_and_query().cloned();
+        let path = path.unwrap_or_else(|| uri::PathAndQuery::from_static("/"));
+        if self.upgrade.is_some() {
+            *sent.uri_mut() = Uri::from(path);
+            return sent;
+        }
+        let mut address = uri::Parts::default();
+        address.scheme = Some(uri::Scheme::HTTPS);
+        address.authority = Some(uri::Authority::from_static(AUTHORITY));
+        address.path_and_query = Some(path);
+        *sent.uri_mut() = Uri::from_parts(address).unwrap_or_default();
+        *sent.version_mut() = Version::HTTP_2;
+        sent
+    }
+
+    /// The headers that go to a node.
+    fn head(&self, target: &PeerTarget) -> HeaderMap {
+        let mut headers = self.parts.headers.clone();
+        if self.upgrade.is_none() {
+            OF_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
+            headers.remove(header::UPGRADE);
+        }
+        // Answered by this node already, or not at all.
+        headers.remove(header::EXPECT);
+        let host = headers.remove(header::HOST);
+        let added = [
+            (FOR_NODE, HeaderValue::from_str(&node_value(&target.id, &target.incarnation)).ok()),
+            (LISTENER, Some(HeaderValue::from_static(self.listener))),
+            (CLIENT_HOST, host),
+            (CLIENT, self.client()),
+        ];
+        for (name, value) in added {
+            headers.remove(&name);
+            value.map(|value| headers.insert(name, value));
+        }
+        if self.upgrade.is_some() {
+            headers.insert(header::HOST, HeaderValue::from_static(AUTHORITY));
+        }
+        headers
+    }
+
+    /// Address of the client.
+    fn client(&self) -> Option<HeaderValue> {
+        let ConnectionPeer(address) = self.parts.extensions.get::<ConnectionPeer>()?;
+        HeaderValue::from_str(&address.to_string()).ok()
+    }
+
+    /// Answers it with this node's own handlers after all.
+    async fn run_here(mut self, next: Next) -> Response {
+        let Some(body) = self.body.take() else { return moved() };
+        if let Some(upgrade) = self.upgrade {
+            self.parts.extensions.insert(upgrade);
+        }
+        next.run(Request::from_parts(self.parts, body)).await
+    }
+}
+
+/// Prepares a request for being sent, reading a body that is short.
+async fn forwarded(
+    mut parts: Parts,
+    listener: &'static str,
+    body: Body,
+) -> Result<ForwardedRequest, HttpError> {
+    // Of any protocol: a program in a sandbox may speak what it likes.
+    let upgrade = match parts.headers.contains_key(header::UPGRADE) {
+        true => parts.extensions.remove::<OnUpgrade>(),
+        false => None,
+    };
+    let length = body.size_hint().exact().or_else(|| body.is_end_stream().then_some(0));
+    let body = match length.and_then(|length| usize::try_from(length).ok()) {
+        Some(length) if length as u64 <= KEPT_BODY_BYTES_MAX => {
+            let read = timeout(KEPT_BODY_MAX, to_bytes(body, length)).await;
+            let read = read.map_err(|_| HttpError::invalid("the body took too long"))?;
+            ForwardedBody::Kept(read.map_err(|_| HttpError::invalid("the body broke off"))?)
+        }
+        _ => ForwardedBody::Streamed(Some(body)),
+    };
+    Ok(ForwardedRequest { parts, listener, body, upgrade })
+}
+
+fn is_misdirected(answer: &axum::http::Response<Incoming>) -> bool {
+    answer.status() == StatusCode::MISDIRECTED_REQUEST && answer.headers().contains_key(MISDIRECTED)
+}
+
+/// Hands the answer of a node to the client, and the connection where the node takes it over.
+fn pass_on(mut answer: axum::http::Response<Incoming>, client: Option<OnUpgrade>) -> Response {
+    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+        let Some(client) = client else { return broken() };
+        let node = hyper::upgrade::on(&mut answer);
+        task::spawn(async move {
+            let (Ok(client), Ok(node)) = (client.await, node.await) else { return };
+            let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
+            if let Err(error) = copy_bidirectional(&mut client, &mut node).await {
+                tracing::debug!(%error, "a connection that was passed on ended");
+            }
+        });
+    } else {
+        OF_CONNECTION.iter().for_each(|name| drop(answer.headers_mut().remove(name)));
+    }
+    let mut answer = answer.map(Body::new);
+    // The node has set what is to be set.
+    answer.extensions_mut().insert(VerbatimAnswer);
+    *answer.version_mut() = Version::HTTP_11;
+    answer
+}
+
+/// The answer when what a request is about has moved twice, or its body is gone.
+fn moved() -> Response {
+    let message = "this is being taken over by another node";
+    HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
+}
+
+/// The answer when nobody knows whether the node has done what was asked.
+fn broken() -> Response {
+    let message = "the node that has this went away while it answered; it may have done what was \
+                   asked";
+    HttpError::new(ErrorCode::NodeLost, message).into_response()
+}

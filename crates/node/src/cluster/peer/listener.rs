@@ -1,0 +1,379 @@
+//! Listener for other nodes: serves them what the public listeners serve their clients.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::task::AtomicWaker;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::super::NodeIdentity;
+use super::key::{ClusterKey, ClusterKeyError};
+use super::{
+    ALIVE_INTERVAL, ALIVE_MAX, CLIENT, CLIENT_HOST, CONNECT_MAX, CONNECTION_WINDOW_BYTES, FOR_NODE,
+    HEAD_BYTES_MAX, HTTP_1, HTTP_2, LISTENER, MISDIRECTED, STREAM_WINDOW_BYTES, STREAMS_MAX,
+};
+use crate::drain::DrainHandle;
+use crate::fair::FairScheduler;
+use crate::http::{BindError, ConnectionPeer, PeerHop, UpgradedRequest};
+
+/// Connections of other nodes at one time; one more is closed. Each WebSocket has one.
+const CONNECTIONS_MAX: usize = 16_384;
+/// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Time that answers may take to reach their nodes once no work is left.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+/// Routes by the name of the public listener that they are at.
+type PeerSites = Arc<[(&'static str, Router)]>;
+
+/// A bound socket that other nodes are served at.
+pub struct PeerListener {
+    tcp: TcpListener,
+    address: SocketAddr,
+    acceptor: TlsAcceptor,
+}
+
+impl fmt::Debug for PeerListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerListener").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl PeerListener {
+    /// Binds `host:port`; with port 0 the kernel chooses one.
+    ///
+    /// # Errors
+    /// When the address is malformed, taken or not ours.
+    pub async fn bind(address: &str, key: &ClusterKey) -> Result<PeerListener, PeerBindError> {
+        let acceptor = TlsAcceptor::from(Arc::new(key.server(&[HTTP_2, HTTP_1])?));
+        let error = |source| BindError { address: address.to_owned(), source };
+        let tcp = TcpListener::bind(address).await.map_err(error)?;
+        let address = tcp.local_addr().map_err(error)?;
+        Ok(PeerListener { tcp, address, acceptor })
+    }
+
+    /// Returns the address that it listens at.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until the drain has finished, which may take `patience` from its beginning, and every
+    /// connection is closed. `sites` are the routes of the public listeners, by their names.
+    pub async fn serve(
+        self,
+        identity: &NodeIdentity,
+        sites: Vec<(&'static str, Router)>,
+        drain: DrainHandle,
+        patience: Duration,
+    ) {
+        let service = PeerService {
+            expected: node_value(&identity.id, &identity.incarnation).into(),
+            sites: sites.into(),
+            scheduler: FairScheduler::for_this_runtime(),
+        };
+        let mut connections = JoinSet::new();
+        let (close, closing) = watch::channel(false);
+        let finished = drain.finished(patience);
+        tokio::pin!(finished);
+        loop {
+            tokio::select! {
+                accepted = self.tcp.accept() => match accepted {
+                    Ok((stream, _)) if connections.len() < CONNECTIONS_MAX => {
+                        let (acceptor, service) = (self.acceptor.clone(), service.clone());
+                        let closing = closing.clone();
+                        connections.spawn(async move {
+                            serve_connection(stream, acceptor, service, closing).await;
+                        });
+                    }
+                    Ok((_, peer)) => {
+                        tracing::warn!(%peer, max = CONNECTIONS_MAX, "too many connections of nodes");
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "failed to accept a connection of a node");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+                () = &mut finished => break,
+            }
+        }
+        close.send_replace(true);
+        let all_closed = async { while connections.join_next().await.is_some() {} };
+        drop(timeout(FLUSH_MAX, all_closed).await);
+        connections.shutdown().await;
+    }
+}
+
+/// Reason why other nodes cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerBindError {
+    /// The address cannot be listened at.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] ClusterKeyError),
+}
+
+/// Value of the header that says which run of which node a request is for.
+pub(super) fn node_value(id: &str, incarnation: &str) -> String {
+    format!("{id} {incarnation}")
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    service: PeerService,
+    mut closing: watch::Receiver<bool>,
+) {
+    if let Err(error) = super::client::tune(&stream) {
+        return tracing::debug!(%error, "set options of a connection");
+    }
+    let tls = match timeout(CONNECT_MAX, acceptor.accept(stream)).await {
+        Ok(Ok(tls)) => tls,
+        Ok(Err(error)) => return tracing::warn!(%error, "somebody without the key of the cluster"),
+        Err(_) => return tracing::debug!("TLS took too long"),
+    };
+    if tls.get_ref().1.alpn_protocol() == Some(HTTP_2) {
+        let executor = FairExecutor(service.scheduler.clone());
+        let answering = service_fn(move |request| service.clone().answer(request));
+        let connection = http2::Builder::new(executor)
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .keep_alive_interval(ALIVE_INTERVAL)
+            .keep_alive_timeout(ALIVE_MAX)
+            .serve_connection(TokioIo::new(tls), answering);
+        tokio::pin!(connection);
+        tokio::select! {
+            result = &mut connection => return log_end(&result),
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        return log_end(&connection.await);
+    }
+    serve_upgrade(tls, service).await;
+}
+
+/// Serves a connection that is for one request, which takes it over.
+async fn serve_upgrade(tls: TlsStream<TcpStream>, service: PeerService) {
+    let kept: Arc<Mutex<Option<UpgradedRequest>>> = Arc::default();
+    let (io, control) = CuttableIo::new(tls);
+    let keep = Arc::clone(&kept);
+    let scheduler = service.scheduler.clone();
+    let answering = service_fn(move |request| {
+        let (service, keep) = (service.clone(), Arc::clone(&keep));
+        async move {
+            let mut answer = service.answer(request).await?;
+            if let Some(upgraded) = answer.extensions_mut().remove::<UpgradedRequest>() {
+                *keep.lock() = Some(upgraded);
+            }
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .max_buf_size(HEAD_BYTES_MAX as usize)
+        .serve_connection(TokioIo::new(io), answering)
+        .with_upgrades();
+    log_end(&scheduler.run("node".into(), connection).await);
+    // With an upgrade the socket lives on in a handler, until it drops it or may not go on.
+    let Some(upgraded) = kept.lock().take() else { return };
+    let CutControl { cut, dropped } = control;
+    tokio::select! {
+        // It says nothing: its end is what is waited for.
+        _ = dropped => {}
+        () = upgraded.revoked() => cut.cut(),
+    }
+}
+
+fn log_end(result: &Result<(), hyper::Error>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection of a node ended");
+    }
+}
+
+/// Runs the streams of a connection in their turns.
+#[derive(Clone)]
+struct FairExecutor(FairScheduler);
+
+impl<F> hyper::rt::Executor<F> for FairExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        tokio::spawn(self.0.run("node".into(), future));
+    }
+}
+
+/// The service that answers requests of other nodes.
+#[derive(Clone)]
+struct PeerService {
+    /// The node and the run of it that this is.
+    expected: Arc<str>,
+    sites: PeerSites,
+    scheduler: FairScheduler,
+}
+
+impl PeerService {
+    async fn answer(self, request: hyper::Request<Incoming>) -> Result<Response, Infallible> {
+        let mut request = request.map(Body::new);
+        let headers = request.headers_mut();
+        let taken = TakenHeaders {
+            node: headers.remove(FOR_NODE),
+            listener: headers.remove(LISTENER),
+            client: headers.remove(CLIENT),
+            host: headers.remove(CLIENT_HOST),
+        };
+        // The address is another node's by now, or that of a later run.
+        if taken.node.as_ref().is_none_or(|node| node.as_bytes() != self.expected.as_bytes()) {
+            return Ok(misdirected());
+        }
+        let name = taken.listener.as_ref().map(HeaderValue::as_bytes).unwrap_or_default();
+        let Some((_, router)) = self.sites.iter().find(|(known, _)| known.as_bytes() == name)
+        else {
+            return Ok(misdirected());
+        };
+        restore(request.headers_mut(), taken.host);
+        *request.uri_mut() = path_only(request.uri());
+        let client = taken.client.as_ref().and_then(|it| it.to_str().ok()?.parse().ok());
+        if let Some(client) = client {
+            request.extensions_mut().insert(ConnectionPeer(client));
+        }
+        request.extensions_mut().insert(PeerHop);
+        TowerToHyperService::new(router.clone()).call(request).await
+    }
+}
+
+/// Headers of the peer's, which no handler sees.
+struct TakenHeaders {
+    node: Option<HeaderValue>,
+    listener: Option<HeaderValue>,
+    client: Option<HeaderValue>,
+    host: Option<HeaderValue>,
+}
+
+/// Gives a request the host that its client named.
+fn restore(headers: &mut HeaderMap, host: Option<HeaderValue>) {
+    headers.remove(header::HOST);
+    if let Some(host) = host {
+        headers.insert(header::HOST, host);
+    }
+}
+
+/// Returns the target as a client of HTTP/1.1 sends it.
+fn path_only(uri: &Uri) -> Uri {
+    let path = uri.path_and_query().cloned();
+    let path = path.unwrap_or_else(|| uri::PathAndQuery::from_static("/"));
+    Uri::from(path)
+}
+
+/// The answer to a request that is for another node.
+pub(super) fn misdirected() -> Response {
+    let mark = (MISDIRECTED, HeaderValue::from_static("1"));
+    (StatusCode::MISDIRECTED_REQUEST, [mark]).into_response()
+}
+
+/// A connection that can be cut while somebody else has it, and tells when that one drops it.
+struct CuttableIo<T> {
+    inner: T,
+    cut: Arc<CutSignal>,
+    _dropped: oneshot::Sender<()>,
+}
+
+/// The other end of a [`CuttableIo`].
+struct CutControl {
+    cut: Arc<CutSignal>,
+    dropped: oneshot::Receiver<()>,
+}
+
+#[derive(Default)]
+struct CutSignal {
+    is_cut: AtomicBool,
+    reader: AtomicWaker,
+    writer: AtomicWaker,
+}
+
+impl<T> CuttableIo<T> {
+    fn new(inner: T) -> (CuttableIo<T>, CutControl) {
+        let cut = Arc::new(CutSignal::default());
+        let (sender, dropped) = oneshot::channel();
+        let io = CuttableIo { inner, cut: Arc::clone(&cut), _dropped: sender };
+        (io, CutControl { cut, dropped })
+    }
+
+    fn check(&self, cx: &Context<'_>, waker: &AtomicWaker) -> io::Result<()> {
+        waker.register(cx.waker());
+        match self.cut.is_cut.load(Ordering::Acquire) {
+            true => Err(io::ErrorKind::ConnectionAborted.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl CutSignal {
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::Release);
+        self.reader.wake();
+        self.writer.wake();
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for CuttableIo<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx, &self.cut.reader)?;
+        Pin::new(&mut self.inner).poll_read(cx, buffer)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for CuttableIo<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx, &self.cut.writer)?;
+        Pin::new(&mut self.inner).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.check(cx, &self.cut.writer)?;
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
