@@ -68,6 +68,7 @@ use self::audit::{AuditTrace, CredentialsMarker};
 pub(crate) use self::guests::{no_route, routes as guest_routes};
 pub use self::moment::time_ms;
 pub use self::operations::{CatalogOperation, OperationEntry, PREFIX, operations};
+pub use self::plans::{PlanReference, plan_in, plan_of};
 pub use self::polaris::PolarisOp;
 pub use self::request::BODY_BYTES_MAX;
 use self::request::CatalogRequest;

@@ -63,6 +63,7 @@ pub use self::maintenance::{
 pub use self::managed_updates::PROTECTED;
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
 pub use self::past::{AsOf, READS_MAX};
+pub use self::plans::node_of_plan;
 pub use self::plans::{
     MANIFESTS_AT_ONCE_MAX, PLAN_LIFETIME, PLANS_BYTES_MAX, PLANS_MAX, PLANS_OF_PRINCIPAL_MAX,
 };

@@ -133,13 +133,17 @@ impl RunningCatalog {
         data_dir: &Path,
         store: &SqlStore,
         tokens: &TokenRegistry,
+        node: Option<String>,
     ) -> Result<Option<RunningCatalog>> {
         if !config.catalog.enabled {
             return Ok(None);
         }
         let sealer = Arc::new(objects::sealer(config, environment, data_dir)?);
-        let settings =
-            CatalogSettings { sealer: Some(sealer), ..settings(config, environment, data_dir)? };
+        let settings = CatalogSettings {
+            sealer: Some(sealer),
+            node,
+            ..settings(config, environment, data_dir)?
+        };
         if config.catalog.root.is_none() {
             let hint = "tables are in the data directory, which clients of other users cannot open: \
                         `catalog.root` names another place";
@@ -253,6 +257,7 @@ fn settings(
         pointer_cache: Duration::from_millis(table.pointer_cache_ms.into()),
         undrop_seconds: table.undrop_seconds,
         log_retention_seconds: table.log_retention_seconds,
+        node: None,
     })
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::catalog::http::PlanReference;
 use anyhow::{Context as _, Result, bail};
 use api::{ErrorCode, NodeList, NodeLoadView, NodeStatus, NodeView};
 use axum::extract::{Path as PathOf, State};
@@ -78,6 +79,11 @@ impl PeerAccess {
         Ok(NodeMembership::join(store, identity, &description).await?)
     }
 
+    /// Returns the name of this node, where others reach it.
+    pub(crate) fn node(&self, membership: &NodeMembership) -> Option<String> {
+        self.0.as_ref().map(|_| membership.identity().id.clone())
+    }
+
     /// Returns what passes requests on to other nodes.
     pub(crate) async fn forwarder(
         &self,
@@ -88,7 +94,8 @@ impl PeerAccess {
         let Some((_, key)) = &self.0 else { return Ok(None) };
         let owners = SessionOwners::open(store, sessions.clone()).await;
         let owners = owners.context("failed to open the store of sessions")?;
-        Ok(Some(PeerForwarder::new(membership, key, NodeLocator { owners })?))
+        let this = membership.identity().id.clone();
+        Ok(Some(PeerForwarder::new(membership, key, NodeLocator { this, owners })?))
     }
 
     /// Serves other nodes until the drain has finished.
@@ -114,18 +121,32 @@ pub(crate) fn sites(
     [(http::MAIN_LISTENER, main.routes())].into_iter().chain(e2b).collect()
 }
 
-/// Finds the node that has a session.
+/// Finds the node that has a session, or the plan of a scan.
 struct NodeLocator {
+    this: String,
     owners: SessionOwners,
 }
 
 impl RequestLocator for NodeLocator {
     fn subject(&self, listener: &str, request: FastHead<'_>) -> Option<RequestSubject> {
-        let interface = match listener {
-            E2B_LISTENER => SessionInterface::E2b,
-            _ => SessionInterface::Main,
-        };
-        sessions::session_of(interface, request).map(RequestSubject::Session)
+        if listener == E2B_LISTENER {
+            let sandbox = sessions::session_of(SessionInterface::E2b, request);
+            return sandbox.map(RequestSubject::Session);
+        }
+        match ::catalog::http::plan_of(request) {
+            Some(PlanReference::Id(id)) => {
+                return ::catalog::service::node_of_plan(&id)
+                    .map(|it| RequestSubject::Node(it.to_owned()));
+            }
+            Some(PlanReference::InBody) => return Some(RequestSubject::InBody),
+            None => {}
+        }
+        sessions::session_of(SessionInterface::Main, request).map(RequestSubject::Session)
+    }
+
+    fn subject_in(&self, body: &[u8]) -> Option<RequestSubject> {
+        let task = ::catalog::http::plan_in(body)?;
+        ::catalog::service::node_of_plan(&task).map(|it| RequestSubject::Node(it.to_owned()))
     }
 
     fn owner<'a>(
@@ -135,7 +156,8 @@ impl RequestLocator for NodeLocator {
     ) -> Boxed<'a, Option<String>> {
         Box::pin(async move {
             match subject {
-                RequestSubject::Node(id) => Some(id.clone()),
+                RequestSubject::InBody => None,
+                RequestSubject::Node(id) => (*id != self.this).then(|| id.clone()),
                 RequestSubject::Session(id) => match self.owners.owner(id, is_fresh).await {
                     Ok(owner) => owner,
                     // This node's own handler says that the store is away.

@@ -197,9 +197,16 @@ impl ServerParts<'_> {
             .await?;
         let tokens = storage::tokens(data_dir.path(), &store).await?;
         let membership = peers.join(&store, source, data_dir.path(), listener.address()).await?;
-        let services =
-            SandboxServices::start(source, &data_dir, &store, &tokens, &drain, &mut registry)
-                .await?;
+        let services = SandboxServices::start(
+            source,
+            &data_dir,
+            &store,
+            &tokens,
+            &drain,
+            &mut registry,
+            peers.node(&membership),
+        )
+        .await?;
         let SandboxServices { pooler, lake, gate } = services;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
         let service = begin_executions(
@@ -247,12 +254,7 @@ impl ServerParts<'_> {
         let dbbouncer =
             compat::dbbouncer(&config.compat, &shell, control.as_ref(), &drain, metrics).await?;
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
-        data_dir
-            .write_addresses(listener.address(), &others)
-            .context("failed to write the addresses")?;
-        tracing::info!(address = %listener.address(), data_dir = %data_dir.path().display(), "listening");
-        greet(source, listener.address(), data_dir.path(), StartHint::Server);
-
+        announce(source, &data_dir, listener.address(), &others)?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let main = catalog::site(&shell, routes, shapes, of_lake);
         let for_peers = cluster::sites(&main, e2b.as_ref().map(|(_, site)| site));
@@ -288,14 +290,21 @@ impl SandboxServices {
         tokens: &TokenRegistry,
         drain: &DrainHandle,
         registry: &mut Registry,
+        node: Option<String>,
     ) -> Result<SandboxServices> {
         let Source { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let ground = BouncerContext::beside(store.clone(), sealer, drain);
         let pooler = bouncer::RunningBouncer::start(source, ground, registry).await?;
-        let lake =
-            catalog::RunningCatalog::start(config, environment, data_dir.path(), store, tokens)
-                .await?;
+        let lake = catalog::RunningCatalog::start(
+            config,
+            environment,
+            data_dir.path(),
+            store,
+            tokens,
+            node,
+        )
+        .await?;
         if let Some(lake) = &lake {
             lake.register(registry);
         }
@@ -376,6 +385,19 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
     let of_tenants = ::bouncer::http::PATHS.map(|path| (path, TokenScope::Tenants));
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)))
+}
+
+/// Says where the server listens: in the data directory, in the log, and to whoever started it.
+fn announce(
+    source: &Source,
+    data_dir: &DataDir,
+    address: SocketAddr,
+    others: &[(&'static str, SocketAddr)],
+) -> Result<()> {
+    data_dir.write_addresses(address, others).context("failed to write the addresses")?;
+    tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
+    greet(source, address, data_dir.path(), StartHint::Server);
+    Ok(())
 }
 
 /// Returns where listeners are that are not the main one.

@@ -3,12 +3,15 @@
 //! # References
 //! - <https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml>
 
+use axum::http::Method;
 use axum::response::Response;
 use iceberg::json::{put_name, put_string};
 use iceberg::plan::ScanRequest;
+use node::http::FastHead;
 use serde::Deserialize;
 
 use super::answer;
+use super::operations::PREFIX;
 use super::request::CatalogRequest;
 use crate::error::{CatalogError, Result};
 use crate::service::plans::{PlanOutcome, PlanTasks};
@@ -17,6 +20,33 @@ use crate::service::plans::{PlanOutcome, PlanTasks};
 #[serde(rename_all = "kebab-case")]
 struct FetchTasks {
     plan_task: String,
+}
+
+/// Place in a request at which the plan stands that it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanReference {
+    /// This id, in the path.
+    Id(String),
+    /// In the body ([`plan_in`]).
+    InBody,
+}
+
+/// Returns where a request says which plan it is about, if it is about one.
+#[must_use]
+pub fn plan_of(request: FastHead<'_>) -> Option<PlanReference> {
+    let mut parts = request.uri.path().strip_prefix(PREFIX)?.rsplit('/');
+    let (last, before) = (parts.next()?, parts.next()?);
+    match before {
+        "plan" => Some(PlanReference::Id(last.to_owned())),
+        _ if last == "tasks" && request.method == Method::POST => Some(PlanReference::InBody),
+        _ => None,
+    }
+}
+
+/// Returns the token of a task that a body names.
+#[must_use]
+pub fn plan_in(body: &[u8]) -> Option<String> {
+    serde_json::from_slice::<FetchTasks>(body).ok().map(|it| it.plan_task)
 }
 
 pub(super) async fn plan(input: &CatalogRequest<'_>) -> Result<Response> {

@@ -85,6 +85,7 @@ impl Server {
                 pointer_cache: Duration::ZERO,
                 undrop_seconds: 0,
                 log_retention_seconds: 86_400,
+                node: None,
             };
             let catalog = Catalog::open(store, settings, Arc::new(access.clone())).await.unwrap();
             let (limits, drain) = (ShellLimits::default(), DrainHandle::new());

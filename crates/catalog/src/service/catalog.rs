@@ -50,6 +50,8 @@ pub struct CatalogSettings {
     pub undrop_seconds: u64,
     /// For how long the log is kept, in seconds.
     pub log_retention_seconds: u64,
+    /// Name of this node, for ids of what it alone has; none where others do not reach it.
+    pub node: Option<String>,
 }
 
 /// A catalog. Cheap to clone.

@@ -239,7 +239,7 @@ impl Catalog {
         let request = self.restricted_scan(who, warehouse, ident, request)?;
         let (scan, lists) = BoundScan::new(&target.doc, &request)?;
         let secret = node::auth::random_key().map_err(CatalogError::internal)?;
-        let id: Arc<str> = hex::encode(&secret).into();
+        let id = plan_id(&secret, self.0.settings.node.as_deref());
         let mut scan = Box::new(scan);
         let is_short = lists.len() <= MANIFESTS_AT_ONCE_MAX;
         let rest = if is_short {
@@ -460,6 +460,22 @@ fn no_such_plan() -> CatalogError {
 }
 
 /// A task is named by its plan, which nobody can guess, and where in it to go on.
+/// Separator of a plan's own name and that of the node that has it.
+const NODE_SEPARATOR: char = '-';
+
+/// The id of a plan, which says which node has it, where others can ask that one.
+fn plan_id(secret: &[u8], node: Option<&str>) -> Arc<str> {
+    let own = hex::encode(secret);
+    node.map_or_else(|| own.clone(), |node| format!("{own}{NODE_SEPARATOR}{node}")).into()
+}
+
+/// Returns the node that has a plan, as its id says, or the token of a task of it.
+#[must_use]
+pub fn node_of_plan(id_or_task: &str) -> Option<&str> {
+    let (_, node) = id_or_task.split('.').next()?.split_once(NODE_SEPARATOR)?;
+    (!node.is_empty()).then_some(node)
+}
+
 fn parse_task(task: &str) -> Option<(&str, ScanPosition)> {
     let mut parts = task.split('.');
     let id = parts.next()?;
@@ -475,6 +491,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_id_says_which_node_has_the_plan() {
+        let id = plan_id(&[0xab; 32], Some("srv_01M804ZD7HDBNWX72N11NHQYP8"));
+        assert_eq!(node_of_plan(&id), Some("srv_01M804ZD7HDBNWX72N11NHQYP8"));
+        let task = format!("{id}.0.3.17");
+        assert_eq!(node_of_plan(&task), Some("srv_01M804ZD7HDBNWX72N11NHQYP8"));
+        assert_eq!(parse_task(&task).unwrap().0, &*id);
+        let alone = plan_id(&[0xab; 32], None);
+        for without in [&*alone, "", ".0.1.2", "-", "x-", "x-.1"] {
+            assert_eq!(node_of_plan(without), None, "{without}");
+        }
+    }
 
     fn kept(owner: &str, until: Instant) -> StoredPlan {
         let (owner, relation) = (owner.into(), "t".to_owned());

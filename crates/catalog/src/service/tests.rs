@@ -62,6 +62,7 @@ impl Stage {
             pointer_cache: Duration::ZERO,
             undrop_seconds: 0,
             log_retention_seconds: 86_400,
+            node: None,
         };
         let catalog = Catalog::open(store.clone(), settings, Arc::new(OperatorsOnly)).await;
         let catalog = catalog.unwrap();

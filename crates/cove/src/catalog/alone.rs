@@ -54,7 +54,8 @@ async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> 
     let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
     storage::check_keys(&store, &sealer, None, keys).await?;
     let tokens = storage::tokens(data_dir.path(), &store).await?;
-    let lake = RunningCatalog::start(config, environment, data_dir.path(), &store, &tokens).await?;
+    let lake =
+        RunningCatalog::start(config, environment, data_dir.path(), &store, &tokens, None).await?;
     let lake = lake.context("there is no catalog")?;
     lake.register(&mut registry);
 

@@ -61,6 +61,7 @@ async fn open(store: &S3, scratch: &Scratch) -> (Catalog, AccessControl, String)
         pointer_cache: Duration::ZERO,
         undrop_seconds: 0,
         log_retention_seconds: 86_400,
+        node: None,
     };
     let catalog = Catalog::open(kept, settings, Arc::new(access.clone())).await.unwrap();
     let (root, warehouse) =

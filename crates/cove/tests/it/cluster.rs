@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use testkit::{Client, Message, Postgres, Request, Scratch, Server, until};
 
-use crate::asynchronous::post_request;
+use crate::asynchronous::{post, post_request};
 use crate::sessions_support::{Sessions, numbers, ok, path, probe};
 use crate::support::{COVE, SOON, beside_others};
 
@@ -269,6 +269,38 @@ fn sandboxes_of_e2b_and_their_ports_are_reached_through_any_node() {
         assert_eq!((answer.status, answer.text().as_str()), (200, "by name\n"));
     }
     assert_eq!(there.send(&Request::new("DELETE", &format!("/sandboxes/{id}"))).status, 204);
+}
+
+/// A plan is in the memory of the node that made it, and so are its tasks.
+#[test]
+fn plans_of_scans_are_found_through_any_node() {
+    let _guard = beside_others();
+    let root = Scratch::new();
+    let pair = Pair::start(&format!("catalog.root = \"{}\"", root.path().display()));
+    let (here, there) = (pair.one.client(), pair.two.client());
+    let namespaces = "/catalog/v1/main/namespaces";
+    ok(&post(&here, namespaces, &json!({"namespace": ["shop"]})));
+    let schema = json!({"type": "struct", "schema-id": 0, "fields": [
+        {"id": 1, "name": "id", "type": "long", "required": false}
+    ]});
+    let tables = format!("{namespaces}/shop/tables");
+    ok(&post(&here, &tables, &json!({"name": "orders", "schema": schema})));
+    let plan = ok(&post(&here, &format!("{tables}/orders/plan"), &json!({})));
+    let id = plan["plan-id"].as_str().unwrap();
+    let target = format!("{tables}/orders/plan/{id}");
+    for client in [&here, &there] {
+        assert_eq!(ok(&client.get(&target))["status"], "completed");
+    }
+    // A task of it, which is in the body. The plan is empty, so that there is none.
+    let task = json!({"plan-task": format!("{id}.0.1.0")});
+    for client in [&here, &there] {
+        let answer = post(client, &format!("{tables}/orders/tasks"), &task);
+        assert_eq!(answer.status, 404, "{}", answer.text());
+        assert!(answer.text().contains("NoSuchPlanTask"), "{}", answer.text());
+    }
+    assert_eq!(there.send(&Request::new("DELETE", &target)).status, 204);
+    let gone = here.get(&target);
+    assert!(gone.status == 404 || gone.json()["status"] == "cancelled", "{}", gone.text());
 }
 
 #[test]

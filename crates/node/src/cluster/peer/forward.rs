@@ -61,12 +61,17 @@ pub enum RequestSubject {
     Session(String),
     /// A node itself, by its id.
     Node(String),
+    /// The body says it, if it is short.
+    InBody,
 }
 
 /// Knows which node has what.
 pub trait RequestLocator: Send + Sync {
     /// Thing that a request at the listener of this name is about, if one node alone can answer it.
     fn subject(&self, listener: &str, head: FastHead<'_>) -> Option<RequestSubject>;
+
+    /// Thing that a request is about whose body says it.
+    fn subject_in(&self, body: &[u8]) -> Option<RequestSubject>;
 
     /// Node that has it: none when this one may answer. `is_fresh` asks the store, also where
     /// an answer is remembered.
@@ -215,7 +220,23 @@ impl FoundSubject {
     /// Answers the request, here or at the node that has what it is about.
     pub(crate) fn answer(self, request: Request, next: Next) -> Boxed<'static, Response> {
         Box::pin(async move {
-            let FoundSubject { forwarder, listener, subject } = self;
+            let FoundSubject { forwarder, listener, mut subject } = self;
+            let mut request = request;
+            if subject == RequestSubject::InBody {
+                let (parts, body) = request.into_parts();
+                let read = match kept(body).await {
+                    Ok(ForwardedBody::Kept(bytes)) => bytes,
+                    Ok(ForwardedBody::Streamed(body)) => {
+                        let body = body.unwrap_or_default();
+                        return next.run(Request::from_parts(parts, body)).await;
+                    }
+                    Err(error) => return error.into_response(),
+                };
+                let found = forwarder.0.locator.subject_in(&read);
+                request = Request::from_parts(parts, Body::from(read));
+                let Some(found) = found else { return next.run(request).await };
+                subject = found;
+            }
             let is_hop = request.extensions().get::<PeerHop>().is_some();
             let Some(target) = forwarder.target(&subject, is_hop).await else {
                 return next.run(request).await;
@@ -306,16 +327,22 @@ async fn forwarded(
         true => parts.extensions.remove::<OnUpgrade>(),
         false => None,
     };
+    let body = kept(body).await?;
+    Ok(ForwardedRequest { parts, listener, body, upgrade })
+}
+
+/// Reads a body that is short.
+async fn kept(body: Body) -> Result<ForwardedBody, HttpError> {
     let length = body.size_hint().exact().or_else(|| body.is_end_stream().then_some(0));
-    let body = match length.and_then(|length| usize::try_from(length).ok()) {
+    match length.and_then(|length| usize::try_from(length).ok()) {
         Some(length) if length as u64 <= KEPT_BODY_BYTES_MAX => {
             let read = timeout(KEPT_BODY_MAX, to_bytes(body, length)).await;
             let read = read.map_err(|_| HttpError::invalid("the body took too long"))?;
-            ForwardedBody::Kept(read.map_err(|_| HttpError::invalid("the body broke off"))?)
+            let read = read.map_err(|_| HttpError::invalid("the body broke off"))?;
+            Ok(ForwardedBody::Kept(read))
         }
-        _ => ForwardedBody::Streamed(Some(body)),
-    };
-    Ok(ForwardedRequest { parts, listener, body, upgrade })
+        _ => Ok(ForwardedBody::Streamed(Some(body))),
+    }
 }
 
 fn is_misdirected(answer: &axum::http::Response<Incoming>) -> bool {
