@@ -11,13 +11,14 @@ use ::catalog::http::PlanReference;
 use anyhow::{Context as _, Result, bail};
 use api::{ErrorCode, NodeList, NodeLoadView, NodeStatus, NodeView};
 use axum::extract::{Path as PathOf, State};
+use axum::http::Method;
 use axum::{Json, Router};
 use executions::ExecutionService;
 use node::auth::TokenPrincipal;
 use node::clock::IdGenerator;
 use node::cluster::{
     ClusterKey, NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord, NodeState,
-    PeerForwarder, PeerListener, RequestLocator, RequestSubject,
+    PeerForwarder, PeerListener, RequestLocator, RequestSubject, WorkKind,
 };
 use node::data_dir::write_atomic;
 use node::drain::DrainHandle;
@@ -25,6 +26,7 @@ use node::http::{self, FastHead, HttpError, ListenerSite, RouteTable, get, post}
 use node::sealed::Sealer;
 use node::store::{SqlStore, SqlStoreError, StoreUrl};
 use node::task::Boxed;
+use serde::Deserialize;
 use sessions::{SessionInterface, SessionOwners, Sessions};
 
 use crate::Source;
@@ -38,8 +40,12 @@ pub(crate) const E2B_LISTENER: &str = "e2b";
 /// Purpose of the key that nodes prove their membership with.
 const PEER_PURPOSE: &str = "connections between nodes";
 
-/// Access of other nodes to this one, and of this one to them, where the configuration says so.
-pub(crate) struct PeerAccess(Option<(PeerListener, ClusterKey)>);
+/// Access of other nodes to this one, where the configuration says so, and of this one to them,
+/// where they share a store.
+pub(crate) struct PeerAccess {
+    key: Option<ClusterKey>,
+    listener: Option<PeerListener>,
+}
 
 impl PeerAccess {
     /// Listens for other nodes.
@@ -48,17 +54,24 @@ impl PeerAccess {
         sealer: &Sealer,
         store: &StoreUrl,
     ) -> Result<PeerAccess> {
-        let Some(address) = &config.cluster.listen else { return Ok(PeerAccess(None)) };
-        if matches!(store, StoreUrl::Sqlite(_)) {
-            bail!(
+        let address = &config.cluster.listen;
+        let key = match store {
+            StoreUrl::Postgres(_) => ClusterKey::new(&sealer.derived_key(PEER_PURPOSE))?,
+            StoreUrl::Sqlite(_) if address.is_some() => bail!(
                 "cluster.listen: nodes find each other in a store that they share; set `store.url`"
-            );
-        }
-        let key = ClusterKey::new(&sealer.derived_key(PEER_PURPOSE))?;
-        let listener = PeerListener::bind(address, &key).await;
-        let listener = listener.context("failed to listen for other nodes (`cluster.listen`)")?;
-        tracing::info!(address = %listener.address(), "listening for other nodes");
-        Ok(PeerAccess(Some((listener, key))))
+            ),
+            StoreUrl::Sqlite(_) => return Ok(PeerAccess { key: None, listener: None }),
+        };
+        let listener = match address {
+            Some(address) => {
+                let bound = PeerListener::bind(address, &key).await;
+                let bound = bound.context("failed to listen for other nodes (`cluster.listen`)")?;
+                tracing::info!(address = %bound.address(), "listening for other nodes");
+                Some(bound)
+            }
+            None => None,
+        };
+        Ok(PeerAccess { key: Some(key), listener })
     }
 
     /// Registers this server in the store. `address` is that of its main listener.
@@ -69,7 +82,7 @@ impl PeerAccess {
         data_dir: &Path,
         address: SocketAddr,
     ) -> Result<NodeMembership> {
-        let peer_address = self.0.as_ref().map(|(listener, _)| listener.address());
+        let peer_address = self.listener.as_ref().map(PeerListener::address);
         let is_root = source.environment.is_root;
         let description = describe(&source.config, (address, peer_address), is_root);
         let ids = IdGenerator::new().context("failed to seed the id generator")?;
@@ -81,7 +94,7 @@ impl PeerAccess {
 
     /// Returns the name of this node, where others reach it.
     pub(crate) fn node(&self, membership: &NodeMembership) -> Option<String> {
-        self.0.as_ref().map(|_| membership.identity().id.clone())
+        self.listener.as_ref().map(|_| membership.identity().id.clone())
     }
 
     /// Returns what passes requests on to other nodes.
@@ -91,11 +104,14 @@ impl PeerAccess {
         store: &SqlStore,
         sessions: &Sessions,
     ) -> Result<Option<PeerForwarder>> {
-        let Some((_, key)) = &self.0 else { return Ok(None) };
+        let Some(key) = &self.key else { return Ok(None) };
         let owners = SessionOwners::open(store, sessions.clone()).await;
         let owners = owners.context("failed to open the store of sessions")?;
-        let this = membership.identity().id.clone();
-        Ok(Some(PeerForwarder::new(membership, key, NodeLocator { this, owners })?))
+        Ok(Some(PeerForwarder::new(
+            membership,
+            key,
+            NodeLocator { membership: membership.clone(), owners },
+        )?))
     }
 
     /// Serves other nodes until the drain has finished.
@@ -106,7 +122,7 @@ impl PeerAccess {
         drain: &DrainHandle,
         patience: Duration,
     ) {
-        if let Some((listener, _)) = self.0 {
+        if let Some(listener) = self.listener {
             listener.serve(membership.identity(), sites, drain.clone(), patience).await;
         }
     }
@@ -123,13 +139,31 @@ pub(crate) fn sites(
 
 /// Finds the node that has a session, or the plan of a scan.
 struct NodeLocator {
-    this: String,
+    membership: NodeMembership,
     owners: SessionOwners,
+}
+
+/// Field of a request for a session that says where it should be: at nodes that have the files of
+/// its agent.
+#[derive(Debug, Default, Deserialize)]
+struct SessionPlacement {
+    #[serde(alias = "templateID")]
+    agent: Option<String>,
+}
+
+/// Returns whether the caller of an execution waits for its end.
+fn waits(request: FastHead<'_>) -> bool {
+    let mut fields = request.uri.query().unwrap_or_default().split('&');
+    request.method == Method::POST && fields.any(|field| field == "wait=true")
 }
 
 impl RequestLocator for NodeLocator {
     fn subject(&self, listener: &str, request: FastHead<'_>) -> Option<RequestSubject> {
         if listener == E2B_LISTENER {
+            let path = request.uri.path();
+            if request.method == Method::POST && matches!(path, "/sandboxes" | "/v2/sandboxes") {
+                return Some(RequestSubject::InBody);
+            }
             let sandbox = sessions::session_of(SessionInterface::E2b, request);
             return sandbox.map(RequestSubject::Session);
         }
@@ -141,10 +175,24 @@ impl RequestLocator for NodeLocator {
             Some(PlanReference::InBody) => return Some(RequestSubject::InBody),
             None => {}
         }
+        match request.uri.path() {
+            "/v1/sessions" | "/api/sessions" if request.method == Method::POST => {
+                return Some(RequestSubject::InBody);
+            }
+            "/v1/executions" if waits(request) => {
+                return Some(RequestSubject::Work(WorkKind::Execution, String::new()));
+            }
+            _ => {}
+        }
         sessions::session_of(SessionInterface::Main, request).map(RequestSubject::Session)
     }
 
-    fn subject_in(&self, body: &[u8]) -> Option<RequestSubject> {
+    fn subject_in(&self, path: &str, body: &[u8]) -> Option<RequestSubject> {
+        if path.ends_with("/sessions") || path.ends_with("/sandboxes") {
+            // What is wrong with it is said by whoever answers.
+            let agent = serde_json::from_slice::<SessionPlacement>(body).unwrap_or_default().agent;
+            return Some(RequestSubject::Work(WorkKind::Session, agent.unwrap_or_default()));
+        }
         let task = ::catalog::http::plan_in(body)?;
         ::catalog::service::node_of_plan(&task).map(|it| RequestSubject::Node(it.to_owned()))
     }
@@ -156,8 +204,12 @@ impl RequestLocator for NodeLocator {
     ) -> Boxed<'a, Option<String>> {
         Box::pin(async move {
             match subject {
-                RequestSubject::InBody => None,
-                RequestSubject::Node(id) => (*id != self.this).then(|| id.clone()),
+                RequestSubject::InBody | RequestSubject::Work(..) => None,
+                RequestSubject::Node(id) => {
+                    (*id != self.membership.identity().id).then(|| id.clone())
+                }
+                // Nobody could answer for it.
+                RequestSubject::Session(_) if !self.membership.reaches_others() => None,
                 RequestSubject::Session(id) => match self.owners.owner(id, is_fresh).await {
                     Ok(owner) => owner,
                     // This node's own handler says that the store is away.

@@ -197,25 +197,13 @@ impl ServerParts<'_> {
             .await?;
         let tokens = storage::tokens(data_dir.path(), &store).await?;
         let membership = peers.join(&store, source, data_dir.path(), listener.address()).await?;
-        let services = SandboxServices::start(
-            source,
-            &data_dir,
-            &store,
-            &tokens,
-            &drain,
-            &mut registry,
-            peers.node(&membership),
-        )
-        .await?;
+        let node = peers.node(&membership);
+        let used = ServicesBeside { store: &store, tokens: &tokens, drain: &drain, node };
+        let services = SandboxServices::start(source, &data_dir, used, &mut registry).await?;
         let SandboxServices { pooler, lake, gate } = services;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
-        let service = begin_executions(
-            engine,
-            &languages,
-            config.executions.clone(),
-            self.capacity,
-            &mut registry,
-        )?;
+        let (limits, capacity) = (config.executions.clone(), self.capacity);
+        let service = begin_executions(engine, &languages, limits, capacity, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
         let settings = config.executions.jobs.clone();
         let queue = storage.queue.open(&store, &settings).await?;
@@ -266,13 +254,28 @@ impl ServerParts<'_> {
             let sessions = sessions.work(&drain, config.drain_s);
             let others = work_beside(pooler, lake, &drain, config.drain_s);
             let peers = peers.serve(&membership, for_peers, &drain, config.drain_s);
-            tokio::join!(serving, peers, jobs.work(&drain), sessions, others);
+            tokio::join!(
+                serving,
+                peers,
+                jobs.work(&drain, membership.takes_work()),
+                sessions,
+                others
+            );
         };
         let signals = async { tokio::join!(signals, membership.keep(&drain)).0 };
         Box::pin(beside(working, signals, tokens, languages)).await;
         close_all(ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
+}
+
+/// Parts of the server that services for sandboxes use.
+struct ServicesBeside<'a> {
+    store: &'a SqlStore,
+    tokens: &'a TokenRegistry,
+    drain: &'a DrainHandle,
+    /// Name of this node, where others reach it.
+    node: Option<String>,
 }
 
 /// What programs in sandboxes may reach, and who lets them.
@@ -286,12 +289,10 @@ impl SandboxServices {
     async fn start(
         source: &Source,
         data_dir: &DataDir,
-        store: &SqlStore,
-        tokens: &TokenRegistry,
-        drain: &DrainHandle,
+        beside: ServicesBeside<'_>,
         registry: &mut Registry,
-        node: Option<String>,
     ) -> Result<SandboxServices> {
+        let ServicesBeside { store, tokens, drain, node } = beside;
         let Source { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let ground = BouncerContext::beside(store.clone(), sealer, drain);

@@ -16,7 +16,7 @@ use node::store::{SqlStore, StoreUrl};
 use node::telemetry::Registry;
 use sandbox::{Engine, Toolchain};
 use sessions::Sessions;
-use sessions::service::SessionParts;
+use sessions::service::{ReadyNodes, SessionParts};
 
 use crate::config::{self, CoveConfig, Environment};
 use crate::storage::objects;
@@ -43,6 +43,20 @@ pub(crate) struct SessionNeighbours {
     pub(crate) gateway: Arc<dyn GrantGateway>,
     pub(crate) tokens: TokenRegistry,
     pub(crate) membership: NodeMembership,
+}
+
+/// Nodes that keep sandboxes ready: those that sessions of the agent are placed at.
+#[derive(Debug)]
+struct ReadyMembers(NodeMembership);
+
+impl ReadyNodes for ReadyMembers {
+    fn is_ready_here(&self, agent: &str) -> bool {
+        self.0.is_ready_for(agent)
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.session_nodes()
+    }
 }
 
 /// Where Claude's program is.
@@ -111,6 +125,7 @@ impl SessionsSettings {
             data_dir: self.data_dir,
             node: membership.identity().clone(),
             late_renewals: membership.late_renewals(),
+            ready_nodes: Some(Arc::new(ReadyMembers(membership))),
             model_key: self.model_key,
             claude: self.claude.map(|claude| claude.path),
             is_shared: self.is_shared,

@@ -11,6 +11,7 @@
 mod identity;
 mod membership;
 mod peer;
+pub mod placement;
 mod registry;
 
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub use self::identity::NodeIdentity;
 pub use self::membership::{JoinError, NodeDescription, NodeMembership};
 pub use self::peer::{
     ClusterKey, ClusterKeyError, PeerForwarder, PeerListener, RequestLocator, RequestSubject,
+    WorkKind,
 };
 pub use self::registry::{
     NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState, is_alive, is_replaced,

@@ -110,6 +110,8 @@ pub struct SessionParts {
     pub node: NodeIdentity,
     /// Number of renewals of that registration that came late: others may have taken sessions over.
     pub late_renewals: watch::Receiver<u64>,
+    /// Nodes that keep sandboxes ready for agents: none where this one does it for itself.
+    pub ready_nodes: Option<Arc<dyn ReadyNodes>>,
     /// Key of the model's endpoint, for sessions without a credential.
     pub model_key: Option<String>,
     /// Path of Claude's program in a sandbox.
@@ -121,6 +123,15 @@ pub struct SessionParts {
     pub gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server: places are kept for other tenants where there are others.
     pub tokens: Option<TokenRegistry>,
+}
+
+/// Knows which nodes keep sandboxes ready for an agent.
+pub trait ReadyNodes: fmt::Debug + Send + Sync {
+    /// Returns whether this one does.
+    fn is_ready_here(&self, agent: &str) -> bool;
+
+    /// Returns all that there are: when they are others it is asked again.
+    fn all(&self) -> Vec<String>;
 }
 
 /// Agents and sessions. Cheap to clone.
@@ -139,6 +150,7 @@ pub(crate) struct SessionsInner {
     config: SessionsConfig,
     run: NodeIdentity,
     late_renewals: watch::Receiver<u64>,
+    ready_nodes: Option<Arc<dyn ReadyNodes>>,
     engine: Engine,
     store: SessionStore,
     objects: ObjectStore,
@@ -230,6 +242,7 @@ impl Sessions {
             let inner = Arc::new(SessionsInner {
                 run: parts.node,
                 late_renewals: parts.late_renewals,
+                ready_nodes: parts.ready_nodes,
                 engine,
                 store,
                 objects,

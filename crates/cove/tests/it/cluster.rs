@@ -13,9 +13,13 @@ use crate::support::{COVE, SOON, beside_others};
 
 /// The configuration of servers that share a store, and reach each other.
 fn config(database: &str, settings: &str) -> String {
+    config_with(database, settings, "ready = 0")
+}
+
+fn config_with(database: &str, settings: &str, of_sessions: &str) -> String {
     let keys = ["secrets_key", "executions.jobs.webhook_key"];
     let keys = keys.map(|name| format!("{name} = \"{}\"\n", "5a".repeat(32))).concat();
-    let of_sessions = crate::sessions_support::config("ready = 0");
+    let of_sessions = crate::sessions_support::config(of_sessions);
     format!(
         "store.url = {database:?}\n{keys}cluster.listen = \"127.0.0.1:0\"\n{settings}\n{of_sessions}"
     )
@@ -32,9 +36,14 @@ struct Pair {
 
 impl Pair {
     fn start(settings: &str) -> Pair {
+        Pair::start_with(settings, "ready = 0")
+    }
+
+    fn start_with(settings: &str, of_sessions: &str) -> Pair {
         let (database, objects) = (Postgres::shared(), Scratch::new());
         let objects_url = format!("objects.url = \"{}\"\n", objects.path().display());
-        let config = config(&database.database(), &format!("{objects_url}{settings}"));
+        let config = format!("{objects_url}{settings}");
+        let config = config_with(&database.database(), &config, of_sessions);
         let one = Server::start_with(COVE, &[], Some(&config));
         let two = one.start_beside(&config);
         Sessions::from(&one).deploy(&probe("probe"));
@@ -126,7 +135,7 @@ fn a_session_is_used_through_any_node() {
     let _guard = beside_others();
     let pair = Pair::start("");
     let (here, there) = pair.sessions();
-    let session = &here.create(&json!({"agent": "probe"}));
+    let session = &create_at(&here);
 
     // Messages, whose events come as they happen.
     let mut turn = there.send(session, "hold");
@@ -181,7 +190,7 @@ fn a_session_is_used_through_any_node() {
     assert_eq!(there.record(session)["state"], "ended");
     // What is another tenant's is not there, wherever it is.
     let other = pair.two.other_client("other", &[]);
-    let mine = here.create(&json!({"agent": "probe"}));
+    let mine = create_at(&here);
     assert_eq!(other.get(&path(&mine)).status, 404);
     assert_eq!(there.client.anonymous().get(&path(&mine)).status, 401);
     here.end(&mine);
@@ -193,10 +202,10 @@ fn a_session_that_has_moved_is_found_where_it_is() {
     let _guard = beside_others();
     let pair = Pair::start("");
     let (here, there) = pair.sessions();
+    let session = &create_at(&here);
     let three = pair.one.start_beside(&pair.config);
     wait_for_each_other(&[&pair.one, &pair.two, &three]);
     let third = Sessions::from(&three);
-    let session = &here.create(&json!({"agent": "probe"}));
     assert_eq!(third.out(session, "echo at one"), "at one\n");
     // It goes on at the second node, of which the third one does not know.
     here.did(session, "stop");
@@ -213,7 +222,7 @@ fn a_node_that_is_gone_is_waited_for_and_no_longer() {
     let _guard = beside_others();
     let mut pair = Pair::start("");
     let (here, there) = pair.sessions();
-    let session = &here.create(&json!({"agent": "probe"}));
+    let session = &create_at(&here);
     here.out(session, "true");
     assert_eq!(there.out(session, "echo x"), "x\n");
     pair.one.signal("KILL");
@@ -301,6 +310,91 @@ fn plans_of_scans_are_found_through_any_node() {
     assert_eq!(there.send(&Request::new("DELETE", &target)).status, 204);
     let gone = here.get(&target);
     assert!(gone.status == 404 || gone.json()["status"] == "cancelled", "{}", gone.text());
+}
+
+/// Makes a session at the node that is asked, wherever it would be placed.
+fn create_at(node: &Sessions) -> String {
+    let mut elsewhere = Vec::new();
+    let found = loop {
+        let before = sandboxes(node);
+        let session = node.create(&json!({"agent": "probe"}));
+        if sandboxes(node) > before {
+            break session;
+        }
+        // Kept for now: the more there are elsewhere, the sooner one is placed here.
+        elsewhere.push(session);
+        assert!(elsewhere.len() < 100, "no session is placed here");
+    };
+    elsewhere.iter().for_each(|session| drop(node.end(session)));
+    found
+}
+
+/// Sandboxes that a node has, as it says itself.
+fn sandboxes(sessions: &Sessions) -> u64 {
+    let counts = sessions.counts();
+    ["warming", "warm", "running", "waiting"].iter().filter_map(|it| counts[it].as_u64()).sum()
+}
+
+#[test]
+fn a_full_node_passes_new_work_on() {
+    let _guard = beside_others();
+    let pair = Pair::start_with("", "resident_max = 2\ncapacity = 4");
+    let (here, there) = pair.sessions();
+    // All four have room, whichever node they are asked of, and wherever the agent should be.
+    let started = (0..4).map(|_| {
+        let session = here.create(&json!({"agent": "probe"}));
+        // In use, so that none gives way to another.
+        let mut turn = here.send(&session, "hold");
+        turn.until("its start", |event| event["type"] == "turn_start");
+        (session, turn)
+    });
+    let all: Vec<_> = started.collect();
+    assert_eq!((sandboxes(&here), sandboxes(&there)), (2, 2));
+    let fifth = there.try_create(&json!({"agent": "probe"}));
+    assert_eq!(fifth.status, 503, "{}", fifth.text());
+    all.iter().for_each(|(session, _)| drop(there.end(session)));
+}
+
+#[test]
+fn a_node_that_drains_takes_no_new_work() {
+    let _guard = beside_others();
+    let pair = Pair::start("");
+    let (here, there) = pair.sessions();
+    let kept = &here.create(&json!({"agent": "probe"}));
+    let drain = |server: &Server, verb: &str| {
+        let all = nodes(server);
+        let this = all.iter().find(|node| node["is_this"] == true).unwrap();
+        let target = format!("/v1/nodes/{}/{verb}", this["id"].as_str().unwrap());
+        ok(&server.client().send(&Request::new("POST", &target)));
+    };
+    drain(&pair.one, "drain");
+    drain(&pair.two, "drain");
+    let refused = until("both to drain", SOON, || match here.try_create(&json!({})) {
+        answer if answer.status == 503 => Ok(answer),
+        answer => {
+            here.end(answer.json()["id"].as_str().unwrap());
+            Err(answer.text())
+        }
+    });
+    assert!(refused.text().contains("drains") && refused.header("retry-after").is_some());
+    // What is there goes on, and what is queued waits.
+    assert_eq!(there.out(kept, "echo on"), "on\n");
+    let queued = json!({"language": "bash", "source": "echo 1"});
+    let queued = post(&here.client, "/v1/executions", &queued).json();
+    let target = format!("/v1/executions/{}", queued["id"].as_str().unwrap());
+    drain(&pair.two, "undrain");
+    until("the other one to take it", SOON, || {
+        let state = here.client.get(&target).json()["state"].clone();
+        if state == "finished" { Ok(()) } else { Err(state.to_string()) }
+    });
+    let before = sandboxes(&there);
+    let session = until("the other one to be known", SOON, || {
+        let answer = here.try_create(&json!({"agent": "probe"}));
+        if answer.status == 201 { Ok(answer.json()) } else { Err(answer.text()) }
+    });
+    assert_eq!(sandboxes(&there), before + 1, "{session}");
+    there.end(session["id"].as_str().unwrap());
+    there.end(kept);
 }
 
 #[test]

@@ -140,7 +140,9 @@ impl Fixture {
 
     fn work(&mut self) {
         let (jobs, drain) = (self.jobs.clone(), self.drain.clone());
-        self.working = Some(tokio::spawn(async move { jobs.work(&drain).await }));
+        self.working = Some(tokio::spawn(async move {
+            jobs.work(&drain, tokio::sync::watch::Sender::new(true).subscribe()).await
+        }));
     }
 
     async fn submit(&self, request: ExecutionRequest) -> ExecutionRecord {

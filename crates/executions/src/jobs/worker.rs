@@ -228,23 +228,32 @@ enum AttemptEnd {
 impl Jobs {
     /// Runs what waits until the server drains and nothing runs any more. Whoever drops the future
     /// ends what runs; it is run again by the next server.
-    pub fn work<'a>(&'a self, drain: &'a DrainHandle) -> Boxed<'a, ()> {
+    pub fn work<'a>(
+        &'a self,
+        drain: &'a DrainHandle,
+        takes_work: watch::Receiver<bool>,
+    ) -> Boxed<'a, ()> {
         Box::pin(async move {
             let upkeep = self.look_after();
             let deliveries = self.deliver_webhooks();
             tokio::select! {
-                () = self.take_jobs(drain) => {}
+                () = self.take_jobs(drain, takes_work) => {}
                 () = async { tokio::join!(upkeep, deliveries); } => {}
             }
         })
     }
 
-    async fn take_jobs(&self, drain: &DrainHandle) {
+    async fn take_jobs(&self, drain: &DrainHandle, mut takes_work: watch::Receiver<bool>) {
         let queue = &self.inner.queue;
         let places = JobPlaces::new(self.inner.service.running_max());
         let room = &places.free;
         let mut running = JoinSet::new();
         while !drain.is_draining() {
+            // Others take them meanwhile.
+            tokio::select! {
+                _ = takes_work.wait_for(|takes| *takes) => {}
+                () = drain.begun() => break,
+            }
             let permit = tokio::select! {
                 permit = Arc::clone(room).acquire_owned() => permit,
                 () = drain.begun() => break,

@@ -1,17 +1,17 @@
 //! A node's own place among the nodes of its store.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio::time;
 
+use super::placement::{self, PlaceOffer};
 use super::{
     NODE_LEASE, NodeIdentity, NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState,
-    RENEW_INTERVAL, RENEW_INTERVAL_ALONE,
+    RENEW_INTERVAL, RENEW_INTERVAL_ALONE, WorkKind,
 };
 use crate::clock;
 use crate::drain::DrainHandle;
@@ -63,8 +63,10 @@ struct MembershipShared {
     /// All nodes, as they were read last.
     nodes: RwLock<HashMap<String, NodeRecord>>,
     load: OnceLock<LoadSource>,
-    /// True if an operator wants it to drain.
-    drain_wanted: AtomicBool,
+    /// False if an operator wants it to take no new work.
+    takes_work: watch::Sender<bool>,
+    /// Work that was sent to each since the nodes were read.
+    sent: Mutex<HashMap<String, u64>>,
     /// Number of renewals that came too late.
     late: watch::Sender<u64>,
 }
@@ -105,7 +107,8 @@ impl NodeMembership {
             is_shared,
             nodes: RwLock::default(),
             load: OnceLock::new(),
-            drain_wanted: AtomicBool::new(false),
+            takes_work: watch::Sender::new(true),
+            sent: Mutex::default(),
             late: watch::Sender::new(0),
         }));
         // What was asked of it before it was started again.
@@ -138,10 +141,67 @@ impl NodeMembership {
         self.0.late.subscribe()
     }
 
-    /// Returns whether an operator wants this node to take no new work.
+    /// Tells whether this node takes new work: not when an operator wants it to drain.
     #[must_use]
-    pub fn is_drain_wanted(&self) -> bool {
-        self.0.drain_wanted.load(Ordering::Relaxed)
+    pub fn takes_work(&self) -> watch::Receiver<bool> {
+        self.0.takes_work.subscribe()
+    }
+
+    /// Returns where work of a kind may go, this node among them, by what is known of all now.
+    pub(super) fn offers(&self, kind: WorkKind) -> Vec<PlaceOffer> {
+        let own = &self.0.run.id;
+        let (now_ms, sent) = (self.0.registry.now_ms(), self.0.sent.lock());
+        let nodes = self.0.nodes.read();
+        let is_offer = |node: &&NodeRecord| {
+            let is_reachable = node.id == *own || node.description.peer_address.is_some();
+            let takes_work = node.state == NodeState::Active && !node.drain_wanted;
+            let has_role = node.description.roles.iter().any(|role| role == kind.role());
+            node.is_alive(now_ms) && is_reachable && takes_work && has_role
+        };
+        let offers = nodes.values().filter(is_offer).map(|node| {
+            // What this node has is known exactly.
+            let (load, sent) = match node.id == *own {
+                true => (self.load(), 0),
+                false => (node.load, sent.get(&node.id).copied().unwrap_or_default()),
+            };
+            let (used, max) = kind.places(&load);
+            PlaceOffer { id: node.id.clone(), used: used + sent, max }
+        });
+        offers.collect()
+    }
+
+    /// Returns whether this node is one of those that are made ready for work of a key: all are
+    /// that others cannot send work to.
+    #[must_use]
+    pub fn is_ready_for(&self, key: &str) -> bool {
+        let nodes: Vec<_> = self.offers(WorkKind::Session).into_iter().map(|it| it.id).collect();
+        let own = &self.0.run.id;
+        !nodes.contains(own) || placement::is_among_first(key, own, &nodes, placement::CANDIDATES)
+    }
+
+    /// Returns the nodes that sessions are placed at, in order of their names.
+    #[must_use]
+    pub fn session_nodes(&self) -> Vec<String> {
+        let mut nodes: Vec<_> =
+            self.offers(WorkKind::Session).into_iter().map(|it| it.id).collect();
+        nodes.sort();
+        nodes
+    }
+
+    /// Returns whether this node can pass requests on to any other one.
+    #[must_use]
+    pub fn reaches_others(&self) -> bool {
+        let nodes = self.0.nodes.read();
+        nodes.values().any(|it| it.id != self.0.run.id && it.description.peer_address.is_some())
+    }
+
+    /// Counts a piece of work that is on its way to a node.
+    pub(super) fn count_sent(&self, id: &str) {
+        *self.0.sent.lock().entry(id.to_owned()).or_default() += 1;
+    }
+
+    fn load(&self) -> NodeLoad {
+        self.0.load.get().map(|load| load()).unwrap_or_default()
     }
 
     /// Returns a node that runs, as far as was read last.
@@ -167,11 +227,11 @@ impl NodeMembership {
         let mut last_ms = clock::wall_ms();
         let mut failed = false;
         loop {
-            let state = match drain.is_draining() || self.is_drain_wanted() {
+            let state = match drain.is_draining() || !*shared.takes_work.borrow() {
                 true => NodeState::Draining,
                 false => NodeState::Active,
             };
-            let load = shared.load.get().map(|load| load()).unwrap_or_default();
+            let load = self.load();
             let now_ms = shared.registry.now_ms();
             let renewed = shared.registry.renew(&shared.run, state, load, now_ms).await;
             match &renewed {
@@ -214,7 +274,11 @@ impl NodeMembership {
 
     fn take_over(&self, nodes: Vec<NodeRecord>) {
         let own = nodes.iter().find(|node| node.id == self.0.run.id);
-        self.0.drain_wanted.store(own.is_some_and(|it| it.drain_wanted), Ordering::Relaxed);
+        let takes_work = own.is_none_or(|it| !it.drain_wanted);
+        self.0
+            .takes_work
+            .send_if_modified(|takes| std::mem::replace(takes, takes_work) != takes_work);
+        self.0.sent.lock().clear();
         *self.0.nodes.write() = nodes.into_iter().map(|node| (node.id.clone(), node)).collect();
     }
 }

@@ -138,6 +138,14 @@ impl PrewarmPool {
 }
 
 impl SessionsInner {
+    /// Sandboxes that this node keeps ready for an agent, on both levels: none where others do.
+    fn wanted(&self, agent: &AgentRow) -> [usize; 2] {
+        match &self.ready_nodes {
+            Some(nodes) if !nodes.is_ready_here(&agent.name) => [0, 0],
+            _ => wanted(agent),
+        }
+    }
+
     /// Sees to it that as much is ready for an agent as it wants. Nobody waits for that.
     pub(super) fn replenish(self: &Arc<Self>, agent: AgentRow) {
         let wants = agent.settings.prewarm_agents + agent.settings.prewarm_sandboxes;
@@ -190,7 +198,7 @@ impl SessionsInner {
     /// The sandboxes that were made for what an agent is no longer, or that are too many.
     fn stale(&self, agent_id: &str, agent: Option<&AgentRow>) -> Vec<u64> {
         let shelf = self.prewarm.state.lock();
-        let mut left = agent.map_or([0, 0], wanted);
+        let mut left = agent.map_or([0, 0], |agent| self.wanted(agent));
         let mut stale = Vec::new();
         for (number, ready) in shelf.ready.iter().filter(|(_, it)| it.agent_id == agent_id) {
             let is_current = agent.is_some_and(|agent| {
@@ -215,7 +223,7 @@ impl SessionsInner {
             return None;
         }
         let of_agent = || shelf.ready.values().filter(|ready| ready.agent_id == agent.id);
-        let [agents, sandboxes] = wanted(agent);
+        let [agents, sandboxes] = self.wanted(agent);
         let with_agent = of_agent().filter(|ready| ready.agent.is_some()).count();
         if with_agent < agents {
             return Some(true);

@@ -27,6 +27,8 @@ pub(super) mod timers;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Interval at which sessions that nobody works with are let out of memory.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
+/// Interval at which a change of the nodes is looked for that keep sandboxes ready.
+const NODES_EVERY: Duration = Duration::from_secs(5);
 /// Sandboxes that are ended at the same time by a sweep.
 const SWEEPS_MAX: usize = 16;
 /// Sessions whose deadlines are heeded at a time.
@@ -325,8 +327,22 @@ impl SessionsInner {
         }
     }
 
-    /// Makes ready what all agents want, once.
+    /// Makes ready what all agents want, and again when there are other nodes to share that with.
     async fn prewarm_all(self: &Arc<Self>) {
+        self.prewarm_agents().await;
+        let Some(nodes) = &self.ready_nodes else { return std::future::pending().await };
+        let mut known = nodes.all();
+        loop {
+            time::sleep(NODES_EVERY).await;
+            let now = nodes.all();
+            if now != known {
+                known = now;
+                self.prewarm_agents().await;
+            }
+        }
+    }
+
+    async fn prewarm_agents(self: &Arc<Self>) {
         match self.store.agents_of_all().await {
             Ok(agents) => agents.into_iter().for_each(|agent| self.replenish(agent)),
             Err(error) => tracing::warn!(

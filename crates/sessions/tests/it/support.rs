@@ -179,6 +179,7 @@ impl Home {
             data_dir,
             node,
             late_renewals: membership.late_renewals(),
+            ready_nodes: None,
             model_key: None,
             claude: None,
             is_shared: false,

@@ -30,12 +30,14 @@ use super::client::{PeerClient, PeerError, PeerTarget};
 use super::key::{ClusterKey, ClusterKeyError};
 use super::listener::{misdirected, node_value};
 use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED};
-use crate::cluster::NodeMembership;
+use crate::cluster::{NodeLoad, NodeMembership, placement};
 use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
 use crate::task::{self, Boxed};
 
 /// Longest body that is kept until the answer is there, so that it can be sent once more.
 const KEPT_BODY_BYTES_MAX: u64 = 64 << 10;
+/// Nodes that are asked to take new work, before this one does what it can.
+const PLACES_ASKED_MAX: usize = 4;
 /// Time for such a body to arrive.
 const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
 /// Time after which a caller may try again, where a node does not answer.
@@ -61,8 +63,45 @@ pub enum RequestSubject {
     Session(String),
     /// A node itself, by its id.
     Node(String),
+    /// New work, which goes where there is room; with what is the same for work that should be at
+    /// the same nodes.
+    Work(WorkKind, String),
     /// The body says it, if it is short.
     InBody,
+}
+
+/// Kind of new work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WorkKind {
+    /// A session, which stays at its node.
+    Session,
+    /// An execution that its caller waits for. It stays where it was sent to while there is room.
+    Execution,
+}
+
+impl WorkKind {
+    /// Role of the nodes that do it.
+    pub(in crate::cluster) const fn role(self) -> &'static str {
+        match self {
+            WorkKind::Session => "session",
+            WorkKind::Execution => "front",
+        }
+    }
+
+    /// Places that a node has taken, and all that it has.
+    pub(in crate::cluster) const fn places(self, load: &NodeLoad) -> (u64, u64) {
+        match self {
+            WorkKind::Session => (load.sandboxes, load.sandboxes_max),
+            WorkKind::Execution => {
+                (load.executions.saturating_add(load.executions_waiting), load.executions_max)
+            }
+        }
+    }
+
+    /// Returns whether this node keeps it when it has room.
+    const fn stays(self) -> bool {
+        matches!(self, WorkKind::Execution)
+    }
 }
 
 /// Knows which node has what.
@@ -71,7 +110,7 @@ pub trait RequestLocator: Send + Sync {
     fn subject(&self, listener: &str, head: FastHead<'_>) -> Option<RequestSubject>;
 
     /// Thing that a request is about whose body says it.
-    fn subject_in(&self, body: &[u8]) -> Option<RequestSubject>;
+    fn subject_in(&self, path: &str, body: &[u8]) -> Option<RequestSubject>;
 
     /// Node that has it: none when this one may answer. `is_fresh` asks the store, also where
     /// an answer is remembered.
@@ -150,9 +189,71 @@ impl PeerForwarder {
     /// The node to ask: none when this one has to answer, because it has it, or nobody can.
     async fn target(&self, subject: &RequestSubject, is_fresh: bool) -> Option<PeerTarget> {
         let id = self.0.locator.owner(subject, is_fresh).await?;
+        self.address(id)
+    }
+
+    /// Returns where a node is reached, if it runs.
+    fn address(&self, id: String) -> Option<PeerTarget> {
         let node = self.0.membership.living(&id)?;
         let address = node.description.peer_address?;
         Some(PeerTarget { id, incarnation: node.incarnation, address })
+    }
+
+    /// Answers new work, or has it answered where there is room. A node that is full by now says
+    /// so, and the next one is asked.
+    async fn place(
+        &self,
+        kind: WorkKind,
+        key: &str,
+        listener: &'static str,
+        request: Request,
+        next: Next,
+    ) -> Response {
+        let membership = &self.0.membership;
+        let own = &membership.identity().id;
+        let offers = membership.offers(kind);
+        let is_free_here = offers.iter().any(|it| it.id == *own && it.has_room());
+        if kind.stays() && is_free_here {
+            return next.run(request).await;
+        }
+        let takes_work = *membership.takes_work().borrow();
+        let mut asked = placement::places(key, offers);
+        asked.truncate(PLACES_ASKED_MAX);
+        if asked.is_empty() || asked.first() == Some(own) {
+            return match takes_work {
+                true => next.run(request).await,
+                false => full(),
+            };
+        }
+        let (parts, body) = request.into_parts();
+        let mut request = match forwarded(parts, listener, body).await {
+            Ok(request) => request,
+            Err(error) => return error.into_response(),
+        };
+        for id in asked {
+            if id == *own {
+                return request.run_here(next).await;
+            }
+            let Some(target) = self.address(id) else { continue };
+            let Some(body) = request.body.take() else { return full() };
+            membership.count_sent(&target.id);
+            let sent = request.for_node(&target, body);
+            match self.0.client.send(&target, sent).await {
+                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => {}
+                Ok(answer) if is_misdirected(&answer) => {}
+                Ok(answer) => return pass_on(answer, None),
+                Err(error) => {
+                    log_failure(&target, &error);
+                    if matches!(error, PeerError::Http { .. }) {
+                        return broken();
+                    }
+                }
+            }
+        }
+        match takes_work {
+            true => request.run_here(next).await,
+            false => full(),
+        }
     }
 
     async fn forward(
@@ -174,11 +275,7 @@ impl PeerForwarder {
                 Ok(_) if is_last => return moved(),
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(
-                        node = target.id,
-                        error = &error as &dyn std::error::Error,
-                        "failed to pass a request on"
-                    );
+                    log_failure(&target, &error);
                     return match error {
                         PeerError::Connect { .. } => self.unreachable(request, next).await,
                         PeerError::Http { .. } => broken(),
@@ -232,12 +329,19 @@ impl FoundSubject {
                     }
                     Err(error) => return error.into_response(),
                 };
-                let found = forwarder.0.locator.subject_in(&read);
+                let found = forwarder.0.locator.subject_in(parts.uri.path(), &read);
                 request = Request::from_parts(parts, Body::from(read));
                 let Some(found) = found else { return next.run(request).await };
                 subject = found;
             }
             let is_hop = request.extensions().get::<PeerHop>().is_some();
+            if let RequestSubject::Work(kind, key) = &subject {
+                return match is_hop {
+                    // Whoever sent it looks further when there is no room.
+                    true => next.run(request).await,
+                    false => forwarder.place(*kind, key, listener, request, next).await,
+                };
+            }
             let Some(target) = forwarder.target(&subject, is_hop).await else {
                 return next.run(request).await;
             };
@@ -369,6 +473,20 @@ fn pass_on(mut answer: axum::http::Response<Incoming>, client: Option<OnUpgrade>
     answer.extensions_mut().insert(VerbatimAnswer);
     *answer.version_mut() = Version::HTTP_11;
     answer
+}
+
+fn log_failure(target: &PeerTarget, error: &PeerError) {
+    tracing::warn!(
+        node = target.id,
+        error = error as &dyn std::error::Error,
+        "failed to pass a request on"
+    );
+}
+
+/// The answer to new work when this node takes none and no other one has room.
+fn full() -> Response {
+    let message = "this node drains, and no other one has room";
+    HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
 }
 
 /// The answer when what a request is about has moved twice, or its body is gone.
