@@ -2,6 +2,7 @@
 
 mod audit;
 mod catalog;
+mod cluster;
 mod grants;
 mod nodes;
 mod remote;
@@ -29,6 +30,7 @@ pub(crate) use self::catalog::{
     ProtectionCommand, RetentionCommand, RoleCommand, RowsArgs, SetPolicyArgs, TableCommand,
     ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
 };
+pub(crate) use self::cluster::{ClusterArgs, ClusterCommand};
 pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,
@@ -105,6 +107,8 @@ pub(crate) enum CliCommand {
     Top(TopArgs),
     /// Show what sandboxes did with their grants: statements, requests, refusals
     Audit(SandboxAuditArgs),
+    /// Make several servers one: the keys that they share, and tokens to join with
+    Cluster(ClusterArgs),
     /// List the servers of a cluster, show one, and let it take no new work
     Node(NodeArgs),
     /// Make tenants of a server's bouncer, list, show, pause, drain and remove them

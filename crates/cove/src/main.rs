@@ -18,6 +18,7 @@
 //! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
+//! | `cluster_setup.rs` | the keys of a cluster: made, and brought to another server |
 //! | `cluster.rs`, `nodes.rs` | this server among those that share its store, and all of them seen from the command line |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
 //! | `storage.rs` | where the server keeps what must survive it |
@@ -32,6 +33,7 @@ mod bouncer;
 mod catalog;
 mod cli;
 mod cluster;
+mod cluster_setup;
 mod compat;
 mod config;
 mod docs;
@@ -127,6 +129,10 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Audit(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(audit::run(&args, &config, &environment));
+        }
+        CliCommand::Cluster(args) => {
+            let config = load(&args.config, Flags::new())?;
+            cluster_setup::run(&args, &config, &environment)?;
         }
         CliCommand::Node(args) => {
             let config = load(&args.command.output().server.config, Flags::new())?;

@@ -32,7 +32,7 @@ const MARK_PURPOSE: &str = "mark in the store";
 /// The embedded store, in the data directory.
 const STORE_FILE: &str = "cove.sqlite";
 /// The key of webhooks, in hexadecimal digits; for the owner of the data directory.
-const WEBHOOK_KEY_FILE: &str = "webhook.key";
+pub(crate) const WEBHOOK_KEY_FILE: &str = "webhook.key";
 
 /// What is known of it before anything is opened.
 pub(crate) struct ServerStorage {
@@ -64,14 +64,7 @@ impl ServerStorage {
             }
             None => QueuePlace::Store,
         };
-        let webhook_key = match &jobs.webhook_key {
-            Some(text) => {
-                let text = config::resolve(WEBHOOK_KEY, text, environment)?;
-                key(&text)
-                    .with_context(|| format!("{WEBHOOK_KEY} has not 64 hexadecimal digits"))?
-            }
-            None => own_key(data_dir)?,
-        };
+        let webhook_key = webhook_key(config, environment, data_dir.path())?;
         Ok(ServerStorage { store, queue, webhook_key })
     }
 }
@@ -149,15 +142,31 @@ pub(crate) async fn tokens(data_dir: &Path, store: &SqlStore) -> Result<TokenReg
     Ok(tokens)
 }
 
+/// Returns what the keys of webhooks follow from; made when there is nothing yet.
+pub(crate) fn webhook_key(
+    config: &CoveConfig,
+    environment: &Environment,
+    data_dir: &Path,
+) -> Result<[u8; 32]> {
+    let Some(text) = &config.executions.jobs.webhook_key else { return own_key(data_dir) };
+    let text = config::resolve(WEBHOOK_KEY, text, environment)?;
+    key(&text).with_context(|| format!("{WEBHOOK_KEY} has not 64 hexadecimal digits"))
+}
+
+/// Makes a key that of a data directory.
+pub(crate) fn keep_webhook_key(data_dir: &Path, key: &[u8; 32]) -> Result<()> {
+    Ok(write_atomic(&data_dir.join(WEBHOOK_KEY_FILE), hex::encode(key).as_bytes())?)
+}
+
 /// This data directory's key; made when there is none.
-fn own_key(data_dir: &DataDir) -> Result<[u8; 32]> {
-    let path = data_dir.path().join(WEBHOOK_KEY_FILE);
+fn own_key(data_dir: &Path) -> Result<[u8; 32]> {
+    let path = data_dir.join(WEBHOOK_KEY_FILE);
     match fs::read_to_string(&path) {
         Ok(text) => key(&text)
             .with_context(|| format!("`{}` has not 64 hexadecimal digits", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = node::auth::random_key().context("failed to make the key of webhooks")?;
-            write_atomic(&path, hex::encode(&made).as_bytes())?;
+            keep_webhook_key(data_dir, &made)?;
             Ok(made)
         }
         Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),

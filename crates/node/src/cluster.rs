@@ -9,6 +9,7 @@
 //! listeners serve, and [`PeerForwarder`] sends requests to it that another server has to answer.
 
 mod identity;
+pub mod join_token;
 mod membership;
 mod peer;
 pub mod placement;

@@ -134,6 +134,9 @@ impl fmt::Debug for PlainSecret {
 }
 
 impl Sealer {
+    /// Name of the file in a data directory that its key is in.
+    pub const KEY_FILE: &str = "secrets.key";
+
     /// With a key of one's own.
     #[must_use]
     pub fn new(key: &[u8; 32]) -> Sealer {
@@ -166,8 +169,15 @@ impl Sealer {
     /// # Errors
     /// When it has another form.
     pub fn from_text(text: &str) -> Result<Sealer, SealKeyError> {
-        let key = hex::decode_32(text.trim()).ok_or(SealKeyError::Malformed)?;
-        Ok(Sealer::new(&key))
+        Ok(Sealer::new(&Sealer::key_from_text(text)?))
+    }
+
+    /// Returns the key that a text says: 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// When it has another form.
+    pub fn key_from_text(text: &str) -> Result<[u8; 32], SealKeyError> {
+        hex::decode_32(text.trim()).ok_or(SealKeyError::Malformed)
     }
 
     /// With the key of a data directory, made when there is none. Whoever loses the file loses what
@@ -176,19 +186,33 @@ impl Sealer {
     /// # Errors
     /// When the file cannot be read, understood or written.
     pub fn of_data_dir(directory: &Path) -> Result<Sealer, SealKeyError> {
-        let path = directory.join(KEY_FILE);
+        Ok(Sealer::new(&Sealer::key_of_data_dir(directory)?))
+    }
+
+    /// Returns the key of a data directory, made when there is none.
+    ///
+    /// # Errors
+    /// As of [`Sealer::of_data_dir`].
+    pub fn key_of_data_dir(directory: &Path) -> Result<[u8; 32], SealKeyError> {
+        let path = directory.join(Sealer::KEY_FILE);
         match fs::read_to_string(&path) {
-            Ok(text) => {
-                let key = hex::decode_32(text.trim());
-                Ok(Sealer::new(&key.ok_or(SealKeyError::MalformedFile(path))?))
-            }
+            Ok(text) => hex::decode_32(text.trim()).ok_or(SealKeyError::MalformedFile(path)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let made = auth::random_key().map_err(SealKeyError::Make)?;
-                write_atomic(&path, format!("{}\n", hex::encode(&made)).as_bytes())?;
-                Ok(Sealer::new(&made))
+                Sealer::keep_key(directory, &made)?;
+                Ok(made)
             }
             Err(source) => Err(SealKeyError::Read { path, source }),
         }
+    }
+
+    /// Makes a key that of a data directory.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep_key(directory: &Path, key: &[u8; 32]) -> Result<(), SealKeyError> {
+        let text = format!("{}\n", hex::encode(key));
+        Ok(write_atomic(&directory.join(Sealer::KEY_FILE), text.as_bytes())?)
     }
 
     /// Seals a secret for the place that `about` names, such as a tenant and an id. The same must
@@ -369,7 +393,7 @@ mod tests {
     fn a_data_directory_has_one_key() {
         let temp = TempDir::new();
         let sealed = Sealer::of_data_dir(temp.path()).unwrap().seal(b"s", "a").unwrap();
-        let path = temp.path().join(KEY_FILE);
+        let path = temp.path().join(Sealer::KEY_FILE);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let again = Sealer::of_data_dir(temp.path()).unwrap();
         assert_eq!(again.open(&sealed, "a").unwrap().expose(), b"s");

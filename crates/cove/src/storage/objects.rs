@@ -38,12 +38,21 @@ pub(crate) fn sealer(
     environment: &Environment,
     data_dir: &Path,
 ) -> Result<Sealer> {
+    Ok(Sealer::new(&secrets_key(config, environment, data_dir)?))
+}
+
+/// Returns the key that secrets are sealed with; made when there is none.
+pub(crate) fn secrets_key(
+    config: &CoveConfig,
+    environment: &Environment,
+    data_dir: &Path,
+) -> Result<[u8; 32]> {
     match &config.secrets_key {
         Some(text) => {
             let text = config::resolve("secrets_key", text, environment)?;
-            Sealer::from_text(&text).context("secrets_key")
+            Sealer::key_from_text(&text).context("secrets_key")
         }
-        None => Sealer::of_data_dir(data_dir).context("failed to find the key of secrets"),
+        None => Sealer::key_of_data_dir(data_dir).context("failed to find the key of secrets"),
     }
 }
 

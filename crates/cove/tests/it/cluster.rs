@@ -130,6 +130,54 @@ fn tokens_of_a_shared_store_are_not_made_in_the_file() {
     assert!(!server.data_dir().join("tokens.jsonl").exists());
 }
 
+/// The way of docs/cluster.md: keys are made at one server, and brought to the other by a token.
+#[test]
+fn a_server_joins_with_a_token() {
+    let _guard = beside_others();
+    let (database, scratch) = (Postgres::shared(), Scratch::new());
+    let table = format!("store.url = {:?}\nsandbox.warm_runtimes = false\n", database.database());
+    let config = scratch.file("cove.toml", &table);
+    let cluster = |data_dir: &str, arguments: &[&str]| {
+        let mut command = testkit::command(COVE);
+        command.arg("cluster").args(arguments).arg("--config").arg(&config);
+        command.arg("--data-dir").arg(scratch.path().join(data_dir)).output().unwrap()
+    };
+    let said = |output: &std::process::Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let failed = |output: &std::process::Output, with: &str| {
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && errors.contains(with), "{errors}");
+    };
+    failed(&cluster("one", &["token"]), "cove cluster init");
+    let made = cluster("one", &["init"]);
+    assert!(made.status.success() && said(&made).contains("cove cluster token"), "{made:?}");
+    // Again, with nothing changed.
+    assert!(cluster("one", &["init"]).status.success());
+    let token = said(&cluster("one", &["token"]));
+    let token = token.trim();
+    assert!(token.starts_with("cove_join_"), "{token}");
+    failed(&cluster("two", &["join", "cove_join_wrong"]), "unknown join token");
+    let joined = cluster("two", &["join", token]);
+    assert!(joined.status.success(), "{joined:?}");
+    for key in ["secrets.key", "webhook.key"] {
+        let read = |data: &str| fs::read_to_string(scratch.path().join(data).join(key)).unwrap();
+        assert_eq!(read("one").trim(), read("two").trim());
+        let path = scratch.path().join("two").join(key);
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    failed(&cluster("three", &["join", token]), "was used already");
+    failed(&cluster("two", &["join", token]), "is there already");
+    // A server with keys of its own is none of this cluster.
+    failed(&cluster("four", &["init"]), "secrets_key");
+    let alone = testkit::command(COVE)
+        .args(["cluster", "init", "--data-dir"])
+        .arg(scratch.path().join("five"))
+        .output()
+        .unwrap();
+    failed(&alone, "store.url");
+}
+
 #[test]
 fn a_session_is_used_through_any_node() {
     let _guard = beside_others();
