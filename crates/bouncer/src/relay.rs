@@ -97,7 +97,7 @@ use crate::tenants::{CurrentRouting, TenantId};
 use crate::tls::{ClientSide, ClientTls, ServerSide};
 
 pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
-pub use self::common::{LookUp, SecretReply};
+pub use self::common::{CancelForwarder, LookUp, SecretReply};
 pub use self::config::RelayConfig;
 pub use self::console_backend::{ConsoleBackend, ConsoleReplySlot};
 pub use self::dialect::{DATABASE, ErrorDialect};
@@ -271,6 +271,21 @@ impl Relay {
         drop(self.common.console.set(desk));
     }
 
+    /// Has cancel requests passed on whose client is not here; the first one stays.
+    pub fn pass_cancels_on(&self, to: Arc<dyn CancelForwarder>) {
+        // A second one leads to the same nodes.
+        drop(self.common.elsewhere.set(to));
+    }
+
+    /// Cancels what the client with this process id does, if the key is its own. False when there
+    /// is no such client here.
+    pub fn cancel(&self, pid: u32, key: &[u8]) -> bool {
+        let Some((thread, client)) = self.common.keys.find(pid, key) else { return false };
+        let Some(peer) = self.common.peers.get(thread) else { return false };
+        peer.inbox.push(ThreadMessageKind::Cancel { client, pid });
+        true
+    }
+
     /// Returns what each thread counts.
     pub fn books(&self) -> impl Iterator<Item = &Arc<ThreadBooks>> {
         self.common.peers.iter().map(|peer| &peer.books)
@@ -398,6 +413,7 @@ fn start_threads(
         console: OnceLock::new(),
         resolver,
         keys: keys::CancelKeys::default(),
+        elsewhere: OnceLock::new(),
         cancel_rate: LoginLimiter::new(CANCELS, started),
         failed_logins,
         prover,

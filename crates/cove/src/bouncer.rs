@@ -1,5 +1,6 @@
 //! The bouncer: what it needs of this machine and of the configuration, beside a server or alone.
 
+mod peers;
 mod pgbouncer;
 mod top;
 
@@ -33,6 +34,7 @@ use bouncer::service::{BouncerParts, InitialTenants, RelayThreads, Reread, Resol
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use bouncer::{Bouncer, metrics};
 use node::auth;
+use node::cluster::PeerForwarder;
 use node::drain::{DrainHandle, Hangups};
 use node::sealed::Sealer;
 use node::store::SqlStore;
@@ -198,6 +200,12 @@ impl RunningBouncer {
         relay.open_console(Arc::new(desk));
         metrics::register(&bouncer, registry);
         Ok(Some(RunningBouncer { bouncer, relay, client_tls, server_tls, hangups }))
+    }
+
+    /// Has cancel requests passed on to other nodes, and returns the routes at which they do that.
+    pub(crate) fn join(&self, nodes: PeerForwarder) -> axum::Router {
+        peers::pass_cancels_on(&self.relay, nodes);
+        peers::routes(Arc::clone(&self.relay))
     }
 
     /// Returns its control plane.

@@ -18,7 +18,7 @@ use node::auth::TokenPrincipal;
 use node::clock::IdGenerator;
 use node::cluster::{
     ClusterKey, NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord, NodeState,
-    PeerForwarder, PeerListener, RequestLocator, RequestSubject, WorkKind,
+    PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator, RequestSubject, WorkKind,
 };
 use node::data_dir::write_atomic;
 use node::drain::DrainHandle;
@@ -132,9 +132,11 @@ impl PeerAccess {
 pub(crate) fn sites(
     main: &ListenerSite,
     e2b: Option<&ListenerSite>,
+    of_bouncer: Option<Router>,
 ) -> Vec<(&'static str, Router)> {
     let e2b = e2b.map(|site| (E2B_LISTENER, site.routes()));
-    [(http::MAIN_LISTENER, main.routes())].into_iter().chain(e2b).collect()
+    let for_nodes = of_bouncer.map(|routes| (PEER_LISTENER, routes));
+    [(http::MAIN_LISTENER, main.routes())].into_iter().chain(e2b).chain(for_nodes).collect()
 }
 
 /// Finds the node that has a session, or the plan of a scan.

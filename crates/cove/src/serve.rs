@@ -219,11 +219,12 @@ impl ServerParts<'_> {
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
         let limits = config.limits.limits();
         let ids = IdGenerator::new().context("failed to seed the id generator")?;
+        let forwarder = peers.forwarder(&membership, &store, &sessions).await?;
         let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
             .streaming(&sessions::http::STREAMING)
             .streaming(&sessions::faces::ash::STREAMING)
             .streaming(&::catalog::http::STREAMING)
-            .forwarding(peers.forwarder(&membership, &store, &sessions).await?);
+            .forwarding(forwarder.clone());
         let faces = compat::faces(&config.compat, &jobs);
         let metrics = MetricsRegistry::new(registry);
         let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
@@ -245,7 +246,8 @@ impl ServerParts<'_> {
         announce(source, &data_dir, listener.address(), &others)?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let main = catalog::site(&shell, routes, shapes, of_lake);
-        let for_peers = cluster::sites(&main, e2b.as_ref().map(|(_, site)| site));
+        let of_bouncer = pooler.as_ref().zip(forwarder).map(|(it, nodes)| it.join(nodes));
+        let for_peers = cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_bouncer);
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
         let mut listeners: Vec<_> = others.collect();
         listeners.push((listener, main));

@@ -30,18 +30,36 @@ const CANCEL_US: u64 = 10_000_000;
 impl RelayWorker {
     /// A client wants to cancel what another one does.
     pub(super) fn cancel_requested(&mut self, place: u32, pid: u32, key: &[u8]) {
+        let is_guest = self.is_guest(place);
         let source = self.cancel_source(place);
         self.client_gone(place, &ClientDeparture::Dismissed);
         // Or somebody could try all keys.
         if !self.common.cancel_rate.allow(source, self.ground.now) {
             return;
         }
-        let Some((thread, client)) = self.common.keys.find(pid, key) else { return };
+        let Some((thread, client)) = self.common.keys.find(pid, key) else {
+            // A guest's connections are all here.
+            if let Some(elsewhere) = self.common.elsewhere.get().filter(|_| !is_guest) {
+                elsewhere.pass_on(pid, key);
+            }
+            return;
+        };
         if thread == self.index {
             self.cancel_client(client, pid);
         } else if let Some(peer) = self.common.peers.get(thread) {
             peer.inbox.push(ThreadMessageKind::Cancel { client, pid });
         }
+    }
+
+    /// Returns whether a connection is a sandbox's.
+    fn is_guest(&self, place: u32) -> bool {
+        self.clients.get(place).is_some_and(|client| match &client.phase {
+            ClientPhase::Login(phase) => phase.bound().guest.is_some(),
+            ClientPhase::Greeting(_)
+            | ClientPhase::Session(_)
+            | ClientPhase::Console(_)
+            | ClientPhase::Closing => false,
+        })
     }
 
     /// Returns whose requests to cancel are counted together: those of an address, or of a guest.

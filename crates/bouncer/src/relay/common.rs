@@ -34,6 +34,12 @@ use crate::tls::{ClientSide, ServerSide};
 /// has said who it is.
 const LOGINS_BEYOND_MAX: usize = 1000;
 
+/// Passes on cancel requests whose client is not here. It must not block.
+pub trait CancelForwarder: std::fmt::Debug + Send + Sync {
+    /// Passes a request on, or drops it where there are too many.
+    fn pass_on(&self, pid: u32, key: &[u8]);
+}
+
 /// State that all relay threads share.
 #[derive(Debug)]
 pub(super) struct RelayShared {
@@ -54,6 +60,8 @@ pub(super) struct RelayShared {
     pub(super) console: OnceLock<Arc<dyn ConsoleBackend>>,
     pub(super) resolver: ResolverThread,
     pub(super) keys: CancelKeys,
+    /// Other nodes, where there are any: a cancel request may be for a client of theirs.
+    pub(super) elsewhere: OnceLock<Arc<dyn CancelForwarder>>,
     /// Rate limit of cancel requests by address.
     pub(super) cancel_rate: LoginLimiter<IpAddr>,
     /// Rate limit of failed logins.

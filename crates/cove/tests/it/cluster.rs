@@ -5,7 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use testkit::{Client, Message, Postgres, Request, Scratch, Server, until};
+use testkit::pg::cancel_request;
+use testkit::{
+    Client, Message, PgAddress, PgBatch, PgClient, Postgres, Request, Scratch, Server, Stopwatch,
+    until,
+};
 
 use crate::asynchronous::{post, post_request};
 use crate::sessions_support::{Sessions, numbers, ok, path, probe};
@@ -297,12 +301,16 @@ fn a_node_that_is_gone_is_waited_for_and_no_longer() {
     there.end(session);
 }
 
-/// E2B's listener, for somebody with or without a token.
-fn e2b(server: &Server, token: Option<&str>) -> Client {
+/// Address of a listener.
+fn address(server: &Server, name: &str) -> SocketAddr {
     let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
     let addresses: Value = serde_json::from_str(&text).unwrap();
-    let address: SocketAddr = addresses["e2b"].as_str().unwrap().parse().unwrap();
-    Client::new(address, token.map(str::to_owned))
+    addresses[name].as_str().unwrap().parse().unwrap()
+}
+
+/// E2B's listener, for somebody with or without a token.
+fn e2b(server: &Server, token: Option<&str>) -> Client {
+    Client::new(address(server, "e2b"), token.map(str::to_owned))
 }
 
 #[test]
@@ -326,6 +334,46 @@ fn sandboxes_of_e2b_and_their_ports_are_reached_through_any_node() {
         assert_eq!((answer.status, answer.text().as_str()), (200, "by name\n"));
     }
     assert_eq!(there.send(&Request::new("DELETE", &format!("/sandboxes/{id}"))).status, 204);
+}
+
+/// `psql` sends it on a connection of its own, which a balancer may hand to any node.
+#[test]
+fn a_cancel_request_reaches_its_client_through_any_node() {
+    let _guard = beside_others();
+    let backend = Postgres::start();
+    backend.sql("CREATE ROLE cancelled LOGIN PASSWORD 'pw'");
+    let tenant = format!(
+        "[bouncer]\n[[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\n\
+         database = \"postgres\"\nusers = [{{ name = \"cancelled\", password = \"pw\" }}]\n",
+        backend.tcp()
+    );
+    let pair = Pair::start_with("", &format!("ready = 0\n{tenant}"));
+    let bouncer = |server: &Server| PgAddress::Tcp(address(server, "bouncer"));
+    let parameters = [("user", "cancelled"), ("database", "shop")];
+    let mut client = PgClient::login(&bouncer(&pair.one), &parameters, "pw").unwrap();
+    let pid = client.pid;
+    let cancel = |key: &[u8]| {
+        let mut other = PgClient::open(&bouncer(&pair.two)).unwrap();
+        other.send(&cancel_request(pid, key)).unwrap();
+        assert!(other.end().0, "a cancel request is closed");
+    };
+    let mut wrong = client.key.clone();
+    wrong[0] ^= 1;
+    let started = Stopwatch::start();
+    client.send(&PgBatch::new().query("SELECT pg_sleep(60)").0).unwrap();
+    until("the statement to run", SOON, || {
+        let sql = "SELECT count(*) FROM pg_stat_activity \
+            WHERE usename = 'cancelled' AND query LIKE '%pg_sleep(60)%' AND state = 'active'";
+        let count = backend.sql(sql);
+        if count.trim() == "1" { Ok(()) } else { Err(count) }
+    });
+    cancel(&wrong);
+    cancel(&client.key);
+    let answer = client.answer().unwrap();
+    assert_eq!(answer.error().unwrap().code(), "57014");
+    assert!(started.elapsed() < SOON);
+    // The next statement is none of the request's business.
+    assert_eq!(client.value("SELECT 1"), "1");
 }
 
 /// A plan is in the memory of the node that made it, and so are its tasks.

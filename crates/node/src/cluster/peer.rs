@@ -29,6 +29,9 @@ const CLIENT_HOST: HeaderName = HeaderName::from_static("cove-client-host");
 /// Header of an answer 421: the node has not what the request is about.
 const MISDIRECTED: HeaderName = HeaderName::from_static("cove-misdirected");
 
+/// Name of the routes that are for nodes alone.
+pub const PEER_LISTENER: &str = "peer";
+
 /// Protocols of a connection, by their names in TLS (ALPN).
 const HTTP_2: &[u8] = b"h2";
 const HTTP_1: &[u8] = b"http/1.1";

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use super::client::{PeerClient, PeerError, PeerTarget};
 use super::key::{ClusterKey, ClusterKeyError};
 use super::listener::{misdirected, node_value};
-use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED};
+use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED, PEER_LISTENER};
 use crate::cluster::{NodeLoad, NodeMembership, placement};
 use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
 use crate::task::{self, Boxed};
@@ -40,6 +40,8 @@ const KEPT_BODY_BYTES_MAX: u64 = 64 << 10;
 const PLACES_ASKED_MAX: usize = 4;
 /// Time for such a body to arrive.
 const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
+/// Time for a node to take something that it is told.
+const TELL_MAX: Duration = Duration::from_secs(2);
 /// Time after which a caller may try again, where a node does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -176,6 +178,37 @@ impl PeerForwarder {
         let client = PeerClient::new(key)?;
         let (membership, locator) = (membership.clone(), Box::new(locator));
         Ok(PeerForwarder(Arc::new(ForwarderShared { membership, client, locator })))
+    }
+
+    /// Tells all other nodes of a role something that is for one of them, at a path that is for
+    /// nodes alone. Who does not answer in time is not told.
+    pub async fn tell_others(&self, role: &str, path: &'static str, body: Bytes) {
+        let own = &self.0.membership.identity().id;
+        let others =
+            self.0.membership.all_living().into_iter().filter(|node| {
+                node.id != *own && node.description.roles.iter().any(|it| it == role)
+            });
+        let tell = |id: String| {
+            let body = body.clone();
+            async move {
+                let Some(target) = self.address(id) else { return };
+                let mut sent = axum::http::Request::new(Body::from(body));
+                *sent.method_mut() = Method::POST;
+                *sent.uri_mut() = address_of(uri::PathAndQuery::from_static(path));
+                *sent.version_mut() = Version::HTTP_2;
+                let run = HeaderValue::from_str(&node_value(&target.id, &target.incarnation));
+                let Ok(run) = run else { return };
+                sent.headers_mut().insert(FOR_NODE, run);
+                let listener = HeaderValue::from_static(PEER_LISTENER);
+                sent.headers_mut().insert(LISTENER, listener);
+                match timeout(TELL_MAX, self.0.client.send(&target, sent)).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => log_failure(&target, &error),
+                    Err(_) => tracing::debug!(node = target.id, "a node was not told in time"),
+                }
+            }
+        };
+        futures_util::future::join_all(others.map(|node| tell(node.id))).await;
     }
 
     /// Looks whether a request is about something that one node alone has.
@@ -369,11 +402,7 @@ impl ForwardedRequest {
             *sent.uri_mut() = Uri::from(path);
             return sent;
         }
-        let mut address = uri::Parts::default();
-        address.scheme = Some(uri::Scheme::HTTPS);
-        address.authority = Some(uri::Authority::from_static(AUTHORITY));
-        address.path_and_query = Some(path);
-        *sent.uri_mut() = Uri::from_parts(address).unwrap_or_default();
+        *sent.uri_mut() = address_of(path);
         *sent.version_mut() = Version::HTTP_2;
         sent
     }
@@ -418,6 +447,16 @@ impl ForwardedRequest {
         }
         next.run(Request::from_parts(self.parts, body)).await
     }
+}
+
+/// Address of a request of HTTP/2.
+fn address_of(path: uri::PathAndQuery) -> Uri {
+    let mut address = uri::Parts::default();
+    address.scheme = Some(uri::Scheme::HTTPS);
+    address.authority = Some(uri::Authority::from_static(AUTHORITY));
+    address.path_and_query = Some(path);
+    // All parts are there.
+    Uri::from_parts(address).unwrap_or_default()
 }
 
 /// Prepares a request for being sent, reading a body that is short.
