@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use ::catalog::http::PlanReference;
 use anyhow::{Context as _, Result, bail};
-use api::{ErrorCode, NodeList, NodeLoadView, NodeStatus, NodeView};
+use api::{ErrorCode, ExecutionId, NodeList, NodeLoadView, NodeStatus, NodeView};
 use axum::extract::{Path as PathOf, State};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::{Json, Router};
-use executions::ExecutionService;
+use executions::{ExecutionService, JobPlace, Jobs};
 use node::auth::TokenPrincipal;
-use node::clock::IdGenerator;
+use node::clock::{self, IdGenerator};
 use node::cluster::{
     ClusterKey, NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord, NodeState,
-    PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator, RequestSubject, WorkKind,
+    PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator, RequestSubject, SubjectOwner,
+    WorkKind,
 };
 use node::data_dir::write_atomic;
 use node::drain::DrainHandle;
@@ -35,6 +36,14 @@ use crate::config::CoveConfig;
 /// The name of this server among those that share a store, for as long as its directory exists.
 const SERVER_FILE: &str = "server.id";
 
+/// Path, for nodes alone, at which a node says whether it runs an execution.
+const RUNS_HERE: &str = "/peer/executions";
+/// Longest id that is looked for.
+const ID_BYTES_MAX: usize = 64;
+/// Time that a caller who attaches waits for the execution to begin, before it is told.
+const ATTACH_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Interval at which it is looked for that.
+const ATTACH_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Name of E2B's listener, for other nodes. That of the main one is the shell's.
 pub(crate) const E2B_LISTENER: &str = "e2b";
 /// Purpose of the key that nodes prove their membership with.
@@ -102,15 +111,16 @@ impl PeerAccess {
         &self,
         membership: &NodeMembership,
         store: &SqlStore,
-        sessions: &Sessions,
+        services: (&Sessions, &Jobs),
     ) -> Result<Option<PeerForwarder>> {
+        let (sessions, jobs) = (services.0, services.1.clone());
         let Some(key) = &self.key else { return Ok(None) };
         let owners = SessionOwners::open(store, sessions.clone()).await;
         let owners = owners.context("failed to open the store of sessions")?;
         Ok(Some(PeerForwarder::new(
             membership,
             key,
-            NodeLocator { membership: membership.clone(), owners },
+            NodeLocator { membership: membership.clone(), owners, jobs },
         )?))
     }
 
@@ -133,16 +143,60 @@ pub(crate) fn sites(
     main: &ListenerSite,
     e2b: Option<&ListenerSite>,
     of_bouncer: Option<Router>,
+    jobs: &Jobs,
 ) -> Vec<(&'static str, Router)> {
     let e2b = e2b.map(|site| (E2B_LISTENER, site.routes()));
-    let for_nodes = of_bouncer.map(|routes| (PEER_LISTENER, routes));
+    let of_executions = Router::new().at("/peer/executions/{id}", get(runs_here));
+    let of_executions = of_executions.with_state(jobs.clone());
+    let for_nodes = [(PEER_LISTENER, of_executions.merge(of_bouncer.unwrap_or_default()))];
     [(http::MAIN_LISTENER, main.routes())].into_iter().chain(e2b).chain(for_nodes).collect()
+}
+
+async fn runs_here(State(jobs): State<Jobs>, PathOf(id): PathOf<String>) -> StatusCode {
+    match jobs.runs_here(&ExecutionId(id)) {
+        true => StatusCode::NO_CONTENT,
+        false => StatusCode::NOT_FOUND,
+    }
 }
 
 /// Finds the node that has a session, or the plan of a scan.
 struct NodeLocator {
     membership: NodeMembership,
     owners: SessionOwners,
+    jobs: Jobs,
+}
+
+impl NodeLocator {
+    /// The node that runs an execution. One that is about to begin is waited for, when the caller
+    /// has to be where it runs.
+    async fn runner(&self, id: &str, attaches: bool) -> SubjectOwner {
+        let id = ExecutionId(id.to_owned());
+        let deadline = clock::now() + ATTACH_WAIT_MAX;
+        loop {
+            match self.jobs.place(&id).await {
+                Ok(JobPlace::Elsewhere) => {
+                    return SubjectOwner::Other(format!("{RUNS_HERE}/{}", id.0));
+                }
+                Ok(JobPlace::Waiting { is_attached })
+                    if (attaches || is_attached) && clock::now() < deadline => {}
+                // Where the queue is away this node's own handler says so.
+                Ok(JobPlace::Here | JobPlace::Waiting { .. } | JobPlace::Over) | Err(_) => {
+                    return SubjectOwner::This;
+                }
+            }
+            tokio::time::sleep(ATTACH_LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Returns the execution whose events a request is for.
+fn events_of(request: FastHead<'_>) -> Option<RequestSubject> {
+    let id = request.uri.path().strip_prefix("/v1/executions/")?.strip_suffix("/events")?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let is_id = !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(plain);
+    let mut fields = request.uri.query().unwrap_or_default().split('&');
+    let attaches = fields.any(|field| field == "attach=true");
+    is_id.then(|| RequestSubject::Execution { id: id.to_owned(), attaches })
 }
 
 /// Field of a request for a session that says where it should be: at nodes that have the files of
@@ -186,6 +240,9 @@ impl RequestLocator for NodeLocator {
             }
             _ => {}
         }
+        if let Some(subject) = events_of(request) {
+            return Some(subject);
+        }
         sessions::session_of(SessionInterface::Main, request).map(RequestSubject::Session)
     }
 
@@ -199,26 +256,28 @@ impl RequestLocator for NodeLocator {
         ::catalog::service::node_of_plan(&task).map(|it| RequestSubject::Node(it.to_owned()))
     }
 
-    fn owner<'a>(
-        &'a self,
-        subject: &'a RequestSubject,
-        is_fresh: bool,
-    ) -> Boxed<'a, Option<String>> {
+    fn owner<'a>(&'a self, subject: &'a RequestSubject, is_fresh: bool) -> Boxed<'a, SubjectOwner> {
         Box::pin(async move {
             match subject {
-                RequestSubject::InBody | RequestSubject::Work(..) => None,
-                RequestSubject::Node(id) => {
-                    (*id != self.membership.identity().id).then(|| id.clone())
+                RequestSubject::InBody | RequestSubject::Work(..) => SubjectOwner::This,
+                RequestSubject::Node(id) if *id == self.membership.identity().id => {
+                    SubjectOwner::This
                 }
+                RequestSubject::Node(id) => SubjectOwner::Node(id.clone()),
                 // Nobody could answer for it.
-                RequestSubject::Session(_) if !self.membership.reaches_others() => None,
+                RequestSubject::Session(_) | RequestSubject::Execution { .. }
+                    if !self.membership.reaches_others() =>
+                {
+                    SubjectOwner::This
+                }
+                RequestSubject::Execution { id, attaches } => self.runner(id, *attaches).await,
                 RequestSubject::Session(id) => match self.owners.owner(id, is_fresh).await {
-                    Ok(owner) => owner,
+                    Ok(owner) => owner.map_or(SubjectOwner::This, SubjectOwner::Node),
                     // This node's own handler says that the store is away.
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
                         tracing::warn!(error, "failed to look for the node of a session");
-                        None
+                        SubjectOwner::This
                     }
                 },
             }

@@ -219,7 +219,7 @@ impl ServerParts<'_> {
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
         let limits = config.limits.limits();
         let ids = IdGenerator::new().context("failed to seed the id generator")?;
-        let forwarder = peers.forwarder(&membership, &store, &sessions).await?;
+        let forwarder = peers.forwarder(&membership, &store, (&sessions, &jobs)).await?;
         let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
             .streaming(&sessions::http::STREAMING)
             .streaming(&sessions::faces::ash::STREAMING)
@@ -247,7 +247,8 @@ impl ServerParts<'_> {
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let main = catalog::site(&shell, routes, shapes, of_lake);
         let of_bouncer = pooler.as_ref().zip(forwarder).map(|(it, nodes)| it.join(nodes));
-        let for_peers = cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_bouncer);
+        let for_peers =
+            cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_bouncer, &jobs);
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
         let mut listeners: Vec<_> = others.collect();
         listeners.push((listener, main));

@@ -81,6 +81,22 @@ pub struct JobSubmission {
 #[derive(Debug)]
 pub(crate) struct CheckedSubmission(NewJob);
 
+/// Place where an execution is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobPlace {
+    /// It runs on this server.
+    Here,
+    /// It runs on another server.
+    Elsewhere,
+    /// It waits for a server to take it.
+    Waiting {
+        /// True if it is for a caller who attaches.
+        is_attached: bool,
+    },
+    /// It has ended, or there is none.
+    Over,
+}
+
 impl Jobs {
     /// Executions of `service` that wait in `queue`. Nothing runs before [`Jobs::work`].
     /// `webhook_key` is what the keys of webhooks follow from.
@@ -245,6 +261,36 @@ impl Jobs {
     ) -> Result<ExecutionRecord, ExecutionError> {
         let job = self.job(tenant, id, JobParts::default()).await?;
         self.with_place(self.record(job)).await
+    }
+
+    /// Returns whether an execution runs here.
+    #[must_use]
+    pub fn runs_here(&self, id: &ExecutionId) -> bool {
+        self.inner.held.has(id)
+    }
+
+    /// Returns where an execution is, whosever it is.
+    ///
+    /// # Errors
+    /// When the queue cannot be reached.
+    pub async fn place(&self, id: &ExecutionId) -> Result<JobPlace, ExecutionError> {
+        if self.runs_here(id) {
+            return Ok(JobPlace::Here);
+        }
+        let parts = JobParts { request: true, result: false };
+        let Some(job) = self.inner.queue.get(id.clone(), parts).await? else {
+            return Ok(JobPlace::Over);
+        };
+        Ok(match job.state {
+            // Claimed meanwhile.
+            ExecutionState::Running if self.runs_here(id) => JobPlace::Here,
+            ExecutionState::Running => JobPlace::Elsewhere,
+            ExecutionState::Queued => {
+                let is_attached = job.request.as_deref().is_some_and(is_interactive);
+                JobPlace::Waiting { is_attached }
+            }
+            _ => JobPlace::Over,
+        })
     }
 
     /// The record of an execution of this tenant, with its result.

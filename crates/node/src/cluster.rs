@@ -21,7 +21,7 @@ pub use self::identity::NodeIdentity;
 pub use self::membership::{JoinError, NodeDescription, NodeMembership};
 pub use self::peer::{
     ClusterKey, ClusterKeyError, PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator,
-    RequestSubject, WorkKind,
+    RequestSubject, SubjectOwner, WorkKind,
 };
 pub use self::registry::{
     NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState, is_alive, is_replaced,

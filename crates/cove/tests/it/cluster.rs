@@ -336,6 +336,49 @@ fn sandboxes_of_e2b_and_their_ports_are_reached_through_any_node() {
     assert_eq!(there.send(&Request::new("DELETE", &format!("/sandboxes/{id}"))).status, 204);
 }
 
+/// Whoever follows or types is where he came in, and the program where there was a place for it.
+#[test]
+fn an_execution_is_followed_and_typed_at_through_any_node() {
+    let _guard = beside_others();
+    let pair = Pair::start("");
+    let there = pair.two.client();
+    drain(&pair.two, "drain");
+    until("it to take no work", SOON, || {
+        let this = nodes(&pair.two).into_iter().find(|node| node["is_this"] == true).unwrap();
+        if this["state"] == "draining" { Ok(()) } else { Err(this.to_string()) }
+    });
+    let submit = |source: &str, interactive: bool| {
+        let job = json!({"language": "bash", "source": source, "interactive": interactive});
+        let answer = post(&there, "/v1/executions", &job);
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        format!("/v1/executions/{}", answer.json()["id"].as_str().unwrap())
+    };
+    // Input through the other node, before it has begun.
+    let target = submit("read line; echo \"heard $line\"", true);
+    let socket = there.websocket(&format!("{target}/events"));
+    let mut socket = socket.unwrap_or_else(|response| panic!("{}", response.text()));
+    socket.send(&json!({"type": "stdin", "data": "it\n"}));
+    let (events, _) = socket.rest();
+    let text = events.iter().filter(|event| event["type"] == "stdout");
+    let text: String = text.filter_map(|event| event["data"].as_str()).collect();
+    assert_eq!(text, "heard it\n", "{events:?}");
+
+    // Output while it runs.
+    let target = submit("echo begun; until [ -e /nowhere ]; do sleep 1; done", false);
+    until("it to run", SOON, || {
+        let state = there.get(&target).json()["state"].clone();
+        if state == "running" { Ok(()) } else { Err(state.to_string()) }
+    });
+    let events = there.events(&format!("{target}/events")).unwrap();
+    let mut seen = events
+        .map(|event| (event.name, event.data))
+        .skip_while(|(name, data)| !(name == "stdout" && data["data"] == "begun\n"));
+    assert!(seen.next().is_some());
+    assert!(there.send(&Request::new("DELETE", &target)).status < 300);
+    let rest: Vec<_> = seen.collect();
+    assert!(format!("{rest:?}").contains("cancelled"), "{rest:?}");
+}
+
 /// `psql` sends it on a connection of its own, which a balancer may hand to any node.
 #[test]
 fn a_cancel_request_reaches_its_client_through_any_node() {
@@ -425,6 +468,14 @@ fn create_at(node: &Sessions) -> String {
     found
 }
 
+/// Asks a node to drain, or to take work again.
+fn drain(server: &Server, verb: &str) {
+    let all = nodes(server);
+    let this = all.iter().find(|node| node["is_this"] == true).unwrap();
+    let target = format!("/v1/nodes/{}/{verb}", this["id"].as_str().unwrap());
+    ok(&server.client().send(&Request::new("POST", &target)));
+}
+
 /// Sandboxes that a node has, as it says itself.
 fn sandboxes(sessions: &Sessions) -> u64 {
     let counts = sessions.counts();
@@ -457,12 +508,6 @@ fn a_node_that_drains_takes_no_new_work() {
     let pair = Pair::start("");
     let (here, there) = pair.sessions();
     let kept = &here.create(&json!({"agent": "probe"}));
-    let drain = |server: &Server, verb: &str| {
-        let all = nodes(server);
-        let this = all.iter().find(|node| node["is_this"] == true).unwrap();
-        let target = format!("/v1/nodes/{}/{verb}", this["id"].as_str().unwrap());
-        ok(&server.client().send(&Request::new("POST", &target)));
-    };
     drain(&pair.one, "drain");
     drain(&pair.two, "drain");
     let refused = until("both to drain", SOON, || match here.try_create(&json!({})) {

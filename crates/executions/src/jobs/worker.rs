@@ -104,6 +104,11 @@ impl HeldJobs {
         self.0.lock().len()
     }
 
+    /// Returns whether an attempt of a job runs here.
+    pub(super) fn has(&self, id: &ExecutionId) -> bool {
+        self.0.lock().keys().any(|lease| lease.id == *id)
+    }
+
     /// Returns whether another attempt of the same job runs here.
     fn has_another(&self, lease: &JobLease) -> bool {
         self.0.lock().keys().any(|other| other.id == lease.id && other != lease)

@@ -20,6 +20,8 @@ use axum::http::{
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -63,6 +65,14 @@ const OF_CONNECTION: [HeaderName; 6] = [
 pub enum RequestSubject {
     /// A session, by its id.
     Session(String),
+    /// The events of an execution, by its id, which are at the node that runs it. Whoever attaches
+    /// has to be there.
+    Execution {
+        /// Id of the execution.
+        id: String,
+        /// True if the caller attaches.
+        attaches: bool,
+    },
     /// A node itself, by its id.
     Node(String),
     /// New work, which goes where there is room; with what is the same for work that should be at
@@ -106,6 +116,17 @@ impl WorkKind {
     }
 }
 
+/// Owner of what a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SubjectOwner {
+    /// This node may answer.
+    This,
+    /// This node has it.
+    Node(String),
+    /// Another node has it: which one, they say themselves, at this path that is for nodes alone.
+    Other(String),
+}
+
 /// Knows which node has what.
 pub trait RequestLocator: Send + Sync {
     /// Thing that a request at the listener of this name is about, if one node alone can answer it.
@@ -114,13 +135,8 @@ pub trait RequestLocator: Send + Sync {
     /// Thing that a request is about whose body says it.
     fn subject_in(&self, path: &str, body: &[u8]) -> Option<RequestSubject>;
 
-    /// Node that has it: none when this one may answer. `is_fresh` asks the store, also where
-    /// an answer is remembered.
-    fn owner<'a>(
-        &'a self,
-        subject: &'a RequestSubject,
-        is_fresh: bool,
-    ) -> Boxed<'a, Option<String>>;
+    /// Node that has it. `is_fresh` asks the store, also where an answer is remembered.
+    fn owner<'a>(&'a self, subject: &'a RequestSubject, is_fresh: bool) -> Boxed<'a, SubjectOwner>;
 }
 
 /// Passes requests on to the nodes that have what they are about. Cheap to clone.
@@ -192,15 +208,8 @@ impl PeerForwarder {
             let body = body.clone();
             async move {
                 let Some(target) = self.address(id) else { return };
-                let mut sent = axum::http::Request::new(Body::from(body));
-                *sent.method_mut() = Method::POST;
-                *sent.uri_mut() = address_of(uri::PathAndQuery::from_static(path));
-                *sent.version_mut() = Version::HTTP_2;
-                let run = HeaderValue::from_str(&node_value(&target.id, &target.incarnation));
-                let Ok(run) = run else { return };
-                sent.headers_mut().insert(FOR_NODE, run);
-                let listener = HeaderValue::from_static(PEER_LISTENER);
-                sent.headers_mut().insert(LISTENER, listener);
+                let path = uri::PathAndQuery::from_static(path);
+                let Some(sent) = for_node_alone(&target, Method::POST, path, body) else { return };
                 match timeout(TELL_MAX, self.0.client.send(&target, sent)).await {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => log_failure(&target, &error),
@@ -221,8 +230,32 @@ impl PeerForwarder {
 
     /// The node to ask: none when this one has to answer, because it has it, or nobody can.
     async fn target(&self, subject: &RequestSubject, is_fresh: bool) -> Option<PeerTarget> {
-        let id = self.0.locator.owner(subject, is_fresh).await?;
-        self.address(id)
+        match self.0.locator.owner(subject, is_fresh).await {
+            SubjectOwner::This => None,
+            SubjectOwner::Node(id) => self.address(id),
+            SubjectOwner::Other(path) => self.ask_others(&path).await,
+        }
+    }
+
+    /// Asks all other nodes at a path that is for nodes alone, and returns the one that says yes.
+    async fn ask_others(&self, path: &str) -> Option<PeerTarget> {
+        let path: uri::PathAndQuery = path.parse().ok()?;
+        let own = &self.0.membership.identity().id;
+        let others = self.0.membership.all_living().into_iter().filter(|node| node.id != *own);
+        let asked = others.filter_map(|node| self.address(node.id)).map(|target| {
+            let sent = for_node_alone(&target, Method::GET, path.clone(), Bytes::new());
+            Box::pin(async move {
+                let answer = timeout(TELL_MAX, self.0.client.send(&target, sent?)).await.ok()?;
+                answer.ok().filter(|it| it.status().is_success()).map(|_| target)
+            })
+        });
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        while let Some(answer) = asked.next().await {
+            if answer.is_some() {
+                return answer;
+            }
+        }
+        None
     }
 
     /// Returns where a node is reached, if it runs.
@@ -447,6 +480,23 @@ impl ForwardedRequest {
         }
         next.run(Request::from_parts(self.parts, body)).await
     }
+}
+
+/// A request of this node's own.
+fn for_node_alone(
+    target: &PeerTarget,
+    method: Method,
+    path: uri::PathAndQuery,
+    body: Bytes,
+) -> Option<axum::http::Request<Body>> {
+    let mut sent = axum::http::Request::new(Body::from(body));
+    *sent.method_mut() = method;
+    *sent.uri_mut() = address_of(path);
+    *sent.version_mut() = Version::HTTP_2;
+    let run = HeaderValue::from_str(&node_value(&target.id, &target.incarnation)).ok()?;
+    sent.headers_mut().insert(FOR_NODE, run);
+    sent.headers_mut().insert(LISTENER, HeaderValue::from_static(PEER_LISTENER));
+    Some(sent)
 }
 
 /// Address of a request of HTTP/2.
