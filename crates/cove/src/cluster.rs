@@ -13,7 +13,7 @@ use api::{ErrorCode, ExecutionId, NodeList, NodeLoadView, NodeStatus, NodeView};
 use axum::extract::{Path as PathOf, State};
 use axum::http::{Method, StatusCode};
 use axum::{Json, Router};
-use executions::{ExecutionService, JobPlace, Jobs};
+use executions::{ExecutionLocation, ExecutionService, Jobs};
 use node::auth::TokenPrincipal;
 use node::clock::{self, IdGenerator};
 use node::cluster::{
@@ -174,13 +174,18 @@ impl NodeLocator {
         let deadline = clock::now() + ATTACH_WAIT_MAX;
         loop {
             match self.jobs.place(&id).await {
-                Ok(JobPlace::Elsewhere) => {
+                Ok(ExecutionLocation::Elsewhere) => {
                     return SubjectOwner::Other(format!("{RUNS_HERE}/{}", id.0));
                 }
-                Ok(JobPlace::Waiting { is_attached })
+                Ok(ExecutionLocation::Waiting { is_attached })
                     if (attaches || is_attached) && clock::now() < deadline => {}
                 // Where the queue is away this node's own handler says so.
-                Ok(JobPlace::Here | JobPlace::Waiting { .. } | JobPlace::Over) | Err(_) => {
+                Ok(
+                    ExecutionLocation::Here
+                    | ExecutionLocation::Waiting { .. }
+                    | ExecutionLocation::Over,
+                )
+                | Err(_) => {
                     return SubjectOwner::This;
                 }
             }

@@ -83,7 +83,7 @@ pub(crate) struct CheckedSubmission(NewJob);
 
 /// Place where an execution is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobPlace {
+pub enum ExecutionLocation {
     /// It runs on this server.
     Here,
     /// It runs on another server.
@@ -273,23 +273,23 @@ impl Jobs {
     ///
     /// # Errors
     /// When the queue cannot be reached.
-    pub async fn place(&self, id: &ExecutionId) -> Result<JobPlace, ExecutionError> {
+    pub async fn place(&self, id: &ExecutionId) -> Result<ExecutionLocation, ExecutionError> {
         if self.runs_here(id) {
-            return Ok(JobPlace::Here);
+            return Ok(ExecutionLocation::Here);
         }
         let parts = JobParts { request: true, result: false };
         let Some(job) = self.inner.queue.get(id.clone(), parts).await? else {
-            return Ok(JobPlace::Over);
+            return Ok(ExecutionLocation::Over);
         };
         Ok(match job.state {
             // Claimed meanwhile.
-            ExecutionState::Running if self.runs_here(id) => JobPlace::Here,
-            ExecutionState::Running => JobPlace::Elsewhere,
+            ExecutionState::Running if self.runs_here(id) => ExecutionLocation::Here,
+            ExecutionState::Running => ExecutionLocation::Elsewhere,
             ExecutionState::Queued => {
                 let is_attached = job.request.as_deref().is_some_and(is_interactive);
-                JobPlace::Waiting { is_attached }
+                ExecutionLocation::Waiting { is_attached }
             }
-            _ => JobPlace::Over,
+            _ => ExecutionLocation::Over,
         })
     }
 

@@ -75,7 +75,7 @@ mod verdict;
 
 pub use config::{ConfigError, ExecutionsConfig, HostCapacity, JobsConfig};
 pub use error::{ExecutionError, RequestRefusal};
-pub use jobs::{JobPlace, JobSubmission, Jobs};
+pub use jobs::{ExecutionLocation, JobSubmission, Jobs};
 pub use languages::{Languages, LoadError, Tie, ToolHost};
 pub use service::{
     ExecutionPlaces, ExecutionService, ProgramIo, ProgressObserver, ServiceStartError,
