@@ -64,6 +64,12 @@ impl PeerAccess {
         store: &StoreUrl,
     ) -> Result<PeerAccess> {
         let address = &config.cluster.listen;
+        if address.is_some() && config.objects.url.is_none() {
+            bail!(
+                "cluster.listen: sessions and agents go from node to node by an object store that all \
+                 share; set `objects.url`"
+            );
+        }
         let key = match store {
             StoreUrl::Postgres(_) => ClusterKey::new(&sealer.derived_key(PEER_PURPOSE))?,
             StoreUrl::Sqlite(_) if address.is_some() => bail!(
@@ -277,7 +283,10 @@ impl RequestLocator for NodeLocator {
                 }
                 RequestSubject::Execution { id, attaches } => self.runner(id, *attaches).await,
                 RequestSubject::Session(id) => match self.owners.owner(id, is_fresh).await {
-                    Ok(owner) => owner.map_or(SubjectOwner::This, SubjectOwner::Node),
+                    Ok(Some(owner)) if owner != self.membership.identity().id => {
+                        SubjectOwner::Node(owner)
+                    }
+                    Ok(_) => SubjectOwner::This,
                     // This node's own handler says that the store is away.
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;

@@ -94,8 +94,9 @@ fn answers(server: &Server, token: &str) -> u16 {
 #[test]
 fn tokens_are_made_and_revoked_for_all_servers() {
     let _guard = beside_others();
-    let database = Postgres::shared();
-    let config = config(&database.database(), "");
+    let (database, objects) = (Postgres::shared(), Scratch::new());
+    let objects = format!("objects.url = \"{}\"", objects.path().display());
+    let config = config(&database.database(), &objects);
     let one = Server::start_with(COVE, &[], Some(&config));
     let two = one.start_beside(&config);
     assert_eq!((answers(&one, one.token()), answers(&two, one.token())), (200, 200));
@@ -125,7 +126,9 @@ fn tokens_are_made_and_revoked_for_all_servers() {
 fn tokens_of_a_shared_store_are_not_made_in_the_file() {
     let _guard = beside_others();
     let database = Postgres::shared();
-    let server = Server::start_with(COVE, &[], Some(&config(&database.database(), "")));
+    let objects = Scratch::new();
+    let objects = format!("objects.url = \"{}\"", objects.path().display());
+    let server = Server::start_with(COVE, &[], Some(&config(&database.database(), &objects)));
     let mut create = testkit::command(COVE);
     create.args(["token", "--data-dir"]).arg(server.data_dir());
     let output = create.args(["create", "--name", "lost"]).output().unwrap();
@@ -240,6 +243,16 @@ fn a_session_is_used_through_any_node() {
     assert_eq!(here.out(session, "wc -c < large"), "3000000\n");
     here.end(session);
     assert_eq!(there.record(session)["state"], "ended");
+    // Headers that nodes add mean nothing from others, and what is for nodes is nobody else's.
+    let mine = create_at(&here);
+    let forged = Request::new("GET", &path(&mine))
+        .header("cove-for-node", "srv_x run_x")
+        .header("cove-listener", "peer")
+        .header("cove-client", "127.0.0.1:1")
+        .header("cove-client-host", "elsewhere");
+    assert_eq!(ok(&there.client.send(&forged))["id"], mine.as_str());
+    assert_eq!(there.client.get(&format!("/peer/executions/{mine}")).status, 404);
+    here.end(&mine);
     // What is another tenant's is not there, wherever it is.
     let other = pair.two.other_client("other", &[]);
     let mine = create_at(&here);
@@ -306,6 +319,47 @@ fn address(server: &Server, name: &str) -> SocketAddr {
     let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
     let addresses: Value = serde_json::from_str(&text).unwrap();
     addresses[name].as_str().unwrap().parse().unwrap()
+}
+
+/// It is there, as far as the store and the kernel say, and answers nothing.
+#[test]
+fn a_node_that_stands_still_is_given_up_and_taken_up_again() {
+    let _guard = beside_others();
+    let mut pair = Pair::start("");
+    let (here, there) = pair.sessions();
+    let session = &create_at(&here);
+    assert_eq!(there.out(session, "echo before"), "before\n");
+    pair.two.expect_log("failed to pass a request on");
+    pair.one.signal("STOP");
+    let refused = there.try_exec(session, "echo lost");
+    assert_eq!(refused.json()["error"]["code"], "node_lost", "{}", refused.text());
+    // The next one finds no connection, and may be tried again.
+    let refused = there.try_exec(session, "echo lost");
+    assert!(refused.status == 502 || refused.status == 503, "{}", refused.text());
+    pair.one.signal("CONT");
+    until("it to answer again", SOON, || match there.try_exec(session, "echo after") {
+        answer if answer.status == 200 => Ok(()),
+        answer => Err(answer.text()),
+    });
+    there.end(session);
+}
+
+/// Nodes that find each other nowhere, or share too little, say so before they start.
+#[test]
+fn a_node_that_shares_too_little_does_not_start() {
+    let _guard = beside_others();
+    let (scratch, database) = (Scratch::new(), Postgres::shared());
+    let start = |table: &str, with: &str| {
+        let config =
+            scratch.file("cove.toml", format!("{table}cluster.listen = \"127.0.0.1:0\"\n"));
+        let mut serve = testkit::command(COVE);
+        serve.args(["serve", "--http", "127.0.0.1:0", "--config"]).arg(config);
+        let output = serve.arg("--data-dir").arg(scratch.path().join("data")).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && errors.contains(with), "{errors}");
+    };
+    start("objects.url = \"/tmp\"\n", "set `store.url`");
+    start(&format!("store.url = {:?}\n", database.database()), "set `objects.url`");
 }
 
 /// E2B's listener, for somebody with or without a token.

@@ -176,6 +176,9 @@ impl NodeMembership {
     pub fn is_ready_for(&self, key: &str) -> bool {
         let nodes: Vec<_> = self.offers(WorkKind::Session).into_iter().map(|it| it.id).collect();
         let own = &self.0.run.id;
+        if !*self.0.takes_work.borrow() {
+            return false;
+        }
         !nodes.contains(own) || placement::is_among_first(key, own, &nodes, placement::CANDIDATES)
     }
 

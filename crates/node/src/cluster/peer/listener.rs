@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -36,12 +36,15 @@ use super::{
     ALIVE_INTERVAL, ALIVE_MAX, CLIENT, CLIENT_HOST, CONNECT_MAX, CONNECTION_WINDOW_BYTES, FOR_NODE,
     HEAD_BYTES_MAX, HTTP_1, HTTP_2, LISTENER, MISDIRECTED, STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
+use crate::clock;
 use crate::drain::DrainHandle;
 use crate::fair::FairScheduler;
 use crate::http::{BindError, ConnectionPeer, PeerHop, UpgradedRequest};
 
 /// Connections of other nodes at one time; one more is closed. Each WebSocket has one.
 const CONNECTIONS_MAX: usize = 16_384;
+/// Interval at which those are told of who have not the key.
+const STRANGERS_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time that answers may take to reach their nodes once no work is left.
@@ -95,6 +98,7 @@ impl PeerListener {
             expected: node_value(&identity.id, &identity.incarnation).into(),
             sites: sites.into(),
             scheduler: FairScheduler::for_this_runtime(),
+            strangers: Arc::default(),
         };
         let mut connections = JoinSet::new();
         let (close, closing) = watch::channel(false);
@@ -156,7 +160,7 @@ async fn serve_connection(
     }
     let tls = match timeout(CONNECT_MAX, acceptor.accept(stream)).await {
         Ok(Ok(tls)) => tls,
-        Ok(Err(error)) => return tracing::warn!(%error, "somebody without the key of the cluster"),
+        Ok(Err(error)) => return service.strangers.tell(&error),
         Err(_) => return tracing::debug!("TLS took too long"),
     };
     if tls.get_ref().1.alpn_protocol() == Some(HTTP_2) {
@@ -241,6 +245,28 @@ struct PeerService {
     expected: Arc<str>,
     sites: PeerSites,
     scheduler: FairScheduler,
+    strangers: Arc<StrangerLog>,
+}
+
+/// Log of connections of those who have not the key of the cluster: anybody who reaches the port
+/// can make them, so that few are told of.
+#[derive(Default)]
+struct StrangerLog(Mutex<Option<Instant>>);
+
+impl StrangerLog {
+    fn tell(&self, error: &io::Error) {
+        // Who goes away in the middle, as a node does that has waited for too long, has said nothing
+        // wrong.
+        if error.kind() != io::ErrorKind::InvalidData {
+            return tracing::debug!(%error, "a connection of a node ended before TLS was agreed on");
+        }
+        let now = clock::now();
+        let mut last = self.0.lock();
+        if last.is_none_or(|last| now.duration_since(last) >= STRANGERS_TOLD_EVERY) {
+            *last = Some(now);
+            tracing::warn!(%error, "a connection to `cluster.listen` without the key of the cluster");
+        }
+    }
 }
 
 impl PeerService {
