@@ -255,16 +255,15 @@ struct StrangerLog(Mutex<Option<Instant>>);
 
 impl StrangerLog {
     fn tell(&self, error: &io::Error) {
-        // Who goes away in the middle, as a node does that has waited for too long, has said nothing
-        // wrong.
+        // Who goes away, as a node does that has waited for too long, has said nothing wrong.
         if error.kind() != io::ErrorKind::InvalidData {
-            return tracing::debug!(%error, "a connection of a node ended before TLS was agreed on");
+            return tracing::debug!(%error, "a connection ended before TLS was agreed on");
         }
         let now = clock::now();
         let mut last = self.0.lock();
         if last.is_none_or(|last| now.duration_since(last) >= STRANGERS_TOLD_EVERY) {
             *last = Some(now);
-            tracing::warn!(%error, "a connection to `cluster.listen` without the key of the cluster");
+            tracing::warn!(%error, "somebody without the key of the cluster connects");
         }
     }
 }
