@@ -401,7 +401,12 @@ def pipelines_keep_their_order_and_survive_errors():
 
             raises(errors.DivisionByZero, go_on)
             if not skipped:
-                raises(errors.PipelineAborted, pipeline.sync)
+                # What was skipped is told when it has come: at once, or to who waits for an answer.
+                def settle():
+                    pipeline.sync()
+                    c.execute("SELECT 0").fetchone()
+
+                raises(errors.PipelineAborted, settle)
             after = c.execute("SELECT 3")
         equal((good.fetchone()[0], after.fetchone()[0]), (1, 3))
         for one in (bad, *skipped):

@@ -301,7 +301,8 @@ impl PeerForwarder {
                 return request.run_here(next).await;
             }
             let Some(target) = self.address(id) else { continue };
-            let Some(body) = request.body.take() else { return full() };
+            // A long body was sent to the one before.
+            let Some(body) = request.body.take() else { return moved() };
             membership.count_sent(&target.id);
             let sent = request.for_node(&target, body);
             match self.0.client.send(&target, sent).await {
@@ -580,7 +581,7 @@ fn full() -> Response {
 
 /// The answer when what a request is about has moved twice, or its body is gone.
 fn moved() -> Response {
-    let message = "this is being taken over by another node";
+    let message = "another node is taking this over, or was asked and had no room";
     HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
 }
 
