@@ -357,7 +357,7 @@ fn measure(membership: &NodeMembership, executions: &ExecutionService, sessions:
         let resident = sandboxes.warming + sandboxes.warm + sandboxes.running + sandboxes.waiting;
         NodeLoad {
             sandboxes: wide(resident),
-            sandboxes_max: wide(sandboxes.capacity),
+            sandboxes_max: wide(sessions.resident_max()),
             executions: wide(places.running),
             executions_max: wide(places.running_max),
             executions_waiting: wide(places.waiting),

@@ -408,6 +408,14 @@ impl Sessions {
         }
     }
 
+    /// Most sandboxes that live at one time.
+    pub fn resident_max(&self) -> usize {
+        match &self.0 {
+            ServerSupport::Ready(inner) => inner.config.resident_max,
+            ServerSupport::Unavailable(_) => 0,
+        }
+    }
+
     /// Returns whether this server works with a session, whosever it is.
     pub(crate) fn has_here(&self, id: &str) -> bool {
         match &self.0 {

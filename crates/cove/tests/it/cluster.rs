@@ -551,6 +551,7 @@ fn a_full_node_passes_new_work_on() {
     });
     let all: Vec<_> = started.collect();
     assert_eq!((sandboxes(&here), sandboxes(&there)), (2, 2));
+    assert!(nodes(&pair.one).iter().all(|node| node["load"]["sandboxes_max"] == 2));
     let fifth = there.try_create(&json!({"agent": "probe"}));
     assert_eq!(fifth.status, 503, "{}", fifth.text());
     all.iter().for_each(|(session, _)| drop(there.end(session)));
