@@ -11,7 +11,7 @@ use ::catalog::http::PlanReference;
 use anyhow::{Context as _, Result, bail};
 use api::{ErrorCode, ExecutionId, NodeList, NodeLoadView, NodeStatus, NodeView};
 use axum::extract::{Path as PathOf, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, header};
 use axum::{Json, Router};
 use executions::{ExecutionLocation, ExecutionService, Jobs};
 use node::auth::TokenPrincipal;
@@ -99,7 +99,7 @@ impl PeerAccess {
     ) -> Result<NodeMembership> {
         let peer_address = self.listener.as_ref().map(PeerListener::address);
         let is_root = source.environment.is_root;
-        let description = describe(&source.config, (address, peer_address), is_root);
+        let description = describe(&source.config, address, peer_address, is_root);
         let ids = IdGenerator::new().context("failed to seed the id generator")?;
         let id = server_id(data_dir)?;
         let identity = NodeIdentity::in_directory(id, ids.next("run_"), data_dir)
@@ -117,16 +117,16 @@ impl PeerAccess {
         &self,
         membership: &NodeMembership,
         store: &SqlStore,
-        services: (&Sessions, &Jobs),
+        sessions: &Sessions,
+        jobs: &Jobs,
     ) -> Result<Option<PeerForwarder>> {
-        let (sessions, jobs) = (services.0, services.1.clone());
         let Some(key) = &self.key else { return Ok(None) };
         let owners = SessionOwners::open(store, sessions.clone()).await;
         let owners = owners.context("failed to open the store of sessions")?;
         Ok(Some(PeerForwarder::new(
             membership,
             key,
-            NodeLocator { membership: membership.clone(), owners, jobs },
+            NodeLocator { membership: membership.clone(), owners, jobs: jobs.clone() },
         )?))
     }
 
@@ -175,25 +175,26 @@ struct NodeLocator {
 impl NodeLocator {
     /// The node that runs an execution. One that is about to begin is waited for, when the caller
     /// has to be where it runs.
-    async fn runner(&self, id: &str, attaches: bool) -> SubjectOwner {
+    async fn runner(&self, id: &str, is_socket: bool, attaches: bool) -> SubjectOwner {
         let id = ExecutionId(id.to_owned());
         let deadline = clock::now() + ATTACH_WAIT_MAX;
+        // The request says it, too, which is read once, and for those alone who can attach.
+        let mut waits = (attaches || !is_socket).then_some(attaches && is_socket);
         loop {
             match self.jobs.place(&id).await {
                 Ok(ExecutionLocation::Elsewhere) => {
                     return SubjectOwner::Other(format!("{RUNS_HERE}/{}", id.0));
                 }
-                Ok(ExecutionLocation::Waiting { is_attached })
-                    if (attaches || is_attached) && clock::now() < deadline => {}
-                // Where the queue is away this node's own handler says so.
-                Ok(
-                    ExecutionLocation::Here
-                    | ExecutionLocation::Waiting { .. }
-                    | ExecutionLocation::Over,
-                )
-                | Err(_) => {
-                    return SubjectOwner::This;
+                Ok(ExecutionLocation::Waiting) if clock::now() < deadline => {
+                    if waits.is_none() {
+                        waits = Some(self.jobs.is_for_attached(&id).await.unwrap_or(false));
+                    }
                 }
+                // Where the queue is away this node's own handler says so.
+                Ok(_) | Err(_) => return SubjectOwner::This,
+            }
+            if waits != Some(true) {
+                return SubjectOwner::This;
             }
             tokio::time::sleep(ATTACH_LOOK_EVERY).await;
         }
@@ -205,9 +206,9 @@ fn events_of(request: FastHead<'_>) -> Option<RequestSubject> {
     let id = request.uri.path().strip_prefix("/v1/executions/")?.strip_suffix("/events")?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let is_id = !id.is_empty() && id.len() <= ID_BYTES_MAX && id.bytes().all(plain);
-    let mut fields = request.uri.query().unwrap_or_default().split('&');
-    let attaches = fields.any(|field| field == "attach=true");
-    is_id.then(|| RequestSubject::Execution { id: id.to_owned(), attaches })
+    let is_socket = request.headers.contains_key(header::UPGRADE);
+    let attaches = has_field(request, "attach=true");
+    is_id.then(|| RequestSubject::Execution { id: id.to_owned(), is_socket, attaches })
 }
 
 /// Field of a request for a session that says where it should be: at nodes that have the files of
@@ -218,10 +219,15 @@ struct SessionPlacement {
     agent: Option<String>,
 }
 
-/// Returns whether the caller of an execution waits for its end.
-fn waits(request: FastHead<'_>) -> bool {
-    let mut fields = request.uri.query().unwrap_or_default().split('&');
-    request.method == Method::POST && fields.any(|field| field == "wait=true")
+/// Returns whether a field is in the query of a request.
+fn has_field(request: FastHead<'_>, field: &str) -> bool {
+    request.uri.query().is_some_and(|query| query.split('&').any(|it| it == field))
+}
+
+/// Returns the node that has a plan, as its id says, or the token of a task of it.
+fn node_of_plan(id_or_task: &str) -> Option<RequestSubject> {
+    let node = ::catalog::service::node_of_plan(id_or_task)?;
+    Some(RequestSubject::Node(node.to_owned()))
 }
 
 impl RequestLocator for NodeLocator {
@@ -235,10 +241,7 @@ impl RequestLocator for NodeLocator {
             return sandbox.map(RequestSubject::Session);
         }
         match ::catalog::http::plan_of(request) {
-            Some(PlanReference::Id(id)) => {
-                return ::catalog::service::node_of_plan(&id)
-                    .map(|it| RequestSubject::Node(it.to_owned()));
-            }
+            Some(PlanReference::Id(id)) => return node_of_plan(&id),
             Some(PlanReference::InBody) => return Some(RequestSubject::InBody),
             None => {}
         }
@@ -246,7 +249,9 @@ impl RequestLocator for NodeLocator {
             "/v1/sessions" | "/api/sessions" if request.method == Method::POST => {
                 return Some(RequestSubject::InBody);
             }
-            "/v1/executions" if waits(request) => {
+            "/v1/executions"
+                if request.method == Method::POST && has_field(request, "wait=true") =>
+            {
                 return Some(RequestSubject::Work(WorkKind::Execution, String::new()));
             }
             _ => {}
@@ -263,8 +268,7 @@ impl RequestLocator for NodeLocator {
             let agent = serde_json::from_slice::<SessionPlacement>(body).unwrap_or_default().agent;
             return Some(RequestSubject::Work(WorkKind::Session, agent.unwrap_or_default()));
         }
-        let task = ::catalog::http::plan_in(body)?;
-        ::catalog::service::node_of_plan(&task).map(|it| RequestSubject::Node(it.to_owned()))
+        node_of_plan(&::catalog::http::plan_in(body)?)
     }
 
     fn owner<'a>(&'a self, subject: &'a RequestSubject, is_fresh: bool) -> Boxed<'a, SubjectOwner> {
@@ -281,7 +285,9 @@ impl RequestLocator for NodeLocator {
                 {
                     SubjectOwner::This
                 }
-                RequestSubject::Execution { id, attaches } => self.runner(id, *attaches).await,
+                RequestSubject::Execution { id, is_socket, attaches } => {
+                    self.runner(id, *is_socket, *attaches).await
+                }
                 RequestSubject::Session(id) => match self.owners.owner(id, is_fresh).await {
                     Ok(Some(owner)) if owner != self.membership.identity().id => {
                         SubjectOwner::Node(owner)
@@ -302,10 +308,10 @@ impl RequestLocator for NodeLocator {
 /// Returns what a server says of itself.
 fn describe(
     config: &CoveConfig,
-    addresses: (SocketAddr, Option<SocketAddr>),
+    address: SocketAddr,
+    peer_address: Option<SocketAddr>,
     is_root: bool,
 ) -> NodeDescription {
-    let (address, peer_address) = addresses;
     let has_sessions = is_root && config.sessions.resident_max > 0;
     let roles = [
         ("front", true),
@@ -509,8 +515,8 @@ mod tests {
         let told = |advertise: Option<&str>, bound| {
             let mut config = CoveConfig::default();
             config.cluster.advertise = advertise.map(str::to_owned);
-            let addresses = ("127.0.0.1:4100".parse().unwrap(), bound);
-            describe(&config, addresses, false).peer_address
+            let address = "127.0.0.1:4100".parse().unwrap();
+            describe(&config, address, bound, false).peer_address
         };
         for (advertise, expected) in [
             (None, "0.0.0.0:4190"),

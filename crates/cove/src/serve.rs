@@ -219,7 +219,7 @@ impl ServerParts<'_> {
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
         let limits = config.limits.limits();
         let ids = IdGenerator::new().context("failed to seed the id generator")?;
-        let forwarder = peers.forwarder(&membership, &store, (&sessions, &jobs)).await?;
+        let forwarder = peers.forwarder(&membership, &store, &sessions, &jobs).await?;
         let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
             .streaming(&sessions::http::STREAMING)
             .streaming(&sessions::faces::ash::STREAMING)

@@ -89,10 +89,7 @@ pub enum ExecutionLocation {
     /// It runs on another server.
     Elsewhere,
     /// It waits for a server to take it.
-    Waiting {
-        /// True if it is for a caller who attaches.
-        is_attached: bool,
-    },
+    Waiting,
     /// It has ended, or there is none.
     Over,
 }
@@ -277,20 +274,26 @@ impl Jobs {
         if self.runs_here(id) {
             return Ok(ExecutionLocation::Here);
         }
-        let parts = JobParts { request: true, result: false };
-        let Some(job) = self.inner.queue.get(id.clone(), parts).await? else {
+        let Some(job) = self.inner.queue.get(id.clone(), JobParts::default()).await? else {
             return Ok(ExecutionLocation::Over);
         };
         Ok(match job.state {
             // Claimed meanwhile.
             ExecutionState::Running if self.runs_here(id) => ExecutionLocation::Here,
             ExecutionState::Running => ExecutionLocation::Elsewhere,
-            ExecutionState::Queued => {
-                let is_attached = job.request.as_deref().is_some_and(is_interactive);
-                ExecutionLocation::Waiting { is_attached }
-            }
+            ExecutionState::Queued => ExecutionLocation::Waiting,
             _ => ExecutionLocation::Over,
         })
+    }
+
+    /// Returns whether an execution is for a caller who attaches. Reads its request.
+    ///
+    /// # Errors
+    /// When the queue cannot be reached.
+    pub async fn is_for_attached(&self, id: &ExecutionId) -> Result<bool, ExecutionError> {
+        let parts = JobParts { request: true, result: false };
+        let job = self.inner.queue.get(id.clone(), parts).await?;
+        Ok(job.and_then(|job| job.request).is_some_and(|request| is_interactive(&request)))
     }
 
     /// The record of an execution of this tenant, with its result.

@@ -237,8 +237,9 @@ impl NodeMembership {
             let load = self.load();
             let now_ms = shared.registry.now_ms();
             let renewed = shared.registry.renew(&shared.run, state, load, now_ms).await;
-            match &renewed {
-                Ok(Some(nodes)) => self.take_over(nodes.clone()),
+            let was_failed = std::mem::replace(&mut failed, renewed.is_err());
+            match renewed {
+                Ok(Some(nodes)) => self.take_over(nodes),
                 Ok(None) => {
                     let server = &shared.run.id;
                     tracing::error!(
@@ -249,13 +250,12 @@ impl NodeMembership {
                     return drain.begin();
                 }
                 // Said once, not each second.
-                Err(error) if !failed => tracing::warn!(
-                    error = error as &dyn std::error::Error,
+                Err(error) if !was_failed => tracing::warn!(
+                    error = &error as &dyn std::error::Error,
                     "the store was not told that this server is there"
                 ),
                 Err(_) => {}
             }
-            failed = renewed.is_err();
             time::sleep(interval).await;
             let now_ms = clock::wall_ms();
             if now_ms.saturating_sub(last_ms) > late_ms {

@@ -32,7 +32,7 @@ use super::client::{PeerClient, PeerError, PeerTarget};
 use super::key::{ClusterKey, ClusterKeyError};
 use super::listener::{misdirected, node_value};
 use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED, PEER_LISTENER};
-use crate::cluster::{NodeLoad, NodeMembership, placement};
+use crate::cluster::{NodeLoad, NodeMembership, NodeRecord, placement};
 use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
 use crate::task::{self, Boxed};
 
@@ -70,7 +70,9 @@ pub enum RequestSubject {
     Execution {
         /// Id of the execution.
         id: String,
-        /// True if the caller attaches.
+        /// True if the caller asks for a WebSocket, by which he may attach.
+        is_socket: bool,
+        /// True if he says that he attaches.
         attaches: bool,
     },
     /// A node itself, by its id.
@@ -199,15 +201,10 @@ impl PeerForwarder {
     /// Tells all other nodes of a role something that is for one of them, at a path that is for
     /// nodes alone. Who does not answer in time is not told.
     pub async fn tell_others(&self, role: &str, path: &'static str, body: Bytes) {
-        let own = &self.0.membership.identity().id;
-        let others =
-            self.0.membership.all_living().into_iter().filter(|node| {
-                node.id != *own && node.description.roles.iter().any(|it| it == role)
-            });
-        let tell = |id: String| {
+        let others = self.others(|node| node.description.roles.iter().any(|it| it == role));
+        let tell = |target: PeerTarget| {
             let body = body.clone();
             async move {
-                let Some(target) = self.address(id) else { return };
                 let path = uri::PathAndQuery::from_static(path);
                 let Some(sent) = for_node_alone(&target, Method::POST, path, body) else { return };
                 match timeout(TELL_MAX, self.0.client.send(&target, sent)).await {
@@ -217,7 +214,7 @@ impl PeerForwarder {
                 }
             }
         };
-        futures_util::future::join_all(others.map(|node| tell(node.id))).await;
+        futures_util::future::join_all(others.into_iter().map(tell)).await;
     }
 
     /// Looks whether a request is about something that one node alone has.
@@ -232,7 +229,7 @@ impl PeerForwarder {
     async fn target(&self, subject: &RequestSubject, is_fresh: bool) -> Option<PeerTarget> {
         match self.0.locator.owner(subject, is_fresh).await {
             SubjectOwner::This => None,
-            SubjectOwner::Node(id) => self.address(id),
+            SubjectOwner::Node(id) => self.address(&id),
             SubjectOwner::Other(path) => self.ask_others(&path).await,
         }
     }
@@ -240,9 +237,7 @@ impl PeerForwarder {
     /// Asks all other nodes at a path that is for nodes alone, and returns the one that says yes.
     async fn ask_others(&self, path: &str) -> Option<PeerTarget> {
         let path: uri::PathAndQuery = path.parse().ok()?;
-        let own = &self.0.membership.identity().id;
-        let others = self.0.membership.all_living().into_iter().filter(|node| node.id != *own);
-        let asked = others.filter_map(|node| self.address(node.id)).map(|target| {
+        let asked = self.others(|_| true).into_iter().map(|target| {
             let sent = for_node_alone(&target, Method::GET, path.clone(), Bytes::new());
             Box::pin(async move {
                 let answer = timeout(TELL_MAX, self.0.client.send(&target, sent?)).await.ok()?;
@@ -259,10 +254,15 @@ impl PeerForwarder {
     }
 
     /// Returns where a node is reached, if it runs.
-    fn address(&self, id: String) -> Option<PeerTarget> {
-        let node = self.0.membership.living(&id)?;
-        let address = node.description.peer_address?;
-        Some(PeerTarget { id, incarnation: node.incarnation, address })
+    fn address(&self, id: &str) -> Option<PeerTarget> {
+        target_of(self.0.membership.living(id)?)
+    }
+
+    /// Returns where all other nodes of a kind are reached that run.
+    fn others(&self, is_meant: impl Fn(&NodeRecord) -> bool) -> Vec<PeerTarget> {
+        let own = &self.0.membership.identity().id;
+        let others = self.0.membership.all_living().into_iter();
+        others.filter(|node| node.id != *own && is_meant(node)).filter_map(target_of).collect()
     }
 
     /// Answers new work, or has it answered where there is room. A node that is full by now says
@@ -300,7 +300,7 @@ impl PeerForwarder {
             if id == *own {
                 return request.run_here(next).await;
             }
-            let Some(target) = self.address(id) else { continue };
+            let Some(target) = self.address(&id) else { continue };
             // A long body was sent to the one before.
             let Some(body) = request.body.take() else { return moved() };
             membership.count_sent(&target.id);
@@ -368,8 +368,7 @@ impl PeerForwarder {
         if only_looks && request.upgrade.is_none() {
             return request.run_here(next).await;
         }
-        let message = "the node that has this cannot be reached at present";
-        HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
+        try_again("the node that has this cannot be reached at present")
     }
 }
 
@@ -483,6 +482,12 @@ impl ForwardedRequest {
     }
 }
 
+/// Returns where a node is reached, if others can reach it.
+fn target_of(node: NodeRecord) -> Option<PeerTarget> {
+    let address = node.description.peer_address?;
+    Some(PeerTarget { id: node.id, incarnation: node.incarnation, address })
+}
+
 /// A request of this node's own.
 fn for_node_alone(
     target: &PeerTarget,
@@ -575,13 +580,15 @@ fn log_failure(target: &PeerTarget, error: &PeerError) {
 
 /// The answer to new work when this node takes none and no other one has room.
 fn full() -> Response {
-    let message = "this node drains, and no other one has room";
-    HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
+    try_again("this node drains, and no other one has room")
 }
 
 /// The answer when what a request is about has moved twice, or its body is gone.
 fn moved() -> Response {
-    let message = "another node is taking this over, or was asked and had no room";
+    try_again("another node is taking this over, or was asked and had no room")
+}
+
+fn try_again(message: &str) -> Response {
     HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER).into_response()
 }
 
