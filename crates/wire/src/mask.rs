@@ -158,14 +158,20 @@ impl TextMasker {
     pub fn feed(&mut self, mut bytes: &[u8]) {
         loop {
             bytes = bytes.get(self.run(bytes)..).unwrap_or_default();
+            self.end_when_full();
             let Some((&byte, rest)) = bytes.split_first() else { return };
             // A byte that ends something is read once more, as what follows.
             while !self.took(byte) {}
-            // One more than fits shows that it does not.
-            if self.out.len() > self.bytes_max && self.place != MaskPosition::Over {
-                self.place = MaskPosition::Over;
-            }
+            self.end_when_full();
             bytes = rest;
+        }
+    }
+
+    /// Ends what is shown at the first byte that does not fit. It is asked after each step: a word
+    /// that grew too long is not taken back by the quote behind it.
+    fn end_when_full(&mut self) {
+        if self.out.len() > self.bytes_max {
+            self.place = MaskPosition::Over;
         }
     }
 
@@ -625,6 +631,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_word_that_grew_too_long_is_cut_however_the_text_comes() {
+        let text = b"SELECT ____'a'";
+        for bytes_max in 0..text.len() {
+            let mut whole = Vec::new();
+            mask(SqlDialect::Mysql, text, bytes_max, &mut whole);
+            for piece in 1..text.len() {
+                let mut masker = TextMasker::new(SqlDialect::Mysql, bytes_max);
+                text.chunks(piece).for_each(|piece| masker.feed(piece));
+                assert_eq!(masker.finish(), whole, "{bytes_max} bytes, pieces of {piece}");
+            }
+        }
+    }
+
     const SECRET: &str = "topsecretvalue";
     const NAME: &str = "some_visible_name";
 
@@ -667,17 +687,18 @@ mod tests {
 
         #[test]
         fn texts_are_masked_alike_in_pieces(
-            text in "(['\"`\\\\$#;. eM!1x*/\n-]|/\\*|--|\\*/|\\$a\\$|/\\*!50000|ab){0,40}",
+            text in "(['\"`\\\\$#;. eM!1x*/\n-]|/\\*|--|\\*/|\\$a\\$|/\\*!50000|ab|__|n'){0,40}",
             piece in 1usize..10,
+            bytes_max in 0usize..100,
             is_mysql in any::<bool>(),
         ) {
             let dialect = if is_mysql { SqlDialect::Mysql } else { SqlDialect::Postgres };
-            let mut masker = TextMasker::new(dialect, 100);
+            let mut masker = TextMasker::new(dialect, bytes_max);
             masker.feed(b"'left over");
             masker.clear();
             text.as_bytes().chunks(piece).for_each(|piece| masker.feed(piece));
             let mut whole = Vec::new();
-            mask(dialect, text.as_bytes(), 100, &mut whole);
+            mask(dialect, text.as_bytes(), bytes_max, &mut whole);
             prop_assert_eq!(masker.finish(), whole);
         }
 
