@@ -10,6 +10,7 @@ use std::time::Duration;
 use ::catalog::http::PlanReference;
 use anyhow::{Context as _, Result, bail};
 use api::{ErrorCode, ExecutionId, NodeList, NodeLoadView, NodeStatus, NodeView};
+use axum::body::Bytes;
 use axum::extract::{Path as PathOf, State};
 use axum::http::{Method, StatusCode, header};
 use axum::{Json, Router};
@@ -38,6 +39,12 @@ const SERVER_FILE: &str = "server.id";
 
 /// Path, for nodes alone, at which a node says whether it runs an execution.
 const RUNS_HERE: &str = "/peer/executions";
+/// Path, for nodes alone, at which a node is told that executions wait.
+const QUEUE_CHANGED: &str = "/peer/queue";
+/// Role of the nodes that are told: all run executions.
+const QUEUE_ROLE: &str = "front";
+/// Least time between two such announcements of a node.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest id that is looked for.
 const ID_BYTES_MAX: usize = 64;
 /// Time that a caller who attaches waits for the execution to begin, before it is told.
@@ -152,7 +159,9 @@ pub(crate) fn sites(
     jobs: &Jobs,
 ) -> Vec<(&'static str, Router)> {
     let e2b = e2b.map(|site| (E2B_LISTENER, site.routes()));
-    let of_executions = Router::new().at("/peer/executions/{id}", get(runs_here));
+    let of_executions = Router::new()
+        .at("/peer/executions/{id}", get(runs_here))
+        .at(QUEUE_CHANGED, post(look_again));
     let of_executions = of_executions.with_state(jobs.clone());
     let for_nodes = [(PEER_LISTENER, of_executions.merge(of_bouncer.unwrap_or_default()))];
     [(http::MAIN_LISTENER, main.routes())].into_iter().chain(e2b).chain(for_nodes).collect()
@@ -162,6 +171,41 @@ async fn runs_here(State(jobs): State<Jobs>, PathOf(id): PathOf<String>) -> Stat
     match jobs.runs_here(&ExecutionId(id)) {
         true => StatusCode::NO_CONTENT,
         false => StatusCode::NOT_FOUND,
+    }
+}
+
+async fn look_again(State(jobs): State<Jobs>) -> StatusCode {
+    jobs.queue().look_again();
+    StatusCode::NO_CONTENT
+}
+
+/// Runs executions that wait, until the drain has finished. Other nodes are told of those that are
+/// accepted here, so that an idle one need not ask the store for them ten times a second.
+pub(crate) async fn run_executions(
+    jobs: &Jobs,
+    membership: &NodeMembership,
+    nodes: Option<PeerForwarder>,
+    drain: &DrainHandle,
+) {
+    let running = jobs.work(drain, membership.takes_work());
+    let Some(nodes) = nodes else { return running.await };
+    let announce = async {
+        loop {
+            jobs.accepted_here().await;
+            nodes.tell_others(QUEUE_ROLE, QUEUE_CHANGED, Bytes::new()).await;
+            // One word for all that come meanwhile.
+            tokio::time::sleep(ANNOUNCE_INTERVAL).await;
+        }
+    };
+    let rely = async {
+        loop {
+            jobs.queue().rely_on_announcements(membership.all_reach_each_other());
+            tokio::time::sleep(node::cluster::RENEW_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        () = running => {}
+        ((), ()) = async { tokio::join!(announce, rely) } => {}
     }
 }
 

@@ -246,7 +246,7 @@ impl ServerParts<'_> {
         announce(source, &data_dir, listener.address(), &others)?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let main = catalog::site(&shell, routes, shapes, of_lake);
-        let of_bouncer = pooler.as_ref().zip(forwarder).map(|(it, nodes)| it.join(nodes));
+        let of_bouncer = pooler.as_ref().zip(forwarder.clone()).map(|(it, nodes)| it.join(nodes));
         let for_peers =
             cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_bouncer, &jobs);
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
@@ -260,7 +260,7 @@ impl ServerParts<'_> {
             tokio::join!(
                 serving,
                 peers,
-                jobs.work(&drain, membership.takes_work()),
+                cluster::run_executions(&jobs, &membership, forwarder, &drain),
                 sessions,
                 others
             );

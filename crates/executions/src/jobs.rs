@@ -63,6 +63,8 @@ struct JobsInner {
     metrics: JobMetrics,
     /// A webhook may be due.
     webhooks: Notify,
+    /// Executions were accepted here.
+    accepted: Notify,
     sender: WebhookSender,
 }
 
@@ -115,7 +117,7 @@ impl Jobs {
         let sender = WebhookSender { client, key: webhook_key };
         let (lives, held, pace) =
             (LiveExecutions::default(), HeldJobs::default(), RecentPace::default());
-        let webhooks = Notify::new();
+        let (webhooks, accepted) = (Notify::new(), Notify::new());
         let metrics = JobMetrics::new(registry);
         let attaching = AwaitedAttachments::default();
         let inner = JobsInner {
@@ -128,6 +130,7 @@ impl Jobs {
             pace,
             metrics,
             webhooks,
+            accepted,
             sender,
         };
         Ok(Jobs { inner: Arc::new(inner) })
@@ -141,6 +144,12 @@ impl Jobs {
     /// The synchronous operations.
     pub fn service(&self) -> &ExecutionService {
         &self.inner.service
+    }
+
+    /// Returns when executions were accepted here since this was called last. For one caller, who
+    /// tells other servers ([`JobQueue::look_again`]).
+    pub async fn accepted_here(&self) {
+        self.inner.accepted.notified().await;
     }
 
     /// The queue they wait in.
@@ -190,6 +199,7 @@ impl Jobs {
             match pushed {
                 PushOutcome::New => {
                     inner.metrics.accepted.inc();
+                    inner.accepted.notify_one();
                     answer.push(self.with_place(record).await?);
                 }
                 PushOutcome::Before(before) if before == id => answer.push(record),

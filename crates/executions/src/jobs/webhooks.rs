@@ -8,7 +8,9 @@
 //! Signatures are those of Standard Webhooks 1.0 (standardwebhooks.com): `v1,` and the base64 of
 //! HMAC-SHA-256 over `id.timestamp.body`.
 
-use std::time::Duration;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use base64::Engine as _;
@@ -16,6 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
 use node::client::{ClientRequest, HttpClient};
+use node::clock;
 use sha2::Sha256;
 use tokio::task::JoinSet;
 use tokio::time;
@@ -26,8 +29,9 @@ use crate::error::ExecutionError;
 use crate::faces::judge0;
 use crate::queue::{JobParts, WebhookDelivery};
 
-/// Interval at which it is looked whether something is due that nobody here knows of.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which it is looked whether something is due that nobody here knows of: what another
+/// server did not deliver. What is due after something here is looked for then.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// Deliveries at one time.
 const DELIVERIES_MAX: usize = 256;
 /// The pause after the first failure; it doubles with each.
@@ -80,7 +84,12 @@ impl Jobs {
     /// Delivers what is due, for as long as it is polled.
     pub(super) async fn deliver_webhooks(&self) {
         let mut under_way = JoinSet::new();
+        // When what failed here is due again, if that is before the next look.
+        let mut retries: BinaryHeap<Reverse<Instant>> = BinaryHeap::new();
         loop {
+            while retries.peek().is_some_and(|Reverse(at)| *at <= clock::now()) {
+                retries.pop();
+            }
             let room = DELIVERIES_MAX - under_way.len();
             if room > 0 {
                 // Hidden from other servers for as long as this one may take.
@@ -100,16 +109,22 @@ impl Jobs {
                     }
                 }
             }
+            let wait = retries.peek().map_or(LOOK_INTERVAL, |Reverse(at)| {
+                at.saturating_duration_since(clock::now()).min(LOOK_INTERVAL)
+            });
             tokio::select! {
                 () = self.inner.webhooks.notified(), if room > 0 => {}
-                Some(_) = under_way.join_next() => {}
-                () = time::sleep(LOOK_INTERVAL) => {}
+                Some(tried) = under_way.join_next() => {
+                    let pause = tried.ok().flatten().filter(|pause| *pause <= LOOK_INTERVAL);
+                    retries.extend(pause.map(|pause| Reverse(clock::now() + pause)));
+                }
+                () = time::sleep(wait) => {}
             }
         }
     }
 
-    /// Tries one delivery and settles it.
-    async fn deliver(&self, delivery: WebhookDelivery) {
+    /// Tries one delivery and settles it. Returns the pause before it is tried again.
+    async fn deliver(&self, delivery: WebhookDelivery) -> Option<Duration> {
         let WebhookDelivery { id, attempt } = delivery;
         let again = match self.send(&id, attempt).await {
             Ok(()) => None,
@@ -120,17 +135,18 @@ impl Jobs {
             Err(why) => {
                 let pause = pause(attempt);
                 tracing::info!(execution = %id, attempt, why, ?pause, "a webhook failed");
-                Some(
-                    self.inner.queue.now_ms()
-                        + u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-                )
+                Some(pause)
             }
         };
-        if let Err(error) = self.inner.queue.settle_webhook(id.clone(), again).await {
+        let again_ms = again.map(|pause| {
+            self.inner.queue.now_ms() + u64::try_from(pause.as_millis()).unwrap_or(u64::MAX)
+        });
+        if let Err(error) = self.inner.queue.settle_webhook(id.clone(), again_ms).await {
             // Due again when it is no longer hidden.
             let error = error.to_string();
             tracing::error!(execution = %id, error, "a webhook cannot be settled");
         }
+        again
     }
 
     async fn send(&self, id: &api::ExecutionId, attempt: u32) -> Result<(), String> {

@@ -117,10 +117,18 @@ impl JobQueue for SqlQueue {
                 changed.await;
             } else {
                 // What other servers do is seen by looking.
-                drop(tokio::time::timeout(feed::AGE_MAX, changed).await);
+                drop(tokio::time::timeout(self.0.look_interval(), changed).await);
             }
             Ok(())
         })
+    }
+
+    fn rely_on_announcements(&self, are_announced: bool) {
+        self.0.rely_on_announcements(are_announced);
+    }
+
+    fn look_again(&self) {
+        self.0.look_again();
     }
 
     fn heartbeat(&self, leases: Vec<JobLease>, now_ms: u64) -> Pending<'_, Vec<LeaseRenewal>> {

@@ -198,6 +198,15 @@ impl NodeMembership {
         nodes.values().any(|it| it.id != self.0.run.id && it.description.peer_address.is_some())
     }
 
+    /// Returns whether all nodes that run, this one among them, are reached by the others.
+    #[must_use]
+    pub fn all_reach_each_other(&self) -> bool {
+        let now_ms = self.0.registry.now_ms();
+        let nodes = self.0.nodes.read();
+        let mut living = nodes.values().filter(|node| node.is_alive(now_ms));
+        living.all(|node| node.description.peer_address.is_some())
+    }
+
     /// Counts a piece of work that is on its way to a node.
     pub(super) fn count_sent(&self, id: &str) {
         *self.0.sent.lock().entry(id.to_owned()).or_default() += 1;

@@ -93,6 +93,12 @@ fn check_directory(bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns whether there is more than one place that may be taken for the end of the directory.
+#[cfg(fuzzing)]
+pub(super) fn has_two_ends(bytes: &[u8]) -> bool {
+    bytes.windows(END.len()).filter(|it| *it == END).nth(1).is_some()
+}
+
 /// An archive of these files.
 pub(super) fn packed(files: &[SourceFile]) -> Option<Vec<u8>> {
     let mut writer = ZipWriter::new(Cursor::new(Vec::new()));

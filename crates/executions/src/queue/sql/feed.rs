@@ -79,6 +79,11 @@ impl ScheduleWindow {
             || self.turns_left == Some(0)
     }
 
+    /// Has the window read again before anything is taken from it.
+    pub(super) fn forget_age(&mut self) {
+        self.read_ms = None;
+    }
+
     /// Replaces the window. Whose turn it is stays as it was.
     pub(super) fn show(&mut self, page: WindowPage, now_ms: u64) {
         let mut counts: HashMap<&str, usize> = HashMap::new();

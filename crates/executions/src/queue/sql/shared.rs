@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::{ExecutionId, ExecutionState};
@@ -35,6 +36,10 @@ const PUSH_ATTEMPTS_MAX: usize = 3;
 /// Time that an estimate of what waits is believed, where others share the store.
 const COUNT_AGE_MAX: Duration = Duration::from_secs(1);
 
+/// Interval at which it is looked for jobs of other servers that announce them: for those whose
+/// announcement was lost, and for those that wait again.
+const ANNOUNCED_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Maximum age of an estimate that would refuse a job.
 const REFUSING_COUNT_AGE_MAX: Duration = Duration::from_millis(100);
 
@@ -50,6 +55,8 @@ pub(super) struct SqlQueueShared {
     counted_ms: Mutex<Option<u64>>,
     /// There may be something to claim. Its one permit is for a worker that was about to wait.
     pub(super) changed: Notify,
+    /// Other servers say when they have accepted jobs.
+    are_announced: AtomicBool,
 }
 
 enum JobOrder {
@@ -72,7 +79,28 @@ impl SqlQueueShared {
             room: Mutex::default(),
             counted_ms: Mutex::default(),
             changed: Notify::new(),
+            are_announced: AtomicBool::new(false),
         }
+    }
+
+    /// Interval at which an idle server looks for jobs of others.
+    pub(super) fn look_interval(&self) -> Duration {
+        match self.are_announced.load(Ordering::Relaxed) {
+            true => ANNOUNCED_LOOK_INTERVAL,
+            false => feed::AGE_MAX,
+        }
+    }
+
+    pub(super) fn rely_on_announcements(&self, are_announced: bool) {
+        self.are_announced.store(are_announced, Ordering::Relaxed);
+    }
+
+    /// Reads the window before the next claim, which is now.
+    pub(super) fn look_again(&self) {
+        if let JobOrder::Window(feed) = &mut *self.order.lock() {
+            feed.forget_age();
+        }
+        self.changed.notify_one();
     }
 
     /// Returns whether no other server uses the store.
@@ -457,7 +485,12 @@ impl SqlQueueShared {
 
     pub(super) async fn sweep(&self, now_ms: u64) -> Result<QueueSweepReport, QueueError> {
         let mut swept = QueueSweepReport::default();
-        for _ in 0..SWEEP_BATCHES_MAX {
+        let old_ms = now_ms.checked_sub(milliseconds(self.config.keep));
+        // Mostly nothing is due, and one look says so.
+        let due = self
+            .read("queue.sweep", move |transaction| upkeep::due(transaction, now_ms, old_ms))
+            .await?;
+        for _ in 0..if due.leases { SWEEP_BATCHES_MAX } else { 0 } {
             let config = self.config.clone();
             let lost = self
                 .write("queue.sweep", move |transaction| {
@@ -477,7 +510,7 @@ impl SqlQueueShared {
                 }
             }
         }
-        for _ in 0..SWEEP_BATCHES_MAX {
+        for _ in 0..if due.deadlines { SWEEP_BATCHES_MAX } else { 0 } {
             let expired = self
                 .write("queue.sweep", move |transaction| upkeep::expire(transaction, now_ms))
                 .await?;
@@ -489,7 +522,10 @@ impl SqlQueueShared {
                 swept.ended.push((id, ExecutionState::Expired));
             }
         }
-        swept.removed = self.forget(now_ms).await?;
+        if let Some(old_ms) = old_ms.filter(|_| due.is_old_kept) {
+            swept.removed += self.forget_old(old_ms).await?;
+        }
+        swept.removed += self.forget_excess(due.kept).await?;
         Ok(swept)
     }
 
@@ -507,14 +543,9 @@ impl SqlQueueShared {
         .await
     }
 
-    /// Forgets what ended too long ago, then what is too much.
-    async fn forget(&self, now_ms: u64) -> Result<u64, QueueError> {
+    /// Forgets the oldest of what has ended, when that is too much.
+    async fn forget_excess(&self, kept: QueueLoad) -> Result<u64, QueueError> {
         let mut removed = 0;
-        let old_ms = now_ms.checked_sub(milliseconds(self.config.keep));
-        if let Some(old_ms) = old_ms {
-            removed += self.forget_old(old_ms).await?;
-        }
-        let kept = self.read("queue.sweep", upkeep::kept).await?;
         let (count, bytes) = (self.config.kept_max, self.config.kept_bytes_max);
         let mut excess = kept.minus(QueueLoad { count, bytes });
         for _ in 0..SWEEP_BATCHES_MAX {

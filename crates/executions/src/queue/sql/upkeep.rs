@@ -172,14 +172,49 @@ pub(super) fn remove(
     Ok(true)
 }
 
-/// Returns how many have ended and are kept, and how large their requests and results are.
-pub(super) fn kept(transaction: &mut dyn StoreTransaction) -> Result<QueueLoad, SqlStoreError> {
-    let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(request_bytes + result_bytes), 0) AS BIGINT)
-        FROM execution_jobs WHERE finished_ms IS NOT NULL";
-    match transaction.query_one(sql, &[])? {
-        None => Ok(QueueLoad::default()),
-        Some(row) => Ok(QueueLoad { count: row.get(0)?, bytes: row.get(1)? }),
-    }
+/// What a sweep has to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DueUpkeep {
+    /// There are leases that have ended.
+    pub(super) leases: bool,
+    /// There are jobs that wait past their deadline.
+    pub(super) deadlines: bool,
+    /// Something is kept for too long.
+    pub(super) is_old_kept: bool,
+    /// Jobs that have ended, with their requests and results.
+    pub(super) kept: QueueLoad,
+}
+
+/// Looks for what a sweep has to do: in one query, because it is done each second.
+pub(super) fn due(
+    transaction: &mut dyn StoreTransaction,
+    now_ms: u64,
+    old_ms: Option<u64>,
+) -> Result<DueUpkeep, SqlStoreError> {
+    let exists = |condition: &str| {
+        format!(
+            "CASE WHEN EXISTS (SELECT 1 FROM execution_jobs WHERE {condition}) THEN 1 ELSE 0 END"
+        )
+    };
+    let sql = format!(
+        "SELECT {}, {}, {}, COUNT(*),
+            CAST(COALESCE(SUM(request_bytes + result_bytes), 0) AS BIGINT)
+        FROM execution_jobs WHERE finished_ms IS NOT NULL",
+        exists("state = 'running' AND lease_until <= $1"),
+        exists("state = 'queued' AND expires_ms <= $1"),
+        exists("finished_ms <= $2"),
+    );
+    let parameters = [number(now_ms), number(old_ms.unwrap_or_default())];
+    let Some(row) = transaction.query_one(&sql, &parameters)? else {
+        return Ok(DueUpkeep::default());
+    };
+    let is = |index| Ok::<_, SqlStoreError>(row.get::<i64>(index)? != 0);
+    Ok(DueUpkeep {
+        leases: is(0)?,
+        deadlines: is(1)?,
+        is_old_kept: is(2)?,
+        kept: QueueLoad { count: row.get(3)?, bytes: row.get(4)? },
+    })
 }
 
 /// Returns how many of each tenant wait, and how large their requests are.
