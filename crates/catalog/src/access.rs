@@ -42,7 +42,7 @@ use axum::http::{HeaderMap, header};
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::auth::{TokenRegistry, TokenScope};
 use node::clock::{self, IdGenerator};
-use node::store::SqlStore;
+use node::store::{COUNTER_AGE_MAX, SqlStore};
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, watch};
 
@@ -99,6 +99,10 @@ use crate::warehouse::Warehouse;
 
 /// Time that another server may go on honouring what was taken back at this one.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Interval at which it is looked whether another server has changed something: in memory, where
+/// the store was asked a moment ago.
+const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval between two checks whether the credentials of open connections are still valid.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -263,19 +267,19 @@ impl AccessControl {
         Ok(CatalogPrincipal { operator, ..who })
     }
 
-    /// Takes over what was changed by other servers, once per [`RELOAD_INTERVAL`], writes down what
+    /// Takes over what was changed by other servers, within [`RELOAD_INTERVAL`], writes down what
     /// was done, once per [`WRITE_INTERVAL`], and tidies up, once per [`TIDY_INTERVAL`]. Never
     /// ends.
     pub fn keep_current(self) -> Boxed<'static, ()> {
         Box::pin(async move {
-            let mut reload = tokio::time::interval(RELOAD_INTERVAL);
+            let mut reload = tokio::time::interval(FOLLOW_INTERVAL);
             let mut check = tokio::time::interval(CHECK_INTERVAL);
             let mut write = tokio::time::interval(WRITE_INTERVAL);
             let mut tidy = tokio::time::interval(TIDY_INTERVAL);
             let mut failed = false;
             loop {
                 let result = tokio::select! {
-                    _ = reload.tick() => self.reload().await,
+                    _ = reload.tick() => self.follow(COUNTER_AGE_MAX).await,
                     // Time has passed, and tokens of Cove's own may be gone.
                     _ = check.tick() => {
                         self.0.changes.send_replace(());
@@ -314,7 +318,12 @@ impl AccessControl {
     /// # Errors
     /// When the store cannot be read. What was loaded before stays in force.
     pub async fn reload(&self) -> Result<()> {
-        let version = self.0.store.version().await?;
+        self.follow(Duration::ZERO).await
+    }
+
+    /// Takes over what was changed up to at most `age_max` ago.
+    async fn follow(&self, age_max: Duration) -> Result<()> {
+        let version = self.0.store.version(age_max).await?;
         if version == self.0.loaded.read().version { Ok(()) } else { self.load().await }
     }
 

@@ -1,5 +1,7 @@
 //! The database of the catalog and of access to it, whose failures are the catalog's.
 
+use std::time::Duration;
+
 use node::store::{MigrationStep, SqlStore, SqlStoreError, StoreDialect, StoreTransaction};
 
 use crate::error::{Result, database_failure};
@@ -16,6 +18,18 @@ impl CatalogDatabase {
     /// Returns the time by the database's clock, see [`SqlStore::now_ms`].
     pub(crate) fn now_ms(&self) -> u64 {
         self.0.now_ms()
+    }
+
+    /// Returns a counter of changes, see [`SqlStore::counter`].
+    ///
+    /// # Errors
+    /// `ServiceUnavailable` and `Internal` when the database fails.
+    pub(crate) async fn counter(
+        &self,
+        query: &'static str,
+        age_max: Duration,
+    ) -> Result<Option<u64>> {
+        self.0.counter(query, age_max).await.map_err(database_failure)
     }
 
     /// Runs a transaction that may write, see [`SqlStore::transact`].

@@ -24,6 +24,7 @@
 //! Dropping the future of a transaction does not undo it: it may be written or not. This file knows
 //! no table but the one that counts migrations.
 
+mod counters;
 mod error;
 mod metrics;
 mod migrate;
@@ -44,11 +45,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use self::counters::CounterReadings;
 use self::metrics::StoreMetrics;
 use self::queue::{Body, TransactionAccess, TransactionJob, TransactionQueue};
 use crate::clock::{self, SharedClock};
 use crate::telemetry::Registry;
 
+pub use self::counters::COUNTER_AGE_MAX;
 pub use self::error::SqlStoreError;
 pub use self::migrate::MigrationStep;
 pub use self::numbers::take_numbers;
@@ -220,6 +223,7 @@ struct StoreHandle {
     dialect: StoreDialect,
     metrics: StoreMetrics,
     clock: SharedClock,
+    counters: Mutex<CounterReadings>,
     running: watch::Sender<()>,
 }
 
@@ -268,7 +272,8 @@ impl SqlStore {
                     (StoreDialect::Postgres, Arc::clone(&writes))
                 }
             };
-            let handle = StoreHandle { reads, writes, dialect, metrics, clock, running };
+            let counters = Mutex::default();
+            let handle = StoreHandle { reads, writes, dialect, metrics, clock, counters, running };
             Ok(SqlStore(Arc::new(handle)))
         })
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use node::clock;
 use node::drain::DrainHandle;
+use node::store::COUNTER_AGE_MAX;
 
 use super::{Bouncer, by_name};
 use crate::relay::orders::ThreadCommand;
@@ -13,7 +14,7 @@ use crate::store::TenantStore;
 use crate::tenants::{TenantId, WorkAdmission};
 
 /// Interval at which servers that share a store look for each other's changes.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Bouncer {
     /// Does what goes on beside requests, until the server drains. Clients of a tenant that drains
@@ -90,7 +91,7 @@ impl Bouncer {
     }
 
     async fn take_over(&self, store: &TenantStore) -> Result<(), crate::error::BouncerError> {
-        if store.version().await? == self.0.changing.lock().await.version {
+        if store.version(COUNTER_AGE_MAX).await? == self.0.changing.lock().await.version {
             return Ok(());
         }
         let mut changing = self.0.changing.lock().await;

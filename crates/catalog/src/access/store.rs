@@ -10,6 +10,8 @@ mod policies;
 mod roles;
 mod tokens;
 
+use std::time::Duration;
+
 use iceberg::ident::{NamespaceIdent, SEPARATOR};
 use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction};
 
@@ -46,6 +48,9 @@ pub(super) struct StoredAccess {
     pub(super) grants: Vec<(Box<str>, PrincipalGrant)>,
 }
 
+/// Number of changes so far.
+const VERSION: &str = "SELECT version FROM catalog_access WHERE id = 1";
+
 impl AccessStore {
     pub(super) async fn open(store: SqlStore) -> Result<AccessStore> {
         let database = CatalogDatabase::new(store);
@@ -53,9 +58,10 @@ impl AccessStore {
         Ok(AccessStore(database))
     }
 
-    /// Counts changes.
-    pub(super) async fn version(&self) -> Result<u64> {
-        self.0.read("catalog.access_version", |it| version(it)).await
+    /// Counts changes, as of at most `age_max` ago.
+    pub(super) async fn version(&self, age_max: Duration) -> Result<u64> {
+        let missing = || CatalogError::internal("the version of access is missing");
+        self.0.counter(VERSION, age_max).await?.ok_or_else(missing)
     }
 
     pub(super) async fn load(&self) -> Result<StoredAccess> {
@@ -213,7 +219,7 @@ impl AccessStore {
 }
 
 fn version(it: &mut dyn StoreTransaction) -> Stored<u64> {
-    let row = it.query_one("SELECT version FROM catalog_access WHERE id = 1", &[])?;
+    let row = it.query_one(VERSION, &[])?;
     row.ok_or_else(|| broken("the version of access is missing"))?.get(0)
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use iceberg::ident::TableIdent;
 use node::clock;
 use node::objects::SigningCredentials;
+use node::store::COUNTER_AGE_MAX;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
@@ -158,17 +159,17 @@ impl Catalog {
         Box::pin(self.reload_warehouses()).await
     }
 
-    /// Takes over what was changed by other servers, once per [`WAREHOUSES_INTERVAL`]. Never ends.
+    /// Takes over what was changed by other servers, within [`WAREHOUSES_INTERVAL`]. Never ends.
     pub(super) async fn keep_warehouses(&self) {
         if !self.0.store.is_shared_by_servers() {
             // Nobody else changes anything.
             return std::future::pending().await;
         }
-        let mut ticks = tokio::time::interval(WAREHOUSES_INTERVAL);
+        let mut ticks = tokio::time::interval(WAREHOUSES_INTERVAL / 4);
         let mut failed = false;
         loop {
             ticks.tick().await;
-            let result = self.reload_warehouses().await;
+            let result = self.follow_warehouses(COUNTER_AGE_MAX).await;
             // Said once, not at every try.
             if let Err(error) = &result
                 && !failed
@@ -185,7 +186,12 @@ impl Catalog {
     /// # Errors
     /// When the store cannot be read. What was loaded before stays in force.
     pub async fn reload_warehouses(&self) -> Result<()> {
-        let version = self.0.store.warehouses_version().await?;
+        self.follow_warehouses(Duration::ZERO).await
+    }
+
+    /// Takes over what was changed up to at most `age_max` ago.
+    async fn follow_warehouses(&self, age_max: Duration) -> Result<()> {
+        let version = self.0.store.warehouses_version(age_max).await?;
         if version == self.0.warehouses.loaded.read().version {
             return Ok(());
         }
@@ -195,7 +201,7 @@ impl Catalog {
     pub(super) async fn load_warehouses(&self) -> Result<()> {
         let _turn = self.0.warehouses.loading.lock().await;
         // The version first: what is changed in between is read again.
-        let version = self.0.store.warehouses_version().await?;
+        let version = self.0.store.warehouses_version(Duration::ZERO).await?;
         let rows = self.0.store.warehouses().await?;
         let mut by_name = BTreeMap::new();
         for row in rows {

@@ -1,6 +1,8 @@
 //! Warehouses that were made while serving, and what is said of them: in tables of their own, with
 //! a version that moves by every change, by which servers that share the store learn of it.
 
+use std::time::Duration;
+
 use node::clock;
 use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
@@ -91,18 +93,17 @@ pub(super) fn of_row(row: &SqlRow, first: usize) -> Stored<Option<StorageRow>> {
     }))
 }
 
+/// Number of changes of warehouses so far.
+const VERSION: &str = "SELECT version FROM catalog_storage_version WHERE id = 1";
+
 impl CatalogStore {
-    /// Counts changes of warehouses.
+    /// Counts changes of warehouses, as of at most `age_max` ago.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn warehouses_version(&self) -> Result<u64> {
-        let read = self.store.read("catalog.warehouses_version", |it| {
-            let sql = "SELECT version FROM catalog_storage_version WHERE id = 1";
-            let row = it.query_one(sql, &[])?.ok_or_else(no_version)?;
-            u64::try_from(row.get::<i64>(0)?).map_err(|_| no_version())
-        });
-        read.await
+    pub async fn warehouses_version(&self, age_max: Duration) -> Result<u64> {
+        let missing = || CatalogError::internal("a row of the catalog's own is not there");
+        self.store.counter(VERSION, age_max).await?.ok_or_else(missing)
     }
 
     /// An id for a warehouse that is to be made.

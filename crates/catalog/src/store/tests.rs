@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use std::time::Duration;
+
 use node::clock;
 use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
@@ -435,7 +437,7 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
 #[tokio::test]
 async fn a_warehouse_is_the_same_one_at_another_root() {
     check(async |store| {
-        let before = store.warehouses_version().await.unwrap();
+        let before = store.warehouses_version(Duration::ZERO).await.unwrap();
         let main = async || store.warehouses().await.unwrap().pop().unwrap();
         store.ensure_warehouse("main", "file:///a", NOW).await.unwrap();
         let made = main().await;
@@ -444,7 +446,7 @@ async fn a_warehouse_is_the_same_one_at_another_root() {
             let again = main().await;
             assert_eq!((&*again.root, &again.id), ("file:///b", &made.id));
             assert_eq!(store.warehouses().await.unwrap().len(), 2);
-            assert_eq!(store.warehouses_version().await.unwrap(), before + 2);
+            assert_eq!(store.warehouses_version(Duration::ZERO).await.unwrap(), before + 2);
         }
     })
     .await;

@@ -32,6 +32,9 @@ const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same("INSERT INTO cove_tokens_version (id, version) VALUES (1, 0)"),
 ];
 
+/// Number of changes so far.
+const VERSION: &str = "SELECT version FROM cove_tokens_version WHERE id = 1";
+
 /// Scopes of a token that may be used for everything, also what later versions add.
 const ALL_SCOPES: &str = "all";
 
@@ -59,7 +62,9 @@ impl TokenTable {
 
     /// Returns the number of changes so far; none where there has never been a token.
     pub(super) async fn version(&self) -> Result<Option<u64>, TokenError> {
-        Ok(self.store.read("tokens.version", |it| version(it)).await?)
+        let version = self.store.counter(VERSION, Duration::ZERO).await?;
+        let version = version.ok_or(SqlStoreError::Spoiled)?;
+        Ok((version > 0).then_some(version))
     }
 
     /// Reads all tokens that are not revoked.
@@ -105,7 +110,7 @@ impl TokenTable {
 }
 
 fn version(it: &mut dyn StoreTransaction) -> Result<Option<u64>, SqlStoreError> {
-    let row = it.query_one("SELECT version FROM cove_tokens_version WHERE id = 1", &[])?;
+    let row = it.query_one(VERSION, &[])?;
     let version: u64 = row.ok_or(SqlStoreError::Spoiled)?.get(0)?;
     Ok((version > 0).then_some(version))
 }

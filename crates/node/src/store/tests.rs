@@ -233,6 +233,28 @@ async fn a_transaction_that_refuses_or_panics_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn counters_are_read_together_and_are_as_young_as_asked_for() {
+    const FIRST: &str = "SELECT number FROM things WHERE id = 1";
+    const SECOND: &str = "SELECT number FROM things WHERE id = 2";
+    const LONG: Duration = Duration::from_secs(600);
+    check(async |fresh| {
+        let store = &fresh.store;
+        let counter = async |query, age_max| store.counter(query, age_max).await.unwrap();
+        assert_eq!(counter(FIRST, LONG).await, None, "there is no row yet");
+        write(store, INSERT, vec![1.into(), 7.into()]).await.unwrap();
+        write(store, INSERT, vec![2.into(), 8.into()]).await.unwrap();
+        assert_eq!(counter(FIRST, LONG).await, None, "what was read before still counts");
+        assert_eq!(counter(SECOND, LONG).await, Some(8), "one that was not read before");
+        assert_eq!(counter(FIRST, LONG).await, Some(7), "was read with the other one");
+        write(store, "UPDATE things SET number = 9", vec![]).await.unwrap();
+        assert_eq!(counter(SECOND, LONG).await, Some(8));
+        assert_eq!(counter(FIRST, Duration::ZERO).await, Some(9));
+        assert_eq!(counter(SECOND, LONG).await, Some(9));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn who_reads_cannot_write() {
     check(async |Fresh { store, .. }| {
         let body = |transaction: &mut dyn StoreTransaction| add(transaction, 1, 1);

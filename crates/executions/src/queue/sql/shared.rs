@@ -487,9 +487,10 @@ impl SqlQueueShared {
         let mut swept = QueueSweepReport::default();
         let old_ms = now_ms.checked_sub(milliseconds(self.config.keep));
         // Mostly nothing is due, and one look says so.
-        let due = self
-            .read("queue.sweep", move |transaction| upkeep::due(transaction, now_ms, old_ms))
-            .await?;
+        let look = || {
+            self.read("queue.sweep", move |transaction| upkeep::due(transaction, now_ms, old_ms))
+        };
+        let mut due = look().await?;
         for _ in 0..if due.leases { SWEEP_BATCHES_MAX } else { 0 } {
             let config = self.config.clone();
             let lost = self
@@ -510,6 +511,10 @@ impl SqlQueueShared {
                 }
             }
         }
+        // What waits again may be past its deadline.
+        if due.leases {
+            due = look().await?;
+        }
         for _ in 0..if due.deadlines { SWEEP_BATCHES_MAX } else { 0 } {
             let expired = self
                 .write("queue.sweep", move |transaction| upkeep::expire(transaction, now_ms))
@@ -522,8 +527,12 @@ impl SqlQueueShared {
                 swept.ended.push((id, ExecutionState::Expired));
             }
         }
+        if !swept.ended.is_empty() {
+            due = look().await?;
+        }
         if let Some(old_ms) = old_ms.filter(|_| due.is_old_kept) {
-            swept.removed += self.forget_old(old_ms).await?;
+            swept.removed = self.forget_old(old_ms).await?;
+            due = look().await?;
         }
         swept.removed += self.forget_excess(due.kept).await?;
         Ok(swept)

@@ -165,6 +165,17 @@ async fn servers_share_what_waits_in_postgresql() {
     taken.sort_unstable();
     assert_eq!(taken, (0..120).chain(200..280).collect::<Vec<u64>>());
 
+    // One that is told does not wait until it looks by itself.
+    there.rely_on_announcements(true);
+    assert_eq!(there.claim(1, ClaimQuota::unlimited(), NOW + 1_500).await.unwrap(), []);
+    here.push(vec![job(290, "a")]).await.unwrap();
+    there.look_again();
+    there.changed().await.unwrap();
+    let told = there.claim(1, ClaimQuota::unlimited(), NOW + 1_500).await.unwrap();
+    assert_eq!(told.len(), 1);
+    let end = AttemptResult::Result(b"{}".to_vec());
+    there.finish(told[0].lease.clone(), end, NOW + 1_501).await.unwrap();
+
     // One pauses, cancels, dies; the other notices.
     here.push(vec![job(300, "a"), job(301, "a")]).await.unwrap();
     here.set_paused(true).await.unwrap();
