@@ -12,18 +12,17 @@ mod certificate;
 mod first;
 
 use std::collections::HashMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use api::TlsMode;
-use node::tls::{CertificateTrust, CertificateVerifier, machine_roots, provider};
+use node::tls::{
+    CertificateFileError, CertificateTrust, CertificateVerifier, FileStamp, certificates,
+    machine_roots, private_key, provider, stamps,
+};
 use parking_lot::RwLock;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
-use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, Error as RustlsError, RootCertStore, ServerConfig,
@@ -44,21 +43,12 @@ const TICKETS: usize = 1;
 /// Configurations towards servers that are kept.
 const SERVERS_MAX: usize = 1024;
 
-/// The longest file of certificates that is read.
-const FILE_BYTES_MAX: u64 = 4 << 20;
-
 /// Why there is no TLS as it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be read.
-    #[error("read {0}")]
-    Read(PathBuf, #[source] io::Error),
-    /// A file has not what it should.
-    #[error("find certificates in {0}")]
-    Pem(PathBuf, #[source] pem::Error),
-    /// A file of certificates has none.
-    #[error("{0} has no certificate")]
-    Empty(PathBuf),
+    /// A file is not what it should be.
+    #[error(transparent)]
+    File(#[from] CertificateFileError),
     /// A certificate without its key or the other way round, or none where there must be.
     #[error("a mode that demands TLS needs a certificate and a key")]
     NoCertificate,
@@ -107,11 +97,8 @@ pub struct ListenerTls {
     /// Encryption that is required of clients.
     pub policy: TlsPolicy,
     end_point: Option<Vec<u8>>,
-    stamps: Vec<Stamp>,
+    stamps: Vec<FileStamp>,
 }
-
-/// Stamp by which a change of a file is noticed.
-type Stamp = Option<(SystemTime, u64)>;
 
 impl ClientSide {
     /// Reads the files.
@@ -231,7 +218,7 @@ pub struct ServerSide {
 #[derive(Debug)]
 struct LoadedCertificate {
     config: Arc<ClientConfig>,
-    stamps: Vec<Stamp>,
+    stamps: Vec<FileStamp>,
 }
 
 impl ServerSide {
@@ -360,34 +347,6 @@ pub fn assurance(tls: &ServerTls, is_unix: bool) -> ServerAssurance {
 #[must_use]
 pub fn end_point(connection: &ClientConnection) -> Option<Vec<u8>> {
     certificate::end_point(connection.peer_certificates()?.first()?)
-}
-
-fn stamps(files: &[Option<&Path>]) -> Vec<Stamp> {
-    let stamp = |path: &Path| {
-        let metadata = fs::metadata(path).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
-    };
-    files.iter().map(|path| path.and_then(stamp)).collect()
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let failed = |error| TlsError::Read(path.to_owned(), error);
-    if fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
-        return Err(failed(io::Error::other("the file is too long")));
-    }
-    fs::read(path).map_err(failed)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let text = read(path)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    let all = all.map_err(|error| TlsError::Pem(path.to_owned(), error))?;
-    if all.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(all) }
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let text = zeroize::Zeroizing::new(read(path)?);
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| TlsError::Pem(path.to_owned(), error))
 }
 
 /// Authorities from a file, or those that the machine trusts.

@@ -12,10 +12,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use executions::faces::{gojudge, judge0, piston};
-use node::http::ShellLimits;
+use node::http::{HttpListenerTls, PlaintextPolicy, ShellLimits};
 use node::store::CommitDurability;
 use node::telemetry::{LevelFilter, LogFormat};
+use node::tls::ServerCertificate;
 use serde::{Deserialize, Deserializer, de};
 use sessions::faces::{ash, e2b};
 use toml::{Table, Value};
@@ -47,6 +49,7 @@ pub(crate) struct CoveConfig {
     #[serde(deserialize_with = "seconds")]
     pub(crate) drain_s: Duration,
     pub(crate) log: LogConfig,
+    pub(crate) tls: HttpTlsConfig,
     pub(crate) limits: HttpConfig,
     pub(crate) sandbox: SandboxConfig,
     pub(crate) executions: executions::ExecutionsConfig,
@@ -65,6 +68,33 @@ pub(crate) struct CoveConfig {
     /// errors: other programs, such as test suites, have variables with this prefix.
     #[serde(skip)]
     pub(crate) ignored_variables: Vec<String>,
+}
+
+/// The `[tls]` table: HTTPS at all listeners of HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct HttpTlsConfig {
+    /// The server's certificate, followed by those between it and an authority: a PEM file.
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key: a PEM file.
+    pub(crate) key: Option<PathBuf>,
+    /// Who is served without TLS where there is a certificate.
+    #[serde(deserialize_with = "plaintext")]
+    pub(crate) plaintext: PlaintextPolicy,
+}
+
+impl HttpTlsConfig {
+    /// Reads the files; none where there are none.
+    pub(crate) fn listener(&self) -> anyhow::Result<Option<HttpListenerTls>> {
+        let certificate = match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => ServerCertificate::open(cert, key)
+                .context("failed to set up TLS (`tls.cert`, `tls.key`)")?,
+            (None, None) => return Ok(None),
+            (Some(_), None) => bail!("tls.key is missing: `tls.cert` needs the key that it is for"),
+            (None, Some(_)) => bail!("tls.cert is missing: `tls.key` needs the certificate"),
+        };
+        Ok(Some(HttpListenerTls { certificate, plaintext: self.plaintext }))
+    }
 }
 
 /// The `[store]` table.
@@ -200,6 +230,7 @@ impl Default for CoveConfig {
             http: HTTP_DEFAULT.to_owned(),
             drain_s: Duration::from_secs(30),
             log: LogConfig::default(),
+            tls: HttpTlsConfig::default(),
             limits: HttpConfig::default(),
             sandbox: SandboxConfig::default(),
             executions: executions::ExecutionsConfig::default(),
@@ -312,6 +343,17 @@ fn optional_listen_address<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<String>, D::Error> {
     listen_address(deserializer).map(Some)
+}
+
+fn plaintext<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PlaintextPolicy, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "never" => Ok(PlaintextPolicy::Never),
+        "loopback" => Ok(PlaintextPolicy::Loopback),
+        "always" => Ok(PlaintextPolicy::Always),
+        other => {
+            Err(de::Error::custom(format!("`{other}` is none of `never`, `loopback` and `always`")))
+        }
+    }
 }
 
 fn durability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CommitDurability, D::Error> {

@@ -17,7 +17,9 @@ use node::clock::IdGenerator;
 use node::cluster::NodeMembership;
 use node::data_dir::DataDir;
 use node::drain::DrainHandle;
-use node::http::{self, BoundListener, CompatFace, HttpShell, ListenerSite, RouteTable, get};
+use node::http::{
+    self, BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, RouteTable, get,
+};
 use node::readiness::ReadinessChecks;
 use node::shared_keys::KeyCheck;
 use node::store::SqlStore;
@@ -162,6 +164,7 @@ impl ServerParts<'_> {
         let listener = BoundListener::bind(&self.source.config.http).await;
         let listener =
             listener.context("failed to listen: `--http` or `http` names another address")?;
+        let listener = listener.with_tls(self.source.config.tls.listener()?);
         let sealer = self.sessions.sealer();
         let peers = PeerAccess::open(&self.source.config, sealer, &self.storage.store.url).await?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
@@ -250,8 +253,9 @@ impl ServerParts<'_> {
         let for_peers =
             cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_bouncer, &jobs);
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
-        let mut listeners: Vec<_> = others.collect();
-        listeners.push((listener, main));
+        let tls = listener.tls().cloned();
+        let others = others.map(|(other, site)| (other.with_tls(tls.clone()), site));
+        let listeners = others.chain([(listener, main)]).collect();
         let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);
@@ -266,7 +270,7 @@ impl ServerParts<'_> {
             );
         };
         let signals = async { tokio::join!(signals, membership.keep(&drain)).0 };
-        Box::pin(beside(working, signals, tokens, languages)).await;
+        Box::pin(beside(working, signals, tokens, languages, tls)).await;
         close_all(ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
@@ -422,6 +426,7 @@ async fn beside(
     signals: impl Future<Output = ()>,
     tokens: TokenRegistry,
     languages: Languages,
+    tls: Option<HttpListenerTls>,
 ) {
     languages.announce_preparation();
     let background = async {
@@ -430,7 +435,12 @@ async fn beside(
             languages.probe().await;
             languages.prepare(sandbox::tied).await;
         };
-        tokio::join!(signals, tokens.keep_current(), prepare);
+        let certificate = async {
+            if let Some(tls) = tls {
+                tls.certificate.keep_current().await;
+            }
+        };
+        tokio::join!(signals, tokens.keep_current(), prepare, certificate);
     };
     tokio::select! {
         () = serving => {}

@@ -20,9 +20,12 @@
 mod access;
 mod connection;
 mod credential;
+mod cuttable;
 mod error;
 mod fast;
+mod http2;
 mod json;
+mod protocol;
 mod query;
 mod refusal;
 mod room;
@@ -37,12 +40,16 @@ mod upload;
 pub use access::{CompatFace, FaceAccess, authenticate};
 pub use connection::{ConnectionPeer, serve_one};
 pub use credential::CredentialBinding;
+pub(crate) use cuttable::{CutControl, CuttableIo};
 pub use error::HttpError;
 pub use fast::{AtOnce, FastHead, FastPath, ListenerSite, Memory, path_part};
+pub(crate) use http2::{FairExecutor, path_only};
 pub use json::{JsonBody, parse_json, plain_json_error};
 pub use query::{last_event_id, query};
 pub use routing::{PathMethods, RouteTable, delete, get, patch, post, put};
-pub use server::{BindError, BoundListener, ShellLimits, serve_all};
+pub use server::{
+    BindError, BoundListener, HttpListenerTls, PlaintextPolicy, ShellLimits, serve_all,
+};
 pub use shares::{Share, ShareOwner, ShareRefusal, Shares};
 pub use shell::{HttpShell, MAIN_LISTENER, PeerHop, RequestId, VerbatimAnswer};
 pub(crate) use stream::UpgradedRequest;

@@ -1,5 +1,7 @@
-//! TLS towards others: which authorities are trusted, by which cryptography.
+//! TLS: which authorities are trusted, by which cryptography, and certificates of our own.
 
+mod files;
+mod server;
 mod verify;
 
 use std::sync::Arc;
@@ -8,6 +10,9 @@ use rustls_native_certs::load_native_certs;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
+pub use self::files::{CertificateFileError, FileStamp, certificates, private_key, stamps};
+pub(crate) use self::server::HTTP_2;
+pub use self::server::{ServerCertificate, ServerCertificateError};
 pub use self::verify::{CertificateTrust, CertificateVerifier};
 
 /// Why TLS cannot be set up.

@@ -1,5 +1,6 @@
 //! Tests of TLS: both sides shake hands in memory.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 
 use testkit::{Certificate, Scratch};

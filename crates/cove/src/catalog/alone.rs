@@ -73,10 +73,17 @@ async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> 
     tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
     greet(source, address, data_dir.path(), StartHint::Catalog);
 
+    let tls = config.tls.listener()?;
+    let listener = listener.with_tls(tls.clone());
     let listeners = vec![(listener, site(&shell, routes, Vec::new(), Some(lake.routes())))];
     let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
     let working = async { tokio::join!(serving, lake.work(&drain)) };
-    let background = async { tokio::join!(signals, tokens.keep_current()) };
+    let certificate = async {
+        if let Some(tls) = tls {
+            tls.certificate.keep_current().await;
+        }
+    };
+    let background = async { tokio::join!(signals, tokens.keep_current(), certificate) };
     tokio::select! {
         _ = working => {}
         _ = background => {}

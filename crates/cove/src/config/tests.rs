@@ -159,6 +159,7 @@ fn the_example_file_is_the_default_configuration() {
     config.executions.jobs.webhook_key = None;
     config.cluster.listen = None;
     config.cluster.advertise = None;
+    config.tls = HttpTlsConfig::default();
     config.compat.piston.listen = None;
     config.compat.piston.settings.compile_memory_limit = None;
     config.compat.piston.settings.run_memory_limit = None;

@@ -60,6 +60,7 @@ mod gateway_secrets;
 #[path = "../go.rs"]
 mod go;
 mod gojudge;
+mod https;
 mod jobs;
 mod judge;
 mod judge0;

@@ -1,11 +1,12 @@
-//! A connection: HTTP/1.1 by hyper, what a handler makes of it by an upgrade, and a close that lets
-//! the client read its answer.
+//! A connection: TLS and HTTP/2 where the client speaks them, else HTTP/1.1 by hyper, what a
+//! handler makes of it by an upgrade, and a close that lets the client read its answer.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc9112>
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,45 +23,119 @@ use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::fast::{ListenerSite, Memory};
+use super::http2::{self, FairExecutor};
+use super::protocol::{self, ClientProtocol};
 use super::refusal::{EarlyRefusal, Render};
 use super::room::ConnectionPlace;
-use super::server::ShellLimits;
-use super::socket::{SocketWatch, WatchedSocket};
+use super::server::{HttpListenerTls, ShellLimits};
+use super::socket::{ConnectionStream, SocketWatch, WatchedSocket};
 use super::stream::UpgradedRequest;
+use crate::fair::FairScheduler;
 use crate::task::Boxed;
+use crate::tls::HTTP_2;
 
 /// Peer of a request's connection: an extension of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionPeer(pub SocketAddr);
 
-/// Serves one connection until either side ends it. Told that the server is `closing`, it finishes
-/// the request it is in.
+/// What connections of a listener have in common.
+#[derive(Clone)]
+pub(super) struct ConnectionContext {
+    pub(super) site: ListenerSite,
+    pub(super) limits: ShellLimits,
+    pub(super) tls: Option<HttpListenerTls>,
+    pub(super) scheduler: FairScheduler,
+}
+
+/// Serves one connection until either side ends it, with TLS and HTTP/2 where the client speaks
+/// them. Told that the server is `closing`, it finishes the requests that it is in.
 pub(super) async fn serve(
     stream: TcpStream,
     peer: SocketAddr,
-    site: ListenerSite,
-    limits: ShellLimits,
+    context: ConnectionContext,
     mut closing: watch::Receiver<bool>,
     seat: ConnectionPlace,
 ) {
+    let ConnectionContext { site, limits, tls, scheduler } = context;
     // Answers are written at once; waiting to fill a segment only adds latency.
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "set TCP_NODELAY");
-        return;
+        return tracing::debug!(%error, "set TCP_NODELAY");
     }
-    let render = site.render;
-    let seat = Arc::new(seat);
-    let kept = Arc::new(Mutex::new(None));
-    let requests = ConnectionService {
-        router: TowerToHyperService::new(site.router.clone()),
-        site,
-        peer,
-        memory: Memory::default(),
-        seat: Arc::clone(&seat),
-        kept: Arc::clone(&kept),
+    let begun = async {
+        let protocol = protocol::detect(&stream).await?;
+        if let (ClientProtocol::Tls, Some(tls)) = (protocol, &tls) {
+            let tls = tls.certificate.acceptor().accept(stream).await?;
+            let is_http2 = tls.get_ref().1.alpn_protocol() == Some(HTTP_2);
+            let stream = ConnectionStream::Tls(Box::new(tls));
+            return Ok(match is_http2 {
+                true => BegunConnection::Http2(stream),
+                false => BegunConnection::Http1(stream),
+            });
+        }
+        let stream = ConnectionStream::Plain(stream);
+        Ok::<_, io::Error>(match protocol {
+            _ if tls.is_some_and(|tls| !tls.plaintext.allows(peer)) => {
+                BegunConnection::Refused(stream)
+            }
+            ClientProtocol::Http2 => BegunConnection::Http2(stream),
+            // TLS that is not spoken here is refused as a wrong head.
+            ClientProtocol::Http1 | ClientProtocol::Tls => BegunConnection::Http1(stream),
+        })
     };
+    let begun = tokio::select! {
+        begun = timeout(limits.header_read_max, begun) => begun,
+        _ = closing.wait_for(|closing| *closing) => return,
+    };
+    let (stream, is_http2) = match begun {
+        Ok(Ok(BegunConnection::Http1(stream))) => (stream, false),
+        Ok(Ok(BegunConnection::Http2(stream))) => (stream, true),
+        Ok(Ok(BegunConnection::Refused(stream))) => {
+            let presence = Arc::clone(seat.presence());
+            let (_, watch) = WatchedSocket::new(stream, limits.write_stall_max, presence);
+            watch.send_last(&EarlyRefusal::plaintext().bytes(site.render));
+            return watch.linger(limits.linger_max, limits.linger_bytes_max).await;
+        }
+        Ok(Err(error)) => return tracing::debug!(%error, "no protocol was agreed on"),
+        Err(_) => return tracing::debug!("the client says nothing"),
+    };
+    let service = ConnectionService::new(site, peer, seat, is_http2);
+    if !is_http2 {
+        return serve_http1(stream, service, limits, closing).await;
+    }
+    let executor = FairExecutor::new(scheduler, of_address(peer));
+    let presence = Arc::clone(service.seat.presence());
+    let (socket, watch) = WatchedSocket::new(stream, limits.write_stall_max, presence);
+    let result = http2::serve(socket, executor, service, limits, &mut closing).await;
+    http2::log_end(&result);
+    if result.is_ok() && !*closing.borrow() {
+        watch.linger(limits.linger_max, limits.linger_bytes_max).await;
+    }
+}
+
+/// A connection whose protocol is known.
+enum BegunConnection {
+    Http1(ConnectionStream),
+    Http2(ConnectionStream),
+    /// It is not encrypted, and has to be.
+    Refused(ConnectionStream),
+}
+
+/// Name of a caller of whom only the address is known.
+pub(super) fn of_address(peer: SocketAddr) -> Arc<str> {
+    format!("address {}", peer.ip()).into()
+}
+
+async fn serve_http1(
+    stream: ConnectionStream,
+    requests: ConnectionService,
+    limits: ShellLimits,
+    mut closing: watch::Receiver<bool>,
+) {
+    let (seat, kept) = (Arc::clone(&requests.seat), Arc::clone(&requests.kept));
+    let render = requests.site.render;
     let service = service_fn(move |request| requests.answer(request));
     let presence = Arc::clone(seat.presence());
     let (socket, mut watch) = WatchedSocket::new(stream, limits.write_stall_max, presence);
@@ -117,7 +192,7 @@ pub(super) async fn serve(
 }
 
 /// The service that answers the requests of a connection.
-struct ConnectionService {
+pub(super) struct ConnectionService {
     site: ListenerSite,
     router: TowerToHyperService<Router>,
     peer: SocketAddr,
@@ -126,10 +201,37 @@ struct ConnectionService {
     /// State of its request that a handler keeps when it takes the connection over, for as long as
     /// it does.
     kept: Arc<Mutex<Option<UpgradedRequest>>>,
+    /// Its requests are answered side by side.
+    is_multiplexed: bool,
 }
 
 impl ConnectionService {
-    fn answer(
+    fn new(
+        site: ListenerSite,
+        peer: SocketAddr,
+        seat: ConnectionPlace,
+        is_multiplexed: bool,
+    ) -> ConnectionService {
+        ConnectionService {
+            router: TowerToHyperService::new(site.router.clone()),
+            site,
+            peer,
+            memory: Memory::default(),
+            seat: Arc::new(seat),
+            kept: Arc::default(),
+            is_multiplexed,
+        }
+    }
+
+    pub(super) fn seat(&self) -> Arc<ConnectionPlace> {
+        Arc::clone(&self.seat)
+    }
+
+    pub(super) fn render(&self) -> Render {
+        self.site.render
+    }
+
+    pub(super) fn answer(
         &self,
         mut request: hyper::Request<Incoming>,
     ) -> impl Future<Output = Result<Response, Infallible>> + use<> {
@@ -139,7 +241,13 @@ impl ConnectionService {
             return Either::Left(ready(Ok(answer)));
         }
         request.extensions_mut().insert(ConnectionPeer(self.peer));
-        let answering = self.seat.begin();
+        let answering = match self.is_multiplexed {
+            false => self.seat.begin(),
+            true => match self.seat.begin_multiplexed() {
+                Some(answering) => answering,
+                None => return Either::Left(ready(Ok(http2::too_many(self.site.render)))),
+            },
+        };
         request.extensions_mut().insert(Arc::clone(&answering));
         let (answer, keep) = (self.router.call(request), Arc::clone(&self.kept));
         Either::Right(Box::pin(async move {
@@ -176,7 +284,11 @@ pub fn serve_one(stream: TcpStream, site: ListenerSite, limits: ShellLimits) -> 
         let Ok(peer) = stream.peer_addr() else { return };
         // UpgradedRequest, so that it never closes.
         let (_open, closing) = watch::channel(false);
-        serve(stream, peer, site, limits, closing, ConnectionPlace::unbounded()).await;
+        if let Err(error) = stream.set_nodelay(true) {
+            return tracing::debug!(%error, "set TCP_NODELAY");
+        }
+        let service = ConnectionService::new(site, peer, ConnectionPlace::unbounded(), false);
+        serve_http1(ConnectionStream::Plain(stream), service, limits, closing).await;
     })
 }
 

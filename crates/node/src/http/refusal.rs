@@ -48,6 +48,12 @@ impl EarlyRefusal {
         EarlyRefusal::bad(format!("the request is not HTTP/1.1 (RFC 9112): the {part} is wrong"))
     }
 
+    /// A refusal of what is not encrypted, where it has to be.
+    pub(super) fn plaintext() -> EarlyRefusal {
+        let message = "this port speaks TLS: use `https://` (`tls.plaintext` says who need not)";
+        EarlyRefusal::bad(message.to_owned())
+    }
+
     /// A refusal of a head that does not come to its end.
     pub(super) fn timeout(limits: &ShellLimits) -> EarlyRefusal {
         let seconds = limits.header_read_max.as_secs();

@@ -27,6 +27,8 @@ struct ConnectionRoomShared {
     moments: AtomicU64,
     /// The connections that are open, by number.
     places: Mutex<HashMap<u64, OccupiedRoom>>,
+    /// Requests that share connections with others, by address.
+    multiplexed: Mutex<HashMap<IpAddr, usize>>,
 }
 
 #[derive(Debug)]
@@ -41,6 +43,7 @@ struct OccupiedRoom {
 #[derive(Debug)]
 pub(super) struct ConnectionPlace {
     number: u64,
+    address: Option<IpAddr>,
     presence: Arc<ConnectionUse>,
     room: Option<ConnectionRoom>,
 }
@@ -65,6 +68,26 @@ pub(super) struct ConnectionUse {
 pub(super) struct AnsweringRequest {
     presence: Arc<ConnectionUse>,
     room: Option<ConnectionRoom>,
+    _multiplexed: Option<MultiplexedRequest>,
+}
+
+/// A request that shares its connection with others, counted until this is dropped.
+#[derive(Debug)]
+struct MultiplexedRequest {
+    room: ConnectionRoom,
+    address: IpAddr,
+}
+
+impl Drop for MultiplexedRequest {
+    fn drop(&mut self) {
+        let mut counts = self.room.0.multiplexed.lock();
+        if let Some(count) = counts.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.address);
+            }
+        }
+    }
 }
 
 impl ConnectionRoom {
@@ -74,6 +97,7 @@ impl ConnectionRoom {
             per_address_max: limits.connections_per_address_max,
             moments: AtomicU64::new(0),
             places: Mutex::default(),
+            multiplexed: Mutex::default(),
         }))
     }
 
@@ -92,7 +116,20 @@ impl ConnectionRoom {
             Arc::new(ConnectionUse { since: AtomicU64::new(number), ..ConnectionUse::default() });
         let occupied = OccupiedRoom { address, presence: Arc::clone(&presence), task: None };
         places.insert(number, occupied);
-        Some(ConnectionPlace { number, presence, room: Some(self.clone()) })
+        Some(ConnectionPlace { number, address: Some(address), presence, room: Some(self.clone()) })
+    }
+
+    /// Counts a request that shares its connection with others: as many as there may be
+    /// connections. None when there are that many.
+    fn multiplex(&self, address: IpAddr) -> Option<MultiplexedRequest> {
+        let mut counts = self.0.multiplexed.lock();
+        let of_address = counts.get(&address).copied().unwrap_or(0);
+        let all: usize = counts.values().sum();
+        if of_address >= self.0.per_address_max || all >= self.0.connections_max {
+            return None;
+        }
+        counts.insert(address, of_address + 1);
+        Some(MultiplexedRequest { room: self.clone(), address })
     }
 
     /// Says which task serves a connection, so that it can be ended.
@@ -110,7 +147,7 @@ impl ConnectionRoom {
 impl ConnectionPlace {
     /// A place where connections are bounded by somebody else.
     pub(super) fn unbounded() -> ConnectionPlace {
-        ConnectionPlace { number: 0, presence: Arc::default(), room: None }
+        ConnectionPlace { number: 0, address: None, presence: Arc::default(), room: None }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -123,9 +160,32 @@ impl ConnectionPlace {
 
     /// Notes that a request is being answered.
     pub(super) fn begin(&self) -> Arc<AnsweringRequest> {
+        self.begin_counted(None)
+    }
+
+    /// Notes that a request is being answered that shares the connection with others; none when
+    /// there are too many of them.
+    pub(super) fn begin_multiplexed(&self) -> Option<Arc<AnsweringRequest>> {
+        let counted = match (&self.room, self.address) {
+            (Some(room), Some(address)) => Some(room.multiplex(address)?),
+            _ => None,
+        };
+        Some(self.begin_counted(counted))
+    }
+
+    fn begin_counted(&self, multiplexed: Option<MultiplexedRequest>) -> Arc<AnsweringRequest> {
         self.presence.set_begun(false);
         self.presence.requests.fetch_add(1, Ordering::Relaxed);
-        Arc::new(AnsweringRequest { presence: Arc::clone(&self.presence), room: self.room.clone() })
+        Arc::new(AnsweringRequest {
+            presence: Arc::clone(&self.presence),
+            room: self.room.clone(),
+            _multiplexed: multiplexed,
+        })
+    }
+
+    /// Returns whether no request is being answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.presence.requests.load(Ordering::Relaxed) == 0
     }
 }
 

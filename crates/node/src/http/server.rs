@@ -11,11 +11,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::connection;
+use super::connection::{self, ConnectionContext};
 use super::fast::ListenerSite;
 use super::room::ConnectionRoom;
 use crate::drain::DrainHandle;
 use crate::fair::FairScheduler;
+use crate::tls::ServerCertificate;
 
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -78,6 +79,37 @@ impl Default for ShellLimits {
     }
 }
 
+/// TLS of a listener.
+#[derive(Clone, Debug)]
+pub struct HttpListenerTls {
+    /// Certificate that clients see.
+    pub certificate: ServerCertificate,
+    /// Clients that need no TLS.
+    pub plaintext: PlaintextPolicy,
+}
+
+/// Clients that are served without TLS at a listener that has a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlaintextPolicy {
+    /// Nobody.
+    Never,
+    /// Programs of this machine, such as its own command line, health checks and proxies.
+    #[default]
+    Loopback,
+    /// Everybody.
+    Always,
+}
+
+impl PlaintextPolicy {
+    pub(super) fn allows(self, peer: SocketAddr) -> bool {
+        match self {
+            PlaintextPolicy::Never => false,
+            PlaintextPolicy::Loopback => peer.ip().to_canonical().is_loopback(),
+            PlaintextPolicy::Always => true,
+        }
+    }
+}
+
 /// The address cannot be listened at.
 #[derive(Debug, thiserror::Error)]
 #[error("listen at `{address}`")]
@@ -93,6 +125,7 @@ pub struct BindError {
 pub struct BoundListener {
     tcp: TcpListener,
     address: SocketAddr,
+    tls: Option<HttpListenerTls>,
 }
 
 impl BoundListener {
@@ -104,12 +137,24 @@ impl BoundListener {
         let error = |source| BindError { address: address.to_owned(), source };
         let tcp = TcpListener::bind(address).await.map_err(error)?;
         let address = tcp.local_addr().map_err(error)?;
-        Ok(BoundListener { tcp, address })
+        Ok(BoundListener { tcp, address, tls: None })
+    }
+
+    /// Serves clients with TLS, where there is a certificate.
+    #[must_use]
+    pub fn with_tls(self, tls: Option<HttpListenerTls>) -> BoundListener {
+        BoundListener { tls, ..self }
     }
 
     /// Returns where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// TLS of its clients.
+    #[must_use]
+    pub fn tls(&self) -> Option<&HttpListenerTls> {
+        self.tls.as_ref()
     }
 
     /// Serves until the drain has finished, which may take `patience` from its beginning, and every
@@ -148,12 +193,15 @@ pub fn serve_all(
         tokio::pin!(finished);
         loop {
             tokio::select! {
-                AcceptedSocket { stream, peer, site, room } = accept(&mut listeners) => {
+                AcceptedSocket { stream, peer, site, tls, room } = accept(&mut listeners) => {
                     if let Some(seat) = room.enter(peer.ip()) {
                         let (number, closing) = (seat.number(), closing.clone());
                         // Until it is known whose requests these are.
-                        let address = format!("address {}", peer.ip()).into();
-                        let serving = connection::serve(stream, peer, site, limits, closing, seat);
+                        let address = connection::of_address(peer);
+                        let scheduler = scheduler.clone();
+                        let context =
+                            ConnectionContext { site, limits, tls, scheduler: scheduler.clone() };
+                        let serving = connection::serve(stream, peer, context, closing, seat);
                         room.serves(number, connections.spawn(scheduler.run(address, serving)));
                     } else {
                         connection::refuse(&stream, &limits, site.render);
@@ -186,6 +234,7 @@ struct AcceptedSocket {
     stream: TcpStream,
     peer: SocketAddr,
     site: ListenerSite,
+    tls: Option<HttpListenerTls>,
     room: ConnectionRoom,
 }
 
@@ -198,9 +247,15 @@ async fn accept(listeners: &mut [ServedListener]) -> AcceptedSocket {
                 let open = &listeners[index];
                 if let Poll::Ready(accepted) = open.listener.tcp.poll_accept(cx) {
                     let (site, room) = (open.site.clone(), open.room.clone());
+                    let tls = open.listener.tls.clone();
                     listeners[index..].rotate_left(1);
-                    let accepted =
-                        accepted.map(|(stream, peer)| AcceptedSocket { stream, peer, site, room });
+                    let accepted = accepted.map(|(stream, peer)| AcceptedSocket {
+                        stream,
+                        peer,
+                        site,
+                        tls,
+                        room,
+                    });
                     return Poll::Ready(accepted);
                 }
             }

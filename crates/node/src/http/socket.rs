@@ -10,16 +10,18 @@ use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::oneshot;
 use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 
+use super::cuttable::{CutSignal, CuttableIo};
 use super::refusal::TLS_HANDSHAKE;
 use super::room::ConnectionUse;
 
@@ -29,6 +31,123 @@ const REFUSAL_BYTES_MAX: usize = 256;
 /// Bytes that are read ahead of hyper. A client that sends more than this behind a request of which
 /// it then does not await the answer is noticed only when the answer is written.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
+
+/// What carries the bytes of a connection.
+pub(super) enum ConnectionStream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+type CuttableTls = CuttableIo<TlsStream<TcpStream>>;
+
+#[derive(Debug)]
+enum ReadStream {
+    Plain(OwnedReadHalf),
+    Tls(ReadHalf<CuttableTls>, Arc<CutSignal>),
+}
+
+#[derive(Debug)]
+enum WriteStream {
+    Plain(OwnedWriteHalf),
+    Tls(WriteHalf<CuttableTls>),
+}
+
+impl ConnectionStream {
+    fn split(self) -> (ReadStream, WriteStream) {
+        match self {
+            ConnectionStream::Plain(tcp) => {
+                let (read, write) = tcp.into_split();
+                (ReadStream::Plain(read), WriteStream::Plain(write))
+            }
+            ConnectionStream::Tls(tls) => {
+                let (io, control) = CuttableIo::new(*tls);
+                let (read, write) = tokio::io::split(io);
+                (ReadStream::Tls(read, control.cut), WriteStream::Tls(write))
+            }
+        }
+    }
+}
+
+impl ReadStream {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self {
+            ReadStream::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            ReadStream::Tls(tls, _) => Pin::new(tls).poll_read(cx, buf),
+        }
+    }
+
+    /// Ends both directions, also for whoever waits in one of them.
+    fn cut(&self) {
+        match self {
+            ReadStream::Plain(tcp) => {
+                let tcp: &TcpStream = tcp.as_ref();
+                // It may have ended already, which is as good.
+                socket2::SockRef::from(tcp).shutdown(Shutdown::Both).ok();
+            }
+            ReadStream::Tls(_, cut) => cut.cut(),
+        }
+    }
+}
+
+impl WriteStream {
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            WriteStream::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            WriteStream::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            WriteStream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+            WriteStream::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            WriteStream::Plain(tcp) => tcp.is_write_vectored(),
+            WriteStream::Tls(tls) => tls.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            WriteStream::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            WriteStream::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            WriteStream::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            WriteStream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+
+    /// Writes as much as can be written at once. Best effort.
+    fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            WriteStream::Plain(tcp) => tcp.try_write(bytes).map(drop),
+            WriteStream::Tls(_) => {
+                // Who cannot take it now is not waited for.
+                let mut cx = Context::from_waker(Waker::noop());
+                let Poll::Ready(written) = self.poll_write(&mut cx, bytes) else {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                };
+                written?;
+                match self.poll_flush(&mut cx) {
+                    Poll::Ready(flushed) => flushed,
+                    Poll::Pending => Ok(()),
+                }
+            }
+        }
+    }
+}
 
 /// Both directions of a connection, as hyper sees it, or whoever takes it over from hyper.
 #[derive(Debug)]
@@ -47,7 +166,7 @@ pub(super) struct WatchedSocket {
 #[derive(Debug)]
 struct SocketShared {
     read: Mutex<ReadSide>,
-    write: Mutex<OwnedWriteHalf>,
+    write: Mutex<WriteStream>,
     /// A handler has taken the connection over, and closes it as it sees fit.
     upgraded: AtomicBool,
     /// True if the client began as TLS does.
@@ -58,7 +177,7 @@ struct SocketShared {
 
 #[derive(Debug)]
 struct ReadSide {
-    tcp: OwnedReadHalf,
+    io: ReadStream,
     /// Read by [`SocketWatch`], not yet by hyper.
     ahead: Vec<u8>,
     /// Hyper's last read found nothing, so that it waits for bytes, and the end, itself.
@@ -79,13 +198,13 @@ pub(super) struct SocketWatch {
 
 impl WatchedSocket {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: ConnectionStream,
         stall_max: Duration,
         presence: Arc<ConnectionUse>,
     ) -> (WatchedSocket, SocketWatch) {
-        let (tcp, write) = stream.into_split();
+        let (io, write) = stream.split();
         let shared = Arc::new(SocketShared {
-            read: Mutex::new(ReadSide { tcp, ahead: Vec::new(), wanted: false, is_new: true }),
+            read: Mutex::new(ReadSide { io, ahead: Vec::new(), wanted: false, is_new: true }),
             write: Mutex::new(write),
             upgraded: AtomicBool::new(false),
             tls: AtomicBool::new(false),
@@ -145,7 +264,7 @@ impl WatchedSocket {
 async fn read_some(side: &Mutex<ReadSide>, scrap: &mut [u8]) -> io::Result<usize> {
     std::future::poll_fn(|cx| {
         let mut buf = ReadBuf::new(scrap);
-        ready!(Pin::new(&mut side.lock().tcp).poll_read(cx, &mut buf))?;
+        ready!(side.lock().io.poll_read(cx, &mut buf))?;
         Poll::Ready(Ok(buf.filled().len()))
     })
     .await
@@ -161,7 +280,7 @@ impl SocketWatch {
         let mut chunk = [0; 1024];
         while side.ahead.len() < AHEAD_BYTES_MAX {
             let mut buf = ReadBuf::new(&mut chunk);
-            match ready!(Pin::new(&mut side.tcp).poll_read(cx, &mut buf)) {
+            match ready!(side.io.poll_read(cx, &mut buf)) {
                 Ok(()) if !buf.filled().is_empty() => side.ahead.extend_from_slice(buf.filled()),
                 _ => return Poll::Ready(()),
             }
@@ -181,8 +300,7 @@ impl SocketWatch {
 
     /// Sends what somebody else than hyper answers, as the last of the connection. Best effort.
     pub(super) fn send_last(&self, bytes: &[u8]) {
-        let write = self.shared.write.lock();
-        if let Err(error) = write.try_write(bytes) {
+        if let Err(error) = self.shared.write.lock().try_write(bytes) {
             tracing::debug!(%error, "refuse a request");
         }
     }
@@ -207,8 +325,7 @@ impl SocketWatch {
     /// Closes so that the client can read the answer to a request that was not read to its end:
     /// closing with unread bytes makes the kernel send a reset, which may overtake the answer.
     pub(super) async fn linger(self, time_max: Duration, bytes_max: u64) {
-        let shutdown =
-            |cx: &mut Context<'_>| Pin::new(&mut *self.shared.write.lock()).poll_shutdown(cx);
+        let shutdown = |cx: &mut Context<'_>| self.shared.write.lock().poll_shutdown(cx);
         if std::future::poll_fn(shutdown).await.is_err() {
             return;
         }
@@ -231,10 +348,7 @@ struct SocketCut(Arc<SocketShared>);
 
 impl Drop for SocketCut {
     fn drop(&mut self) {
-        let side = self.0.read.lock();
-        let tcp: &TcpStream = side.tcp.as_ref();
-        // It may have ended already, which is as good.
-        socket2::SockRef::from(tcp).shutdown(Shutdown::Both).ok();
+        self.0.read.lock().io.cut();
     }
 }
 
@@ -247,7 +361,7 @@ impl AsyncRead for WatchedSocket {
         let side = &mut *self.shared.read.lock();
         if side.ahead.is_empty() {
             let before = buf.filled().len();
-            let poll = Pin::new(&mut side.tcp).poll_read(cx, buf);
+            let poll = side.io.poll_read(cx, buf);
             side.wanted = poll.is_pending();
             if let Some(first) = buf.filled().get(before) {
                 self.presence.set_begun(true);
@@ -275,7 +389,7 @@ impl AsyncWrite for WatchedSocket {
         if let Some(count) = self.withhold(&[io::IoSlice::new(bytes)]) {
             return Poll::Ready(Ok(count));
         }
-        let poll = Pin::new(&mut *self.shared.write.lock()).poll_write(cx, bytes);
+        let poll = self.shared.write.lock().poll_write(cx, bytes);
         self.written(poll, cx)
     }
 
@@ -287,7 +401,7 @@ impl AsyncWrite for WatchedSocket {
         if let Some(count) = self.withhold(slices) {
             return Poll::Ready(Ok(count));
         }
-        let poll = Pin::new(&mut *self.shared.write.lock()).poll_write_vectored(cx, slices);
+        let poll = self.shared.write.lock().poll_write_vectored(cx, slices);
         self.written(poll, cx)
     }
 
@@ -296,7 +410,7 @@ impl AsyncWrite for WatchedSocket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.shared.write.lock()).poll_flush(cx)
+        self.shared.write.lock().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -304,6 +418,6 @@ impl AsyncWrite for WatchedSocket {
         if !self.shared.upgraded.load(Ordering::Acquire) {
             return Poll::Ready(Ok(()));
         }
-        Pin::new(&mut *self.shared.write.lock()).poll_shutdown(cx)
+        self.shared.write.lock().poll_shutdown(cx)
     }
 }

@@ -1,5 +1,6 @@
 //! The shell against real sockets, by hand-written requests.
 
+mod http2;
 mod streams;
 
 use std::fs;
@@ -93,12 +94,26 @@ fn routes(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
                 format!("{} {:?} {}", thing.name.len(), thing.limits.cpu_ms, thing.parts.len())
             }),
         )
+        .route(
+            "/v1/host",
+            get(|uri: axum::http::Uri, headers: axum::http::HeaderMap| async move {
+                format!("{} {uri}", headers["host"].to_str().unwrap())
+            }),
+        )
         .route("/v1/id", get(|id: RequestId| async move { id.0.to_string() }))
         .route("/v1/large", get(|| async { "x".repeat(LARGE_BYTES) }))
         .route("/open", get(|_: TokenPrincipal| async { "never" }))
 }
 
 async fn start_with(limits: ShellLimits, patience: Duration) -> Server {
+    start_tls(limits, patience, None).await
+}
+
+async fn start_tls(
+    limits: ShellLimits,
+    patience: Duration,
+    tls: Option<HttpListenerTls>,
+) -> Server {
     let directory = TempDir::new();
     let tokens = TokenRegistry::open(directory.path()).unwrap();
     tokens.ensure_first().unwrap();
@@ -108,7 +123,7 @@ async fn start_with(limits: ShellLimits, patience: Duration) -> Server {
     let shell =
         HttpShell::new(limits, tokens.clone(), drain.clone(), metrics, IdGenerator::new().unwrap());
     let (sender, waiting) = mpsc::unbounded_channel();
-    let listener = BoundListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = BoundListener::bind("127.0.0.1:0").await.unwrap().with_tls(tls);
     let address = listener.address();
     let site = ListenerSite::from(shell.wrap(routes(sender)));
     let site = site.with_fast_path(&shell, Arc::new(OneAnswer));

@@ -2,29 +2,23 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header, uri};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::task::AtomicWaker;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -39,7 +33,10 @@ use super::{
 use crate::clock;
 use crate::drain::DrainHandle;
 use crate::fair::FairScheduler;
-use crate::http::{BindError, ConnectionPeer, PeerHop, UpgradedRequest};
+use crate::http::{
+    BindError, ConnectionPeer, CutControl, CuttableIo, FairExecutor, PeerHop, UpgradedRequest,
+    path_only,
+};
 
 /// Connections of other nodes at one time; one more is closed. Each WebSocket has one.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -164,7 +161,7 @@ async fn serve_connection(
         Err(_) => return tracing::debug!("TLS took too long"),
     };
     if tls.get_ref().1.alpn_protocol() == Some(HTTP_2) {
-        let executor = FairExecutor(service.scheduler.clone());
+        let executor = FairExecutor::new(service.scheduler.clone(), "node".into());
         let answering = service_fn(move |request| service.clone().answer(request));
         let connection = http2::Builder::new(executor)
             .timer(TokioTimer::new())
@@ -221,20 +218,6 @@ async fn serve_upgrade(tls: TlsStream<TcpStream>, service: PeerService) {
 fn log_end(result: &Result<(), hyper::Error>) {
     if let Err(error) = result {
         tracing::debug!(%error, "a connection of a node ended");
-    }
-}
-
-/// Runs the streams of a connection in their turns.
-#[derive(Clone)]
-struct FairExecutor(FairScheduler);
-
-impl<F> hyper::rt::Executor<F> for FairExecutor
-where
-    F: Future + Send + 'static,
-    F::Output: Send + 'static,
-{
-    fn execute(&self, future: F) {
-        tokio::spawn(self.0.run("node".into(), future));
     }
 }
 
@@ -314,91 +297,8 @@ fn restore(headers: &mut HeaderMap, host: Option<HeaderValue>) {
     }
 }
 
-/// Returns the target as a client of HTTP/1.1 sends it.
-fn path_only(uri: &Uri) -> Uri {
-    let path = uri.path_and_query().cloned();
-    let path = path.unwrap_or_else(|| uri::PathAndQuery::from_static("/"));
-    Uri::from(path)
-}
-
 /// The answer to a request that is for another node.
 pub(super) fn misdirected() -> Response {
     let mark = (MISDIRECTED, HeaderValue::from_static("1"));
     (StatusCode::MISDIRECTED_REQUEST, [mark]).into_response()
-}
-
-/// A connection that can be cut while somebody else has it, and tells when that one drops it.
-struct CuttableIo<T> {
-    inner: T,
-    cut: Arc<CutSignal>,
-    _dropped: oneshot::Sender<()>,
-}
-
-/// The other end of a [`CuttableIo`].
-struct CutControl {
-    cut: Arc<CutSignal>,
-    dropped: oneshot::Receiver<()>,
-}
-
-#[derive(Default)]
-struct CutSignal {
-    is_cut: AtomicBool,
-    reader: AtomicWaker,
-    writer: AtomicWaker,
-}
-
-impl<T> CuttableIo<T> {
-    fn new(inner: T) -> (CuttableIo<T>, CutControl) {
-        let cut = Arc::new(CutSignal::default());
-        let (sender, dropped) = oneshot::channel();
-        let io = CuttableIo { inner, cut: Arc::clone(&cut), _dropped: sender };
-        (io, CutControl { cut, dropped })
-    }
-
-    fn check(&self, cx: &Context<'_>, waker: &AtomicWaker) -> io::Result<()> {
-        waker.register(cx.waker());
-        match self.cut.is_cut.load(Ordering::Acquire) {
-            true => Err(io::ErrorKind::ConnectionAborted.into()),
-            false => Ok(()),
-        }
-    }
-}
-
-impl CutSignal {
-    fn cut(&self) {
-        self.is_cut.store(true, Ordering::Release);
-        self.reader.wake();
-        self.writer.wake();
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for CuttableIo<T> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        self.check(cx, &self.cut.reader)?;
-        Pin::new(&mut self.inner).poll_read(cx, buffer)
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for CuttableIo<T> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.check(cx, &self.cut.writer)?;
-        Pin::new(&mut self.inner).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check(cx, &self.cut.writer)?;
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
 }

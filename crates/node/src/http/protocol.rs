@@ -1,0 +1,49 @@
+//! Protocol of a new connection: what its first bytes are, before anything is read.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc8446#section-5.1> (records of TLS)
+//! - <https://www.rfc-editor.org/rfc/rfc9113#section-3.4> (preface of HTTP/2)
+
+use std::io;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::refusal::TLS_HANDSHAKE;
+
+/// Beginning of every connection of HTTP/2.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes of it that no request of HTTP/1.1 begins with.
+const PREFACE_BYTES: usize = 3;
+/// Pause before it is looked for the next byte of what may become a preface. It doubles up to the
+/// other one, so that who sends one byte costs nothing.
+const PAUSE: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientProtocol {
+    Http1,
+    /// By prior knowledge, without TLS.
+    Http2,
+    Tls,
+}
+
+/// Looks at the first bytes, which stay to be read. An end counts as HTTP/1.1.
+pub(super) async fn detect(stream: &TcpStream) -> io::Result<ClientProtocol> {
+    let mut first = [0; PREFACE_BYTES];
+    let mut pause = PAUSE;
+    loop {
+        let count = stream.peek(&mut first).await?;
+        let begun = &first[..count];
+        match begun.first() {
+            Some(&TLS_HANDSHAKE) => return Ok(ClientProtocol::Tls),
+            None => return Ok(ClientProtocol::Http1),
+            Some(_) if !PREFACE.starts_with(begun) => return Ok(ClientProtocol::Http1),
+            Some(_) if count == PREFACE_BYTES => return Ok(ClientProtocol::Http2),
+            // `P` may become `POST`; what is there already wakes nobody.
+            Some(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}

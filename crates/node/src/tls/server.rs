@@ -1,0 +1,136 @@
+//! The certificate of the HTTP listeners, which is read again when its files change.
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc8446>
+//! - <https://www.rfc-editor.org/rfc/rfc7301> (ALPN)
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+use super::files::{CertificateFileError, FileStamp, certificates, private_key, stamps};
+use super::provider;
+
+/// Interval at which it is looked whether the files have changed.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Name of HTTP/2 in ALPN.
+pub(crate) const HTTP_2: &[u8] = b"h2";
+/// Name of HTTP/1.1 in ALPN.
+const HTTP_1: &[u8] = b"http/1.1";
+
+/// Reason why there is no TLS at the listeners.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerCertificateError {
+    /// A file is not what it should be.
+    #[error(transparent)]
+    File(#[from] CertificateFileError),
+    /// The key is not that of the certificate, or the library knows no such key.
+    #[error("use the certificate {cert} with the key {key}")]
+    Configure {
+        /// File of the certificate.
+        cert: PathBuf,
+        /// File of the key.
+        key: PathBuf,
+        /// Cause.
+        source: tokio_rustls::rustls::Error,
+    },
+}
+
+/// A certificate with its key, as the files have them now. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ServerCertificate(Arc<ServerCertificateShared>);
+
+#[derive(Debug)]
+struct ServerCertificateShared {
+    cert: PathBuf,
+    key: PathBuf,
+    current: RwLock<LoadedServerCertificate>,
+}
+
+#[derive(Debug)]
+struct LoadedServerCertificate {
+    config: Arc<ServerConfig>,
+    stamps: Vec<FileStamp>,
+}
+
+impl ServerCertificate {
+    /// Reads a chain of certificates, the server's first, and its key: PEM files.
+    ///
+    /// # Errors
+    /// When a file is not what it should be, or the key is that of another certificate.
+    pub fn open(cert: &Path, key: &Path) -> Result<ServerCertificate, ServerCertificateError> {
+        let current = RwLock::new(load(cert, key)?);
+        let (cert, key) = (cert.to_owned(), key.to_owned());
+        Ok(ServerCertificate(Arc::new(ServerCertificateShared { cert, key, current })))
+    }
+
+    /// Returns what accepts a new connection, with HTTP/2 or HTTP/1.1 as the client prefers.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.0.current.read().config))
+    }
+
+    /// Reads the files again if they were changed, for connections to come; says whether they were.
+    ///
+    /// # Errors
+    /// When a file is not what it should be; what held before goes on to hold.
+    pub fn refresh(&self) -> Result<bool, ServerCertificateError> {
+        let ServerCertificateShared { cert, key, current } = &*self.0;
+        if stamps(&[Some(cert), Some(key)]) == current.read().stamps {
+            return Ok(false);
+        }
+        let loaded = load(cert, key)?;
+        *current.write() = loaded;
+        Ok(true)
+    }
+
+    /// Reads the files again whenever they change. Never ends.
+    pub async fn keep_current(&self) {
+        let mut was_failing = false;
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            let certificate = self.clone();
+            // One that panics has changed nothing.
+            let Some(looked) = crate::task::blocking(move || certificate.refresh()).await.ok()
+            else {
+                continue;
+            };
+            match &looked {
+                Ok(true) => tracing::info!("the HTTP listeners have another certificate"),
+                Ok(false) => {}
+                // Said once, not at every look.
+                Err(error) if !was_failing => {
+                    let error = error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error,
+                        "the certificate of the HTTP listeners cannot be read again; the old one \
+                         holds"
+                    );
+                }
+                Err(_) => {}
+            }
+            was_failing = looked.is_err();
+        }
+    }
+}
+
+fn load(cert: &Path, key: &Path) -> Result<LoadedServerCertificate, ServerCertificateError> {
+    // Before the files are read: a change in between is seen at the next look.
+    let stamps = stamps(&[Some(cert), Some(key)]);
+    let (chain, private) = (certificates(cert)?, private_key(key)?);
+    let configure = |source| ServerCertificateError::Configure {
+        cert: cert.to_owned(),
+        key: key.to_owned(),
+        source,
+    };
+    let builder = ServerConfig::builder_with_provider(provider());
+    let builder = builder.with_safe_default_protocol_versions().map_err(configure)?;
+    let mut config =
+        builder.with_no_client_auth().with_single_cert(chain, private).map_err(configure)?;
+    config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1.to_vec()];
+    Ok(LoadedServerCertificate { config: Arc::new(config), stamps })
+}
