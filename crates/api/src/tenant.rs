@@ -389,7 +389,7 @@ pub struct TenantStats {
     pub servers_idle: u64,
     /// Server connections that are being opened, probed or reset.
     pub servers_busy: u64,
-    /// Server connections that it may have.
+    /// Server connections that it may have; each node may open as many as its limit says.
     pub server_connections_max: u64,
     /// Transactions that ended, since the start.
     pub transactions: u64,
@@ -413,6 +413,41 @@ pub struct TenantStats {
     pub transaction_ms: Percentiles,
     /// Time clients waited for a server connection, in milliseconds.
     pub wait_ms: Percentiles,
+    /// Number of nodes whose figures these are, all together.
+    pub nodes: u64,
+    /// Nodes that did not answer in time, whose figures are not in these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+impl TenantStats {
+    /// Adds what another node counted, but for the percentiles, which cannot be added.
+    pub fn add(&mut self, other: TenantStats) {
+        let sums = [
+            (&mut self.clients, other.clients),
+            (&mut self.clients_active, other.clients_active),
+            (&mut self.clients_waiting, other.clients_waiting),
+            (&mut self.servers, other.servers),
+            (&mut self.servers_active, other.servers_active),
+            (&mut self.servers_idle, other.servers_idle),
+            (&mut self.servers_busy, other.servers_busy),
+            (&mut self.server_connections_max, other.server_connections_max),
+            (&mut self.transactions, other.transactions),
+            (&mut self.queries, other.queries),
+            (&mut self.received_bytes, other.received_bytes),
+            (&mut self.sent_bytes, other.sent_bytes),
+            (&mut self.busy_us, other.busy_us),
+            (&mut self.wait_us, other.wait_us),
+            (&mut self.exhausted, other.exhausted),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+        for (reason, count) in other.pins {
+            let sum = self.pins.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
 }
 
 /// Percentiles of a distribution, exact to a few per cent.
@@ -456,6 +491,9 @@ pub struct BouncerClient {
     pub connected_s: f64,
     /// True if it came by TLS.
     pub tls: bool,
+    /// Node at which it is, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// Answer of `GET /v1/tenants/{name}/clients` and `/pins`.
@@ -464,6 +502,9 @@ pub struct BouncerClient {
 pub struct BouncerClientList {
     /// In no order.
     pub clients: Vec<BouncerClient>,
+    /// Nodes that did not answer in time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// A connection to a server.
@@ -487,6 +528,9 @@ pub struct BouncerServer {
     pub connected_s: f64,
     /// True if it is encrypted.
     pub tls: bool,
+    /// Node at which it is, where there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// Answer of `GET /v1/tenants/{name}/servers`.
@@ -495,6 +539,9 @@ pub struct BouncerServer {
 pub struct BouncerServerList {
     /// In no order.
     pub servers: Vec<BouncerServer>,
+    /// Nodes that did not answer in time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
 }
 
 /// Result of health checks: answer of `GET /v1/tenants/{name}/health`.

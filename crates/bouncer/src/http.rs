@@ -21,7 +21,7 @@ use node::http::{RouteTable, delete, get, post};
 use serde::Deserialize;
 
 use crate::error::BouncerError;
-use crate::service::Bouncer;
+use crate::service::{Bouncer, TenantOrder};
 
 /// Paths, by their beginnings, that need the scope `tenants`.
 pub const PATHS: [&str; 2] = ["/v1/tenants", "/v1/bouncer"];
@@ -135,7 +135,7 @@ async fn stats(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
 ) -> Result<axum::Json<TenantStats>, http::HttpError> {
-    Ok(axum::Json(bouncer.stats(&name)?))
+    Ok(axum::Json(bouncer.stats_everywhere(&name).await?))
 }
 
 async fn health(
@@ -149,23 +149,23 @@ async fn clients(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
 ) -> Result<axum::Json<BouncerClientList>, http::HttpError> {
-    Ok(axum::Json(BouncerClientList { clients: bouncer.clients(&name).await? }))
+    Ok(axum::Json(bouncer.clients_everywhere(&name).await?))
 }
 
 async fn servers(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
 ) -> Result<axum::Json<BouncerServerList>, http::HttpError> {
-    Ok(axum::Json(BouncerServerList { servers: bouncer.servers(&name).await? }))
+    Ok(axum::Json(bouncer.servers_everywhere(&name).await?))
 }
 
 async fn pins(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
 ) -> Result<axum::Json<BouncerClientList>, http::HttpError> {
-    let mut clients = bouncer.clients(&name).await?;
-    clients.retain(|client| !client.pins.is_empty());
-    Ok(axum::Json(BouncerClientList { clients }))
+    let mut list = bouncer.clients_everywhere(&name).await?;
+    list.clients.retain(|client| !client.pins.is_empty());
+    Ok(axum::Json(list))
 }
 
 async fn kill_client(
@@ -175,7 +175,7 @@ async fn kill_client(
     let Ok(Path((name, pid))) = path else {
         return Err(http::HttpError::invalid("must be a process id").at("pid"));
     };
-    bouncer.kill_client(&name, pid).await?;
+    bouncer.kill_client_everywhere(&name, pid).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -192,7 +192,8 @@ async fn pause(
     uri: Uri,
 ) -> Result<axum::Json<TenantView>, http::HttpError> {
     let PauseQuery { refuse } = query(&uri)?;
-    bouncer.pause(&name, refuse)?;
+    let order = if refuse { TenantOrder::Refuse } else { TenantOrder::Pause };
+    bouncer.order(&name, order).await?;
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
 
@@ -200,7 +201,7 @@ async fn resume(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
 ) -> Result<axum::Json<TenantView>, http::HttpError> {
-    bouncer.resume(&name)?;
+    bouncer.order(&name, TenantOrder::Resume).await?;
     Ok(axum::Json(bouncer.tenant(&name).await?))
 }
 
@@ -208,7 +209,7 @@ async fn drain(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
 ) -> Result<(StatusCode, axum::Json<TenantView>), http::HttpError> {
-    bouncer.drain(&name)?;
+    bouncer.order(&name, TenantOrder::Drain).await?;
     Ok((StatusCode::ACCEPTED, axum::Json(bouncer.tenant(&name).await?)))
 }
 
@@ -216,7 +217,7 @@ async fn reconnect(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
 ) -> Result<StatusCode, http::HttpError> {
-    bouncer.reconnect(&name)?;
+    bouncer.order(&name, TenantOrder::Reconnect).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -224,7 +225,7 @@ async fn kill(
     RequestState(bouncer): RequestState,
     TenantPath(name): TenantPath,
 ) -> Result<StatusCode, http::HttpError> {
-    bouncer.kill(&name)?;
+    bouncer.order(&name, TenantOrder::Kill).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

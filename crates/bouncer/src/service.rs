@@ -5,20 +5,23 @@
 //! change holds as a whole or not at all: what cannot hold is refused before anything is kept.
 
 mod background;
+mod everywhere;
 mod health;
+mod orders;
 mod views;
 
 use node::task::Boxed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api::{
     BouncerClient, BouncerReloaded, BouncerServer, TenantEngine, TenantHealthReport, TenantSpec,
     TenantStats as Figures, TenantView,
 };
 use node::clock;
+use node::cluster::PeerForwarder;
 use node::sealed::Sealer;
 use node::store::SqlStore;
 use parking_lot::Mutex;
@@ -38,8 +41,11 @@ use crate::tenants::{
     TenantRegistry, TenantRouting, TenantSnapshot, WorkAdmission,
 };
 
+pub use self::everywhere::peer_routes;
 pub(crate) use self::health::{HealthCheckTotals, TOOK_BUCKETS};
 pub use self::health::{ProbeFailure, ProbeOutcome, ServerProbe};
+pub use self::orders::TenantOrder;
+pub(crate) use self::orders::TenantOrders;
 pub(crate) use self::views::{REDACTED, distributions, pins};
 
 /// Interface of the relay for the control plane.
@@ -106,6 +112,8 @@ struct TenantWriter {
     of_file: Vec<TenantDefinition>,
     /// By name; those that a tenant of the file hides are among them.
     of_api: BTreeMap<String, TenantDefinition>,
+    /// What was ordered for them at all servers.
+    orders: BTreeMap<String, TenantOrders>,
     /// Version of the store when it was read.
     version: u64,
 }
@@ -126,6 +134,8 @@ struct BouncerInner {
     config: Mutex<Arc<BouncerConfig>>,
     checks: HealthCheckResults,
     keyrings: ProtocolKeyrings,
+    /// Other servers, where they are reached.
+    nodes: OnceLock<PeerForwarder>,
     /// Tenants that begin to drain, for whoever ends that.
     drains: mpsc::UnboundedSender<TenantId>,
     drained: Mutex<Option<mpsc::UnboundedReceiver<TenantId>>>,
@@ -158,6 +168,7 @@ impl InitialTenants {
                 settings: SharedSettings::new(&config),
                 of_file: of_file(&config, &*resolve)?,
                 of_api: by_name(kept.definitions),
+                orders: kept.orders,
                 version: kept.version,
             };
             let current = Arc::new(CurrentRouting::new(changing.next()?));
@@ -180,6 +191,8 @@ impl InitialTenants {
         keyrings: ProtocolKeyrings,
     ) -> Bouncer {
         let (drains, drained) = mpsc::unbounded_channel();
+        // Those that close connections are of before.
+        let orders = self.changing.orders.clone();
         let bouncer = Bouncer(Arc::new(BouncerInner {
             resolve: self.resolve,
             reread: self.reread,
@@ -190,9 +203,16 @@ impl InitialTenants {
             config: Mutex::new(self.config),
             checks: HealthCheckResults::new(probe),
             keyrings,
+            nodes: OnceLock::new(),
             drains,
             drained: Mutex::new(Some(drained)),
         }));
+        for (name, order) in orders.iter().filter(|(_, it)| it.admission != WorkAdmission::Open) {
+            // It may be of a file that this server does not have.
+            if bouncer.admit(name, order.admission).is_err() {
+                tracing::debug!(tenant = name, "what was ordered is for no tenant of this one");
+            }
+        }
         bouncer.prepare_secrets();
         bouncer
     }
@@ -208,6 +228,12 @@ impl TenantWriter {
             }
         }
         self.book.build(&self.settings, &definitions)
+    }
+
+    /// Returns the version that is known after a change of this server's own: not that of the store
+    /// where another server has changed something in between, which is still to be read.
+    fn after_own(&self, version: u64) -> u64 {
+        if version == self.version + 1 { version } else { self.version }
     }
 
     fn is_of_file(&self, name: &str) -> bool {
@@ -313,7 +339,7 @@ impl Bouncer {
                     Some(_) => store.update(&spec, now_ms).await,
                     None => store.insert(&spec, now_ms).await,
                 };
-                version.map(|version| (version, routing))
+                version.map(|version| (changing.after_own(version), routing))
             }
             Err(refusal) => Err(refusal.into()),
         };
@@ -345,8 +371,9 @@ impl Bouncer {
     async fn unmake(&self, name: &str) -> Result<(), BouncerError> {
         let mut changing = self.0.changing.lock().await;
         changeable(&changing, name)?;
-        let version = self.store()?.delete(name).await?;
+        let version = changing.after_own(self.store()?.delete(name).await?);
         changing.of_api.remove(name);
+        changing.orders.remove(name);
         let routing = changing.next().map_err(BouncerError::internal)?;
         self.hold(&mut changing, version, routing);
         tracing::info!(tenant = name, "tenant removed");

@@ -4,16 +4,18 @@
 //! copied to another place it does not open. One number counts the changes, so that servers which
 //! share a store notice those of others.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::TenantSpec;
 use node::sealed::Sealer;
-use node::store::{MigrationStep, SqlStore, SqlStoreError, SqlValue, StoreDialect};
+use node::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, SqlValue, StoreDialect};
 
 use crate::error::BouncerError;
-use crate::tenants::{TenantDefinition, passwords};
+use crate::service::{TenantOrder, TenantOrders};
+use crate::tenants::{TenantDefinition, WorkAdmission, passwords};
 
 const SERVICE: &str = "bouncer";
 
@@ -33,6 +35,14 @@ const MIGRATIONS: &[MigrationStep] = &[
         );
         INSERT INTO bouncer_changes (id, version) VALUES (1, 0)",
     ),
+    MigrationStep::Same(
+        "CREATE TABLE bouncer_orders (
+            name TEXT NOT NULL PRIMARY KEY,
+            admission BIGINT NOT NULL,
+            reconnects BIGINT NOT NULL,
+            kills BIGINT NOT NULL
+        )",
+    ),
 ];
 
 const CHANGED: &str = "UPDATE bouncer_changes SET version = version + 1 WHERE id = 1";
@@ -45,6 +55,8 @@ pub(crate) struct StoredDefinitions {
     pub(crate) version: u64,
     /// By name.
     pub(crate) definitions: Vec<TenantDefinition>,
+    /// What was ordered for tenants, by their names.
+    pub(crate) orders: BTreeMap<String, TenantOrders>,
 }
 
 /// Tenants at rest. Cheap to clone.
@@ -89,11 +101,48 @@ impl TenantStore {
             let version = it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get::<u64>(0))?;
             let rows = it.query("SELECT name, spec FROM bouncer_tenants ORDER BY name", &[])?;
             let rows = rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?)));
-            Ok((version, rows.collect::<Result<Vec<(String, Vec<u8>)>, SqlStoreError>>()?))
+            let rows = rows.collect::<Result<Vec<(String, Vec<u8>)>, SqlStoreError>>()?;
+            let sql = "SELECT name, admission, reconnects, kills FROM bouncer_orders";
+            let orders = it.query(sql, &[])?;
+            let orders = orders.iter().map(|row| Ok((row.get(0)?, orders_of(row, 1)?)));
+            Ok((version, rows, orders.collect::<Result<_, SqlStoreError>>()?))
         });
-        let (version, rows) = read.await?;
+        let (version, rows, orders) = read.await?;
         let definitions = rows.into_iter().map(|(name, spec)| self.opened(&name, &spec));
-        Ok(StoredDefinitions { version, definitions: definitions.collect::<Result<_, _>>()? })
+        let definitions = definitions.collect::<Result<_, _>>()?;
+        Ok(StoredDefinitions { version, definitions, orders })
+    }
+
+    /// Keeps an order for a tenant, and returns all that was ordered for it.
+    pub(crate) async fn order(
+        &self,
+        name: &str,
+        order: TenantOrder,
+    ) -> Result<TenantOrders, BouncerError> {
+        let name = SqlValue::from(name);
+        let written = self.store.transact("tenants.order", move |it| {
+            let (column, value) = match (order.admission(), order) {
+                (Some(admission), _) => ("admission", i64::from(admission as u8)),
+                (None, TenantOrder::Kill) => ("kills", 1),
+                (None, _) => ("reconnects", 1),
+            };
+            it.execute(
+                "INSERT INTO bouncer_orders (name, admission, reconnects, kills) \
+                VALUES ($1, 0, 0, 0) ON CONFLICT (name) DO NOTHING",
+                std::slice::from_ref(&name),
+            )?;
+            let new = match order.admission() {
+                Some(_) => "$2".to_owned(),
+                None => format!("{column} + $2"),
+            };
+            let sql = format!("UPDATE bouncer_orders SET {column} = {new} WHERE name = $1");
+            it.execute(&sql, &[name.clone(), SqlValue::from(value)])?;
+            changed(it)?;
+            let sql = "SELECT admission, reconnects, kills FROM bouncer_orders WHERE name = $1";
+            let row = it.query_one(sql, std::slice::from_ref(&name))?;
+            orders_of(&row.ok_or(SqlStoreError::Spoiled)?, 0)
+        });
+        Ok(written.await?)
     }
 
     /// Keeps a new one.
@@ -141,6 +190,7 @@ impl TenantStore {
             if it.execute("DELETE FROM bouncer_tenants WHERE name = $1", &parameters)? == 0 {
                 return Err(SqlStoreError::refuse(BouncerError::NotFound));
             }
+            it.execute("DELETE FROM bouncer_orders WHERE name = $1", &parameters)?;
             changed(it)
         });
         Ok(written.await?)
@@ -177,6 +227,15 @@ impl TenantStore {
 fn changed(it: &mut dyn node::store::StoreTransaction) -> Result<u64, SqlStoreError> {
     it.execute(CHANGED, &[])?;
     it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get(0))
+}
+
+/// Reads what was ordered from three columns.
+fn orders_of(row: &SqlRow, first: usize) -> Result<TenantOrders, SqlStoreError> {
+    Ok(TenantOrders {
+        admission: WorkAdmission::of_number(row.get(first)?),
+        reconnects: row.get(first + 1)?,
+        kills: row.get(first + 2)?,
+    })
 }
 
 /// Returns what a password is sealed for: no two places have the same name.

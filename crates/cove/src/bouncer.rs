@@ -202,10 +202,13 @@ impl RunningBouncer {
         Ok(Some(RunningBouncer { bouncer, relay, client_tls, server_tls, hangups }))
     }
 
-    /// Has cancel requests passed on to other nodes, and returns the routes at which they do that.
+    /// Has cancel requests passed on to other nodes, and figures of all nodes shown. Returns the
+    /// routes at which the others do that.
     pub(crate) fn join(&self, nodes: PeerForwarder) -> axum::Router {
+        self.bouncer.join(nodes.clone());
         peers::pass_cancels_on(&self.relay, nodes);
-        peers::routes(Arc::clone(&self.relay))
+        let of_tenants = ::bouncer::service::peer_routes(self.bouncer.clone());
+        peers::routes(Arc::clone(&self.relay)).merge(of_tenants)
     }
 
     /// Returns its control plane.

@@ -20,8 +20,8 @@ use std::time::Duration;
 pub use self::identity::NodeIdentity;
 pub use self::membership::{JoinError, NodeDescription, NodeMembership};
 pub use self::peer::{
-    ClusterKey, ClusterKeyError, PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator,
-    RequestSubject, SubjectOwner, WorkKind,
+    ClusterKey, ClusterKeyError, PEER_LISTENER, PeerAnswer, PeerForwarder, PeerListener,
+    RequestLocator, RequestSubject, SubjectOwner, WorkKind,
 };
 pub use self::registry::{
     NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState, is_alive, is_replaced,

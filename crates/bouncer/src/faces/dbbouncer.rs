@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use self::duration::DurationSpan;
 use crate::error::BouncerError;
-use crate::service::{Bouncer, REDACTED};
+use crate::service::{Bouncer, REDACTED, TenantOrder};
 
 /// Placeholder of DBBouncer for a password.
 const THEIR_REDACTED: &str = "***REDACTED***";
@@ -342,20 +342,20 @@ async fn stats(State(bouncer): State<Bouncer>, id: Id) -> Answer {
 
 async fn empty(State(bouncer): State<Bouncer>, id: Id) -> Answer {
     let Path(id) = id?;
-    bouncer.drain(&id)?;
+    bouncer.order(&id, TenantOrder::Drain).await?;
     Ok(Json(json!({ "status": "draining", "id": id })).into_response())
 }
 
 /// Clients of a tenant that DBBouncer has paused are refused.
 async fn pause(State(bouncer): State<Bouncer>, id: Id) -> Answer {
     let Path(id) = id?;
-    bouncer.pause(&id, true)?;
+    bouncer.order(&id, TenantOrder::Refuse).await?;
     Ok(Json(json!({ "status": "paused", "id": id })).into_response())
 }
 
 async fn resume(State(bouncer): State<Bouncer>, id: Id) -> Answer {
     let Path(id) = id?;
-    bouncer.resume(&id)?;
+    bouncer.order(&id, TenantOrder::Resume).await?;
     Ok(Json(json!({ "status": "active", "id": id })).into_response())
 }
 

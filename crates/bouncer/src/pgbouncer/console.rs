@@ -25,7 +25,7 @@ use super::show::{self, ShowView, TenantTotals};
 use crate::relay::dialect::ErrorDialect;
 use crate::relay::snapshot::{ServerView, ThreadSnapshot};
 use crate::relay::stats::ThreadTenantStats;
-use crate::service::{Bouncer, distributions};
+use crate::service::{Bouncer, TenantOrder, distributions};
 use crate::tenants::{TenantId, TenantSnapshot, WorkAdmission};
 
 /// Interval at which a command that waits looks again.
@@ -176,27 +176,32 @@ impl AdminConsole {
             }
             ConsoleCommand::Pause(name) => self.pause(&self.named(name.as_deref())?).await?,
             ConsoleCommand::WaitClose(name) => self.wait_close(&self.named(name.as_deref())?).await,
-            ConsoleCommand::Reconnect(name) => self.reconnect(&self.named(name.as_deref())?)?,
+            ConsoleCommand::Reconnect(name) => {
+                self.reconnect(&self.named(name.as_deref())?).await?
+            }
             ConsoleCommand::Suspend => {
-                self.each(&self.named(None)?, |name| bouncer.pause(name, false))?;
+                // Of this process, as it is before another one takes over.
+                for tenant in self.named(None)? {
+                    bouncer.pause(&tenant.name, false).map_err(|error| error.to_string())?;
+                }
                 "SUSPEND"
             }
             ConsoleCommand::Resume(name) => {
-                self.each(&self.named(name.as_deref())?, |name| bouncer.resume(name))?;
+                self.each(&self.named(name.as_deref())?, TenantOrder::Resume).await?;
                 "RESUME"
             }
             ConsoleCommand::Disable(name) => {
-                self.each(&self.named(Some(&name))?, |name| bouncer.pause(name, true))?;
+                self.each(&self.named(Some(&name))?, TenantOrder::Refuse).await?;
                 "DISABLE"
             }
             ConsoleCommand::Enable(name) => {
-                self.each(&self.named(Some(&name))?, |name| bouncer.resume(name))?;
+                self.each(&self.named(Some(&name))?, TenantOrder::Resume).await?;
                 "ENABLE"
             }
             ConsoleCommand::Kill(name) => {
                 let tenants = self.named(name.as_deref())?;
-                self.each(&tenants, |name| bouncer.pause(name, false))?;
-                self.each(&tenants, |name| bouncer.kill(name))?;
+                self.each(&tenants, TenantOrder::Pause).await?;
+                self.each(&tenants, TenantOrder::Kill).await?;
                 "KILL"
             }
         };
@@ -204,8 +209,8 @@ impl AdminConsole {
     }
 
     async fn pause(&self, tenants: &[Arc<TenantSnapshot>]) -> Result<&'static str, String> {
-        self.each(tenants, |name| self.0.bouncer.pause(name, false))?;
-        self.each(tenants, |name| self.0.bouncer.reconnect(name))?;
+        self.each(tenants, TenantOrder::Pause).await?;
+        self.each(tenants, TenantOrder::Reconnect).await?;
         self.until(|snapshots| !any_server(snapshots, tenants, |_| true)).await;
         Ok("PAUSE")
     }
@@ -215,9 +220,9 @@ impl AdminConsole {
         "WAIT_CLOSE"
     }
 
-    fn reconnect(&self, tenants: &[Arc<TenantSnapshot>]) -> Result<&'static str, String> {
+    async fn reconnect(&self, tenants: &[Arc<TenantSnapshot>]) -> Result<&'static str, String> {
         let now = clock::now();
-        self.each(tenants, |name| self.0.bouncer.reconnect(name))?;
+        self.each(tenants, TenantOrder::Reconnect).await?;
         self.0.reconnected.lock().extend(tenants.iter().map(|tenant| (tenant.id, now)));
         Ok("RECONNECT")
     }
@@ -261,12 +266,17 @@ impl AdminConsole {
         }
     }
 
-    fn each(
+    /// Gives an order for each, at all servers of the store.
+    async fn each(
         &self,
         tenants: &[Arc<TenantSnapshot>],
-        act: impl Fn(&str) -> Result<(), crate::BouncerError>,
+        order: TenantOrder,
     ) -> Result<(), String> {
-        tenants.iter().try_for_each(|tenant| act(&tenant.name).map_err(|error| error.to_string()))
+        for tenant in tenants {
+            let ordered = self.0.bouncer.order(&tenant.name, order).await;
+            ordered.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// Waits until the relay is as wanted. There is no end to it but that, or that whoever asked

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
 
 use crate::tenants::TenantId;
 
@@ -85,7 +86,7 @@ fn greatest(bucket: usize) -> u64 {
 }
 
 /// A sum of histograms.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DurationDistribution {
     buckets: Vec<u64>,
     sum_us: u64,
@@ -121,6 +122,14 @@ impl DurationDistribution {
             }
         }
         None
+    }
+
+    /// Adds what was counted elsewhere, by buckets of the same bounds.
+    pub(crate) fn add(&mut self, other: &DurationDistribution) {
+        for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
+            *bucket = bucket.saturating_add(*more);
+        }
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 
     /// Returns how many did not exceed `us`, to the precision of the buckets.

@@ -97,15 +97,18 @@ impl Bouncer {
         let mut changing = self.0.changing.lock().await;
         let kept = store.load().await?;
         let before = std::mem::replace(&mut changing.of_api, by_name(kept.definitions));
+        let orders = std::mem::replace(&mut changing.orders, kept.orders);
         match changing.next() {
             Ok(routing) => {
                 self.hold(&mut changing, kept.version, routing);
+                self.obey_others(&orders, &changing);
                 Ok(())
             }
             Err(refusal) => {
                 // With this server's own tenants they do not hold. Said once for each change.
                 changing.of_api = before;
                 changing.version = kept.version;
+                self.obey_others(&orders, &changing);
                 Err(refusal.into())
             }
         }

@@ -128,6 +128,8 @@ pub(crate) fn figures(
         query_ms: percentiles(&query),
         transaction_ms: percentiles(&transaction),
         wait_ms: percentiles(&wait),
+        nodes: 1,
+        missing: Vec::new(),
     }
 }
 
@@ -154,7 +156,7 @@ pub(crate) fn distributions(
     sums
 }
 
-fn percentiles(of: &DurationDistribution) -> Percentiles {
+pub(super) fn percentiles(of: &DurationDistribution) -> Percentiles {
     let ms = |per_mille| of.percentile_us(per_mille).map_or(0.0, us_as_ms);
     Percentiles { p50: ms(500), p95: ms(950), p99: ms(990), max: ms(1000) }
 }
@@ -188,6 +190,7 @@ pub(super) fn client(view: &ClientView) -> BouncerClient {
         in_transaction: view.in_transaction,
         connected_s: us_as_seconds(view.age_us),
         tls: view.tls,
+        node: None,
     }
 }
 
@@ -208,6 +211,7 @@ pub(super) fn server(view: &ServerView, tenant: &TenantSnapshot) -> BouncerServe
         client_pid: view.client_pid,
         connected_s: us_as_seconds(view.age_us),
         tls: view.tls,
+        node: None,
     }
 }
 

@@ -29,6 +29,18 @@ pub enum WorkAdmission {
     Draining,
 }
 
+impl WorkAdmission {
+    /// Returns what is meant by a number that was kept.
+    pub(crate) fn of_number(number: u8) -> WorkAdmission {
+        match number {
+            1 => WorkAdmission::Paused,
+            2 => WorkAdmission::Refusing,
+            3 => WorkAdmission::Draining,
+            _ => WorkAdmission::Open,
+        }
+    }
+}
+
 /// Health of a tenant's server, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -86,12 +98,7 @@ impl TenantState {
 
     /// Returns whether it takes work.
     pub fn admission(&self) -> WorkAdmission {
-        match self.admission.load(Ordering::Relaxed) {
-            1 => WorkAdmission::Paused,
-            2 => WorkAdmission::Refusing,
-            3 => WorkAdmission::Draining,
-            _ => WorkAdmission::Open,
-        }
+        WorkAdmission::of_number(self.admission.load(Ordering::Relaxed))
     }
 
     /// Changes that. What it was before.

@@ -635,3 +635,74 @@ fn nodes_are_shown_and_drained_by_an_operator() {
         "{errors}"
     );
 }
+
+/// What is ordered for a tenant, and what is known of it, is the same at all nodes.
+#[test]
+fn a_tenant_is_paused_and_counted_at_all_nodes() {
+    let _guard = beside_others();
+    let backend = Postgres::start();
+    backend.sql("CREATE ROLE counted LOGIN PASSWORD 'pw'");
+    let mut pair = Pair::start("");
+    let tenant = json!({
+        "name": "shop", "server": backend.tcp(), "database": "postgres",
+        "users": [{"name": "counted", "password": "pw"}],
+    });
+    let (here, there) = (pair.one.client(), pair.two.client());
+    assert_eq!(post(&here, "/v1/tenants", &tenant).status, 201);
+    let admission = |client: &Client, expected: &str| {
+        until("the order to hold there", SOON, || {
+            let found = client.get("/v1/tenants/shop");
+            match found.status == 200 && found.json()["admission"] == expected {
+                true => Ok(()),
+                false => Err(found.text()),
+            }
+        });
+    };
+    admission(&there, "open");
+    let bouncer = |server: &Server| PgAddress::Tcp(address(server, "bouncer"));
+    let parameters = [("user", "counted"), ("database", "shop")];
+    let login = |server: &Server| PgClient::login(&bouncer(server), &parameters, "pw");
+    let (mut first, mut second) = (login(&pair.one).unwrap(), login(&pair.two).unwrap());
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.value("SELECT 1"), "1");
+    }
+    for client in [&here, &there] {
+        until("the figures of both", SOON, || {
+            let stats = ok(&client.get("/v1/tenants/shop/stats"));
+            let is_all = stats["nodes"] == 2 && stats["clients"] == 2 && stats["queries"] == 2;
+            if is_all { Ok(()) } else { Err(stats.to_string()) }
+        });
+        let clients = ok(&client.get("/v1/tenants/shop/clients"));
+        let clients = clients["clients"].as_array().unwrap().clone();
+        let of = |pid: u32| clients.iter().find(|it| it["pid"] == pid).unwrap()["node"].clone();
+        assert_ne!(of(first.pid), of(second.pid), "{clients:?}");
+        let servers = ok(&client.get("/v1/tenants/shop/servers"));
+        assert_eq!(servers["servers"].as_array().unwrap().len(), 2);
+    }
+
+    // A client is closed through a node that it is not at.
+    let target = format!("/v1/tenants/shop/clients/{}", first.pid);
+    assert_eq!(there.send(&Request::new("DELETE", &target)).status, 204);
+    assert!(first.end().0, "the client is gone");
+    assert_eq!(there.send(&Request::new("DELETE", &target)).status, 404);
+
+    // A pause holds at all nodes, and at one that starts again.
+    assert_eq!(post(&here, "/v1/tenants/shop/pause?refuse=true", &json!({})).status, 200);
+    admission(&there, "refusing");
+    assert!(login(&pair.two).is_err(), "clients are refused");
+    pair.two.restart();
+    let there = pair.two.client();
+    admission(&there, "refusing");
+    assert_eq!(post(&there, "/v1/tenants/shop/resume", &json!({})).status, 200);
+    admission(&here, "open");
+    let mut third = login(&pair.one).unwrap();
+    assert_eq!(third.value("SELECT 1"), "1");
+    assert_eq!(post(&there, "/v1/tenants/shop/kill", &json!({})).status, 204);
+    assert!(third.end().0, "the client is gone");
+
+    // One that does not answer is named.
+    pair.two.signal("STOP");
+    let stats = ok(&here.get("/v1/tenants/shop/stats"));
+    pair.two.signal("CONT");
+    assert_eq!((&stats["nodes"], stats["missing"].as_array().unwrap().len()), (&json!(1), 1));
+}

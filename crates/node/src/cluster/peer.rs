@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use axum::http::HeaderName;
 
-pub use self::forward::{PeerForwarder, RequestLocator, RequestSubject, SubjectOwner, WorkKind};
+pub use self::forward::{
+    PeerAnswer, PeerForwarder, RequestLocator, RequestSubject, SubjectOwner, WorkKind,
+};
 pub use self::key::{ClusterKey, ClusterKeyError};
 pub use self::listener::PeerListener;
 

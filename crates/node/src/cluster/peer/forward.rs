@@ -44,6 +44,8 @@ const PLACES_ASKED_MAX: usize = 4;
 const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
 /// Time for a node to take something that it is told.
 const TELL_MAX: Duration = Duration::from_secs(2);
+/// Bytes of an answer of a node to what only nodes ask.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Time after which a caller may try again, where a node does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -157,6 +159,15 @@ impl std::fmt::Debug for PeerForwarder {
     }
 }
 
+/// Answer of another node to what only nodes ask.
+#[derive(Debug)]
+pub struct PeerAnswer {
+    /// The node that was asked.
+    pub node: String,
+    /// Status and body; none when it did not answer in time.
+    pub answer: Option<(StatusCode, Bytes)>,
+}
+
 /// A request that can be sent to a node, and to another one when that was the wrong one.
 struct ForwardedRequest {
     parts: Parts,
@@ -215,6 +226,33 @@ impl PeerForwarder {
             }
         };
         futures_util::future::join_all(others.into_iter().map(tell)).await;
+    }
+
+    /// Asks all other nodes of a role at a path that is for nodes alone. The answer of one that
+    /// gives none in time, or too long a one, is left out.
+    pub async fn ask_all(&self, role: &str, method: &Method, path: &str) -> Vec<PeerAnswer> {
+        let Ok(path) = path.parse::<uri::PathAndQuery>() else { return Vec::new() };
+        let others = self.others(|node| node.description.roles.iter().any(|it| it == role));
+        let ask = |target: PeerTarget| {
+            let sent = for_node_alone(&target, method.clone(), path.clone(), Bytes::new());
+            async move {
+                let asked = async {
+                    let answer = self.0.client.send(&target, sent?).await.ok()?;
+                    let status = answer.status();
+                    let body = to_bytes(Body::new(answer.into_body()), ANSWER_BYTES_MAX).await;
+                    Some((status, body.ok()?))
+                };
+                let answer = timeout(TELL_MAX, asked).await.ok().flatten();
+                PeerAnswer { node: target.id, answer }
+            }
+        };
+        futures_util::future::join_all(others.into_iter().map(ask)).await
+    }
+
+    /// Returns the id of this node.
+    #[must_use]
+    pub fn own_id(&self) -> String {
+        self.0.membership.identity().id.clone()
     }
 
     /// Looks whether a request is about something that one node alone has.

@@ -1,0 +1,200 @@
+//! Figures of a tenant at all nodes: each is asked for its own, and what does not answer in time is
+//! named.
+
+use std::sync::Arc;
+
+use api::{BouncerClientList, BouncerServerList, TenantStats as Figures};
+use axum::extract::{Path, State};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Json, Router};
+use node::cluster::{PeerAnswer, PeerForwarder};
+use node::http::{RouteTable as _, get, post};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Bouncer, views};
+use crate::error::BouncerError;
+use crate::relay::stats::DurationDistribution;
+
+/// Role of nodes that have tenants.
+const ROLE: &str = "bouncer";
+
+/// Figures of one node, with what percentiles are made of.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct NodeTenantFigures {
+    stats: Figures,
+    query: DurationDistribution,
+    transaction: DurationDistribution,
+    wait: DurationDistribution,
+}
+
+/// Answers of the other nodes, and the names of those that gave none.
+struct AnswersOfOthers<T> {
+    answers: Vec<(String, T)>,
+    missing: Vec<String>,
+}
+
+impl Bouncer {
+    /// Has figures of all nodes shown, and changes seen to there.
+    pub fn join(&self, nodes: PeerForwarder) {
+        // There is one cluster.
+        drop(self.0.nodes.set(nodes));
+    }
+
+    /// Returns the figures of a tenant, of all nodes together.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn stats_everywhere(&self, name: &str) -> Result<Figures, BouncerError> {
+        let mut sum = self.node_figures(name)?;
+        let AnswersOfOthers { answers, missing } = self.ask_others(name, "stats").await;
+        let nodes = answers.len() + 1;
+        answers.into_iter().for_each(|(_, of_node)| sum.add(of_node));
+        let NodeTenantFigures { stats, query, transaction, wait } = sum;
+        Ok(Figures {
+            nodes: u64::try_from(nodes).unwrap_or(u64::MAX),
+            missing,
+            query_ms: views::percentiles(&query),
+            transaction_ms: views::percentiles(&transaction),
+            wait_ms: views::percentiles(&wait),
+            ..stats
+        })
+    }
+
+    /// Returns the clients of a tenant, of all nodes.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn clients_everywhere(&self, name: &str) -> Result<BouncerClientList, BouncerError> {
+        let mut list =
+            BouncerClientList { clients: self.clients(name).await?, missing: Vec::new() };
+        let own = self.0.nodes.get().map(PeerForwarder::own_id);
+        list.clients.iter_mut().for_each(|client| client.node = own.clone());
+        let others = self.ask_others::<BouncerClientList>(name, "clients").await;
+        for (node, of_node) in others.answers {
+            let clients = of_node.clients.into_iter();
+            list.clients.extend(clients.map(|mut client| {
+                client.node = Some(node.clone());
+                client
+            }));
+        }
+        list.missing = others.missing;
+        Ok(list)
+    }
+
+    /// Returns the server connections of a tenant, of all nodes.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn servers_everywhere(&self, name: &str) -> Result<BouncerServerList, BouncerError> {
+        let mut list =
+            BouncerServerList { servers: self.servers(name).await?, missing: Vec::new() };
+        let own = self.0.nodes.get().map(PeerForwarder::own_id);
+        list.servers.iter_mut().for_each(|server| server.node = own.clone());
+        let others = self.ask_others::<BouncerServerList>(name, "servers").await;
+        for (node, of_node) in others.answers {
+            let servers = of_node.servers.into_iter();
+            list.servers.extend(servers.map(|mut server| {
+                server.node = Some(node.clone());
+                server
+            }));
+        }
+        list.missing = others.missing;
+        Ok(list)
+    }
+
+    /// Closes a client of a tenant, at whichever node it is.
+    ///
+    /// # Errors
+    /// `NotFound` when the tenant has no such client.
+    pub async fn kill_client_everywhere(&self, name: &str, pid: u32) -> Result<(), BouncerError> {
+        let here = self.kill_client(name, pid).await;
+        if !matches!(here, Err(BouncerError::NotFound)) {
+            return here;
+        }
+        let Some(nodes) = self.0.nodes.get() else { return here };
+        let path = format!("/peer/tenants/{name}/clients/{pid}/kill");
+        let answers = nodes.ask_all(ROLE, &Method::POST, &path).await;
+        let is_killed =
+            |it: &PeerAnswer| it.answer.as_ref().is_some_and(|(status, _)| status.is_success());
+        if answers.iter().any(is_killed) { Ok(()) } else { here }
+    }
+
+    fn node_figures(&self, name: &str) -> Result<NodeTenantFigures, BouncerError> {
+        let tenant = self.found(name)?;
+        let stats = self.0.threads.stats(tenant.id);
+        let [query, transaction, wait] = views::distributions(&stats);
+        Ok(NodeTenantFigures { stats: views::figures(&tenant, &stats), query, transaction, wait })
+    }
+
+    async fn ask_others<T: DeserializeOwned>(&self, name: &str, what: &str) -> AnswersOfOthers<T> {
+        let mut others = AnswersOfOthers { answers: Vec::new(), missing: Vec::new() };
+        let Some(nodes) = self.0.nodes.get() else { return others };
+        let path = format!("/peer/tenants/{name}/{what}");
+        for PeerAnswer { node, answer } in nodes.ask_all(ROLE, &Method::GET, &path).await {
+            match answer {
+                // It has not heard of the tenant yet, or its file has none of this name.
+                Some((StatusCode::NOT_FOUND, _)) => {}
+                Some((StatusCode::OK, body)) => match serde_json::from_slice(&body) {
+                    Ok(answer) => others.answers.push((node, answer)),
+                    Err(error) => {
+                        tracing::warn!(node, %error, "a node's figures cannot be understood");
+                        others.missing.push(node);
+                    }
+                },
+                Some(_) | None => others.missing.push(node),
+            }
+        }
+        others
+    }
+}
+
+impl NodeTenantFigures {
+    fn add(&mut self, other: NodeTenantFigures) {
+        let NodeTenantFigures { stats, query, transaction, wait } = other;
+        self.stats.add(stats);
+        self.query.add(&query);
+        self.transaction.add(&transaction);
+        self.wait.add(&wait);
+    }
+}
+
+/// Routes for other nodes.
+pub fn peer_routes(bouncer: Bouncer) -> Router {
+    Router::new()
+        .at("/peer/tenants/{name}/stats", get(stats))
+        .at("/peer/tenants/{name}/clients", get(clients))
+        .at("/peer/tenants/{name}/servers", get(servers))
+        .at("/peer/tenants/{name}/clients/{pid}/kill", post(kill_client))
+        .with_state(Arc::new(bouncer))
+}
+
+async fn stats(State(bouncer): State<Arc<Bouncer>>, Path(name): Path<String>) -> Response {
+    answer(bouncer.node_figures(&name))
+}
+
+async fn clients(State(bouncer): State<Arc<Bouncer>>, Path(name): Path<String>) -> Response {
+    let clients = bouncer.clients(&name).await;
+    answer(clients.map(|clients| BouncerClientList { clients, missing: Vec::new() }))
+}
+
+async fn servers(State(bouncer): State<Arc<Bouncer>>, Path(name): Path<String>) -> Response {
+    let servers = bouncer.servers(&name).await;
+    answer(servers.map(|servers| BouncerServerList { servers, missing: Vec::new() }))
+}
+
+async fn kill_client(
+    State(bouncer): State<Arc<Bouncer>>,
+    Path((name, pid)): Path<(String, u32)>,
+) -> Response {
+    answer(bouncer.kill_client(&name, pid).await)
+}
+
+fn answer<T: Serialize>(result: Result<T, BouncerError>) -> Response {
+    match result {
+        Ok(value) => Json(value).into_response(),
+        Err(BouncerError::NotFound) => StatusCode::NOT_FOUND.into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
