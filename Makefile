@@ -3,9 +3,9 @@
 CARGO ?= cargo
 # More arguments for the server: make serve ARGS='--http 127.0.0.1:5000'
 ARGS ?=
-# One fuzz target, or all; and how long each runs: make fuzz TARGET=pg_sql FUZZ_SECONDS=600
+# One fuzz target for so long, or all with FUZZ_RUNS inputs each: make fuzz TARGET=pg_sql FUZZ_SECONDS=600
 TARGET ?=
-FUZZ_SECONDS ?= 10
+FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
@@ -56,8 +56,8 @@ test-full: test ## the same and what takes long; test-PART is one part (oracle �
 	@$(MAKE) --no-print-directory fuzz
 	@echo "== all tests passed, the heavy ones too"
 
-fuzz: ## run the fuzz targets, or TARGET=…, for FUZZ_SECONDS=… each
-	@echo "== fuzz targets, $(FUZZ_SECONDS) s each"
+fuzz: ## run the fuzz targets, or TARGET=… for FUZZ_SECONDS=…
+	@echo "== fuzz targets"
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) fuzz/run $(if $(TARGET),$(TARGET) $(FUZZ_SECONDS))
 
 $(FULL_PARTS:%=test-%): test-%: deps
