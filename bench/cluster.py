@@ -111,7 +111,7 @@ def idle_transactions(database, nodes):
 def place_at_first(client, others):
     """A session at the node of `client`, wherever it would be placed."""
     def sandboxes():
-        counts = client.json("GET", "/v1/sandboxes")
+        counts = client.json("GET", "/v1/sandboxes?here=true")
         return sum(counts[state] for state in ("warming", "warm", "running", "waiting"))
 
     elsewhere = []

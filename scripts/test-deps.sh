@@ -49,6 +49,8 @@ need maven mvn
 need openssl openssl
 # Starts them without privileges.
 need util-linux setpriv
+# Balances between several servers; beside PATH for whoever is not root.
+[ -x /usr/sbin/haproxy ] || need haproxy haproxy
 # Makes the disks of sessions; Debian keeps it beside PATH.
 [ -x /usr/sbin/mkfs.ext4 ] || need e2fsprogs mkfs.ext4
 # What programs of sessions are tried with.

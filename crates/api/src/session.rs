@@ -451,4 +451,35 @@ pub struct SandboxCounts {
     pub resumed_remote: u64,
     /// Sessions that got a sandbox that was ready.
     pub prewarm_hits: u64,
+    /// Nodes whose sandboxes these are, all together. One that does not answer in time is left out.
+    #[serde(default)]
+    pub nodes: usize,
+}
+
+impl SandboxCounts {
+    /// Adds those of another node.
+    pub fn add(&mut self, other: &SandboxCounts) {
+        let sums = [
+            (&mut self.total, other.total),
+            (&mut self.warming, other.warming),
+            (&mut self.warm, other.warm),
+            (&mut self.running, other.running),
+            (&mut self.waiting, other.waiting),
+            (&mut self.cold, other.cold),
+            (&mut self.capacity, other.capacity),
+            (&mut self.nodes, other.nodes),
+        ];
+        for (sum, more) in sums {
+            *sum = sum.saturating_add(more);
+        }
+        let totals = [
+            (&mut self.resumed_warm, other.resumed_warm),
+            (&mut self.resumed_local, other.resumed_local),
+            (&mut self.resumed_remote, other.resumed_remote),
+            (&mut self.prewarm_hits, other.prewarm_hits),
+        ];
+        for (sum, more) in totals {
+            *sum = sum.saturating_add(more);
+        }
+    }
 }

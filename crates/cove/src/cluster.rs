@@ -130,11 +130,10 @@ impl PeerAccess {
         let Some(key) = &self.key else { return Ok(None) };
         let owners = SessionOwners::open(store, sessions.clone()).await;
         let owners = owners.context("failed to open the store of sessions")?;
-        Ok(Some(PeerForwarder::new(
-            membership,
-            key,
-            NodeLocator { membership: membership.clone(), owners, jobs: jobs.clone() },
-        )?))
+        let locator = NodeLocator { membership: membership.clone(), owners, jobs: jobs.clone() };
+        let forwarder = PeerForwarder::new(membership, key, locator)?;
+        sessions.join(forwarder.clone());
+        Ok(Some(forwarder))
     }
 
     /// Serves other nodes until the drain has finished.
@@ -155,15 +154,17 @@ impl PeerAccess {
 pub(crate) fn sites(
     main: &ListenerSite,
     e2b: Option<&ListenerSite>,
-    of_bouncer: Option<Router>,
+    of_others: Router,
     jobs: &Jobs,
+    sessions: &Sessions,
 ) -> Vec<(&'static str, Router)> {
     let e2b = e2b.map(|site| (E2B_LISTENER, site.routes()));
     let of_executions = Router::new()
         .at("/peer/executions/{id}", get(runs_here))
         .at(QUEUE_CHANGED, post(look_again));
     let of_executions = of_executions.with_state(jobs.clone());
-    let for_nodes = [(PEER_LISTENER, of_executions.merge(of_bouncer.unwrap_or_default()))];
+    let of_sessions = sessions::peer_routes(sessions.clone());
+    let for_nodes = [(PEER_LISTENER, of_executions.merge(of_sessions).merge(of_others))];
     [(http::MAIN_LISTENER, main.routes())].into_iter().chain(e2b).chain(for_nodes).collect()
 }
 

@@ -9,6 +9,7 @@ use bouncer::faces::dbbouncer;
 use executions::Jobs;
 use executions::faces::{gojudge, judge0, piston};
 use node::auth::{TokenPrincipal, TokenRegistry, TokenScope};
+use node::cluster::PeerForwarder;
 use node::drain::DrainHandle;
 use node::http::{self, BoundListener, CompatFace, FaceAccess, HttpShell, ListenerSite};
 use node::http::{RouteTable, get};
@@ -23,6 +24,8 @@ pub(crate) struct CompatInterface {
     /// Where it is mounted; the last part is its name.
     prefix: &'static str,
     routes: Router,
+    /// Routes for other nodes.
+    for_peers: Router,
     /// How errors look there.
     render: fn(&http::HttpError) -> Response,
     /// Where it has a listener for itself.
@@ -41,29 +44,42 @@ impl CompatInterface {
 }
 
 /// All of them.
-pub(crate) fn faces(config: &CompatConfig, jobs: &Jobs) -> Vec<CompatInterface> {
+pub(crate) fn faces(
+    config: &CompatConfig,
+    jobs: &Jobs,
+    nodes: Option<PeerForwarder>,
+) -> Vec<CompatInterface> {
     let CompatConfig { piston, judge0, go_judge, .. } = config.clone();
     let service = || jobs.service().clone();
+    let (of_gojudge, for_peers) = gojudge::routes(service(), go_judge.settings, nodes);
     vec![
         CompatInterface {
             prefix: "/compat/piston",
             routes: piston::routes(service(), piston.settings),
+            for_peers: Router::new(),
             render: piston::render_error,
             listen: piston.listen,
         },
         CompatInterface {
             prefix: "/compat/judge0",
             routes: judge0::routes(service(), jobs.clone(), judge0.settings),
+            for_peers: Router::new(),
             render: judge0::render_error,
             listen: judge0.listen,
         },
         CompatInterface {
             prefix: "/compat/go-judge",
-            routes: gojudge::routes(service(), go_judge.settings),
+            routes: of_gojudge,
+            for_peers,
             render: gojudge::render_error,
             listen: go_judge.listen,
         },
     ]
+}
+
+/// Routes at which other nodes ask for what callers of these interfaces keep.
+pub(crate) fn for_peers(faces: &[CompatInterface]) -> Router {
+    faces.iter().fold(Router::new(), |routes, face| routes.merge(face.for_peers.clone()))
 }
 
 /// Ash's interface, which is at its own paths of the main listener, and how it is protected there.

@@ -45,7 +45,7 @@ async fn obey(command: &NodeCommand, server: &Remote) -> Result<()> {
 }
 
 /// A line for each node.
-fn table(nodes: &[NodeView]) -> String {
+pub(crate) fn table(nodes: &[NodeView]) -> String {
     let head = ["NODE", "STATE", "ADDRESS", "ROLES", "SANDBOXES", "EXECUTIONS", "VERSION", "ZONE"];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(nodes.iter().map(|node| {

@@ -194,16 +194,17 @@ impl ServerParts<'_> {
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let http_metrics = HttpMetrics::new(&mut registry);
         engine::register(engine, &mut registry);
-        let store = SqlStore::open(storage.store, &mut registry);
-        let store = store.await.context("failed to open the store")?;
+        let store = SqlStore::open(storage.store, &mut registry).await;
+        let store = store.context("failed to open the store")?;
         storage::check_keys(&store, self.sessions.sealer(), Some(&storage.webhook_key), keys)
             .await?;
         let tokens = storage::tokens(data_dir.path(), &store).await?;
         let membership = peers.join(&store, source, data_dir.path(), listener.address()).await?;
+        telemetry::register_node(&mut registry, &membership.identity().id, &config.cluster.zone);
         let node = peers.node(&membership);
         let used = ServicesBeside { store: &store, tokens: &tokens, drain: &drain, node };
-        let services = SandboxServices::start(source, &data_dir, used, &mut registry).await?;
-        let SandboxServices { pooler, lake, gate } = services;
+        let SandboxServices { pooler, lake, gate } =
+            SandboxServices::start(source, &data_dir, used, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
         let (limits, capacity) = (config.executions.clone(), self.capacity);
         let service = begin_executions(engine, &languages, limits, capacity, &mut registry)?;
@@ -220,15 +221,16 @@ impl ServerParts<'_> {
         };
         let sessions =
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
-        let limits = config.limits.limits();
-        let ids = IdGenerator::new().context("failed to seed the id generator")?;
+        let (limits, ids) = (config.limits.limits(), IdGenerator::new());
+        let ids = ids.context("failed to seed the id generator")?;
         let forwarder = peers.forwarder(&membership, &store, &sessions, &jobs).await?;
         let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
             .streaming(&sessions::http::STREAMING)
             .streaming(&sessions::faces::ash::STREAMING)
             .streaming(&::catalog::http::STREAMING)
             .forwarding(forwarder.clone());
-        let faces = compat::faces(&config.compat, &jobs);
+        let faces = compat::faces(&config.compat, &jobs, forwarder.clone());
+        let of_faces = compat::for_peers(&faces);
         let metrics = MetricsRegistry::new(registry);
         let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
         let readiness = ready::checks(&store, Some((&jobs, &languages)), disk);
@@ -250,12 +252,12 @@ impl ServerParts<'_> {
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let main = catalog::site(&shell, routes, shapes, of_lake);
         let of_bouncer = pooler.as_ref().zip(forwarder.clone()).map(|(it, nodes)| it.join(nodes));
+        let of_others = of_faces.merge(of_bouncer.unwrap_or_default());
         let for_peers =
-            cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_bouncer, &jobs);
-        let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
+            cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_others, &jobs, &sessions);
         let tls = listener.tls().cloned();
-        let others = others.map(|(other, site)| (other.with_tls(tls.clone()), site));
-        let listeners = others.chain([(listener, main)]).collect();
+        let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
+        let listeners = with_tls_of_main(others, (listener, main));
         let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);
@@ -393,6 +395,15 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
     let of_tenants = ::bouncer::http::PATHS.map(|path| (path, TokenScope::Tenants));
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)))
+}
+
+/// Returns all listeners; those beside the main one show its certificate.
+fn with_tls_of_main(
+    others: impl Iterator<Item = (BoundListener, ListenerSite)>,
+    main: (BoundListener, ListenerSite),
+) -> Vec<(BoundListener, ListenerSite)> {
+    let tls = main.0.tls().cloned();
+    others.map(|(other, site)| (other.with_tls(tls.clone()), site)).chain([main]).collect()
 }
 
 /// Says where the server listens: in the data directory, in the log, and to whoever started it.

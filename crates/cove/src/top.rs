@@ -4,7 +4,9 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use api::{SandboxCounts, SandboxState, SessionList, SessionMetrics, SessionView};
+use api::{
+    NodeList, NodeView, SandboxCounts, SandboxState, SessionList, SessionMetrics, SessionView,
+};
 use axum::http::Method;
 use rustix::termios;
 use serde::Serialize;
@@ -13,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::cli::TopArgs;
 use crate::config::{CoveConfig, Environment};
+use crate::nodes;
 use crate::remote::{self, Remote, plain, span};
 use crate::run::print_json;
 use crate::values::{columns, human_bytes};
@@ -34,6 +37,9 @@ pub(crate) fn run(args: &TopArgs, config: &CoveConfig, environment: &Environment
 /// What there is at one moment.
 #[derive(Debug, Serialize)]
 struct TopView {
+    /// With `--all`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<Vec<NodeView>>,
     sandboxes: SandboxCounts,
     sessions: Vec<TopSessionRow>,
 }
@@ -70,6 +76,13 @@ async fn watch(args: &TopArgs, server: &Remote) -> Result<()> {
 }
 
 async fn look(args: &TopArgs, server: &Remote) -> Result<TopView> {
+    let nodes = match args.all {
+        true => {
+            let list: NodeList = server.call(Method::GET, "/v1/nodes").await?;
+            Some(list.nodes)
+        }
+        false => None,
+    };
     let sandboxes = server.call(Method::GET, "/v1/sandboxes").await?;
     let target = format!("/v1/sessions?state={STATES}&limit={}", args.limit);
     let list: SessionList = server.call(Method::GET, &target).await?;
@@ -85,7 +98,7 @@ async fn look(args: &TopArgs, server: &Remote) -> Result<TopView> {
         };
         sessions.push(TopSessionRow { session, metrics });
     }
-    Ok(TopView { sandboxes, sessions })
+    Ok(TopView { nodes, sandboxes, sessions })
 }
 
 /// Puts it in the place of what was there before, as far as the terminal has room.
@@ -109,12 +122,16 @@ fn text(view: &TopView) -> String {
     let SandboxCounts { total, warming, warm, running, waiting, cold, capacity, .. } =
         view.sandboxes;
     let it = &view.sandboxes;
-    let mut text = format!(
+    let mut text = match &view.nodes {
+        Some(nodes) => format!("{}\n", nodes::table(nodes)),
+        None => String::new(),
+    };
+    text.push_str(&format!(
         "sandboxes  {total} of {capacity}: {running} running, {waiting} waiting, {warm} warm, \
          {warming} warming, {cold} cold\n\
          resumed    {} warm, {} from this server's disk, {} from the object store; {} were ready\n\n",
         it.resumed_warm, it.resumed_local, it.resumed_remote, it.prewarm_hits
-    );
+    ));
     let heading = ["session", "agent", "state", "cpu", "memory", "disk", "processes"];
     let mut rows = vec![heading.map(str::to_owned)];
     for TopSessionRow { session, metrics } in &view.sessions {
@@ -152,7 +169,7 @@ mod tests {
             prewarm_hits: 4,
             ..SandboxCounts::default()
         };
-        let text = text(&TopView { sandboxes, sessions: Vec::new() });
+        let text = text(&TopView { nodes: None, sandboxes, sessions: Vec::new() });
         let lines: Vec<&str> = text.lines().collect();
         let first = "sandboxes  3 of 10: 1 running, 2 waiting, 0 warm, 0 warming, 0 cold";
         assert_eq!(lines[0], first);

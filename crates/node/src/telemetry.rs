@@ -157,6 +157,20 @@ pub fn registry(version: &'static str) -> Registry {
     registry
 }
 
+/// Says in the metrics which node of a cluster this is, for joins with all others.
+pub fn register_node(registry: &mut Registry, node: &str, zone: &str) {
+    let labels = NodeLabels { node: node.to_owned(), zone: zone.to_owned() };
+    let info = Family::<NodeLabels, Gauge>::default();
+    info.get_or_create(&labels).set(1);
+    registry.register("cove_node_info", "The node of a cluster, and its zone", info);
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+    zone: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BuildLabels {
     version: &'static str,

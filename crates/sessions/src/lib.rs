@@ -34,6 +34,7 @@ mod agent;
 mod config;
 mod error;
 mod events;
+mod everywhere;
 pub mod faces;
 pub mod http;
 mod metrics;
@@ -46,6 +47,7 @@ mod workspace;
 
 pub use config::SessionsConfig;
 pub use error::{SessionError, SessionRefusal};
+pub use everywhere::peer_routes;
 pub use model::door as model_door;
 pub use routing::{SessionInterface, SessionOwners, session_of};
 pub use service::Sessions;

@@ -39,15 +39,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::{SandboxCounts, SandboxState, SessionList, SessionState, SessionView};
 use node::auth::{TokenPrincipal, TokenRegistry};
 use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
-use node::cluster::NodeIdentity;
+use node::cluster::{NodeIdentity, PeerForwarder};
 use node::gateway::GrantGateway;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
@@ -79,6 +79,7 @@ pub use self::turns::{ConversationMessage, EventStream, MessageStream};
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::events::{EventWriter, LostSession};
+use crate::everywhere::OtherNodes;
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::{ModelKey, ModelRelay, UsageTotals};
 use crate::store::rows::{SessionFilter, SessionRow};
@@ -149,6 +150,8 @@ enum ServerSupport {
 pub(crate) struct SessionsInner {
     config: SessionsConfig,
     run: NodeIdentity,
+    /// Other nodes, where they are reached.
+    nodes: OnceLock<OtherNodes>,
     late_renewals: watch::Receiver<u64>,
     ready_nodes: Option<Arc<dyn ReadyNodes>>,
     engine: Engine,
@@ -269,6 +272,7 @@ impl Sessions {
                 starts: StartLimiter::new(),
                 storage: Mutex::default(),
                 free: Mutex::default(),
+                nodes: OnceLock::new(),
                 lost: Mutex::new(Some(lost)),
                 config,
             });
@@ -386,8 +390,31 @@ impl Sessions {
     pub fn counts_for(&self, who: &TokenPrincipal) -> SandboxCounts {
         match &self.0 {
             ServerSupport::Ready(inner) if who.operator => inner.counts(),
-            ServerSupport::Ready(inner) => counted(inner.books.stats_of(&who.tenant)),
+            ServerSupport::Ready(_) | ServerSupport::Unavailable(_) => self.counts_of(&who.tenant),
+        }
+    }
+
+    /// Returns how many sandboxes a tenant has here.
+    pub(crate) fn counts_of(&self, tenant: &str) -> SandboxCounts {
+        match &self.0 {
+            ServerSupport::Ready(inner) => counted(inner.books.stats_of(tenant)),
             ServerSupport::Unavailable(_) => SandboxCounts::default(),
+        }
+    }
+
+    /// Has figures of all nodes shown.
+    pub fn join(&self, nodes: PeerForwarder) {
+        if let ServerSupport::Ready(inner) = &self.0 {
+            // There is one cluster.
+            drop(inner.nodes.set(OtherNodes::new(nodes)));
+        }
+    }
+
+    /// Other nodes, where they are reached.
+    pub(crate) fn other_nodes(&self) -> Option<&OtherNodes> {
+        match &self.0 {
+            ServerSupport::Ready(inner) => inner.nodes.get(),
+            ServerSupport::Unavailable(_) => None,
         }
     }
 
@@ -677,6 +704,7 @@ fn counted(stats: ResidentStats) -> SandboxCounts {
         waiting: stats.waiting,
         cold: stats.cold,
         capacity: stats.capacity,
+        nodes: 1,
         ..SandboxCounts::default()
     }
 }

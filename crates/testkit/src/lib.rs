@@ -28,6 +28,7 @@
 //! | `service.rs`, `postgres.rs`, `mariadb.rs`, `redis.rs`, `s3.rs` | real servers beside Cove |
 //! | `pg.rs` | blocking PostgreSQL client that says exactly what it is told |
 //! | `my.rs` | the same for MySQL |
+//! | `balancer.rs` | HAProxy before several servers |
 //! | `cutter.rs` | proxy that breaks connections at a chosen byte |
 //! | `documents.rs` | documents of Iceberg to begin with |
 //! | `log.rs` | unlisted WARN and ERROR lines |
@@ -35,6 +36,7 @@
 //! | `wait.rs` | deadlines; the only reader of the clock here |
 
 pub mod avro;
+mod balancer;
 mod certificate;
 mod cutter;
 pub mod documents;
@@ -56,6 +58,7 @@ mod service;
 mod wait;
 mod websocket;
 
+pub use balancer::{BalancedUnit, Balancer};
 pub use certificate::Certificate;
 pub use cutter::{Cut, Cutter, Way};
 pub use events::{EventStream, SentEvent};

@@ -19,6 +19,8 @@ use crate::relay::stats::DurationDistribution;
 
 /// Role of nodes that have tenants.
 const ROLE: &str = "bouncer";
+/// Bytes of a node's answer: some hundreds for each client.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Figures of one node, with what percentiles are made of.
 #[derive(Debug, Serialize, Deserialize)]
@@ -115,7 +117,7 @@ impl Bouncer {
         }
         let Some(nodes) = self.0.nodes.get() else { return here };
         let path = format!("/peer/tenants/{name}/clients/{pid}/kill");
-        let answers = nodes.ask_all(ROLE, &Method::POST, &path).await;
+        let answers = nodes.ask_all(ROLE, &Method::POST, &path, ANSWER_BYTES_MAX).await;
         let is_killed =
             |it: &PeerAnswer| it.answer.as_ref().is_some_and(|(status, _)| status.is_success());
         if answers.iter().any(is_killed) { Ok(()) } else { here }
@@ -132,7 +134,9 @@ impl Bouncer {
         let mut others = AnswersOfOthers { answers: Vec::new(), missing: Vec::new() };
         let Some(nodes) = self.0.nodes.get() else { return others };
         let path = format!("/peer/tenants/{name}/{what}");
-        for PeerAnswer { node, answer } in nodes.ask_all(ROLE, &Method::GET, &path).await {
+        for PeerAnswer { node, answer } in
+            nodes.ask_all(ROLE, &Method::GET, &path, ANSWER_BYTES_MAX).await
+        {
             match answer {
                 // It has not heard of the tenant yet, or its file has none of this name.
                 Some((StatusCode::NOT_FOUND, _)) => {}

@@ -591,6 +591,7 @@ are printed once.
 Examples:
   cove top
   cove top --interval 500ms
+  cove top --all
   cove top --json | jq .sandboxes
 
 Exit codes: 0 shown, 2 wrong usage or refused, 125 no server answers."
@@ -603,6 +604,9 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 20,
         value_parser = clap::value_parser!(u32).range(1..=200))]
     pub(crate) limit: u32,
+    /// Show the nodes of the cluster, too, and how busy each is; needs an operator's token
+    #[arg(long)]
+    pub(crate) all: bool,
     /// Look once and print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

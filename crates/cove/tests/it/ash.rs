@@ -1,6 +1,7 @@
 //! Ash's interface: its clients, unmodified, and what they do not show.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -88,8 +89,13 @@ fn result(events: &[(String, Value)]) -> &str {
 }
 
 /// Runs a client against a server; each line that it prints is a check.
-fn client_of(server: &Server, mut command: Command) {
-    let base = format!("http://{}", server.client().address());
+fn client_of(server: &Server, command: Command) {
+    client_at(server, server.client().address(), command);
+}
+
+/// The same, at another address that leads to the server or to others with its tokens.
+pub(crate) fn client_at(server: &Server, address: SocketAddr, mut command: Command) {
+    let base = format!("http://{address}");
     command.env("ASH_SERVER_URL", base).env("ASH_API_KEY", server.token());
     let output = command.output().unwrap();
     let (out, err) =

@@ -20,7 +20,7 @@ fn config(database: &str, settings: &str) -> String {
     config_with(database, settings, "ready = 0")
 }
 
-fn config_with(database: &str, settings: &str, of_sessions: &str) -> String {
+pub(crate) fn config_with(database: &str, settings: &str, of_sessions: &str) -> String {
     let keys = ["secrets_key", "executions.jobs.webhook_key"];
     let keys = keys.map(|name| format!("{name} = \"{}\"\n", "5a".repeat(32))).concat();
     let of_sessions = crate::sessions_support::config(of_sessions);
@@ -67,7 +67,7 @@ fn nodes(server: &Server) -> Vec<Value> {
 }
 
 /// Waits until each has read what all have said.
-fn wait_for_each_other(servers: &[&Server]) {
+pub(crate) fn wait_for_each_other(servers: &[&Server]) {
     for server in servers {
         until("all nodes to be active", SOON, || {
             let nodes = nodes(server);
@@ -315,7 +315,7 @@ fn a_node_that_is_gone_is_waited_for_and_no_longer() {
 }
 
 /// Address of a listener.
-fn address(server: &Server, name: &str) -> SocketAddr {
+pub(crate) fn address(server: &Server, name: &str) -> SocketAddr {
     let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
     let addresses: Value = serde_json::from_str(&text).unwrap();
     addresses[name].as_str().unwrap().parse().unwrap()

@@ -25,7 +25,7 @@ fn serve() -> Server {
 }
 
 /// Where the server listens for E2B's clients.
-fn address(server: &Server) -> SocketAddr {
+pub(crate) fn address(server: &Server) -> SocketAddr {
     let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
     let addresses: Value = serde_json::from_str(&text).unwrap();
     addresses["e2b"].as_str().unwrap().parse().unwrap()
@@ -42,7 +42,12 @@ fn key(server: &Server) -> String {
 
 /// Runs a client of `compat/e2b`, which prints a line for each of its checks.
 fn run_client(server: &Server, client: &mut Command) {
-    let url = format!("http://{}", address(server));
+    run_client_at(server, address(server), client);
+}
+
+/// The same, at another address that leads to the server or to others with its tokens.
+pub(crate) fn run_client_at(server: &Server, address: SocketAddr, client: &mut Command) {
+    let url = format!("http://{address}");
     client.env("E2B_API_URL", &url).env("E2B_SANDBOX_URL", &url).env("E2B_API_KEY", key(server));
     let output = client.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -68,7 +73,7 @@ fn the_javascript_client_works_as_it_is() {
 }
 
 /// The JavaScript client, installed once below the target directory.
-fn project() -> &'static Path {
+pub(crate) fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();
     PROJECT.get_or_init(|| {
         let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-e2b");

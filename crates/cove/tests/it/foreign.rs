@@ -1,5 +1,6 @@
 //! Clients that others wrote, in the languages they are written in.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,7 +10,12 @@ use crate::shared::{COMPAT, interpreter};
 
 /// Runs a Python client of `compat` against a server; it ends with `ok` or says what is wrong.
 pub(crate) fn python(client: &str, server: &Server, path: &str) {
-    let base = format!("http://{}{path}", server.client().address());
+    python_at(client, server, server.client().address(), path);
+}
+
+/// The same, at another address that leads to the server or to others with its tokens.
+pub(crate) fn python_at(client: &str, server: &Server, address: SocketAddr, path: &str) {
+    let base = format!("http://{address}{path}");
     let output = Command::new(interpreter())
         .arg(Path::new(COMPAT).join(client))
         .env("BASE", base)

@@ -262,10 +262,22 @@ fn what_is_compiled_is_kept_for_its_tenant_until_it_is_deleted() {
     let token = other.split_whitespace().find(|word| word.starts_with("cove_")).unwrap().to_owned();
     let other = Client::new(client.address(), Some(token));
 
+    check_kept_files(&client, |path, program| {
+        // To another tenant it is not there in any way.
+        assert_eq!(other.get(&format!("{FACE}/file")).json(), json!({}));
+        assert_eq!(other.get(path).status, 404);
+        assert_eq!(other.send(&Request::new("DELETE", path)).status, 404);
+        assert_eq!(post(&other, &json!({"cmd": [program]})).status, 500);
+    });
+}
+
+/// Compiles a program, runs it, and deletes it. Between that `look` is told its path and a command
+/// that runs it.
+pub(crate) fn check_kept_files(client: &Client, look: impl FnOnce(&str, &Value)) {
     let source =
         "#include <stdio.h>\nint main(void) { int a; scanf(\"%d\", &a); printf(\"%d\", 2 * a); }";
     let compiled = run_one(
-        &client,
+        client,
         cmd(
             &["/usr/bin/gcc", "a.c", "-o", "a"],
             json!({"copyIn": {"a.c": {"content": source}}, "copyOutCached": ["a"]}),
@@ -278,16 +290,12 @@ fn what_is_compiled_is_kept_for_its_tenant_until_it_is_deleted() {
         json!({"copyIn": {"a": {"fileId": id}},
         "files": [{"content": "21"}, {"name": "stdout", "max": 99}]}),
     );
-    assert_eq!(run_one(&client, program.clone())["files"]["stdout"], "42");
+    assert_eq!(run_one(client, program.clone())["files"]["stdout"], "42");
 
     let path = format!("{FACE}/file/{id}");
     assert_eq!(client.get(&format!("{FACE}/file")).json(), json!({id: "a"}));
     assert_eq!(client.get(&path).body.get(..4), Some(&b"\x7fELF"[..]));
-    // To another tenant it is not there in any way.
-    assert_eq!(other.get(&format!("{FACE}/file")).json(), json!({}));
-    assert_eq!(other.get(&path).status, 404);
-    assert_eq!(other.send(&Request::new("DELETE", &path)).status, 404);
-    assert_eq!(post(&other, &json!({"cmd": [program]})).status, 500);
+    look(&path, &program);
 
     assert_eq!(client.send(&Request::new("DELETE", &path)).status, 200);
     assert_eq!(client.send(&Request::new("DELETE", &path)).status, 404);

@@ -15,6 +15,7 @@
 //! | `jobs.rs` | what is submitted is accepted, listed, cancelled, expires; the queue's limits |
 //! | `live.rs` | events, input and terminals of what runs; slow and rude clients |
 //! | `durability.rs` | what was accepted ends exactly once, whatever dies |
+//! | `balanced.rs` | clients that others wrote, at three servers behind a balancer |
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
@@ -40,6 +41,7 @@ mod answers;
 mod ash;
 mod asynchronous;
 mod backends;
+mod balanced;
 mod cases;
 mod cli_remote;
 mod cluster;

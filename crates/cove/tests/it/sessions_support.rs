@@ -220,7 +220,7 @@ impl Sessions {
 
     /// Sandboxes of sessions, counted.
     pub(crate) fn counts(&self) -> Value {
-        ok(&self.client.get("/v1/sandboxes"))
+        ok(&self.client.get("/v1/sandboxes?here=true"))
     }
 
     /// Waits until the counts have these figures.

@@ -18,6 +18,7 @@
 
 mod config;
 mod connect;
+mod elsewhere;
 mod gather;
 mod inputs;
 mod outcome;
@@ -40,6 +41,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
 use axum::{Json, Router};
 use node::auth::TokenPrincipal;
+use node::cluster::PeerForwarder;
 use node::http::{RouteTable, get, post};
 use node::{clock, http};
 use serde_json::{Value, json};
@@ -59,8 +61,9 @@ pub mod fuzzing {
 }
 
 pub use self::config::GojudgeConfig;
+use self::elsewhere::OtherFileStores;
 use self::run::{CallerHandle, GojudgeRunner, RunError};
-use self::store::FileStoreError;
+use self::store::{FileStoreError, KeptFile};
 use crate::answers::AnswerDocument;
 use crate::service::ExecutionService;
 
@@ -69,9 +72,19 @@ const UPLOAD_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Parts of an upload that are looked at for its file.
 const UPLOAD_PARTS_MAX: usize = 16;
 
-/// go-judge's paths, without a prefix.
-pub fn routes(service: ExecutionService, config: GojudgeConfig) -> Router {
-    let runner = Arc::new(GojudgeRunner::new(service, config));
+/// go-judge's paths, without a prefix, and those at which other nodes ask for stored files.
+pub fn routes(
+    service: ExecutionService,
+    config: GojudgeConfig,
+    nodes: Option<PeerForwarder>,
+) -> (Router, Router) {
+    let others = nodes.map(OtherFileStores::new);
+    let runner = Arc::new(GojudgeRunner::new(service, config, others));
+    let for_peers = elsewhere::peer_routes(Arc::clone(&runner));
+    (own_routes(runner), for_peers)
+}
+
+fn own_routes(runner: Arc<GojudgeRunner>) -> Router {
     // The limit on uploads is the store's, which says so in its own words.
     let upload = MethodRouter::from(post(put_file)).layer(DefaultBodyLimit::disable());
     Router::new()
@@ -114,7 +127,9 @@ async fn run(
 }
 
 async fn list_files(State(runner): State<Arc<GojudgeRunner>>, who: TokenPrincipal) -> Response {
-    Json(runner.store.list(&who.token_id, clock::now())).into_response()
+    let mut files = runner.list_elsewhere(&who.token_id).await;
+    files.extend(runner.store.list(&who.token_id, clock::now()));
+    Json(files).into_response()
 }
 
 /// Takes the file of a form, and answers its id.
@@ -185,12 +200,17 @@ async fn get_file(
         Ok(Path(id)) => id,
         Err(rejection) => return not_an_id(&rejection),
     };
-    let Some((name, file)) = runner.store.get(&who.token_id, &id, clock::now()) else {
-        return StatusCode::NOT_FOUND.into_response();
+    let here = runner.store.get(&who.token_id, &id, clock::now());
+    let found = match here {
+        Some((name, file)) => file.read().map(|bytes| KeptFile { name, bytes }),
+        None => match runner.fetch(&who.token_id, &id).await {
+            Some(content) => Ok(content),
+            None => return StatusCode::NOT_FOUND.into_response(),
+        },
     };
-    match file.read() {
+    match found {
         // Never shown by a browser as what a program made it look like.
-        Ok(content) => {
+        Ok(KeptFile { name, bytes: content }) => {
             let disposition = HeaderValue::try_from(disposition(&name));
             let headers = [
                 (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
@@ -234,7 +254,8 @@ async fn delete_file(
         Ok(Path(id)) => id,
         Err(rejection) => return not_an_id(&rejection),
     };
-    let status = match runner.store.remove(&who.token_id, &id, clock::now()) {
+    let here = runner.store.remove(&who.token_id, &id, clock::now());
+    let status = match here || runner.remove_elsewhere(&who.token_id, &id).await {
         true => StatusCode::OK,
         false => StatusCode::NOT_FOUND,
     };

@@ -208,7 +208,7 @@ fn of_records() -> Router<AshContext> {
 
 /// `GET /health`: for everybody, and with nothing that is a secret.
 async fn health(State(face): State<AshContext>) -> Json<Value> {
-    let counts = face.sessions.counts();
+    let counts = face.sessions.recent_counts().await;
     let resident = counts.total.saturating_sub(counts.cold);
     let uptime = clock::now().duration_since(face.shared.started).as_secs();
     let status = match face.sessions.why_unavailable() {

@@ -11,7 +11,8 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use node::auth::TokenPrincipal;
 use node::clock;
-use node::http::{self, JsonBody};
+use node::http::{self, JsonBody, query};
+use serde::Deserialize;
 
 use super::{SessionIdPath, page_size};
 use crate::service::{ListQuery, SessionUpdate, Sessions};
@@ -187,10 +188,23 @@ pub(super) async fn metrics(
     })
 }
 
-/// Figures of sandboxes: the caller's tenant's; for an operator the server's.
+/// Query for figures of sandboxes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CountsQuery {
+    /// Of the node that is asked alone.
+    here: bool,
+}
+
+/// Figures of sandboxes: the caller's tenant's; for an operator those of all.
 pub(super) async fn counts(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,
+    uri: Uri,
 ) -> Result<axum::Json<SandboxCounts>, http::HttpError> {
-    Ok(axum::Json(sessions.counts_for(&who)))
+    let CountsQuery { here } = query(&uri)?;
+    Ok(axum::Json(match here {
+        true => sessions.counts_for(&who),
+        false => sessions.counts_everywhere(&who).await,
+    }))
 }

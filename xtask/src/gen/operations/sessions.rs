@@ -441,8 +441,9 @@ fn lifecycle() -> Vec<Operation> {
             "countSandboxes",
             "Count sandboxes",
             "Of the \
-            token's tenant; of all tenants of this server for an operator.",
+            token's tenant; of all tenants for an operator. Of all nodes of a cluster together.",
         )
+        .asks("here", "boolean", "Those of the node that is asked alone.")
         .answers(200, "SandboxCounts", "The figures.", counts),
     ]
 }

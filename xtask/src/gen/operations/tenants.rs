@@ -206,7 +206,7 @@ fn acts() -> Vec<Operation> {
             "Pause a tenant",
             "Transactions that run end; clients wait before their next one, up to their limit. \
              With `refuse=true` they are refused instead. Holds until it is resumed or the server \
-             ends, also over a reload.",
+             ends, also over a reload; at all servers that share a store, until it is resumed.",
         )
         .asks("refuse", "boolean", "Refuse clients rather than let them wait.")
         .answers(200, "Tenant", "It is paused.", paused),

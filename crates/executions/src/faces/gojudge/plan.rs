@@ -15,6 +15,7 @@ use sandbox::{
 };
 
 use super::config::GojudgeConfig;
+use super::elsewhere::BorrowedFiles;
 use super::run::RunError;
 use super::store::FileStore;
 use super::wire::{
@@ -36,6 +37,8 @@ const TIME_MIN: Duration = Duration::from_millis(1);
 pub(super) struct GojudgePlanner<'a> {
     pub(super) config: &'a GojudgeConfig,
     pub(super) store: &'a FileStore,
+    /// Files of other nodes.
+    pub(super) borrowed: &'a BorrowedFiles,
     pub(super) tenant: &'a str,
     pub(super) now: Instant,
     /// Limits of programs.
@@ -356,6 +359,7 @@ impl GojudgePlanner<'_> {
     fn stored_file(&self, id: &str) -> Result<Arc<SharedFile>, RunError> {
         match self.store.get(self.tenant, id, self.now) {
             Some((_, file)) => Ok(file),
+            None if self.borrowed.contains_key(id) => Ok(Arc::clone(&self.borrowed[id])),
             None => {
                 let id: String = id.chars().take(64).collect();
                 Err(RunError::NoSuchFile(format!("file does not exists with id: {id:?}")))

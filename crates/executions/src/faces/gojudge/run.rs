@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::config::GojudgeConfig;
 use super::connect::{CollectedStream, ConnectedProgram, ProgramWires};
+use super::elsewhere::{BorrowedFiles, OtherFileStores};
 use super::gather::SlotGathering;
 use super::outcome;
 use super::plan::{GojudgePlan, GojudgePlanner};
@@ -135,14 +136,20 @@ pub(super) struct GojudgeRunner {
     pub(super) service: ExecutionService,
     pub(super) config: GojudgeConfig,
     pub(super) store: FileStore,
+    /// Files that are kept at other nodes.
+    pub(super) others: Option<OtherFileStores>,
     /// Turns of groups; what runs alone has all it needs.
     gathering: SlotGathering,
 }
 
 impl GojudgeRunner {
-    pub(super) fn new(service: ExecutionService, config: GojudgeConfig) -> GojudgeRunner {
+    pub(super) fn new(
+        service: ExecutionService,
+        config: GojudgeConfig,
+        others: Option<OtherFileStores>,
+    ) -> GojudgeRunner {
         let store = FileStore::new(&config);
-        GojudgeRunner { service, config, store, gathering: SlotGathering::new() }
+        GojudgeRunner { service, config, store, others, gathering: SlotGathering::new() }
     }
 
     /// Runs a request to its end. Dropping the future ends what runs.
@@ -152,7 +159,8 @@ impl GojudgeRunner {
         request: wire::GojudgeRequest,
         mut remote: CallerHandle,
     ) -> Result<(Vec<GojudgeResult>, AnswerMemory), RunError> {
-        let mut plan = self.plan(tenant, request, remote.output.is_some())?;
+        let borrowed = self.borrow(tenant, &request).await?;
+        let mut plan = self.plan(tenant, request, &borrowed, remote.output.is_some())?;
         let mut sizes = HashMap::new();
         let answers = self.service.answers();
         let admitted = async {
@@ -182,6 +190,7 @@ impl GojudgeRunner {
         &self,
         tenant: &str,
         request: wire::GojudgeRequest,
+        borrowed: &BorrowedFiles,
         has_streams: bool,
     ) -> Result<GojudgePlan, RunError> {
         let planner = self.service.planner();
@@ -189,6 +198,7 @@ impl GojudgeRunner {
         let planner = GojudgePlanner {
             config: &self.config,
             store: &self.store,
+            borrowed,
             tenant,
             now: clock::now(),
             run: planner.rules(LimitTable::Run),

@@ -35,6 +35,13 @@ pub(super) enum FileStoreError {
     Io(#[from] io::Error),
 }
 
+/// A file's name and content.
+#[derive(Debug)]
+pub(super) struct KeptFile {
+    pub(super) name: String,
+    pub(super) bytes: Vec<u8>,
+}
+
 /// The stored files of all tenants. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct FileStore {
@@ -162,6 +169,19 @@ impl FileStore {
         let mut room = self.reserve(tenant, now)?;
         room.grow(content.len())?;
         room.fill(name, content, now)
+    }
+
+    /// Keeps bytes that cannot be named, within what this tenant may have, for as long as somebody
+    /// has the file.
+    pub(super) fn borrow(
+        &self,
+        tenant: &str,
+        content: &[u8],
+        now: Instant,
+    ) -> Result<Arc<SharedFile>, FileStoreError> {
+        let mut room = self.reserve(tenant, now)?;
+        room.grow(content.len())?;
+        Ok(Arc::new(SharedFile::from_bytes(content)?.with_guard(room.share)))
     }
 
     /// A file of this tenant with its name.

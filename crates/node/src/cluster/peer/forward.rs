@@ -44,8 +44,6 @@ const PLACES_ASKED_MAX: usize = 4;
 const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
 /// Time for a node to take something that it is told.
 const TELL_MAX: Duration = Duration::from_secs(2);
-/// Bytes of an answer of a node to what only nodes ask.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Time after which a caller may try again, where a node does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -220,7 +218,10 @@ impl PeerForwarder {
                 let Some(sent) = for_node_alone(&target, Method::POST, path, body) else { return };
                 match timeout(TELL_MAX, self.0.client.send(&target, sent)).await {
                     Ok(Ok(_)) => {}
-                    Ok(Err(error)) => log_failure(&target, &error),
+                    // It may have ended, which is not worth a line for each word.
+                    Ok(Err(error)) => {
+                        tracing::debug!(node = target.id, %error, "a node was not told")
+                    }
                     Err(_) => tracing::debug!(node = target.id, "a node was not told in time"),
                 }
             }
@@ -230,7 +231,13 @@ impl PeerForwarder {
 
     /// Asks all other nodes of a role at a path that is for nodes alone. The answer of one that
     /// gives none in time, or too long a one, is left out.
-    pub async fn ask_all(&self, role: &str, method: &Method, path: &str) -> Vec<PeerAnswer> {
+    pub async fn ask_all(
+        &self,
+        role: &str,
+        method: &Method,
+        path: &str,
+        bytes_max: usize,
+    ) -> Vec<PeerAnswer> {
         let Ok(path) = path.parse::<uri::PathAndQuery>() else { return Vec::new() };
         let others = self.others(|node| node.description.roles.iter().any(|it| it == role));
         let ask = |target: PeerTarget| {
@@ -239,7 +246,7 @@ impl PeerForwarder {
                 let asked = async {
                     let answer = self.0.client.send(&target, sent?).await.ok()?;
                     let status = answer.status();
-                    let body = to_bytes(Body::new(answer.into_body()), ANSWER_BYTES_MAX).await;
+                    let body = to_bytes(Body::new(answer.into_body()), bytes_max).await;
                     Some((status, body.ok()?))
                 };
                 let answer = timeout(TELL_MAX, asked).await.ok().flatten();

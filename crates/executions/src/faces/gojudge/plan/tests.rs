@@ -20,6 +20,7 @@ fn plan_with(
     let (run, compile, config) =
         (rules(LimitTable::Run), rules(LimitTable::Compile), GojudgeConfig::default());
     let planner = GojudgePlanner {
+        borrowed: &BorrowedFiles::new(),
         config: &config,
         store,
         tenant: "tenant",

@@ -1,0 +1,166 @@
+//! Clients that others wrote, unmodified, at three servers behind a balancer that knows nothing of
+//! them: it hands each request, or each connection, to the next server.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::json;
+use testkit::{
+    BalancedUnit, Balancer, Client, PgAddress, PgBatch, PgClient, Postgres, Request, Scratch,
+    Server, until,
+};
+
+use crate::asynchronous::post;
+use crate::cluster::{address, config_with, wait_for_each_other};
+use crate::sessions_claude::Model;
+use crate::sessions_support::{Sessions, ok, probe};
+use crate::shared::{COMPAT, interpreter};
+use crate::support::{COVE, SOON, beside_others, run, shell};
+use crate::{ash, e2b, foreign, gojudge};
+
+/// Three nodes and a balancer before them.
+struct Cluster {
+    nodes: [Server; 3],
+    balancer: Balancer,
+    _objects: Scratch,
+    _database: Arc<Postgres>,
+}
+
+/// Places of the balancer's groups.
+const REQUESTS: usize = 0;
+const CONNECTIONS: usize = 1;
+const E2B: usize = 2;
+const BOUNCER: usize = 3;
+
+impl Cluster {
+    fn start(settings: &str, of_sessions: &str) -> Cluster {
+        let (database, objects) = (Postgres::shared(), Scratch::new());
+        let settings = format!(
+            "objects.url = \"{}\"\ncompat.e2b.listen = \"127.0.0.1:0\"\n\
+             bouncer.listen = \"127.0.0.1:0\"\n{settings}",
+            objects.path().display()
+        );
+        let config = config_with(&database.database(), &settings, of_sessions);
+        let one = Server::start_with(COVE, &[], Some(&config));
+        let (two, three) = (one.start_beside(&config), one.start_beside(&config));
+        wait_for_each_other(&[&one, &two, &three]);
+        let nodes = [one, two, three];
+        let all = |of: fn(&Server) -> SocketAddr| nodes.iter().map(of).collect::<Vec<_>>();
+        let main = all(|node| node.client().address());
+        let balancer = Balancer::start(&[
+            (BalancedUnit::Request, main.clone()),
+            (BalancedUnit::Connection, main),
+            (BalancedUnit::Request, all(e2b::address)),
+            (BalancedUnit::Connection, all(|node| address(node, "bouncer"))),
+        ]);
+        Cluster { nodes, balancer, _objects: objects, _database: database }
+    }
+
+    fn first(&self) -> &Server {
+        &self.nodes[0]
+    }
+
+    /// A client whose every request may go to another node.
+    fn client(&self, group: usize) -> Client {
+        Client::new(self.balancer.address(group), Some(self.first().token().to_owned()))
+    }
+}
+
+#[test]
+fn interfaces_of_judges_are_served() {
+    let _guard = beside_others();
+    let cluster = Cluster::start("", "ready = 0");
+    let at = |group| cluster.balancer.address(group);
+    for group in [REQUESTS, CONNECTIONS] {
+        foreign::python_at("piston/clients.py", cluster.first(), at(group), "/compat/piston");
+        foreign::python_at("judge0/clients.py", cluster.first(), at(group), "/compat/judge0");
+        gojudge::check_kept_files(&cluster.client(group), |_, _| {});
+    }
+    for _ in 0..6 {
+        assert_eq!(run(&cluster.client(REQUESTS), &shell("echo fine"))["stdout"], "fine\n");
+    }
+}
+
+#[test]
+fn clients_of_e2b_are_served() {
+    let _guard = beside_others();
+    let cluster = Cluster::start("", "ready = 0\nmemory_bytes = 536870912");
+    let at = cluster.balancer.address(E2B);
+    let client = Path::new(COMPAT).join("e2b/client.py");
+    e2b::run_client_at(cluster.first(), at, Command::new(interpreter()).arg(client));
+    let mut node = Command::new("node");
+    node.arg("client.mjs").current_dir(e2b::project());
+    e2b::run_client_at(cluster.first(), at, &mut node);
+}
+
+#[test]
+fn clients_of_ash_are_served() {
+    let _guard = beside_others();
+    let model = Model::start();
+    let cluster = Cluster::start("", &format!("ready = 0\n{}", model.settings()));
+    for (program, client) in
+        [(interpreter(), "ash/client.py"), (Path::new("node"), "ash/client.mjs")]
+    {
+        let mut command = Command::new(program);
+        command.arg(Path::new(COMPAT).join(client));
+        ash::client_at(cluster.first(), cluster.balancer.address(REQUESTS), command);
+    }
+}
+
+#[test]
+fn sessions_and_databases_are_served() {
+    let _guard = beside_others();
+    let backend = Postgres::start();
+    backend.sql("CREATE ROLE balanced LOGIN PASSWORD 'pw'");
+    let cluster = Cluster::start("", "ready = 0");
+    let sessions = Sessions { client: cluster.client(REQUESTS) };
+    sessions.deploy(&probe("probe"));
+    let id = sessions.create(&json!({"agent": "probe"}));
+    for number in 0..9 {
+        let asked = json!({"command": format!("echo {number} >> kept; wc -l < kept")});
+        let answer = ok(&post(&sessions.client, &format!("/v1/sessions/{id}/exec"), &asked));
+        assert_eq!(answer["stdout"], format!("{}\n", number + 1));
+    }
+    let tenant = json!({
+        "name": "shop", "server": backend.tcp(), "database": "postgres",
+        "users": [{"name": "balanced", "password": "pw"}],
+    });
+    assert_eq!(post(&sessions.client, "/v1/tenants", &tenant).status, 201);
+    for node in &cluster.nodes {
+        until("the tenant to be known", SOON, || {
+            let found = node.client().get("/v1/tenants/shop");
+            if found.status == 200 { Ok(()) } else { Err(found.text()) }
+        });
+    }
+    let bouncer = PgAddress::Tcp(cluster.balancer.address(BOUNCER));
+    let parameters = [("user", "balanced"), ("database", "shop")];
+    let mut clients: Vec<PgClient> =
+        (0..6).map(|_| PgClient::login(&bouncer, &parameters, "pw").unwrap()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.value(&format!("SELECT {number} + 1")), (number + 1).to_string());
+    }
+    let stats = ok(&sessions.client.get("/v1/tenants/shop/stats"));
+    assert_eq!((&stats["nodes"], &stats["clients"]), (&json!(3), &json!(6)), "{stats}");
+    // Ctrl+C of psql: whichever node the request reaches.
+    for client in &mut clients {
+        client.send(&PgBatch::new().query("SELECT pg_sleep(60)").0).unwrap();
+        let cancel = testkit::pg::cancel_request(client.pid, &client.key);
+        until("the statement to be cancelled", SOON, || {
+            let mut other = PgClient::open(&bouncer).unwrap();
+            other.send(&cancel).unwrap();
+            other.end();
+            match backend.sql(
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%(60)%' \
+                AND usename = 'balanced' AND state = 'active'",
+            ) {
+                count if count.trim() == "0" => Ok(()),
+                count => Err(count),
+            }
+        });
+        assert_eq!(client.answer().unwrap().error().unwrap().code(), "57014");
+    }
+    let gone = Request::new("DELETE", &format!("/v1/sessions/{id}"));
+    assert!(sessions.client.send(&gone).status < 300);
+}

@@ -1,0 +1,90 @@
+//! A balancer before several servers: Debian's HAProxy, which hands each request, or each
+//! connection, to the next server in turn.
+
+use std::fmt::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::{Scratch, until};
+
+/// Where Debian has it, beside the paths of whoever is not root.
+const HAPROXY: &str = "/usr/sbin/haproxy";
+/// Longest time that it takes to start.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// Unit that a balancer hands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BalancedUnit {
+    /// Each request of HTTP.
+    Request,
+    /// Each connection.
+    Connection,
+}
+
+/// A running balancer, which ends with the value.
+#[derive(Debug)]
+pub struct Balancer {
+    process: Child,
+    addresses: Vec<SocketAddr>,
+    _scratch: Scratch,
+}
+
+impl Balancer {
+    /// Starts one with a port for each group of servers.
+    ///
+    /// # Panics
+    /// When HAProxy is not installed or does not start.
+    #[must_use]
+    pub fn start(groups: &[(BalancedUnit, Vec<SocketAddr>)]) -> Balancer {
+        assert!(Path::new(HAPROXY).is_file(), "no {HAPROXY}; scripts/test-deps.sh installs it");
+        let scratch = Scratch::new();
+        let mut config = "global\n  maxconn 2000\ndefaults\n  timeout connect 5s\n  \
+            timeout client 10m\n  timeout server 10m\n  timeout tunnel 10m\n  balance roundrobin\n"
+            .to_owned();
+        let mut addresses = Vec::new();
+        for (index, (unit, servers)) in groups.iter().enumerate() {
+            let mode = match unit {
+                BalancedUnit::Request => "http",
+                BalancedUnit::Connection => "tcp",
+            };
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+            let address = free.expect("find a free port");
+            writeln!(config, "listen group{index}\n  mode {mode}\n  bind {address}")
+                .expect("write text");
+            for (number, server) in servers.iter().enumerate() {
+                writeln!(config, "  server node{number} {server}").expect("write text");
+            }
+            addresses.push(address);
+        }
+        let file = scratch.file("haproxy.cfg", &config);
+        let process = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", HAPROXY, "-db", "-q", "-f"])
+            .arg(file)
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("start HAProxy");
+        let balancer = Balancer { process, addresses, _scratch: scratch };
+        for address in &balancer.addresses {
+            until("HAProxy to listen", START_MAX, || {
+                TcpStream::connect(address).map(drop).map_err(|error| error.to_string())
+            });
+        }
+        balancer
+    }
+
+    /// Returns where a group is reached, by its place.
+    #[must_use]
+    pub fn address(&self, group: usize) -> SocketAddr {
+        self.addresses[group]
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
