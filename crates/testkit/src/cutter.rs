@@ -50,6 +50,10 @@ struct Shared {
     target: SocketAddr,
     plan: Mutex<Plan>,
     ended: AtomicBool,
+    /// Nothing passes, and nobody is told: as behind a firewall that has forgotten a connection.
+    silent: AtomicBool,
+    /// Milliseconds that each piece takes longer.
+    delay_ms: AtomicU64,
     accepted: AtomicU64,
     cuts: AtomicU64,
     /// Not held: a connection that is over is closed, or its peer would wait for what nobody reads.
@@ -99,6 +103,8 @@ impl Cutter {
             target,
             plan: Mutex::new(Box::new(plan)),
             ended: AtomicBool::new(false),
+            silent: AtomicBool::new(false),
+            delay_ms: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
             live: Mutex::new(Vec::new()),
@@ -119,6 +125,17 @@ impl Cutter {
     /// Another plan, for connections that are taken from now on.
     pub fn plan(&self, plan: impl FnMut(u64) -> Option<Cut> + Send + 'static) {
         *self.shared.plan.lock() = Box::new(plan);
+    }
+
+    /// Lets nothing pass any more, or again what came meanwhile; connections stay as they are.
+    pub fn silence(&self, is_silent: bool) {
+        self.shared.silent.store(is_silent, Ordering::Relaxed);
+    }
+
+    /// Has each piece of a connection take so much longer.
+    pub fn delay(&self, delay: Duration) {
+        let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        self.shared.delay_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Ends all connections there are.
@@ -180,6 +197,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
+fn is_over(pair: &Pair, shared: &Shared) -> bool {
+    shared.ended.load(Ordering::Relaxed) || pair.over.load(Ordering::Relaxed)
+}
+
 /// Passes bytes on in one direction until it is over.
 fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
     let (mut from, mut to) = match way {
@@ -193,7 +214,7 @@ fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
             shared.cuts.fetch_add(1, Ordering::Relaxed);
             return pair.end();
         }
-        if shared.ended.load(Ordering::Relaxed) || pair.over.load(Ordering::Relaxed) {
+        if is_over(pair, shared) {
             return pair.end();
         }
         let room = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
@@ -204,6 +225,10 @@ fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
                 return;
             }
             Ok(count) => {
+                thread::sleep(Duration::from_millis(shared.delay_ms.load(Ordering::Relaxed)));
+                while shared.silent.load(Ordering::Relaxed) && !is_over(pair, shared) {
+                    thread::sleep(LOOK);
+                }
                 if to.write_all(&piece[..count]).is_err() {
                     return pair.end();
                 }

@@ -1,14 +1,15 @@
 //! Servers on one store as one service: whichever is asked.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::pg::cancel_request;
 use testkit::{
-    Client, Message, PgAddress, PgBatch, PgClient, Postgres, Request, Scratch, Server, Stopwatch,
-    until,
+    Client, Cut, Cutter, Message, PgAddress, PgBatch, PgClient, Postgres, Request, Scratch, Server,
+    Stopwatch, Way, until,
 };
 
 use crate::asynchronous::{post, post_request};
@@ -705,4 +706,97 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
     let stats = ok(&here.get("/v1/tenants/shop/stats"));
     pair.two.signal("CONT");
     assert_eq!((&stats["nodes"], stats["missing"].as_array().unwrap().len()), (&json!(1), 1));
+}
+
+/// A free port of loopback.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The network between nodes is slow, cuts connections at any byte, or says nothing any more: what
+/// is answered is right, nothing is done twice, and it goes on by itself.
+#[test]
+fn the_network_between_nodes_may_fail() {
+    let _guard = beside_others();
+    let (database, objects) = (Postgres::shared(), Scratch::new());
+    let url = database.database();
+    let objects = format!("objects.url = \"{}\"\n", objects.path().display());
+    let mut one = Server::start_with(COVE, &[], Some(&config(&url, &objects)));
+    one.expect_log("failed to pass a request on");
+    let port = free_port();
+    let network = Cutter::start(SocketAddr::from(([127, 0, 0, 1], port)));
+    let reached = format!("cluster.advertise = \"{}\"\n{objects}", network.address());
+    let of_two = config(&url, &reached);
+    let of_two = of_two.replace("cluster.listen = \"127.0.0.1:0\"", &listen_at(port));
+    let two = one.start_beside(&of_two);
+    wait_for_each_other(&[&one, &two]);
+    let (here, there) = (Sessions::from(&one), Sessions::from(&two));
+    here.deploy(&probe("probe"));
+    let id = create_at(&there);
+    let target = format!("{}/exec", path(&id));
+    let note = |number: usize| {
+        let command = format!("echo {number} >> notes; echo said {number}");
+        post(&here.client, &target, &json!({"command": command}))
+    };
+    let is_said = |number: usize| {
+        let answer = note(number);
+        let said = answer.status == 200 && answer.json()["stdout"] == format!("said {number}\n");
+        match (said, answer.status) {
+            (true, _) => true,
+            // It was not done, or nobody knows.
+            (false, 502 | 503) => false,
+            (false, _) => panic!("{}", answer.text()),
+        }
+    };
+    let mut said = Vec::new();
+    network.delay(Duration::from_millis(30));
+    for number in 0..5 {
+        assert!(is_said(number));
+        said.push(number);
+    }
+    network.delay(Duration::ZERO);
+
+    // Each connection ends at another byte, in one direction or the other.
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    network.plan(move |_| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let way = if random & 1 == 0 { Way::Forth } else { Way::Back };
+        Some(Cut { way, after: (random >> 33) % 2_500 })
+    });
+    network.cut_all();
+    said.extend((5..60).filter(|number| is_said(*number)));
+    assert!(network.cuts() > 5, "hardly anything was cut: {}", network.cuts());
+    network.plan(|_| None);
+    network.cut_all();
+    until("requests to pass again", SOON, || match is_said(60) {
+        true => Ok(()),
+        false => Err("not yet".to_owned()),
+    });
+
+    // A connection that is there, and leads nowhere.
+    network.silence(true);
+    let started = Stopwatch::start();
+    assert!(!is_said(100), "nothing passes");
+    assert!(started.elapsed() < SOON);
+    network.silence(false);
+    network.cut_all();
+    until("requests to pass again", SOON, || match is_said(101) {
+        true => Ok(()),
+        false => Err("not yet".to_owned()),
+    });
+    let notes = ok(&post(&there.client, &target, &json!({"command": "cat notes"})));
+    let mut notes: Vec<usize> =
+        notes["stdout"].as_str().unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    notes.retain(|number| *number < 60);
+    for number in &said {
+        assert!(notes.contains(number), "{number} was answered and not done: {notes:?}");
+    }
+    let count = notes.len();
+    notes.sort_unstable();
+    notes.dedup();
+    assert_eq!(notes.len(), count, "something was done twice");
+}
+
+fn listen_at(port: u16) -> String {
+    format!("cluster.listen = \"127.0.0.1:{port}\"")
 }

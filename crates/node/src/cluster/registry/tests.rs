@@ -130,3 +130,110 @@ fn a_load_of_another_version_is_read() {
     let known = NodeLoad { executions: 2, ..NodeLoad::default() };
     assert_eq!(read(r#"{"executions":2,"gpus":[1]}"#), known);
 }
+
+/// Numbers that are the same in each run of a seed.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+async fn sqlite(scratch: &Scratch, name: &str) -> NodeRegistry {
+    let url = StoreUrl::Sqlite(scratch.path().join(name));
+    let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+    NodeRegistry::open(&store).await.unwrap()
+}
+
+/// A run of the simulation, and until when it may believe that it speaks for its node.
+struct SimulatedRun {
+    identity: NodeIdentity,
+    until_ms: u64,
+}
+
+/// Nodes start, stop, stand still and are copied; time passes as it likes. Whatever happens, no two
+/// runs from different directories speak for one name at the same time.
+#[tokio::test]
+async fn no_two_runs_speak_for_a_name_whatever_happens() {
+    const NAMES: u64 = 12;
+    let scratch = Scratch::new();
+    for seed in 0..4 {
+        let nodes = sqlite(&scratch, &seed.to_string()).await;
+        let (mut draws, mut now_ms) = (Draws(seed), NOW);
+        let mut runs: Vec<SimulatedRun> = Vec::new();
+        let mut refused = 0;
+        for step in 0..1_500_u64 {
+            now_ms += [1, 700, 1_000, 9_000][usize::try_from(draws.below(4)).unwrap()];
+            let name = format!("srv_{}", draws.below(NAMES));
+            let home = format!("home {}", draws.below(2));
+            let place =
+                runs.iter().position(|it| it.identity.id == name && it.identity.home == home);
+            let is_valid = match (draws.below(10), place) {
+                // A directory has one server at a time: whoever was there has ended.
+                (0, _) | (_, None) => {
+                    if let Some(place) = place {
+                        runs.swap_remove(place);
+                    }
+                    let identity = run(&name, &format!("run {step}"), &home);
+                    let description = NodeDescription::default();
+                    let done = nodes.register(&identity, &description, true, now_ms).await.unwrap();
+                    let is_done = done == NodeRegistration::Done;
+                    runs.extend(is_done.then_some(SimulatedRun { identity, until_ms: 0 }));
+                    refused += u32::from(!is_done);
+                    is_done
+                }
+                (1, Some(place)) => {
+                    nodes.leave(&runs.swap_remove(place).identity).await.unwrap();
+                    false
+                }
+                // It stands still.
+                (2..5, Some(_)) => false,
+                (_, Some(place)) => {
+                    let identity = runs[place].identity.clone();
+                    let load = NodeLoad::default();
+                    let renewed =
+                        nodes.renew(&identity, NodeState::Active, load, now_ms).await.unwrap();
+                    if renewed.is_none() {
+                        runs.swap_remove(place);
+                    }
+                    renewed.is_some()
+                }
+            };
+            if !is_valid {
+                continue;
+            }
+            let speaks = |it: &&mut SimulatedRun| it.identity.id == name;
+            for other in runs.iter_mut().filter(speaks) {
+                if other.identity.home == home {
+                    other.until_ms = now_ms + lease_ms();
+                } else {
+                    let until_ms = other.until_ms;
+                    assert!(until_ms <= now_ms, "seed {seed}, step {step}: two speak for {name}");
+                }
+            }
+        }
+        assert!(refused > 20, "hardly a copy was refused: {refused}");
+    }
+}
+
+/// A thousand nodes are known to each other, and none of them is once a lease has passed.
+#[tokio::test]
+async fn a_thousand_nodes_know_each_other() {
+    let scratch = Scratch::new();
+    let nodes = sqlite(&scratch, "db").await;
+    let all: Vec<_> = (0..1000).map(|it| run(&format!("srv_{it}"), "1", &it.to_string())).collect();
+    let description = NodeDescription::default();
+    let registered = all.iter().map(|it| nodes.register(it, &description, true, NOW));
+    for registered in futures_util::future::join_all(registered).await {
+        assert_eq!(registered.unwrap(), NodeRegistration::Done);
+    }
+    let renewed = nodes.renew(&all[0], NodeState::Active, NodeLoad::default(), NOW + lease_ms());
+    let seen = renewed.await.unwrap().unwrap();
+    assert_eq!(seen.len(), 1000);
+    assert!(seen.iter().all(|node| node.is_alive(NOW + lease_ms() - 1)));
+    let alive = seen.iter().filter(|node| node.is_alive(NOW + lease_ms()));
+    assert_eq!(alive.map(|node| node.id.as_str()).collect::<Vec<_>>(), ["srv_0"]);
+}
