@@ -197,6 +197,15 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
+/// Takes the time that a piece takes here.
+#[expect(clippy::disallowed_methods, reason = "a slow network is what this is")]
+fn hold_back(pair: &Pair, shared: &Shared) {
+    thread::sleep(Duration::from_millis(shared.delay_ms.load(Ordering::Relaxed)));
+    while shared.silent.load(Ordering::Relaxed) && !is_over(pair, shared) {
+        thread::sleep(LOOK);
+    }
+}
+
 fn is_over(pair: &Pair, shared: &Shared) -> bool {
     shared.ended.load(Ordering::Relaxed) || pair.over.load(Ordering::Relaxed)
 }
@@ -225,10 +234,7 @@ fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
                 return;
             }
             Ok(count) => {
-                thread::sleep(Duration::from_millis(shared.delay_ms.load(Ordering::Relaxed)));
-                while shared.silent.load(Ordering::Relaxed) && !is_over(pair, shared) {
-                    thread::sleep(LOOK);
-                }
+                hold_back(pair, shared);
                 if to.write_all(&piece[..count]).is_err() {
                     return pair.end();
                 }
