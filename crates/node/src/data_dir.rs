@@ -5,7 +5,13 @@ use std::io::{self, Read, Seek, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
+/// Interval at which a lock is tried again whose server was killed, and how often: a process that it
+/// was just starting has the file open until it is another program.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+const LOCK_TRIES_MAX: u32 = 100;
 /// Name of the file that a running server holds locked; it contains the server's process id.
 const LOCK_FILE: &str = "lock";
 
@@ -139,19 +145,28 @@ fn lock(directory: &Path) -> Result<File, DataDirError> {
         move |source| DataDirError::File { action, path, source }
     };
     let mut file = open_private(&path, false).map_err(error("open"))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut pid = String::new();
-            // The process id is a courtesy: without it the message is still true.
-            let pid = match file.read_to_string(&mut pid) {
-                Ok(_) => pid.trim().to_owned(),
-                Err(_) => String::new(),
-            };
+    let mut tries = 0;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(source)) => return Err(error("lock")(source)),
+        }
+        let mut pid = String::new();
+        file.rewind().map_err(error("read"))?;
+        // The process id is a courtesy: without it the message is still true.
+        let pid = match file.read_to_string(&mut pid) {
+            Ok(_) => pid.trim().to_owned(),
+            Err(_) => String::new(),
+        };
+        let is_gone = !pid.is_empty() && !Path::new("/proc").join(&pid).exists();
+        if !is_gone || tries == LOCK_TRIES_MAX {
             return Err(DataDirError::InUse { path: directory.to_owned(), pid });
         }
-        Err(TryLockError::Error(source)) => return Err(error("lock")(source)),
+        tries += 1;
+        thread::park_timeout(LOCK_INTERVAL);
     }
+    file.rewind().map_err(error("write"))?;
     file.set_len(0).map_err(error("write"))?;
     file.rewind().map_err(error("write"))?;
     writeln!(file, "{}", std::process::id()).map_err(error("write"))?;

@@ -1,10 +1,13 @@
 //! Bad input gets a 4xx that says what is wrong, in the one shape of all errors, and starts
 //! nothing.
 
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, process};
 
-use crate::support::{beside_others, run, serve, shell};
+use crate::support::{SOON, beside_others, run, serve, shell};
 
 /// Longest body the server takes is far below this.
 const GIBIBYTE: u64 = 1 << 30;
@@ -348,8 +351,18 @@ fn what_is_not_http_is_refused_or_dropped() {
                     transfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /v1/languages HTTP/1.1\r\n\r\n";
     let long = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(1 << 20));
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(10_000));
-    let preface = client.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("an answer");
-    assert_eq!(preface.status, 400, "{}", preface.text());
+    // HTTP/2 that is none is dropped, and so is a beginning of it without the rest.
+    let framed = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &[0xff; 64]].concat();
+    for bytes in [framed.as_slice(), b"PRI * HTTP/2.0\r\n\r\nXX", b"PRI"] {
+        let mut stream = TcpStream::connect(client.address()).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        // The connection ends, whatever is said before.
+        let ended = stream.read_to_end(&mut Vec::new());
+        let is_timeout = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
+        assert!(!ended.as_ref().is_err_and(is_timeout), "{bytes:?} keeps a connection");
+    }
     for bytes in [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".as_slice(),
         b"GET / HTTP/9.9\r\n\r\n",
