@@ -97,7 +97,7 @@ use crate::tenants::{CurrentRouting, TenantId};
 use crate::tls::{ClientSide, ClientTls, ServerSide};
 
 pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
-pub use self::common::{CancelForwarder, LookUp, SecretReply};
+pub use self::common::{CancelForwarder, ForwardedKill, KillReply, LookUp, SecretReply};
 pub use self::config::RelayConfig;
 pub use self::console_backend::{ConsoleBackend, ConsoleReplySlot};
 pub use self::dialect::{DATABASE, ErrorDialect};
@@ -283,6 +283,23 @@ impl Relay {
         let Some((thread, client)) = self.common.keys.find(pid, key) else { return false };
         let Some(peer) = self.common.peers.get(thread) else { return false };
         peer.inbox.push(ThreadMessageKind::Cancel { client, pid });
+        true
+    }
+
+    /// Kills a client of MySQL that is here, or its statement, for one of the same user that is at
+    /// another node. False when there is none.
+    pub fn kill(&self, kill: &ForwardedKill) -> bool {
+        let ForwardedKill { tenant, user, id: pid, connection } = kill;
+        let routing = self.common.current.load();
+        let Some(tenant) = routing.named(tenant) else { return false };
+        let Some((thread, client)) = self.common.keys.find_owned(*pid, tenant.id, user) else {
+            return false;
+        };
+        let Some(peer) = self.common.peers.get(thread) else { return false };
+        peer.inbox.push(match connection {
+            true => ThreadMessageKind::KillClient { client, pid: *pid },
+            false => ThreadMessageKind::Cancel { client, pid: *pid },
+        });
         true
     }
 

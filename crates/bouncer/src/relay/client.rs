@@ -68,6 +68,8 @@ pub(super) struct ClientLogin {
     pub(super) is_fresh: bool,
     /// True if the link takes nothing more before the server has said something.
     pub(super) is_stalled: bool,
+    /// True if it waits for other nodes to say whether they have the client that it wants killed.
+    pub(super) asks_elsewhere: bool,
     /// True if it has to take what it was answered before it may ask more.
     is_full: bool,
     /// Channels that it listens to; none if it never did.
@@ -150,6 +152,7 @@ impl ClientLogin {
             place: ServerAttachment::Idle,
             is_fresh: false,
             is_stalled: false,
+            asks_elsewhere: false,
             is_full: false,
             hearing: None,
             is_timed,
@@ -272,7 +275,9 @@ impl RelayClient {
     /// Returns whether what it sends has to wait until something else has happened.
     fn is_held_up(&self) -> bool {
         match &self.phase {
-            ClientPhase::Session(session) => session.place.is_waiting() || session.is_stalled,
+            ClientPhase::Session(session) => {
+                session.place.is_waiting() || session.is_stalled || session.asks_elsewhere
+            }
             ClientPhase::Greeting(_) => true,
             ClientPhase::Login(login) => login.is_looked_up(),
             ClientPhase::Console(visitor) => visitor.is_waiting(),
@@ -562,6 +567,9 @@ impl RelayWorker {
             let Some(session) = clients.get_mut(place).and_then(RelayClient::session) else {
                 return bytes.len();
             };
+            if session.asks_elsewhere {
+                return used;
+            }
             let server_place = match session.place {
                 ServerAttachment::Idle => None,
                 ServerAttachment::Parked | ServerAttachment::Waiting(_) => return used,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use api::TenantEngine;
 use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
 
 use super::config::RelayConfig;
 use super::console_backend::ConsoleBackend;
@@ -34,10 +35,49 @@ use crate::tls::{ClientSide, ServerSide};
 /// has said who it is.
 const LOGINS_BEYOND_MAX: usize = 1000;
 
-/// Passes on cancel requests whose client is not here. It must not block.
+/// Passes on what is asked of a client that is not here. It must not block.
 pub trait CancelForwarder: std::fmt::Debug + Send + Sync {
-    /// Passes a request on, or drops it where there are too many.
+    /// Passes a cancel request on, or drops it where there are too many.
     fn pass_on(&self, pid: u32, key: &[u8]);
+    /// Has a client of MySQL killed, at whichever node it is. The reply may be dropped: then there
+    /// was no such client.
+    fn kill(&self, kill: ForwardedKill, reply: KillReply);
+}
+
+/// `KILL` of MySQL, as another node has to know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardedKill {
+    /// Tenant of the client that asks.
+    pub tenant: String,
+    /// User of the client that asks, who may kill its own connections alone.
+    pub user: String,
+    /// Number that the client that is meant was told.
+    pub id: u32,
+    /// True if the connection is meant, and not only its statement.
+    pub connection: bool,
+}
+
+/// Recipient of the outcome of a [`ForwardedKill`].
+#[derive(Debug)]
+pub struct KillReply {
+    pub(super) inbox: Arc<ThreadInbox>,
+    pub(super) client: u32,
+    pub(super) serial: u64,
+    pub(super) is_found: bool,
+}
+
+impl KillReply {
+    /// Says whether there was such a client.
+    pub fn give(mut self, is_found: bool) {
+        self.is_found = is_found;
+    }
+}
+
+impl Drop for KillReply {
+    fn drop(&mut self) {
+        let KillReply { client, serial, is_found, .. } = *self;
+        self.inbox.push(ThreadMessageKind::Killed { client, serial, is_found });
+    }
 }
 
 /// State that all relay threads share.

@@ -4,9 +4,12 @@
 //! # References
 //! - <https://dev.mysql.com/doc/refman/8.4/en/kill.html>
 
+use std::sync::Arc;
+
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientPhase, RelayClient};
+use super::common::{ForwardedKill, KillReply};
 use super::orders::ThreadMessageKind;
 use super::worker::RelayWorker;
 
@@ -17,14 +20,28 @@ impl RelayWorker {
     /// A client wants what the client `id` does to end, or its connection. Whether the one that
     /// asks is still there.
     pub(super) fn kill_asked(&mut self, place: u32, id: u32, connection: bool) -> bool {
-        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
-            return false;
-        };
+        let Some(client) = self.clients.get_mut(place) else { return false };
+        let serial = client.serial;
+        let Some(session) = client.session() else { return false };
         if id == session.pid {
             return self.kill_self(place, connection);
         }
         let route = &session.route;
         let found = self.common.keys.find_owned(id, route.tenant.id, &route.user.name);
+        // A guest's connections are all here.
+        let elsewhere = self.common.elsewhere.get().filter(|_| session.watch.is_none());
+        if let (None, Some(elsewhere)) = (found, elsewhere) {
+            session.asks_elsewhere = true;
+            let kill = ForwardedKill {
+                tenant: route.tenant.name.to_string(),
+                user: route.user.name.to_string(),
+                id,
+                connection,
+            };
+            let inbox = Arc::clone(&self.inbox);
+            elsewhere.kill(kill, KillReply { inbox, client: place, serial, is_found: false });
+            return true;
+        }
         if let Some(link) = session.link.my_mut() {
             link.kill_answered(found.is_some(), &mut self.outbox.to_client);
         }
@@ -42,6 +59,23 @@ impl RelayWorker {
             });
         }
         true
+    }
+
+    /// Other nodes have said whether one of them has the client that this one wants killed.
+    pub(super) fn killed_elsewhere(&mut self, place: u32, serial: u64, is_found: bool) {
+        let Some(client) = self.clients.get_mut(place).filter(|it| it.serial == serial) else {
+            return;
+        };
+        let Some(session) = client.session() else { return };
+        if !std::mem::take(&mut session.asks_elsewhere) {
+            return;
+        }
+        if let Some(link) = session.link.my_mut() {
+            link.kill_answered(is_found, &mut self.outbox.to_client);
+        }
+        self.send_outbox(Some(place), None);
+        // It may have sent more meanwhile.
+        self.queue_client(place);
     }
 
     /// A statement that ends itself is interrupted.

@@ -64,6 +64,9 @@ impl RelayWorker {
             ThreadMessageKind::Checked { client, serial, checked } => {
                 self.checked(client, serial, checked)
             }
+            ThreadMessageKind::Killed { client, serial, is_found } => {
+                self.killed_elsewhere(client, serial, is_found)
+            }
             ThreadMessageKind::Said { client, serial, answer } => {
                 self.answered(client, serial, &answer)
             }

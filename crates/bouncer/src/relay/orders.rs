@@ -109,6 +109,15 @@ pub(super) enum ThreadMessageKind {
         /// Result.
         checked: crate::mysql::login::PasswordCheckResult,
     },
+    /// Other nodes have said whether they have the client that one of this thread's wants killed.
+    Killed {
+        /// Place of the client that asked.
+        client: u32,
+        /// Tells it from later ones in that place.
+        serial: u64,
+        /// True if one had it.
+        is_found: bool,
+    },
     /// The console has answered.
     Said {
         /// Place of the client that asked.

@@ -1,15 +1,15 @@
-//! Cancel requests of PostgreSQL between nodes: a balancer hands them to any.
+//! Cancel requests of PostgreSQL, and `KILL` of MySQL, between nodes: a balancer hands them to any.
 //!
-//! A request comes on a connection of its own, and says only the key that the client was given. So
-//! a node that has given no such key asks all others.
+//! A request says only the key, or the number, that the client was given. So a node that has given
+//! no such key or number asks all others.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
-use bouncer::relay::{CancelForwarder, Relay};
+use axum::http::{Method, StatusCode};
+use bouncer::relay::{CancelForwarder, ForwardedKill, KillReply, Relay};
 use node::cluster::PeerForwarder;
 use node::http::{RouteTable as _, post};
 use node::task;
@@ -17,7 +17,11 @@ use tokio::sync::mpsc;
 
 /// Where a node takes cancel requests of others.
 const CANCEL: &str = "/peer/cancel";
-/// Role of nodes that have clients of PostgreSQL.
+/// Where a node is asked to kill a client of MySQL.
+const KILL: &str = "/peer/kill";
+/// Bytes of the answer to that, which says nothing but its status.
+const ANSWER_BYTES_MAX: usize = 4096;
+/// Role of nodes that have clients of databases.
 const ROLE: &str = "bouncer";
 /// Requests that wait to be passed on; one more is dropped, as one with a wrong key is.
 const WAITING_MAX: usize = 256;
@@ -26,20 +30,51 @@ const AT_ONCE_MAX: usize = 16;
 /// Bytes of a process id, before the key.
 const PID_BYTES: usize = 4;
 
-/// Passes cancel requests on to all other nodes.
+/// Passes requests on to all other nodes.
 #[derive(Debug)]
-struct PeerCancels(mpsc::Sender<Bytes>);
+struct PeerCancels(mpsc::Sender<ForwardedRequest>);
+
+/// Request about a client that may be at another node.
+#[derive(Debug)]
+enum ForwardedRequest {
+    Cancel(Bytes),
+    Kill(ForwardedKill, KillReply),
+}
 
 impl CancelForwarder for PeerCancels {
     fn pass_on(&self, pid: u32, key: &[u8]) {
         let request = [&pid.to_be_bytes(), key].concat();
-        if self.0.try_send(request.into()).is_err() {
+        if self.0.try_send(ForwardedRequest::Cancel(request.into())).is_err() {
             tracing::debug!("a cancel request was not passed on: too many wait");
+        }
+    }
+
+    fn kill(&self, kill: ForwardedKill, reply: KillReply) {
+        // The reply goes with what is not sent.
+        if self.0.try_send(ForwardedRequest::Kill(kill, reply)).is_err() {
+            tracing::debug!("a KILL was not passed on: too many wait");
         }
     }
 }
 
-/// Has cancel requests passed on whose client is at another node.
+impl ForwardedRequest {
+    async fn pass_on(self, nodes: &PeerForwarder) {
+        match self {
+            ForwardedRequest::Cancel(request) => nodes.tell_others(ROLE, CANCEL, request).await,
+            ForwardedRequest::Kill(kill, reply) => {
+                let Ok(body) = serde_json::to_vec(&kill).map(Bytes::from) else { return };
+                let asked =
+                    nodes.ask_all_with(ROLE, &Method::POST, KILL, &body, ANSWER_BYTES_MAX).await;
+                let is_found = asked
+                    .iter()
+                    .any(|it| it.answer.as_ref().is_some_and(|(status, _)| status.is_success()));
+                reply.give(is_found);
+            }
+        }
+    }
+}
+
+/// Has requests passed on whose client is at another node.
 pub(super) fn pass_cancels_on(relay: &Relay, nodes: PeerForwarder) {
     use futures_util::StreamExt as _;
 
@@ -50,13 +85,21 @@ pub(super) fn pass_cancels_on(relay: &Relay, nodes: PeerForwarder) {
     });
     task::spawn(waiting.for_each_concurrent(AT_ONCE_MAX, move |request| {
         let nodes = nodes.clone();
-        async move { nodes.tell_others(ROLE, CANCEL, request).await }
+        async move { request.pass_on(&nodes).await }
     }));
 }
 
 /// Routes for other nodes.
 pub(super) fn routes(relay: Arc<Relay>) -> Router {
-    Router::new().at(CANCEL, post(cancel)).with_state(relay)
+    Router::new().at(CANCEL, post(cancel)).at(KILL, post(kill)).with_state(relay)
+}
+
+async fn kill(State(relay): State<Arc<Relay>>, request: Bytes) -> StatusCode {
+    match serde_json::from_slice(&request).map(|asked| relay.kill(&asked)) {
+        Ok(true) => StatusCode::NO_CONTENT,
+        Ok(false) => StatusCode::NOT_FOUND,
+        Err(_) => StatusCode::BAD_REQUEST,
+    }
 }
 
 async fn cancel(State(relay): State<Arc<Relay>>, request: Bytes) -> StatusCode {

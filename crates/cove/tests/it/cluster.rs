@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testkit::pg::cancel_request;
 use testkit::{
-    Client, Cut, Cutter, Message, PgAddress, PgBatch, PgClient, Postgres, Request, Scratch, Server,
-    Stopwatch, Way, until,
+    Client, Cut, Cutter, MariaDb, Message, MyClient, MyLogin, PgAddress, PgBatch, PgClient,
+    Postgres, Request, Scratch, Server, Stopwatch, Way, until,
 };
 
 use crate::asynchronous::{post, post_request};
@@ -472,6 +472,58 @@ fn a_cancel_request_reaches_its_client_through_any_node() {
     assert!(started.elapsed() < SOON);
     // The next statement is none of the request's business.
     assert_eq!(client.value("SELECT 1"), "1");
+}
+
+/// `KILL` names the number that a client was told, at whichever node.
+#[test]
+fn a_client_of_mysql_is_killed_through_any_node() {
+    let _guard = beside_others();
+    let maria = MariaDb::start();
+    ["killed", "other"].map(|user| maria.user(user, "pw"));
+    let pair = Pair::start("bouncer.mysql.listen = \"127.0.0.1:0\"\n");
+    let users = ["killed", "other"].map(|name| json!({"name": name, "password": "pw"}));
+    let tenant = json!({
+        "name": "shop", "engine": "mysql", "server": maria.tcp().to_string(),
+        "database": "information_schema", "users": users,
+    });
+    assert_eq!(post(&pair.one.client(), "/v1/tenants", &tenant).status, 201);
+    let login = |server: &Server, user: &str| {
+        let address = PgAddress::Tcp(address(server, "mysql"));
+        until("the tenant to be known", SOON, || {
+            let client = MyClient::login(&address, &MyLogin::new(user, "pw", "shop"));
+            client.map_err(|error| format!("{error:?}"))
+        })
+    };
+    let mut client = login(&pair.one, "killed");
+    let (mut there, mut other) = (login(&pair.two, "killed"), login(&pair.two, "other"));
+    let id = client.greeting.thread_id;
+    let code = |client: &mut MyClient, sql: &str| {
+        client.query(sql).unwrap().error().map_or(0, |error| error.code)
+    };
+    client.command(my::command::QUERY, b"SELECT SLEEP(60)").unwrap();
+    until("the statement to run", SOON, || {
+        let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(60)%' \
+            AND user = 'killed'";
+        let count = maria.sql(sql);
+        if count.trim() == "1" { Ok(()) } else { Err(count) }
+    });
+    // Nobody but the same user, and nothing but what there is.
+    assert_eq!(code(&mut other, &format!("KILL QUERY {id}")), 1094);
+    assert_eq!(code(&mut there, "KILL QUERY 4000000000"), 1094);
+    // What is sent behind it waits for its answer.
+    there.command(my::command::QUERY, format!("KILL QUERY {id}").as_bytes()).unwrap();
+    there.command(my::command::QUERY, b"SELECT 7").unwrap();
+    assert!(there.answer().unwrap().error().is_none());
+    assert_eq!(there.answer().unwrap().value(), "7");
+    let answer = client.answer().unwrap();
+    assert!(answer.error().is_some_and(|error| error.code == 1317) || answer.value() == "1");
+    assert_eq!(client.value("SELECT 1"), "1");
+    assert_eq!(code(&mut there, &format!("KILL {id}")), 0);
+    until("the connection to end", SOON, || match client.query("SELECT 1") {
+        Ok(answer) if answer.error().is_none() => Err("it is there".to_owned()),
+        Ok(_) | Err(_) => Ok(()),
+    });
+    assert_eq!(there.value("SELECT 2"), "2");
 }
 
 /// A plan is in the memory of the node that made it, and so are its tasks.

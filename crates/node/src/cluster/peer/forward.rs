@@ -238,10 +238,22 @@ impl PeerForwarder {
         path: &str,
         bytes_max: usize,
     ) -> Vec<PeerAnswer> {
+        self.ask_all_with(role, method, path, &Bytes::new(), bytes_max).await
+    }
+
+    /// Asks all other nodes of a role, as [`PeerForwarder::ask_all`] does, with a body.
+    pub async fn ask_all_with(
+        &self,
+        role: &str,
+        method: &Method,
+        path: &str,
+        body: &Bytes,
+        bytes_max: usize,
+    ) -> Vec<PeerAnswer> {
         let Ok(path) = path.parse::<uri::PathAndQuery>() else { return Vec::new() };
         let others = self.others(|node| node.description.roles.iter().any(|it| it == role));
         let ask = |target: PeerTarget| {
-            let sent = for_node_alone(&target, method.clone(), path.clone(), Bytes::new());
+            let sent = for_node_alone(&target, method.clone(), path.clone(), body.clone());
             async move {
                 let asked = async {
                     let answer = self.0.client.send(&target, sent?).await.ok()?;
