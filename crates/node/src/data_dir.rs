@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// Interval at which a lock is tried again whose server was killed, and how often: a process that it
-/// was just starting has the file open until it is another program.
+/// Interval at which a lock is tried again whose server was killed, and how often: a process that
+/// it was just starting has the file open until it is another program.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
 const LOCK_TRIES_MAX: u32 = 100;
 /// Name of the file that a running server holds locked; it contains the server's process id.

@@ -32,11 +32,11 @@ const PID_BYTES: usize = 4;
 
 /// Passes requests on to all other nodes.
 #[derive(Debug)]
-struct PeerCancels(mpsc::Sender<ForwardedRequest>);
+struct PeerCancels(mpsc::Sender<ClientRequestElsewhere>);
 
 /// Request about a client that may be at another node.
 #[derive(Debug)]
-enum ForwardedRequest {
+enum ClientRequestElsewhere {
     Cancel(Bytes),
     Kill(ForwardedKill, KillReply),
 }
@@ -44,24 +44,26 @@ enum ForwardedRequest {
 impl CancelForwarder for PeerCancels {
     fn pass_on(&self, pid: u32, key: &[u8]) {
         let request = [&pid.to_be_bytes(), key].concat();
-        if self.0.try_send(ForwardedRequest::Cancel(request.into())).is_err() {
+        if self.0.try_send(ClientRequestElsewhere::Cancel(request.into())).is_err() {
             tracing::debug!("a cancel request was not passed on: too many wait");
         }
     }
 
     fn kill(&self, kill: ForwardedKill, reply: KillReply) {
         // The reply goes with what is not sent.
-        if self.0.try_send(ForwardedRequest::Kill(kill, reply)).is_err() {
+        if self.0.try_send(ClientRequestElsewhere::Kill(kill, reply)).is_err() {
             tracing::debug!("a KILL was not passed on: too many wait");
         }
     }
 }
 
-impl ForwardedRequest {
+impl ClientRequestElsewhere {
     async fn pass_on(self, nodes: &PeerForwarder) {
         match self {
-            ForwardedRequest::Cancel(request) => nodes.tell_others(ROLE, CANCEL, request).await,
-            ForwardedRequest::Kill(kill, reply) => {
+            ClientRequestElsewhere::Cancel(request) => {
+                nodes.tell_others(ROLE, CANCEL, request).await
+            }
+            ClientRequestElsewhere::Kill(kill, reply) => {
                 let Ok(body) = serde_json::to_vec(&kill).map(Bytes::from) else { return };
                 let asked =
                     nodes.ask_all_with(ROLE, &Method::POST, KILL, &body, ANSWER_BYTES_MAX).await;

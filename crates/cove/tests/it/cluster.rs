@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::my::command;
 use testkit::pg::cancel_request;
 use testkit::{
     Client, Cut, Cutter, MariaDb, Message, MyClient, MyLogin, PgAddress, PgBatch, PgClient,
@@ -479,7 +480,9 @@ fn a_cancel_request_reaches_its_client_through_any_node() {
 fn a_client_of_mysql_is_killed_through_any_node() {
     let _guard = beside_others();
     let maria = MariaDb::start();
-    ["killed", "other"].map(|user| maria.user(user, "pw"));
+    for user in ["killed", "other"] {
+        maria.user(user, "pw");
+    }
     let pair = Pair::start("bouncer.mysql.listen = \"127.0.0.1:0\"\n");
     let users = ["killed", "other"].map(|name| json!({"name": name, "password": "pw"}));
     let tenant = json!({
@@ -500,7 +503,7 @@ fn a_client_of_mysql_is_killed_through_any_node() {
     let code = |client: &mut MyClient, sql: &str| {
         client.query(sql).unwrap().error().map_or(0, |error| error.code)
     };
-    client.command(my::command::QUERY, b"SELECT SLEEP(60)").unwrap();
+    client.command(command::QUERY, b"SELECT SLEEP(60)").unwrap();
     until("the statement to run", SOON, || {
         let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(60)%' \
             AND user = 'killed'";
@@ -511,9 +514,11 @@ fn a_client_of_mysql_is_killed_through_any_node() {
     assert_eq!(code(&mut other, &format!("KILL QUERY {id}")), 1094);
     assert_eq!(code(&mut there, "KILL QUERY 4000000000"), 1094);
     // What is sent behind it waits for its answer.
-    there.command(my::command::QUERY, format!("KILL QUERY {id}").as_bytes()).unwrap();
-    there.command(my::command::QUERY, b"SELECT 7").unwrap();
+    there.command(command::QUERY, format!("KILL QUERY {id}").as_bytes()).unwrap();
+    there.command(command::QUERY, b"SELECT 7").unwrap();
     assert!(there.answer().unwrap().error().is_none());
+    // Each answer is numbered from its command on.
+    there.sequence = 1;
     assert_eq!(there.answer().unwrap().value(), "7");
     let answer = client.answer().unwrap();
     assert!(answer.error().is_some_and(|error| error.code == 1317) || answer.value() == "1");
