@@ -55,7 +55,7 @@ pub(crate) struct StoredDefinitions {
     pub(crate) version: u64,
     /// By name.
     pub(crate) definitions: Vec<TenantDefinition>,
-    /// What was ordered for tenants, by their names.
+    /// Orders for tenants, by their names.
     pub(crate) orders: BTreeMap<String, TenantOrders>,
 }
 

@@ -78,7 +78,7 @@ pub(crate) struct HttpTlsConfig {
     pub(crate) cert: Option<PathBuf>,
     /// Its key: a PEM file.
     pub(crate) key: Option<PathBuf>,
-    /// Who is served without TLS where there is a certificate.
+    /// Clients that are served without TLS where there is a certificate.
     #[serde(deserialize_with = "plaintext")]
     pub(crate) plaintext: PlaintextPolicy,
 }

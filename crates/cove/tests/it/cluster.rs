@@ -694,7 +694,7 @@ fn nodes_are_shown_and_drained_by_an_operator() {
     );
 }
 
-/// What is ordered for a tenant, and what is known of it, is the same at all nodes.
+/// Orders for a tenant, and figures of it, are the same at all nodes.
 #[test]
 fn a_tenant_is_paused_and_counted_at_all_nodes() {
     let _guard = beside_others();

@@ -23,7 +23,7 @@ fn port(server: &Server) -> u16 {
     server.client().address().port()
 }
 
-/// What curl says of a request, and the version and the status of the answer as its last line.
+/// Runs curl. Returns the body, and the version and the status of the answer, or its complaint.
 fn curl(server: &Server, trusted: &Path, arguments: &[&str], path: &str) -> (String, String) {
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "60", "-w", "\n%{http_version} %{http_code}", "--cacert"])
