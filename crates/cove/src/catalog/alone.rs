@@ -45,6 +45,7 @@ pub(super) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
 async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> {
     let Source { config, environment, .. } = source;
     let listener = BoundListener::bind(&config.http).await.context("failed to listen")?;
+    let listener = listener.with_tls(config.tls.listener()?);
     let drain = DrainHandle::new();
     let signals = drain.on_signals().context("failed to listen to signals")?;
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
@@ -73,8 +74,7 @@ async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> 
     tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
     greet(source, address, data_dir.path(), StartHint::Catalog);
 
-    let tls = config.tls.listener()?;
-    let listener = listener.with_tls(tls.clone());
+    let tls = listener.tls().cloned();
     let listeners = vec![(listener, site(&shell, routes, Vec::new(), Some(lake.routes())))];
     let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
     let working = async { tokio::join!(serving, lake.work(&drain)) };
