@@ -112,7 +112,7 @@ struct TenantWriter {
     of_file: Vec<TenantDefinition>,
     /// By name; those that a tenant of the file hides are among them.
     of_api: BTreeMap<String, TenantDefinition>,
-    /// What was ordered for them at all servers.
+    /// Orders for them that hold at all servers.
     orders: BTreeMap<String, TenantOrders>,
     /// Version of the store when it was read.
     version: u64,
@@ -463,7 +463,8 @@ impl Bouncer {
         let snapshots = self.snapshots().await;
         let clients = snapshots.iter().flat_map(|it| &it.clients);
         let own = clients.filter(|it| it.tenant.as_ref().is_some_and(|(id, _)| *id == tenant.id));
-        Ok(own.map(views::client).collect())
+        let node = self.node();
+        Ok(own.map(|it| views::client(it, node.clone())).collect())
     }
 
     /// Returns its server connections.
@@ -475,7 +476,8 @@ impl Bouncer {
         let snapshots = self.snapshots().await;
         let servers = snapshots.iter().flat_map(|it| &it.servers);
         let own = servers.filter(|it| it.tenant.0 == tenant.id);
-        Ok(own.map(|it| views::server(it, &tenant)).collect())
+        let node = self.node();
+        Ok(own.map(|it| views::server(it, &tenant, node.clone())).collect())
     }
 
     /// Returns what health checks found.

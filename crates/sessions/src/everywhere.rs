@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use api::SandboxCounts;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{Method, StatusCode, Uri};
 use axum::{Json, Router};
@@ -43,7 +44,8 @@ impl OtherNodes {
             None => COUNTS.to_owned(),
         };
         let mut sum = SandboxCounts::default();
-        let answers = self.nodes.ask_all(ROLE, &Method::GET, &path, ANSWER_BYTES_MAX).await;
+        let answers =
+            self.nodes.ask_all(ROLE, &Method::GET, &path, Bytes::new(), ANSWER_BYTES_MAX).await;
         for PeerAnswer { node, answer } in answers {
             let Some((StatusCode::OK, body)) = answer else { continue };
             match serde_json::from_slice(&body) {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use api::{BouncerClientList, BouncerServerList, TenantStats as Figures};
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -33,7 +34,7 @@ pub(super) struct NodeTenantFigures {
 
 /// Answers of the other nodes, and the names of those that gave none.
 struct AnswersOfOthers<T> {
-    answers: Vec<(String, T)>,
+    answers: Vec<T>,
     missing: Vec<String>,
 }
 
@@ -52,7 +53,7 @@ impl Bouncer {
         let mut sum = self.node_figures(name)?;
         let AnswersOfOthers { answers, missing } = self.ask_others(name, "stats").await;
         let nodes = answers.len() + 1;
-        answers.into_iter().for_each(|(_, of_node)| sum.add(of_node));
+        answers.into_iter().for_each(|of_node| sum.add(of_node));
         let NodeTenantFigures { stats, query, transaction, wait } = sum;
         Ok(Figures {
             nodes: u64::try_from(nodes).unwrap_or(u64::MAX),
@@ -69,20 +70,11 @@ impl Bouncer {
     /// # Errors
     /// `NotFound`.
     pub async fn clients_everywhere(&self, name: &str) -> Result<BouncerClientList, BouncerError> {
-        let mut list =
-            BouncerClientList { clients: self.clients(name).await?, missing: Vec::new() };
-        let own = self.0.nodes.get().map(PeerForwarder::own_id);
-        list.clients.iter_mut().for_each(|client| client.node = own.clone());
+        let clients = self.clients(name).await?;
         let others = self.ask_others::<BouncerClientList>(name, "clients").await;
-        for (node, of_node) in others.answers {
-            let clients = of_node.clients.into_iter();
-            list.clients.extend(clients.map(|mut client| {
-                client.node = Some(node.clone());
-                client
-            }));
-        }
-        list.missing = others.missing;
-        Ok(list)
+        let of_others = others.answers.into_iter().flat_map(|list| list.clients);
+        let clients = clients.into_iter().chain(of_others).collect();
+        Ok(BouncerClientList { clients, missing: others.missing })
     }
 
     /// Returns the server connections of a tenant, of all nodes.
@@ -90,20 +82,16 @@ impl Bouncer {
     /// # Errors
     /// `NotFound`.
     pub async fn servers_everywhere(&self, name: &str) -> Result<BouncerServerList, BouncerError> {
-        let mut list =
-            BouncerServerList { servers: self.servers(name).await?, missing: Vec::new() };
-        let own = self.0.nodes.get().map(PeerForwarder::own_id);
-        list.servers.iter_mut().for_each(|server| server.node = own.clone());
+        let servers = self.servers(name).await?;
         let others = self.ask_others::<BouncerServerList>(name, "servers").await;
-        for (node, of_node) in others.answers {
-            let servers = of_node.servers.into_iter();
-            list.servers.extend(servers.map(|mut server| {
-                server.node = Some(node.clone());
-                server
-            }));
-        }
-        list.missing = others.missing;
-        Ok(list)
+        let of_others = others.answers.into_iter().flat_map(|list| list.servers);
+        let servers = servers.into_iter().chain(of_others).collect();
+        Ok(BouncerServerList { servers, missing: others.missing })
+    }
+
+    /// Returns the name of this node, where there are others.
+    pub(super) fn node(&self) -> Option<String> {
+        self.0.nodes.get().map(PeerForwarder::own_id)
     }
 
     /// Closes a client of a tenant, at whichever node it is.
@@ -117,10 +105,9 @@ impl Bouncer {
         }
         let Some(nodes) = self.0.nodes.get() else { return here };
         let path = format!("/peer/tenants/{name}/clients/{pid}/kill");
-        let answers = nodes.ask_all(ROLE, &Method::POST, &path, ANSWER_BYTES_MAX).await;
-        let is_killed =
-            |it: &PeerAnswer| it.answer.as_ref().is_some_and(|(status, _)| status.is_success());
-        if answers.iter().any(is_killed) { Ok(()) } else { here }
+        let answers =
+            nodes.ask_all(ROLE, &Method::POST, &path, Bytes::new(), ANSWER_BYTES_MAX).await;
+        if answers.into_iter().any(|it| it.success().is_some()) { Ok(()) } else { here }
     }
 
     fn node_figures(&self, name: &str) -> Result<NodeTenantFigures, BouncerError> {
@@ -135,13 +122,13 @@ impl Bouncer {
         let Some(nodes) = self.0.nodes.get() else { return others };
         let path = format!("/peer/tenants/{name}/{what}");
         for PeerAnswer { node, answer } in
-            nodes.ask_all(ROLE, &Method::GET, &path, ANSWER_BYTES_MAX).await
+            nodes.ask_all(ROLE, &Method::GET, &path, Bytes::new(), ANSWER_BYTES_MAX).await
         {
             match answer {
                 // It has not heard of the tenant yet, or its file has none of this name.
                 Some((StatusCode::NOT_FOUND, _)) => {}
                 Some((StatusCode::OK, body)) => match serde_json::from_slice(&body) {
-                    Ok(answer) => others.answers.push((node, answer)),
+                    Ok(answer) => others.answers.push(answer),
                     Err(error) => {
                         tracing::warn!(node, %error, "a node's figures cannot be understood");
                         others.missing.push(node);

@@ -170,7 +170,7 @@ fn us_as_seconds(us: u64) -> f64 {
     std::time::Duration::from_micros(us).as_secs_f64()
 }
 
-pub(super) fn client(view: &ClientView) -> BouncerClient {
+pub(super) fn client(view: &ClientView, node: Option<String>) -> BouncerClient {
     let state = match view.state {
         ClientState::Login => "login",
         ClientState::Console => "console",
@@ -190,11 +190,15 @@ pub(super) fn client(view: &ClientView) -> BouncerClient {
         in_transaction: view.in_transaction,
         connected_s: us_as_seconds(view.age_us),
         tls: view.tls,
-        node: None,
+        node,
     }
 }
 
-pub(super) fn server(view: &ServerView, tenant: &TenantSnapshot) -> BouncerServer {
+pub(super) fn server(
+    view: &ServerView,
+    tenant: &TenantSnapshot,
+    node: Option<String>,
+) -> BouncerServer {
     let state = match view.state {
         ServerState::Login => "login",
         ServerState::Idle => "idle",
@@ -211,7 +215,7 @@ pub(super) fn server(view: &ServerView, tenant: &TenantSnapshot) -> BouncerServe
         client_pid: view.client_pid,
         connected_s: us_as_seconds(view.age_us),
         tls: view.tls,
-        node: None,
+        node,
     }
 }
 

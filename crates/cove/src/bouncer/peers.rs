@@ -65,12 +65,8 @@ impl ClientRequestElsewhere {
             }
             ClientRequestElsewhere::Kill(kill, reply) => {
                 let Ok(body) = serde_json::to_vec(&kill).map(Bytes::from) else { return };
-                let asked =
-                    nodes.ask_all_with(ROLE, &Method::POST, KILL, &body, ANSWER_BYTES_MAX).await;
-                let is_found = asked
-                    .iter()
-                    .any(|it| it.answer.as_ref().is_some_and(|(status, _)| status.is_success()));
-                reply.give(is_found);
+                let asked = nodes.ask_all(ROLE, &Method::POST, KILL, body, ANSWER_BYTES_MAX).await;
+                reply.give(asked.into_iter().any(|it| it.success().is_some()));
             }
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -43,13 +44,9 @@ impl OtherFileStores {
         OtherFileStores { nodes, fetches: Semaphore::new(FETCHES_MAX) }
     }
 
-    async fn ask(&self, method: Method, path: &str, bytes_max: usize) -> Vec<axum::body::Bytes> {
-        let answers = self.nodes.ask_all(ROLE, &method, path, bytes_max).await.into_iter();
-        let fine = |PeerAnswer { answer, .. }| match answer {
-            Some((status, body)) if status.is_success() => Some(body),
-            _ => None,
-        };
-        answers.filter_map(fine).collect()
+    async fn ask(&self, method: Method, path: &str, bytes_max: usize) -> Vec<Bytes> {
+        let answers = self.nodes.ask_all(ROLE, &method, path, Bytes::new(), bytes_max).await;
+        answers.into_iter().filter_map(PeerAnswer::success).collect()
     }
 }
 

@@ -44,6 +44,8 @@ const PLACES_ASKED_MAX: usize = 4;
 const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
 /// Time for a node to take something that it is told.
 const TELL_MAX: Duration = Duration::from_secs(2);
+/// Bytes of an answer that says nothing but its status.
+const TELL_BYTES_MAX: usize = 4096;
 /// Time after which a caller may try again, where a node does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -166,6 +168,14 @@ pub struct PeerAnswer {
     pub answer: Option<(StatusCode, Bytes)>,
 }
 
+impl PeerAnswer {
+    /// Returns the body of an answer that says yes.
+    #[must_use]
+    pub fn success(self) -> Option<Bytes> {
+        self.answer.filter(|(status, _)| status.is_success()).map(|(_, body)| body)
+    }
+}
+
 /// A request that can be sent to a node, and to another one when that was the wrong one.
 struct ForwardedRequest {
     parts: Parts,
@@ -209,24 +219,8 @@ impl PeerForwarder {
 
     /// Tells all other nodes of a role something that is for one of them, at a path that is for
     /// nodes alone. Who does not answer in time is not told.
-    pub async fn tell_others(&self, role: &str, path: &'static str, body: Bytes) {
-        let others = self.others(|node| node.description.roles.iter().any(|it| it == role));
-        let tell = |target: PeerTarget| {
-            let body = body.clone();
-            async move {
-                let path = uri::PathAndQuery::from_static(path);
-                let Some(sent) = for_node_alone(&target, Method::POST, path, body) else { return };
-                match timeout(TELL_MAX, self.0.client.send(&target, sent)).await {
-                    Ok(Ok(_)) => {}
-                    // It may have ended, which is not worth a line for each word.
-                    Ok(Err(error)) => {
-                        tracing::debug!(node = target.id, %error, "a node was not told")
-                    }
-                    Err(_) => tracing::debug!(node = target.id, "a node was not told in time"),
-                }
-            }
-        };
-        futures_util::future::join_all(others.into_iter().map(tell)).await;
+    pub async fn tell_others(&self, role: &str, path: &str, body: Bytes) {
+        self.ask_all(role, &Method::POST, path, body, TELL_BYTES_MAX).await;
     }
 
     /// Asks all other nodes of a role at a path that is for nodes alone. The answer of one that
@@ -236,36 +230,42 @@ impl PeerForwarder {
         role: &str,
         method: &Method,
         path: &str,
-        bytes_max: usize,
-    ) -> Vec<PeerAnswer> {
-        self.ask_all_with(role, method, path, &Bytes::new(), bytes_max).await
-    }
-
-    /// Asks all other nodes of a role, as [`PeerForwarder::ask_all`] does, with a body.
-    pub async fn ask_all_with(
-        &self,
-        role: &str,
-        method: &Method,
-        path: &str,
-        body: &Bytes,
+        body: Bytes,
         bytes_max: usize,
     ) -> Vec<PeerAnswer> {
         let Ok(path) = path.parse::<uri::PathAndQuery>() else { return Vec::new() };
         let others = self.others(|node| node.description.roles.iter().any(|it| it == role));
-        let ask = |target: PeerTarget| {
+        let asked = others.into_iter().map(|target| {
             let sent = for_node_alone(&target, method.clone(), path.clone(), body.clone());
             async move {
-                let asked = async {
-                    let answer = self.0.client.send(&target, sent?).await.ok()?;
-                    let status = answer.status();
-                    let body = to_bytes(Body::new(answer.into_body()), bytes_max).await;
-                    Some((status, body.ok()?))
-                };
-                let answer = timeout(TELL_MAX, asked).await.ok().flatten();
+                let answer = self.ask(&target, sent, bytes_max).await;
                 PeerAnswer { node: target.id, answer }
             }
+        });
+        futures_util::future::join_all(asked).await
+    }
+
+    /// Asks one node; none when it does not answer in time.
+    async fn ask(
+        &self,
+        target: &PeerTarget,
+        request: Option<axum::http::Request<Body>>,
+        bytes_max: usize,
+    ) -> Option<(StatusCode, Bytes)> {
+        let node = &target.id;
+        let asked = async {
+            let answer = self.0.client.send(target, request?).await;
+            // It may have ended, which is not worth a line for each question.
+            let answer = answer.inspect_err(|error| tracing::debug!(node, %error, "not asked"));
+            let answer = answer.ok()?;
+            let status = answer.status();
+            let body = to_bytes(Body::new(answer.into_body()), bytes_max).await;
+            Some((status, body.ok()?))
         };
-        futures_util::future::join_all(others.into_iter().map(ask)).await
+        timeout(TELL_MAX, asked).await.unwrap_or_else(|_| {
+            tracing::debug!(node, "a node did not answer in time");
+            None
+        })
     }
 
     /// Returns the id of this node.
@@ -297,8 +297,8 @@ impl PeerForwarder {
         let asked = self.others(|_| true).into_iter().map(|target| {
             let sent = for_node_alone(&target, Method::GET, path.clone(), Bytes::new());
             Box::pin(async move {
-                let answer = timeout(TELL_MAX, self.0.client.send(&target, sent?)).await.ok()?;
-                answer.ok().filter(|it| it.status().is_success()).map(|_| target)
+                let (status, _) = self.ask(&target, sent, TELL_BYTES_MAX).await?;
+                status.is_success().then_some(target)
             })
         });
         let mut asked: FuturesUnordered<_> = asked.collect();
