@@ -336,8 +336,11 @@ fn fate(error: &::postgres::Error) -> TransactionFate {
 /// The error of a statement, as others see it, and what it means for the transaction.
 fn failure(sql: &str, error: ::postgres::Error) -> (TransactionFate, SqlStoreError) {
     let fate = fate(&error);
-    let constraint = error.code().is_some_and(|state| state.code().starts_with("23"))
-        || error.code() == Some(&SqlState::DUPLICATE_TABLE);
+    let constraint = error.code().is_some_and(|state| {
+        // A table's row type has its name too, and may be what two that make it meet at.
+        state.code().starts_with("23")
+            || [SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT].contains(state)
+    });
     let sql = shown(sql);
     let shown = match fate {
         TransactionFate::Conflict | TransactionFate::StalePlan => {

@@ -524,6 +524,18 @@ async fn servers_that_start_together_migrate_once() {
 }
 
 /// The way of CockroachDB, on PostgreSQL: what was interrupted goes on where it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_start_together_on_a_new_store_make_its_first_table_once() {
+    let fresh = Fresh::open(StoreDialect::Postgres, |_| {}).await;
+    let (one, two) = (fresh.again().await.unwrap(), fresh.again().await.unwrap());
+    // Two meet at the name of the table or at that of its row type, as chance has it.
+    for _ in 0..100 {
+        fresh.store.transact("test", |it| it.batch("DROP TABLE cove_migrations")).await.unwrap();
+        let (one, two) = tokio::join!(one.migrate("a", &[]), two.migrate("a", &[]));
+        one.and(two).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_migration_in_pieces_makes_each_piece_once() {
     let Fresh { store, .. } = &Fresh::open(StoreDialect::Postgres, |_| {}).await;
