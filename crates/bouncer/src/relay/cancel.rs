@@ -3,7 +3,8 @@
 //! A request is forwarded only while the client that is meant waits for a reply, on a connection of
 //! its own, encrypted as that of the client's server connection is. The server closes it once the
 //! signal was sent; until then the server connection is nobody else's, whose statement the signal
-//! could hit.
+//! could hit, and its client's own next statement waits: PostgreSQL signals a process and then its
+//! group, and the first of the two may have ended what was meant.
 //!
 //! # References
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-CANCELING-REQUESTS>
@@ -249,7 +250,12 @@ impl RelayWorker {
             return;
         }
         server.cancels -= 1;
-        if server.cancels == 0 && std::mem::take(&mut server.awaits_cancels) {
+        if server.cancels > 0 {
+            return;
+        }
+        if let Some(client) = server.client {
+            self.unstall(client);
+        } else if std::mem::take(&mut server.awaits_cancels) {
             self.give_back(server_place);
         }
     }

@@ -575,6 +575,11 @@ impl RelayWorker {
                 ServerAttachment::Parked | ServerAttachment::Waiting(_) => return used,
                 ServerAttachment::Attached(server) => Some(server),
             };
+            // What was cancelled has ended, and the server may yet be signalled once more.
+            if server_place.and_then(|it| servers.get(it)).is_some_and(RelayServer::awaits_signal) {
+                session.is_stalled = true;
+                return used;
+            }
             let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
             let mut outputs = outbox.both();
             session.begin(link, &mut server, ground.now_us, used == 0, &mut outputs);

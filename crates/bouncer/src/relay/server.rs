@@ -223,6 +223,11 @@ impl RelayServer {
         }
     }
 
+    /// Returns whether a cancel request is on its way to it while nothing runs that is meant.
+    pub(super) fn awaits_signal(&self) -> bool {
+        self.cancels > 0 && !self.is_awaited()
+    }
+
     /// Returns whether its client has begun a batch and not ended it.
     pub(super) fn is_unsynced(&self) -> bool {
         matches!(&self.phase, ServerPhase::Live(link) if link.is_unsynced())

@@ -1,5 +1,9 @@
 //! How things end: by cancel requests, by limits on time, by a server that goes away.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, mpsc};
+
 use api::{PoolMode, TenantLimitsSpec, TenantSpec};
 use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::ClientState;
@@ -59,6 +63,75 @@ fn a_cancel_request_reaches_the_statement_that_is_meant() {
             assert_eq!(other.value("SELECT 2"), "2");
             assert_eq!(client.value("SELECT 3"), "3");
         }
+    }
+}
+
+/// A way to a server where cancel requests arrive twice: at once, and when the test says so. Their
+/// connection ends after the second.
+fn signals_twice(server: SocketAddr) -> (SocketAddr, mpsc::Sender<()>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (again, told) = mpsc::channel();
+    let told = Arc::new(Mutex::new(told));
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, told) = (client.expect("accept"), Arc::clone(&told));
+            std::thread::spawn(move || pass_on(client, server, &told));
+        }
+    });
+    (address, again)
+}
+
+fn pass_on(mut client: TcpStream, server: SocketAddr, told: &Mutex<mpsc::Receiver<()>>) {
+    let connect = || TcpStream::connect(server).expect("connect");
+    let mut first = vec![0; 8];
+    client.read_exact(&mut first).expect("read");
+    let mut there = connect();
+    if cancel_request(0, &[0; 4]).starts_with(&first) {
+        first.resize(16, 0);
+        client.read_exact(&mut first[8..]).expect("the key");
+        there.write_all(&first).expect("write");
+        there.read_to_end(&mut Vec::new()).expect("the end of the first");
+        told.lock().expect("a lock").recv().expect("a word");
+        let mut again = connect();
+        again.write_all(&first).expect("write");
+        again.read_to_end(&mut Vec::new()).expect("the end of the second");
+        return;
+    }
+    there.write_all(&first).expect("write");
+    let (mut from, mut to) =
+        (client.try_clone().expect("clone"), there.try_clone().expect("clone"));
+    std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+    std::io::copy(&mut there, &mut client).expect("what the server says");
+}
+
+#[test]
+fn what_follows_a_cancelled_statement_waits_until_the_server_is_done_with_the_request() {
+    let server = Postgres::shared();
+    for mode in [PoolMode::Transaction, PoolMode::Session] {
+        let (address, again) = signals_twice(server.tcp());
+        let spec = TenantSpec { server: address.to_string(), ..tenant("t", &server, mode) };
+        let pooler = Pooler::start(1, vec![spec]);
+        let mut client = pooler.client("t");
+        let meant = PgBatch::new().query("SELECT pg_sleep(60), 'meant twice'");
+        // In a transaction the server connection stays with the client in both modes.
+        client.run("BEGIN");
+        client.send(&meant.0).expect("send");
+        wait_running(&server, "meant twice");
+        cancel(&pooler, client.pid, &client.key);
+        let code = client.answer().expect("an answer").error().expect("an error").code().to_owned();
+        assert_eq!(code, "57014");
+
+        let next = PgBatch::new().query("ROLLBACK; SELECT pg_sleep(0.2), 'the next one'");
+        client.send(&next.0).expect("send");
+        let runs = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%the next%one%' \
+            AND state = 'active' AND pid <> pg_backend_pid()";
+        // Long enough for a statement that does not wait.
+        let began = (0..20).any(|_| pooler.client("t").value(runs) != "0");
+        again.send(()).expect("the way to the server");
+        assert!(!began, "a statement runs while the signal for another one is on its way");
+        assert_eq!(client.answer().expect("an answer").error(), None);
+        assert_eq!(client.value("SELECT 1"), "1");
     }
 }
 
