@@ -463,6 +463,8 @@ def signed_addresses():
     url = sandbox.download_url(f"{root}/a b", use_signature_expiration=60)
     identity = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
     equal(fetch(url, headers=identity), (200, b"signed"))
+    # A signature says enough by itself: whoever gets the address need not know the sandbox.
+    equal([fetch(url) for _ in range(3)], [(200, b"signed")] * 3)
     equal(fetch(url.replace("a%20b", "other"), headers=identity)[0] in (401, 403), True)
     stale = sandbox.download_url(f"{root}/a b", use_signature_expiration=-10)
     equal(fetch(stale, headers=identity)[0] in (401, 403), True)

@@ -29,6 +29,7 @@ use node::sealed::Sealer;
 use node::store::{SqlStore, SqlStoreError, StoreUrl};
 use node::task::Boxed;
 use serde::Deserialize;
+use sessions::faces::e2b;
 use sessions::{SessionInterface, SessionOwners, Sessions};
 
 use crate::Source;
@@ -282,8 +283,10 @@ impl RequestLocator for NodeLocator {
             if request.method == Method::POST && matches!(path, "/sandboxes" | "/v2/sandboxes") {
                 return Some(RequestSubject::InBody);
             }
-            let sandbox = sessions::session_of(SessionInterface::E2b, request);
-            return sandbox.map(RequestSubject::Session);
+            if let Some(sandbox) = sessions::session_of(SessionInterface::E2b, request) {
+                return Some(RequestSubject::Session(sandbox));
+            }
+            return e2b::signed_at(request).map(RequestSubject::Asked);
         }
         match ::catalog::http::plan_of(request) {
             Some(PlanReference::Id(id)) => return node_of_plan(&id),
@@ -325,11 +328,14 @@ impl RequestLocator for NodeLocator {
                 }
                 RequestSubject::Node(id) => SubjectOwner::Node(id.clone()),
                 // Nobody could answer for it.
-                RequestSubject::Session(_) | RequestSubject::Execution { .. }
+                RequestSubject::Session(_)
+                | RequestSubject::Execution { .. }
+                | RequestSubject::Asked(_)
                     if !self.membership.reaches_others() =>
                 {
                     SubjectOwner::This
                 }
+                RequestSubject::Asked(path) => SubjectOwner::Other(path.clone()),
                 RequestSubject::Execution { id, is_socket, attaches } => {
                     self.runner(id, *is_socket, *attaches).await
                 }

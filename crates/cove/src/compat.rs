@@ -99,21 +99,21 @@ pub(crate) fn ash(
 }
 
 /// E2B's interface, which has a listener of its own or is nowhere: its clients make some addresses
-/// from the root. It looks at every request itself.
+/// from the root. It looks at every request itself. The routes beside it are for other nodes.
 pub(crate) async fn e2b(
     config: &CompatConfig,
     shell: &HttpShell,
     sessions: sessions::Sessions,
     tokens: &TokenRegistry,
-) -> Result<Option<(BoundListener, ListenerSite)>> {
-    let Some(address) = &config.e2b.listen else { return Ok(None) };
+) -> Result<(Option<(BoundListener, ListenerSite)>, Router)> {
+    let Some(address) = &config.e2b.listen else { return Ok((None, Router::new())) };
     let listener = BoundListener::bind(address).await.context("failed to listen for e2b")?;
     let routes = e2b::routes(sessions, tokens.clone(), config.e2b.settings.clone());
-    let routes = routes.context("failed to make keys for e2b")?;
+    let (routes, for_peers) = routes.context("failed to make keys for e2b")?;
     tracing::info!(face = "e2b", address = %listener.address(), "listening");
     let face = CompatFace { access: FaceAccess::Own, render: Some(e2b::render_error), scope: None };
     let shell = shell.clone().streaming(&e2b::ROUTES);
-    Ok(Some((listener, shell.wrap_face(cluster::E2B_LISTENER, routes, face))))
+    Ok((Some((listener, shell.wrap_face(cluster::E2B_LISTENER, routes, face))), for_peers))
 }
 
 /// DBBouncer's interface, which has a listener of its own or is nowhere: its paths are short. Who

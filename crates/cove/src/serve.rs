@@ -244,7 +244,7 @@ impl ServerParts<'_> {
         let of_lake = lake.as_ref().map(catalog::RunningCatalog::routes);
         let routes = routes.merge(of_ash);
         shapes.extend(shapes_of_ash.into_iter().chain(native_shapes()));
-        let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
+        let (e2b, of_e2b) = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
         let dbbouncer =
             compat::dbbouncer(&config.compat, &shell, control.as_ref(), &drain, metrics).await?;
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
@@ -252,7 +252,7 @@ impl ServerParts<'_> {
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let main = catalog::site(&shell, routes, shapes, of_lake);
         let of_bouncer = pooler.as_ref().zip(forwarder.clone()).map(|(it, nodes)| it.join(nodes));
-        let of_others = of_faces.merge(of_bouncer.unwrap_or_default());
+        let of_others = of_faces.merge(of_e2b).merge(of_bouncer.unwrap_or_default());
         let for_peers =
             cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_others, &jobs, &sessions);
         let tls = listener.tls().cloned();

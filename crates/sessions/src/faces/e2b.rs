@@ -79,6 +79,7 @@ use self::figures::{SampleUse, UsageSample, UsageSamples};
 use self::ports::{ENVD_PORT, PortTarget};
 use self::sandboxes::E2bSandboxes;
 use self::tokens::{TokenKeys, TokenPurpose};
+pub use self::transfer::signed_at;
 use crate::error::SessionError;
 use crate::service::Sessions;
 
@@ -119,8 +120,9 @@ impl fmt::Debug for E2bContext {
     }
 }
 
-/// E2B's paths. The shell is to let every request pass: this face has tokens of two kinds, and
-/// requests that are for programs in sandboxes.
+/// E2B's paths, and those at which other nodes ask whose sandbox an address was signed for. The
+/// shell is to let every request pass: this face has tokens of two kinds, and requests that are for
+/// programs in sandboxes.
 ///
 /// # Errors
 /// When the kernel gives no random bytes for a key, where sessions have none.
@@ -128,7 +130,7 @@ pub fn routes(
     sessions: Sessions,
     tokens: TokenRegistry,
     config: E2bConfig,
-) -> Result<Router, SessionError> {
+) -> Result<(Router, Router), SessionError> {
     let key = match sessions.derived_key(KEY_PURPOSE) {
         Some(key) => key,
         // There are no sandboxes that it could open.
@@ -138,13 +140,15 @@ pub fn routes(
     let sandboxes = E2bSandboxes::default();
     let port_places = Shares::new(config.port_connections_max, PORTS_WEIGHT);
     let face = Arc::new(E2bContext { sessions, tokens, config, keys, sandboxes, port_places });
+    let for_peers = transfer::peer_routes(Arc::clone(&face));
     let [root, below] = ROUTES;
-    Ok(Router::new()
+    let routes = Router::new()
         .route(root, any(answer))
         .route(below, any(answer))
         // Files have the limit of the disk they are written to.
         .layer(DefaultBodyLimit::disable())
-        .with_state(face))
+        .with_state(face);
+    Ok((routes, for_peers))
 }
 
 async fn answer(State(face): State<Arc<E2bContext>>, request: Request) -> Response {

@@ -82,6 +82,9 @@ pub enum RequestSubject {
     /// New work, which goes where there is room; with what is the same for work that should be at
     /// the same nodes.
     Work(WorkKind, String),
+    /// Thing that no store knows the node of: which one has it, they say themselves, at this path
+    /// that is for nodes alone.
+    Asked(String),
     /// The body says it, if it is short.
     InBody,
 }
@@ -464,6 +467,10 @@ impl FoundSubject {
                     true => next.run(request).await,
                     false => forwarder.place(*kind, key, listener, request, next).await,
                 };
+            }
+            if is_hop && matches!(subject, RequestSubject::Asked(_)) {
+                // It has just said that it has it.
+                return next.run(request).await;
             }
             let Some(target) = forwarder.target(&subject, is_hop).await else {
                 return next.run(request).await;

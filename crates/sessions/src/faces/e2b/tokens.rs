@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use axum::http::Method;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hmac::{Hmac, Mac as _};
@@ -116,6 +117,25 @@ pub(super) enum SignedOperation {
     Write,
 }
 
+impl SignedOperation {
+    /// Returns what a request to `/files` does, if its method means anything there.
+    pub(super) fn of(method: &Method) -> Option<SignedOperation> {
+        match *method {
+            Method::GET => Some(SignedOperation::Read),
+            Method::POST => Some(SignedOperation::Write),
+            _ => None,
+        }
+    }
+
+    /// Returns its name in what is signed.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            SignedOperation::Read => "read",
+            SignedOperation::Write => "write",
+        }
+    }
+}
+
 /// Claims of a signed address.
 #[derive(Clone, Debug)]
 pub(super) struct SignedClaims<'a> {
@@ -129,10 +149,7 @@ pub(super) struct SignedClaims<'a> {
 impl SignedClaims<'_> {
     /// Returns whether whoever has this token has signed it.
     pub(super) fn is_of(&self, operation: SignedOperation, token: &str) -> bool {
-        let operation = match operation {
-            SignedOperation::Read => "read",
-            SignedOperation::Write => "write",
-        };
+        let operation = operation.name();
         let mut text = format!("{}:{operation}:{}:{token}", self.path, self.user);
         if let Some(expires_s) = self.expires_s {
             text.push_str(&format!(":{expires_s}"));

@@ -1,19 +1,20 @@
 //! Content of files, up and down: `/files`.
 
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::multipart::{Field, Multipart};
-use axum::extract::{FromRequest as _, Request};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::extract::{FromRequest as _, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
 use bytes::Bytes;
 use flate2::write::GzDecoder;
 use futures_util::stream;
 use node::clock;
-use node::http::{CredentialBinding, UploadBody};
+use node::http::{CredentialBinding, FastHead, RouteTable as _, UploadBody, get};
 use sandbox::{FileWriter, MissingParents, OpenFile, SandboxFileEntry, SandboxFiles, WriteMode};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -73,14 +74,61 @@ impl TransferQuery {
         }
         Ok(query)
     }
+
+    /// Returns what was signed, of an address that is.
+    fn signed(&self) -> Option<SignedClaims<'_>> {
+        Some(SignedClaims {
+            path: self.path.as_deref().unwrap_or_default(),
+            user: &self.username,
+            expires_s: self.expires_s,
+            signature: self.signature.as_deref()?,
+        })
+    }
+}
+
+/// Path, for nodes alone, at which a node says whether an address was signed for a sandbox of its.
+/// The address' query is behind it.
+const SIGNED_HERE: &str = "/peer/e2b/signed";
+
+/// Returns the path at which nodes are asked whose sandbox a request is for: it is signed, and no
+/// part of it names the sandbox.
+#[must_use]
+pub fn signed_at(request: FastHead<'_>) -> Option<String> {
+    let query = request.uri.query().filter(|_| request.uri.path() == "/files")?;
+    let is_signed = query.split('&').any(|it| it.starts_with("signature="));
+    let operation = SignedOperation::of(request.method)?;
+    is_signed.then(|| format!("{SIGNED_HERE}/{}?{query}", operation.name()))
+}
+
+/// Routes for other nodes.
+pub(super) fn peer_routes(face: Arc<E2bContext>) -> Router {
+    Router::new()
+        .at("/peer/e2b/signed/read", get(signed_for_reading))
+        .at("/peer/e2b/signed/write", get(signed_for_writing))
+        .with_state(face)
+}
+
+async fn signed_for_reading(State(face): State<Arc<E2bContext>>, uri: Uri) -> StatusCode {
+    signed_here(&face, &uri, SignedOperation::Read)
+}
+
+async fn signed_for_writing(State(face): State<Arc<E2bContext>>, uri: Uri) -> StatusCode {
+    signed_here(&face, &uri, SignedOperation::Write)
+}
+
+fn signed_here(face: &E2bContext, uri: &Uri, operation: SignedOperation) -> StatusCode {
+    let query = TransferQuery::parse(uri.query().unwrap_or_default()).ok();
+    let signed = query.as_ref().and_then(TransferQuery::signed);
+    match signed.and_then(|signed| face.sandboxes.signer(&signed, operation)) {
+        Some(_) => StatusCode::NO_CONTENT,
+        None => StatusCode::NOT_FOUND,
+    }
 }
 
 /// Answers a request for the content of files, of this sandbox or of the one that signed it.
 pub(super) async fn answer(face: &E2bContext, id: Option<&str>, request: Request) -> Response {
-    let operation = match *request.method() {
-        Method::GET => SignedOperation::Read,
-        Method::POST => SignedOperation::Write,
-        _ => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
+    let Some(operation) = SignedOperation::of(request.method()) else {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
     };
     let query = match TransferQuery::parse(request.uri().query().unwrap_or_default()) {
         Ok(query) => query,
@@ -133,13 +181,7 @@ async fn admit(
     {
         return Ok(id.to_owned());
     }
-    let signature = query.signature.as_deref().ok_or_else(RestError::unauthenticated)?;
-    let signed = SignedClaims {
-        path: query.path.as_deref().unwrap_or_default(),
-        user: &query.username,
-        expires_s: query.expires_s,
-        signature,
-    };
+    let signed = query.signed().ok_or_else(RestError::unauthenticated)?;
     if signed.is_stale(clock::wall_ms()) {
         return Err(RestError::new(StatusCode::UNAUTHORIZED, "signature is already expired"));
     }
