@@ -45,6 +45,7 @@ mod balanced;
 mod cases;
 mod cli_remote;
 mod cluster;
+mod cluster_bouncer;
 mod command_line;
 mod durability;
 mod e2b;

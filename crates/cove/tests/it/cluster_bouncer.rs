@@ -1,0 +1,180 @@
+//! Servers on one store as one bouncer: whichever is asked.
+
+use serde_json::json;
+use testkit::my::command;
+use testkit::pg::cancel_request;
+use testkit::{
+    Client, MariaDb, MyClient, MyLogin, PgAddress, PgBatch, PgClient, Postgres, Request, Server,
+    Stopwatch, until,
+};
+
+use crate::asynchronous::post;
+use crate::cluster::{Pair, address};
+use crate::sessions_support::ok;
+use crate::support::{SOON, beside_others};
+
+#[test]
+fn a_cancel_request_reaches_its_client_through_any_node() {
+    let _guard = beside_others();
+    let backend = Postgres::start();
+    backend.sql("CREATE ROLE cancelled LOGIN PASSWORD 'pw'");
+    let tenant = format!(
+        "[bouncer]\n[[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\n\
+         database = \"postgres\"\nusers = [{{ name = \"cancelled\", password = \"pw\" }}]\n",
+        backend.tcp()
+    );
+    let pair = Pair::start_with("", &format!("ready = 0\n{tenant}"));
+    let bouncer = |server: &Server| PgAddress::Tcp(address(server, "bouncer"));
+    let parameters = [("user", "cancelled"), ("database", "shop")];
+    let mut client = PgClient::login(&bouncer(&pair.one), &parameters, "pw").unwrap();
+    let pid = client.pid;
+    let cancel = |key: &[u8]| {
+        let mut other = PgClient::open(&bouncer(&pair.two)).unwrap();
+        other.send(&cancel_request(pid, key)).unwrap();
+        assert!(other.end().0, "a cancel request is closed");
+    };
+    let mut wrong = client.key.clone();
+    wrong[0] ^= 1;
+    let started = Stopwatch::start();
+    client.send(&PgBatch::new().query("SELECT pg_sleep(60)").0).unwrap();
+    until("the statement to run", SOON, || {
+        let sql = "SELECT count(*) FROM pg_stat_activity \
+            WHERE usename = 'cancelled' AND query LIKE '%pg_sleep(60)%' AND state = 'active'";
+        let count = backend.sql(sql);
+        if count.trim() == "1" { Ok(()) } else { Err(count) }
+    });
+    cancel(&wrong);
+    cancel(&client.key);
+    let answer = client.answer().unwrap();
+    assert_eq!(answer.error().unwrap().code(), "57014");
+    assert!(started.elapsed() < SOON);
+    // The next statement is none of the request's business.
+    assert_eq!(client.value("SELECT 1"), "1");
+}
+
+/// `KILL` names the number that a client was told, at whichever node.
+#[test]
+fn a_client_of_mysql_is_killed_through_any_node() {
+    let _guard = beside_others();
+    let maria = MariaDb::start();
+    for user in ["killed", "other"] {
+        maria.user(user, "pw");
+    }
+    let pair = Pair::start("bouncer.mysql.listen = \"127.0.0.1:0\"\n");
+    let users = ["killed", "other"].map(|name| json!({"name": name, "password": "pw"}));
+    let tenant = json!({
+        "name": "shop", "engine": "mysql", "server": maria.tcp().to_string(),
+        "database": "information_schema", "users": users,
+    });
+    assert_eq!(post(&pair.one.client(), "/v1/tenants", &tenant).status, 201);
+    let login = |server: &Server, user: &str| {
+        let address = PgAddress::Tcp(address(server, "mysql"));
+        until("the tenant to be known", SOON, || {
+            let client = MyClient::login(&address, &MyLogin::new(user, "pw", "shop"));
+            client.map_err(|error| format!("{error:?}"))
+        })
+    };
+    let mut client = login(&pair.one, "killed");
+    let (mut there, mut other) = (login(&pair.two, "killed"), login(&pair.two, "other"));
+    let id = client.greeting.thread_id;
+    let code = |client: &mut MyClient, sql: &str| {
+        client.query(sql).unwrap().error().map_or(0, |error| error.code)
+    };
+    client.command(command::QUERY, b"SELECT SLEEP(60)").unwrap();
+    until("the statement to run", SOON, || {
+        let sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE '%SLEEP(60)%' \
+            AND user = 'killed'";
+        let count = maria.sql(sql);
+        if count.trim() == "1" { Ok(()) } else { Err(count) }
+    });
+    // Nobody but the same user, and nothing but what there is.
+    assert_eq!(code(&mut other, &format!("KILL QUERY {id}")), 1094);
+    assert_eq!(code(&mut there, "KILL QUERY 4000000000"), 1094);
+    // What is sent behind it waits for its answer.
+    there.command(command::QUERY, format!("KILL QUERY {id}").as_bytes()).unwrap();
+    there.command(command::QUERY, b"SELECT 7").unwrap();
+    assert!(there.answer().unwrap().error().is_none());
+    // Each answer is numbered from its command on.
+    there.sequence = 1;
+    assert_eq!(there.answer().unwrap().value(), "7");
+    let answer = client.answer().unwrap();
+    assert!(answer.error().is_some_and(|error| error.code == 1317) || answer.value() == "1");
+    assert_eq!(client.value("SELECT 1"), "1");
+    assert_eq!(code(&mut there, &format!("KILL {id}")), 0);
+    until("the connection to end", SOON, || match client.query("SELECT 1") {
+        Ok(answer) if answer.error().is_none() => Err("it is there".to_owned()),
+        Ok(_) | Err(_) => Ok(()),
+    });
+    assert_eq!(there.value("SELECT 2"), "2");
+}
+
+/// A plan is in the memory of the node that made it, and so are its tasks.
+#[test]
+fn a_tenant_is_paused_and_counted_at_all_nodes() {
+    let _guard = beside_others();
+    let backend = Postgres::start();
+    backend.sql("CREATE ROLE counted LOGIN PASSWORD 'pw'");
+    let mut pair = Pair::start("");
+    let tenant = json!({
+        "name": "shop", "server": backend.tcp(), "database": "postgres",
+        "users": [{"name": "counted", "password": "pw"}],
+    });
+    let (here, there) = (pair.one.client(), pair.two.client());
+    assert_eq!(post(&here, "/v1/tenants", &tenant).status, 201);
+    let admission = |client: &Client, expected: &str| {
+        until("the order to hold there", SOON, || {
+            let found = client.get("/v1/tenants/shop");
+            match found.status == 200 && found.json()["admission"] == expected {
+                true => Ok(()),
+                false => Err(found.text()),
+            }
+        });
+    };
+    admission(&there, "open");
+    let bouncer = |server: &Server| PgAddress::Tcp(address(server, "bouncer"));
+    let parameters = [("user", "counted"), ("database", "shop")];
+    let login = |server: &Server| PgClient::login(&bouncer(server), &parameters, "pw");
+    let (mut first, mut second) = (login(&pair.one).unwrap(), login(&pair.two).unwrap());
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.value("SELECT 1"), "1");
+    }
+    for client in [&here, &there] {
+        until("the figures of both", SOON, || {
+            let stats = ok(&client.get("/v1/tenants/shop/stats"));
+            let is_all = stats["nodes"] == 2 && stats["clients"] == 2 && stats["queries"] == 2;
+            if is_all { Ok(()) } else { Err(stats.to_string()) }
+        });
+        let clients = ok(&client.get("/v1/tenants/shop/clients"));
+        let clients = clients["clients"].as_array().unwrap().clone();
+        let of = |pid: u32| clients.iter().find(|it| it["pid"] == pid).unwrap()["node"].clone();
+        assert_ne!(of(first.pid), of(second.pid), "{clients:?}");
+        let servers = ok(&client.get("/v1/tenants/shop/servers"));
+        assert_eq!(servers["servers"].as_array().unwrap().len(), 2);
+    }
+
+    // A client is closed through a node that it is not at.
+    let target = format!("/v1/tenants/shop/clients/{}", first.pid);
+    assert_eq!(there.send(&Request::new("DELETE", &target)).status, 204);
+    assert!(first.end().0, "the client is gone");
+    assert_eq!(there.send(&Request::new("DELETE", &target)).status, 404);
+
+    // A pause holds at all nodes, and at one that starts again.
+    assert_eq!(post(&here, "/v1/tenants/shop/pause?refuse=true", &json!({})).status, 200);
+    admission(&there, "refusing");
+    assert!(login(&pair.two).is_err(), "clients are refused");
+    pair.two.restart();
+    let there = pair.two.client();
+    admission(&there, "refusing");
+    assert_eq!(post(&there, "/v1/tenants/shop/resume", &json!({})).status, 200);
+    admission(&here, "open");
+    let mut third = login(&pair.one).unwrap();
+    assert_eq!(third.value("SELECT 1"), "1");
+    assert_eq!(post(&there, "/v1/tenants/shop/kill", &json!({})).status, 204);
+    assert!(third.end().0, "the client is gone");
+
+    // One that does not answer is named.
+    pair.two.signal("STOP");
+    let stats = ok(&here.get("/v1/tenants/shop/stats"));
+    pair.two.signal("CONT");
+    assert_eq!((&stats["nodes"], stats["missing"].as_array().unwrap().len()), (&json!(1), 1));
+}
