@@ -12,6 +12,7 @@
 pub mod command;
 pub mod console;
 pub mod desk;
+mod everywhere;
 pub mod ini;
 pub mod settings;
 pub mod show;

@@ -61,6 +61,8 @@ pub(crate) struct RunningBouncer {
     client_tls: Arc<ClientSide>,
     server_tls: Arc<ServerSide>,
     hangups: Hangups,
+    /// Routes at which other nodes ask the console.
+    for_peers: axum::Router,
 }
 
 /// What it stands on.
@@ -196,10 +198,11 @@ impl RunningBouncer {
         let threads: Arc<dyn RelayThreads> = Arc::<Relay>::clone(&relay);
         let bouncer = prepared.start(threads, Arc::new(probe), keyrings);
         let console = AdminConsole::new(bouncer.clone(), host);
+        let for_peers = console.peer_routes();
         let desk = FrontDesk::new(console, bouncer.clone(), resolver, Handle::current());
         relay.open_console(Arc::new(desk));
         metrics::register(&bouncer, registry);
-        Ok(Some(RunningBouncer { bouncer, relay, client_tls, server_tls, hangups }))
+        Ok(Some(RunningBouncer { bouncer, relay, client_tls, server_tls, hangups, for_peers }))
     }
 
     /// Has cancel requests passed on to other nodes, and figures of all nodes shown. Returns the
@@ -208,7 +211,7 @@ impl RunningBouncer {
         self.bouncer.join(nodes.clone());
         peers::pass_cancels_on(&self.relay, nodes);
         let of_tenants = ::bouncer::service::peer_routes(self.bouncer.clone());
-        peers::routes(Arc::clone(&self.relay)).merge(of_tenants)
+        peers::routes(Arc::clone(&self.relay)).merge(of_tenants).merge(self.for_peers.clone())
     }
 
     /// Returns its control plane.

@@ -108,6 +108,10 @@ impl AdminConsole {
         }))
     }
 
+    pub(super) fn bouncer(&self) -> &Bouncer {
+        &self.0.bouncer
+    }
+
     /// In whose words clients are told what goes wrong.
     pub(super) fn words(&self) -> ErrorDialect {
         self.0.host.words()
@@ -148,7 +152,9 @@ impl AdminConsole {
         let bouncer = &self.0.bouncer;
         let tag = match command {
             ConsoleCommand::Empty => return Ok(CommandReply::Empty),
-            ConsoleCommand::Show(topic) => return Ok(CommandReply::Table(self.show(topic).await)),
+            ConsoleCommand::Show(topic) => {
+                return Ok(CommandReply::Table(self.show_everywhere(topic).await));
+            }
             ConsoleCommand::Set { key, value } => {
                 self.0.host.set(&key, &value)?;
                 bouncer.reload().await.map_err(|error| explained(&error))?;
@@ -167,7 +173,9 @@ impl AdminConsole {
                 return Err("pooler is shutting down".to_owned());
             }
             ConsoleCommand::KillClient(id) => {
-                self.kill_client(&id).await?;
+                if !self.kill_client_here(&id).await? && !self.kill_elsewhere(&id).await {
+                    return Err("client not found".to_owned());
+                }
                 "KILL_CLIENT"
             }
             ConsoleCommand::Shutdown(wait) => {
@@ -212,6 +220,7 @@ impl AdminConsole {
         self.each(tenants, TenantOrder::Pause).await?;
         self.each(tenants, TenantOrder::Reconnect).await?;
         self.until(|snapshots| !any_server(snapshots, tenants, |_| true)).await;
+        self.paused_elsewhere(tenants).await;
         Ok("PAUSE")
     }
 
@@ -227,7 +236,11 @@ impl AdminConsole {
         Ok("RECONNECT")
     }
 
-    async fn kill_client(&self, id: &str) -> Result<(), String> {
+    /// Closes a client of this node; says whether there was one.
+    ///
+    /// # Errors
+    /// When the id is none, or the client cannot be closed.
+    pub(super) async fn kill_client_here(&self, id: &str) -> Result<bool, String> {
         let invalid = |_| "invalid client pointer supplied".to_owned();
         let named: ClientSelector = match id.strip_prefix("0x") {
             Some(pointer) => {
@@ -239,11 +252,11 @@ impl AdminConsole {
         let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
         let found = clients.find(|client| match named {
             ClientSelector::Pointer(pid) => client.pid == pid,
-            ClientSelector::Number(number) => client.number == number,
+            ClientSelector::Number(number) => self.0.bouncer.number(client.number) == number,
         });
         let pid = found.map_or(0, |client| client.pid);
         let tenant = found.and_then(|client| client.tenant.as_ref());
-        let (_, tenant) = tenant.ok_or_else(|| "client not found".to_owned())?;
+        let Some((_, tenant)) = tenant else { return Ok(false) };
         let killed = self.0.bouncer.kill_client(tenant, pid).await;
         killed.map_err(|error| error.to_string())?;
         // Whoever asks next does not see it any more.
@@ -251,7 +264,7 @@ impl AdminConsole {
             !snapshots.iter().flat_map(|it| &it.clients).any(|client| client.pid == pid)
         })
         .await;
-        Ok(())
+        Ok(true)
     }
 
     /// The tenants that a command is about.
@@ -297,7 +310,8 @@ impl AdminConsole {
         })
     }
 
-    async fn show(&self, topic: ShowTopic) -> super::table::ShowTable {
+    /// Returns the table of a topic, of this node.
+    pub(super) async fn show(&self, topic: ShowTopic) -> super::table::ShowTable {
         let bouncer = &self.0.bouncer;
         let snapshots = bouncer.snapshots().await;
         let (routing, values) = (bouncer.routing(), self.0.host.values());
@@ -316,6 +330,7 @@ impl AdminConsole {
                 earlier: &earlier.1,
                 period: now.saturating_duration_since(earlier.0).max(PERIOD_MIN),
                 state: self.state(&routing),
+                first_number: bouncer.number(0),
                 now_ms: clock::wall_ms(),
             },
         );

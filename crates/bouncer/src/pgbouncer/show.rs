@@ -98,6 +98,8 @@ pub struct ShowView<'a> {
     pub period: Duration,
     /// `active`, `paused`, `suspended`, `shutting_down`.
     pub state: &'a str,
+    /// Added to the numbers of connections, so that those of several nodes differ.
+    pub first_number: u64,
     /// The wall clock, in milliseconds since 1970.
     pub now_ms: u64,
 }
@@ -436,7 +438,7 @@ fn clients<'a>(view: &'a ShowView<'_>) -> impl Iterator<Item = Vec<Option<String
             of(0),
             of(if client.tls { "TLS" } else { "" }),
             of(""),
-            of(client.number),
+            of(view.first_number + client.number),
         ]
     })
 }
@@ -471,7 +473,7 @@ fn servers<'a>(view: &'a ShowView<'_>) -> impl Iterator<Item = Vec<Option<String
             of(server.pid),
             of(if server.tls { "TLS" } else { "" }),
             of(""),
-            of(server.number),
+            of(view.first_number + server.number),
         ]
     })
 }

@@ -69,11 +69,14 @@ fn type_of(first: &str, name: &str) -> u32 {
     }
 }
 
-/// Columns with rows of values; `None` is null.
+/// A row: a value for each column; `None` is null.
+pub(super) type TableRow = Vec<Option<String>>;
+
+/// Columns with rows of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShowTable {
     columns: &'static [&'static str],
-    rows: Vec<Vec<Option<String>>>,
+    rows: Vec<TableRow>,
 }
 
 impl ShowTable {
@@ -84,16 +87,32 @@ impl ShowTable {
     }
 
     /// Adds a row, which has a value for each column.
-    pub fn push(&mut self, row: Vec<Option<String>>) {
+    pub fn push(&mut self, row: TableRow) {
         debug_assert_eq!(row.len(), self.columns.len(), "{:?}", self.columns);
         self.rows.push(row);
     }
 
     /// Replaces the rows, for chains.
     #[must_use]
-    pub fn with(mut self, rows: impl IntoIterator<Item = Vec<Option<String>>>) -> ShowTable {
+    pub fn with(mut self, rows: impl IntoIterator<Item = TableRow>) -> ShowTable {
         rows.into_iter().for_each(|row| self.push(row));
         self
+    }
+
+    pub(super) fn columns(&self) -> &'static [&'static str] {
+        self.columns
+    }
+
+    pub(super) fn rows(&self) -> &[TableRow] {
+        &self.rows
+    }
+
+    pub(super) fn rows_mut(&mut self) -> &mut [TableRow] {
+        &mut self.rows
+    }
+
+    pub(super) fn into_rows(self) -> Vec<TableRow> {
+        self.rows
     }
 
     /// Writes it as the answer to one simple query, with what ends it.

@@ -13,6 +13,7 @@ use node::cluster::{PeerAnswer, PeerForwarder};
 use node::http::{RouteTable as _, get, post};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::{Bouncer, views};
 use crate::error::BouncerError;
@@ -22,6 +23,11 @@ use crate::relay::stats::DurationDistribution;
 const ROLE: &str = "bouncer";
 /// Bytes of a node's answer: some hundreds for each client.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Bits of a connection's number that count, and the greatest number of a node above them: all of
+/// it is a positive `int8`.
+const NUMBER_BITS: u32 = 40;
+const NODE_MAX: u64 = (1 << 22) - 1;
 
 /// Figures of one node, with what percentiles are made of.
 #[derive(Debug, Serialize, Deserialize)]
@@ -94,6 +100,22 @@ impl Bouncer {
         self.0.nodes.get().map(PeerForwarder::own_id)
     }
 
+    /// Returns a number that no other node has, for a connection that has `own` among this one's.
+    pub(crate) fn number(&self, own: u64) -> u64 {
+        let Some(node) = self.node() else { return own };
+        let hash = Sha256::digest(node.as_bytes());
+        let hash = hash.iter().take(4).fold(0, |hash, byte| hash << 8 | u64::from(*byte));
+        ((hash & NODE_MAX) << NUMBER_BITS) + own
+    }
+
+    /// Asks all other nodes.
+    pub(crate) async fn ask_nodes(&self, method: &Method, path: &str) -> Vec<PeerAnswer> {
+        match self.0.nodes.get() {
+            Some(nodes) => nodes.ask_all(ROLE, method, path, Bytes::new(), ANSWER_BYTES_MAX).await,
+            None => Vec::new(),
+        }
+    }
+
     /// Closes a client of a tenant, at whichever node it is.
     ///
     /// # Errors
@@ -103,10 +125,8 @@ impl Bouncer {
         if !matches!(here, Err(BouncerError::NotFound)) {
             return here;
         }
-        let Some(nodes) = self.0.nodes.get() else { return here };
         let path = format!("/peer/tenants/{name}/clients/{pid}/kill");
-        let answers =
-            nodes.ask_all(ROLE, &Method::POST, &path, Bytes::new(), ANSWER_BYTES_MAX).await;
+        let answers = self.ask_nodes(&Method::POST, &path).await;
         if answers.into_iter().any(|it| it.success().is_some()) { Ok(()) } else { here }
     }
 
@@ -119,11 +139,8 @@ impl Bouncer {
 
     async fn ask_others<T: DeserializeOwned>(&self, name: &str, what: &str) -> AnswersOfOthers<T> {
         let mut others = AnswersOfOthers { answers: Vec::new(), missing: Vec::new() };
-        let Some(nodes) = self.0.nodes.get() else { return others };
         let path = format!("/peer/tenants/{name}/{what}");
-        for PeerAnswer { node, answer } in
-            nodes.ask_all(ROLE, &Method::GET, &path, Bytes::new(), ANSWER_BYTES_MAX).await
-        {
+        for PeerAnswer { node, answer } in self.ask_nodes(&Method::GET, &path).await {
             match answer {
                 // It has not heard of the tenant yet, or its file has none of this name.
                 Some((StatusCode::NOT_FOUND, _)) => {}

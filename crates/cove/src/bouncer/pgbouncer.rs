@@ -213,7 +213,7 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
         reread: Arc::new(move || again.again()),
     };
     let running = RunningBouncer::start_told(told, ground, &mut registry).await?;
-    let RunningBouncer { bouncer, relay, client_tls, server_tls, mut hangups } =
+    let RunningBouncer { bouncer, relay, client_tls, server_tls, mut hangups, for_peers: _ } =
         running.context("there is no bouncer")?;
     let drain = DrainHandle::new();
     tokio::select! {

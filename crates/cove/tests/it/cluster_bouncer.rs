@@ -178,3 +178,71 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
     pair.two.signal("CONT");
     assert_eq!((&stats["nodes"], stats["missing"].as_array().unwrap().len()), (&json!(1), 1));
 }
+
+/// Whoever watches or commands by the console sees all nodes, at whichever he is.
+#[test]
+fn the_console_shows_and_commands_all_nodes() {
+    let _guard = beside_others();
+    let backend = Postgres::start();
+    backend.sql("CREATE ROLE watched LOGIN PASSWORD 'pw'");
+    let tenant = format!(
+        "[[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\ndatabase = \"postgres\"\n\
+         users = [{{ name = \"watched\", password = \"pw\" }}]\n",
+        backend.tcp()
+    );
+    let admins = "bouncer.console.admin_users = [{ name = \"ann\", password = \"pw\" }]\n";
+    let pair = Pair::start_with(admins, &format!("ready = 0\n{tenant}"));
+    let login = |server: &Server, user, database| {
+        let address = PgAddress::Tcp(address(server, "bouncer"));
+        PgClient::login(&address, &[("user", user), ("database", database)], "pw").unwrap()
+    };
+    let client = |server| login(server, "watched", "shop");
+    let (mut first, mut second) = (client(&pair.one), client(&pair.two));
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.value("SELECT 1"), "1");
+    }
+    let mut consoles = [&pair.one, &pair.two].map(|server| login(server, "ann", "pgbouncer"));
+    let table = |console: &mut PgClient, topic: &str| {
+        let rows = console.run(&format!("SHOW {topic}")).rows();
+        let rows = rows.into_iter().map(|row| row.into_iter().map(Option::unwrap_or_default));
+        rows.map(Iterator::collect).collect::<Vec<Vec<String>>>()
+    };
+    // Columns by PgBouncer's manual: who is named, then what is counted.
+    let mut numbers = Vec::new();
+    for console in &mut consoles {
+        let pools = table(console, "POOLS");
+        let pool = pools.iter().find(|row| row[0] == "shop").expect("a pool");
+        assert_eq!((&*pool[1], &*pool[2], &*pool[9]), ("watched", "2", "2"), "{pools:?}");
+        let databases = table(console, "DATABASES");
+        let database = databases.iter().find(|row| row[0] == "shop").expect("a database");
+        assert_eq!((&*database[12], &*database[14]), ("2", "2"), "{databases:?}");
+        let totals = table(console, "STATS_TOTALS");
+        let total = totals.iter().find(|row| row[0] == "shop").expect("totals");
+        assert_eq!((&*total[3], &*total[9]), ("2", "2"), "{totals:?}");
+        let clients = table(console, "CLIENTS");
+        let of_shop: Vec<_> = clients.iter().filter(|row| row[2] == "shop").collect();
+        let mut ids: Vec<_> = of_shop.iter().map(|row| row[19].clone()).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), 2, "{clients:?}");
+        numbers.push(ids);
+        assert_eq!(table(console, "SERVERS").len(), 2);
+    }
+    assert_eq!(numbers[0], numbers[1], "a client has the same id at every node");
+
+    // A pause has come when no node has a server connection any more.
+    let [one, two] = &mut consoles;
+    one.run("PAUSE shop");
+    let connected = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'watched'";
+    assert_eq!(backend.sql(connected), "0");
+    two.run("RESUME shop");
+    assert_eq!(second.value("SELECT 2"), "2");
+    assert_eq!(first.value("SELECT 2"), "2");
+
+    // One of the two is at another node.
+    for id in &numbers[0] {
+        one.run(&format!("KILL_CLIENT {id}"));
+    }
+    assert!(first.end().0 && second.end().0, "both clients are gone");
+    assert_eq!(one.fail(&format!("KILL_CLIENT {}", numbers[0][0])).message(), "client not found");
+}
