@@ -48,8 +48,10 @@ need mariadb-client-core my_print_defaults
 need maven mvn
 need openssl openssl
 # Starts them without privileges.
-need util-linux setpriv
-# Balances between several servers; beside PATH for whoever is not root.
+need util-linux setpriv nsenter unshare
+# Makes the network of the machines that several servers are on; beside PATH for whoever is not root.
+[ -x /usr/sbin/ip ] || need iproute2 ip
+# Balances between several servers.
 [ -x /usr/sbin/haproxy ] || need haproxy haproxy
 # Makes the disks of sessions; Debian keeps it beside PATH.
 [ -x /usr/sbin/mkfs.ext4 ] || need e2fsprogs mkfs.ext4

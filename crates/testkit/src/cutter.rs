@@ -1,7 +1,7 @@
 //! A proxy that breaks connections at a chosen byte.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -97,7 +97,21 @@ impl Cutter {
         target: SocketAddr,
         plan: impl FnMut(u64) -> Option<Cut> + Send + 'static,
     ) -> Cutter {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port");
+        Cutter::bind(Ipv4Addr::LOCALHOST.into(), target, plan)
+    }
+
+    /// Starts a proxy at another address of this machine.
+    #[must_use]
+    pub fn start_at(address: IpAddr, target: SocketAddr) -> Cutter {
+        Cutter::bind(address, target, |_| None)
+    }
+
+    fn bind(
+        address: IpAddr,
+        target: SocketAddr,
+        plan: impl FnMut(u64) -> Option<Cut> + Send + 'static,
+    ) -> Cutter {
+        let listener = TcpListener::bind((address, 0)).expect("bind a port");
         let address = listener.local_addr().expect("the port");
         let shared = Arc::new(Shared {
             target,

@@ -46,6 +46,7 @@ mod http;
 mod log;
 mod mariadb;
 pub mod my;
+mod network;
 pub mod pg;
 mod postgres;
 pub mod process;
@@ -67,6 +68,7 @@ pub use http::{Client, Request, Response};
 pub use log::unlisted;
 pub use mariadb::MariaDb;
 pub use my::{MyAnswer, MyClient, MyError, MyFailure, MyLogin, MyStatement, MyValue};
+pub use network::{Network, NetworkPlace};
 pub use pg::{
     PgAddress, PgAnswer, PgBatch, PgClient, PgError, PgFailure, PgMessage, PgNotification,
 };

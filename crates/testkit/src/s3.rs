@@ -2,6 +2,7 @@
 //! library.
 
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -81,6 +82,12 @@ impl S3 {
         let (access_key_id, secret_access_key) =
             (element("AccessKeyId"), element("SecretAccessKey"));
         S3 { _service: service, port, access_key_id, secret_access_key }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
     /// Where it listens: `http://127.0.0.1:PORT`.

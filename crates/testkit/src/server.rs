@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::{Client, Scratch, log, process, until};
+use crate::{Client, NetworkPlace, Scratch, log, process, until};
 
 /// Shows a program another time than the machine's, by Debian's package `libfaketime`.
 const LIBFAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -39,6 +39,7 @@ pub struct Server {
     binary: PathBuf,
     arguments: Vec<OsString>,
     environment: Vec<(&'static str, String)>,
+    place: NetworkPlace,
     scratch: Scratch,
     address: SocketAddr,
     token: String,
@@ -56,7 +57,14 @@ impl Server {
     /// The same with more arguments and, when given, a configuration file of this content.
     #[must_use]
     pub fn start_with(binary: &str, arguments: &[&str], config: Option<&str>) -> Server {
-        Server::start_in(Scratch::new(), binary, arguments, config, Vec::new())
+        let place = NetworkPlace::LOOPBACK;
+        Server::start_in(place, Scratch::new(), binary, arguments, config, Vec::new())
+    }
+
+    /// Starts `binary` on a machine of a network.
+    #[must_use]
+    pub fn start_at(place: NetworkPlace, binary: &str, config: &str) -> Server {
+        Server::start_in(place, Scratch::new(), binary, &[], Some(config), Vec::new())
     }
 
     /// Starts the catalog alone.
@@ -64,6 +72,7 @@ impl Server {
     pub fn start_catalog(binary: &str, config: Option<&str>) -> Server {
         Server::start_as(
             &["catalog", "serve", "--http", "127.0.0.1:0"],
+            NetworkPlace::LOOPBACK,
             Scratch::new(),
             binary,
             config,
@@ -74,7 +83,13 @@ impl Server {
     /// Starts another server, which has the same tokens and keys, as those behind one balancer do.
     #[must_use]
     pub fn start_beside(&self, config: &str) -> Server {
-        self.start_beside_with(config, Vec::new())
+        self.start_beside_with(NetworkPlace::LOOPBACK, config, Vec::new())
+    }
+
+    /// The same on another machine of a network.
+    #[must_use]
+    pub fn start_beside_on(&self, place: NetworkPlace, config: &str) -> Server {
+        self.start_beside_with(place, config, Vec::new())
     }
 
     /// The same, on a machine whose wall clock is off: `+10m`, `-40s`.
@@ -92,7 +107,7 @@ impl Server {
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
         ];
         let environment = environment.map(|(name, value)| (name, value.to_owned())).to_vec();
-        let server = self.start_beside_with(config, environment.clone());
+        let server = self.start_beside_with(NetworkPlace::LOOPBACK, config, environment.clone());
         // It has just written that it serves, if not in this minute then in the one before.
         let minutes = ["now", "1 minute ago"].map(|when| {
             let mut date = Command::new("date");
@@ -106,7 +121,12 @@ impl Server {
         server
     }
 
-    fn start_beside_with(&self, config: &str, environment: Vec<(&'static str, String)>) -> Server {
+    fn start_beside_with(
+        &self,
+        place: NetworkPlace,
+        config: &str,
+        environment: Vec<(&'static str, String)>,
+    ) -> Server {
         let scratch = Scratch::new();
         let data = scratch.path().join("data");
         fs::DirBuilder::new().mode(0o700).create(&data).expect("create the data directory");
@@ -118,10 +138,11 @@ impl Server {
             }
         }
         let binary = self.binary.display().to_string();
-        Server::start_in(scratch, &binary, &[], Some(config), environment)
+        Server::start_in(place, scratch, &binary, &[], Some(config), environment)
     }
 
     fn start_in(
+        place: NetworkPlace,
         scratch: Scratch,
         binary: &str,
         arguments: &[&str],
@@ -129,15 +150,17 @@ impl Server {
         environment: Vec<(&'static str, String)>,
     ) -> Server {
         let mut all = vec!["serve"];
+        let any_port = SocketAddr::new(place.address, 0).to_string();
         for listener in ["--http", "--bouncer", "--bouncer-mysql"] {
-            all.extend([listener, "127.0.0.1:0"]);
+            all.extend([listener, &any_port]);
         }
         all.extend(arguments);
-        Server::start_as(&all, scratch, binary, config, environment)
+        Server::start_as(&all, place, scratch, binary, config, environment)
     }
 
     fn start_as(
         arguments: &[&str],
+        place: NetworkPlace,
         scratch: Scratch,
         binary: &str,
         config: Option<&str>,
@@ -149,12 +172,13 @@ impl Server {
             all.extend(["--config".into(), scratch.file("cove.toml", config).into_os_string()]);
         }
         let mut server = Server {
-            child: spawn(binary.as_ref(), &all, &environment, &scratch),
+            child: spawn(&place, binary.as_ref(), &all, &environment, &scratch),
             binary: PathBuf::from(binary),
             arguments: all,
             environment,
             scratch,
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            address: SocketAddr::new(place.address, 0),
+            place,
             token: String::new(),
             expected: Vec::new(),
             ended: false,
@@ -175,7 +199,8 @@ impl Server {
             Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
             _ => {}
         }
-        self.child = spawn(&self.binary, &self.arguments, &self.environment, &self.scratch);
+        self.child =
+            spawn(&self.place, &self.binary, &self.arguments, &self.environment, &self.scratch);
         self.ended = false;
         self.wait_until_ready();
     }
@@ -316,6 +341,7 @@ impl Server {
 
 /// Starts a server whose log goes on where the one before it ended.
 fn spawn(
+    place: &NetworkPlace,
     binary: &Path,
     arguments: &[OsString],
     environment: &[(&'static str, String)],
@@ -324,7 +350,7 @@ fn spawn(
     let path = scratch.path().join("server.log");
     let log = File::options().create(true).append(true).open(path).expect("open the log");
     let errors = log.try_clone().expect("share the log");
-    let mut command = command(binary);
+    let mut command = place.command(binary);
     command.args(arguments).stdin(Stdio::null()).stdout(log).stderr(errors);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     command.spawn().unwrap_or_else(|error| panic!("start {}: {error}", binary.display()))

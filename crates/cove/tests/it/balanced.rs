@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use testkit::{
-    BalancedUnit, Balancer, Client, PgAddress, PgBatch, PgClient, Postgres, Request, Scratch,
-    Server, until,
+    BalancedUnit, Balancer, Client, Cutter, Network, NetworkPlace, PgAddress, PgBatch, PgClient,
+    Postgres, Redis, Request, S3, Server, until,
 };
 
 use crate::asynchronous::post;
@@ -20,12 +20,17 @@ use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, SOON, beside_others, run, shell};
 use crate::{ash, e2b, foreign, gojudge};
 
-/// Three nodes and a balancer before them.
+/// Three nodes, on machines of a network of their own, and a balancer before them. They share
+/// PostgreSQL, Redis and a service that speaks S3's protocol.
 struct Cluster {
     nodes: [Server; 3],
     balancer: Balancer,
-    _objects: Scratch,
+    /// The ways of the nodes to what they share.
+    _ways: [Cutter; 3],
     _database: Arc<Postgres>,
+    _queue: Redis,
+    _objects: S3,
+    _network: Network,
 }
 
 /// Places of the balancer's groups.
@@ -35,16 +40,33 @@ const E2B: usize = 2;
 const BOUNCER: usize = 3;
 
 impl Cluster {
-    fn start(settings: &str, of_sessions: &str) -> Cluster {
-        let (database, objects) = (Postgres::shared(), Scratch::new());
+    fn start(network: Network, of_sessions: &str) -> Cluster {
+        let (database, queue, objects) = (Postgres::shared(), Redis::start(), S3::start());
+        let ways = [database.tcp(), queue.address(), objects.address()]
+            .map(|service| network.expose(service));
+        let [to_database, to_queue, to_objects] = ways.each_ref().map(Cutter::address);
+        let at = |url: String, service: SocketAddr, way: SocketAddr| {
+            assert!(url.contains(&service.to_string()), "{url} is not at {service}");
+            url.replace(&service.to_string(), &way.to_string())
+        };
         let settings = format!(
-            "objects.url = \"{}\"\ncompat.e2b.listen = \"127.0.0.1:0\"\n\
-             bouncer.listen = \"127.0.0.1:0\"\n{settings}",
-            objects.path().display()
+            "objects.url = {:?}\nobjects.access_key_id = {:?}\nobjects.secret_access_key = {:?}\n\
+             executions.jobs.redis = {:?}\ncompat.e2b.listen = \"127.0.0.1:0\"\n\
+             bouncer.listen = \"127.0.0.1:0\"",
+            at(objects.url("cluster"), objects.address(), to_objects),
+            objects.access_key_id,
+            objects.secret_access_key,
+            at(queue.url(), queue.address(), to_queue),
         );
-        let config = config_with(&database.database(), &settings, of_sessions);
-        let one = Server::start_with(COVE, &[], Some(&config));
-        let (two, three) = (one.start_beside(&config), one.start_beside(&config));
+        let store = at(database.database(), database.tcp(), to_database);
+        let config = config_with(&store, &settings, of_sessions);
+        let of_node = |place: &NetworkPlace| {
+            config.replace("127.0.0.1:0", &SocketAddr::new(place.address, 0).to_string())
+        };
+        let [first, second, third] = [0, 1, 2].map(|machine| network.place(machine));
+        let one = Server::start_at(first.clone(), COVE, &of_node(&first));
+        let two = one.start_beside_on(second.clone(), &of_node(&second));
+        let three = one.start_beside_on(third.clone(), &of_node(&third));
         wait_for_each_other(&[&one, &two, &three]);
         let nodes = [one, two, three];
         let all = |of: fn(&Server) -> SocketAddr| nodes.iter().map(of).collect::<Vec<_>>();
@@ -55,7 +77,15 @@ impl Cluster {
             (BalancedUnit::Request, all(e2b::address)),
             (BalancedUnit::Connection, all(|node| address(node, "bouncer"))),
         ]);
-        Cluster { nodes, balancer, _objects: objects, _database: database }
+        Cluster {
+            nodes,
+            balancer,
+            _ways: ways,
+            _database: database,
+            _queue: queue,
+            _objects: objects,
+            _network: network,
+        }
     }
 
     fn first(&self) -> &Server {
@@ -71,7 +101,7 @@ impl Cluster {
 #[test]
 fn interfaces_of_judges_are_served() {
     let _guard = beside_others();
-    let cluster = Cluster::start("", "ready = 0");
+    let cluster = Cluster::start(Network::start(3), "ready = 0");
     let at = |group| cluster.balancer.address(group);
     for group in [REQUESTS, CONNECTIONS] {
         foreign::python_at("piston/clients.py", cluster.first(), at(group), "/compat/piston");
@@ -86,7 +116,7 @@ fn interfaces_of_judges_are_served() {
 #[test]
 fn clients_of_e2b_are_served() {
     let _guard = beside_others();
-    let cluster = Cluster::start("", "ready = 0\nmemory_bytes = 536870912");
+    let cluster = Cluster::start(Network::start(3), "ready = 0\nmemory_bytes = 536870912");
     let at = cluster.balancer.address(E2B);
     let client = Path::new(COMPAT).join("e2b/client.py");
     e2b::run_client_at(cluster.first(), at, Command::new(interpreter()).arg(client));
@@ -98,8 +128,10 @@ fn clients_of_e2b_are_served() {
 #[test]
 fn clients_of_ash_are_served() {
     let _guard = beside_others();
-    let model = Model::start();
-    let cluster = Cluster::start("", &format!("ready = 0\n{}", model.settings()));
+    let (model, network) = (Model::start(), Network::start(3));
+    let way = network.expose(model.address());
+    let settings = model.settings_at(way.address());
+    let cluster = Cluster::start(network, &format!("ready = 0\n{settings}"));
     for (program, client) in
         [(interpreter(), "ash/client.py"), (Path::new("node"), "ash/client.mjs")]
     {
@@ -114,7 +146,9 @@ fn sessions_and_databases_are_served() {
     let _guard = beside_others();
     let backend = Postgres::start();
     backend.sql("CREATE ROLE balanced LOGIN PASSWORD 'pw'");
-    let cluster = Cluster::start("", "ready = 0");
+    let network = Network::start(3);
+    let way = network.expose(backend.tcp());
+    let cluster = Cluster::start(network, "ready = 0");
     let sessions = Sessions { client: cluster.client(REQUESTS) };
     sessions.deploy(&probe("probe"));
     let id = sessions.create(&json!({"agent": "probe"}));
@@ -124,7 +158,7 @@ fn sessions_and_databases_are_served() {
         assert_eq!(answer["stdout"], format!("{}\n", number + 1));
     }
     let tenant = json!({
-        "name": "shop", "server": backend.tcp(), "database": "postgres",
+        "name": "shop", "server": way.address(), "database": "postgres",
         "users": [{"name": "balanced", "password": "pw"}],
     });
     assert_eq!(post(&sessions.client, "/v1/tenants", &tenant).status, 201);

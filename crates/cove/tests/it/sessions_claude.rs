@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -86,11 +87,21 @@ impl Model {
 
     /// Lines for the `[sessions]` table of a server that has it, with the table behind that.
     pub(crate) fn settings(&self) -> String {
+        self.settings_at(self.address())
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.url.strip_prefix("http://").unwrap().parse().unwrap()
+    }
+
+    /// The same lines for a server that reaches it elsewhere.
+    pub(crate) fn settings_at(&self, address: SocketAddr) -> String {
         let key = self.scratch.file("key", KEY);
         format!(
             "claude = {:?}\n[sessions.model]\nurl = {:?}\napi_key = \"file:{}\"",
             claude().display().to_string(),
-            self.url,
+            format!("http://{address}"),
             key.display()
         )
     }

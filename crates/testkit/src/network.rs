@@ -1,0 +1,172 @@
+//! A network of a test's own: machines are network namespaces, which a bridge in another namespace
+//! connects with each other and with this machine. All of it is gone with the processes that hold
+//! the namespaces, which end with the test.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::{Cutter, until};
+
+/// Networks of RFC 2544 (198.18.0.0/15), which nobody routes: one of 256 addresses each.
+const FIRST_NETWORK: [u8; 2] = [198, 18];
+const NETWORKS: u32 = 512;
+/// Number of this machine in its network; those of others follow.
+const GATEWAY: u8 = 1;
+/// Time for a process to be in its namespace.
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// A network with machines on it. Ends with the value.
+#[derive(Debug)]
+pub struct Network {
+    prefix: [u8; 3],
+    switch: Holder,
+    machines: Vec<Holder>,
+}
+
+/// A process that does nothing but keep a network namespace.
+#[derive(Debug)]
+struct Holder(Child);
+
+/// Place on a machine of a network, for a server.
+#[derive(Clone, Debug)]
+pub struct NetworkPlace {
+    /// Address of the machine.
+    pub address: IpAddr,
+    /// File of its network namespace; none for this machine.
+    pub(crate) namespace: Option<PathBuf>,
+}
+
+impl NetworkPlace {
+    /// Loopback of this machine.
+    pub(crate) const LOOPBACK: NetworkPlace =
+        NetworkPlace { address: IpAddr::V4(Ipv4Addr::LOCALHOST), namespace: None };
+
+    /// Returns a command that runs a program there.
+    pub(crate) fn command(&self, program: &std::path::Path) -> Command {
+        match &self.namespace {
+            None => crate::command(program),
+            Some(namespace) => {
+                // It becomes the program, whose process id is the command's so.
+                let mut command = crate::command("nsenter");
+                command.arg(format!("--net={}", namespace.display())).arg("--").arg(program);
+                command
+            }
+        }
+    }
+}
+
+impl Holder {
+    fn start() -> Holder {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--", "unshare", "--net", "--", "sleep", "infinity"]);
+        let child = command.stdin(Stdio::null()).spawn().expect("start a holder of a namespace");
+        let holder = Holder(child);
+        let own = fs::read_link("/proc/self/ns/net").expect("this network namespace");
+        until("a network namespace", START_MAX, || match fs::read_link(holder.namespace()) {
+            Ok(namespace) if namespace != own => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+        holder
+    }
+
+    fn namespace(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.0.id()).into()
+    }
+
+    /// Runs `ip` in it.
+    fn ip(&self, arguments: &str) {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.namespace().display())).arg("ip");
+        run(command.args(arguments.split(' ')));
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}");
+}
+
+impl Network {
+    /// Makes a network with so many machines.
+    ///
+    /// # Panics
+    /// When it cannot be made: only root may do that, with Debian's package `iproute2`.
+    #[must_use]
+    pub fn start(machines: u8) -> Network {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let index = (std::process::id() + number) % NETWORKS;
+        let [_, _, high, low] = index.to_be_bytes();
+        let prefix = [FIRST_NETWORK[0], FIRST_NETWORK[1] + high, low];
+        let switch = Holder::start();
+        switch.ip("link add name switch type bridge");
+        switch.ip("link set switch up");
+        // The end of this machine has a name among all that it has.
+        let uplink = format!("cvt{}.{number}", std::process::id());
+        let namespace = switch.0.id();
+        let mut command = Command::new("ip");
+        let peer = format!("type veth peer name uplink netns {namespace}");
+        command.args(["link", "add", "name", &uplink]).args(peer.split(' '));
+        run(&mut command);
+        switch.ip("link set uplink master switch up");
+        let network = Network { prefix, switch, machines: Vec::new() };
+        let own = format!("{}/24", network.numbered(GATEWAY));
+        run(Command::new("ip").args(["address", "add", &own, "dev", &uplink]));
+        run(Command::new("ip").args(["link", "set", &uplink, "up"]));
+        (0..machines).fold(network, Network::with_machine)
+    }
+
+    fn with_machine(mut self, index: u8) -> Network {
+        let machine = Holder::start();
+        let peer = format!("type veth peer name eth0 netns {}", machine.0.id());
+        self.switch.ip(&format!("link add name port{index} {peer}"));
+        self.switch.ip(&format!("link set port{index} master switch up"));
+        let address = self.numbered(GATEWAY + 1 + index);
+        machine.ip("link set lo up");
+        machine.ip(&format!("address add {address}/24 dev eth0"));
+        machine.ip("link set eth0 up");
+        self.machines.push(machine);
+        self
+    }
+
+    fn numbered(&self, number: u8) -> Ipv4Addr {
+        let [a, b, c] = self.prefix;
+        Ipv4Addr::new(a, b, c, number)
+    }
+
+    /// Returns a machine, by its index.
+    #[must_use]
+    pub fn place(&self, machine: usize) -> NetworkPlace {
+        let number = u8::try_from(machine).expect("one of its machines");
+        NetworkPlace {
+            address: self.numbered(GATEWAY + 1 + number).into(),
+            namespace: Some(self.machines[machine].namespace()),
+        }
+    }
+
+    /// Lets machines reach a service that listens at loopback of this one, through a proxy by which
+    /// it can be made slow or silent.
+    #[must_use]
+    pub fn expose(&self, service: SocketAddr) -> Cutter {
+        Cutter::start_at(self.numbered(GATEWAY).into(), service)
+    }
+
+    /// Pulls the cable of a machine, or plugs it in again. Nobody is told: what is sent is lost.
+    pub fn connect(&self, machine: usize, is_connected: bool) {
+        let state = if is_connected { "up" } else { "down" };
+        self.switch.ip(&format!("link set port{machine} {state}"));
+    }
+}
