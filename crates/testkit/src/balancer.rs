@@ -11,6 +11,8 @@ use crate::{Scratch, until};
 
 /// Where Debian has it, beside the paths of whoever is not root.
 const HAPROXY: &str = "/usr/sbin/haproxy";
+/// Its configuration, in a directory of its own.
+const CONFIG: &str = "haproxy.cfg";
 /// Longest time that it takes to start.
 const START_MAX: Duration = Duration::from_secs(20);
 
@@ -28,7 +30,7 @@ pub enum BalancedUnit {
 pub struct Balancer {
     process: Child,
     addresses: Vec<SocketAddr>,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 impl Balancer {
@@ -41,7 +43,9 @@ impl Balancer {
         assert!(Path::new(HAPROXY).is_file(), "no {HAPROXY}; scripts/test-deps.sh installs it");
         let scratch = Scratch::new();
         let mut config = "global\n  maxconn 2000\ndefaults\n  timeout connect 5s\n  \
-            timeout client 10m\n  timeout server 10m\n  timeout tunnel 10m\n  balance roundrobin\n"
+            timeout client 10m\n  timeout server 10m\n  timeout tunnel 10m\n  \
+            timeout check 2s\n  option redispatch\n  \
+            default-server check inter 500ms fall 2 rise 1\n  balance roundrobin\n"
             .to_owned();
         let mut addresses = Vec::new();
         for (index, (unit, servers)) in groups.iter().enumerate() {
@@ -58,20 +62,31 @@ impl Balancer {
             }
             addresses.push(address);
         }
-        let file = scratch.file("haproxy.cfg", &config);
-        let process = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--", HAPROXY, "-db", "-q", "-f"])
-            .arg(file)
-            .stdin(Stdio::null())
-            .spawn()
-            .expect("start HAProxy");
-        let balancer = Balancer { process, addresses, _scratch: scratch };
-        for address in &balancer.addresses {
+        scratch.file(CONFIG, &config);
+        let balancer = Balancer { process: spawn(&scratch), addresses, scratch };
+        balancer.wait_ready();
+        balancer
+    }
+
+    /// Kills it, with all connections, and starts it again.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.process = spawn(&self.scratch);
+        self.wait_ready();
+    }
+
+    fn wait_ready(&self) {
+        for address in &self.addresses {
             until("HAProxy to listen", START_MAX, || {
                 TcpStream::connect(address).map(drop).map_err(|error| error.to_string())
             });
         }
-        balancer
+    }
+
+    fn stop(&mut self) {
+        // It may have ended by itself.
+        drop(self.process.kill());
+        drop(self.process.wait());
     }
 
     /// Returns where a group is reached, by its place.
@@ -83,8 +98,15 @@ impl Balancer {
 
 impl Drop for Balancer {
     fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.process.kill());
-        drop(self.process.wait());
+        self.stop();
     }
+}
+
+fn spawn(scratch: &Scratch) -> Child {
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--", HAPROXY, "-db", "-q", "-f"])
+        .arg(scratch.path().join(CONFIG))
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("start HAProxy")
 }

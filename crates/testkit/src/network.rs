@@ -45,6 +45,13 @@ impl NetworkPlace {
     pub(crate) const LOOPBACK: NetworkPlace =
         NetworkPlace { address: IpAddr::V4(Ipv4Addr::LOCALHOST), namespace: None };
 
+    /// Returns an address for a listener, whose port is this one where a machine has its ports for
+    /// itself, and any that is free elsewhere.
+    #[must_use]
+    pub fn listener(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.address, if self.namespace.is_some() { port } else { 0 })
+    }
+
     /// Returns a command that runs a program there.
     pub(crate) fn command(&self, program: &std::path::Path) -> Command {
         match &self.namespace {

@@ -2,9 +2,11 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::service::{Service, directory, find, free_port};
+use crate::Scratch;
+use crate::service::{Service, directory, find, free_port, unprivileged};
 
 /// Longest silence of the server that a test accepts.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
@@ -17,30 +19,39 @@ pub struct Redis {
     port: u16,
 }
 
+fn command(scratch: &Scratch, port: u16) -> Command {
+    let mut command = unprivileged(&find("redis-server", &[]), "KILL");
+    command.args(["--port", &port.to_string(), "--dir"]).arg(scratch.path());
+    for setting in [
+        ["--bind", "127.0.0.1"],
+        ["--appendonly", "yes"],
+        ["--appendfsync", "no"],
+        ["--save", ""],
+        ["--maxmemory-policy", "noeviction"],
+        ["--daemonize", "no"],
+    ] {
+        command.args(setting);
+    }
+    command
+}
+
 impl Redis {
     /// Starts an empty server.
     #[must_use]
     pub fn start() -> Redis {
-        let scratch = directory();
-        let port = free_port();
-        let path = scratch.path().display().to_string();
-        let mut arguments: Vec<String> = vec!["--port".to_owned(), port.to_string()];
-        for setting in [
-            ["--bind", "127.0.0.1"],
-            ["--dir", &path],
-            ["--appendonly", "yes"],
-            ["--appendfsync", "no"],
-            ["--save", ""],
-            ["--maxmemory-policy", "noeviction"],
-            ["--daemonize", "no"],
-        ] {
-            arguments.extend(setting.map(str::to_owned));
-        }
-        let arguments = arguments.into_iter().map(Into::into).collect();
-        let service = Service::start(scratch, &find("redis-server", &[]), arguments, "KILL");
+        let (scratch, port) = (directory(), free_port());
+        let command = command(&scratch, port);
+        let service = Service::start_command(scratch, command, "KILL");
         let server = Redis { service, port };
         server.wait_ready();
         server
+    }
+
+    /// Kills the server, and starts it again with what it had.
+    pub fn restart(&mut self) {
+        let command = command(self.service.scratch(), self.port);
+        self.service.start_again(command);
+        self.wait_ready();
     }
 
     fn wait_ready(&self) {

@@ -150,9 +150,10 @@ impl Server {
         environment: Vec<(&'static str, String)>,
     ) -> Server {
         let mut all = vec!["serve"];
-        let any_port = SocketAddr::new(place.address, 0).to_string();
-        for listener in ["--http", "--bouncer", "--bouncer-mysql"] {
-            all.extend([listener, &any_port]);
+        let listeners = ["--http", "--bouncer", "--bouncer-mysql"];
+        let addresses = [4100, 6432, 6033].map(|port| place.listener(port).to_string());
+        for (listener, address) in listeners.iter().zip(&addresses) {
+            all.extend([*listener, address]);
         }
         all.extend(arguments);
         Server::start_as(&all, place, scratch, binary, config, environment)

@@ -108,6 +108,10 @@ impl Service {
         (self.pid, self.waiter) = (pid, Some(waiter));
     }
 
+    pub(crate) fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.scratch.path()
     }

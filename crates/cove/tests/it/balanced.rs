@@ -22,26 +22,34 @@ use crate::{ash, e2b, foreign, gojudge};
 
 /// Three nodes, on machines of a network of their own, and a balancer before them. They share
 /// PostgreSQL, Redis and a service that speaks S3's protocol.
-struct Cluster {
-    nodes: [Server; 3],
-    balancer: Balancer,
-    /// The ways of the nodes to what they share.
-    _ways: [Cutter; 3],
-    _database: Arc<Postgres>,
-    _queue: Redis,
+pub(crate) struct Cluster {
+    pub(crate) nodes: [Server; 3],
+    pub(crate) balancer: Balancer,
+    /// The ways of the nodes to the database, the queue and the objects.
+    pub(crate) ways: [Cutter; 3],
+    pub(crate) database: Arc<Postgres>,
+    pub(crate) queue: Redis,
+    pub(crate) network: Network,
     _objects: S3,
-    _network: Network,
 }
 
 /// Places of the balancer's groups.
-const REQUESTS: usize = 0;
-const CONNECTIONS: usize = 1;
-const E2B: usize = 2;
-const BOUNCER: usize = 3;
+pub(crate) const REQUESTS: usize = 0;
+pub(crate) const CONNECTIONS: usize = 1;
+pub(crate) const E2B: usize = 2;
+pub(crate) const BOUNCER: usize = 3;
 
 impl Cluster {
     fn start(network: Network, of_sessions: &str) -> Cluster {
-        let (database, queue, objects) = (Postgres::shared(), Redis::start(), S3::start());
+        Cluster::start_with(network, Postgres::shared(), of_sessions)
+    }
+
+    pub(crate) fn start_with(
+        network: Network,
+        database: Arc<Postgres>,
+        of_sessions: &str,
+    ) -> Cluster {
+        let (queue, objects) = (Redis::start(), S3::start());
         let ways = [database.tcp(), queue.address(), objects.address()]
             .map(|service| network.expose(service));
         let [to_database, to_queue, to_objects] = ways.each_ref().map(Cutter::address);
@@ -51,8 +59,7 @@ impl Cluster {
         };
         let settings = format!(
             "objects.url = {:?}\nobjects.access_key_id = {:?}\nobjects.secret_access_key = {:?}\n\
-             executions.jobs.redis = {:?}\ncompat.e2b.listen = \"127.0.0.1:0\"\n\
-             bouncer.listen = \"127.0.0.1:0\"",
+             executions.jobs.redis = {:?}",
             at(objects.url("cluster"), objects.address(), to_objects),
             objects.access_key_id,
             objects.secret_access_key,
@@ -61,7 +68,9 @@ impl Cluster {
         let store = at(database.database(), database.tcp(), to_database);
         let config = config_with(&store, &settings, of_sessions);
         let of_node = |place: &NetworkPlace| {
-            config.replace("127.0.0.1:0", &SocketAddr::new(place.address, 0).to_string())
+            let [peers, e2b] = [4190, 4180].map(|port| place.listener(port));
+            let config = config.replace("127.0.0.1:0", &peers.to_string());
+            format!("compat.e2b.listen = \"{e2b}\"\n{config}")
         };
         let [first, second, third] = [0, 1, 2].map(|machine| network.place(machine));
         let one = Server::start_at(first.clone(), COVE, &of_node(&first));
@@ -77,23 +86,15 @@ impl Cluster {
             (BalancedUnit::Request, all(e2b::address)),
             (BalancedUnit::Connection, all(|node| address(node, "bouncer"))),
         ]);
-        Cluster {
-            nodes,
-            balancer,
-            _ways: ways,
-            _database: database,
-            _queue: queue,
-            _objects: objects,
-            _network: network,
-        }
+        Cluster { nodes, balancer, ways, database, queue, network, _objects: objects }
     }
 
-    fn first(&self) -> &Server {
+    pub(crate) fn first(&self) -> &Server {
         &self.nodes[0]
     }
 
     /// A client whose every request may go to another node.
-    fn client(&self, group: usize) -> Client {
+    pub(crate) fn client(&self, group: usize) -> Client {
         Client::new(self.balancer.address(group), Some(self.first().token().to_owned()))
     }
 }

@@ -42,6 +42,7 @@ mod ash;
 mod asynchronous;
 mod backends;
 mod balanced;
+mod balanced_faults;
 mod cases;
 mod cli_remote;
 mod cluster;

@@ -1,0 +1,190 @@
+//! Three nodes behind a balancer whose parts are killed, slow or cut off while a client works: what
+//! was acknowledged is there, nothing is done twice, and it goes on by itself.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{Client, Network, PgAddress, PgClient, Postgres, Request, Response, until};
+
+use crate::asynchronous::{post, post_request};
+use crate::balanced::{BOUNCER, Cluster, REQUESTS};
+use crate::sessions_support::{Sessions, ok, probe};
+use crate::support::{SOON, beside_others};
+
+/// Time in which a client gets what it insists on, whatever is being started again.
+const INSIST_MAX: Duration = Duration::from_secs(120);
+/// Warnings and errors of nodes while something is away.
+const EXPECTED: [&str; 6] = [
+    "the store cannot be reached at present",
+    "lost the store",
+    "reach the store",
+    "failed to pass a request on",
+    "the queue cannot be reached",
+    "its worker was lost; it is queued again",
+];
+/// Rounds of the client that pass while something is slow, or after it was killed.
+const ROUNDS: usize = 2;
+
+/// A client that does one of each with every round, and insists on an answer.
+struct InsistentClient {
+    http: Client,
+    bouncer: PgAddress,
+    session: String,
+}
+
+/// Answers by which a server says that somebody should come again.
+fn says_come_again(answer: &Response) -> bool {
+    matches!(answer.status, 502..=504)
+}
+
+impl InsistentClient {
+    fn send(&self, request: &Request) -> Response {
+        until("an answer", INSIST_MAX, || match self.http.try_send(request) {
+            Ok(answer) if says_come_again(&answer) => Err(answer.text()),
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    /// Runs a command in the session, which rests after its node was killed.
+    fn exec(&self, command: &str) -> String {
+        let session = |verb: &str| format!("/v1/sessions/{}/{verb}", self.session);
+        let run = post_request(&session("exec"), &json!({"command": command}));
+        until("the command to have run", INSIST_MAX, || {
+            let answer = self.send(&run);
+            if answer.status == 409 {
+                let resumed = self.send(&post_request(&session("resume"), &json!({})));
+                return Err(format!("{}; {}", answer.text(), resumed.text()));
+            }
+            Ok(ok(&answer)["stdout"].as_str().unwrap().to_owned())
+        })
+    }
+
+    /// Does everything that has this number; it may have been done before.
+    fn round(&self, number: usize) {
+        let command = format!("grep -qx {number} kept || echo {number} >> kept; tail -n 1 kept");
+        assert_eq!(self.exec(&command), format!("{number}\n"));
+
+        let job = json!({"argv": ["echo", number.to_string()]});
+        let submit = post_request("/v1/executions", &job);
+        let submit = submit.header("idempotency-key", &format!("round-{number}"));
+        let id = ok(&self.send(&submit))["id"].as_str().unwrap().to_owned();
+        let record = until("the execution to have ended", INSIST_MAX, || {
+            let record = self.send(&Request::new("GET", &format!("/v1/executions/{id}"))).json();
+            if record["state"] == "finished" { Ok(record) } else { Err(record.to_string()) }
+        });
+        assert_eq!(record["result"]["stdout"], format!("{number}\n"), "{record}");
+
+        let namespace = json!({"namespace": [format!("n{number}")]});
+        let made = self.send(&post_request("/catalog/v1/main/namespaces", &namespace));
+        assert!(matches!(made.status, 200 | 409), "{}", made.text());
+
+        until("the row to be written", INSIST_MAX, || {
+            let parameters = [("user", "insistent"), ("database", "shop")];
+            let login = PgClient::login(&self.bouncer, &parameters, "pw");
+            let mut client = login.map_err(|error| error.to_string())?;
+            let sql = format!("INSERT INTO rounds VALUES ({number}) ON CONFLICT DO NOTHING");
+            let answer = client.query(&sql).map_err(|error| error.to_string())?;
+            answer.error().map_or(Ok(()), |error| Err(error.to_string()))
+        });
+    }
+
+    /// Looks whether all is there that so many rounds have done, once each.
+    fn check(&self, rounds: usize) {
+        let all: String = (0..rounds).map(|number| format!("{number}\n")).collect();
+        assert_eq!(self.exec("sort -n kept"), all);
+        let listed = ok(&self.send(&Request::new("GET", "/catalog/v1/main/namespaces")));
+        let listed = listed["namespaces"].as_array().unwrap().iter();
+        let listed: BTreeSet<&str> = listed.filter_map(|name| name[0].as_str()).collect();
+        for number in 0..rounds {
+            assert!(listed.contains(format!("n{number}").as_str()), "{listed:?}");
+        }
+        let list = ok(&self.send(&Request::new("GET", "/v1/executions?limit=200")));
+        assert_eq!(list["executions"].as_array().map(Vec::len), Some(rounds), "{list}");
+    }
+}
+
+/// A cluster with a tenant of the bouncer and a session, and its client.
+fn start(backend: &Postgres, network: Network, way: SocketAddr) -> (Cluster, InsistentClient) {
+    backend
+        .sql("CREATE ROLE insistent LOGIN PASSWORD 'pw'; CREATE TABLE rounds (n int PRIMARY KEY)");
+    backend.sql("GRANT SELECT, INSERT ON rounds TO insistent");
+    let cluster = Cluster::start_with(network, Arc::new(Postgres::start()), "ready = 0");
+    let http = cluster.client(REQUESTS);
+    let sessions = Sessions { client: http.clone() };
+    sessions.deploy(&probe("probe"));
+    let session = sessions.create(&json!({"agent": "probe"}));
+    let tenant = json!({
+        "name": "shop", "server": way, "database": "postgres",
+        "users": [{"name": "insistent", "password": "pw"}],
+    });
+    assert_eq!(post(&http, "/v1/tenants", &tenant).status, 201);
+    for node in &cluster.nodes {
+        until("the tenant to be known", SOON, || {
+            let found = node.client().get("/v1/tenants/shop");
+            if found.status == 200 { Ok(()) } else { Err(found.text()) }
+        });
+    }
+    let bouncer = PgAddress::Tcp(cluster.balancer.address(BOUNCER));
+    (cluster, InsistentClient { http, bouncer, session })
+}
+
+#[test]
+fn each_part_may_be_killed_or_slow_while_a_client_works() {
+    let _guard = beside_others();
+    let (backend, network) = (Postgres::start(), Network::start(3));
+    let way = network.expose(backend.tcp());
+    let (mut cluster, client) = start(&backend, network, way.address());
+    for node in &mut cluster.nodes {
+        EXPECTED.iter().for_each(|text| node.expect_log(text));
+    }
+    let (done, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            while !ends.load(Ordering::Relaxed) {
+                client.round(done.load(Ordering::Relaxed));
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let some_rounds = |what: &str| {
+            let wanted = done.load(Ordering::Relaxed) + ROUNDS;
+            until(what, INSIST_MAX, || match done.load(Ordering::Relaxed) {
+                // What it says is said when it is joined.
+                _ if worker.is_finished() => panic!("the client has given up"),
+                done if done >= wanted => Ok(()),
+                done => Err(format!("{done} of {wanted} rounds")),
+            });
+        };
+        some_rounds("the client to work");
+        for index in 0..3 {
+            cluster.nodes[index].restart();
+            some_rounds("work beside a node that was killed");
+        }
+        cluster.balancer.restart();
+        some_rounds("work behind another balancer");
+        cluster.queue.restart();
+        some_rounds("work with another Redis");
+        cluster.database.kill_connections();
+        cluster.database.wait_recovered();
+        some_rounds("work on a store that has recovered");
+        let [to_database, _, to_objects] = &cluster.ways;
+        to_database.delay(Duration::from_millis(20));
+        some_rounds("work on a slow store");
+        to_database.delay(Duration::ZERO);
+        to_objects.silence(true);
+        some_rounds("work while there are no objects to be had");
+        to_objects.silence(false);
+        ends.store(true, Ordering::Relaxed);
+    });
+    let rounds = done.load(Ordering::Relaxed);
+    client.check(rounds);
+    assert_eq!(backend.sql("SELECT count(*) FROM rounds"), rounds.to_string());
+    let nodes: Value = ok(&client.send(&Request::new("GET", "/v1/nodes")));
+    let nodes = nodes["nodes"].as_array().unwrap();
+    assert!(nodes.iter().all(|node| node["state"] == "active") && nodes.len() == 3, "{nodes:?}");
+}
