@@ -40,6 +40,13 @@ pub enum SessionError {
     /// This server has no sessions; why.
     #[error("sessions are not available on this server: {0}")]
     NotHere(String),
+    /// Another server has the session at present.
+    #[error("the session is on another server at present")]
+    OnAnotherServer {
+        /// True in a cluster, whose nodes pass requests on: that one cannot be reached, or has just
+        /// got the session.
+        is_node: bool,
+    },
     /// The program or the agent in the sandbox failed.
     #[error("{0}")]
     Agent(String),
@@ -81,14 +88,16 @@ impl SessionError {
             SessionError::Refused(_) => ErrorCode::InvalidRequest,
             SessionError::Grant(error) => error.detail().code,
             SessionError::NotFound(_) => ErrorCode::NotFound,
-            SessionError::Conflict(_) | SessionError::Agent(_) | SessionError::SandboxEnded(_) => {
-                ErrorCode::Conflict
-            }
+            SessionError::Conflict(_)
+            | SessionError::OnAnotherServer { is_node: false }
+            | SessionError::Agent(_)
+            | SessionError::SandboxEnded(_) => ErrorCode::Conflict,
             SessionError::Ended => ErrorCode::Gone,
             SessionError::TooMany(_) => ErrorCode::TooManyRequests,
             SessionError::Capacity
             | SessionError::DiskFull(_)
             | SessionError::NotHere(_)
+            | SessionError::OnAnotherServer { is_node: true }
             | SessionError::Unavailable(_) => ErrorCode::Overloaded,
             SessionError::Internal(_) => ErrorCode::Internal,
         }

@@ -586,9 +586,7 @@ impl SessionsInner {
             self.check_files(&row)?;
         }
         let claimed = self.store.claim(id, &self.run, row.epoch, self.store.now_ms()).await?;
-        let row = claimed.ok_or_else(|| {
-            SessionError::Conflict("the session is on another server at present".to_owned())
-        })?;
+        let row = claimed.ok_or_else(|| self.on_another_server())?;
         let log = self.writer.log(&row);
         let deadline = row.deadline_ms;
         let entry = Arc::new(SessionEntry::new(row, log));
@@ -596,6 +594,11 @@ impl SessionsInner {
         self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
         self.sweeps.deadline(&entry.id, deadline);
         Ok(entry)
+    }
+
+    /// Returns what is said of a session that another server has.
+    fn on_another_server(&self) -> SessionError {
+        SessionError::OnAnotherServer { is_node: self.nodes.get().is_some() }
     }
 
     /// Refuses to take a session over whose files are on another server alone: it could do nothing

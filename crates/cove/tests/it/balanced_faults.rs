@@ -19,12 +19,14 @@ use crate::support::{SOON, beside_others};
 /// Time in which a client gets what it insists on, whatever is being started again.
 const INSIST_MAX: Duration = Duration::from_secs(120);
 /// Warnings and errors of nodes while something is away.
-const EXPECTED: [&str; 6] = [
-    "the store cannot be reached at present",
+const EXPECTED: [&str; 8] = [
+    "the store cannot be reached",
     "lost the store",
     "reach the store",
     "failed to pass a request on",
     "the queue cannot be reached",
+    "Redis did not answer",
+    "a session is another server's now",
     "its worker was lost; it is queued again",
 ];
 /// Rounds of the client that pass while something is slow, or after it was killed.
@@ -42,13 +44,17 @@ fn says_come_again(answer: &Response) -> bool {
     matches!(answer.status, 502..=504)
 }
 
+fn insist(client: &Client, request: &Request) -> Response {
+    until("an answer", INSIST_MAX, || match client.try_send(request) {
+        Ok(answer) if says_come_again(&answer) => Err(answer.text()),
+        Ok(answer) => Ok(answer),
+        Err(error) => Err(error.to_string()),
+    })
+}
+
 impl InsistentClient {
     fn send(&self, request: &Request) -> Response {
-        until("an answer", INSIST_MAX, || match self.http.try_send(request) {
-            Ok(answer) if says_come_again(&answer) => Err(answer.text()),
-            Ok(answer) => Ok(answer),
-            Err(error) => Err(error.to_string()),
-        })
+        insist(&self.http, request)
     }
 
     /// Runs a command in the session, which rests after its node was killed.
@@ -187,4 +193,50 @@ fn each_part_may_be_killed_or_slow_while_a_client_works() {
     let nodes: Value = ok(&client.send(&Request::new("GET", "/v1/nodes")));
     let nodes = nodes["nodes"].as_array().unwrap();
     assert!(nodes.iter().all(|node| node["state"] == "active") && nodes.len() == 3, "{nodes:?}");
+}
+
+/// The cable of the node that has the session is pulled: nobody is told, and what is sent is lost.
+#[test]
+fn a_node_that_is_cut_off_is_given_up_and_gives_up_what_it_had() {
+    let _guard = beside_others();
+    let (backend, network) = (Postgres::start(), Network::start(3));
+    let way = network.expose(backend.tcp());
+    let (mut cluster, client) = start(&backend, network, way.address());
+    for node in &mut cluster.nodes {
+        EXPECTED.iter().for_each(|text| node.expect_log(text));
+    }
+    client.round(0);
+    // What is in the object store is what another node goes on with.
+    for verb in ["stop", "resume"] {
+        let target = format!("/v1/sessions/{}/{verb}", client.session);
+        ok(&client.send(&post_request(&target, &json!({}))));
+    }
+    let has_sandbox = |index: usize| {
+        let counts = ok(&cluster.nodes[index].client().get("/v1/sandboxes?here=true"));
+        counts["running"] != 0 || counts["waiting"] != 0
+    };
+    let owner = (0..3).find(|index| has_sandbox(*index)).expect("a node has the session");
+    let others: Vec<Client> =
+        (0..3).filter(|index| *index != owner).map(|index| cluster.nodes[index].client()).collect();
+    cluster.network.connect(owner, false);
+
+    // Whoever looks is told what the store knows, and whoever wants it to work to come again.
+    let target = format!("/v1/sessions/{}", client.session);
+    assert_eq!(ok(&others[0].get(&target))["id"], client.session);
+    let refused = post(&others[1], &format!("{target}/exec"), &json!({"command": "true"}));
+    assert!(says_come_again(&refused), "{}", refused.text());
+    // All else goes on, and the session too when its node was not seen for long enough.
+    client.round(1);
+    client.check(2);
+    cluster.network.connect(owner, true);
+    until("the node to have given it up", INSIST_MAX, || match has_sandbox(owner) {
+        true => Err("it has the session still".to_owned()),
+        false => Ok(()),
+    });
+    for node in &cluster.nodes {
+        // The one that was cut off has yet to see the others again.
+        let command = json!({"command": "sort -n kept"});
+        let kept = insist(&node.client(), &post_request(&format!("{target}/exec"), &command));
+        assert_eq!(ok(&kept)["stdout"], "0\n1\n");
+    }
 }

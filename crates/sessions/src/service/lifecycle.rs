@@ -232,12 +232,11 @@ impl Sessions {
             // Whoever owns it elsewhere has the truth of it in memory.
             let is_ours = row.owner.is_none_or(|owner| owner == inner.run.id);
             if inner.here(tenant, id).is_none() && is_ours {
-                let server = inner.run.id.clone();
+                let (server, is_node) = (inner.run.id.clone(), inner.nodes.get().is_some());
                 let change = move |row: &mut SessionRow| match &row.owner {
                     // Just now.
                     Some(owner) if *owner != server => {
-                        let message = "the session is on another server at present";
-                        Err(SessionError::Conflict(message.to_owned()))
+                        Err(SessionError::OnAnotherServer { is_node })
                     }
                     Some(_) | None => update.apply(row),
                 };
@@ -628,7 +627,12 @@ impl SessionsInner {
         let Some(row) = self.store.session_of_anybody(id).await? else { return Ok(()) };
         let (entry, _transition) = match self.hold(&row.tenant, id).await {
             // Another server has it, or nobody will want it again.
-            Err(SessionError::Conflict(_) | SessionError::Ended | SessionError::NotFound(_)) => {
+            Err(
+                SessionError::Conflict(_)
+                | SessionError::OnAnotherServer { .. }
+                | SessionError::Ended
+                | SessionError::NotFound(_),
+            ) => {
                 if let Some(disk) = &row.disk
                     && (row.manifest.is_some() || row.state == SessionState::Ended)
                 {

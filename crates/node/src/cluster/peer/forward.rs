@@ -403,10 +403,7 @@ impl PeerForwarder {
                 Ok(_) => {}
                 Err(error) => {
                     log_failure(&target, &error);
-                    return match error {
-                        PeerError::Connect { .. } => self.unreachable(request, next).await,
-                        PeerError::Http { .. } => broken(),
-                    };
+                    return self.lost(&error, request, next).await;
                 }
             }
             match self.target(subject, true).await {
@@ -417,8 +414,9 @@ impl PeerForwarder {
         moved()
     }
 
-    /// Answers when the node cannot be reached: with what this one knows, where nothing is changed.
-    async fn unreachable(&self, request: ForwardedRequest, next: Next) -> Response {
+    /// Answers when the node cannot be reached, or was lost before it answered: with what this one
+    /// knows, where nothing is changed.
+    async fn lost(&self, error: &PeerError, request: ForwardedRequest, next: Next) -> Response {
         let now = self.0.membership.clone();
         self.0.client.keep_only(|target| {
             now.living(&target.id).is_some_and(|node| node.incarnation == target.incarnation)
@@ -428,7 +426,12 @@ impl PeerForwarder {
         if only_looks && request.upgrade.is_none() {
             return request.run_here(next).await;
         }
-        try_again("the node that has this cannot be reached at present")
+        match error {
+            PeerError::Connect { .. } => {
+                try_again("the node that has this cannot be reached at present")
+            }
+            PeerError::Http { .. } => broken(),
+        }
     }
 }
 

@@ -125,6 +125,7 @@ impl From<SessionError> for AshFailure {
             // There, a session in another state and an agent that cannot be made are the caller's
             // mistakes.
             SessionError::Conflict(text) | SessionError::Agent(text) => AshFailure::bad(text),
+            SessionError::OnAnotherServer { is_node: false } => AshFailure::bad(error.to_string()),
             SessionError::SandboxEnded(_) => {
                 AshFailure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
             }
@@ -135,6 +136,7 @@ impl From<SessionError> for AshFailure {
             | SessionError::Capacity
             | SessionError::DiskFull(_)
             | SessionError::NotHere(_)
+            | SessionError::OnAnotherServer { is_node: true }
             | SessionError::Unavailable(_)
             | SessionError::Internal(_)) => AshFailure::from(node::http::HttpError::from(other)),
         }

@@ -106,6 +106,7 @@ impl From<SessionError> for SandboxClosed {
             SessionError::NotFound(_)
             | SessionError::Ended
             | SessionError::Conflict(_)
+            | SessionError::OnAnotherServer { is_node: false }
             | SessionError::SandboxEnded(_) => SandboxClosed::NotRunning,
             other @ (SessionError::Refused(_)
             | SessionError::Grant(_)
@@ -113,6 +114,7 @@ impl From<SessionError> for SandboxClosed {
             | SessionError::Capacity
             | SessionError::DiskFull(_)
             | SessionError::NotHere(_)
+            | SessionError::OnAnotherServer { is_node: true }
             | SessionError::Agent(_)
             | SessionError::Unavailable(_)
             | SessionError::Internal(_)) => SandboxClosed::Failed(other),
