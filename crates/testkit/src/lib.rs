@@ -38,6 +38,7 @@
 pub mod avro;
 mod balancer;
 mod certificate;
+mod cluster;
 mod cutter;
 pub mod documents;
 mod events;
@@ -61,6 +62,7 @@ mod websocket;
 
 pub use balancer::{BalancedUnit, Balancer};
 pub use certificate::Certificate;
+pub use cluster::{BalancedPort, ServerCluster, node_config, nodes_seen_by, wait_for_each_other};
 pub use cutter::{Cut, Cutter, Way};
 pub use events::{EventStream, SentEvent};
 pub use host::{Host, Watch};

@@ -240,7 +240,7 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("the server ended at its start: {status}\n{}", self.log());
             }
-            let address = read_address(&self.data_dir())?;
+            let address = read_address(&self.data_dir(), "http")?;
             let ready =
                 Client::new(address, None).try_send(&crate::Request::new("GET", "/health/ready"));
             match ready {
@@ -264,6 +264,15 @@ impl Server {
     #[must_use]
     pub fn client(&self) -> Client {
         Client::new(self.address, Some(self.token.clone()))
+    }
+
+    /// Returns where a listener is, by its name.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    #[must_use]
+    pub fn listener(&self, name: &str) -> SocketAddr {
+        read_address(&self.data_dir(), name).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// The first token.
@@ -357,12 +366,12 @@ fn spawn(
     command.spawn().unwrap_or_else(|error| panic!("start {}: {error}", binary.display()))
 }
 
-fn read_address(data_dir: &Path) -> Result<SocketAddr, String> {
+fn read_address(data_dir: &Path, name: &str) -> Result<SocketAddr, String> {
     let path = data_dir.join("addresses.json");
     let text = fs::read(&path).map_err(|error| error.to_string())?;
     let json: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    let http = json["http"].as_str().ok_or_else(|| format!("no \"http\" in {json}"))?;
-    http.parse().map_err(|_| format!("{http:?} is not an address"))
+    let address = json[name].as_str().ok_or_else(|| format!("no {name:?} in {json}"))?;
+    address.parse().map_err(|_| format!("{address:?} is not an address"))
 }
 
 impl Drop for Server {

@@ -1,10 +1,11 @@
 //! PyIceberg, unmodified, with Arrow: it writes and reads the data, and the catalog never does.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use testkit::Server;
+use testkit::{BalancedPort, Network, Postgres, Scratch, Server, ServerCluster};
 
 use crate::shared::{COMPAT, COVE, interpreter_with};
 
@@ -41,12 +42,28 @@ fn interpreter() -> &'static Path {
     INTERPRETER.get_or_init(|| interpreter_with("iceberg/requirements.txt", "compat-iceberg"))
 }
 
+/// Both again, with three nodes behind a balancer: each request is answered by the next one.
+#[test]
+fn three_nodes_behind_a_balancer_are_one_catalog() {
+    let files = Scratch::new();
+    let catalog = format!("[catalog]\nroot = \"file://{}/main\"\n", files.path().display());
+    let cluster = ServerCluster::start(COVE, Network::start(3), Postgres::shared(), &catalog);
+    for program in ["pyiceberg_client.py", "pyiceberg_plan.py"] {
+        run_at(program, cluster.port(BalancedPort::Requests), cluster.first());
+    }
+}
+
 /// Runs a program against a server of its own.
 fn run(program: &str) {
     let server = Server::start(COVE);
+    run_at(program, server.client().address(), &server);
+}
+
+/// Runs a program against whoever answers at an address, with the token of a server.
+fn run_at(program: &str, address: SocketAddr, server: &Server) {
     let output = Command::new(interpreter())
         .arg(Path::new(COMPAT).join("iceberg").join(program))
-        .env("BASE", format!("http://{}/catalog", server.client().address()))
+        .env("BASE", format!("http://{address}/catalog"))
         .env("TOKEN", server.token())
         // What it is configured by otherwise is the user's.
         .env("PYICEBERG_HOME", server.scratch().path())

@@ -1,25 +1,28 @@
 //! Spark, unmodified, with Iceberg's runtime: what people do with tables and views in SQL, on
-//! tables of both versions, and what keeps tables small.
+//! tables of both versions, and what keeps tables small. Three nodes behind a balancer are its
+//! catalog, so that each request is answered by another one than the one before.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use testkit::Server;
+use testkit::{BalancedPort, Network, Postgres, Scratch, ServerCluster};
 
 use crate::java::class_path;
 use crate::shared::{COMPAT, COVE, finish, interpreter_with};
 
 #[test]
 fn spark_makes_changes_and_maintains_tables_and_views() {
-    let server = Server::start(COVE);
-    let work = server.scratch().path().join("spark");
+    let files = Scratch::new();
+    let catalog = format!("[catalog]\nroot = \"file://{}/main\"\n", files.path().display());
+    let cluster = ServerCluster::start(COVE, Network::start(3), Postgres::shared(), &catalog);
+    let work = files.path().join("spark");
     std::fs::create_dir(&work).unwrap();
     let python = interpreter_with("iceberg/spark/requirements.txt", "compat-spark");
     let mut client = Command::new(python);
     client
         .arg(Path::new(COMPAT).join("iceberg/spark/client.py"))
-        .env("BASE", format!("http://{}/catalog", server.client().address()))
-        .env("TOKEN", server.token())
+        .env("BASE", format!("http://{}/catalog", cluster.port(BalancedPort::Requests)))
+        .env("TOKEN", cluster.first().token())
         .env("JARS", class_path("iceberg/spark/pom.xml"))
         .env("SCRATCH", &work)
         .current_dir(&work)

@@ -273,16 +273,24 @@ fn a_producer_of_bullmq_gets_results_and_reasons() {
     let redis_server = Redis::start();
     let mut server = serve_with(&redis(&redis_server));
     // What a foreign producer sent and nobody can run is somebody's to look at.
-    server.expect_log("given up; `cove queue retry`");
-    server.expect_log("failed; it is queued again");
+    GIVEN_UP.iter().for_each(|text| server.expect_log(text));
+    check_producer(&redis_server, || server.log());
+}
+
+/// Lines of the log of a server that runs what [`check_producer`] sends.
+pub(crate) const GIVEN_UP: [&str; 2] =
+    ["given up; `cove queue retry`", "failed; it is queued again"];
+
+/// Has BullMQ send executions, and looks at what it is answered.
+pub(crate) fn check_producer(queue: &Redis, log: impl Fn() -> String) {
     let output = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "node", "requests.mjs"])
-        .arg(redis_server.address().port().to_string())
+        .arg(queue.address().port().to_string())
         .current_dir(project())
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}\n{}", server.log());
+    assert!(output.status.success(), "{errors}\n{}", log());
     let text = String::from_utf8(output.stdout).unwrap();
     let answers: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     for (name, verdict, stdout) in

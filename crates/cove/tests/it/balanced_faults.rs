@@ -9,12 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Client, Network, PgAddress, PgClient, Postgres, Request, Response, until};
+use testkit::{
+    BalancedPort, Client, Network, PgAddress, PgClient, Postgres, Request, Response, ServerCluster,
+    until,
+};
 
 use crate::asynchronous::{post, post_request};
-use crate::balanced::{BOUNCER, Cluster, REQUESTS};
-use crate::sessions_support::{Sessions, ok, probe};
-use crate::support::{SOON, beside_others};
+use crate::sessions_support::{Sessions, config, ok, probe};
+use crate::support::{COVE, SOON, beside_others};
 
 /// Time in which a client gets what it insists on, whatever is being started again.
 const INSIST_MAX: Duration = Duration::from_secs(120);
@@ -116,12 +118,17 @@ impl InsistentClient {
 }
 
 /// A cluster with a tenant of the bouncer and a session, and its client.
-fn start(backend: &Postgres, network: Network, way: SocketAddr) -> (Cluster, InsistentClient) {
+fn start(
+    backend: &Postgres,
+    network: Network,
+    way: SocketAddr,
+) -> (ServerCluster, InsistentClient) {
     backend
         .sql("CREATE ROLE insistent LOGIN PASSWORD 'pw'; CREATE TABLE rounds (n int PRIMARY KEY)");
     backend.sql("GRANT SELECT, INSERT ON rounds TO insistent");
-    let cluster = Cluster::start_with(network, Arc::new(Postgres::start()), "ready = 0");
-    let http = cluster.client(REQUESTS);
+    let cluster =
+        ServerCluster::start(COVE, network, Arc::new(Postgres::start()), &config("ready = 0"));
+    let http = cluster.client(BalancedPort::Requests);
     let sessions = Sessions { client: http.clone() };
     sessions.deploy(&probe("probe"));
     let session = sessions.create(&json!({"agent": "probe"}));
@@ -136,7 +143,7 @@ fn start(backend: &Postgres, network: Network, way: SocketAddr) -> (Cluster, Ins
             if found.status == 200 { Ok(()) } else { Err(found.text()) }
         });
     }
-    let bouncer = PgAddress::Tcp(cluster.balancer.address(BOUNCER));
+    let bouncer = PgAddress::Tcp(cluster.port(BalancedPort::Postgres));
     (cluster, InsistentClient { http, bouncer, session })
 }
 

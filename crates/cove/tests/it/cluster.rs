@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::{
-    Client, Cut, Cutter, Message, Postgres, Request, Scratch, Server, Stopwatch, Way, until,
+    Client, Cut, Cutter, Message, Postgres, Request, Scratch, Server, Stopwatch, Way, node_config,
+    nodes_seen_by, until, wait_for_each_other,
 };
 
 use crate::asynchronous::{post, post_request};
@@ -19,13 +20,9 @@ fn config(database: &str, settings: &str) -> String {
     config_with(database, settings, "ready = 0")
 }
 
-pub(crate) fn config_with(database: &str, settings: &str, of_sessions: &str) -> String {
-    let keys = ["secrets_key", "executions.jobs.webhook_key"];
-    let keys = keys.map(|name| format!("{name} = \"{}\"\n", "5a".repeat(32))).concat();
+fn config_with(database: &str, settings: &str, of_sessions: &str) -> String {
     let of_sessions = crate::sessions_support::config(of_sessions);
-    format!(
-        "store.url = {database:?}\n{keys}cluster.listen = \"127.0.0.1:0\"\n{settings}\n{of_sessions}"
-    )
+    node_config(database, settings, &of_sessions)
 }
 
 /// Two nodes, and an agent that both have.
@@ -58,31 +55,6 @@ impl Pair {
     fn sessions(&self) -> (Sessions, Sessions) {
         (Sessions::from(&self.one), Sessions::from(&self.two))
     }
-}
-
-fn nodes(server: &Server) -> Vec<Value> {
-    let list = ok(&server.client().get("/v1/nodes"));
-    list["nodes"].as_array().unwrap().clone()
-}
-
-/// Waits until each has read what all have said.
-pub(crate) fn wait_for_each_other(servers: &[&Server]) {
-    for server in servers {
-        until("all nodes to be active", SOON, || {
-            let nodes = nodes(server);
-            let active = nodes.iter().filter(|node| node["state"] == "active").count();
-            if active == servers.len() { Ok(()) } else { Err(format!("{nodes:?}")) }
-        });
-    }
-    // A node reads the rows of all when it renews its own.
-    let seen = nodes(servers[0]);
-    until("the next renewals", SOON, || {
-        let now = nodes(servers[0]);
-        let is_later = |index: usize| {
-            now[index]["seen_ms"].as_u64() > seen[index]["seen_ms"].as_u64().map(|ms| ms + 500)
-        };
-        if (0..servers.len()).all(is_later) { Ok(()) } else { Err(format!("{now:?}")) }
-    });
 }
 
 fn answers(server: &Server, token: &str) -> u16 {
@@ -314,12 +286,6 @@ fn a_node_that_is_gone_is_waited_for_and_no_longer() {
 }
 
 /// Address of a listener.
-pub(crate) fn address(server: &Server, name: &str) -> SocketAddr {
-    let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
-    let addresses: Value = serde_json::from_str(&text).unwrap();
-    addresses[name].as_str().unwrap().parse().unwrap()
-}
-
 /// It is there, as far as the store and the kernel say, and answers nothing.
 #[test]
 fn a_node_that_stands_still_is_given_up_and_taken_up_again() {
@@ -363,7 +329,7 @@ fn a_node_that_shares_too_little_does_not_start() {
 
 /// E2B's listener, for somebody with or without a token.
 fn e2b(server: &Server, token: Option<&str>) -> Client {
-    Client::new(address(server, "e2b"), token.map(str::to_owned))
+    Client::new(server.listener("e2b"), token.map(str::to_owned))
 }
 
 #[test]
@@ -397,7 +363,8 @@ fn an_execution_is_followed_and_typed_at_through_any_node() {
     let there = pair.two.client();
     drain(&pair.two, "drain");
     until("it to take no work", SOON, || {
-        let this = nodes(&pair.two).into_iter().find(|node| node["is_this"] == true).unwrap();
+        let this =
+            nodes_seen_by(&pair.two).into_iter().find(|node| node["is_this"] == true).unwrap();
         if this["state"] == "draining" { Ok(()) } else { Err(this.to_string()) }
     });
     let submit = |source: &str, interactive: bool| {
@@ -483,7 +450,7 @@ fn create_at(node: &Sessions) -> String {
 
 /// Asks a node to drain, or to take work again.
 fn drain(server: &Server, verb: &str) {
-    let all = nodes(server);
+    let all = nodes_seen_by(server);
     let this = all.iter().find(|node| node["is_this"] == true).unwrap();
     let target = format!("/v1/nodes/{}/{verb}", this["id"].as_str().unwrap());
     ok(&server.client().send(&Request::new("POST", &target)));
@@ -510,7 +477,7 @@ fn a_full_node_passes_new_work_on() {
     });
     let all: Vec<_> = started.collect();
     assert_eq!((sandboxes(&here), sandboxes(&there)), (2, 2));
-    assert!(nodes(&pair.one).iter().all(|node| node["load"]["sandboxes_max"] == 2));
+    assert!(nodes_seen_by(&pair.one).iter().all(|node| node["load"]["sandboxes_max"] == 2));
     let fifth = there.try_create(&json!({"agent": "probe"}));
     assert_eq!(fifth.status, 503, "{}", fifth.text());
     all.iter().for_each(|(session, _)| drop(there.end(session)));
@@ -556,7 +523,7 @@ fn a_node_that_drains_takes_no_new_work() {
 fn nodes_are_shown_and_drained_by_an_operator() {
     let _guard = beside_others();
     let pair = Pair::start("cluster.zone = \"a\"");
-    let seen = nodes(&pair.two);
+    let seen = nodes_seen_by(&pair.two);
     assert_eq!(seen.len(), 2);
     let this = seen.iter().find(|node| node["is_this"] == true).unwrap();
     let other = seen.iter().find(|node| node["is_this"] == false).unwrap();

@@ -9,7 +9,7 @@ use testkit::{
 };
 
 use crate::asynchronous::post;
-use crate::cluster::{Pair, address};
+use crate::cluster::Pair;
 use crate::sessions_support::ok;
 use crate::support::{SOON, beside_others};
 
@@ -24,7 +24,7 @@ fn a_cancel_request_reaches_its_client_through_any_node() {
         backend.tcp()
     );
     let pair = Pair::start_with("", &format!("ready = 0\n{tenant}"));
-    let bouncer = |server: &Server| PgAddress::Tcp(address(server, "bouncer"));
+    let bouncer = |server: &Server| PgAddress::Tcp(server.listener("bouncer"));
     let parameters = [("user", "cancelled"), ("database", "shop")];
     let mut client = PgClient::login(&bouncer(&pair.one), &parameters, "pw").unwrap();
     let pid = client.pid;
@@ -68,7 +68,7 @@ fn a_client_of_mysql_is_killed_through_any_node() {
     });
     assert_eq!(post(&pair.one.client(), "/v1/tenants", &tenant).status, 201);
     let login = |server: &Server, user: &str| {
-        let address = PgAddress::Tcp(address(server, "mysql"));
+        let address = PgAddress::Tcp(server.listener("mysql"));
         until("the tenant to be known", SOON, || {
             let client = MyClient::login(&address, &MyLogin::new(user, "pw", "shop"));
             client.map_err(|error| format!("{error:?}"))
@@ -131,7 +131,7 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
         });
     };
     admission(&there, "open");
-    let bouncer = |server: &Server| PgAddress::Tcp(address(server, "bouncer"));
+    let bouncer = |server: &Server| PgAddress::Tcp(server.listener("bouncer"));
     let parameters = [("user", "counted"), ("database", "shop")];
     let login = |server: &Server| PgClient::login(&bouncer(server), &parameters, "pw");
     let (mut first, mut second) = (login(&pair.one).unwrap(), login(&pair.two).unwrap());
@@ -193,7 +193,7 @@ fn the_console_shows_and_commands_all_nodes() {
     let admins = "bouncer.console.admin_users = [{ name = \"ann\", password = \"pw\" }]\n";
     let pair = Pair::start_with(admins, &format!("ready = 0\n{tenant}"));
     let login = |server: &Server, user, database| {
-        let address = PgAddress::Tcp(address(server, "bouncer"));
+        let address = PgAddress::Tcp(server.listener("bouncer"));
         PgClient::login(&address, &[("user", user), ("database", database)], "pw").unwrap()
     };
     let client = |server| login(server, "watched", "shop");

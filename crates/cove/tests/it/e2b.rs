@@ -24,13 +24,6 @@ fn serve() -> Server {
     Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&config(MEMORY)))
 }
 
-/// Where the server listens for E2B's clients.
-pub(crate) fn address(server: &Server) -> SocketAddr {
-    let text = fs::read_to_string(server.data_dir().join("addresses.json")).unwrap();
-    let addresses: Value = serde_json::from_str(&text).unwrap();
-    addresses["e2b"].as_str().unwrap().parse().unwrap()
-}
-
 /// The server's token, as E2B's clients want it.
 fn key(server: &Server) -> String {
     let mut show = Command::new(COVE);
@@ -42,7 +35,7 @@ fn key(server: &Server) -> String {
 
 /// Runs a client of `compat/e2b`, which prints a line for each of its checks.
 fn run_client(server: &Server, client: &mut Command) {
-    run_client_at(server, address(server), client);
+    run_client_at(server, server.listener("e2b"), client);
 }
 
 /// The same, at another address that leads to the server or to others with its tokens.
@@ -111,7 +104,7 @@ struct Sandbox {
 
 impl Face {
     fn new(server: &Server) -> Face {
-        Face { client: Client::new(address(server), None), key: key(server) }
+        Face { client: Client::new(server.listener("e2b"), None), key: key(server) }
     }
 
     fn rest(&self, method: &str, path: &str, body: &Value) -> Response {
