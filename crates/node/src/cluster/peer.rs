@@ -9,6 +9,7 @@ mod client;
 mod forward;
 mod key;
 mod listener;
+mod routing;
 
 use std::time::Duration;
 

@@ -31,6 +31,7 @@ use tokio::time::timeout;
 use super::client::{PeerClient, PeerError, PeerTarget};
 use super::key::{ClusterKey, ClusterKeyError};
 use super::listener::{misdirected, node_value};
+use super::routing::{OwnerAction, RequestRoute, SendOutcome, SentAction};
 use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED, PEER_LISTENER};
 use crate::cluster::{NodeLoad, NodeMembership, NodeRecord, placement};
 use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
@@ -386,52 +387,57 @@ impl PeerForwarder {
     async fn forward(
         &self,
         subject: &RequestSubject,
+        mut route: RequestRoute,
         mut target: PeerTarget,
         mut request: ForwardedRequest,
         next: Next,
     ) -> Response {
-        for is_last in [false, true] {
+        loop {
             let Some(body) = request.body.take() else { return moved() };
             let sent = request.for_node(&target, body);
             let answer = match request.upgrade {
                 Some(_) => self.0.client.send_alone(&target, sent).await,
                 None => self.0.client.send(&target, sent).await,
             };
-            match answer {
-                Ok(answer) if !is_misdirected(&answer) => return pass_on(answer, request.upgrade),
-                Ok(_) if is_last => return moved(),
-                Ok(_) => {}
+            let (outcome, answer) = match answer {
+                Ok(answer) if is_misdirected(&answer) => (SendOutcome::Misdirected, None),
+                Ok(answer) => (SendOutcome::Answered, Some(answer)),
                 Err(error) => {
                     log_failure(&target, &error);
-                    return self.lost(&error, request, next).await;
+                    self.forget_replaced();
+                    match error {
+                        PeerError::Connect { .. } => (SendOutcome::Unreachable, None),
+                        PeerError::Http { .. } => (SendOutcome::Lost, None),
+                    }
                 }
+            };
+            match route.after_sending(outcome) {
+                SentAction::PassOn => {
+                    return answer.map_or_else(broken, |it| pass_on(it, request.upgrade));
+                }
+                SentAction::FindOwner => {}
+                SentAction::RunHere => return request.run_here(next).await,
+                SentAction::Moved => return moved(),
+                SentAction::Unreachable => {
+                    return try_again("the node that has this cannot be reached at present");
+                }
+                SentAction::Lost => return broken(),
             }
-            match self.target(subject, true).await {
-                Some(other) => target = other,
-                None => return request.run_here(next).await,
+            let owner = self.target(subject, route.asks_store()).await;
+            match route.with_owner(owner) {
+                OwnerAction::Send(other) => target = other,
+                OwnerAction::RunHere => return request.run_here(next).await,
+                OwnerAction::Misdirect => return misdirected(),
             }
         }
-        moved()
     }
 
-    /// Answers when the node cannot be reached, or was lost before it answered: with what this one
-    /// knows, where nothing is changed.
-    async fn lost(&self, error: &PeerError, request: ForwardedRequest, next: Next) -> Response {
+    /// Closes connections to runs of nodes that are over.
+    fn forget_replaced(&self) {
         let now = self.0.membership.clone();
         self.0.client.keep_only(|target| {
             now.living(&target.id).is_some_and(|node| node.incarnation == target.incarnation)
         });
-        let only_looks =
-            request.parts.method == Method::GET || request.parts.method == Method::HEAD;
-        if only_looks && request.upgrade.is_none() {
-            return request.run_here(next).await;
-        }
-        match error {
-            PeerError::Connect { .. } => {
-                try_again("the node that has this cannot be reached at present")
-            }
-            PeerError::Http { .. } => broken(),
-        }
     }
 }
 
@@ -475,15 +481,18 @@ impl FoundSubject {
                 // It has just said that it has it.
                 return next.run(request).await;
             }
-            let Some(target) = forwarder.target(&subject, is_hop).await else {
-                return next.run(request).await;
+            let looks = matches!(*request.method(), Method::GET | Method::HEAD);
+            let is_upgrade = request.headers().contains_key(header::UPGRADE);
+            let route = RequestRoute::new(is_hop, looks && !is_upgrade);
+            let owner = forwarder.target(&subject, route.asks_store()).await;
+            let target = match route.with_owner(owner) {
+                OwnerAction::RunHere => return next.run(request).await,
+                OwnerAction::Misdirect => return misdirected(),
+                OwnerAction::Send(target) => target,
             };
-            if is_hop {
-                return misdirected();
-            }
             let (parts, body) = request.into_parts();
             match forwarded(parts, listener, body).await {
-                Ok(request) => forwarder.forward(&subject, target, request, next).await,
+                Ok(request) => forwarder.forward(&subject, route, target, request, next).await,
                 Err(error) => error.into_response(),
             }
         })
