@@ -207,6 +207,10 @@ impl AccessControl {
         }
         match bearer(headers) {
             Some(token) if token.starts_with(TOKEN_PREFIX) => self.holder(token).await,
+            Some(key) if key.starts_with(KEY_PREFIX) => {
+                self.catch_up().await?;
+                self.key_holder(&hash(key))
+            }
             Some(token) => Box::pin(self.oidc_holder(token)).await,
             None => Err(CatalogError::internal("no token is looked up")),
         }
@@ -224,7 +228,12 @@ impl AccessControl {
     ) -> Option<Result<CatalogPrincipal>> {
         match bearer(headers) {
             Some(token) if token.starts_with(TOKEN_PREFIX) => self.known_holder(token, hash),
-            Some(token) if token.starts_with(KEY_PREFIX) => Some(self.key_holder(&hash(token))),
+            // Another server may have made it a moment ago.
+            Some(key) if key.starts_with(KEY_PREFIX) => {
+                let found = self.key_holder(&hash(key));
+                let is_unknown = |error: &CatalogError| error.kind == ErrorReason::NotAuthorized;
+                (!found.as_ref().is_err_and(is_unknown)).then_some(found)
+            }
             Some(token) if self.0.issuers.may_be_of(token) => self.verified_holder(token, hash),
             _ => Some(self.holder_of_coves(headers)),
         }

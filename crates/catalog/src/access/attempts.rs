@@ -34,6 +34,18 @@ struct SecretSource {
 pub(super) struct WrongSecrets(Mutex<HashMap<SecretSource, Instant>>);
 
 impl WrongSecrets {
+    /// Checks whether another secret of a client from an address is looked at.
+    ///
+    /// # Errors
+    /// `TooManyRequests`.
+    pub(super) fn check_allowed(
+        &self,
+        client: Option<&str>,
+        address: Option<IpAddr>,
+    ) -> Result<()> {
+        self.limited(client, address, || Ok(()))
+    }
+
     /// Runs a check of a client's secret unless too many from there were wrong; counts it if it
     /// fails. `client` is `None` for ids that no client has. Without an address nothing is counted.
     ///

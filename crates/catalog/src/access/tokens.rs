@@ -73,7 +73,7 @@ impl AccessControl {
         secret: &str,
         role: Option<&str>,
     ) -> Result<AccessToken> {
-        let client = self.client_by_secret(id, secret, None)?;
+        let client = self.client_by_secret(id, secret, None).await?;
         self.issue(&client, role).await
     }
 
@@ -81,25 +81,40 @@ impl AccessControl {
     ///
     /// # Errors
     /// `NotAuthorized`; `TooManyRequests` where too many secrets from there were wrong.
-    pub(crate) fn client_by_secret(
+    pub(crate) async fn client_by_secret(
         &self,
         id: &str,
         secret: &str,
         address: Option<IpAddr>,
     ) -> Result<AuthenticatedClient> {
         let secret = hash(secret);
-        let check = || {
+        let find = || {
             let client = self.0.loaded.read().clients.get(id).cloned();
             let client = client.filter(|it| it.accepts(&secret, clock::wall_ms()));
-            client.map(|it| AuthenticatedClient { who: it.who(), secret }).ok_or_else(|| {
+            client.map(|it| AuthenticatedClient { who: it.who(), secret })
+        };
+        let known = || Some(id).filter(|id| self.0.loaded.read().clients.contains_key(*id));
+        self.0.wrong_secrets.check_allowed(known(), address)?;
+        let mut found = find();
+        if found.is_none() {
+            self.catch_up().await?;
+            found = find();
+        }
+        self.0.wrong_secrets.limited(known(), address, || {
+            found.ok_or_else(|| {
                 CatalogError::new(
                     ErrorReason::NotAuthorized,
                     "the client is not known, or its secret is another",
                 )
             })
-        };
-        let known = Some(id).filter(|id| self.0.loaded.read().clients.contains_key(*id));
-        self.0.wrong_secrets.limited(known, address, check)
+        })
+    }
+
+    /// Takes over what another server may have changed a moment ago, for somebody who is not known
+    /// here. Strangers ask for that as often as they like, so few of them are served at a time.
+    pub(super) async fn catch_up(&self) -> Result<()> {
+        let _one = self.0.lookups.acquire().await.map_err(CatalogError::internal)?;
+        self.reload().await
     }
 
     /// Another access token for whom this one is. It can be for less than that, never for more.
@@ -175,8 +190,15 @@ impl AccessControl {
         if let Some(found) = self.cached_bearer(token, hash) {
             return found;
         }
-        let bearer = Box::pin(self.look_up(hash(token))).await?;
-        self.admitted(bearer.ok_or_else(unknown)?)
+        let bearer = Box::pin(self.look_up(hash(token))).await?.ok_or_else(unknown)?;
+        match self.admitted(bearer.clone()) {
+            // It may be for a secret that is newer than what is known here.
+            Err(error) if error.kind == ErrorReason::NotAuthorized => {
+                Box::pin(self.catch_up()).await?;
+                self.admitted(bearer)
+            }
+            admitted => admitted,
+        }
     }
 
     /// Returns the holder of a token that was looked up before; none of another one.

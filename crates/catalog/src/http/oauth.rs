@@ -135,7 +135,7 @@ async fn revoke(
         true => access.identify(&headers).await.map_err(|it| failure(&it, "invalid_client"))?,
         false => {
             let (id, secret) = credentials(&headers, &form)?;
-            let known = access.client_by_secret(&id, &secret, address);
+            let known = access.client_by_secret(&id, &secret, address).await;
             known.map_err(|it| failure(&it, "invalid_client"))?.who
         }
     };
@@ -159,7 +159,7 @@ async fn give(
     match field(&form, "grant_type")? {
         Some("client_credentials") => {
             let (id, secret) = credentials(&headers, &form)?;
-            let known = ground.access.client_by_secret(&id, &secret, address);
+            let known = ground.access.client_by_secret(&id, &secret, address).await;
             let client = known.map_err(|error| failure(&error, "invalid_client"))?;
             *seen = Some(client.who.clone());
             let given = ground.access.issue(&client, role).await;
