@@ -31,18 +31,23 @@ mod tests;
 mod tokens;
 mod validity;
 
-use node::task::Boxed;
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::http::{HeaderMap, header};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
 use iceberg::ident::{NamespaceIdent, TableIdent};
 use node::auth::{TokenRegistry, TokenScope};
 use node::clock::{self, IdGenerator};
+use node::cluster::PeerForwarder;
+use node::http::{RouteTable as _, post};
 use node::store::{COUNTER_AGE_MAX, SqlStore};
+use node::task::Boxed;
 use parking_lot::RwLock;
 use tokio::sync::{Semaphore, watch};
 
@@ -97,7 +102,13 @@ use crate::principal::{
 use crate::shell::from_shell;
 use crate::warehouse::Warehouse;
 
-/// Time that another server may go on honouring what was taken back at this one.
+/// Role of nodes that have the catalog, and path, for nodes alone, at which they are told that
+/// principals or rights have changed.
+const ROLE: &str = "catalog";
+const CHANGED: &str = "/peer/catalog/access";
+
+/// Time that another server may go on honouring what was taken back at this one, where it is not
+/// told.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Interval at which it is looked whether another server has changed something: in memory, where
@@ -143,6 +154,8 @@ struct AccessInner {
     loading: tokio::sync::Mutex<()>,
     /// Signals that a credential may have ended.
     changes: watch::Sender<()>,
+    /// Other nodes, where they are reached.
+    nodes: OnceLock<PeerForwarder>,
 }
 
 /// Content of the store, as of one version.
@@ -189,6 +202,7 @@ impl AccessControl {
                 loaded: RwLock::default(),
                 loading: tokio::sync::Mutex::default(),
                 changes: watch::Sender::new(()),
+                nodes: OnceLock::new(),
             };
             let access = AccessControl(Arc::new(inner));
             access.load().await?;
@@ -336,6 +350,27 @@ impl AccessControl {
         if version == self.0.loaded.read().version { Ok(()) } else { self.load().await }
     }
 
+    /// Takes over what was just changed here, and has all other nodes do so: who was given a right
+    /// by one node may come to another one next.
+    async fn changed(&self) -> Result<()> {
+        self.load().await?;
+        if let Some(nodes) = self.0.nodes.get() {
+            nodes.tell_others(ROLE, CHANGED, Bytes::new()).await;
+        }
+        Ok(())
+    }
+
+    /// Has other nodes told of changes.
+    pub fn join(&self, nodes: PeerForwarder) {
+        // There is one cluster.
+        drop(self.0.nodes.set(nodes));
+    }
+
+    /// Returns the routes at which other nodes tell of theirs.
+    pub fn peer_routes(&self) -> Router {
+        Router::new().at(CHANGED, post(changed_elsewhere)).with_state(self.clone())
+    }
+
     async fn load(&self) -> Result<()> {
         let _turn = self.0.loading.lock().await;
         let kept = self.0.store.load().await?;
@@ -391,7 +426,7 @@ impl AccessControl {
     ) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
         self.0.store.grant(warehouse.id(), grant).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// Takes rights back that were given on exactly this.
@@ -422,7 +457,7 @@ impl AccessControl {
     ) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
         self.0.store.revoke(warehouse.id(), grant, left).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// Returns what was given on a warehouse and all that is in it, or to one principal of it.
@@ -518,7 +553,25 @@ impl RightAuthority for AccessControl {
     }
 
     fn refresh(&self) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
-        Box::pin(self.reload())
+        Box::pin(async move {
+            let before = self.0.loaded.read().version;
+            if self.0.store.version(Duration::ZERO).await? == before {
+                return Ok(());
+            }
+            self.changed().await
+        })
+    }
+}
+
+async fn changed_elsewhere(State(access): State<AccessControl>) -> StatusCode {
+    match access.reload().await {
+        Ok(()) => StatusCode::NO_CONTENT,
+        Err(error) => {
+            // It is read again soon.
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "failed to read rights that another node has changed");
+            StatusCode::SERVICE_UNAVAILABLE
+        }
     }
 }
 

@@ -30,6 +30,7 @@ use catalog::service::{Catalog, CatalogSettings};
 use catalog::storage::StorageSettings;
 use catalog::{http, metrics};
 use node::auth::TokenRegistry;
+use node::cluster::PeerForwarder;
 use node::drain::DrainHandle;
 use node::http::{CompatFace, FastPath, HttpShell, ListenerSite};
 use node::objects::SigningCredentials;
@@ -179,6 +180,12 @@ impl RunningCatalog {
     /// Has its figures told to Prometheus.
     pub(crate) fn register(&self, registry: &mut Registry) {
         metrics::register(&self.catalog, registry);
+    }
+
+    /// Has other nodes told of changed rights. Returns the routes at which they tell of theirs.
+    pub(crate) fn join(&self, nodes: PeerForwarder) -> Router {
+        self.access.join(nodes);
+        self.access.peer_routes()
     }
 
     /// Returns what has to be told when the last request was answered.

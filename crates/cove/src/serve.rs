@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
 use node::auth::{TokenRegistry, TokenScope};
 use node::clock::IdGenerator;
-use node::cluster::NodeMembership;
+use node::cluster::{NodeMembership, PeerForwarder};
 use node::data_dir::DataDir;
 use node::drain::DrainHandle;
 use node::http::{
@@ -251,8 +251,8 @@ impl ServerParts<'_> {
         announce(source, &data_dir, listener.address(), &others)?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let main = catalog::site(&shell, routes, shapes, of_lake);
-        let of_bouncer = pooler.as_ref().zip(forwarder.clone()).map(|(it, nodes)| it.join(nodes));
-        let of_others = of_faces.merge(of_e2b).merge(of_bouncer.unwrap_or_default());
+        let of_beside = join_nodes(pooler.as_ref(), lake.as_ref(), forwarder.as_ref());
+        let of_others = of_faces.merge(of_e2b).merge(of_beside);
         let for_peers =
             cluster::sites(&main, e2b.as_ref().map(|(_, site)| site), of_others, &jobs, &sessions);
         let tls = listener.tls().cloned();
@@ -374,6 +374,19 @@ async fn work_beside(
         }
     };
     tokio::join!(pooling, keeping);
+}
+
+/// Lets the bouncer and the catalog reach other nodes, where there are any. Returns the routes at
+/// which those reach them.
+fn join_nodes(
+    pooler: Option<&bouncer::RunningBouncer>,
+    lake: Option<&catalog::RunningCatalog>,
+    nodes: Option<&PeerForwarder>,
+) -> Router {
+    let Some(nodes) = nodes else { return Router::new() };
+    let of_bouncer = pooler.map(|it| it.join(nodes.clone()));
+    let of_catalog = lake.map(|it| it.join(nodes.clone()));
+    of_bouncer.into_iter().chain(of_catalog).fold(Router::new(), Router::merge)
 }
 
 /// Everything of Cove's own interface.

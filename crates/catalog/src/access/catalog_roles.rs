@@ -101,7 +101,7 @@ impl AccessControl {
         roles::check_name(name)?;
         entities::check_properties(properties)?;
         self.0.store.insert_catalog_role(warehouse.id(), name, properties).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// Removes a catalog role and what was granted to it.
@@ -116,7 +116,7 @@ impl AccessControl {
     ) -> Result<()> {
         only_operators(who)?;
         self.0.store.delete_catalog_role(warehouse.id(), name).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// Gives a catalog role to a role, or takes it from it.
@@ -134,7 +134,7 @@ impl AccessControl {
     ) -> Result<()> {
         only_operators(who)?;
         self.0.store.give_catalog_role(warehouse.id(), name, role, is_to_have).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// The catalog roles of a warehouse, by name.

@@ -208,7 +208,7 @@ impl AccessControl {
         };
         let made = NewSecret { client: client.record(), client_secret: text };
         self.0.store.insert_client(client, properties).await?;
-        self.load().await?;
+        self.changed().await?;
         Ok(made)
     }
 
@@ -229,7 +229,7 @@ impl AccessControl {
         if !self.0.store.rotate_client(id, hash(&text), until_ms).await? {
             return Err(no_such(id));
         }
-        self.load().await?;
+        self.changed().await?;
         let client = self.0.loaded.read().clients.get(id).map(|it| it.record());
         Ok(NewSecret { client: client.ok_or_else(|| no_such(id))?, client_secret: text })
     }
@@ -244,7 +244,7 @@ impl AccessControl {
         if !self.0.store.delete_client(id, &principal).await? {
             return Err(no_such(id));
         }
-        self.load().await
+        self.changed().await
     }
 
     /// The client of this name.

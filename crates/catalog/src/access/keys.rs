@@ -205,7 +205,7 @@ impl AccessControl {
         };
         let made = NewApiKey { record: key.record(), key: text };
         self.0.store.insert_key(key).await?;
-        self.load().await?;
+        self.changed().await?;
         Ok(made)
     }
 
@@ -227,7 +227,7 @@ impl AccessControl {
         let until_ms = grace_ends(grace, clock::wall_ms())?;
         let text = random::text(KEY_PREFIX, &self.0.generator.secret()?);
         self.0.store.rotate_key(id, hash(&text), until_ms).await?;
-        self.load().await?;
+        self.changed().await?;
         Ok(NewApiKey { record, key: text })
     }
 
@@ -239,7 +239,7 @@ impl AccessControl {
         require_own(who, client)?;
         let id = self.0.loaded.read().keys.of(client, id)?.id.to_string();
         self.0.store.delete_key(&id).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// The keys of a client, by their ids, which sort by when they were made.

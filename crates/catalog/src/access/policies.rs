@@ -247,7 +247,7 @@ impl AccessControl {
             body: new.bind(schema)?,
         };
         self.0.store.put_policy(warehouse.id(), &policy).await?;
-        self.load().await?;
+        self.changed().await?;
         Ok(policy)
     }
 
@@ -263,7 +263,7 @@ impl AccessControl {
     ) -> Result<()> {
         self.may_restrict(who, warehouse)?;
         self.0.store.delete_policy(warehouse.id(), name).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// The policies of a warehouse, by name.

@@ -220,7 +220,7 @@ impl AccessControl {
         check_members(members)?;
         entities::check_properties(properties)?;
         self.0.store.insert_role(name, members, properties).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// Changes who has a role.
@@ -238,7 +238,7 @@ impl AccessControl {
         check_members(&to.add)?;
         check_members(&to.remove)?;
         self.0.store.change_members(role, to).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// Removes a role and what was granted to it.
@@ -248,7 +248,7 @@ impl AccessControl {
     pub async fn delete_role(&self, who: &CatalogPrincipal, role: &str) -> Result<()> {
         only_operators(who)?;
         self.0.store.delete_role(role).await?;
-        self.load().await
+        self.changed().await
     }
 
     /// All roles, by name.
