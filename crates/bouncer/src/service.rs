@@ -289,6 +289,7 @@ impl Bouncer {
         let definition = TenantDefinition::of_api(views::complete(spec, None)?)?;
         self.keep(store, &mut changing, definition, None).await?;
         drop(changing);
+        self.tell_others().await;
         tracing::info!(tenant = name, "tenant made");
         self.tenant(&name).await
     }
@@ -317,6 +318,7 @@ impl Bouncer {
         let definition = TenantDefinition::of_api(views::complete(spec, Some(&before.spec))?)?;
         self.keep(store, &mut changing, definition, Some(before)).await?;
         drop(changing);
+        self.tell_others().await;
         tracing::info!(tenant = name, "tenant changed");
         self.tenant(name).await
     }
@@ -376,6 +378,8 @@ impl Bouncer {
         changing.orders.remove(name);
         let routing = changing.next().map_err(BouncerError::internal)?;
         self.hold(&mut changing, version, routing);
+        drop(changing);
+        self.tell_others().await;
         tracing::info!(tenant = name, "tenant removed");
         Ok(())
     }

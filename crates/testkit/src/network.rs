@@ -4,16 +4,17 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::{Cutter, until};
 
 /// Networks of RFC 2544 (198.18.0.0/15), which nobody routes: one of 256 addresses each.
 const FIRST_NETWORK: [u8; 2] = [198, 18];
-const NETWORKS: u32 = 512;
+const NETWORKS: u16 = 512;
 /// Number of this machine in its network; those of others follow.
 const GATEWAY: u8 = 1;
 /// Time for a process to be in its namespace.
@@ -23,6 +24,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Network {
     prefix: [u8; 3],
+    /// Keeps others from the same addresses.
+    _reserved: UnixListener,
     switch: Holder,
     machines: Vec<Holder>,
 }
@@ -106,6 +109,16 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
+/// Takes addresses that no other test has. The name of a socket is gone with its process.
+fn reserve() -> (u16, UnixListener) {
+    let free = (0..NETWORKS).find_map(|index| {
+        let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("cove-test-{index}"));
+        let reserved = UnixListener::bind_addr(&name.expect("a short name"));
+        reserved.ok().map(|reserved| (index, reserved))
+    });
+    free.expect("a network that no other test has")
+}
+
 impl Network {
     /// Makes a network with so many machines.
     ///
@@ -113,23 +126,21 @@ impl Network {
     /// When it cannot be made: only root may do that, with Debian's package `iproute2`.
     #[must_use]
     pub fn start(machines: u8) -> Network {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let index = (std::process::id() + number) % NETWORKS;
-        let [_, _, high, low] = index.to_be_bytes();
+        let (index, reserved) = reserve();
+        let [high, low] = index.to_be_bytes();
         let prefix = [FIRST_NETWORK[0], FIRST_NETWORK[1] + high, low];
         let switch = Holder::start();
         switch.ip("link add name switch type bridge");
         switch.ip("link set switch up");
         // The end of this machine has a name among all that it has.
-        let uplink = format!("cvt{}.{number}", std::process::id());
+        let uplink = format!("cove-test-{index}");
         let namespace = switch.0.id();
         let mut command = Command::new("ip");
         let peer = format!("type veth peer name uplink netns {namespace}");
         command.args(["link", "add", "name", &uplink]).args(peer.split(' '));
         run(&mut command);
         switch.ip("link set uplink master switch up");
-        let network = Network { prefix, switch, machines: Vec::new() };
+        let network = Network { prefix, _reserved: reserved, switch, machines: Vec::new() };
         let own = format!("{}/24", network.numbered(GATEWAY));
         run(Command::new("ip").args(["address", "add", &own, "dev", &uplink]));
         run(Command::new("ip").args(["link", "set", &uplink, "up"]));

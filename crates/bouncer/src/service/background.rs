@@ -1,14 +1,15 @@
 //! Background work: health checks, drains that end, changes of other servers.
 
-use node::task::Boxed;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use node::clock;
 use node::drain::DrainHandle;
 use node::store::COUNTER_AGE_MAX;
+use node::task::Boxed;
 
 use super::{Bouncer, by_name};
+use crate::error::BouncerError;
 use crate::relay::orders::ThreadCommand;
 use crate::store::TenantStore;
 use crate::tenants::{TenantId, WorkAdmission};
@@ -81,7 +82,7 @@ impl Bouncer {
         let mut is_failing = false;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let looked = self.take_over(store).await;
+            let looked = self.take_over(store, COUNTER_AGE_MAX).await;
             if let (Err(error), false) = (&looked, is_failing) {
                 let error = error as &dyn std::error::Error;
                 tracing::warn!(error, "cannot look for changes of tenants");
@@ -90,8 +91,19 @@ impl Bouncer {
         }
     }
 
-    async fn take_over(&self, store: &TenantStore) -> Result<(), crate::error::BouncerError> {
-        if store.version(COUNTER_AGE_MAX).await? == self.0.changing.lock().await.version {
+    /// Takes over what another server has changed just now.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or its definitions do not fit those of this server's file.
+    pub(super) async fn look_at_store(&self) -> Result<(), BouncerError> {
+        match self.0.store.as_ref().filter(|store| store.is_shared()) {
+            Some(store) => self.take_over(store, Duration::ZERO).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn take_over(&self, store: &TenantStore, age_max: Duration) -> Result<(), BouncerError> {
+        if store.version(age_max).await? == self.0.changing.lock().await.version {
             return Ok(());
         }
         let mut changing = self.0.changing.lock().await;

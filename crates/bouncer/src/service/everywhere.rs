@@ -21,6 +21,8 @@ use crate::relay::stats::DurationDistribution;
 
 /// Role of nodes that have tenants.
 const ROLE: &str = "bouncer";
+/// Path, for nodes alone, at which a node is told that another one has changed a tenant.
+const CHANGED: &str = "/peer/tenants";
 /// Bytes of a node's answer: some hundreds for each client.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
@@ -116,6 +118,12 @@ impl Bouncer {
         }
     }
 
+    /// Has all other nodes read what was changed in the store. One that is not reached reads it
+    /// within two seconds.
+    pub(super) async fn tell_others(&self) {
+        self.ask_nodes(&Method::POST, CHANGED).await;
+    }
+
     /// Closes a client of a tenant, at whichever node it is.
     ///
     /// # Errors
@@ -171,11 +179,16 @@ impl NodeTenantFigures {
 /// Routes for other nodes.
 pub fn peer_routes(bouncer: Bouncer) -> Router {
     Router::new()
+        .at(CHANGED, post(changed))
         .at("/peer/tenants/{name}/stats", get(stats))
         .at("/peer/tenants/{name}/clients", get(clients))
         .at("/peer/tenants/{name}/servers", get(servers))
         .at("/peer/tenants/{name}/clients/{pid}/kill", post(kill_client))
         .with_state(Arc::new(bouncer))
+}
+
+async fn changed(State(bouncer): State<Arc<Bouncer>>) -> Response {
+    answer(bouncer.look_at_store().await)
 }
 
 async fn stats(State(bouncer): State<Arc<Bouncer>>, Path(name): Path<String>) -> Response {

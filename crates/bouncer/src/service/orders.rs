@@ -79,6 +79,8 @@ impl Bouncer {
             let mut changing = bouncer.0.changing.lock().await;
             let kept = bouncer.store()?.order(&name, order).await?;
             changing.orders.insert(name, kept);
+            drop(changing);
+            bouncer.tell_others().await;
             Ok(())
         })
         .await

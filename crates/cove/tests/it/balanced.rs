@@ -107,12 +107,6 @@ fn sessions_and_databases_are_served() {
         "users": [{"name": "balanced", "password": "pw"}],
     });
     assert_eq!(post(&sessions.client, "/v1/tenants", &tenant).status, 201);
-    for node in &cluster.nodes {
-        until("the tenant to be known", SOON, || {
-            let found = node.client().get("/v1/tenants/shop");
-            if found.status == 200 { Ok(()) } else { Err(found.text()) }
-        });
-    }
     let bouncer = PgAddress::Tcp(cluster.port(BalancedPort::Postgres));
     let parameters = [("user", "balanced"), ("database", "shop")];
     let mut clients: Vec<PgClient> =

@@ -16,7 +16,7 @@ use testkit::{
 
 use crate::asynchronous::{post, post_request};
 use crate::sessions_support::{Sessions, config, ok, probe};
-use crate::support::{COVE, SOON, beside_others};
+use crate::support::{COVE, beside_others};
 
 /// Time in which a client gets what it insists on, whatever is being started again.
 const INSIST_MAX: Duration = Duration::from_secs(120);
@@ -137,12 +137,6 @@ fn start(
         "users": [{"name": "insistent", "password": "pw"}],
     });
     assert_eq!(post(&http, "/v1/tenants", &tenant).status, 201);
-    for node in &cluster.nodes {
-        until("the tenant to be known", SOON, || {
-            let found = node.client().get("/v1/tenants/shop");
-            if found.status == 200 { Ok(()) } else { Err(found.text()) }
-        });
-    }
     let bouncer = PgAddress::Tcp(cluster.port(BalancedPort::Postgres));
     (cluster, InsistentClient { http, bouncer, session })
 }
@@ -219,7 +213,8 @@ fn a_node_that_is_cut_off_is_given_up_and_gives_up_what_it_had() {
         ok(&client.send(&post_request(&target, &json!({}))));
     }
     let has_sandbox = |index: usize| {
-        let counts = ok(&cluster.nodes[index].client().get("/v1/sandboxes?here=true"));
+        let target = Request::new("GET", "/v1/sandboxes?here=true");
+        let counts = ok(&insist(&cluster.nodes[index].client(), &target));
         counts["running"] != 0 || counts["waiting"] != 0
     };
     let owner = (0..3).find(|index| has_sandbox(*index)).expect("a node has the session");

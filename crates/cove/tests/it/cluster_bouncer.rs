@@ -130,7 +130,8 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
             }
         });
     };
-    admission(&there, "open");
+    // The other node knows it by the time that this one has answered.
+    assert_eq!(ok(&there.get("/v1/tenants/shop"))["admission"], "open");
     let bouncer = |server: &Server| PgAddress::Tcp(server.listener("bouncer"));
     let parameters = [("user", "counted"), ("database", "shop")];
     let login = |server: &Server| PgClient::login(&bouncer(server), &parameters, "pw");
@@ -160,7 +161,6 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
 
     // A pause holds at all nodes, and at one that starts again.
     assert_eq!(post(&here, "/v1/tenants/shop/pause?refuse=true", &json!({})).status, 200);
-    admission(&there, "refusing");
     assert!(login(&pair.two).is_err(), "clients are refused");
     pair.two.restart();
     let there = pair.two.client();
