@@ -34,6 +34,7 @@ DIRECT, HOP, PROXY = "direct", "hop", "HAProxy"
 ROUNDS = 8
 OPEN_SECONDS_MAX = 90
 IDLE_SECONDS = 20
+CREATIONS = 90
 FILE_BYTES = 1 << 20
 HAPROXY = """\
 defaults
@@ -106,6 +107,28 @@ def idle_transactions(database, nodes):
     before = committed()
     time.sleep(IDLE_SECONDS)
     return (committed() - before) / IDLE_SECONDS / nodes
+
+
+def cpu_seconds_with_children(pid):
+    """CPU time of one process and of its children that have ended."""
+    fields = machine.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[11:15]
+    return sum(map(int, fields)) / os.sysconf("SC_CLK_TCK")
+
+
+def creation(clients, pids):
+    """What it costs to make a session and to remove it, asked of the nodes in turns."""
+    taken = []
+    before = sum(map(cpu_seconds_with_children, pids))
+    for number in range(CREATIONS):
+        client = clients[number % len(clients)]
+        started = time.perf_counter()
+        session = client.json("POST", "/v1/sessions", {"agent": "echo"}, status=201)["id"]
+        taken.append((time.perf_counter() - started) * 1000)
+        status, _ = client.request("DELETE", f"/v1/sessions/{session}")
+        assert status in (200, 204), status
+    cpu = sum(map(cpu_seconds_with_children, pids)) - before
+    return {"p50_ms": statistics.median(taken), "cpu_ms": cpu * 1000 / CREATIONS,
+            "operations": CREATIONS}
 
 
 def place_at_first(client, others):
@@ -287,6 +310,7 @@ def main():
         database.sql("CREATE DATABASE cove", database="postgres")
         url = f"postgres://postgres@127.0.0.1:{database.port}/cove"
         nodes = [Node(binary, scratch, name, url, given.streams) for name in ("one", "two")]
+        third = Node(binary, scratch, "three", url, given.streams)
         try:
             for node in nodes:
                 node.start()
@@ -318,12 +342,37 @@ def main():
                     streams(given.streams, nodes[1], token, session, clients[DIRECT], pids)
                 )
                 print(json.dumps(report["streams"], indent=1))
+            report["creation"] = creation_over(nodes, third, token)
         finally:
+            nodes.append(third)
             for node in nodes:
                 node.process.stop()
         if given.out:
             pathlib.Path(given.out).write_text(json.dumps(report, indent=1), encoding="utf-8")
     return 0
+
+
+def creation_over(nodes, third, token):
+    """Sessions made by one node while the others take no work, and by three in turns."""
+    third.start()
+    clients = [Client(node.address, token) for node in (*nodes, third)]
+    wait_for_nodes(clients[0], len(clients))
+    others = [node["id"] for node in clients[0].json("GET", "/v1/nodes")["nodes"]
+              if not node["is_this"]]
+    pids = [node.process.pid for node in (*nodes, third)]
+    report = {}
+    for name, asked, verb in (("one node", clients[:1], "drain"), ("three nodes", clients, "undrain")):
+        for node in others:
+            clients[0].json("POST", f"/v1/nodes/{node}/{verb}")
+        time.sleep(3)
+        creation(asked, pids)
+        report[name] = creation(asked, pids)
+        print(f"{name:12} create p50 {report[name]['p50_ms']:7.2f} ms"
+              f"  CPU {report[name]['cpu_ms']:7.2f} ms")
+    ratio = len(clients) * report["one node"]["cpu_ms"] / report["three nodes"]["cpu_ms"]
+    report["ratio"] = ratio
+    print(f"three nodes with processors of their own make {ratio:.2f} times as many sessions as one")
+    return report
 
 
 def show(name, ways):

@@ -489,7 +489,7 @@ fn remove_group(path: &Path) -> io::Result<()> {
 }
 
 /// Number of times that the removal of a group is tried.
-const REMOVAL_TRIES: u32 = 200;
+const REMOVAL_TRIES: u32 = 600;
 /// Time between two attempts.
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -21,7 +21,8 @@ use crate::support::{COVE, beside_others};
 /// Time in which a client gets what it insists on, whatever is being started again.
 const INSIST_MAX: Duration = Duration::from_secs(120);
 /// Warnings and errors of nodes while something is away.
-const EXPECTED: [&str; 8] = [
+const EXPECTED: [&str; 9] = [
+    "the server does not answer tenant=",
     "the store cannot be reached",
     "lost the store",
     "reach the store",
