@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
@@ -42,6 +43,7 @@ type Plan = Box<dyn FnMut(u64) -> Option<Cut> + Send>;
 #[derive(Debug)]
 pub struct Cutter {
     address: SocketAddr,
+    listener: TcpStream,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -123,11 +125,14 @@ impl Cutter {
             cuts: AtomicU64::new(0),
             live: Mutex::new(Vec::new()),
         });
+        // What it is makes no difference to the kernel, and only a stream can be shut down here.
+        let clone = listener.try_clone().expect("share the listener");
+        let clone = TcpStream::from(OwnedFd::from(clone));
         let acceptor = thread::spawn({
             let shared = Arc::clone(&shared);
             move || accept(&listener, &shared)
         });
-        Cutter { address, shared, acceptor: Some(acceptor) }
+        Cutter { address, shared, listener: clone, acceptor: Some(acceptor) }
     }
 
     /// Where it listens.
@@ -175,8 +180,8 @@ impl Cutter {
 impl Drop for Cutter {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
-        drop(TcpStream::connect(self.address));
+        // Wakes the thread that accepts, also when its address is gone.
+        drop(self.listener.shutdown(Shutdown::Both));
         if let Some(acceptor) = self.acceptor.take() {
             drop(acceptor.join());
         }
