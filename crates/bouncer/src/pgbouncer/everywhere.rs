@@ -1,5 +1,5 @@
-//! Tables of the console over nodes: each is asked for its own, and rows about the same thing become
-//! one. So whoever comes through a balancer sees the same at every node.
+//! Tables of the console over nodes: each is asked for its own, and rows about the same thing
+//! become one. So whoever comes through a balancer sees the same at every node.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -212,7 +212,6 @@ impl AdminConsole {
     }
 
     /// Returns the routes at which other nodes ask.
-    #[must_use]
     pub fn peer_routes(&self) -> Router {
         Router::new()
             .at("/peer/console/show/{topic}", get(show))

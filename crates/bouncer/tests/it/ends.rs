@@ -2,12 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 
 use api::{PoolMode, TenantLimitsSpec, TenantSpec};
 use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::ClientState;
 use bouncer::service::RelayThreads;
+use parking_lot::Mutex;
 use testkit::pg::{cancel_request, startup};
 use testkit::{PgBatch, PgClient, Postgres};
 
@@ -92,7 +93,7 @@ fn pass_on(mut client: TcpStream, server: SocketAddr, told: &Mutex<mpsc::Receive
         client.read_exact(&mut first[8..]).expect("the key");
         there.write_all(&first).expect("write");
         there.read_to_end(&mut Vec::new()).expect("the end of the first");
-        told.lock().expect("a lock").recv().expect("a word");
+        told.lock().recv().expect("a word");
         let mut again = connect();
         again.write_all(&first).expect("write");
         again.read_to_end(&mut Vec::new()).expect("the end of the second");

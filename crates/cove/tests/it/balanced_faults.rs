@@ -2,7 +2,6 @@
 //! was acknowledged is there, nothing is done twice, and it goes on by itself.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -10,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::{
-    BalancedPort, Client, Network, PgAddress, PgClient, Postgres, Request, Response, ServerCluster,
-    until,
+    BalancedPort, Client, Cutter, Network, PgAddress, PgClient, Postgres, Request, Response,
+    ServerCluster, until,
 };
 
 use crate::asynchronous::{post, post_request};
@@ -118,39 +117,44 @@ impl InsistentClient {
     }
 }
 
-/// A cluster with a tenant of the bouncer and a session, and its client.
-fn start(
-    backend: &Postgres,
-    network: Network,
-    way: SocketAddr,
-) -> (ServerCluster, InsistentClient) {
+/// A cluster whose nodes may complain, with a session and a tenant of the bouncer.
+struct TroubledCluster {
+    cluster: ServerCluster,
+    client: InsistentClient,
+    /// The tenant's database, and the way of the nodes to it.
+    backend: Postgres,
+    _way: Cutter,
+}
+
+fn start() -> TroubledCluster {
+    let (backend, network) = (Postgres::start(), Network::start(3));
     backend
         .sql("CREATE ROLE insistent LOGIN PASSWORD 'pw'; CREATE TABLE rounds (n int PRIMARY KEY)");
     backend.sql("GRANT SELECT, INSERT ON rounds TO insistent");
-    let cluster =
+    let way = network.expose(backend.tcp());
+    let mut cluster =
         ServerCluster::start(COVE, network, Arc::new(Postgres::start()), &config("ready = 0"));
+    for node in &mut cluster.nodes {
+        EXPECTED.iter().for_each(|text| node.expect_log(text));
+    }
     let http = cluster.client(BalancedPort::Requests);
     let sessions = Sessions { client: http.clone() };
     sessions.deploy(&probe("probe"));
     let session = sessions.create(&json!({"agent": "probe"}));
     let tenant = json!({
-        "name": "shop", "server": way, "database": "postgres",
+        "name": "shop", "server": way.address(), "database": "postgres",
         "users": [{"name": "insistent", "password": "pw"}],
     });
     assert_eq!(post(&http, "/v1/tenants", &tenant).status, 201);
     let bouncer = PgAddress::Tcp(cluster.port(BalancedPort::Postgres));
-    (cluster, InsistentClient { http, bouncer, session })
+    let client = InsistentClient { http, bouncer, session };
+    TroubledCluster { cluster, client, backend, _way: way }
 }
 
 #[test]
 fn each_part_may_be_killed_or_slow_while_a_client_works() {
     let _guard = beside_others();
-    let (backend, network) = (Postgres::start(), Network::start(3));
-    let way = network.expose(backend.tcp());
-    let (mut cluster, client) = start(&backend, network, way.address());
-    for node in &mut cluster.nodes {
-        EXPECTED.iter().for_each(|text| node.expect_log(text));
-    }
+    let TroubledCluster { mut cluster, client, backend, _way } = start();
     let (done, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
         let worker = scope.spawn(|| {
@@ -201,12 +205,7 @@ fn each_part_may_be_killed_or_slow_while_a_client_works() {
 #[test]
 fn a_node_that_is_cut_off_is_given_up_and_gives_up_what_it_had() {
     let _guard = beside_others();
-    let (backend, network) = (Postgres::start(), Network::start(3));
-    let way = network.expose(backend.tcp());
-    let (mut cluster, client) = start(&backend, network, way.address());
-    for node in &mut cluster.nodes {
-        EXPECTED.iter().for_each(|text| node.expect_log(text));
-    }
+    let TroubledCluster { cluster, client, backend: _backend, _way } = start();
     client.round(0);
     // What is in the object store is what another node goes on with.
     for verb in ["stop", "resume"] {
