@@ -46,6 +46,7 @@ use node::auth::{TokenRegistry, TokenScope};
 use node::clock::{self, IdGenerator};
 use node::cluster::PeerForwarder;
 use node::http::{RouteTable as _, post};
+use node::lookup::SharedLookup;
 use node::store::{COUNTER_AGE_MAX, SqlStore};
 use node::task::Boxed;
 use parking_lot::RwLock;
@@ -115,6 +116,9 @@ pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 /// the store was asked a moment ago.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Least time between two looks into the store for somebody who is not known.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
 /// Interval between two checks whether the credentials of open connections are still valid.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -149,6 +153,8 @@ struct AccessInner {
     wrong_secrets: WrongSecrets,
     /// Tokens that are looked for in the store.
     lookups: Semaphore,
+    /// Looks for clients, secrets and keys that are not known here.
+    unknown: SharedLookup,
     loaded: RwLock<LoadedAccess>,
     /// Held while the store is read, so that what was read first is not put in place last.
     loading: tokio::sync::Mutex<()>,
@@ -199,6 +205,7 @@ impl AccessControl {
                 guests: TemporaryPrincipals::default(),
                 wrong_secrets: WrongSecrets::default(),
                 lookups: Semaphore::new(tokens::LOOKUPS_MAX),
+                unknown: SharedLookup::new(LOOK_INTERVAL),
                 loaded: RwLock::default(),
                 loading: tokio::sync::Mutex::default(),
                 changes: watch::Sender::new(()),

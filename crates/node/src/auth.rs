@@ -19,7 +19,7 @@ use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -32,6 +32,7 @@ use self::error::file_error;
 use self::file::{FileVersion, TokenFile};
 use self::table::TokenTable;
 use crate::data_dir::write_atomic;
+use crate::lookup::{SharedLookup, SharedLookupError};
 use crate::store::SqlStore;
 use crate::{clock, hex, http};
 
@@ -174,8 +175,8 @@ struct TokenRegistryShared {
     loaded: RwLock<LoadedTokens>,
     /// Held while the file is read, so that a burst of unknown tokens reads it once.
     reloading: Mutex<()>,
-    /// When unknown tokens were looked for in the store; held while that goes on.
-    looked: tokio::sync::Mutex<Option<Instant>>,
+    /// Looks for unknown tokens in the store.
+    unknown: SharedLookup,
     /// Told when something else was loaded, or a token has expired.
     changes: watch::Sender<()>,
 }
@@ -315,7 +316,7 @@ impl TokenRegistry {
             place,
             loaded: RwLock::new(stored.into()),
             reloading: Mutex::new(()),
-            looked: tokio::sync::Mutex::new(None),
+            unknown: SharedLookup::new(LOOK_INTERVAL),
             changes: watch::Sender::new(()),
         }))
     }
@@ -430,16 +431,8 @@ impl TokenRegistry {
         if self.0.loaded.read().by_hash.contains_key(&hash) {
             return;
         }
-        let arrived = clock::now();
-        let mut looked = self.0.looked.lock().await;
-        if looked.is_some_and(|last| last >= arrived) {
-            return;
-        }
-        if let Some(last) = *looked {
-            tokio::time::sleep_until((last + LOOK_INTERVAL).into()).await;
-        }
-        *looked = Some(clock::now());
-        if let Err(error) = self.refresh().await {
+        let looked = self.0.unknown.run(async { self.refresh().await.map(drop) }).await;
+        if let Err(SharedLookupError::Failed(error)) = looked {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "failed to look for an unknown token");
         }

@@ -15,6 +15,7 @@
 //! | [`drain`] | from the first signal to the last byte of the last answer |
 //! | [`gateway`] | what services with sandboxes ask of the one that serves their sockets |
 //! | [`hex`] | bytes as hexadecimal digits |
+//! | [`lookup`] | lookups that all who wait share |
 //! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
 //! | [`readiness`] | what has to be there before a server is ready |
 //! | [`sealed`] | small secrets at rest, encrypted and bound to their place |
@@ -43,6 +44,7 @@ pub mod fair;
 pub mod gateway;
 pub mod hex;
 pub mod http;
+pub mod lookup;
 pub mod objects;
 pub mod readiness;
 pub mod sealed;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::clock;
+use node::lookup::SharedLookupError;
 
 use super::known::BearerOwner;
 use super::random::{self, Hash, hash};
@@ -111,10 +112,15 @@ impl AccessControl {
     }
 
     /// Takes over what another server may have changed a moment ago, for somebody who is not known
-    /// here. Strangers ask for that as often as they like, so few of them are served at a time.
+    /// here. Strangers ask for that as often as they like, so that all who wait share it.
     pub(super) async fn catch_up(&self) -> Result<()> {
-        let _one = self.0.lookups.acquire().await.map_err(CatalogError::internal)?;
-        self.reload().await
+        self.0.unknown.run(self.reload()).await.map_err(|error| match error {
+            SharedLookupError::Failed(error) => error,
+            SharedLookupError::OfAnother => CatalogError::new(
+                ErrorReason::ServiceUnavailable,
+                "the store cannot be reached at present",
+            ),
+        })
     }
 
     /// Another access token for whom this one is. It can be for less than that, never for more.

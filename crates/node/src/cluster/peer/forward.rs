@@ -26,6 +26,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::client::{PeerClient, PeerError, PeerTarget};
@@ -43,6 +44,8 @@ const KEPT_BODY_BYTES_MAX: u64 = 64 << 10;
 const PLACES_ASKED_MAX: usize = 4;
 /// Time for such a body to arrive.
 const KEPT_BODY_MAX: Duration = Duration::from_secs(30);
+/// Questions who has something that this node asks all others at a time.
+const ASKS_MAX: usize = 64;
 /// Time for a node to take something that it is told.
 const TELL_MAX: Duration = Duration::from_secs(2);
 /// Bytes of an answer that says nothing but its status.
@@ -155,6 +158,8 @@ struct ForwarderShared {
     membership: NodeMembership,
     client: PeerClient,
     locator: Box<dyn RequestLocator>,
+    /// Questions to all other nodes who has something.
+    asks: Semaphore,
 }
 
 impl std::fmt::Debug for PeerForwarder {
@@ -218,7 +223,8 @@ impl PeerForwarder {
     ) -> Result<PeerForwarder, ClusterKeyError> {
         let client = PeerClient::new(key)?;
         let (membership, locator) = (membership.clone(), Box::new(locator));
-        Ok(PeerForwarder(Arc::new(ForwarderShared { membership, client, locator })))
+        let asks = Semaphore::new(ASKS_MAX);
+        Ok(PeerForwarder(Arc::new(ForwarderShared { membership, client, locator, asks })))
     }
 
     /// Tells all other nodes of a role something that is for one of them, at a path that is for
@@ -298,6 +304,8 @@ impl PeerForwarder {
     /// Asks all other nodes at a path that is for nodes alone, and returns the one that says yes.
     async fn ask_others(&self, path: &str) -> Option<PeerTarget> {
         let path: uri::PathAndQuery = path.parse().ok()?;
+        // Strangers may make this node ask.
+        let _one = self.0.asks.acquire().await.ok()?;
         let asked = self.others(|_| true).into_iter().map(|target| {
             let sent = for_node_alone(&target, Method::GET, path.clone(), Bytes::new());
             Box::pin(async move {

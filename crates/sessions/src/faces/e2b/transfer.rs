@@ -95,7 +95,7 @@ const SIGNED_HERE: &str = "/peer/e2b/signed";
 #[must_use]
 pub fn signed_at(request: FastHead<'_>) -> Option<String> {
     let query = request.uri.query().filter(|_| request.uri.path() == "/files")?;
-    let is_signed = query.split('&').any(|it| it.starts_with("signature="));
+    let is_signed = query.split('&').any(|it| it.starts_with("signature=v1_"));
     let operation = SignedOperation::of(request.method)?;
     is_signed.then(|| format!("{SIGNED_HERE}/{}?{query}", operation.name()))
 }
