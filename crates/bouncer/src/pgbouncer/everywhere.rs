@@ -6,10 +6,10 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode};
 use axum::{Json, Router};
+use node::cluster::PeerAnswer;
 use node::http::{RouteTable as _, get, post};
 
 use super::command::{ConsoleCommand, ShowTopic, TOPICS};
@@ -172,8 +172,13 @@ impl AdminConsole {
         let name = TOPICS.iter().find(|(_, of)| *of == topic).map_or("", |(name, _)| *name);
         let path = format!("{CONSOLE}/show/{name}");
         let answers = self.bouncer().ask_nodes(&Method::GET, &path).await;
-        let rows = |body: Bytes| serde_json::from_slice(&body).ok();
-        answers.into_iter().map(|answer| answer.success().and_then(rows)).collect()
+        let rows = |answer: PeerAnswer| match answer.answer? {
+            // It is of a version that has no such table.
+            (StatusCode::NOT_FOUND, _) => Some(Vec::new()),
+            (StatusCode::OK, body) => serde_json::from_slice(&body).ok(),
+            _ => None,
+        };
+        answers.into_iter().map(rows).collect()
     }
 
     /// Waits until other nodes have paused these tenants, and have no server connection of theirs.
