@@ -24,6 +24,8 @@ const START_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Network {
     prefix: [u8; 3],
+    /// Name of this machine's end.
+    uplink: String,
     /// Keeps others from the same addresses.
     _reserved: UnixListener,
     switch: Holder,
@@ -103,6 +105,14 @@ impl Drop for Holder {
     }
 }
 
+impl Drop for Network {
+    fn drop(&mut self) {
+        // It would go with its namespace, but some time later, and another test may want the name.
+        // If it is not there any more nobody minds.
+        drop(Command::new("ip").args(["link", "delete", &self.uplink]).output());
+    }
+}
+
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
@@ -125,7 +135,7 @@ impl Network {
     /// # Panics
     /// When it cannot be made: only root may do that, with Debian's package `iproute2`.
     #[must_use]
-    pub fn start(machines: u8) -> Network {
+    pub fn start(count: u8) -> Network {
         let (index, reserved) = reserve();
         let [high, low] = index.to_be_bytes();
         let prefix = [FIRST_NETWORK[0], FIRST_NETWORK[1] + high, low];
@@ -134,17 +144,22 @@ impl Network {
         switch.ip("link set switch up");
         // The end of this machine has a name among all that it has.
         let uplink = format!("cove-test-{index}");
-        let namespace = switch.0.id();
-        let mut command = Command::new("ip");
-        let peer = format!("type veth peer name uplink netns {namespace}");
-        command.args(["link", "add", "name", &uplink]).args(peer.split(' '));
-        run(&mut command);
+        let peer = format!("type veth peer name uplink netns {}", switch.0.id());
+        // One of a test that was killed may be about to go.
+        until("a link of its own", START_MAX, || {
+            let mut command = Command::new("ip");
+            command.args(["link", "add", "name", &uplink]).args(peer.split(' '));
+            let output = command.output().map_err(|error| error.to_string())?;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            if output.status.success() { Ok(()) } else { Err(said) }
+        });
         switch.ip("link set uplink master switch up");
-        let network = Network { prefix, _reserved: reserved, switch, machines: Vec::new() };
+        let machines = Vec::new();
+        let network = Network { prefix, uplink, _reserved: reserved, switch, machines };
         let own = format!("{}/24", network.numbered(GATEWAY));
-        run(Command::new("ip").args(["address", "add", &own, "dev", &uplink]));
-        run(Command::new("ip").args(["link", "set", &uplink, "up"]));
-        (0..machines).fold(network, Network::with_machine)
+        run(Command::new("ip").args(["address", "add", &own, "dev", &network.uplink]));
+        run(Command::new("ip").args(["link", "set", &network.uplink, "up"]));
+        (0..count).fold(network, Network::with_machine)
     }
 
     fn with_machine(mut self, index: u8) -> Network {
@@ -186,5 +201,36 @@ impl Network {
     pub fn connect(&self, machine: usize, is_connected: bool) {
         let state = if is_connected { "up" } else { "down" };
         self.switch.ip(&format!("link set port{machine} {state}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_network_is_gone_when_the_next_one_is_made() {
+        for _ in 0..2 {
+            let network = Network::start(2);
+            let service = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let way = network.expose(service.local_addr().expect("an address"));
+            // A machine reaches it, and none when its cable is pulled.
+            let reaches = || {
+                let (ip, port) = (way.address().ip(), way.address().port());
+                let probe = format!("exec 3<>/dev/tcp/{ip}/{port}");
+                let mut command = network.place(1).command("timeout".as_ref());
+                command.args(["2", "bash", "-c", &probe]).stderr(Stdio::null());
+                command.status().expect("run a probe").success()
+            };
+            assert!(reaches());
+            network.connect(1, false);
+            assert!(!reaches());
+            network.connect(1, true);
+            until("the machine to be reached again", START_MAX, || {
+                if reaches() { Ok(()) } else { Err("it is not".to_owned()) }
+            });
+        }
     }
 }
