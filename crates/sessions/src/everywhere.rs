@@ -37,6 +37,11 @@ impl OtherNodes {
         OtherNodes { nodes, counted: tokio::sync::Mutex::default() }
     }
 
+    /// Returns whether requests are passed on to them.
+    pub(crate) fn are_reached(&self) -> bool {
+        self.nodes.reaches_others()
+    }
+
     /// Returns the figures of the others: of a tenant, or of all.
     async fn counts(&self, tenant: Option<&str>) -> SandboxCounts {
         let path = match tenant {

@@ -598,7 +598,12 @@ impl SessionsInner {
 
     /// Returns what is said of a session that another server has.
     fn on_another_server(&self) -> SessionError {
-        SessionError::OnAnotherServer { is_node: self.nodes.get().is_some() }
+        SessionError::OnAnotherServer { is_node: self.is_in_cluster() }
+    }
+
+    /// Returns whether servers on the store pass requests on to each other.
+    fn is_in_cluster(&self) -> bool {
+        self.nodes.get().is_some_and(OtherNodes::are_reached)
     }
 
     /// Refuses to take a session over whose files are on another server alone: it could do nothing

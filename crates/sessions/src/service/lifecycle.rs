@@ -232,7 +232,7 @@ impl Sessions {
             // Whoever owns it elsewhere has the truth of it in memory.
             let is_ours = row.owner.is_none_or(|owner| owner == inner.run.id);
             if inner.here(tenant, id).is_none() && is_ours {
-                let (server, is_node) = (inner.run.id.clone(), inner.nodes.get().is_some());
+                let (server, is_node) = (inner.run.id.clone(), inner.is_in_cluster());
                 let change = move |row: &mut SessionRow| match &row.owner {
                     // Just now.
                     Some(owner) if *owner != server => {

@@ -278,6 +278,12 @@ impl PeerForwarder {
         })
     }
 
+    /// Returns whether there are nodes that requests can be passed on to.
+    #[must_use]
+    pub fn reaches_others(&self) -> bool {
+        self.0.membership.reaches_others()
+    }
+
     /// Returns the id of this node.
     #[must_use]
     pub fn own_id(&self) -> String {
