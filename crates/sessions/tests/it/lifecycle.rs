@@ -331,7 +331,10 @@ async fn another_server_goes_on_with_what_was_stopped(engine: Engine) {
     one.stop_session(&id).await;
     two.resume(TENANT, &id).await.unwrap();
     assert_eq!(two.out(&id, "cat file; echo two >file; cat file").await, "one\ntwo\n");
-    assert!(matches!(one.resume(TENANT, &id).await, Err(SessionError::Conflict(_))));
+    assert!(matches!(
+        one.resume(TENANT, &id).await,
+        Err(SessionError::OnAnotherServer { is_node: false })
+    ));
     two.stop_session(&id).await;
     // What the first one had on its disk is old, and is not taken for the session's.
     one.resume(TENANT, &id).await.unwrap();
