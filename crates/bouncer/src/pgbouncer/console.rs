@@ -249,10 +249,11 @@ impl AdminConsole {
             None => ClientSelector::Number(id.parse().map_err(invalid)?),
         };
         let snapshots = self.0.bouncer.snapshots().await;
+        let first_number = self.0.bouncer.first_number();
         let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
         let found = clients.find(|client| match named {
             ClientSelector::Pointer(pid) => client.pid == pid,
-            ClientSelector::Number(number) => self.0.bouncer.number(client.number) == number,
+            ClientSelector::Number(number) => first_number + client.number == number,
         });
         let pid = found.map_or(0, |client| client.pid);
         let tenant = found.and_then(|client| client.tenant.as_ref());
@@ -330,7 +331,7 @@ impl AdminConsole {
                 earlier: &earlier.1,
                 period: now.saturating_duration_since(earlier.0).max(PERIOD_MIN),
                 state: self.state(&routing),
-                first_number: bouncer.number(0),
+                first_number: bouncer.first_number(),
                 now_ms: clock::wall_ms(),
             },
         );

@@ -32,7 +32,7 @@ const PAUSED: usize = 15;
 enum RowRelation {
     /// Each is about something else.
     Distinct,
-    /// Those with the same values in so many columns, from the first on, are about the same.
+    /// Rows with the same values in so many columns, from the first on, are about the same.
     SameKey(usize),
     /// They say the same: this node's count.
     Repeated,
@@ -93,7 +93,7 @@ fn add(topic: ShowTopic, table: &mut ShowTable, of_others: Vec<TableRow>) {
     }
 }
 
-/// One row for two about the same thing.
+/// Makes one row of two about the same thing.
 fn sum(
     topic: ShowTopic,
     columns: &[&'static str],
@@ -118,7 +118,6 @@ fn sum(
         }
         _ => true,
     };
-    let weight = |name: &str| time_weight(topic, name);
     let merged = columns.iter().zip(own).map(|(name, value)| {
         if matches!(*name, "maxwait" | "maxwait_us") {
             return Some(number(waits_longest, name).to_string());
@@ -127,7 +126,7 @@ fn sum(
             return value.clone();
         }
         let (here, there) = (number(own, name), number(other, name));
-        let merged = match weight(name) {
+        let merged = match time_weight(topic, name) {
             None => here.saturating_add(there),
             Some(counted) => {
                 let (here_count, there_count) = (number(own, counted), number(other, counted));

@@ -102,12 +102,13 @@ impl Bouncer {
         self.0.nodes.get().map(PeerForwarder::own_id)
     }
 
-    /// Returns a number that no other node has, for a connection that has `own` among this one's.
-    pub(crate) fn number(&self, own: u64) -> u64 {
-        let Some(node) = self.node() else { return own };
+    /// Returns what is added to the numbers of this node's connections, so that no other node has
+    /// the same ones.
+    pub(crate) fn first_number(&self) -> u64 {
+        let Some(node) = self.node() else { return 0 };
         let hash = Sha256::digest(node.as_bytes());
         let hash = hash.iter().take(4).fold(0, |hash, byte| hash << 8 | u64::from(*byte));
-        ((hash & NODE_MAX) << NUMBER_BITS) + own
+        (hash & NODE_MAX) << NUMBER_BITS
     }
 
     /// Asks all other nodes.

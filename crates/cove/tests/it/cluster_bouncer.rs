@@ -179,7 +179,7 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
     assert_eq!((&stats["nodes"], stats["missing"].as_array().unwrap().len()), (&json!(1), 1));
 }
 
-/// Whoever watches or commands by the console sees all nodes, at whichever he is.
+/// Consoles show and command all nodes, at whichever node they are.
 #[test]
 fn the_console_shows_and_commands_all_nodes() {
     let _guard = beside_others();

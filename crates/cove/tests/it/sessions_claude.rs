@@ -95,7 +95,7 @@ impl Model {
         self.url.strip_prefix("http://").unwrap().parse().unwrap()
     }
 
-    /// The same lines for a server that reaches it elsewhere.
+    /// Lines for a server that reaches it elsewhere.
     pub(crate) fn settings_at(&self, address: SocketAddr) -> String {
         let key = self.scratch.file("key", KEY);
         format!(

@@ -16,7 +16,7 @@ pub(super) struct RequestRoute {
     refused: u8,
 }
 
-/// What to do with a request, once its owner was looked for.
+/// Action for a request whose owner was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerAction<T> {
     /// Answer it here.
@@ -27,7 +27,7 @@ pub(super) enum OwnerAction<T> {
     Misdirect,
 }
 
-/// How sending a request ended.
+/// Outcome of sending a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SendOutcome {
     /// There is an answer.
@@ -40,7 +40,7 @@ pub(super) enum SendOutcome {
     Lost,
 }
 
-/// What to do with a request that was sent.
+/// Action for a request that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SentAction {
     /// Pass the answer on.
