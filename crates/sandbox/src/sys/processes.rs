@@ -67,6 +67,28 @@ pub(crate) fn cpus() -> u32 {
     u32::try_from(unsafe { libc::CPU_COUNT(&set) }).unwrap_or(1).max(1)
 }
 
+/// Sets the time for which the calling thread, and what it starts, runs before another one has its
+/// turn. Only for the usual scheduling of Linux 6.12 and later
+/// (<https://docs.kernel.org/scheduler/sched-eevdf.html>,
+/// <https://man7.org/linux/man-pages/man2/sched_setattr.2.html>); older kernels take the value and
+/// do not use it.
+pub(crate) fn set_time_slice(slice: Duration) -> io::Result<()> {
+    let size = u32::try_from(mem::size_of::<libc::sched_attr>()).map_err(io::Error::other)?;
+    // SAFETY: all-zero is a valid sched_attr.
+    let mut attributes: libc::sched_attr = unsafe { mem::zeroed() };
+    // SAFETY: `attributes` is valid for writes of the size that is passed.
+    check(unsafe {
+        libc::syscall(libc::SYS_sched_getattr, 0, ptr::from_mut(&mut attributes), size, 0)
+    })?;
+    if attributes.sched_policy != libc::SCHED_OTHER.cast_unsigned() {
+        return Ok(());
+    }
+    attributes.sched_runtime = u64::try_from(slice.as_nanos()).map_err(io::Error::other)?;
+    // SAFETY: `attributes` outlives the call and says its own size.
+    check(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, ptr::from_ref(&attributes), 0) })
+        .map(drop)
+}
+
 /// linux/sched.h; the `libc` crate's constant is too narrow for it.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 

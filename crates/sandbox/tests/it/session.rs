@@ -637,6 +637,18 @@ fn cpu_share(pid: &str) -> Option<(u32, u32)> {
     })
 }
 
+/// Nanoseconds that a process runs before another one has its turn, where the kernel lets a process
+/// choose (Linux 6.12 and later).
+fn time_slice(pid: &str) -> Option<u64> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse().ok());
+    let version: (u32, u32) = (numbers.next()?, numbers.next()?);
+    let scheduling = std::fs::read_to_string(format!("/proc/{pid}/sched")).ok()?;
+    let line = scheduling.lines().find(|line| line.starts_with("se.slice"))?;
+    let slice = line.split(':').nth(1)?.trim().parse().ok()?;
+    (version >= (6, 12)).then_some(slice)
+}
+
 async fn a_session_gets_its_part_of_the_processor(engine: Engine) {
     for round in 1..=2 {
         let live = Live::new(&engine).await;
@@ -656,6 +668,7 @@ async fn a_session_gets_its_part_of_the_processor(engine: Engine) {
         let (share, whole) = cpu_share(&pid).expect(shares);
         // Whatever an earlier session of the slot was given.
         assert_eq!(share, whole);
+        assert!([None, Some(6_000_000)].contains(&time_slice(&pid)), "{:?}", time_slice(&pid));
         for (parts, expected) in [(4, whole / 4), (100_000, 2), (0, whole), (16, whole / 16)] {
             live.session.divide_cpu_share(parts).await.unwrap();
             assert_eq!(cpu_share(&pid), Some((expected, whole)), "{parts}");
