@@ -250,7 +250,7 @@ impl ServerParts<'_> {
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
         announce(source, &data_dir, listener.address(), &others)?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
-        let main = catalog::site(&shell, routes, shapes, of_lake);
+        let (main, tools) = main_site(&shell, routes, shapes, of_lake);
         let of_beside = join_nodes(pooler.as_ref(), lake.as_ref(), forwarder.as_ref());
         let of_others = of_faces.merge(of_e2b).merge(of_beside);
         let for_peers =
@@ -273,6 +273,7 @@ impl ServerParts<'_> {
         };
         let signals = async { tokio::join!(signals, membership.keep(&drain)).0 };
         Box::pin(beside(working, signals, tokens, languages, tls)).await;
+        drop(tools);
         close_all(ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
@@ -407,7 +408,23 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
     let of_sessions = sessions::http::PATHS.map(|path| (path, TokenScope::Sessions));
     let of_tenants = ::bouncer::http::PATHS.map(|path| (path, TokenScope::Tenants));
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
-    scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)))
+    let scoped = scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)));
+    scoped.chain([(mcp::PATH, CompatFace::NATIVE)])
+}
+
+/// Returns what is served at the main listener, and the tools for agents, which use the same
+/// routes.
+fn main_site(
+    shell: &HttpShell,
+    routes: Router,
+    shapes: Vec<(&'static str, CompatFace)>,
+    of_lake: Option<catalog::CatalogRoutes>,
+) -> (ListenerSite, mcp::ServedTools) {
+    let endpoint = mcp::McpEndpoint::new(env!("CARGO_PKG_VERSION"));
+    let routes = routes.merge(mcp::routes(endpoint.clone()));
+    let main = catalog::site(shell, routes, shapes, of_lake);
+    let tools = endpoint.serve_from(main.routes());
+    (main, tools)
 }
 
 /// Returns all listeners; those beside the main one show its certificate.

@@ -1,0 +1,135 @@
+//! What a model is shown of a result: its text cut to head and tail, its images. Pure.
+//!
+//! # References
+//! - <https://modelcontextprotocol.io/specification/2026-07-28/server/tools>
+
+use serde_json::{Value, json};
+
+/// Bytes of a text that are shown from its beginning, where it is too long.
+pub(crate) const HEAD_BYTES: usize = 8 << 10;
+
+/// Bytes that are shown from its end.
+pub(crate) const TAIL_BYTES: usize = 8 << 10;
+
+/// A text, cut in the middle where it is too long, with the number of bytes that are left out.
+pub(crate) fn cut(text: &str) -> String {
+    if text.len() <= HEAD_BYTES + TAIL_BYTES {
+        return text.to_owned();
+    }
+    let head = floor_boundary(text, HEAD_BYTES);
+    let tail = ceil_boundary(text, text.len() - TAIL_BYTES);
+    let (first, last) = (text.get(..head).unwrap_or(""), text.get(tail..).unwrap_or(""));
+    format!("{first}\n[… {} bytes left out …]\n{last}", tail - head)
+}
+
+fn floor_boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+fn ceil_boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at += 1;
+    }
+    at
+}
+
+/// A block of text.
+pub(crate) fn text(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+/// Media type of an image by its first bytes, where it is one that models can look at.
+pub(crate) fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    let known: [(&[u8], &str); 3] = [
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"\xff\xd8\xff", "image/jpeg"),
+        (b"GIF8", "image/gif"),
+    ];
+    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        return Some("image/webp");
+    }
+    known.into_iter().find(|(magic, _)| bytes.starts_with(magic)).map(|(_, name)| name)
+}
+
+/// A block with an image; `data` is base64.
+pub(crate) fn image(data: &str, media_type: &str) -> Value {
+    json!({ "type": "image", "data": data, "mimeType": media_type })
+}
+
+/// A block that leads to a file of a session.
+pub(crate) fn file_link(session: &str, path: &str) -> Value {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    json!({ "type": "resource_link", "uri": file_uri(session, path), "name": name })
+}
+
+/// Address of a file of a session as a resource. The path is absolute.
+pub(crate) fn file_uri(session: &str, path: &str) -> String {
+    let path = percent_encoding::utf8_percent_encode(path, IN_PATH);
+    format!("cove://sessions/{session}/files{path}")
+}
+
+/// Session and path of such an address.
+pub(crate) fn parse_file_uri(uri: &str) -> Option<(String, String)> {
+    let rest = uri.strip_prefix("cove://sessions/")?;
+    let (session, path) = rest.split_once("/files")?;
+    let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
+    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    (path.starts_with('/') && !session.is_empty() && session.bytes().all(is_id))
+        .then(|| (session.to_owned(), path.into_owned()))
+}
+
+/// What is encoded in a part of a path: all but RFC 3986's unreserved characters and the slash.
+pub(crate) const IN_PATH: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_long_text_keeps_its_ends_and_says_what_is_missing() {
+        let long = format!("begin{}end", "x".repeat(100_000));
+        let shown = cut(&long);
+        assert!(shown.starts_with("begin") && shown.ends_with("end"));
+        let missing = long.len() - HEAD_BYTES - TAIL_BYTES;
+        assert!(shown.contains(&format!("[… {missing} bytes left out …]")), "{}", shown.len());
+        assert_eq!(cut("short"), "short");
+    }
+
+    #[test]
+    fn images_are_known_by_their_bytes() {
+        for (bytes, expected) in [
+            (&b"\x89PNG\r\n\x1a\n...."[..], Some("image/png")),
+            (b"\xff\xd8\xff\xe0", Some("image/jpeg")),
+            (b"RIFF....WEBPVP8 ", Some("image/webp")),
+            (b"RIFF....WAVE", None),
+            (b"<svg/>", None),
+            (b"", None),
+        ] {
+            assert_eq!(image_type(bytes), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_text_is_cut_at_characters(text in "\\PC{0,9000}") {
+            let shown = cut(&text);
+            prop_assert!(shown.len() <= HEAD_BYTES + TAIL_BYTES + 64);
+        }
+
+        #[test]
+        fn an_address_leads_back_to_its_file(path in "/\\PC{0,40}") {
+            let found = parse_file_uri(&file_uri("ses_01", &path));
+            prop_assert_eq!(found, Some(("ses_01".to_owned(), path)));
+        }
+    }
+}

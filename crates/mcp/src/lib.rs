@@ -1,0 +1,35 @@
+//! The Model Context Protocol: Cove's own interface as tools for agents.
+//!
+//! `POST /mcp` speaks revision 2026-07-28, which is stateless, and the revisions of 2025 without
+//! sessions. A tool is a translation: its arguments become one or a few requests to the native
+//! interface, made in this process with the token that came with the call ([`NativeApi`]). So rights,
+//! limits, quotas, the passing on to other nodes and the audit are those of the native interface,
+//! and nothing here decides who may do what.
+//!
+//! What this crate never does: keep state between requests, check a token by itself, know a service.
+//!
+//! # Files, in the order of a request
+//! | file | what |
+//! |---|---|
+//! | `http.rs` | the route: headers, origin, one JSON answer or a stream with progress |
+//! | `message.rs` | JSON-RPC messages, revisions and error codes: pure |
+//! | `server.rs` | methods of the protocol |
+//! | `tools.rs` | the table of tools: names, schemas, the scope that each needs |
+//! | `tools/` | the tools, by what they are about |
+//! | `content.rs` | what a model is shown: long text cut to head and tail, images: pure |
+//! | `native.rs` | requests to the native interface |
+//!
+//! # References
+//! - <https://modelcontextprotocol.io/specification/2026-07-28>
+//! - <https://modelcontextprotocol.io/specification/2025-11-25>
+//! - <https://www.jsonrpc.org/specification>
+#![forbid(unsafe_code)]
+
+mod content;
+mod http;
+mod message;
+mod native;
+mod server;
+mod tools;
+
+pub use http::{McpEndpoint, PATH, ServedTools, routes};

@@ -1,0 +1,290 @@
+//! Messages of JSON-RPC 2.0 as MCP uses them, its revisions and its error codes. Pure.
+//!
+//! # References
+//! - <https://www.jsonrpc.org/specification>
+//! - <https://modelcontextprotocol.io/specification/2026-07-28/basic>
+
+use serde_json::{Map, Value, json};
+
+/// Revision without handshake and sessions.
+pub(crate) const STATELESS: &str = "2026-07-28";
+
+/// Revisions that begin with `initialize`, the newest first.
+pub(crate) const WITH_HANDSHAKE: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
+
+/// Field of `_meta` in which a stateless request names its revision.
+pub(crate) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// Messages of one batch at most.
+pub(crate) const BATCH_MAX: usize = 32;
+
+/// Longest id that is a text, in bytes.
+const ID_BYTES_MAX: usize = 256;
+
+/// JSON that is none.
+pub(crate) const PARSE_ERROR: i64 = -32_700;
+/// No message of JSON-RPC.
+pub(crate) const INVALID_REQUEST: i64 = -32_600;
+/// A method that there is not.
+pub(crate) const METHOD_NOT_FOUND: i64 = -32_601;
+/// Parameters that the method does not take.
+pub(crate) const INVALID_PARAMS: i64 = -32_602;
+/// A failure of Cove's own.
+pub(crate) const INTERNAL_ERROR: i64 = -32_603;
+/// Headers that say something else than the body.
+pub(crate) const HEADER_MISMATCH: i64 = -32_020;
+/// A revision that is not spoken here.
+pub(crate) const UNSUPPORTED_VERSION: i64 = -32_022;
+
+/// Error of the protocol: the request was not carried out at all.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RpcError {
+    pub(crate) code: i64,
+    pub(crate) message: String,
+    pub(crate) data: Option<Value>,
+}
+
+impl RpcError {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> RpcError {
+        RpcError { code, message: message.into(), data: None }
+    }
+
+    /// Error of parameters, which names the one that is wrong.
+    pub(crate) fn params(message: impl Into<String>) -> RpcError {
+        RpcError::new(INVALID_PARAMS, message)
+    }
+
+    /// Error of a revision that is not spoken here; it says which ones are.
+    pub(crate) fn unsupported_version(requested: &str) -> RpcError {
+        let supported: Vec<&str> = [STATELESS].into_iter().chain(WITH_HANDSHAKE).collect();
+        RpcError {
+            data: Some(json!({ "supported": supported, "requested": requested })),
+            ..RpcError::new(
+                UNSUPPORTED_VERSION,
+                format!("protocol version \"{requested}\" is not supported"),
+            )
+        }
+    }
+
+    /// Status of HTTP in revisions in which it tells the kind of error.
+    pub(crate) fn http_status(&self) -> u16 {
+        match self.code {
+            METHOD_NOT_FOUND => 404,
+            INTERNAL_ERROR => 500,
+            PARSE_ERROR | INVALID_REQUEST | HEADER_MISMATCH | UNSUPPORTED_VERSION => 400,
+            // What a method says of its parameters is an answer of the protocol, not of HTTP.
+            _ => 200,
+        }
+    }
+}
+
+/// Id of a request, which its answer repeats.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct MessageId(Value);
+
+/// A message of a client.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ClientRpc {
+    /// Wants an answer.
+    Request(RpcRequest),
+    /// Wants none.
+    Notification {
+        /// Method.
+        method: String,
+    },
+    /// An answer to something that was never asked.
+    Answer,
+}
+
+/// A request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RpcRequest {
+    pub(crate) id: MessageId,
+    pub(crate) method: String,
+    pub(crate) params: Map<String, Value>,
+}
+
+impl RpcRequest {
+    /// Fields beside the parameters proper.
+    pub(crate) fn meta(&self) -> Option<&Map<String, Value>> {
+        self.params.get("_meta")?.as_object()
+    }
+
+    /// Revision that a stateless request names.
+    pub(crate) fn stateless_version(&self) -> Option<&str> {
+        self.meta()?.get(META_VERSION)?.as_str()
+    }
+
+    /// What the header `mcp-name` has to repeat: the name of the tool or the address of the
+    /// resource.
+    pub(crate) fn subject(&self) -> Option<&str> {
+        let field = match self.method.as_str() {
+            "tools/call" | "prompts/get" => "name",
+            "resources/read" => "uri",
+            _ => return None,
+        };
+        self.params.get(field)?.as_str()
+    }
+}
+
+/// Body of a `POST`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ClientBody {
+    One(Result<ClientRpc, (Value, RpcError)>),
+    /// Several at once, as in revision 2025-03-26.
+    Batch(Vec<Result<ClientRpc, (Value, RpcError)>>),
+}
+
+/// Reads a body.
+///
+/// # Errors
+/// When it is no JSON, or a batch that is empty or too large.
+pub(crate) fn read(body: &[u8]) -> Result<ClientBody, RpcError> {
+    let value: Value = serde_json::from_slice(body)
+        .map_err(|error| RpcError::new(PARSE_ERROR, format!("the body is not JSON: {error}")))?;
+    match value {
+        Value::Array(messages) if messages.is_empty() || messages.len() > BATCH_MAX => {
+            let message = format!("a batch has 1 to {BATCH_MAX} messages, not {}", messages.len());
+            Err(RpcError::new(INVALID_REQUEST, message))
+        }
+        Value::Array(messages) => {
+            Ok(ClientBody::Batch(messages.into_iter().map(read_message).collect()))
+        }
+        one => Ok(ClientBody::One(read_message(one))),
+    }
+}
+
+/// Reads one message. An error comes with the id to answer to, `null` where there is none.
+fn read_message(value: Value) -> Result<ClientRpc, (Value, RpcError)> {
+    let Value::Object(mut fields) = value else {
+        return Err(invalid(Value::Null, "a message is a JSON object"));
+    };
+    let id = fields.remove("id");
+    let told = match &id {
+        Some(Value::String(text)) if text.len() <= ID_BYTES_MAX => id.clone(),
+        Some(Value::Number(_)) => id.clone(),
+        _ => None,
+    };
+    let to = told.clone().unwrap_or(Value::Null);
+    if fields.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
+        return Err(invalid(to, "`jsonrpc` must be \"2.0\""));
+    }
+    let method = match fields.remove("method") {
+        Some(Value::String(method)) => method,
+        Some(_) => return Err(invalid(to, "`method` must be a text")),
+        None if fields.contains_key("result") || fields.contains_key("error") => {
+            return Ok(ClientRpc::Answer);
+        }
+        None => return Err(invalid(to, "`method` is missing")),
+    };
+    let params = match fields.remove("params") {
+        None => Map::new(),
+        Some(Value::Object(params)) => params,
+        Some(_) => {
+            return Err((to, RpcError::params("`params` must be an object")));
+        }
+    };
+    match (id, told) {
+        (None, _) => Ok(ClientRpc::Notification { method }),
+        (Some(_), Some(id)) => {
+            Ok(ClientRpc::Request(RpcRequest { id: MessageId(id), method, params }))
+        }
+        (Some(_), None) => {
+            let message =
+                format!("`id` must be a number or a text of at most {ID_BYTES_MAX} bytes");
+            Err(invalid(Value::Null, &message))
+        }
+    }
+}
+
+fn invalid(id: Value, message: &str) -> (Value, RpcError) {
+    (id, RpcError::new(INVALID_REQUEST, message))
+}
+
+/// The answer to a request.
+pub(crate) fn answer(id: &MessageId, outcome: Result<Value, RpcError>) -> Value {
+    match outcome {
+        Ok(result) => json!({ "jsonrpc": "2.0", "id": id.0, "result": result }),
+        Err(error) => failure(&id.0, error),
+    }
+}
+
+/// The answer to what was no request.
+pub(crate) fn failure(id: &Value, error: RpcError) -> Value {
+    let RpcError { code, message, data } = error;
+    let mut error = json!({ "code": code, "message": message });
+    if let (Some(data), Some(fields)) = (data, error.as_object_mut()) {
+        fields.insert("data".to_owned(), data);
+    }
+    json!({ "jsonrpc": "2.0", "id": id, "error": error })
+}
+
+/// A notification that a call goes on. `token` is what the client calls it by.
+pub(crate) fn progress(token: &Value, seconds: u64) -> Value {
+    json!({
+        "jsonrpc": "2.0",
+        "method": "notifications/progress",
+        "params": {
+            "progressToken": token,
+            "progress": seconds,
+            "message": format!("running for {seconds} s"),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn code(text: &str) -> Option<i64> {
+        match read(text.as_bytes()) {
+            Err(error) => Some(error.code),
+            Ok(ClientBody::One(Err((_, error)))) => Some(error.code),
+            Ok(_) => None,
+        }
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_with_the_code_of_json_rpc() {
+        for (text, expected) in [
+            ("{", Some(PARSE_ERROR)),
+            ("1", Some(INVALID_REQUEST)),
+            ("[]", Some(INVALID_REQUEST)),
+            ("{}", Some(INVALID_REQUEST)),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, Some(INVALID_REQUEST)),
+            (r#"{"jsonrpc":"2.0","id":1}"#, Some(INVALID_REQUEST)),
+            (r#"{"jsonrpc":"2.0","id":1,"method":3}"#, Some(INVALID_REQUEST)),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Some(INVALID_REQUEST)),
+            (r#"{"jsonrpc":"2.0","id":[1],"method":"ping"}"#, Some(INVALID_REQUEST)),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, Some(INVALID_PARAMS)),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, None),
+            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, None),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, None),
+        ] {
+            assert_eq!(code(text), expected, "{text}");
+        }
+        let batch = format!("[{}]", vec!["{}"; BATCH_MAX + 1].join(","));
+        assert_eq!(code(&batch), Some(INVALID_REQUEST));
+    }
+
+    #[test]
+    fn an_answer_repeats_the_id_as_it_came() {
+        for id in ["7", "\"a\"", "-1", "1.5"] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+            let Ok(ClientBody::One(Ok(ClientRpc::Request(request)))) = read(text.as_bytes()) else {
+                panic!("{text}");
+            };
+            let told = answer(&request.id, Ok(json!({})));
+            assert_eq!(told["id"].to_string(), id);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(body: Vec<u8>) {
+            let _read = read(&body);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The table of tools: what each is called, takes and does, and the scope that a token needs for it.
+//!
+//! They are few and their descriptions short, because a model reads all of them before each answer:
+//! together below [`LIST_BYTES_MAX`] bytes of JSON, some 3,000 tokens.
+
+mod code;
+mod files;
+mod session;
+
+use std::pin::Pin;
+
+use node::auth::{TokenPrincipal, TokenScope};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::content;
+use crate::message::RpcError;
+use crate::native::{NativeApi, NativeError};
+
+/// Longest list of tools, in bytes of JSON.
+#[cfg(test)]
+const LIST_BYTES_MAX: usize = 9_000;
+
+/// Result of a call that reached its tool.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ToolResult {
+    /// What a model is shown.
+    pub(crate) content: Vec<Value>,
+    /// The same for programs.
+    pub(crate) structured: Option<Value>,
+    /// Whether the tool failed; a program that fails is no failure of the tool that ran it.
+    pub(crate) is_error: bool,
+}
+
+impl ToolResult {
+    /// A result that is one text and a document.
+    pub(crate) fn new(text: &str, structured: Value) -> ToolResult {
+        ToolResult {
+            content: vec![content::text(text)],
+            structured: Some(structured),
+            is_error: false,
+        }
+    }
+
+    /// A failure that the model can do something about.
+    pub(crate) fn error(message: &str) -> ToolResult {
+        ToolResult { content: vec![content::text(message)], structured: None, is_error: true }
+    }
+
+    pub(crate) fn into_json(self) -> Value {
+        let ToolResult { content, structured, is_error } = self;
+        let mut result = json!({ "content": content, "isError": is_error });
+        if let (Some(structured), Some(fields)) = (structured, result.as_object_mut()) {
+            fields.insert("structuredContent".to_owned(), structured);
+        }
+        result
+    }
+}
+
+impl From<NativeError> for ToolResult {
+    fn from(error: NativeError) -> ToolResult {
+        ToolResult::error(&error.message)
+    }
+}
+
+/// Outcome of a tool: a result of success, or one that says what failed.
+pub(crate) type ToolOutcome = Result<ToolResult, ToolResult>;
+
+/// Future of a call.
+type Calling<'a> = Pin<Box<dyn Future<Output = ToolOutcome> + Send + 'a>>;
+
+/// Hints to clients about what a tool does (`ToolAnnotations`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ToolHints {
+    is_read_only: bool,
+    is_destructive: bool,
+    is_idempotent: bool,
+}
+
+/// A tool.
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    title: &'static str,
+    description: &'static str,
+    scope: TokenScope,
+    hints: ToolHints,
+    schema: fn() -> Value,
+    call: for<'a> fn(&'a NativeApi, Map<String, Value>) -> Calling<'a>,
+}
+
+const CHANGES: ToolHints =
+    ToolHints { is_read_only: false, is_destructive: false, is_idempotent: false };
+const READS: ToolHints =
+    ToolHints { is_read_only: true, is_destructive: false, is_idempotent: true };
+const REPLACES: ToolHints =
+    ToolHints { is_read_only: false, is_destructive: true, is_idempotent: true };
+
+/// All tools, in the order in which they are listed.
+pub(crate) const TOOLS: &[Tool] = &[
+    Tool {
+        name: "run_code",
+        title: "Run a program",
+        description: "Runs a program once in a new sandbox, without network, and returns its output, \
+                      verdict and resource use. Nothing is kept. For work in several steps create a \
+                      session.",
+        scope: TokenScope::Executions,
+        hints: CHANGES,
+        schema: code::schema,
+        call: |api, given| Box::pin(code::run(api, given)),
+    },
+    Tool {
+        name: "session",
+        title: "Manage sessions",
+        description: "A session is a sandbox that keeps its files below /workspace and its processes. \
+                      create makes one and returns its id; list, get, pause (processes may be lost, \
+                      files stay) and end (removes everything).",
+        scope: TokenScope::Sessions,
+        hints: ToolHints { is_read_only: false, is_destructive: true, is_idempotent: false },
+        schema: session::schema,
+        call: |api, given| Box::pin(session::manage(api, given)),
+    },
+    Tool {
+        name: "run_command",
+        title: "Run a command in a session",
+        description: "Runs a line of shell in a session and returns its output and exit code. A \
+                      paused session resumes.",
+        scope: TokenScope::Sessions,
+        hints: CHANGES,
+        schema: session::command_schema,
+        call: |api, given| Box::pin(session::run_command(api, given)),
+    },
+    Tool {
+        name: "read_file",
+        title: "Read a file of a session",
+        description: "Returns a text file with numbered lines, or an image.",
+        scope: TokenScope::Sessions,
+        hints: READS,
+        schema: files::read_schema,
+        call: |api, given| Box::pin(files::read(api, given)),
+    },
+    Tool {
+        name: "write_file",
+        title: "Write a file of a session",
+        description: "Creates or replaces a text file; directories above it are made.",
+        scope: TokenScope::Sessions,
+        hints: REPLACES,
+        schema: files::write_schema,
+        call: |api, given| Box::pin(files::write(api, given)),
+    },
+    Tool {
+        name: "edit_file",
+        title: "Edit a file of a session",
+        description: "Replaces a piece of text, which must occur exactly once unless all is true.",
+        scope: TokenScope::Sessions,
+        hints: REPLACES,
+        schema: files::edit_schema,
+        call: |api, given| Box::pin(files::edit(api, given)),
+    },
+    Tool {
+        name: "list_files",
+        title: "List files of a session",
+        description: "Lists a directory, to a depth.",
+        scope: TokenScope::Sessions,
+        hints: READS,
+        schema: files::list_schema,
+        call: |api, given| Box::pin(files::list(api, given)),
+    },
+];
+
+impl Tool {
+    /// Definition for `tools/list`.
+    pub(crate) fn definition(&self) -> Value {
+        json!({
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": (self.schema)(),
+            "annotations": {
+                "title": self.title,
+                "readOnlyHint": self.hints.is_read_only,
+                "destructiveHint": self.hints.is_destructive,
+                "idempotentHint": self.hints.is_idempotent,
+                "openWorldHint": false,
+            },
+        })
+    }
+
+    /// Returns whether a token is for it.
+    pub(crate) fn is_for(&self, principal: &TokenPrincipal) -> bool {
+        principal.scopes.has(self.scope)
+    }
+
+    /// Calls it.
+    pub(crate) async fn call(&self, api: &NativeApi, given: Map<String, Value>) -> ToolResult {
+        match (self.call)(api, given).await {
+            Ok(result) | Err(result) => result,
+        }
+    }
+}
+
+/// The tool of this name that a token is for.
+///
+/// # Errors
+/// When there is none: both look the same, and the message lists those that there are.
+pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static Tool, RpcError> {
+    let mut tools = TOOLS.iter().filter(|tool| tool.is_for(principal));
+    tools.clone().find(|tool| tool.name == name).ok_or_else(|| {
+        let known = tools.by_ref().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
+        RpcError::params(format!("unknown tool \"{name}\"; there are: {known}"))
+    })
+}
+
+/// Reads the arguments of a call. What is wrong with them is a result for the model, which can
+/// mend them.
+fn arguments<T: DeserializeOwned>(given: Map<String, Value>) -> Result<T, ToolResult> {
+    serde_json::from_value(Value::Object(given))
+        .map_err(|error| ToolResult::error(&format!("invalid arguments: {error}")))
+}
+
+/// Content of a file of a session.
+pub(crate) async fn fetch_file(
+    api: &NativeApi,
+    session: &str,
+    path: &str,
+) -> Result<bytes::Bytes, ToolResult> {
+    files::fetch(api, session, path).await
+}
+
+/// Id of a session as part of a path.
+fn session_path(session: &str) -> Result<String, ToolResult> {
+    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    match !session.is_empty() && session.bytes().all(is_id) {
+        true => Ok(format!("/v1/sessions/{session}")),
+        false => Err(ToolResult::error(&format!(
+            "\"{session}\" is no id of a session; the tool session creates and lists them"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_short_and_says_what_each_argument_is() {
+        let list: Vec<Value> = TOOLS.iter().map(Tool::definition).collect();
+        let text = serde_json::to_string(&list).unwrap();
+        assert!(text.len() <= LIST_BYTES_MAX, "{} bytes", text.len());
+        assert!(TOOLS.len() <= 10);
+        for tool in &list {
+            let schema = &tool["inputSchema"];
+            assert_eq!(schema["type"], "object");
+            assert_eq!(schema["additionalProperties"], false, "{tool}");
+            for (name, property) in schema["properties"].as_object().unwrap() {
+                assert!(property["description"].is_string(), "{name} of {}", tool["name"]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_token_sees_the_tools_that_it_is_for() {
+        let mut principal = TokenPrincipal::without_token("tok", "test");
+        principal.scopes = [TokenScope::Executions].into_iter().collect();
+        let names: Vec<_> =
+            TOOLS.iter().filter(|tool| tool.is_for(&principal)).map(|tool| tool.name).collect();
+        assert_eq!(names, ["run_code"]);
+        let error = find("read_file", &principal).map(|tool| tool.name).unwrap_err();
+        assert_eq!(error.message, "unknown tool \"read_file\"; there are: run_code");
+    }
+}

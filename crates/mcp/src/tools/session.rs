@@ -1,0 +1,212 @@
+//! Tools that manage sessions and run commands in them.
+
+use std::fmt::Write as _;
+
+use axum::http::Method;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::code::milliseconds;
+use super::{ToolOutcome, ToolResult, arguments, session_path};
+use crate::content;
+use crate::native::NativeApi;
+
+/// Sessions that are listed.
+const LISTED_MAX: usize = 50;
+
+/// Time after which a command is ended when the model says nothing, in seconds.
+const COMMAND_SECONDS: f64 = 120.0;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SessionAction {
+    Create,
+    List,
+    Get,
+    Pause,
+    End,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ManageSession {
+    action: SessionAction,
+    session: Option<String>,
+    agent: Option<String>,
+}
+
+pub(super) fn schema() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["action"],
+        "properties": {
+            "action": {
+                "type": "string",
+                "enum": ["create", "list", "get", "pause", "end"],
+                "description": "What to do",
+            },
+            "session": { "type": "string", "description": "Its id, for get, pause and end" },
+            "agent": {
+                "type": "string",
+                "description": "For create: an agent whose files and environment it has; none is empty",
+            },
+        },
+    })
+}
+
+pub(super) async fn manage(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
+    let given: ManageSession = arguments(given)?;
+    let path = || match &given.session {
+        Some(session) => session_path(session),
+        None => Err(ToolResult::error("session is missing: the id of the session")),
+    };
+    let answer = match given.action {
+        SessionAction::Create => {
+            let body = given.agent.as_ref().map_or_else(|| json!({}), |it| json!({ "agent": it }));
+            api.json(Method::POST, "/v1/sessions", Some(&body)).await
+        }
+        SessionAction::List => {
+            let path = format!("/v1/sessions?limit={LISTED_MAX}");
+            api.json(Method::GET, &path, None).await
+        }
+        SessionAction::Get => api.json(Method::GET, &path()?, None).await,
+        SessionAction::Pause => {
+            api.json(Method::POST, &format!("{}/pause", path()?), Some(&json!({}))).await
+        }
+        SessionAction::End => api.json(Method::DELETE, &path()?, None).await,
+    };
+    let answer = answer.map_err(ToolResult::from)?;
+    Ok(match given.action {
+        SessionAction::End => {
+            let session = given.session.unwrap_or_default();
+            ToolResult::new("ended", json!({ "id": session, "state": "ended" }))
+        }
+        SessionAction::List => {
+            let sessions = answer["sessions"].as_array().map_or(&[][..], Vec::as_slice);
+            let lines: Vec<String> = sessions.iter().map(line).collect();
+            let text = match lines.is_empty() {
+                true => "no sessions; create makes one".to_owned(),
+                false => lines.join("\n"),
+            };
+            let sessions: Vec<Value> = sessions.iter().map(brief).collect();
+            ToolResult::new(&text, json!({ "sessions": sessions }))
+        }
+        SessionAction::Create | SessionAction::Get | SessionAction::Pause => {
+            ToolResult::new(&line(&answer), brief(&answer))
+        }
+    })
+}
+
+/// A session in a line.
+fn line(session: &Value) -> String {
+    let text = |name: &str| session[name].as_str().unwrap_or_default().to_owned();
+    let mut line = format!("{} {}", text("id"), text("state"));
+    if let Some(agent) = session["agent"].as_str() {
+        let _infallible = write!(line, ", agent {agent}");
+    }
+    if let Some(message) = session["message"].as_str() {
+        let _infallible = write!(line, ": {message}");
+    }
+    line
+}
+
+/// The fields of a session that a model can do something with.
+fn brief(session: &Value) -> Value {
+    json!({
+        "id": session["id"],
+        "state": session["state"],
+        "agent": session["agent"],
+        "created_at": session["created_at"],
+        "last_active_at": session["last_active_at"],
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunCommand {
+    session: String,
+    command: String,
+    cwd: Option<String>,
+    stdin: Option<String>,
+    timeout_s: Option<f64>,
+}
+
+pub(super) fn command_schema() -> Value {
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["session", "command"],
+        "properties": {
+            "session": { "type": "string", "description": "Id of the session" },
+            "command": { "type": "string", "description": "A line for /bin/sh" },
+            "cwd": { "type": "string", "description": "Directory; /workspace unless given" },
+            "stdin": { "type": "string", "description": "Its standard input" },
+            "timeout_s": {
+                "type": "number",
+                "description": "Seconds after which it is killed; 120 unless given",
+            },
+        },
+    })
+}
+
+pub(super) async fn run_command(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
+    let given: RunCommand = arguments(given)?;
+    let path = format!("{}/exec", session_path(&given.session)?);
+    let body = json!({
+        "command": given.command,
+        "cwd": given.cwd,
+        "stdin": given.stdin,
+        "timeout_ms": milliseconds(given.timeout_s.unwrap_or(COMMAND_SECONDS))?,
+    });
+    let result = api.json(Method::POST, &path, Some(&body)).await.map_err(ToolResult::from)?;
+    Ok(ToolResult::new(&shown(&result), result))
+}
+
+fn shown(result: &Value) -> String {
+    let mut text = String::new();
+    for (name, title) in [("stdout", ""), ("stderr", "standard error:\n")] {
+        let output = result[name].as_str().unwrap_or_default();
+        if !output.is_empty() {
+            text.push_str(title);
+            text.push_str(&content::cut(output));
+            if !output.ends_with('\n') {
+                text.push('\n');
+            }
+        }
+    }
+    let end = match (&result["exit_code"], result["signal"].as_str()) {
+        _ if result["timed_out"] == true => "killed, because its time was up".to_owned(),
+        (Value::Number(code), _) => format!("exit code {code}"),
+        (_, Some(signal)) => format!("ended by {signal}"),
+        _ => "it could not be started".to_owned(),
+    };
+    let _infallible = write!(text, "[{end}]");
+    if result["truncated"] == true {
+        text.push_str(" [more was written than is kept]");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_shown_output_and_end() {
+        for (result, expected) in [
+            (json!({ "exit_code": 0, "stdout": "a\n", "stderr": "" }), "a\n[exit code 0]"),
+            (
+                json!({ "exit_code": 1, "stdout": "", "stderr": "no" }),
+                "standard error:\nno\n[exit code 1]",
+            ),
+            (
+                json!({ "exit_code": null, "signal": "SIGKILL", "timed_out": true }),
+                "[killed, because its time was up]",
+            ),
+            (json!({ "exit_code": null, "signal": "SIGSEGV" }), "[ended by SIGSEGV]"),
+        ] {
+            assert_eq!(shown(&result), expected);
+        }
+    }
+}
