@@ -4,6 +4,7 @@ mod audit;
 mod catalog;
 mod cluster;
 mod grants;
+mod mcp;
 mod nodes;
 mod remote;
 mod sessions;
@@ -31,6 +32,7 @@ pub(crate) use self::catalog::{
     ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
 };
 pub(crate) use self::cluster::{ClusterArgs, ClusterCommand};
+pub(crate) use self::mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs};
 pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,
@@ -103,6 +105,8 @@ pub(crate) enum CliCommand {
     Agent(AgentArgs),
     /// Make sessions on a server, talk to them, run commands in them, end them
     Session(Box<SessionArgs>),
+    /// Give agents a server's tools, by the Model Context Protocol
+    Mcp(McpArgs),
     /// Watch a server's sessions and their sandboxes
     Top(TopArgs),
     /// Show what sandboxes did with their grants: statements, requests, refusals

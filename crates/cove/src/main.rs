@@ -43,6 +43,7 @@ mod exec;
 mod gateway;
 mod host;
 mod languages;
+mod mcp;
 mod nodes;
 mod percent;
 mod plain_text;
@@ -113,6 +114,10 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Queue(args) => {
             let config = load(&args.command.server().config, Flags::new())?;
             return Ok(queue::run(args.command, &config, &environment));
+        }
+        CliCommand::Mcp(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(mcp::run(args, &config, &environment));
         }
         CliCommand::Agent(args) => {
             let config = load(&args.server.config, Flags::new())?;

@@ -409,7 +409,7 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
     let of_tenants = ::bouncer::http::PATHS.map(|path| (path, TokenScope::Tenants));
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     let scoped = scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)));
-    scoped.chain([(mcp::PATH, CompatFace::NATIVE)])
+    scoped.chain([(::mcp::PATH, CompatFace::NATIVE)])
 }
 
 /// Returns what is served at the main listener, and the tools for agents, which use the same
@@ -419,9 +419,9 @@ fn main_site(
     routes: Router,
     shapes: Vec<(&'static str, CompatFace)>,
     of_lake: Option<catalog::CatalogRoutes>,
-) -> (ListenerSite, mcp::ServedTools) {
-    let endpoint = mcp::McpEndpoint::new(env!("CARGO_PKG_VERSION"));
-    let routes = routes.merge(mcp::routes(endpoint.clone()));
+) -> (ListenerSite, ::mcp::ServedTools) {
+    let endpoint = ::mcp::McpEndpoint::new(env!("CARGO_PKG_VERSION"));
+    let routes = routes.merge(::mcp::routes(endpoint.clone()));
     let main = catalog::site(shell, routes, shapes, of_lake);
     let tools = endpoint.serve_from(main.routes());
     (main, tools)

@@ -3,9 +3,10 @@
 use axum::http::{HeaderValue, header};
 use node::client::{ClientRequest, ClientResponse};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::follow::LineSplitter;
-use super::{FailureKind, Remote, RemoteFailure};
+use super::{FailureKind, Remote, RemoteFailure, retry_after};
 
 /// An answer of events.
 pub(crate) struct EventPage {
@@ -58,6 +59,50 @@ impl EventPage {
 /// Reads one event.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, RemoteFailure> {
     serde_json::from_str(text).map_err(|error| odd(&error.to_string()))
+}
+
+/// Answers to one message of JSON-RPC over HTTP: one document, or events.
+pub(crate) enum RpcAnswers {
+    /// One document, until it was taken.
+    One(Option<Value>),
+    Events(EventPage),
+}
+
+impl Remote {
+    /// Sends a message of JSON-RPC. Errors of the protocol are answers, whatever their status.
+    pub(crate) async fn rpc(
+        &self,
+        mut request: ClientRequest,
+    ) -> Result<RpcAnswers, RemoteFailure> {
+        request.response_bytes_max = u64::MAX;
+        let response = self.client.send(request).await.map_err(|error| self.explain(error))?;
+        let kind = response.headers.get(header::CONTENT_TYPE);
+        if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
+            let (remote, lines) = (self.clone(), LineSplitter::default());
+            return Ok(RpcAnswers::Events(EventPage { response, remote, lines }));
+        }
+        let (status, wait) = (response.status, retry_after(&response.headers));
+        let body = response.bytes().await.map_err(|error| self.explain(error))?;
+        if body.is_empty() && status.is_success() {
+            return Ok(RpcAnswers::One(None));
+        }
+        match serde_json::from_slice::<Value>(&body) {
+            Ok(answer) if answer.is_array() || answer.get("jsonrpc").is_some() => {
+                Ok(RpcAnswers::One(Some(answer)))
+            }
+            _ => Err(self.refusal(status, wait, &body)),
+        }
+    }
+}
+
+impl RpcAnswers {
+    /// The next one; none at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Value>, RemoteFailure> {
+        match self {
+            RpcAnswers::One(answer) => Ok(answer.take()),
+            RpcAnswers::Events(events) => events.next().await,
+        }
+    }
 }
 
 fn odd(what: &str) -> RemoteFailure {

@@ -131,7 +131,22 @@ fn shown(mut result: Value) -> ToolResult {
     }
     let mut blocks = vec![content::text(&text)];
     blocks.extend(output_files(&mut result));
+    shorten(&mut result);
     ToolResult { content: blocks, structured: Some(result), is_error: false }
+}
+
+/// Leaves nothing twice in the document, and no more of its output than in the text: some clients
+/// show a model the one, some the other.
+fn shorten(result: &mut Value) {
+    let Some(fields) = result.as_object_mut() else { return };
+    for name in ["stdout", "stderr"] {
+        if let Some(Value::String(output)) = fields.get_mut(name) {
+            *output = content::cut(output);
+        }
+    }
+    for name in ["stdout_base64", "stderr_base64", "stages"] {
+        fields.remove(name);
+    }
 }
 
 /// Blocks of the files that were asked for. Images leave the document, which would have them twice.

@@ -159,8 +159,13 @@ pub(super) async fn run_command(api: &NativeApi, given: Map<String, Value>) -> T
         "stdin": given.stdin,
         "timeout_ms": milliseconds(given.timeout_s.unwrap_or(COMMAND_SECONDS))?,
     });
-    let result = api.json(Method::POST, &path, Some(&body)).await.map_err(ToolResult::from)?;
-    Ok(ToolResult::new(&shown(&result), result))
+    let mut result = api.json(Method::POST, &path, Some(&body)).await.map_err(ToolResult::from)?;
+    let text = shown(&result);
+    for name in ["stdout", "stderr"] {
+        let output = content::cut(result[name].as_str().unwrap_or_default());
+        result[name] = Value::String(output);
+    }
+    Ok(ToolResult::new(&text, result))
 }
 
 fn shown(result: &Value) -> String {
