@@ -531,22 +531,27 @@ impl ExecutionPlanner {
         subject: &mut PlannedProgram,
         program: Option<&LanguageProgram>,
     ) -> Result<Vec<WorkspaceFile>, RequestRefusal> {
+        let files = std::mem::take(&mut subject.files);
+        let mut decoded = Vec::with_capacity(files.len() + 1);
+        let mut total = 0;
         if let (Some(source), Some(program)) = (subject.source.take(), program) {
-            if len(source.as_bytes()) > self.config.files_bytes_max {
+            total = len(source.as_bytes());
+            if total > self.config.files_bytes_max {
                 return Err(self.too_large("source"));
             }
             let path = program.language.entry.clone();
+            if let Some(index) = files.iter().position(|file| file.name == path) {
+                let message = format!("\"{path}\" is the file that the source becomes");
+                return Err(RequestRefusal::invalid(format!("files[{index}].name"), message));
+            }
             let content = source.into_bytes().into();
-            return Ok(vec![WorkspaceFile { path, content, executable: false }]);
+            decoded.push(WorkspaceFile { path, content, executable: false });
         }
-        let files = std::mem::take(&mut subject.files);
         if files.len() > self.config.files_max {
             let message = format!("there may be at most {} files", self.config.files_max);
             return Err(RequestRefusal::invalid("files", message));
         }
         checks::check_names(files.iter().map(|file| file.name.as_str()), "files", ".name")?;
-        let mut total = 0;
-        let mut decoded = Vec::with_capacity(files.len());
         for (index, SourceFile { name, content, encoding, executable }) in
             files.into_iter().enumerate()
         {

@@ -70,6 +70,7 @@ mod judge;
 mod judge0;
 mod lifecycle;
 mod live;
+mod mcp;
 mod piston;
 mod requests;
 mod revocation;

@@ -80,19 +80,13 @@ impl PlannedProgram {
                 ));
             }
             (Some(_), None) => match (&self.source, &*self.files) {
-                (Some(_), [_, ..]) => {
-                    return Err(RequestRefusal::invalid(
-                        "files",
-                        "source and files exclude each other",
-                    ));
-                }
                 (None, []) => {
                     return Err(RequestRefusal::invalid(
                         "source",
                         "either source or files is needed",
                     ));
                 }
-                (Some(_), []) | (None, [_, ..]) => {}
+                (Some(_), _) | (None, [_, ..]) => {}
             },
             (None, Some(argv)) => {
                 if self.source.is_some() {

@@ -144,8 +144,8 @@ fn what_does_not_fit_together_is_refused() {
         (r#"{"language": "absent", "source": ""}"#, Err("language: not available here")),
         (r#"{"language": "sc"}"#, Err("source: either source or files")),
         (
-            r#"{"language": "sc", "source": "", "files": [{"name": "a", "content": ""}]}"#,
-            Err("files: exclude each other"),
+            r#"{"language": "sc", "source": "", "files": [{"name": "main.sc", "content": ""}]}"#,
+            Err("files[0].name: the source becomes"),
         ),
         (r#"{"argv": []}"#, Err("argv: must begin with")),
         (r#"{"argv": [""]}"#, Err("argv: must begin with")),
