@@ -273,8 +273,7 @@ impl ServerParts<'_> {
         };
         let signals = async { tokio::join!(signals, membership.keep(&drain)).0 };
         Box::pin(beside(working, signals, tokens, languages, tls)).await;
-        drop(tools);
-        close_all(ending, &gate, &membership, &store).await;
+        close_all(tools, ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
 }
@@ -329,11 +328,13 @@ impl SandboxServices {
 
 /// Writes what is left to write, and says that this server has stopped.
 async fn close_all(
+    tools: ::mcp::ServedTools,
     ending: Option<catalog::CatalogShutdown>,
     gate: &::gateway::GatewayService,
     membership: &NodeMembership,
     store: &SqlStore,
 ) {
+    drop(tools);
     if let Some(ending) = ending {
         ending.write().await;
     }

@@ -20,7 +20,7 @@ use node::http::{ConnectionPeer, RouteTable as _, post};
 use serde_json::{Value, json};
 
 use crate::message::{
-    self, ClientBody, ClientRpc, HEADER_MISMATCH, INVALID_REQUEST, META_VERSION, RpcError,
+    self, ClientBody, ClientRpc, HEADER_MISMATCH, INVALID_REQUEST, META_VERSION, McpError,
     RpcRequest, STATELESS, WITH_HANDSHAKE,
 };
 use crate::native::{NativeApi, NativeRoutes};
@@ -95,7 +95,7 @@ async fn no_session() -> Response {
 fn refuse(status: StatusCode, message: &str) -> Response {
     let mut response = json_response(
         status,
-        &message::failure(&Value::Null, RpcError::new(INVALID_REQUEST, message)),
+        &message::failure(&Value::Null, McpError::new(INVALID_REQUEST, message)),
     );
     if status == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
@@ -164,22 +164,22 @@ fn check_origin(headers: &HeaderMap) -> Result<(), String> {
 }
 
 /// The revision of a request, with its headers checked.
-fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<Revision, RpcError> {
+fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<Revision, McpError> {
     let told = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let header = told(PROTOCOL_VERSION);
     let Some(version) = request.stateless_version() else {
         return match header {
-            Some(STATELESS) => Err(RpcError::params(format!(
+            Some(STATELESS) => Err(McpError::params(format!(
                 "`_meta` has no \"{META_VERSION}\", which the header {PROTOCOL_VERSION} promises"
             ))),
             Some(version) if !WITH_HANDSHAKE.contains(&version) => {
-                Err(RpcError::unsupported_version(version))
+                Err(McpError::unsupported_version(version))
             }
             _ => Ok(Revision::WithHandshake),
         };
     };
     if version != STATELESS {
-        return Err(RpcError::unsupported_version(version));
+        return Err(McpError::unsupported_version(version));
     }
     for (name, expected) in [
         (PROTOCOL_VERSION, Some(version)),
@@ -189,7 +189,7 @@ fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<Revision, RpcEr
         if told(name).map(decoded).as_deref() != expected {
             let expected = expected.unwrap_or("nothing");
             let message = format!("the header {name} must be \"{expected}\", as in the body");
-            return Err(RpcError::new(HEADER_MISMATCH, message));
+            return Err(McpError::new(HEADER_MISMATCH, message));
         }
     }
     Ok(Revision::Stateless)
@@ -278,7 +278,7 @@ fn event(message: &Value) -> Bytes {
 /// Answers several messages of revision 2025-03-26, one after the other.
 async fn answer_batch(
     caller: &McpCaller,
-    messages: Vec<Result<ClientRpc, (Value, RpcError)>>,
+    messages: Vec<Result<ClientRpc, (Value, McpError)>>,
 ) -> Response {
     let mut answers = Vec::new();
     for message in messages {

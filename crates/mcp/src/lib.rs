@@ -2,11 +2,12 @@
 //!
 //! `POST /mcp` speaks revision 2026-07-28, which is stateless, and the revisions of 2025 without
 //! sessions. A tool is a translation: its arguments become one or a few requests to the native
-//! interface, made in this process with the token that came with the call ([`NativeApi`]). So rights,
-//! limits, quotas, the passing on to other nodes and the audit are those of the native interface,
-//! and nothing here decides who may do what.
+//! interface, made in this process with the token that came with the call. So rights, limits,
+//! quotas, the passing on to other nodes and the audit are those of the native interface, and
+//! nothing here decides who may do what.
 //!
-//! What this crate never does: keep state between requests, check a token by itself, know a service.
+//! What this crate never does: keep state between requests, check a token by itself, know a
+//! service.
 //!
 //! # Files, in the order of a request
 //! | file | what |

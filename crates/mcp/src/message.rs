@@ -38,28 +38,28 @@ pub(crate) const UNSUPPORTED_VERSION: i64 = -32_022;
 
 /// Error of the protocol: the request was not carried out at all.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RpcError {
+pub(crate) struct McpError {
     pub(crate) code: i64,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl RpcError {
-    pub(crate) fn new(code: i64, message: impl Into<String>) -> RpcError {
-        RpcError { code, message: message.into(), data: None }
+impl McpError {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> McpError {
+        McpError { code, message: message.into(), data: None }
     }
 
     /// Error of parameters, which names the one that is wrong.
-    pub(crate) fn params(message: impl Into<String>) -> RpcError {
-        RpcError::new(INVALID_PARAMS, message)
+    pub(crate) fn params(message: impl Into<String>) -> McpError {
+        McpError::new(INVALID_PARAMS, message)
     }
 
     /// Error of a revision that is not spoken here; it says which ones are.
-    pub(crate) fn unsupported_version(requested: &str) -> RpcError {
+    pub(crate) fn unsupported_version(requested: &str) -> McpError {
         let supported: Vec<&str> = [STATELESS].into_iter().chain(WITH_HANDSHAKE).collect();
-        RpcError {
+        McpError {
             data: Some(json!({ "supported": supported, "requested": requested })),
-            ..RpcError::new(
+            ..McpError::new(
                 UNSUPPORTED_VERSION,
                 format!("protocol version \"{requested}\" is not supported"),
             )
@@ -130,22 +130,22 @@ impl RpcRequest {
 /// Body of a `POST`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ClientBody {
-    One(Result<ClientRpc, (Value, RpcError)>),
+    One(Result<ClientRpc, (Value, McpError)>),
     /// Several at once, as in revision 2025-03-26.
-    Batch(Vec<Result<ClientRpc, (Value, RpcError)>>),
+    Batch(Vec<Result<ClientRpc, (Value, McpError)>>),
 }
 
 /// Reads a body.
 ///
 /// # Errors
 /// When it is no JSON, or a batch that is empty or too large.
-pub(crate) fn read(body: &[u8]) -> Result<ClientBody, RpcError> {
+pub(crate) fn read(body: &[u8]) -> Result<ClientBody, McpError> {
     let value: Value = serde_json::from_slice(body)
-        .map_err(|error| RpcError::new(PARSE_ERROR, format!("the body is not JSON: {error}")))?;
+        .map_err(|error| McpError::new(PARSE_ERROR, format!("the body is not JSON: {error}")))?;
     match value {
         Value::Array(messages) if messages.is_empty() || messages.len() > BATCH_MAX => {
             let message = format!("a batch has 1 to {BATCH_MAX} messages, not {}", messages.len());
-            Err(RpcError::new(INVALID_REQUEST, message))
+            Err(McpError::new(INVALID_REQUEST, message))
         }
         Value::Array(messages) => {
             Ok(ClientBody::Batch(messages.into_iter().map(read_message).collect()))
@@ -155,7 +155,7 @@ pub(crate) fn read(body: &[u8]) -> Result<ClientBody, RpcError> {
 }
 
 /// Reads one message. An error comes with the id to answer to, `null` where there is none.
-fn read_message(value: Value) -> Result<ClientRpc, (Value, RpcError)> {
+fn read_message(value: Value) -> Result<ClientRpc, (Value, McpError)> {
     let Value::Object(mut fields) = value else {
         return Err(invalid(Value::Null, "a message is a JSON object"));
     };
@@ -181,7 +181,7 @@ fn read_message(value: Value) -> Result<ClientRpc, (Value, RpcError)> {
         None => Map::new(),
         Some(Value::Object(params)) => params,
         Some(_) => {
-            return Err((to, RpcError::params("`params` must be an object")));
+            return Err((to, McpError::params("`params` must be an object")));
         }
     };
     match (id, told) {
@@ -197,12 +197,12 @@ fn read_message(value: Value) -> Result<ClientRpc, (Value, RpcError)> {
     }
 }
 
-fn invalid(id: Value, message: &str) -> (Value, RpcError) {
-    (id, RpcError::new(INVALID_REQUEST, message))
+fn invalid(id: Value, message: &str) -> (Value, McpError) {
+    (id, McpError::new(INVALID_REQUEST, message))
 }
 
 /// The answer to a request.
-pub(crate) fn answer(id: &MessageId, outcome: Result<Value, RpcError>) -> Value {
+pub(crate) fn answer(id: &MessageId, outcome: Result<Value, McpError>) -> Value {
     match outcome {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id.0, "result": result }),
         Err(error) => failure(&id.0, error),
@@ -210,8 +210,8 @@ pub(crate) fn answer(id: &MessageId, outcome: Result<Value, RpcError>) -> Value 
 }
 
 /// The answer to what was no request.
-pub(crate) fn failure(id: &Value, error: RpcError) -> Value {
-    let RpcError { code, message, data } = error;
+pub(crate) fn failure(id: &Value, error: McpError) -> Value {
+    let McpError { code, message, data } = error;
     let mut error = json!({ "code": code, "message": message });
     if let (Some(data), Some(fields)) = (data, error.as_object_mut()) {
         fields.insert("data".to_owned(), data);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::content;
 use crate::message::{
-    INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcRequest, STATELESS, WITH_HANDSHAKE,
+    INVALID_PARAMS, METHOD_NOT_FOUND, McpError, RpcRequest, STATELESS, WITH_HANDSHAKE,
 };
 use crate::native::NativeApi;
 use crate::tools::{self, TOOLS};
@@ -63,7 +63,7 @@ impl McpCaller {
         &self,
         revision: Revision,
         request: &RpcRequest,
-    ) -> Result<Value, RpcError> {
+    ) -> Result<Value, McpError> {
         let params = &request.params;
         match (request.method.as_str(), revision) {
             ("server/discover", Revision::Stateless) => Ok(revision.kept(self.discover())),
@@ -76,7 +76,7 @@ impl McpCaller {
             ("resources/read", _) => Ok(revision.kept(self.read_resource(params).await?)),
             (method, _) => {
                 let message = format!("unknown method \"{method}\"");
-                Err(RpcError::new(METHOD_NOT_FOUND, message))
+                Err(McpError::new(METHOD_NOT_FOUND, message))
             }
         }
     }
@@ -95,9 +95,9 @@ impl McpCaller {
         })
     }
 
-    fn initialize(&self, params: &Map<String, Value>) -> Result<Value, RpcError> {
+    fn initialize(&self, params: &Map<String, Value>) -> Result<Value, McpError> {
         let Some(wanted) = params.get("protocolVersion").and_then(Value::as_str) else {
-            return Err(RpcError::params("`protocolVersion` is missing"));
+            return Err(McpError::params("`protocolVersion` is missing"));
         };
         // A client that does not speak what it is offered leaves.
         let known = WITH_HANDSHAKE.into_iter().find(|version| *version == wanted);
@@ -109,33 +109,33 @@ impl McpCaller {
         }))
     }
 
-    fn list_tools(&self, params: &Map<String, Value>) -> Result<Value, RpcError> {
+    fn list_tools(&self, params: &Map<String, Value>) -> Result<Value, McpError> {
         if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
-            return Err(RpcError::params("invalid cursor: there is one page of tools"));
+            return Err(McpError::params("invalid cursor: there is one page of tools"));
         }
         let mine = TOOLS.iter().filter(|tool| tool.is_for(&self.principal));
         let tools: Vec<Value> = mine.map(tools::Tool::definition).collect();
         Ok(json!({ "tools": tools }))
     }
 
-    async fn call_tool(&self, params: &Map<String, Value>) -> Result<Value, RpcError> {
+    async fn call_tool(&self, params: &Map<String, Value>) -> Result<Value, McpError> {
         let Some(name) = params.get("name").and_then(Value::as_str) else {
-            return Err(RpcError::params("`name` is missing: the name of a tool"));
+            return Err(McpError::params("`name` is missing: the name of a tool"));
         };
         let given = match params.get("arguments") {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(given)) => given.clone(),
-            Some(_) => return Err(RpcError::params("`arguments` must be an object")),
+            Some(_) => return Err(McpError::params("`arguments` must be an object")),
         };
         let tool = tools::find(name, &self.principal)?;
         Ok(tool.call(&self.api, given).await.into_json())
     }
 
-    async fn read_resource(&self, params: &Map<String, Value>) -> Result<Value, RpcError> {
+    async fn read_resource(&self, params: &Map<String, Value>) -> Result<Value, McpError> {
         let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default();
-        let unknown = |message: &str| RpcError {
+        let unknown = |message: &str| McpError {
             data: Some(json!({ "uri": uri })),
-            ..RpcError::new(INVALID_PARAMS, message)
+            ..McpError::new(INVALID_PARAMS, message)
         };
         let (session, path) = content::parse_file_uri(uri).ok_or_else(|| {
             unknown("unknown resource; there are cove://sessions/{session}/files/{path}")

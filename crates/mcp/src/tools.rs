@@ -1,4 +1,4 @@
-//! The table of tools: what each is called, takes and does, and the scope that a token needs for it.
+//! The table of tools: what each is called, takes and does, and the scope that a token needs.
 //!
 //! They are few and their descriptions short, because a model reads all of them before each answer:
 //! together below [`LIST_BYTES_MAX`] bytes of JSON, some 3,000 tokens.
@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::content;
-use crate::message::RpcError;
+use crate::message::McpError;
 use crate::native::{NativeApi, NativeError};
 
 /// Longest list of tools, in bytes of JSON.
@@ -100,9 +100,9 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         name: "run_code",
         title: "Run a program",
-        description: "Runs a program once in a new sandbox, without network, and returns its output, \
-                      verdict and resource use. Nothing is kept. For work in several steps create a \
-                      session.",
+        description: "Runs a program once in a new sandbox, without network, and returns its \
+                      output, verdict and resource use. Nothing is kept. For work in several steps \
+                      create a session.",
         scope: TokenScope::Executions,
         hints: CHANGES,
         schema: code::schema,
@@ -111,9 +111,9 @@ pub(crate) const TOOLS: &[Tool] = &[
     Tool {
         name: "session",
         title: "Manage sessions",
-        description: "A session is a sandbox that keeps its files below /workspace and its processes. \
-                      create makes one and returns its id; list, get, pause (processes may be lost, \
-                      files stay) and end (removes everything).",
+        description: "A session is a sandbox that keeps its files below /workspace and its \
+                      processes. create makes one and returns its id; list, get, pause (processes \
+                      may be lost, files stay) and end (removes everything).",
         scope: TokenScope::Sessions,
         hints: ToolHints { is_read_only: false, is_destructive: true, is_idempotent: false },
         schema: session::schema,
@@ -202,11 +202,11 @@ impl Tool {
 ///
 /// # Errors
 /// When there is none: both look the same, and the message lists those that there are.
-pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static Tool, RpcError> {
+pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static Tool, McpError> {
     let mut tools = TOOLS.iter().filter(|tool| tool.is_for(principal));
     tools.clone().find(|tool| tool.name == name).ok_or_else(|| {
         let known = tools.by_ref().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
-        RpcError::params(format!("unknown tool \"{name}\"; there are: {known}"))
+        McpError::params(format!("unknown tool \"{name}\"; there are: {known}"))
     })
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, RemoteFailure> 
 pub(crate) enum RpcAnswers {
     /// One document, until it was taken.
     One(Option<Value>),
-    Events(EventPage),
+    Events(Box<EventPage>),
 }
 
 impl Remote {
@@ -79,7 +79,7 @@ impl Remote {
         let kind = response.headers.get(header::CONTENT_TYPE);
         if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
             let (remote, lines) = (self.clone(), LineSplitter::default());
-            return Ok(RpcAnswers::Events(EventPage { response, remote, lines }));
+            return Ok(RpcAnswers::Events(Box::new(EventPage { response, remote, lines })));
         }
         let (status, wait) = (response.status, retry_after(&response.headers));
         let body = response.bytes().await.map_err(|error| self.explain(error))?;

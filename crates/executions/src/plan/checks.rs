@@ -79,15 +79,11 @@ impl PlannedProgram {
                     "language and argv exclude each other",
                 ));
             }
-            (Some(_), None) => match (&self.source, &*self.files) {
-                (None, []) => {
-                    return Err(RequestRefusal::invalid(
-                        "source",
-                        "either source or files is needed",
-                    ));
-                }
-                (Some(_), _) | (None, [_, ..]) => {}
-            },
+            (Some(_), None) if self.source.is_none() && self.files.is_empty() => {
+                let message = "either source or files is needed";
+                return Err(RequestRefusal::invalid("source", message));
+            }
+            (Some(_), None) => {}
             (None, Some(argv)) => {
                 if self.source.is_some() {
                     let message = "a source needs a language; give files along with argv";
