@@ -57,17 +57,18 @@ pub(crate) struct McpInstallArgs {
     pub(crate) print: bool,
 }
 
-/// Clients whose configuration is known.
+/// Clients whose configuration is known. Their names have no help of their own, for which clap
+/// would write that of all arguments in another style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum McpClient {
-    /// Claude Code: .mcp.json
+    // Claude Code: .mcp.json
     Claude,
-    /// Claude Desktop
+    // Claude Desktop
     ClaudeDesktop,
-    /// Cursor
+    // Cursor
     Cursor,
-    /// Visual Studio Code: .vscode/mcp.json
+    // Visual Studio Code: .vscode/mcp.json
     Vscode,
-    /// Windsurf
+    // Windsurf
     Windsurf,
 }

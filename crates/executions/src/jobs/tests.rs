@@ -404,7 +404,14 @@ async fn a_lease_that_is_lost_to_a_step_of_the_clock_costs_one_attempt() {
     {
         tokio::task::yield_now().await;
     }
-    fixture.until(&id, ExecutionState::Running).await;
+    // It is running from the claim on; its program starts a moment later.
+    let mut subscription = fixture.jobs.subscribe(TENANT, &id, 0).await.unwrap();
+    let mut started = 0;
+    while started < 2 {
+        let events = subscription.next().await.unwrap();
+        started += events.iter().filter(|event| event.kind.name() == "started").count();
+    }
+    drop(subscription);
     assert!(fixture.jobs.renew_leases().await);
     fixture.jobs.cancel(TENANT, &id).await.unwrap();
     assert_eq!(fixture.ended(&id).await.state, ExecutionState::Cancelled);
