@@ -9,6 +9,7 @@ mod install;
 use std::io::{self, BufRead, Read as _, Write as _};
 use std::process::ExitCode;
 
+use ::mcp::{INTERNAL_ERROR, META_VERSION, PARSE_ERROR};
 use anyhow::Result;
 use axum::http::{HeaderValue, Method, header};
 use futures_util::StreamExt as _;
@@ -26,12 +27,6 @@ const MESSAGE_BYTES_MAX: u64 = 16 << 20;
 
 /// Messages of a client that wait to be looked at.
 const MESSAGES_WAITING_MAX: usize = 16;
-
-/// Error of the protocol for what is not the client's fault.
-const INTERNAL_ERROR: i64 = -32_603;
-
-/// Field of `_meta` in which a stateless request names its revision.
-const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// Runs one command.
 pub(crate) fn run(args: McpArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
@@ -52,7 +47,7 @@ struct StdioBridge {
     running: Vec<(Value, AbortHandle)>,
 }
 
-/// What came of a request.
+/// Outcome of a request.
 struct ForwardedCall {
     id: Value,
     /// Revision that its answer agreed on.
@@ -104,7 +99,7 @@ impl StdioBridge {
         line: String,
     ) -> Result<Option<Abortable<impl Future<Output = ForwardedCall> + use<>>>> {
         let Ok(message) = serde_json::from_str::<Value>(&line) else {
-            let error = json!({ "code": -32_700, "message": "the line is not JSON" });
+            let error = json!({ "code": PARSE_ERROR, "message": "the line is not JSON" });
             print(&json!({ "jsonrpc": "2.0", "id": null, "error": error }))?;
             return Ok(None);
         };

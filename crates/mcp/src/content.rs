@@ -1,4 +1,4 @@
-//! What a model is shown of a result: its text cut to head and tail, its images. Pure.
+//! Contents of results for a model: text cut to head and tail, images, links to files. Pure.
 //!
 //! # References
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/server/tools>
@@ -16,24 +16,36 @@ pub(crate) fn cut(text: &str) -> String {
     if text.len() <= HEAD_BYTES + TAIL_BYTES {
         return text.to_owned();
     }
-    let head = floor_boundary(text, HEAD_BYTES);
-    let tail = ceil_boundary(text, text.len() - TAIL_BYTES);
+    let head = text.floor_char_boundary(HEAD_BYTES);
+    let tail = text.ceil_char_boundary(text.len() - TAIL_BYTES);
     let (first, last) = (text.get(..head).unwrap_or(""), text.get(tail..).unwrap_or(""));
     format!("{first}\n[… {} bytes left out …]\n{last}", tail - head)
 }
 
-fn floor_boundary(text: &str, mut at: usize) -> usize {
-    while !text.is_char_boundary(at) {
-        at -= 1;
+/// Standard output and error of a result, as a model is shown them.
+pub(crate) fn output_text(result: &Value) -> String {
+    let mut text = String::new();
+    for (name, title) in [("stdout", ""), ("stderr", "standard error:\n")] {
+        let output = result[name].as_str().unwrap_or_default();
+        if !output.is_empty() {
+            text.push_str(title);
+            text.push_str(&cut(output));
+            if !output.ends_with('\n') {
+                text.push('\n');
+            }
+        }
     }
-    at
+    text
 }
 
-fn ceil_boundary(text: &str, mut at: usize) -> usize {
-    while !text.is_char_boundary(at) {
-        at += 1;
+/// Cuts standard output and error in the document of a result as in its text: some clients show a
+/// model the one, some the other.
+pub(crate) fn cut_output(result: &mut Value) {
+    for name in ["stdout", "stderr"] {
+        if let Some(Value::String(output)) = result.get_mut(name) {
+            *output = cut(output);
+        }
     }
-    at
 }
 
 /// A block of text.
@@ -76,12 +88,16 @@ pub(crate) fn parse_file_uri(uri: &str) -> Option<(String, String)> {
     let rest = uri.strip_prefix("cove://sessions/")?;
     let (session, path) = rest.split_once("/files")?;
     let path = percent_encoding::percent_decode_str(path).decode_utf8().ok()?;
-    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    (path.starts_with('/') && !session.is_empty() && session.bytes().all(is_id))
+    (path.starts_with('/') && is_session_id(session))
         .then(|| (session.to_owned(), path.into_owned()))
 }
 
-/// What is encoded in a part of a path: all but RFC 3986's unreserved characters and the slash.
+/// Returns whether a text may be the id of a session, and so a part of a path as it is.
+pub(crate) fn is_session_id(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+/// Characters that are encoded in a path: all but RFC 3986's unreserved ones and the slash.
 pub(crate) const IN_PATH: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'/')
     .remove(b'-')

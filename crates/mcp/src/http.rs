@@ -24,7 +24,7 @@ use crate::message::{
     RpcRequest, STATELESS, WITH_HANDSHAKE,
 };
 use crate::native::{NativeApi, NativeRoutes};
-use crate::server::{McpCaller, Revision};
+use crate::server::{McpCaller, McpRevision};
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
@@ -164,7 +164,7 @@ fn check_origin(headers: &HeaderMap) -> Result<(), String> {
 }
 
 /// The revision of a request, with its headers checked.
-fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<Revision, McpError> {
+fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<McpRevision, McpError> {
     let told = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let header = told(PROTOCOL_VERSION);
     let Some(version) = request.stateless_version() else {
@@ -175,7 +175,7 @@ fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<Revision, McpEr
             Some(version) if !WITH_HANDSHAKE.contains(&version) => {
                 Err(McpError::unsupported_version(version))
             }
-            _ => Ok(Revision::WithHandshake),
+            _ => Ok(McpRevision::WithHandshake),
         };
     };
     if version != STATELESS {
@@ -192,7 +192,7 @@ fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<Revision, McpEr
             return Err(McpError::new(HEADER_MISMATCH, message));
         }
     }
-    Ok(Revision::Stateless)
+    Ok(McpRevision::Stateless)
 }
 
 /// Value of a header; what is not ASCII comes as base64 (`=?base64?…?=`).
@@ -219,7 +219,7 @@ async fn answer_one(caller: McpCaller, headers: &HeaderMap, request: RpcRequest)
     let mut answering: Answering = Box::pin(async move {
         let outcome = caller.answer(revision, &request).await;
         let status = match (&outcome, revision) {
-            (Err(error), Revision::Stateless) => error.http_status(),
+            (Err(error), McpRevision::Stateless) => error.http_status(),
             _ => 200,
         };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
@@ -284,7 +284,7 @@ async fn answer_batch(
     for message in messages {
         match message {
             Ok(ClientRpc::Request(request)) => {
-                let outcome = caller.answer(Revision::WithHandshake, &request).await;
+                let outcome = caller.answer(McpRevision::WithHandshake, &request).await;
                 answers.push(message::answer(&request.id, outcome));
             }
             Ok(ClientRpc::Notification { .. } | ClientRpc::Answer) => {}
@@ -326,11 +326,11 @@ mod tests {
         let (version, call) = (("mcp-protocol-version", STATELESS), ("mcp-method", "tools/call"));
         let name = ("mcp-name", "run_code");
         for (given, meta, expected) in [
-            (&[][..], None, Ok(Revision::WithHandshake)),
-            (&[("mcp-protocol-version", "2025-06-18")], None, Ok(Revision::WithHandshake)),
+            (&[][..], None, Ok(McpRevision::WithHandshake)),
+            (&[("mcp-protocol-version", "2025-06-18")], None, Ok(McpRevision::WithHandshake)),
             (&[("mcp-protocol-version", "1999-01-01")], None, Err(message::UNSUPPORTED_VERSION)),
             (&[version], None, Err(message::INVALID_PARAMS)),
-            (&[version, call, name], Some(STATELESS), Ok(Revision::Stateless)),
+            (&[version, call, name], Some(STATELESS), Ok(McpRevision::Stateless)),
             (&[version, call, name], Some("2030-01-01"), Err(message::UNSUPPORTED_VERSION)),
             (&[version, call], Some(STATELESS), Err(HEADER_MISMATCH)),
             (&[version, name], Some(STATELESS), Err(HEADER_MISMATCH)),
@@ -338,7 +338,7 @@ mod tests {
             (
                 &[version, call, ("mcp-name", "=?base64?cnVuX2NvZGU=?=")],
                 Some(STATELESS),
-                Ok(Revision::Stateless),
+                Ok(McpRevision::Stateless),
             ),
         ] {
             let found = revision(&headers(given), &request("tools/call", meta));

@@ -6,8 +6,7 @@
 //! quotas, the passing on to other nodes and the audit are those of the native interface, and
 //! nothing here decides who may do what.
 //!
-//! What this crate never does: keep state between requests, check a token by itself, know a
-//! service.
+//! This crate keeps no state between requests, checks no token by itself and knows no service.
 //!
 //! # Files, in the order of a request
 //! | file | what |
@@ -34,3 +33,4 @@ mod server;
 mod tools;
 
 pub use http::{McpEndpoint, PATH, ServedTools, routes};
+pub use message::{INTERNAL_ERROR, META_VERSION, PARSE_ERROR};

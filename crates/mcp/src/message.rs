@@ -6,14 +6,14 @@
 
 use serde_json::{Map, Value, json};
 
-/// Revision without handshake and sessions.
+/// McpRevision without handshake and sessions.
 pub(crate) const STATELESS: &str = "2026-07-28";
 
 /// Revisions that begin with `initialize`, the newest first.
 pub(crate) const WITH_HANDSHAKE: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-03-26"];
 
 /// Field of `_meta` in which a stateless request names its revision.
-pub(crate) const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
 /// Messages of one batch at most.
 pub(crate) const BATCH_MAX: usize = 32;
@@ -22,7 +22,7 @@ pub(crate) const BATCH_MAX: usize = 32;
 const ID_BYTES_MAX: usize = 256;
 
 /// JSON that is none.
-pub(crate) const PARSE_ERROR: i64 = -32_700;
+pub const PARSE_ERROR: i64 = -32_700;
 /// No message of JSON-RPC.
 pub(crate) const INVALID_REQUEST: i64 = -32_600;
 /// A method that there is not.
@@ -30,7 +30,7 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32_601;
 /// Parameters that the method does not take.
 pub(crate) const INVALID_PARAMS: i64 = -32_602;
 /// A failure of Cove's own.
-pub(crate) const INTERNAL_ERROR: i64 = -32_603;
+pub const INTERNAL_ERROR: i64 = -32_603;
 /// Headers that say something else than the body.
 pub(crate) const HEADER_MISMATCH: i64 = -32_020;
 /// A revision that is not spoken here.
@@ -110,7 +110,7 @@ impl RpcRequest {
         self.params.get("_meta")?.as_object()
     }
 
-    /// Revision that a stateless request names.
+    /// McpRevision that a stateless request names.
     pub(crate) fn stateless_version(&self) -> Option<&str> {
         self.meta()?.get(META_VERSION)?.as_str()
     }

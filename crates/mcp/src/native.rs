@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::service::Service as _;
@@ -16,6 +16,14 @@ use serde_json::Value;
 
 /// Longest answer that is taken from the native interface, in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// Headers that say who a caller is, and by which name it reached the server.
+const IDENTIFYING: [HeaderName; 4] = [
+    header::AUTHORIZATION,
+    HeaderName::from_static("x-api-key"),
+    HeaderName::from_static("x-auth-token"),
+    header::HOST,
+];
 
 /// Routes of the native interface in their shell, for as long as it is served. Those of this crate
 /// are among them and refer to this, so that somebody has to take them away in the end.
@@ -53,12 +61,9 @@ impl NativeApi {
         peer: Option<SocketAddr>,
     ) -> NativeApi {
         let mut kept = HeaderMap::new();
-        for name in [header::AUTHORIZATION.as_str(), "x-api-key", "x-auth-token", "host"] {
-            for value in headers.get_all(name) {
-                kept.append(
-                    header::HeaderName::from_bytes(name.as_bytes()).unwrap_or(header::HOST),
-                    value.clone(),
-                );
+        for name in IDENTIFYING {
+            for value in headers.get_all(&name) {
+                kept.append(name.clone(), value.clone());
             }
         }
         NativeApi { routes, headers: kept, peer }

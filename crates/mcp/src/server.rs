@@ -20,17 +20,17 @@ const INSTRUCTIONS: &str = "Cove runs untrusted code in sandboxes. For one progr
 
 /// Rules of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Revision {
+pub(crate) enum McpRevision {
     /// [`STATELESS`]: results say what they are, lists how long they hold.
     Stateless,
     /// One of [`WITH_HANDSHAKE`].
     WithHandshake,
 }
 
-impl Revision {
+impl McpRevision {
     /// Adds what the revision wants of a result.
     fn complete(self, mut result: Value) -> Value {
-        if let (Revision::Stateless, Some(fields)) = (self, result.as_object_mut()) {
+        if let (McpRevision::Stateless, Some(fields)) = (self, result.as_object_mut()) {
             fields.insert("resultType".to_owned(), json!("complete"));
         }
         result
@@ -38,7 +38,7 @@ impl Revision {
 
     /// Adds what the revision wants of a result that clients may keep.
     fn kept(self, mut result: Value) -> Value {
-        if let (Revision::Stateless, Some(fields)) = (self, result.as_object_mut()) {
+        if let (McpRevision::Stateless, Some(fields)) = (self, result.as_object_mut()) {
             fields.insert("ttlMs".to_owned(), json!(LIST_TTL_MS));
             fields.insert("cacheScope".to_owned(), json!("private"));
         }
@@ -61,14 +61,14 @@ impl McpCaller {
     /// When there is no such method in its revision, or its parameters cannot be read.
     pub(crate) async fn answer(
         &self,
-        revision: Revision,
+        revision: McpRevision,
         request: &RpcRequest,
     ) -> Result<Value, McpError> {
         let params = &request.params;
         match (request.method.as_str(), revision) {
-            ("server/discover", Revision::Stateless) => Ok(revision.kept(self.discover())),
-            ("initialize", Revision::WithHandshake) => self.initialize(params),
-            ("ping", Revision::WithHandshake) => Ok(json!({})),
+            ("server/discover", McpRevision::Stateless) => Ok(revision.kept(self.discover())),
+            ("initialize", McpRevision::WithHandshake) => self.initialize(params),
+            ("ping", McpRevision::WithHandshake) => Ok(json!({})),
             ("tools/list", _) => Ok(revision.kept(self.list_tools(params)?)),
             ("tools/call", _) => Ok(revision.complete(self.call_tool(params).await?)),
             ("resources/list", _) => Ok(revision.kept(json!({ "resources": [] }))),
@@ -114,7 +114,7 @@ impl McpCaller {
             return Err(McpError::params("invalid cursor: there is one page of tools"));
         }
         let mine = TOOLS.iter().filter(|tool| tool.is_for(&self.principal));
-        let tools: Vec<Value> = mine.map(tools::Tool::definition).collect();
+        let tools: Vec<Value> = mine.map(tools::McpTool::definition).collect();
         Ok(json!({ "tools": tools }))
     }
 

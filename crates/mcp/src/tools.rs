@@ -17,6 +17,8 @@ use crate::content;
 use crate::message::McpError;
 use crate::native::{NativeApi, NativeError};
 
+pub(crate) use self::files::fetch as fetch_file;
+
 /// Longest list of tools, in bytes of JSON.
 #[cfg(test)]
 const LIST_BYTES_MAX: usize = 9_000;
@@ -78,7 +80,7 @@ pub(crate) struct ToolHints {
 }
 
 /// A tool.
-pub(crate) struct Tool {
+pub(crate) struct McpTool {
     pub(crate) name: &'static str,
     title: &'static str,
     description: &'static str,
@@ -96,8 +98,8 @@ const REPLACES: ToolHints =
     ToolHints { is_read_only: false, is_destructive: true, is_idempotent: true };
 
 /// All tools, in the order in which they are listed.
-pub(crate) const TOOLS: &[Tool] = &[
-    Tool {
+pub(crate) const TOOLS: &[McpTool] = &[
+    McpTool {
         name: "run_code",
         title: "Run a program",
         description: "Runs a program once in a new sandbox, without network, and returns its \
@@ -108,7 +110,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         schema: code::schema,
         call: |api, given| Box::pin(code::run(api, given)),
     },
-    Tool {
+    McpTool {
         name: "session",
         title: "Manage sessions",
         description: "A session is a sandbox that keeps its files below /workspace and its \
@@ -119,7 +121,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         schema: session::schema,
         call: |api, given| Box::pin(session::manage(api, given)),
     },
-    Tool {
+    McpTool {
         name: "run_command",
         title: "Run a command in a session",
         description: "Runs a line of shell in a session and returns its output and exit code. A \
@@ -129,7 +131,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         schema: session::command_schema,
         call: |api, given| Box::pin(session::run_command(api, given)),
     },
-    Tool {
+    McpTool {
         name: "read_file",
         title: "Read a file of a session",
         description: "Returns a text file with numbered lines, or an image.",
@@ -138,7 +140,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         schema: files::read_schema,
         call: |api, given| Box::pin(files::read(api, given)),
     },
-    Tool {
+    McpTool {
         name: "write_file",
         title: "Write a file of a session",
         description: "Creates or replaces a text file; directories above it are made.",
@@ -147,7 +149,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         schema: files::write_schema,
         call: |api, given| Box::pin(files::write(api, given)),
     },
-    Tool {
+    McpTool {
         name: "edit_file",
         title: "Edit a file of a session",
         description: "Replaces a piece of text, which must occur exactly once unless all is true.",
@@ -156,7 +158,7 @@ pub(crate) const TOOLS: &[Tool] = &[
         schema: files::edit_schema,
         call: |api, given| Box::pin(files::edit(api, given)),
     },
-    Tool {
+    McpTool {
         name: "list_files",
         title: "List files of a session",
         description: "Lists a directory, to a depth.",
@@ -167,7 +169,7 @@ pub(crate) const TOOLS: &[Tool] = &[
     },
 ];
 
-impl Tool {
+impl McpTool {
     /// Definition for `tools/list`.
     pub(crate) fn definition(&self) -> Value {
         json!({
@@ -202,7 +204,7 @@ impl Tool {
 ///
 /// # Errors
 /// When there is none: both look the same, and the message lists those that there are.
-pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static Tool, McpError> {
+pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static McpTool, McpError> {
     let mut tools = TOOLS.iter().filter(|tool| tool.is_for(principal));
     tools.clone().find(|tool| tool.name == name).ok_or_else(|| {
         let known = tools.by_ref().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
@@ -217,19 +219,9 @@ fn arguments<T: DeserializeOwned>(given: Map<String, Value>) -> Result<T, ToolRe
         .map_err(|error| ToolResult::error(&format!("invalid arguments: {error}")))
 }
 
-/// Content of a file of a session.
-pub(crate) async fn fetch_file(
-    api: &NativeApi,
-    session: &str,
-    path: &str,
-) -> Result<bytes::Bytes, ToolResult> {
-    files::fetch(api, session, path).await
-}
-
 /// Id of a session as part of a path.
 fn session_path(session: &str) -> Result<String, ToolResult> {
-    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    match !session.is_empty() && session.bytes().all(is_id) {
+    match content::is_session_id(session) {
         true => Ok(format!("/v1/sessions/{session}")),
         false => Err(ToolResult::error(&format!(
             "\"{session}\" is no id of a session; the tool session creates and lists them"
@@ -243,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_list_is_short_and_says_what_each_argument_is() {
-        let list: Vec<Value> = TOOLS.iter().map(Tool::definition).collect();
+        let list: Vec<Value> = TOOLS.iter().map(McpTool::definition).collect();
         let text = serde_json::to_string(&list).unwrap();
         assert!(text.len() <= LIST_BYTES_MAX, "{} bytes", text.len());
         assert!(TOOLS.len() <= 10);

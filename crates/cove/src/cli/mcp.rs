@@ -31,7 +31,7 @@ pub(crate) struct McpArgs {
     pub(crate) command: Option<McpCommand>,
 }
 
-/// What to do instead of serving.
+/// Commands beside serving.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum McpCommand {
     /// Add the server to the configuration of a client
@@ -46,7 +46,7 @@ Examples:
   cove mcp install vscode --print
   cove mcp install cursor --server https://cove.example --token-file ~/.cove-token")]
 pub(crate) struct McpInstallArgs {
-    /// Which client
+    /// Client to configure
     #[arg(value_enum)]
     pub(crate) client: McpClient,
     /// Its configuration [default: where the client looks: in this directory for claude and vscode]

@@ -71,7 +71,7 @@ const fn servers_field(client: McpClient) -> &'static str {
     }
 }
 
-/// What starts this program with the same server.
+/// Entry that starts this program with the same server.
 fn entry(client: McpClient, server: &ServerArgs) -> Result<Value> {
     let program = std::env::current_exe().context("failed to find this program")?;
     let mut args = vec!["mcp".to_owned()];

@@ -14,7 +14,7 @@ use testkit::{Client, Request, Response, Server, until};
 
 use crate::sessions_support::{SOON, config};
 use crate::shared::{COMPAT, interpreter};
-use crate::support::{COVE, beside_others};
+use crate::support::{COVE, assert_checks_passed, beside_others};
 
 /// Memory of a sandbox in these tests: E2B's clients run interpreters in them.
 const MEMORY: &str = "memory_bytes = 536870912";
@@ -42,14 +42,7 @@ fn run_client(server: &Server, client: &mut Command) {
 pub(crate) fn run_client_at(server: &Server, address: SocketAddr, client: &mut Command) {
     let url = format!("http://{address}");
     client.env("E2B_API_URL", &url).env("E2B_SANDBOX_URL", &url).env("E2B_API_KEY", key(server));
-    let output = client.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let failed: Vec<&Value> = lines.iter().filter(|line| line["ok"] != true).collect();
-    assert!(failed.is_empty(), "{failed:#?}\n{errors}");
-    // A client that broke off in the middle has no failed checks either.
-    assert!(output.status.success() && lines.len() > 10, "{text}\n{errors}");
+    assert_checks_passed(&client.output().unwrap());
 }
 
 #[test]

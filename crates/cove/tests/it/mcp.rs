@@ -8,7 +8,7 @@ use testkit::{Client, Request, Response, Server};
 
 use crate::sessions_support::config;
 use crate::shared::{COMPAT, interpreter};
-use crate::support::{COVE, beside_others};
+use crate::support::{COVE, assert_checks_passed, beside_others};
 
 const STATELESS: &str = "2026-07-28";
 
@@ -20,14 +20,7 @@ fn serve() -> Server {
 fn run_client(arguments: &[&str]) {
     let mut client = Command::new(interpreter());
     let output = client.arg(Path::new(COMPAT).join("mcp/client.py")).args(arguments).output();
-    let output = output.unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let failed: Vec<&Value> = lines.iter().filter(|line| line["ok"] != true).collect();
-    assert!(failed.is_empty(), "{failed:#?}\n{errors}");
-    // A client that broke off in the middle has no failed checks either.
-    assert!(output.status.success() && lines.len() > 10, "{text}\n{errors}");
+    assert_checks_passed(&output.unwrap());
 }
 
 #[test]

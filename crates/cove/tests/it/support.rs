@@ -1,5 +1,6 @@
 //! What the files of this binary share.
 
+use std::process::Output;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -122,4 +123,15 @@ pub(crate) fn wait_for_log(server: &Server, text: &str) {
         let log = server.log();
         if log.contains(text) { Ok(()) } else { Err(log) }
     });
+}
+
+/// Checks the output of a client that prints a line for each of its checks.
+pub(crate) fn assert_checks_passed(output: &Output) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let failed: Vec<&Value> = lines.iter().filter(|line| line["ok"] != true).collect();
+    assert!(failed.is_empty(), "{failed:#?}\n{errors}");
+    // A client that broke off in the middle has no failed checks either.
+    assert!(output.status.success() && lines.len() > 10, "{text}\n{errors}");
 }

@@ -102,18 +102,8 @@ pub(super) fn milliseconds(seconds: f64) -> Result<u64, ToolResult> {
 
 /// What a model is shown of an execution.
 fn shown(mut result: Value) -> ToolResult {
-    let mut text = String::new();
+    let mut text = content::output_text(&result);
     let verdict = result["verdict"].as_str().unwrap_or("IE").to_owned();
-    for (name, title) in [("stdout", None), ("stderr", Some("standard error:\n"))] {
-        let output = result[name].as_str().unwrap_or_default();
-        if !output.is_empty() {
-            text.push_str(title.unwrap_or_default());
-            text.push_str(&content::cut(output));
-            if !output.ends_with('\n') {
-                text.push('\n');
-            }
-        }
-    }
     let milliseconds = result["wall_ms"].as_f64().unwrap_or_default();
     let _infallible = write!(text, "[verdict {verdict}");
     if let Some(code) = result["exit_code"].as_i64() {
@@ -135,15 +125,10 @@ fn shown(mut result: Value) -> ToolResult {
     ToolResult { content: blocks, structured: Some(result), is_error: false }
 }
 
-/// Leaves nothing twice in the document, and no more of its output than in the text: some clients
-/// show a model the one, some the other.
+/// Leaves nothing twice in the document, and no more of its output than in the text.
 fn shorten(result: &mut Value) {
+    content::cut_output(result);
     let Some(fields) = result.as_object_mut() else { return };
-    for name in ["stdout", "stderr"] {
-        if let Some(Value::String(output)) = fields.get_mut(name) {
-            *output = content::cut(output);
-        }
-    }
     for name in ["stdout_base64", "stderr_base64", "stages"] {
         fields.remove(name);
     }

@@ -161,25 +161,12 @@ pub(super) async fn run_command(api: &NativeApi, given: Map<String, Value>) -> T
     });
     let mut result = api.json(Method::POST, &path, Some(&body)).await.map_err(ToolResult::from)?;
     let text = shown(&result);
-    for name in ["stdout", "stderr"] {
-        let output = content::cut(result[name].as_str().unwrap_or_default());
-        result[name] = Value::String(output);
-    }
+    content::cut_output(&mut result);
     Ok(ToolResult::new(&text, result))
 }
 
 fn shown(result: &Value) -> String {
-    let mut text = String::new();
-    for (name, title) in [("stdout", ""), ("stderr", "standard error:\n")] {
-        let output = result[name].as_str().unwrap_or_default();
-        if !output.is_empty() {
-            text.push_str(title);
-            text.push_str(&content::cut(output));
-            if !output.ends_with('\n') {
-                text.push('\n');
-            }
-        }
-    }
+    let mut text = content::output_text(result);
     let end = match (&result["exit_code"], result["signal"].as_str()) {
         _ if result["timed_out"] == true => "killed, because its time was up".to_owned(),
         (Value::Number(code), _) => format!("exit code {code}"),
