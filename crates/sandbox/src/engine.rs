@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ExitCode, Stdio};
 use std::sync::Arc;
@@ -45,8 +45,9 @@ const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
 const SPARE_SLOTS: usize = 2;
 /// Time that a sandbox may take to set itself up, under any load.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Number of times that a sandbox is prepared anew when what prepared it has died.
-const PREPARE_TRIES: u32 = 3;
+/// Number of times that a sandbox is prepared when what prepares it dies: more than spawners can
+/// die at once, of which each may be found dying and then dead.
+const PREPARE_TRIES: u32 = 16;
 /// Time that a caller may wait for a sandbox. Whoever limits how much runs at once waits less.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that a spawner may take to end all its sandboxes.
@@ -232,6 +233,14 @@ struct SpawnerHandle {
     link: Mutex<Option<Arc<SpawnerLink>>>,
     /// Sandboxes that it has or was asked for.
     load: AtomicUsize,
+}
+
+impl SpawnerHandle {
+    /// Takes a link whose other end is gone from whoever looks for a spawner, before its keeper
+    /// has noticed. A link that has replaced it stays.
+    fn withdraw(&self, gone: &Arc<SpawnerLink>) {
+        self.link.lock().take_if(|link| Arc::ptr_eq(link, gone));
+    }
 }
 
 /// The connection to one spawner process.
@@ -577,10 +586,12 @@ async fn drive(shared: Arc<EngineShared>, pool: Pool<PreparedKind, PreparedSandb
 /// Opens a sandbox for a ticket.
 async fn answer(shared: &EngineShared, ticket: Ticket<PreparedKind, PreparedSandbox>) {
     let kind = *ticket.key();
+    let give_up_at = time::Instant::now() + PREPARE_TIMEOUT;
     let mut opened = shared.open(kind).await;
     for _ in 1..PREPARE_TRIES {
         // A spawner that died takes what it was preparing with it; another one can do it.
-        if !matches!(opened, Err(SandboxError::Lost(_))) || *shared.closing.borrow() {
+        let is_over = *shared.closing.borrow() || time::Instant::now() >= give_up_at;
+        if is_over || !matches!(opened, Err(SandboxError::Lost(_))) {
             break;
         }
         opened = shared.open(kind).await;
@@ -651,8 +662,12 @@ impl EngineShared {
                 .u64(id)
                 .u8(kind.network.number())
                 .u32(u32::try_from(number).unwrap_or(u32::MAX));
-            if link.send(order).await.is_err() {
+            if let Err(error) = link.send(order).await {
                 link.pending.lock().remove(&id);
+                // Its keeper ends a link when it is closed, not when the kernel is short of memory.
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) {
+                    spawner.withdraw(&link);
+                }
                 return Err(SandboxError::Lost("its spawner died"));
             }
             let control = answered

@@ -34,11 +34,12 @@ impl SpawnerKeeper {
                     () = link.listen(&self.spawner) => {}
                     _ = self.closed.wait_for(|closed| *closed) => {}
                 }
+                // First, so that who is told does not ask this one again.
+                self.spawner.withdraw(&link);
                 // Whoever waits for an answer is told that there will be none.
                 link.pending.lock().clear();
             }
-            // The last handle: a spawner whose server has closed the connection ends.
-            self.spawner.link.lock().take();
+            // That was the last handle: a spawner whose server has closed the connection ends.
             let ended = tokio::task::spawn_blocking(move || child.wait());
             let _status = ended.await;
             if *self.closed.borrow() {
