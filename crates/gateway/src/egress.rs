@@ -28,6 +28,7 @@ mod tunnel;
 
 use std::convert::Infallible;
 use std::error::Error as _;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, TRAN
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use node::http::close_lingering;
 use node::task::{self, Boxed};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -143,6 +145,8 @@ impl EgressProxy {
     async fn connection(self: Arc<Self>, stream: TcpStream) {
         // Without it answers are a little later, and no less right.
         stream.set_nodelay(true).ok();
+        // hyper closes the connection that it has; this keeps it open to close it in order.
+        let last = stream.as_fd().try_clone_to_owned();
         let slot = Slot::default();
         let service = service_fn(|request| {
             let (proxy, slot) = (Arc::clone(&self), Arc::clone(&slot));
@@ -164,8 +168,16 @@ impl EgressProxy {
                 .saw(&GatewayEvent { error: Some("the request is malformed"), ..happening });
         }
         let tunnel = slot.lock().take();
-        if let Some(tunnel) = tunnel {
-            tunnel.run().await;
+        match (tunnel, last) {
+            (Some(tunnel), last) => {
+                drop(last);
+                tunnel.run().await;
+            }
+            (None, Ok(last)) => match TcpStream::from_std(last.into()) {
+                Ok(last) => close_lingering(last).await,
+                Err(error) => tracing::debug!(%error, "close a connection of the proxy"),
+            },
+            (None, Err(error)) => tracing::debug!(%error, "keep a connection of the proxy open"),
         }
     }
 

@@ -25,6 +25,7 @@ mod error;
 mod fast;
 mod http2;
 mod json;
+mod linger;
 mod protocol;
 mod query;
 mod refusal;
@@ -45,6 +46,7 @@ pub use error::HttpError;
 pub use fast::{AtOnce, FastHead, FastPath, ListenerSite, Memory, path_part};
 pub(crate) use http2::{FairExecutor, path_only};
 pub use json::{JsonBody, parse_json, plain_json_error};
+pub use linger::close_lingering;
 pub use query::{last_event_id, query};
 pub use routing::{PathMethods, RouteTable, delete, get, patch, post, put};
 pub use server::{

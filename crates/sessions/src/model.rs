@@ -146,16 +146,16 @@ async fn speak(stream: TcpStream, answers: Answers) {
         let answering = answers(request);
         async move { Ok::<_, Infallible>(answering.await) }
     });
-    let served = hyper::server::conn::http1::Builder::new()
+    let mut connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
         .max_header_size(HEAD_BYTES_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-    if let Err(error) = served {
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = (&mut connection).await {
         tracing::trace!(%error, "serve a connection to the model");
     }
+    node::http::close_lingering(connection.into_parts().io.into_inner()).await;
 }
 
 /// State that the requests of one session share.

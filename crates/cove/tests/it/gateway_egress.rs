@@ -302,6 +302,9 @@ const SMUGGLED: &[Attempt] = &[
     ),
     ("GET http://plain.test:{P}/{N}\r\n\r\n{HIDDEN}", &[400], ""),
     ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n{HIDDEN}", &[400], ""),
+    // What nobody reads any more does not cost the answer.
+    ("PRI * HTTP/2.0\r\n\r\n{HUGE}{HUGE}{HUGE}{HIDDEN}", &[400], ""),
+    ("GET http://plain.test:{P}/{N}\r\n\r\n{HUGE}{HUGE}{HUGE}{HIDDEN}", &[400], ""),
     ("GET http://plain.test:{P}/{N} HTTP/1.1 HTTP/1.1\r\n\r\n{HIDDEN}", &[400], ""),
     ("GET http://plain.test:{P}/{N}\t HTTP/1.1\r\n\r\n{HIDDEN}", &[400], ""),
     (
