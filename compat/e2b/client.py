@@ -291,7 +291,7 @@ def snapshots_are_templates():
 def ports_are_reached_by_host_name():
     with own() as sandbox:
         sandbox.files.write("site/index.html", "from inside")
-        sandbox.commands.run("python3 -m http.server 8123 --directory site", background=True)
+        sandbox.commands.run("python -m http.server 8123 --directory site", background=True)
         host, address = sandbox.get_host(8123), urllib.parse.urlsplit(PORTS)
         assert host.startswith(f"8123-{sandbox.sandbox_id}."), host
 

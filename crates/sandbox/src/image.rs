@@ -56,6 +56,11 @@ const TRUST_DIRECTORIES: [&str; 2] = ["ssl/certs", "pki/tls/certs"];
 const TRUST_LINKS_MAX: usize = 4096;
 /// Debian's JDKs keep their configuration at `/etc/java-N-openjdk`, with links to it from `/usr`.
 const ETC_JAVA_PREFIX: &str = "java-";
+/// Directory of [`COMMAND_ALIASES`], which a search path may end with.
+const ALIAS_DIRECTORY: &str = "opt/cove/bin";
+/// Command that programs expect, and the one of the host that stands in for it where the host has
+/// none of that name: Debian has `python3` alone.
+const COMMAND_ALIASES: [(&str, &str); 1] = [("python", "python3")];
 /// Depth to which directories of `/etc` are copied.
 const COPY_DEPTH_MAX: u32 = 8;
 
@@ -123,6 +128,7 @@ pub(crate) fn enter(
         fs::create_dir(&target).step("make a directory for a toolchain")?;
         show_toolchain(&toolchain.source, &target, &root.join("run"))?;
     }
+    link_aliases(Path::new("/usr"), &root.join(ALIAS_DIRECTORY))?;
     for (file, text) in hooks {
         let target = root.join(file.strip_prefix("/").unwrap_or(file));
         if let Some(directory) = target.parent() {
@@ -190,6 +196,22 @@ fn link_or_bind(name: &str, root: &Path) -> Result<(), StepFailure> {
         }
         Err(_) => Ok(()),
     }
+}
+
+/// Makes [`COMMAND_ALIASES`] for a host with this `/usr`.
+fn link_aliases(usr: &Path, directory: &Path) -> Result<(), StepFailure> {
+    fs::create_dir_all(directory).step("make a directory for commands")?;
+    for (alias, command) in COMMAND_ALIASES {
+        let has = |name: &str| ["bin", "local/bin"].map(|it| usr.join(it).join(name).exists());
+        if !has(alias).contains(&true) && has(command).contains(&true) {
+            let target = match has(command) {
+                [true, _] => Path::new("/usr/bin").join(command),
+                _ => Path::new("/usr/local/bin").join(command),
+            };
+            symlink(target, directory.join(alias)).step("link a command")?;
+        }
+    }
+    Ok(())
 }
 
 fn fill_etc(etc: &Path, users: &[u32]) -> Result<(), StepFailure> {
@@ -316,6 +338,30 @@ mod tests {
     //! Made-up hosts, each a directory that is gone after the test.
 
     use super::*;
+
+    #[test]
+    fn a_command_stands_in_for_one_that_the_host_has_not() {
+        let host = std::env::temp_dir().join(format!("cove-aliases-{}", std::process::id()));
+        let made = |commands: &[&str]| {
+            let usr = host.join(commands.concat().replace('/', "-"));
+            for command in commands {
+                let file = usr.join(command);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, "").unwrap();
+            }
+            let aliases = usr.join("aliases");
+            link_aliases(&usr, &aliases).unwrap();
+            fs::read_link(aliases.join("python")).ok()
+        };
+        let target = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(made(&["bin/python3"]), target("/usr/bin/python3"));
+        assert_eq!(made(&["local/bin/python3"]), target("/usr/local/bin/python3"));
+        assert_eq!(made(&["bin/python3", "local/bin/python3"]), target("/usr/bin/python3"));
+        assert_eq!(made(&["bin/python3", "bin/python"]), None);
+        assert_eq!(made(&["bin/python3", "local/bin/python"]), None);
+        assert_eq!(made(&["bin/true"]), None);
+        fs::remove_dir_all(host).unwrap();
+    }
 
     #[test]
     fn certificates_are_copied_as_the_host_has_them_and_nothing_beside_them() {

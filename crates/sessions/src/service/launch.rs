@@ -26,7 +26,8 @@ use crate::store::rows::SessionRow;
 const AGENT_GRACE: Duration = Duration::from_secs(2);
 /// Default environment of every program.
 const ENVIRONMENT: [(&str, &str); 7] = [
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    // The last one has `python` where the host has `python3` alone.
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/cove/bin"),
     ("HOME", "/home/user"),
     ("USER", "user"),
     ("LOGNAME", "user"),
