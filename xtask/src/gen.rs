@@ -238,6 +238,7 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::SessionExec>(requests);
     define::<api::ForkRequest>(requests);
     define::<api::MoveFile>(requests);
+    define::<api::GrantQuery>(requests);
     define::<api::SnapshotRequest>(requests);
     define::<api::CreateCredential>(requests);
     define::<api::AgentView>(answers);
@@ -258,6 +259,8 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::SessionLogs>(answers);
     define::<api::SessionExecResult>(answers);
     define::<api::SessionExecEvent>(answers);
+    define::<api::GrantQueryResult>(answers);
+    define::<api::GrantDescription>(answers);
     define::<api::FileEntry>(answers);
     define::<api::FileList>(answers);
     define::<api::ArchiveImported>(answers);
@@ -480,6 +483,9 @@ mod tests {
             "SessionExec" => again::<api::SessionExec>(value),
             "ForkRequest" => again::<api::ForkRequest>(value),
             "MoveFile" => again::<api::MoveFile>(value),
+            "GrantQuery" => again::<api::GrantQuery>(value),
+            "GrantQueryResult" => again::<api::GrantQueryResult>(value),
+            "GrantDescription" => again::<api::GrantDescription>(value),
             "SnapshotRequest" => again::<api::SnapshotRequest>(value),
             "CreateCredential" => again::<api::CreateCredential>(value),
             "Agent" => again::<api::AgentView>(value),

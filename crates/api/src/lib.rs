@@ -10,6 +10,7 @@
 
 mod agent;
 mod conversation;
+mod data;
 mod error;
 mod execution;
 mod grant;
@@ -29,6 +30,10 @@ pub use agent::{
 pub use conversation::{
     InterruptAnswer, MessageAnswer, SessionEventList, SessionLogLine, SessionLogs, SessionMessage,
     SessionMessageList, SessionUsage, TurnUsage, UsageReport,
+};
+pub use data::{
+    DataColumn, DataObject, GrantDescription, GrantQuery, GrantQueryResult, QueryColumn,
+    QueryLimit, SnapshotFacts,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use execution::{

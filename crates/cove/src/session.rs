@@ -5,6 +5,7 @@ mod exec;
 mod files;
 mod grants;
 mod show;
+mod sql;
 mod terminal;
 
 use std::io::{self, Read as _, Write as _};
@@ -64,6 +65,7 @@ async fn obey(args: &SessionArgs, server: Remote) -> Result<u8> {
         SessionCommand::List(list) => self::list(list, &server, json).await?,
         SessionCommand::Info(one) => info(&server, &one.id, json).await?,
         SessionCommand::Grants(args) => grants::run(args, &server, json).await?,
+        SessionCommand::Sql(args) => sql::run(args, &server, json).await?,
         SessionCommand::Pause(many) => change_all(&server, &many.ids, Some("pause"), json).await?,
         SessionCommand::Stop(many) => change_all(&server, &many.ids, Some("stop"), json).await?,
         SessionCommand::Resume(many) => {

@@ -9,18 +9,23 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use api::{AuditEvent, AuditOutcome, Grant};
-use node::gateway::{GrantGate, GrantHolder, GrantOpening};
+use api::{
+    AuditEvent, AuditOutcome, CatalogGrant, DatabaseGrant, ErrorCode, Grant, GrantAccess,
+    TenantEngine,
+};
+use node::gateway::{GrantGate, GrantHolder, GrantOpening, GrantReader};
+use node::http::HttpError;
 use node::task;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
 use crate::doors::{AuditSink, DatabaseDoor, GatewayEvent, LoginPlace, StreamDoor};
-use crate::kinds::{GrantListener, OpenContext, ResolvedGrant};
+use crate::kinds::{self, GrantListener, OpenContext, ResolvedGrant};
+use crate::reader::{DoorReader, READERS_MAX, ReaderDoor, ReaderRooms};
 use crate::service::{GatewayShared, TenantShare};
 
 /// Wait after a connection could not be accepted, for want of descriptors.
@@ -86,6 +91,11 @@ struct GateState {
 struct ServedGrant {
     grant: Grant,
     door: GrantListener,
+    /// Door of readers from the server's side, where `door` lets programs write.
+    reading: Option<GrantListener>,
+    rooms: ReaderRooms,
+    /// Dropped with it, which ends readers.
+    held: watch::Sender<()>,
     slot: RevocableListener,
     witness: Arc<dyn AuditSink>,
     task: AbortHandle,
@@ -159,14 +169,80 @@ impl GrantGate for OpenSockets {
 
     fn rest(&self) {
         for one in &self.state.lock().served {
-            if let GrantListener::Database(door) = &one.door {
-                door.rest();
+            for door in [Some(&one.door), one.reading.as_ref()].into_iter().flatten() {
+                if let GrantListener::Database(door) = door {
+                    door.rest();
+                }
             }
         }
+    }
+
+    fn reader(&self, grant: &Grant) -> Result<Box<dyn GrantReader>, HttpError> {
+        let mut state = self.state.lock();
+        let Some(served) = state.served.iter_mut().find(|one| one.grant == *grant) else {
+            let message = format!("`{}` is not served at present", grant.label());
+            return Err(HttpError::new(ErrorCode::Conflict, message));
+        };
+        let door = self.reading_door(served)?;
+        Ok(Box::new(DoorReader {
+            label: grant.label(),
+            door,
+            rooms: served.rooms.clone(),
+            revoked: served.held.subscribe(),
+        }))
     }
 }
 
 impl OpenSockets {
+    /// Returns a door that lets nobody write: the grant's own where it only reads, else one beside
+    /// it, whose clients are counted with those of the grant.
+    fn reading_door(&self, served: &mut ServedGrant) -> Result<ReaderDoor, HttpError> {
+        let engine = match &served.grant {
+            Grant::Catalog(CatalogGrant { warehouse, .. }) => {
+                let GrantListener::Stream(door) = &served.door else {
+                    return Err(HttpError::internal());
+                };
+                // Readers only ask.
+                return Ok(ReaderDoor::Warehouse(warehouse.clone(), Arc::downgrade(door)));
+            }
+            Grant::Postgres(_) => TenantEngine::Postgres,
+            Grant::Mysql(_) => TenantEngine::Mysql,
+            Grant::Http(_) | Grant::Model(_) => {
+                let message =
+                    format!("`{}` leads to no data that can be read", served.grant.label());
+                return Err(HttpError::invalid(message).at("name"));
+            }
+        };
+        let door = match read_only(&served.grant) {
+            None => &served.door,
+            Some(grant) => match &mut served.reading {
+                Some(door) => door,
+                empty => empty.insert(self.open_beside(&grant, &served.witness)?),
+            },
+        };
+        match door {
+            GrantListener::Database(door) => Ok(ReaderDoor::Database(engine, Arc::downgrade(door))),
+            GrantListener::Stream(_) => Err(HttpError::internal()),
+        }
+    }
+
+    fn open_beside(
+        &self,
+        grant: &Grant,
+        witness: &Arc<dyn AuditSink>,
+    ) -> Result<GrantListener, HttpError> {
+        let resolved = kinds::kind_of(grant).resolve(&self.shared);
+        let resolved = resolved.map_err(|error| HttpError::invalid(error.to_string()))?;
+        let context = OpenContext {
+            shared: &self.shared,
+            tenant: &self.tenant,
+            holder: self.holder.clone(),
+            port: grant.port(),
+            audit: Arc::clone(witness),
+        };
+        resolved.open(context).map_err(|why| HttpError::new(ErrorCode::Conflict, why))
+    }
+
     /// Serves what is not served yet, with the listeners of ports that have none.
     fn serve(&self, grants: Vec<(Grant, Box<dyn ResolvedGrant>)>, listeners: Vec<TcpListener>) {
         let mut state = self.state.lock();
@@ -212,8 +288,14 @@ impl OpenSockets {
             audit: Arc::clone(witness),
         })?;
         let slot = RevocableListener(Arc::new(Mutex::new(Some(listener))));
+        let rooms = ReaderRooms {
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
+            logins: Arc::new(Semaphore::new(LOGINS_MAX)),
+            connections: [Arc::clone(&self.tenant.rooms), Arc::clone(&self.shared.rooms)],
+        };
         let accepting = AcceptTask {
-            rooms: [Arc::clone(&self.tenant.rooms), Arc::clone(&self.shared.rooms)],
+            rooms: rooms.connections.clone(),
+            logins: Arc::clone(&rooms.logins),
             slot: slot.clone(),
             witness: Arc::clone(witness),
         };
@@ -222,7 +304,8 @@ impl OpenSockets {
             GrantListener::Stream(door) => task::spawn(accepting.serve(Arc::clone(door))),
         };
         let (grant, task) = (grant.clone(), task.abort_handle());
-        Ok(ServedGrant { grant, door, slot, witness: Arc::clone(witness), task })
+        let (witness, held) = (Arc::clone(witness), watch::Sender::default());
+        Ok(ServedGrant { grant, door, reading: None, rooms, held, slot, witness, task })
     }
 }
 
@@ -230,6 +313,8 @@ impl OpenSockets {
 struct AcceptTask {
     /// Places of the tenant's connections, and of all.
     rooms: [Arc<Semaphore>; 2],
+    /// Places of the grant's connections that are not logged in.
+    logins: Arc<Semaphore>,
     slot: RevocableListener,
     witness: Arc<dyn AuditSink>,
 }
@@ -240,10 +325,9 @@ impl AcceptTask {
     /// Whoever fills the places for those who are not waits until they have given up, and so does
     /// nobody but the sandbox itself: what it opens beyond that stays in the kernel's queue.
     async fn admit(self, door: Arc<dyn DatabaseDoor>) {
-        let own = Arc::new(Semaphore::new(LOGINS_MAX));
         while let Some(accepted) = self.slot.accept().await {
             match accepted.and_then(TcpStream::into_std) {
-                Ok(stream) => match self.login_place(&own).await {
+                Ok(stream) => match self.login_place().await {
                     Some(place) => door.admit(stream, place),
                     None => return,
                 },
@@ -253,9 +337,9 @@ impl AcceptTask {
     }
 
     /// A place, once there is one; none when there will be none any more.
-    async fn login_place(&self, own: &Arc<Semaphore>) -> Option<LoginPlace> {
+    async fn login_place(&self) -> Option<LoginPlace> {
         let [of_tenant, of_all] = self.rooms.clone();
-        let own = Arc::clone(own).acquire_owned().await.ok()?;
+        let own = Arc::clone(&self.logins).acquire_owned().await.ok()?;
         let of_tenant = of_tenant.acquire_owned().await.ok()?;
         let of_all = of_all.acquire_owned().await.ok()?;
         Some(LoginPlace { _permits: [own, of_tenant, of_all] })
@@ -309,6 +393,21 @@ impl AcceptTask {
             stream.shutdown().await.ok();
         }
         sleep(REFUSED_PAUSE).await;
+    }
+}
+
+/// Returns a grant of a database as one that only reads, if it is one that writes.
+fn read_only(grant: &Grant) -> Option<Grant> {
+    let reading = |grant: &DatabaseGrant| match grant.access {
+        GrantAccess::ReadOnly => None,
+        GrantAccess::ReadWrite => {
+            Some(DatabaseGrant { access: GrantAccess::ReadOnly, ..grant.clone() })
+        }
+    };
+    match grant {
+        Grant::Postgres(grant) => reading(grant).map(Grant::Postgres),
+        Grant::Mysql(grant) => reading(grant).map(Grant::Mysql),
+        Grant::Catalog(_) | Grant::Http(_) | Grant::Model(_) => None,
     }
 }
 

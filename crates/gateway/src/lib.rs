@@ -13,6 +13,7 @@
 //! | `schema.rs` | which schemas of databases a grant can name, pure |
 //! | `environment.rs` | what clients inside look for in their environment, pure |
 //! | `gate.rs` | the listeners of one sandbox |
+//! | `reader.rs` | reading what is behind a grant from the server's side, through its own door |
 //! | `doors.rs` | what others implement, and what they are given |
 //! | `egress.rs` | the proxy, with its rules |
 //! | `audit.rs`, `store.rs` | what was done: in memory, at rest |
@@ -29,6 +30,7 @@ pub mod http;
 mod kinds;
 mod metrics;
 mod offers;
+mod reader;
 mod schema;
 mod service;
 mod store;

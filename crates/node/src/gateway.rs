@@ -16,11 +16,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use api::Grant;
+use api::{ErrorCode, Grant, GrantDescription, GrantQuery, GrantQueryResult};
 use tokio::net::TcpListener;
 
 use crate::auth::TokenPrincipal;
 use crate::http;
+use crate::task::Boxed;
 
 /// Holder of a grant: the owner of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,4 +83,38 @@ pub trait GrantGate: Send + Sync + fmt::Debug {
 
     /// The sandbox rests: connections outside that it does not need meanwhile are given back.
     fn rest(&self);
+
+    /// Opens a way to read what is behind one of the grants that are served, as a program inside
+    /// reads it: by the same door, within the same limits, and on the same audit.
+    ///
+    /// # Errors
+    /// 400 when the grant is not one of data, 409 when it is not served.
+    fn reader(&self, grant: &Grant) -> Result<Box<dyn GrantReader>, http::HttpError> {
+        let message = format!("`{}` is not served here", grant.label());
+        Err(http::HttpError::new(ErrorCode::Conflict, message))
+    }
+}
+
+/// A way to read what is behind a grant, for the holder's own tenant. Dropping one of its futures
+/// ends what was begun at the other end; so does taking the grant back.
+pub trait GrantReader: Send + fmt::Debug {
+    /// Runs one statement, which can change nothing.
+    ///
+    /// # Errors
+    /// 400 with what the database says of the statement, or the limit that ended it; 409 when the
+    /// grant was taken back; 429 when the grant has too many of them; 503 when the database cannot
+    /// be reached.
+    fn query(
+        self: Box<Self>,
+        query: GrantQuery,
+    ) -> Boxed<'static, Result<GrantQueryResult, http::HttpError>>;
+
+    /// Returns what is there: all, or one object by its name.
+    ///
+    /// # Errors
+    /// As above; 404 when there is nothing of this name.
+    fn describe(
+        self: Box<Self>,
+        name: Option<String>,
+    ) -> Boxed<'static, Result<GrantDescription, http::HttpError>>;
 }

@@ -1,13 +1,15 @@
 //! The native HTTP face: parse, call, reply.
 //!
 //! `agents` is about agents, `lifecycle` about sessions as a whole, `conversation` about messages
-//! and events, `commands` and `terminal` about programs, `files` about the workspace, `shelf` about
-//! what is kept beside sessions: snapshots, credentials, attachments, usage.
+//! and events, `commands` and `terminal` about programs, `files` about the workspace, `grants`
+//! about data behind them, `shelf` about what is kept beside sessions: snapshots, credentials,
+//! attachments, usage.
 
 mod agents;
 mod commands;
 mod conversation;
 mod files;
+mod grants;
 mod lifecycle;
 mod shelf;
 mod terminal;
@@ -86,6 +88,8 @@ fn of_sandboxes() -> Router<Sessions> {
         )
         .at("/v1/sessions/{id}/archive", get(files::export).put(files::import))
         .at("/v1/sessions/{id}/watch", get(files::watch))
+        .at("/v1/sessions/{id}/grants/{name}/query", post(grants::query))
+        .at("/v1/sessions/{id}/grants/{name}/describe", get(grants::describe))
         .at("/v1/sessions/{id}/metrics", get(lifecycle::metrics))
         .at("/v1/sandboxes", get(lifecycle::counts))
 }
@@ -117,7 +121,7 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionIdPath {
     }
 }
 
-/// An id or name, and the path of a file behind it.
+/// An id or name, and the path of a file or the name of a grant behind it.
 struct FilePath(String, String);
 
 impl<S: Send + Sync> FromRequestParts<S> for FilePath {

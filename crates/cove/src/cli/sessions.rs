@@ -164,6 +164,7 @@ Examples:
   cove session exec --tty $id
   cove session files put data.csv $id:in/data.csv
   cove session grants $id --set postgres:shop
+  cove session sql $id postgres:shop 'SELECT count(*) FROM orders'
   cove session logs $id
   cove session pause $id; cove session resume $id
   cove session stop $id; cove session resume $id
@@ -198,6 +199,8 @@ pub(crate) enum SessionCommand {
     Info(OneArgs),
     /// Show what a session may reach, or change it while it runs
     Grants(GrantsArgs),
+    /// Run a statement over a grant of a session, to read; without one show what is there
+    Sql(SqlArgs),
     /// Take no messages for now; the sandbox stays while there is room
     Pause(ManyArgs),
     /// Take no messages and give up the sandbox; files and conversation are kept
@@ -224,6 +227,42 @@ pub(crate) enum SessionCommand {
     Logs(OneArgs),
     /// Follow everything that happens in a session
     Tail(TailArgs),
+}
+
+/// `cove session sql`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+It only reads, whatever the grant allows to programs inside. Ctrl-C ends it in the database.
+
+Examples:
+  cove session sql $id postgres:shop
+  cove session sql $id postgres:shop --describe orders
+  cove session sql $id postgres:shop 'SELECT count(*) FROM orders'
+  cove session sql $id mysql:judge 'SELECT * FROM runs WHERE id = ?' 7 --json
+
+Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct SqlArgs {
+    /// Id of the session
+    #[arg(value_name = "ID", value_parser = name)]
+    pub(crate) id: String,
+    /// The grant, such as postgres:shop, or its port inside
+    #[arg(value_name = "GRANT")]
+    pub(crate) grant: String,
+    /// One statement; without it tables are listed
+    #[arg(value_name = "SQL")]
+    pub(crate) sql: Option<String>,
+    /// Values of the statement's parameters, as JSON where they are that, else as text
+    #[arg(value_name = "VALUE")]
+    pub(crate) parameters: Vec<String>,
+    /// Rows that are returned at most
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) max_rows: Option<u32>,
+    /// Show the columns of a table, or what is in a namespace
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["sql", "max_rows"])]
+    pub(crate) describe: Option<String>,
 }
 
 /// One session.

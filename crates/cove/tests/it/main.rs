@@ -53,6 +53,7 @@ mod e2b;
 mod e2b_ports;
 mod foreign;
 mod gateway;
+mod gateway_data;
 mod gateway_drivers;
 mod gateway_egress;
 mod gateway_flood;

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use api::{DeployRequest, Grant};
+use api::{DeployRequest, ErrorCode, Grant, GrantDescription, GrantQuery, GrantQueryResult};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use node::auth::TokenPrincipal;
-use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening};
+use node::gateway::{GrantGate, GrantGateway, GrantHolder, GrantOpening, GrantReader};
+use node::http::HttpError;
 use tokio::net::TcpListener;
 use tokio::sync::MutexGuard;
 
@@ -80,6 +81,93 @@ impl Sessions {
         grants.map_err(|error| {
             SessionError::invalid("files", format!("{GRANTS_FILE} is no list of grants: {error}"))
         })
+    }
+}
+
+impl Sessions {
+    /// Runs one statement over a grant of a session, to read.
+    ///
+    /// # Errors
+    /// When the session is not active or has no such grant, and what the reader says.
+    pub async fn query_grant(
+        &self,
+        tenant: &str,
+        id: &str,
+        name: &str,
+        query: GrantQuery,
+    ) -> Result<GrantQueryResult, SessionError> {
+        let (reader, _at_work) = self.grant_reader(tenant, id, name).await?;
+        Ok(reader.query(query).await?)
+    }
+
+    /// Returns what is behind a grant of a session, or one object there.
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn describe_grant(
+        &self,
+        tenant: &str,
+        id: &str,
+        name: &str,
+        object: Option<String>,
+    ) -> Result<GrantDescription, SessionError> {
+        let (reader, _at_work) = self.grant_reader(tenant, id, name).await?;
+        Ok(reader.describe(object).await?)
+    }
+
+    /// A reader of a grant, and what keeps the sandbox meanwhile.
+    async fn grant_reader(
+        &self,
+        tenant: &str,
+        id: &str,
+        name: &str,
+    ) -> Result<(Box<dyn GrantReader>, impl Send + use<>), SessionError> {
+        let inner = self.ready()?;
+        let at_work = inner.active(tenant, id).await?;
+        let grant = named(&at_work.entry.state.lock().row.grants, name)?;
+        inner.open_gate(&at_work.entry, &at_work.body).await?;
+        let slot = at_work.body.gate.lock().await;
+        let reader = slot.as_ref().map(|gate| gate.reader(&grant));
+        drop(slot);
+        match reader {
+            Some(reader) => Ok((reader?, at_work)),
+            None => {
+                let message = "the session's grants are not served at present".to_owned();
+                Err(SessionError::Conflict(message))
+            }
+        }
+    }
+}
+
+/// Finds a grant by its label (`postgres:shop`) or its port inside.
+fn named(grants: &[Grant], name: &str) -> Result<Grant, HttpError> {
+    let port = name.parse::<u16>().ok();
+    let fits = |grant: &&Grant| match port {
+        Some(port) => grant.port() == port,
+        None => grant.label() == name,
+    };
+    let mut found = grants.iter().filter(fits);
+    match (found.next(), found.next()) {
+        (Some(grant), None) => Ok(grant.clone()),
+        (None, _) => {
+            let shown: String = name.chars().take(100).collect();
+            let known: Vec<String> = grants.iter().map(Grant::label).collect();
+            let known = match known.is_empty() {
+                true => "none".to_owned(),
+                false => known.join(", "),
+            };
+            let message = format!("the session has no grant `{shown}`; it has {known}");
+            Err(HttpError::new(ErrorCode::NotFound, message).at("name"))
+        }
+        (Some(_), Some(_)) => {
+            let same = grants.iter().filter(|grant| grant.label() == name);
+            let ports: Vec<String> = same.map(|grant| grant.port().to_string()).collect();
+            let message = format!(
+                "several grants are called `{name}`: say the port inside, {}",
+                ports.join(" or ")
+            );
+            Err(HttpError::invalid(message).at("name"))
+        }
     }
 }
 
@@ -240,4 +328,33 @@ async fn listeners(body: &SessionSandbox, ports: &[u16]) -> Result<Vec<TcpListen
         })?);
     }
     Ok(listeners)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_found_by_its_label_or_its_port() {
+        let grants: Vec<Grant> = [
+            r#"{"kind": "postgres", "tenant": "shop"}"#,
+            r#"{"kind": "mysql", "tenant": "shop"}"#,
+            r#"{"kind": "mysql", "tenant": "shop", "port": 3307}"#,
+        ]
+        .iter()
+        .map(|json| serde_json::from_str(json).unwrap())
+        .collect();
+        for (name, expected) in [
+            ("postgres:shop", Ok(5432)),
+            ("5432", Ok(5432)),
+            ("3307", Ok(3307)),
+            ("mysql:shop", Err(ErrorCode::InvalidRequest)),
+            ("postgres:other", Err(ErrorCode::NotFound)),
+            ("shop", Err(ErrorCode::NotFound)),
+            ("", Err(ErrorCode::NotFound)),
+        ] {
+            let found = named(&grants, name).map(|grant| grant.port());
+            assert_eq!(found.map_err(|error| error.detail().code), expected, "{name}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! The operations on agents and sessions; those on what is in a session and beside it are in
-//! `workspace`.
+//! `workspace`, those on data behind its grants in `data`.
 
+mod data;
 mod workspace;
 
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(lifecycle());
     all.extend(conversation());
     all.extend(commands());
+    all.extend(data::all());
     all.extend(workspace::all());
     all
 }
@@ -58,6 +60,9 @@ fn in_path(path: &str) -> Value {
     let parameter = |name: &str| {
         let name = name.trim_start_matches('*');
         let (description, example) = match name {
+            "name" if path.contains("/grants/") => {
+                ("The grant: its label, or its port inside.", "postgres:shop")
+            }
             "name" => ("Name of the agent.", "echo"),
             "path" => (
                 "Path of a file, from `/workspace` on; one that begins with `%2F` is absolute, \

@@ -1,0 +1,389 @@
+//! Reading what is behind a grant from the server's side, for callers of the HTTP interface.
+//!
+//! A reader is a client of the grant's own door, as a program in the sandbox is: it connects to the
+//! same listener code over a socket, and proves nothing. So what read-only refuses, what is masked,
+//! limited, counted and written down is decided where it is for sandboxes, and not here. Of a grant
+//! that may write, the reader has a door of its own, which may not.
+//!
+//! | file | what |
+//! |---|---|
+//! | `reader.rs` | [`DoorReader`]: admission, cancellation, errors |
+//! | `reader/pg.rs`, `reader/mysql.rs` | clients of the two protocols |
+//! | `reader/values.rs` | values as JSON, pure |
+//! | `reader/room.rs` | what is kept of a result, pure |
+//! | `reader/describe.rs` | tables of databases |
+//! | `reader/lake.rs` | tables of a warehouse |
+
+mod describe;
+mod lake;
+mod mysql;
+mod pg;
+pub(crate) mod room;
+mod values;
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use api::{
+    ErrorCode, GrantDescription, GrantQuery, GrantQueryResult, QueryColumn, QueryLimit,
+    TenantEngine,
+};
+use node::clock;
+use node::gateway::GrantReader;
+use node::http::HttpError;
+use node::task::Boxed;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use self::mysql::MysqlClient;
+use self::pg::PgClient;
+use self::room::{ROWS_DEFAULT, ROWS_MAX, ResultRoom};
+use crate::doors::{DatabaseDoor, LoginPlace, StreamDoor};
+
+/// Statements and descriptions of one grant that are under way at one time.
+pub(crate) const READERS_MAX: usize = 4;
+
+/// Longest text of a statement, in bytes: what is longer is refused to guests of databases anyway.
+const SQL_BYTES_MAX: usize = 1 << 20;
+
+/// Most parameters of a statement.
+const PARAMETERS_MAX: usize = 1_000;
+
+/// Longest message of a database, in bytes: above [`room::RESULT_BYTES_MAX`], so that every row
+/// that is kept is one.
+const MESSAGE_BYTES_MAX: usize = 8 << 20;
+
+/// Name that readers tell databases, which do not go by it.
+const WHO: &str = "cove";
+
+/// When it is worth trying again after too many readers.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Bytes that are thrown away at a time.
+const DISCARD_BYTES: usize = 16 << 10;
+
+/// The door of a grant, as readers need it.
+#[derive(Clone, Debug)]
+pub(crate) enum ReaderDoor {
+    /// A database. Not held while a statement runs, so that it is gone when it is taken back.
+    Database(TenantEngine, Weak<dyn DatabaseDoor>),
+    /// A warehouse, by its name.
+    Warehouse(String, Weak<dyn StreamDoor>),
+}
+
+/// Places that a reader takes.
+#[derive(Clone, Debug)]
+pub(crate) struct ReaderRooms {
+    /// Readers of the grant.
+    pub(crate) readers: Arc<Semaphore>,
+    /// Logins of the grant that are under way, those of programs inside included.
+    pub(crate) logins: Arc<Semaphore>,
+    /// Connections of the tenant, and of all.
+    pub(crate) connections: [Arc<Semaphore>; 2],
+}
+
+/// Reads what is behind one grant.
+pub(crate) struct DoorReader {
+    pub(crate) label: String,
+    pub(crate) door: ReaderDoor,
+    pub(crate) rooms: ReaderRooms,
+    /// Closed when the grant is taken back, or the sandbox ends.
+    pub(crate) revoked: watch::Receiver<()>,
+}
+
+impl fmt::Debug for DoorReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DoorReader").field("label", &self.label).finish_non_exhaustive()
+    }
+}
+
+/// Rows of a statement.
+#[derive(Debug, Default)]
+struct ResultTable {
+    columns: Vec<QueryColumn>,
+    rows: Vec<Vec<Value>>,
+    limit: Option<QueryLimit>,
+}
+
+/// Why a statement has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum SqlFailure {
+    /// What the database says of the statement: a code and a sentence.
+    #[error("{code}: {message}")]
+    Database { code: String, message: String },
+    /// What the database says of the connection.
+    #[error("the database refuses the connection: {code}: {message}")]
+    Connection { code: String, message: String },
+    /// The values given do not fit the statement.
+    #[error("{0}")]
+    Parameters(String),
+    /// The database does something that is not expected here.
+    #[error("{0}")]
+    Protocol(&'static str),
+    /// The connection ended.
+    #[error("the connection to the database ended")]
+    Ended,
+}
+
+impl SqlFailure {
+    fn database(code: &str, message: String) -> SqlFailure {
+        SqlFailure::Database { code: code.to_owned(), message }
+    }
+
+    const fn parameters(message: String) -> SqlFailure {
+        SqlFailure::Parameters(message)
+    }
+
+    const fn protocol(message: &'static str) -> SqlFailure {
+        SqlFailure::Protocol(message)
+    }
+
+    /// The same, of a connection that had no statement yet.
+    fn of_connection(self) -> SqlFailure {
+        match self {
+            SqlFailure::Database { code, message } => SqlFailure::Connection { code, message },
+            other => other,
+        }
+    }
+}
+
+impl From<io::Error> for SqlFailure {
+    fn from(error: io::Error) -> SqlFailure {
+        tracing::debug!(%error, "a reader of a grant lost its connection");
+        SqlFailure::Ended
+    }
+}
+
+impl SqlFailure {
+    /// Returns the answer to a caller; `field` is what the statement came from.
+    fn answer(self, field: &str) -> HttpError {
+        let message = self.to_string();
+        match self {
+            SqlFailure::Database { .. } | SqlFailure::Protocol(_) => {
+                HttpError::invalid(message).at(field)
+            }
+            SqlFailure::Parameters(_) => HttpError::invalid(message).at("parameters"),
+            SqlFailure::Connection { .. } | SqlFailure::Ended => {
+                HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
+            }
+        }
+    }
+}
+
+impl GrantReader for DoorReader {
+    fn query(
+        self: Box<Self>,
+        query: GrantQuery,
+    ) -> Boxed<'static, Result<GrantQueryResult, HttpError>> {
+        Box::pin(async move {
+            let rows = checked(&query)?;
+            let _place = self.place()?;
+            let began = clock::now();
+            let ReaderDoor::Database(engine, door) = &self.door else {
+                return Err(no_engine(&self.label));
+            };
+            let running = async {
+                let stream = self.connect(door).await?;
+                let room = ResultRoom::new(rows);
+                run(*engine, stream, &query, room).await.map_err(|failure| failure.answer("sql"))
+            };
+            let ResultTable { columns, rows, limit } = self.unless_revoked(running).await?;
+            Ok(GrantQueryResult {
+                columns,
+                row_count: u64::try_from(rows.len()).unwrap_or(u64::MAX),
+                rows,
+                truncated: limit.is_some(),
+                limit,
+                seconds: clock::now().duration_since(began).as_secs_f64(),
+            })
+        })
+    }
+
+    fn describe(
+        self: Box<Self>,
+        name: Option<String>,
+    ) -> Boxed<'static, Result<GrantDescription, HttpError>> {
+        Box::pin(async move {
+            let _place = self.place()?;
+            let name = name.as_deref();
+            let describing = async {
+                match &self.door {
+                    ReaderDoor::Database(engine, door) => {
+                        let stream = self.connect(door).await?;
+                        let found = describe::database(*engine, stream, name).await;
+                        let found = found.map_err(|failure| failure.answer("name"))?;
+                        found.ok_or_else(|| describe::not_found(name.unwrap_or_default()))
+                    }
+                    ReaderDoor::Warehouse(warehouse, door) => {
+                        self.browse(door, warehouse, name).await
+                    }
+                }
+            };
+            let (objects, truncated) = self.unless_revoked(describing).await?;
+            Ok(GrantDescription { grant: self.label.clone(), objects, truncated })
+        })
+    }
+}
+
+impl DoorReader {
+    fn place(&self) -> Result<OwnedSemaphorePermit, HttpError> {
+        Arc::clone(&self.rooms.readers).try_acquire_owned().map_err(|_| {
+            let message = format!("the grant has {READERS_MAX} queries already; wait for one");
+            HttpError::new(ErrorCode::TooManyRequests, message).retry_after(RETRY_AFTER)
+        })
+    }
+
+    fn taken_back(&self) -> HttpError {
+        let message = format!("the grant `{}` was taken back, or its sandbox ended", self.label);
+        HttpError::new(ErrorCode::Conflict, message)
+    }
+
+    /// Runs something for as long as the grant holds.
+    async fn unless_revoked<T>(
+        &self,
+        running: impl Future<Output = Result<T, HttpError>>,
+    ) -> Result<T, HttpError> {
+        let mut revoked = self.revoked.clone();
+        tokio::select! {
+            result = running => result,
+            _closed = revoked.changed() => Err(self.taken_back()),
+        }
+    }
+
+    /// Connects to a database, as a program inside would.
+    async fn connect(&self, door: &Weak<dyn DatabaseDoor>) -> Result<TcpStream, HttpError> {
+        let [of_tenant, of_all] = self.rooms.connections.clone();
+        let own = Arc::clone(&self.rooms.logins).acquire_owned().await;
+        let (of_tenant, of_all) = (of_tenant.acquire_owned().await, of_all.acquire_owned().await);
+        let (Ok(own), Ok(of_tenant), Ok(of_all)) = (own, of_tenant, of_all) else {
+            return Err(self.taken_back());
+        };
+        let place = LoginPlace { _permits: [own, of_tenant, of_all] };
+        let (inner, outer) = socket_pair().await.map_err(no_socket)?;
+        let outer = outer.into_std().map_err(no_socket)?;
+        door.upgrade().ok_or_else(|| self.taken_back())?.admit(outer, place);
+        Ok(inner)
+    }
+
+    /// Asks a warehouse what it has, over a connection that is served meanwhile.
+    async fn browse(
+        &self,
+        door: &Weak<dyn StreamDoor>,
+        warehouse: &str,
+        name: Option<&str>,
+    ) -> Result<describe::Described, HttpError> {
+        let [of_tenant, of_all] = self.rooms.connections.clone();
+        let rooms = (of_tenant.try_acquire_owned(), of_all.try_acquire_owned());
+        let (Ok(_of_tenant), Ok(_of_all)) = rooms else {
+            let message = "too many connections of sandboxes are open";
+            return Err(
+                HttpError::new(ErrorCode::TooManyRequests, message).retry_after(RETRY_AFTER)
+            );
+        };
+        let (inner, outer) = socket_pair().await.map_err(no_socket)?;
+        let serving = door.upgrade().ok_or_else(|| self.taken_back())?.serve(outer);
+        let asking = lake::describe(inner, warehouse, name);
+        tokio::pin!(asking);
+        tokio::select! {
+            found = &mut asking => found,
+            () = serving => asking.await,
+        }
+    }
+}
+
+/// Checks a query; the number of its rows.
+fn checked(query: &GrantQuery) -> Result<u32, HttpError> {
+    if query.sql.trim().is_empty() || query.sql.len() > SQL_BYTES_MAX || query.sql.contains('\0') {
+        let message = format!("must be one statement of at most {SQL_BYTES_MAX} bytes");
+        return Err(HttpError::invalid(message).at("sql"));
+    }
+    if query.parameters.len() > PARAMETERS_MAX {
+        let message = format!("must be at most {PARAMETERS_MAX}");
+        return Err(HttpError::invalid(message).at("parameters"));
+    }
+    let rows = query.max_rows.unwrap_or(ROWS_DEFAULT);
+    match (1..=ROWS_MAX).contains(&rows) {
+        true => Ok(rows),
+        false => Err(HttpError::invalid(format!("must be 1 to {ROWS_MAX}")).at("max_rows")),
+    }
+}
+
+/// Runs a statement on a connection of its own.
+async fn run(
+    engine: TenantEngine,
+    stream: TcpStream,
+    query: &GrantQuery,
+    room: ResultRoom,
+) -> Result<ResultTable, SqlFailure> {
+    match engine {
+        TenantEngine::Postgres => {
+            let values: Result<Vec<Option<String>>, SqlFailure> =
+                query.parameters.iter().map(as_text).collect();
+            PgClient::connect(stream).await?.run(&query.sql, &values?, room).await
+        }
+        TenantEngine::Mysql => {
+            let mut client = MysqlClient::connect(stream).await?;
+            client.run(&query.sql, &query.parameters, room).await
+        }
+    }
+}
+
+/// A parameter as PostgreSQL reads it.
+fn as_text(value: &Value) -> Result<Option<String>, SqlFailure> {
+    match value {
+        Value::Null => Ok(None),
+        Value::String(text) if text.contains('\0') => {
+            Err(SqlFailure::parameters("a text with a NUL byte is no text of PostgreSQL".into()))
+        }
+        Value::String(text) => Ok(Some(text.clone())),
+        other => Ok(Some(other.to_string())),
+    }
+}
+
+/// Two ends of a connection within this process: a real socket, because relays take sockets.
+async fn socket_pair() -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await?;
+    let inner = TcpStream::connect(listener.local_addr()?).await?;
+    let own = inner.local_addr()?;
+    loop {
+        let (outer, peer) = listener.accept().await?;
+        // Any program of this machine can connect while the listener is there.
+        if peer == own {
+            inner.set_nodelay(true)?;
+            return Ok((inner, outer));
+        }
+    }
+}
+
+fn no_socket(error: io::Error) -> HttpError {
+    tracing::warn!(%error, "open a socket to read a grant");
+    let message = "the server has no socket to spare";
+    HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
+}
+
+fn no_engine(label: &str) -> HttpError {
+    HttpError::invalid(format!(
+        "`{label}` leads to Iceberg tables, and Cove has no SQL engine for them: run Python with \
+         pyiceberg in the session (`load_catalog()` finds the grant; \
+         `table.scan(...).to_arrow()` or DuckDB on it), or describe them here"
+    ))
+    .at("sql")
+}
+
+/// Reads bytes that nobody wants.
+async fn discard(stream: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<()> {
+    let mut buffer = vec![0; DISCARD_BYTES.min(length)];
+    let mut left = length;
+    while left > 0 {
+        let part = buffer.get_mut(..left.min(DISCARD_BYTES)).unwrap_or_default();
+        left -= stream.read_exact(part).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
