@@ -1,11 +1,11 @@
 """The official Python SDK of the Model Context Protocol, unmodified, against Cove.
 
-    client.py http URL TOKEN MODE
+    client.py http URL TOKEN MODE [POSTGRES MYSQL]
     client.py stdio MODE COMMAND [ARGUMENT ...]
 
 MODE is `auto` (the newest revision that both speak, which is the stateless one) or `legacy`
-(`initialize`). Prints one line of JSON for each check, {name, ok, detail}, and ends with 1 if one
-failed.
+(`initialize`). POSTGRES and MYSQL are grants of a server that has databases. Prints one line of JSON
+for each check, {name, ok, detail}, and ends with 1 if one failed.
 """
 
 import asyncio
@@ -16,6 +16,9 @@ import traceback
 import mcp
 
 CHECKS = []
+# Of a server with databases.
+DATA_CHECKS = []
+GRANTS = []
 PNG = 'import sys; open("a.png", "wb").write(bytes.fromhex("89504e470d0a1a0a") + b"x" * 20)'
 
 
@@ -35,7 +38,7 @@ async def the_tools_are_few_and_described(client):
     assert names[0] == "run_code" and "edit_file" in names and len(names) <= 10, names
     assert all(tool.description and tool.input_schema for tool in tools)
     reads = {tool.name for tool in tools if tool.annotations.read_only_hint}
-    assert reads == {"read_file", "list_files"}, reads
+    assert reads == {"read_file", "list_files", "query_sql", "describe_data"}, reads
 
 
 @check
@@ -151,11 +154,87 @@ async def many_calls_are_under_way_at_once(client):
         assert text(result).startswith(f"{number}\n"), result
 
 
+@check
+async def a_job_runs_in_the_background(client):
+    async def job(action, **given):
+        return await client.call_tool("job", {"action": action, **given})
+
+    run = {"language": "py", "code": "print(input() * 2)", "stdin": "ab"}
+    made = await job("submit", run=run)
+    assert not made.is_error and made.structured_content["id"] in text(made), made
+    one = made.structured_content["id"]
+    done = await job("get", job=one, wait=True)
+    assert done.structured_content["state"] == "finished", done
+    assert done.content[1].text.startswith("abab\n[verdict OK"), done
+    assert done.structured_content["result"]["stdout"] == "abab\n", done
+    slow = {"language": "py", "code": "import time; time.sleep(600)", "timeout_s": 5}
+    slow = (await job("submit", run=slow)).structured_content["id"]
+    ended = await job("cancel", job=slow)
+    assert not ended.is_error, ended
+    ended = await job("get", job=slow, wait=True)
+    assert ended.structured_content["state"] in ("cancelled", "finished"), ended
+    listed = text(await job("list"))
+    assert one in listed and slow in listed, listed
+    for wrong in ({"action": "submit"}, {"action": "get"}, {"action": "get", "job": "ex_none"},
+                  {"action": "get", "job": "../sessions"}, {"action": "submit", "run": {}}):
+        assert (await client.call_tool("job", wrong)).is_error, wrong
+
+
+def data_check(function):
+    DATA_CHECKS.append(function)
+    return function
+
+
+@data_check
+async def databases_are_described_and_queried(client):
+    grants = GRANTS
+    nothing = await client.call_tool("describe_data", {})
+    assert "no session has a grant" in text(nothing), nothing
+    wrong = await client.call_tool("session", {"action": "create", "grants": ["shop"]})
+    assert wrong.is_error and "postgres:NAME" in text(wrong), wrong
+    made = await client.call_tool("session", {"action": "create", "grants": grants})
+    assert not made.is_error and made.structured_content["grants"] == grants, made
+    session = made.structured_content["id"]
+    for given in ({}, {"session": session}):
+        listed = await client.call_tool("describe_data", given)
+        assert all(grant in text(listed) for grant in [session, *grants]), listed
+
+    async def call(tool, grant, **given):
+        return await client.call_tool(tool, {"session": session, "grant": grant, **given})
+
+    postgres, mysql = grants
+    assert "table public.items" in text(await call("describe_data", postgres))
+    items = await call("describe_data", postgres, name="items")
+    assert "  id integer" in text(items), items
+    answers = await call("describe_data", mysql, name="answers")
+    assert "  answer varchar(9) not null" in text(answers), answers
+    given = {"sql": "SELECT id, name, NULL AS n FROM items WHERE id < $1 ORDER BY id",
+             "parameters": [4], "max_rows": 2}
+    found = await call("query_sql", postgres, **given)
+    assert not found.is_error and found.structured_content["truncated"], found
+    assert found.structured_content["rows"] == [[1, "item 1", None], [2, "item 2", None]], found
+    assert text(found).startswith("id | name | n\n1 | item 1 | NULL\n2 |"), found
+    assert "beyond the limit of rows" in text(found), found
+    found = await call("query_sql", mysql, sql="SELECT answer FROM answers WHERE id = ?",
+                       parameters=[1])
+    assert found.structured_content["rows"] == [["forty-two"]], found
+    for grant in grants:
+        for sql in ("DELETE FROM items", "COMMIT; DELETE FROM items", "SELECT * FROM nothing",
+                    "DELETE FROM answers", "SELECT 1; DELETE FROM answers", ""):
+            refused = await call("query_sql", grant, sql=sql)
+            assert refused.is_error and text(refused).startswith("sql: "), refused
+    unknown = await call("query_sql", "postgres:other", sql="SELECT 1")
+    assert unknown.is_error and postgres in text(unknown), unknown
+    await client.call_tool("session", {"action": "end", "session": session})
+    gone = await call("query_sql", postgres, sql="SELECT 1")
+    assert gone.is_error, gone
+
+
 async def main():
     if sys.argv[1] == "http":
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
-        url, token, mode = sys.argv[2:]
+        url, token, mode, *GRANTS[:] = sys.argv[2:]
         http = httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=60)
         server = streamable_http_client(url, http_client=http)
     else:
@@ -164,7 +243,7 @@ async def main():
     failed = 0
     async with mcp.Client(server, mode=mode) as client:
         expected = "2025-11-25" if mode == "legacy" else "2026-07-28"
-        checks = [*CHECKS]
+        checks = CHECKS + DATA_CHECKS if GRANTS else [*CHECKS]
         print(json.dumps({"name": "revision", "ok": client.protocol_version == expected,
                           "detail": client.protocol_version}))
         for function in checks:

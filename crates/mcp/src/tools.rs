@@ -4,7 +4,9 @@
 //! together below [`LIST_BYTES_MAX`] bytes of JSON, some 3,000 tokens.
 
 mod code;
+mod data;
 mod files;
+mod job;
 mod session;
 
 use std::pin::Pin;
@@ -167,6 +169,37 @@ pub(crate) const TOOLS: &[McpTool] = &[
         schema: files::list_schema,
         call: |api, given| Box::pin(files::list(api, given)),
     },
+    McpTool {
+        name: "query_sql",
+        title: "Query a database",
+        description: "Runs one SQL statement over a grant of a session and returns its rows. It \
+                      only reads: the database refuses everything else. describe_data says which \
+                      grants and tables there are.",
+        scope: TokenScope::Sessions,
+        hints: READS,
+        schema: data::query_schema,
+        call: |api, given| Box::pin(data::query(api, given)),
+    },
+    McpTool {
+        name: "describe_data",
+        title: "Describe databases and tables",
+        description: "Lists what can be queried: grants of your sessions, tables of a grant \
+                      (PostgreSQL, MySQL, Iceberg), or one table with columns and keys.",
+        scope: TokenScope::Sessions,
+        hints: READS,
+        schema: data::describe_schema,
+        call: |api, given| Box::pin(data::describe(api, given)),
+    },
+    McpTool {
+        name: "job",
+        title: "Run a program in the background",
+        description: "submit queues a program durably and returns an id at once; get returns its \
+                      state and, at its end, its result; cancel ends it; list shows the latest.",
+        scope: TokenScope::Executions,
+        hints: ToolHints { is_read_only: false, is_destructive: true, is_idempotent: false },
+        schema: job::schema,
+        call: |api, given| Box::pin(job::manage(api, given)),
+    },
 ];
 
 impl McpTool {
@@ -255,8 +288,8 @@ mod tests {
         principal.scopes = [TokenScope::Executions].into_iter().collect();
         let names: Vec<_> =
             TOOLS.iter().filter(|tool| tool.is_for(&principal)).map(|tool| tool.name).collect();
-        assert_eq!(names, ["run_code"]);
+        assert_eq!(names, ["run_code", "job"]);
         let error = find("read_file", &principal).map(|tool| tool.name).unwrap_err();
-        assert_eq!(error.message, "unknown tool \"read_file\"; there are: run_code");
+        assert_eq!(error.message, "unknown tool \"read_file\"; there are: run_code, job");
     }
 }

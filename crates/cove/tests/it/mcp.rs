@@ -1,12 +1,15 @@
 //! The Model Context Protocol: the official SDK, unmodified, and what it does not show.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{Client, Request, Response, Server};
+use testkit::{Client, Request, Response, Server, until};
 
-use crate::sessions_support::config;
+use crate::gateway::{Stage, shop, stage};
+use crate::sessions_support::{SOON, config};
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, assert_checks_passed, beside_others};
 
@@ -26,11 +29,13 @@ fn run_client(arguments: &[&str]) {
 #[test]
 fn the_python_sdk_uses_all_tools_in_both_kinds_of_revision() {
     let _guard = beside_others();
-    let server = serve();
+    let Stage { server, postgres, mariadb, .. } = &stage("memory_bytes = 536870912");
     let url = format!("http://{}/mcp", server.client().address());
     for mode in ["auto", "legacy"] {
-        run_client(&["http", &url, server.token(), mode]);
+        run_client(&["http", &url, server.token(), mode, "postgres:shop", "mysql:judge"]);
     }
+    assert_eq!(postgres.sql("SELECT count(*) FROM items"), "100");
+    assert_eq!(mariadb.sql("SELECT answer FROM judge.answers"), "forty-two");
 }
 
 #[test]
@@ -42,6 +47,45 @@ fn the_python_sdk_uses_all_tools_over_standard_streams() {
     for mode in ["auto", "legacy"] {
         run_client(&["stdio", mode, COVE, "mcp", "--data-dir", data_dir]);
     }
+}
+
+#[test]
+fn a_client_that_closes_a_query_ends_it_in_the_database() {
+    let _guard = beside_others();
+    let Stage { server, sessions, postgres, .. } = &stage("");
+    let grants = json!([shop("read_only")]);
+    let session = sessions.create(&json!({ "grants": grants }));
+    let given =
+        json!({ "session": session, "grant": "postgres:shop", "sql": "SELECT pg_sleep(600)" });
+    let body = json!({
+        "jsonrpc": "2.0", "id": 1, "method": "tools/call",
+        "params": { "name": "query_sql", "arguments": given },
+    });
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(server.client().address()).unwrap();
+    write!(
+        stream,
+        "POST /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\naccept: application/json, text/event-stream\r\n\
+         content-length: {}\r\n\r\n{body}",
+        server.client().address(),
+        server.token(),
+        body.len()
+    )
+    .unwrap();
+    let wait_for = |expected: &str| {
+        until("statements in the database", SOON, || {
+            let busy = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'clerk' \
+                        AND state = 'active'";
+            match postgres.sql(busy) {
+                count if count == expected => Ok(()),
+                count => Err(count),
+            }
+        });
+    };
+    wait_for("1");
+    drop(stream);
+    wait_for("0");
 }
 
 fn post(client: &Client, headers: &[(&str, &str)], body: &str) -> Response {
@@ -113,7 +157,7 @@ fn a_token_has_the_tools_that_it_is_for() {
         names.map(|name| name.as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let runner = server.other_client("runner", &["--scope", "executions"]);
-    assert_eq!(names(&runner), ["run_code"]);
+    assert_eq!(names(&runner), ["run_code", "job"]);
     let keeper = server.other_client("keeper", &["--scope", "sessions"]);
     assert!(!names(&keeper).contains(&"run_code".to_owned()));
     let call = json!({ "name": "session", "arguments": { "action": "list" } });

@@ -61,6 +61,14 @@ pub(super) fn schema() -> Value {
 }
 
 pub(super) async fn run(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
+    let body = request(given)?;
+    let path = "/v1/executions?wait=true";
+    let result = api.json(Method::POST, path, Some(&body)).await.map_err(ToolResult::from)?;
+    Ok(shown(result))
+}
+
+/// The request for an execution that the arguments mean.
+pub(super) fn request(given: Map<String, Value>) -> Result<Value, ToolResult> {
     let given: RunCode = arguments(given)?;
     let mut body = json!({
         "language": given.language,
@@ -86,9 +94,7 @@ pub(super) async fn run(api: &NativeApi, given: Map<String, Value>) -> ToolOutco
     if let (false, Some(fields)) = (limits.is_empty(), body.as_object_mut()) {
         fields.insert("limits".to_owned(), Value::Object(limits));
     }
-    let path = "/v1/executions?wait=true";
-    let result = api.json(Method::POST, path, Some(&body)).await.map_err(ToolResult::from)?;
-    Ok(shown(result))
+    Ok(body)
 }
 
 /// Whole milliseconds of a number of seconds.
@@ -101,7 +107,7 @@ pub(super) fn milliseconds(seconds: f64) -> Result<u64, ToolResult> {
 }
 
 /// What a model is shown of an execution.
-fn shown(mut result: Value) -> ToolResult {
+pub(super) fn shown(mut result: Value) -> ToolResult {
     let mut text = content::output_text(&result);
     let verdict = result["verdict"].as_str().unwrap_or("IE").to_owned();
     let milliseconds = result["wall_ms"].as_f64().unwrap_or_default();

@@ -33,6 +33,7 @@ struct ManageSession {
     action: SessionAction,
     session: Option<String>,
     agent: Option<String>,
+    grants: Option<Vec<String>>,
 }
 
 pub(super) fn schema() -> Value {
@@ -51,6 +52,12 @@ pub(super) fn schema() -> Value {
                 "type": "string",
                 "description": "For create: an agent whose files and environment it has; none is empty",
             },
+            "grants": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "For create: data it may read, postgres:NAME, mysql:NAME or \
+                                catalog:NAME",
+            },
         },
     })
 }
@@ -63,7 +70,15 @@ pub(super) async fn manage(api: &NativeApi, given: Map<String, Value>) -> ToolOu
     };
     let answer = match given.action {
         SessionAction::Create => {
-            let body = given.agent.as_ref().map_or_else(|| json!({}), |it| json!({ "agent": it }));
+            let mut body = Map::new();
+            if let Some(agent) = &given.agent {
+                body.insert("agent".to_owned(), json!(agent));
+            }
+            if let Some(grants) = &given.grants {
+                let grants: Result<Vec<Value>, _> = grants.iter().map(|it| grant(it)).collect();
+                body.insert("grants".to_owned(), json!(grants?));
+            }
+            let body = Value::Object(body);
             api.json(Method::POST, "/v1/sessions", Some(&body)).await
         }
         SessionAction::List => {
@@ -98,6 +113,23 @@ pub(super) async fn manage(api: &NativeApi, given: Map<String, Value>) -> ToolOu
     })
 }
 
+/// A grant by its short form: `postgres:shop`. It reads; grants that write are for the native
+/// interface.
+fn grant(label: &str) -> Result<Value, ToolResult> {
+    let (kind, name) = label.split_once(':').unwrap_or((label, ""));
+    let field = match kind {
+        "postgres" | "mysql" => "tenant",
+        "catalog" => "warehouse",
+        _ => "",
+    };
+    if field.is_empty() || name.is_empty() || name.contains(':') {
+        let message =
+            format!("\"{label}\" is no grant; they are postgres:NAME, mysql:NAME and catalog:NAME");
+        return Err(ToolResult::error(&message));
+    }
+    Ok(json!({ "kind": kind, field: name }))
+}
+
 /// A session in a line.
 fn line(session: &Value) -> String {
     let text = |name: &str| session[name].as_str().unwrap_or_default().to_owned();
@@ -105,10 +137,34 @@ fn line(session: &Value) -> String {
     if let Some(agent) = session["agent"].as_str() {
         let _infallible = write!(line, ", agent {agent}");
     }
+    let grants = data_grants(session);
+    if !grants.is_empty() {
+        let _infallible = write!(line, ", grants {}", grants.join(", "));
+    }
     if let Some(message) = session["message"].as_str() {
         let _infallible = write!(line, ": {message}");
     }
     line
+}
+
+/// Grants of a session that lead to data, by their labels; by their ports where two have the same.
+pub(super) fn data_grants(session: &Value) -> Vec<String> {
+    let grants = session["grants"].as_array().map_or(&[][..], Vec::as_slice);
+    let label = |grant: &Value| {
+        let kind = grant["kind"].as_str()?;
+        let name = grant["tenant"].as_str().or_else(|| grant["warehouse"].as_str())?;
+        Some(format!("{kind}:{name}"))
+    };
+    let labels: Vec<String> = grants.iter().filter_map(label).collect();
+    let shown = grants.iter().filter_map(|grant| {
+        let label = label(grant)?;
+        let is_single = labels.iter().filter(|other| **other == label).count() == 1;
+        match (is_single, grant["port"].as_u64()) {
+            (false, Some(port)) => Some(port.to_string()),
+            _ => Some(label),
+        }
+    });
+    shown.collect()
 }
 
 /// The fields of a session that a model can do something with.
@@ -117,6 +173,7 @@ fn brief(session: &Value) -> Value {
         "id": session["id"],
         "state": session["state"],
         "agent": session["agent"],
+        "grants": data_grants(session),
         "created_at": session["created_at"],
         "last_active_at": session["last_active_at"],
     })
@@ -183,6 +240,20 @@ fn shown(result: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn grants_are_named_as_they_are_given() {
+        assert_eq!(grant("mysql:a").unwrap(), json!({ "kind": "mysql", "tenant": "a" }));
+        assert_eq!(grant("catalog:a").unwrap(), json!({ "kind": "catalog", "warehouse": "a" }));
+        for wrong in ["", "mysql", "mysql:", "mysql:a:rw", "http:example.com", "model"] {
+            assert!(grant(wrong).is_err(), "{wrong}");
+        }
+        let session = json!({ "grants": [
+            { "kind": "postgres", "tenant": "a" }, { "kind": "postgres", "tenant": "b" },
+            { "kind": "postgres", "tenant": "b", "port": 5433 }, { "kind": "model" },
+        ]});
+        assert_eq!(data_grants(&session), ["postgres:a", "postgres:b", "5433"]);
+    }
 
     #[test]
     fn a_model_is_shown_output_and_end() {
