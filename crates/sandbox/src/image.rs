@@ -37,8 +37,15 @@ const DIRECTORIES: [&str; 13] = [
     "var",
 ];
 /// Parts of the host's `/etc` that programs in `/usr` cannot do without. World-readable files only.
-const ETC_COPIES: [&str; 6] =
-    ["alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl/openssl.cnf", "mime.types"];
+const ETC_COPIES: [&str; 7] = [
+    "alternatives",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "ssl/openssl.cnf",
+    "mime.types",
+    "matplotlibrc",
+];
 /// Bundles of the public certificate authorities that the host trusts, as distributions name them;
 /// the last one is that of Java.
 const TRUST_BUNDLES: [&str; 6] = [

@@ -99,8 +99,9 @@ pub use session::files::{
     TreeUsage, Watch, WatchBarrier, WatchEvent, WatchKind, WriteMode,
 };
 pub use session::{
-    ProcessEnd, ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, SandboxUsage,
-    SandboxedSession, SessionProcess, SessionProgram, SessionSandboxLimits, SessionSetup,
+    ProcessEnd, ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, ProgramChannel,
+    SandboxUsage, SandboxedSession, SessionProcess, SessionProgram, SessionSandboxLimits,
+    SessionSetup, output_pipe,
 };
 pub use shared::SharedFile;
 pub use spec::{

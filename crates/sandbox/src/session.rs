@@ -35,7 +35,8 @@ use files::SandboxFiles;
 
 pub use crate::codec::session::{ProcessEnd, SandboxUsage, SessionSandboxLimits};
 pub use process::{
-    ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, SessionProcess, SessionProgram,
+    ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, ProgramChannel, SessionProcess,
+    SessionProgram, output_pipe,
 };
 
 /// Requests of one session that may be under way; further ones wait.
@@ -159,7 +160,17 @@ impl SandboxedSession {
     ///
     /// When the future is dropped before the program has started, the program is killed.
     pub async fn start(&self, program: SessionProgram) -> Result<SessionProcess, SandboxError> {
-        process::start(self, program).await
+        process::start(self, program, None).await
+    }
+
+    /// As [`SandboxedSession::start`], with a descriptor of the caller's as standard input: one end
+    /// of a socket over which both talk. `program.terminal` and `program.stdin` do not count.
+    pub async fn start_with_input(
+        &self,
+        program: SessionProgram,
+        input: OwnedFd,
+    ) -> Result<SessionProcess, SandboxError> {
+        process::start(self, program, Some(input)).await
     }
 
     /// Sends a signal to the process group that a program leads; nothing when it has ended.

@@ -256,7 +256,82 @@ struct ProcessWiring {
     ours: Option<ProcessPipes>,
 }
 
+/// Makes a pipe for the output of a program: the server's end, which does not block, and the
+/// program's.
+///
+/// # Errors
+/// When there are no descriptors left.
+pub fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
+    let (read, write) = sys::pipe()?;
+    sys::set_nonblocking(read.as_fd())?;
+    // So that the program may open its own /dev/stdout: pipes have an owner, who is not the
+    // program. Nobody else can name it.
+    sys::fchmod(write.as_fd(), 0o666)?;
+    Ok((pipe::Receiver::from_owned_fd(read)?, write))
+}
+
+/// The server's end of a socket that keeps message boundaries, for a program that is sent
+/// descriptors. The other end becomes the program's standard input.
+#[derive(Debug)]
+pub struct ProgramChannel(AsyncFd<OwnedFd>);
+
+impl ProgramChannel {
+    /// Makes the socket: the server's end, and the program's.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn pair() -> io::Result<(ProgramChannel, OwnedFd)> {
+        let (ours, theirs) = sys::message_pair()?;
+        Ok((ProgramChannel(sys::watch(ours)?), theirs))
+    }
+
+    /// Sends one message, with copies of descriptors. Waits while the program does not read.
+    ///
+    /// # Errors
+    /// When the program has closed its end.
+    pub async fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        loop {
+            let mut guard = self.0.writable().await?;
+            if let Ok(sent) = guard.try_io(|socket| sys::send(socket.as_fd(), message, fds)) {
+                return sent;
+            }
+        }
+    }
+
+    /// Receives one message of at most `bytes_max` bytes; none when the program has closed its end.
+    /// Descriptors that the program sends are closed.
+    ///
+    /// # Errors
+    /// When the message is longer.
+    pub async fn receive(&self, bytes_max: usize) -> io::Result<Option<Vec<u8>>> {
+        let mut buf = vec![0; bytes_max];
+        loop {
+            let mut guard = self.0.readable().await?;
+            let received = guard.try_io(|socket| sys::receive_what_fits(socket.as_fd(), &mut buf));
+            if let Ok(received) = received {
+                let (count, _unwanted) = received?;
+                buf.truncate(count);
+                return Ok((count > 0).then_some(buf));
+            }
+        }
+    }
+}
+
 impl ProcessWiring {
+    /// Wires pipes for the output, and one that the caller has made already as the input.
+    fn with_input(program: &SessionProgram, input: OwnedFd) -> io::Result<ProcessWiring> {
+        let wiring = ProcessWiring::new(&SessionProgram {
+            stdin: false,
+            terminal: None,
+            merged: program.merged,
+            ..SessionProgram::default()
+        })?;
+        let ProcessWiring { mut given, ours, .. } = wiring;
+        given.push(input);
+        let streams = codec::StreamSetup::Given { merged: program.merged, has_stdin: true };
+        Ok(ProcessWiring { streams, given, ours })
+    }
+
     fn new(program: &SessionProgram) -> io::Result<ProcessWiring> {
         if let Some(size) = program.terminal {
             let streams = codec::StreamSetup::Terminal(size);
@@ -264,10 +339,9 @@ impl ProcessWiring {
         }
         let mut given = Vec::with_capacity(3);
         let mut output = || -> io::Result<pipe::Receiver> {
-            let (read, write) = sys::pipe()?;
-            sys::set_nonblocking(read.as_fd())?;
+            let (read, write) = output_pipe()?;
             given.push(write);
-            pipe::Receiver::from_owned_fd(read)
+            Ok(read)
         };
         let stdout = output()?;
         let stderr = if program.merged { None } else { Some(output()?) };
@@ -275,13 +349,10 @@ impl ProcessWiring {
         if program.stdin {
             let (read, write) = sys::pipe()?;
             sys::set_nonblocking(write.as_fd())?;
+            // As for output.
+            sys::fchmod(read.as_fd(), 0o666)?;
             given.push(read);
             stdin = Some(pipe::Sender::from_owned_fd(write)?);
-        }
-        for fd in &given {
-            // So that the program may open its own /dev/stdout: pipes have an owner, who is not the
-            // program. Nobody else can name it.
-            sys::fchmod(fd.as_fd(), 0o666)?;
         }
         let streams =
             codec::StreamSetup::Given { merged: program.merged, has_stdin: program.stdin };
@@ -313,14 +384,18 @@ impl Drop for UnclaimedProcess<'_> {
     }
 }
 
-/// Starts a program.
+/// Starts a program; its standard input is `input`, if there is one.
 pub(super) async fn start(
     session: &SandboxedSession,
     program: SessionProgram,
+    input: Option<OwnedFd>,
 ) -> Result<SessionProcess, SandboxError> {
     check(&program)?;
     let connection = &session.0.connection;
-    let ProcessWiring { streams, given, ours } = ProcessWiring::new(&program)?;
+    let ProcessWiring { streams, given, ours } = match input {
+        Some(input) => ProcessWiring::with_input(&program, input)?,
+        None => ProcessWiring::new(&program)?,
+    };
     let id = connection.next_id.fetch_add(1, Ordering::Relaxed);
     let start = StartProgram {
         streams,
