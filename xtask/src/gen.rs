@@ -236,6 +236,8 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::UpdateSession>(requests);
     define::<api::MessageRequest>(requests);
     define::<api::SessionExec>(requests);
+    define::<api::CreateCodeContext>(requests);
+    define::<api::ExecuteCell>(requests);
     define::<api::ForkRequest>(requests);
     define::<api::MoveFile>(requests);
     define::<api::GrantQuery>(requests);
@@ -261,6 +263,10 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::SessionExecEvent>(answers);
     define::<api::GrantQueryResult>(answers);
     define::<api::GrantDescription>(answers);
+    define::<api::CodeContextView>(answers);
+    define::<api::CodeContextList>(answers);
+    define::<api::CellEvent>(answers);
+    define::<api::CellReport>(answers);
     define::<api::FileEntry>(answers);
     define::<api::FileList>(answers);
     define::<api::ArchiveImported>(answers);
@@ -481,6 +487,8 @@ mod tests {
             "UpdateSession" => again::<api::UpdateSession>(value),
             "MessageRequest" => again::<api::MessageRequest>(value),
             "SessionExec" => again::<api::SessionExec>(value),
+            "CreateCodeContext" => again::<api::CreateCodeContext>(value),
+            "ExecuteCell" => again::<api::ExecuteCell>(value),
             "ForkRequest" => again::<api::ForkRequest>(value),
             "MoveFile" => again::<api::MoveFile>(value),
             "GrantQuery" => again::<api::GrantQuery>(value),
@@ -506,6 +514,10 @@ mod tests {
             "SessionLogs" => again::<api::SessionLogs>(value),
             "SessionExecResult" => again::<api::SessionExecResult>(value),
             "SessionExecEvent" => again::<api::SessionExecEvent>(value),
+            "CodeContext" => again::<api::CodeContextView>(value),
+            "CodeContextList" => again::<api::CodeContextList>(value),
+            "CellEvent" => again::<api::CellEvent>(value),
+            "CellReport" => again::<api::CellReport>(value),
             "FileEntry" => again::<api::FileEntry>(value),
             "FileList" => again::<api::FileList>(value),
             "ArchiveImported" => again::<api::ArchiveImported>(value),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod context;
 mod conversation;
 mod data;
 mod error;
@@ -26,6 +27,10 @@ mod workspace;
 pub use agent::{
     AgentFile, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate, AgentVersion,
     AgentVersionList, AgentView, DeployRequest, SessionLimits,
+};
+pub use context::{
+    CellEnd, CellEvent, CellFailure, CellReport, CellResult, CodeContextList, CodeContextState,
+    CodeContextView, CreateCodeContext, ExecuteCell,
 };
 pub use conversation::{
     InterruptAnswer, MessageAnswer, SessionEventList, SessionLogLine, SessionLogs, SessionMessage,

@@ -41,7 +41,7 @@ pub(crate) use self::remote::{
 pub(crate) use self::sessions::{
     AgentArgs, AgentCommand, AgentUpdateArgs, ChatArgs, CreateArgs, DeployArgs, DisconnectPolicy,
     FilesCommand, GrantsArgs, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionExecArgs,
-    SessionFilePath, SessionListArgs, SqlArgs, TailArgs, TopArgs,
+    SessionFilePath, SessionListArgs, SessionRunArgs, SqlArgs, TailArgs, TopArgs,
 };
 pub(crate) use self::tenants::{
     AddTenantArgs, BouncerArgs, BouncerCommand, BouncerTopArgs, TenantArgs, TenantCommand,

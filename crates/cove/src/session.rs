@@ -1,5 +1,6 @@
 //! `cove session`: sessions of a server.
 
+mod cell;
 mod chat;
 mod exec;
 mod files;
@@ -75,6 +76,7 @@ async fn obey(args: &SessionArgs, server: Remote) -> Result<u8> {
         SessionCommand::Fork { id, count } => fork(&server, id, *count, json).await?,
         SessionCommand::Exec(exec) if exec.tty => return terminal::run(exec, &server).await,
         SessionCommand::Exec(exec) => return exec::run(exec, &server, json).await,
+        SessionCommand::Run(run) => return cell::run(run, &server, json).await,
         SessionCommand::Files(files) => files::run(&files.command, &server, json).await?,
         SessionCommand::Logs(one) => logs(&server, &one.id, json).await?,
         SessionCommand::Tail(tail) => self::tail(tail, server, json).await?,

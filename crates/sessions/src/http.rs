@@ -1,12 +1,13 @@
 //! The native HTTP face: parse, call, reply.
 //!
 //! `agents` is about agents, `lifecycle` about sessions as a whole, `conversation` about messages
-//! and events, `commands` and `terminal` about programs, `files` about the workspace, `grants`
-//! about data behind them, `shelf` about what is kept beside sessions: snapshots, credentials,
-//! attachments, usage.
+//! and events, `commands` and `terminal` about programs, `contexts` about cells, `files` about the
+//! workspace, `grants` about data behind them, `shelf` about what is kept beside sessions:
+//! snapshots, credentials, attachments, usage.
 
 mod agents;
 mod commands;
+mod contexts;
 mod conversation;
 mod files;
 mod grants;
@@ -80,6 +81,11 @@ fn of_sandboxes() -> Router<Sessions> {
     Router::new()
         .at("/v1/sessions/{id}/exec", post(commands::exec))
         .at("/v1/sessions/{id}/terminal", get(terminal::open))
+        .at("/v1/sessions/{id}/contexts", post(contexts::create).get(contexts::list))
+        .at("/v1/sessions/{id}/contexts/{context}", get(contexts::fetch).delete(contexts::remove))
+        .at("/v1/sessions/{id}/contexts/{context}/restart", post(contexts::restart))
+        .at("/v1/sessions/{id}/contexts/{context}/interrupt", post(contexts::interrupt))
+        .at("/v1/sessions/{id}/contexts/{context}/execute", post(contexts::execute))
         .at("/v1/sessions/{id}/files", get(files::list))
         .at(
             "/v1/sessions/{id}/files/{*path}",

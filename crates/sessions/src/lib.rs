@@ -22,6 +22,7 @@
 //! | `http.rs`, `faces.rs` | the native interface, and those of Ash and E2B |
 //! | `service.rs` | every operation without HTTP, one file per kind in `service/` |
 //! | `agent.rs`, `turn.rs` | one agent process and its runtimes; the states of a turn, pure |
+//! | `interpreter.rs` | the code interpreter: contexts, their processes, their cells |
 //! | `events.rs` | the log of a session: numbers, listeners, the writer behind |
 //! | `model.rs` | the relay to the model; `model/door.rs` is the one of a grant, with budgets |
 //! | `workspace.rs` | disks and layers, here and in the object store |
@@ -37,6 +38,7 @@ mod events;
 mod everywhere;
 pub mod faces;
 pub mod http;
+mod interpreter;
 mod metrics;
 mod model;
 mod routing;
@@ -48,6 +50,9 @@ mod workspace;
 pub use config::SessionsConfig;
 pub use error::{SessionError, SessionRefusal};
 pub use everywhere::peer_routes;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use interpreter::fuzzing as context_frames;
 pub use model::door as model_door;
 pub use routing::{SessionInterface, SessionOwners, session_of};
 pub use service::Sessions;

@@ -13,6 +13,7 @@ mod agents;
 mod archives;
 mod body;
 mod books;
+pub(crate) mod contexts;
 mod create;
 mod deployed;
 mod entry;

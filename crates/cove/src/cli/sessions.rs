@@ -221,6 +221,8 @@ pub(crate) enum SessionCommand {
     End(ManyArgs),
     /// Run a command in a session, as if it ran here
     Exec(SessionExecArgs),
+    /// Run a cell in a context that keeps what cells define
+    Run(SessionRunArgs),
     /// List, fetch, write and remove files of a session
     Files(FilesArgs),
     /// Show what the agent writes to its standard error
@@ -518,6 +520,49 @@ pub(crate) struct SessionExecArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<String>,
     /// Time after which it is killed, such as 30s [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// `cove session run`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    override_usage = "cove session run [OPTIONS] ID [FILE]",
+    after_help = "\
+A cell is read from FILE, from --code, or from here. What it defines is there for the next one in \
+the same context.
+
+Examples:
+  cove session run $id --code 'x = 20'
+  cove session run $id --code 'x + 1'
+  cove session run $id --language bash < setup.sh
+  cove session run $id --context ctx_1 analysis.py
+  cove session run $id --json --code 'df' | jq '.results[0].data'
+
+Exit codes: 0 the cell ended well, 1 it failed or Cove did, 124 its time was up, 137 it had too \
+much memory or output, or its context ended; 2 wrong usage or refused."
+)]
+pub(crate) struct SessionRunArgs {
+    /// Id of the session
+    #[arg(value_name = "ID", value_parser = name)]
+    pub(crate) id: String,
+    /// File that has the cell; `-` is what comes in here [default: -]
+    #[arg(value_name = "FILE", conflicts_with = "code")]
+    pub(crate) file: Option<std::path::PathBuf>,
+    /// The cell itself
+    #[arg(long, short, value_name = "TEXT")]
+    pub(crate) code: Option<String>,
+    /// Id of a context [default: that of the language]
+    #[arg(long, value_name = "ID", value_parser = name, conflicts_with = "language")]
+    pub(crate) context: Option<String>,
+    /// python, javascript, typescript or bash [default: python]
+    #[arg(long, short, value_name = "NAME", value_parser = name)]
+    pub(crate) language: Option<String>,
+    /// Environment variable for this cell
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Time after which it is interrupted, such as 30s [default: 30m]
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub(crate) timeout: Option<Duration>,
 }

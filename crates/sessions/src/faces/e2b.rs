@@ -10,6 +10,7 @@
 //! | `envd` | what E2B has inside of a sandbox, by Connect: calls and streams |
 //! | `process`, `filesystem`, `transfer` | processes; files; their content |
 //! | `ports` | ports of a sandbox by names of hosts |
+//! | `interpreter` | the code interpreter, which is at one of them |
 //! | `network` | what a sandbox may reach: E2B's rules as a grant, pure |
 //! | `figures` | what a sandbox uses, now and in the last hour |
 //! | `sandboxes`, `tokens` | what is known of those that live, and what opens them |
@@ -27,6 +28,7 @@ mod errors;
 mod figures;
 mod filesystem;
 mod frames;
+mod interpreter;
 mod network;
 mod ports;
 mod process;

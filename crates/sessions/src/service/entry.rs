@@ -22,6 +22,7 @@ use super::turns::OpenTurns;
 use crate::agent::{AgentHandle, LaunchPlan};
 use crate::error::SessionError;
 use crate::events::SessionLog;
+use crate::interpreter::SandboxContexts;
 use crate::store::rows::SessionRow;
 use crate::workspace::AttachedDisk;
 
@@ -116,6 +117,8 @@ pub(crate) struct SessionSandbox {
     frozen: watch::Sender<bool>,
     /// Divisor of a whole share of the processor that gives the sandbox's.
     cpu_parts: AtomicU32,
+    /// Contexts of its code interpreter.
+    pub(crate) contexts: Arc<SandboxContexts>,
 }
 
 impl fmt::Debug for SessionEntry {
@@ -197,6 +200,7 @@ impl SessionSandbox {
             gate: tokio::sync::Mutex::default(),
             frozen: watch::Sender::new(false),
             cpu_parts: AtomicU32::new(1),
+            contexts: Arc::default(),
         }
     }
 

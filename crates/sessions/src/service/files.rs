@@ -1,16 +1,18 @@
 //! Files, ports and figures of a session's sandbox.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use api::{ErrorCode, SessionMetrics};
 use node::{clock, http};
-use sandbox::{SandboxError, SandboxFiles, SessionProcess, SessionProgram};
+use sandbox::{SandboxError, SandboxFiles, SandboxedSession, SessionProcess, SessionProgram};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::entry::SandboxUse;
 use super::{Sessions, SessionsInner, launch};
 use crate::error::SessionError;
+use crate::interpreter::SandboxContexts;
 
 /// The files of a session. While this exists, its sandbox stays.
 #[derive(Debug)]
@@ -65,15 +67,49 @@ impl SandboxGuard {
     /// When the store cannot be read.
     pub async fn environment(
         &self,
-        own: &std::collections::BTreeMap<String, String>,
+        own: &BTreeMap<String, String>,
     ) -> Result<Vec<Vec<u8>>, SessionError> {
+        let mut env = self.variables().await?;
+        env.extend(own.clone());
+        Ok(launch::environment(&env))
+    }
+
+    /// The environment of [`SandboxGuard::environment`] by the names of its variables.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn variables(&self) -> Result<BTreeMap<String, String>, SessionError> {
         let inner = self.at_work.inner();
         let launch = inner.launch(&self.at_work.entry).await?;
         // Who asks for it starts a program.
         inner.open_gate(&self.at_work.entry, &self.at_work.body).await?;
-        let mut env = launch.env.clone();
-        env.extend(own.clone());
-        Ok(launch::environment(&env))
+        Ok(launch.env.clone())
+    }
+
+    /// The sandbox itself, for one call.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub(crate) fn sandbox(&self) -> Result<SandboxedSession, SessionError> {
+        self.at_work.body.sandbox()
+    }
+
+    /// The contexts of its code interpreter.
+    pub(crate) fn contexts(&self) -> &SandboxContexts {
+        &self.at_work.body.contexts
+    }
+
+    /// A new id for one.
+    pub(crate) fn new_context_id(&self) -> String {
+        self.at_work.inner().ids.next("ctx_")
+    }
+
+    /// Returns how many processes were killed in it for want of memory.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub(crate) async fn oom_kills(&self) -> Result<u64, SessionError> {
+        Ok(self.sandbox()?.usage().await?.oom_kills)
     }
 
     /// Connects to a port of the sandbox's loopback on which a program listens.
@@ -206,7 +242,7 @@ impl Sessions {
 
 impl SessionsInner {
     async fn figures(
-        sandbox: &sandbox::SandboxedSession,
+        sandbox: &SandboxedSession,
         disk: Option<crate::workspace::AttachedDisk>,
     ) -> Result<SessionMetrics, SessionError> {
         let usage = sandbox.usage().await?;

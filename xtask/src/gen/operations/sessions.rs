@@ -2,6 +2,7 @@
 //! `workspace`, those on data behind its grants in `data`.
 
 mod data;
+mod contexts;
 mod workspace;
 
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ const TURN: &str = "turn_01M8044N3PBZAP9SH39ZM0327E";
 const SNAPSHOT: &str = "snap_01M8044RG542EBSAESYSKCR7WW";
 const CREDENTIAL: &str = "cred_01M8044RKXF06PMRPRBSBKXEVT";
 const ATTACHMENT: &str = "att_01M8044RHM2X2MJSWG1QB86H2C";
+const CONTEXT: &str = "ctx_01M8044T3W9XQ6H2JQ5V8K7D1N";
 const TIME: &str = "2026-11-21T22:37:28.954Z";
 const MS: u64 = 1_795_300_676_726;
 
@@ -26,6 +28,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(conversation());
     all.extend(commands());
     all.extend(data::all());
+    all.extend(contexts::all());
     all.extend(workspace::all());
     all
 }
@@ -68,6 +71,11 @@ fn in_path(path: &str) -> Value {
                 "Path of a file, from `/workspace` on; one that begins with `%2F` is absolute, \
                  `~/` is `/home/user`.",
                 "src/main.py",
+            ),
+            "context" => (
+                "Id of the context; or `python`, `javascript`, `typescript` or `bash` for the \
+                 language's default one.",
+                CONTEXT,
             ),
             _ if path.contains("/snapshots/") => ("Id of the snapshot.", SNAPSHOT),
             _ if path.contains("/credentials/") => ("Id of the credential.", CREDENTIAL),

@@ -18,18 +18,15 @@ use node::http::{self, CredentialBinding, Share, ShareOwner, VerbatimAnswer};
 
 use super::E2bContext;
 use super::errors::{RestError, not_running, port_closed};
+use super::interpreter;
 use super::tokens::{TokenPurpose, is_id};
 use crate::error::SessionError;
 use crate::service::SandboxGuard;
 
 /// The port that stands for what E2B itself has in a sandbox.
 pub(super) const ENVD_PORT: u16 = 49983;
-/// The port at which E2B's code interpreter listens in templates that have one.
+/// The port of the code interpreter, which the server itself answers.
 const INTERPRETER_PORT: u16 = 49999;
-/// Message for its client where there is none. The answer for other closed ports it takes for a
-/// sandbox whose time was up.
-const NO_INTERPRETER: &str = "nobody listens at port 49999: the sandbox runs, and has no code \
-    interpreter unless a program of its template serves one there";
 /// Placeholder for the port in a mask of a host.
 const PORT_IN_MASK: &str = "${PORT}";
 /// Header with the token for ports that are not public.
@@ -118,10 +115,15 @@ pub(super) async fn forward(
         return RestError::from(http::HttpError::new(ErrorCode::TooManyRequests, message))
             .into_response();
     };
+    let is_interpreter = port == INTERPRETER_PORT;
+    if is_interpreter && live.kept.template == interpreter::TEMPLATE {
+        return interpreter::answer(face, id, PortUse { guard, place }, request).await;
+    }
     let stream = match guard.connect(port).await {
         Ok(stream) => stream,
-        Err(SessionError::Conflict(_)) if port == INTERPRETER_PORT => {
-            return RestError::new(StatusCode::NOT_FOUND, NO_INTERPRETER).into_response();
+        // A program of another template that listens there comes first.
+        Err(SessionError::Conflict(_)) if is_interpreter => {
+            return interpreter::answer(face, id, PortUse { guard, place }, request).await;
         }
         Err(SessionError::Conflict(_)) => return port_closed(id, port),
         Err(SessionError::SandboxEnded(_)) => return not_running(id),
@@ -141,11 +143,17 @@ pub(super) async fn forward(
 }
 
 /// Keeps the sandbox, and the place of the connection.
-struct PortUse {
-    #[expect(dead_code, reason = "held until the connection ends")]
+pub(super) struct PortUse {
     guard: SandboxGuard,
     #[expect(dead_code, reason = "held until the connection ends")]
     place: Share,
+}
+
+impl PortUse {
+    /// The sandbox.
+    pub(super) fn guard(&self) -> &SandboxGuard {
+        &self.guard
+    }
 }
 
 async fn pass(

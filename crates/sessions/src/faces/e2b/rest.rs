@@ -22,7 +22,7 @@ use super::network::{self, NetworkRules};
 use super::query::parameters;
 use super::sandboxes::{FACE, StoredE2bSandbox, TIMEOUT_S, TenantSandbox, deadline, resume};
 use super::tokens::{is_id, new_id};
-use super::{E2bContext, discard};
+use super::{E2bContext, discard, interpreter};
 use crate::error::SessionError;
 use crate::service::{CreateExtras, KeptExtras, SandboxGuard, SessionUpdate};
 use api::{CreateSession, Grant, SessionState, SessionView};
@@ -239,6 +239,7 @@ impl AuthorizedRequest<'_> {
         match kept.template.as_str() {
             BASE => {}
             id if id.starts_with(SNAPSHOT_PREFIX) => request.snapshot = Some(id.to_owned()),
+            name if self.is_interpreter(name).await? => {}
             name => request.agent = Some(name.to_owned()),
         }
         request.grants = self.grants_of_new(&kept).await?;
@@ -257,8 +258,23 @@ impl AuthorizedRequest<'_> {
             }
             other => other?,
         };
+        if kept.template == interpreter::TEMPLATE {
+            guard.prepare_contexts(interpreter::HOME);
+        }
         self.keep(&id, &kept, guard);
         Ok((StatusCode::CREATED, Json(self.reached(&id, &kept))).into_response())
+    }
+
+    /// Returns whether a template is the code interpreter's own, which is an empty one: an agent of
+    /// the tenant with that name comes first.
+    async fn is_interpreter(&self, template: &str) -> Result<bool, RestError> {
+        if template != interpreter::TEMPLATE {
+            return Ok(false);
+        }
+        match self.face.sessions.agent(self.tenant, template).await {
+            Err(SessionError::NotFound(_)) => Ok(true),
+            other => Ok(other.map(|_| false)?),
+        }
     }
 
     /// Keeps a sandbox from giving up its place.

@@ -1,0 +1,311 @@
+//! One cell: what comes of it, its limits, and its end.
+
+use std::time::{Duration, Instant};
+
+use api::{CellEnd, CellEvent, CellFailure, Verdict};
+use node::clock;
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::mpsc;
+use tokio::time;
+
+use super::frames::{CellFigures, ContextFrame};
+use super::parked::ContextExit;
+use super::process::{ContextProcess, FramesOver, OutputPipe};
+use crate::service::{SandboxGuard, signal_name};
+
+/// Bytes of output and results of one cell.
+const OUTPUT_BYTES_MAX: usize = 64 << 20;
+/// Time that a cell may take to end once it was interrupted, before its context is killed.
+const INTERRUPT_MAX: Duration = Duration::from_secs(2);
+/// Time that a context whose socket is closed may take to end, and its sandbox after that.
+const EXIT_MAX: Duration = Duration::from_secs(2);
+/// Pieces of output that are read before a frame, which came after them.
+const PIECES_BEFORE_FRAME_MAX: usize = 64;
+/// The signal of the kernel to a process that has too much memory.
+const SIGKILL: i32 = 9;
+
+/// Events of a cell that runs. Dropping this interrupts it.
+#[derive(Debug)]
+pub(crate) struct CellStream {
+    pub(super) events: mpsc::Receiver<CellEvent>,
+}
+
+impl CellStream {
+    /// Returns what happens next; none after [`CellEvent::Ended`], or when the sandbox is gone.
+    pub(crate) async fn next(&mut self) -> Option<CellEvent> {
+        self.events.recv().await
+    }
+}
+
+/// Why a cell is being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CellStop {
+    TimeUp,
+    OutputFull,
+    ClientGone,
+}
+
+/// How the work on a cell is over.
+#[derive(Debug)]
+enum CellFinish {
+    Done(CellFigures),
+    /// It did not heed the interrupt, so that its context was killed.
+    Killed,
+    Over(FramesOver),
+}
+
+/// A cell under way.
+pub(super) struct CellRun<'a> {
+    guard: &'a SandboxGuard,
+    told: &'a mpsc::Sender<CellEvent>,
+    began: Instant,
+    deadline: time::Instant,
+    output_bytes: usize,
+    stop: Option<CellStop>,
+}
+
+/// Whether the process of the context is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ContextFate {
+    Waits,
+    Ended,
+}
+
+impl<'a> CellRun<'a> {
+    /// A cell that begins now.
+    pub(super) fn new(
+        guard: &'a SandboxGuard,
+        told: &'a mpsc::Sender<CellEvent>,
+        timeout: Duration,
+    ) -> CellRun<'a> {
+        CellRun {
+            guard,
+            told,
+            began: clock::now(),
+            deadline: time::Instant::now() + timeout,
+            output_bytes: 0,
+            stop: None,
+        }
+    }
+
+    /// Runs it to its end, and tells all that comes of it. The end is not told when the sandbox is
+    /// gone.
+    pub(super) async fn run(
+        mut self,
+        process: &mut ContextProcess,
+        request: &[u8],
+        oom_kills_before: u64,
+    ) -> ContextFate {
+        let finish = self.follow(process, request).await;
+        let (failure, end) = match finish {
+            CellFinish::Done(figures) => self.done(figures),
+            CellFinish::Killed => (None, self.end(Verdict::Sg, None)),
+            CellFinish::Over(FramesOver::Malformed(error)) => {
+                process.control.kill().await;
+                let value = format!("{error}; it was ended, and the next cell starts a new one");
+                (Some(failure("ProtocolError", value)), self.end(Verdict::Re, None))
+            }
+            CellFinish::Over(FramesOver::Closed) => {
+                let exit = time::timeout(EXIT_MAX, process.control.exit()).await;
+                let exit = exit.unwrap_or(ContextExit::Unknown);
+                process.control.kill().await;
+                match self.closed(exit, oom_kills_before).await {
+                    Some((failure, verdict)) => (Some(failure), self.end(verdict, None)),
+                    None => return ContextFate::Ended,
+                }
+            }
+        };
+        let (failure, end) = self.stopped(failure, end);
+        if let Some(failure) = failure {
+            self.tell(CellEvent::Error(failure)).await;
+        }
+        self.tell(CellEvent::Ended(end)).await;
+        if end.context_ended { ContextFate::Ended } else { ContextFate::Waits }
+    }
+
+    /// Follows the cell until its context has done with it, or has to be done with.
+    async fn follow(&mut self, process: &mut ContextProcess, request: &[u8]) -> CellFinish {
+        let ContextProcess { frames, requests, stdout, stderr, control } = process;
+        let (mut is_written, mut has_stdout, mut has_stderr) = (false, true, true);
+        // A context that does not read must not hold up what ends it.
+        let mut writing = Box::pin(requests.write_all(request));
+        let mut kill_at = None;
+        loop {
+            let told = self.told;
+            let stopping = tokio::select! {
+                _written = &mut writing, if !is_written => {
+                    // When it failed, the frames are over as well.
+                    is_written = true;
+                    None
+                }
+                frame = frames.next() => {
+                    self.tell_output(stdout, stderr).await;
+                    match frame {
+                        Ok(ContextFrame::Done(figures)) => return CellFinish::Done(figures),
+                        Ok(frame) => self.tell_frame(frame).await,
+                        Err(over) => return CellFinish::Over(over),
+                    }
+                }
+                text = stdout.next(), if has_stdout => {
+                    has_stdout = text.is_some();
+                    self.tell_text(text, |text| CellEvent::Stdout { text }).await
+                }
+                text = stderr.next(), if has_stderr => {
+                    has_stderr = text.is_some();
+                    self.tell_text(text, |text| CellEvent::Stderr { text }).await
+                }
+                () = told.closed(), if self.stop.is_none() => Some(CellStop::ClientGone),
+                () = time::sleep_until(self.deadline), if self.stop.is_none() => {
+                    Some(CellStop::TimeUp)
+                }
+                () = at(kill_at) => {
+                    control.kill().await;
+                    return CellFinish::Killed;
+                }
+            };
+            if let Some(stop) = stopping.filter(|_| self.stop.is_none()) {
+                self.stop = Some(stop);
+                kill_at = Some(time::Instant::now() + INTERRUPT_MAX);
+                control.interrupt().await;
+            }
+        }
+    }
+
+    /// Tells what the context had written before a frame.
+    async fn tell_output(&mut self, stdout: &mut OutputPipe, stderr: &mut OutputPipe) {
+        for _ in 0..PIECES_BEFORE_FRAME_MAX {
+            let (out, err) = (stdout.now(), stderr.now());
+            if out.is_none() && err.is_none() {
+                return;
+            }
+            self.tell_text(out, |text| CellEvent::Stdout { text }).await;
+            self.tell_text(err, |text| CellEvent::Stderr { text }).await;
+        }
+    }
+
+    async fn tell_text(
+        &mut self,
+        text: Option<String>,
+        event: fn(String) -> CellEvent,
+    ) -> Option<CellStop> {
+        let text = text.filter(|text| !text.is_empty())?;
+        let stop = self.count(text.len());
+        self.tell(event(text)).await;
+        stop
+    }
+
+    async fn tell_frame(&mut self, frame: ContextFrame) -> Option<CellStop> {
+        match frame {
+            ContextFrame::Result(result) => {
+                let bytes = result.data.values().map(|value| match value {
+                    serde_json::Value::String(text) => text.len(),
+                    // As much as it is in memory, about.
+                    other => other.to_string().len(),
+                });
+                let stop = self.count(bytes.sum());
+                self.tell(CellEvent::Result(result)).await;
+                stop
+            }
+            ContextFrame::Error(failure) => {
+                let stop = self.count(failure.value.len() + failure.traceback.len());
+                // Of a cell that is stopped it says that it was, which is told better at its end.
+                if self.stop.is_none() {
+                    self.tell(CellEvent::Error(failure)).await;
+                }
+                stop
+            }
+            // Out of turn, which does no harm.
+            ContextFrame::Ready | ContextFrame::Failed(_) | ContextFrame::Done(_) => None,
+        }
+    }
+
+    /// Counts output.
+    fn count(&mut self, bytes: usize) -> Option<CellStop> {
+        self.output_bytes = self.output_bytes.saturating_add(bytes);
+        (self.output_bytes > OUTPUT_BYTES_MAX).then_some(CellStop::OutputFull)
+    }
+
+    /// Tells an event. A caller that does not read makes the cell wait, for as long as it may run.
+    async fn tell(&self, event: CellEvent) {
+        let is_end = matches!(event, CellEvent::Ended(_) | CellEvent::Error(_));
+        if self.stop == Some(CellStop::OutputFull) && !is_end {
+            return;
+        }
+        let until = self.deadline + INTERRUPT_MAX;
+        drop(time::timeout_at(until.max(time::Instant::now()), self.told.send(event)).await);
+    }
+
+    fn done(&self, figures: CellFigures) -> (Option<CellFailure>, CellEnd) {
+        let verdict = if figures.has_failed { Verdict::Re } else { Verdict::Ok };
+        (None, self.end(verdict, Some(figures)))
+    }
+
+    fn end(&self, verdict: Verdict, figures: Option<CellFigures>) -> CellEnd {
+        let wall = clock::now().duration_since(self.began);
+        CellEnd {
+            verdict,
+            wall_ms: u64::try_from(wall.as_millis()).unwrap_or(u64::MAX),
+            cpu_ms: figures.map(|figures| figures.cpu_us / 1000),
+            memory_bytes: figures.map(|figures| figures.memory_bytes),
+            context_ended: figures.is_none(),
+        }
+    }
+
+    /// Says of a cell that was stopped why.
+    fn stopped(&self, other: Option<CellFailure>, end: CellEnd) -> (Option<CellFailure>, CellEnd) {
+        let (name, verdict, what) = match self.stop {
+            None => return (other, end),
+            Some(CellStop::TimeUp) => ("TimeLimitExceeded", Verdict::Tle, "took too long"),
+            Some(CellStop::OutputFull) => ("OutputLimitExceeded", Verdict::Ole, "wrote too much"),
+            Some(CellStop::ClientGone) => ("KeyboardInterrupt", Verdict::Re, "has no reader"),
+        };
+        let value = if end.context_ended {
+            format!("the cell {what} and did not heed the interrupt, so its context was ended")
+        } else {
+            format!("the cell {what} and was interrupted; what it has defined is kept")
+        };
+        (Some(failure(name, value)), CellEnd { verdict, ..end })
+    }
+
+    /// Says why the process of the context has ended; none when its sandbox has.
+    async fn closed(
+        &self,
+        exit: ContextExit,
+        oom_kills_before: u64,
+    ) -> Option<(CellFailure, Verdict)> {
+        if exit == ContextExit::Unknown && time::timeout(EXIT_MAX, self.guard.ended()).await.is_ok()
+        {
+            return None;
+        }
+        let oom_kills = self.guard.oom_kills().await.ok()?;
+        if oom_kills > oom_kills_before {
+            let value = "the session ran out of memory and the context was killed; its next cell \
+                starts a new one";
+            return Some((failure("MemoryLimitExceeded", value), Verdict::Mle));
+        }
+        let (how, verdict) = match exit {
+            ContextExit::Code(code) => (format!("exited with code {code}"), Verdict::Re),
+            ContextExit::Signal(SIGKILL) => ("was killed".to_owned(), Verdict::Sg),
+            ContextExit::Signal(signal) => {
+                (format!("ended by {}", signal_name(signal)), Verdict::Sg)
+            }
+            ContextExit::NotStarted(_) | ContextExit::Unknown => ("ended".to_owned(), Verdict::Sg),
+        };
+        let value = format!("the context's process {how}; its next cell starts a new one");
+        Some((failure("ContextEnded", value), verdict))
+    }
+}
+
+/// An error that the server itself tells.
+pub(super) fn failure(name: &str, value: impl Into<String>) -> CellFailure {
+    let value = value.into();
+    CellFailure { name: name.to_owned(), traceback: format!("{name}: {value}"), value }
+}
+
+/// Resolves at a time, or never.
+async fn at(time: Option<time::Instant>) {
+    match time {
+        Some(time) => time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,328 @@
+//! The contexts of one sandbox: they end with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::{CellEnd, CellEvent, CodeContextState, CodeContextView, ExecuteCell, Verdict};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::cell::{CellRun, CellStream, ContextFate, failure};
+use super::languages::{CellLanguage, ContextStart};
+use super::parked::ParkedInterpreter;
+use super::process::{ContextControl, ContextProcess};
+use crate::error::SessionError;
+use crate::service::SandboxGuard;
+
+/// Contexts of one sandbox.
+const CONTEXTS_MAX: usize = 128;
+/// Cells of one context that run or wait.
+const CELLS_MAX: usize = 64;
+/// Events that wait for a slow caller; then the cell waits.
+const EVENTS_MAX: usize = 16;
+/// Attempts to fork a context, when the parked interpreter has just ended.
+const FORKS_MAX: usize = 2;
+
+/// The contexts of one sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct SandboxContexts {
+    /// Oldest first.
+    all: Mutex<Vec<Arc<CodeContext>>>,
+    /// Locked while it is being started, so that a context waits for that.
+    parked: tokio::sync::Mutex<ParkedSlot>,
+    /// Kills for want of memory that have been told of.
+    oom_kills: AtomicU64,
+}
+
+/// The parked interpreter, as far as is known.
+#[derive(Debug, Default)]
+enum ParkedSlot {
+    #[default]
+    NotStarted,
+    Parked(Arc<ParkedInterpreter>),
+    /// There can be none in this sandbox: contexts are started by themselves.
+    Impossible,
+}
+
+/// A context that is asked for.
+#[derive(Debug)]
+pub(crate) struct NewContext {
+    pub(crate) id: String,
+    pub(crate) language: CellLanguage,
+    pub(crate) cwd: String,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) is_default: bool,
+}
+
+/// A context. Its process comes and goes.
+#[derive(Debug)]
+pub(crate) struct CodeContext {
+    new: NewContext,
+    /// Its process, for one cell after the other.
+    process: tokio::sync::Mutex<Option<StartedContext>>,
+    /// Reaches the process while a cell has it.
+    control: Mutex<Option<ContextControl>>,
+    cells: Arc<Semaphore>,
+    is_running: AtomicBool,
+    is_removed: AtomicBool,
+    executions: AtomicU64,
+}
+
+/// A process, and what it was started with.
+#[derive(Debug)]
+struct StartedContext {
+    process: ContextProcess,
+    start: ContextStart,
+}
+
+impl SandboxContexts {
+    /// All there are, oldest first.
+    pub(crate) fn list(&self) -> Vec<CodeContextView> {
+        self.all.lock().iter().map(|context| context.view()).collect()
+    }
+
+    /// Adds a context, which has no process yet.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub(crate) fn add(&self, new: NewContext) -> Result<Arc<CodeContext>, SessionError> {
+        let mut all = self.all.lock();
+        let is_same = |it: &&Arc<CodeContext>| it.new.is_default && it.new.language == new.language;
+        if new.is_default
+            && let Some(known) = all.iter().find(is_same)
+        {
+            return Ok(Arc::clone(known));
+        }
+        if all.len() >= CONTEXTS_MAX {
+            return Err(SessionError::TooMany(format!(
+                "the session has {CONTEXTS_MAX} contexts, which is the most; delete one first"
+            )));
+        }
+        let context = Arc::new(CodeContext {
+            new,
+            process: tokio::sync::Mutex::default(),
+            control: Mutex::default(),
+            cells: Arc::new(Semaphore::new(CELLS_MAX)),
+            is_running: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            executions: AtomicU64::new(0),
+        });
+        all.push(Arc::clone(&context));
+        Ok(context)
+    }
+
+    /// Returns a context by its id.
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<CodeContext>> {
+        self.all.lock().iter().find(|context| context.new.id == id).cloned()
+    }
+
+    /// Removes a context and ends its process.
+    pub(crate) async fn remove(&self, context: &Arc<CodeContext>) {
+        self.all.lock().retain(|other| !Arc::ptr_eq(other, context));
+        context.is_removed.store(true, Ordering::Relaxed);
+        context.kill().await;
+    }
+
+    /// Has an interpreter parked, so that the first context need not wait for it.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub(crate) async fn park(&self, guard: &SandboxGuard) -> Result<(), SessionError> {
+        self.parked(guard).await.map(drop)
+    }
+
+    async fn parked(
+        &self,
+        guard: &SandboxGuard,
+    ) -> Result<Option<Arc<ParkedInterpreter>>, SessionError> {
+        let mut slot = self.parked.lock().await;
+        match &*slot {
+            ParkedSlot::Impossible => return Ok(None),
+            ParkedSlot::Parked(parked) if parked.is_alive() => return Ok(Some(Arc::clone(parked))),
+            ParkedSlot::Parked(_) | ParkedSlot::NotStarted => {}
+        }
+        let env = guard.environment(&BTreeMap::new()).await?;
+        let parked = ParkedInterpreter::start(&guard.sandbox()?, &env).await?;
+        *slot = match &parked {
+            Some(parked) => ParkedSlot::Parked(Arc::clone(parked)),
+            None => ParkedSlot::Impossible,
+        };
+        Ok(parked)
+    }
+
+    async fn start(
+        &self,
+        guard: &SandboxGuard,
+        start: &ContextStart,
+    ) -> Result<ContextProcess, SessionError> {
+        if start.language == CellLanguage::Python {
+            for _ in 0..FORKS_MAX {
+                let Some(parked) = self.parked(guard).await? else { break };
+                match ContextProcess::fork(&parked, start).await {
+                    Err(_) if !parked.is_alive() => {}
+                    other => return other,
+                }
+            }
+        }
+        ContextProcess::start(&guard.sandbox()?, start).await
+    }
+}
+
+impl CodeContext {
+    /// Returns what callers are shown.
+    pub(crate) fn view(&self) -> CodeContextView {
+        let state = match (self.is_running.load(Ordering::Relaxed), &*self.control.lock()) {
+            (true, _) => CodeContextState::Running,
+            (false, Some(_)) => CodeContextState::Idle,
+            (false, None) => CodeContextState::Cold,
+        };
+        CodeContextView {
+            id: self.new.id.clone(),
+            language: self.new.language.as_str().to_owned(),
+            cwd: self.new.cwd.clone(),
+            state,
+            executions: self.executions.load(Ordering::Relaxed),
+            default: self.new.is_default,
+        }
+    }
+
+    /// Starts its process, unless it has one.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) async fn start(&self, guard: &SandboxGuard) -> Result<(), SessionError> {
+        let mut process = self.process.lock().await;
+        self.started(guard, &mut process).await.map(drop)
+    }
+
+    async fn started<'a>(
+        &self,
+        guard: &SandboxGuard,
+        slot: &'a mut Option<StartedContext>,
+    ) -> Result<&'a mut StartedContext, SessionError> {
+        if slot.is_none() {
+            let mut env = guard.variables().await?;
+            env.extend(self.new.env.clone());
+            let start =
+                ContextStart { language: self.new.language, cwd: self.new.cwd.clone(), env };
+            let process = guard.contexts().start(guard, &start).await?;
+            *self.control.lock() = Some(process.control.clone());
+            self.executions.store(0, Ordering::Relaxed);
+            *slot = Some(StartedContext { process, start });
+        }
+        slot.as_mut().ok_or_else(|| SessionError::internal("it was just started"))
+    }
+
+    /// Runs a cell when those before it have ended.
+    ///
+    /// # Errors
+    /// When too many wait, or the code is none.
+    pub(crate) fn execute(
+        self: &Arc<Self>,
+        guard: SandboxGuard,
+        cell: ExecuteCell,
+        timeout: Duration,
+    ) -> Result<CellStream, SessionError> {
+        if let Some(why) = self.new.language.refusal(&cell.code) {
+            return Err(SessionError::invalid("code", why));
+        }
+        let place = Arc::clone(&self.cells).try_acquire_owned().map_err(|_| {
+            SessionError::TooMany(format!(
+                "{CELLS_MAX} cells run or wait in this context, which is the most; wait for one"
+            ))
+        })?;
+        let (told, events) = mpsc::channel(EVENTS_MAX);
+        let context = Arc::clone(self);
+        node::task::spawn(async move {
+            context.run(&guard, &cell, timeout, &told).await;
+            drop((place, guard));
+        });
+        Ok(CellStream { events })
+    }
+
+    async fn run(
+        &self,
+        guard: &SandboxGuard,
+        cell: &ExecuteCell,
+        timeout: Duration,
+        told: &mpsc::Sender<CellEvent>,
+    ) {
+        let mut process = tokio::select! {
+            process = self.process.lock() => process,
+            () = told.closed() => return,
+        };
+        if self.is_removed.load(Ordering::Relaxed) {
+            return tell_failure(told, "ContextEnded", "the context was deleted").await;
+        }
+        let started = match self.started(guard, &mut process).await {
+            Ok(started) => started,
+            // Its caller is told that by the end of the events.
+            Err(SessionError::SandboxEnded(_)) => return,
+            Err(error) => {
+                return tell_failure(told, "ContextFailed", &error.to_string()).await;
+            }
+        };
+        let count = self.executions.fetch_add(1, Ordering::Relaxed) + 1;
+        drop(told.send(CellEvent::Started { execution_count: count }).await);
+        let request = self.new.language.cell(cell, count, &started.start);
+        self.is_running.store(true, Ordering::Relaxed);
+        let run = CellRun::new(guard, told, timeout);
+        let seen = &guard.contexts().oom_kills;
+        let fate = run.run(&mut started.process, &request, seen.load(Ordering::Relaxed)).await;
+        self.is_running.store(false, Ordering::Relaxed);
+        if fate == ContextFate::Ended {
+            *process = None;
+            *self.control.lock() = None;
+            // What was told of is not told again.
+            if let Ok(now) = guard.oom_kills().await {
+                seen.fetch_max(now, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Interrupts the cell that runs. Returns whether there is one.
+    pub(crate) async fn interrupt(&self) -> bool {
+        let control = self.control.lock().clone();
+        match control.filter(|_| self.is_running.load(Ordering::Relaxed)) {
+            Some(control) => {
+                control.interrupt().await;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends its process, and starts a new one with nothing defined.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) async fn restart(&self, guard: &SandboxGuard) -> Result<(), SessionError> {
+        self.kill().await;
+        let mut slot = self.process.lock().await;
+        *slot = None;
+        *self.control.lock() = None;
+        self.started(guard, &mut slot).await.map(drop)
+    }
+
+    async fn kill(&self) {
+        let control = self.control.lock().clone();
+        if let Some(control) = control {
+            control.kill().await;
+        }
+    }
+}
+
+/// Tells that a cell was not run.
+async fn tell_failure(told: &mpsc::Sender<CellEvent>, name: &str, why: &str) {
+    drop(told.send(CellEvent::Error(failure(name, why))).await);
+    let end = CellEnd {
+        verdict: Verdict::Re,
+        wall_ms: 0,
+        cpu_ms: None,
+        memory_bytes: None,
+        context_ended: true,
+    };
+    drop(told.send(CellEvent::Ended(end)).await);
+}

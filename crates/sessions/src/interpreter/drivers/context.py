@@ -1,0 +1,613 @@
+"""Context of a code interpreter: runs cells of Python, one after the other, in one namespace.
+
+Lines of JSON come and go on one socket. Standard output and standard error are pipes of their own,
+so that output of child processes and of native code arrives as well, byte by byte.
+
+IPython runs the cells where it is installed: then magics, `!`, rich display and its tracebacks
+work. Without it the standard library alone runs them, with `display()` and `_repr_*_` methods.
+"""
+
+import ast
+import base64
+import gc
+import importlib.util
+import io
+import json
+import linecache
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import traceback
+
+# A representation that is longer is left out, or cut if it is plain text. What is JSON is decoded
+# by the server, which has its own and larger limit.
+TEXT_MAX = 4 << 20
+JSON_MAX = 3 << 20
+RESULT_MAX = 12 << 20
+# MIME types whose value is JSON rather than text.
+JSON_TYPES = ("application/json", "e2b/data", "e2b/chart")
+
+
+class Channel:
+    """The socket to the server."""
+
+    def __init__(self, fd):
+        self.socket = socket.socket(fileno=fd)
+        self.pending = b""
+
+    def receive(self):
+        """Returns the next message; none when the server has closed its end."""
+        parts = [self.pending]
+        while b"\n" not in parts[-1]:
+            part = self.socket.recv(1 << 16)
+            if not part:
+                return None
+            parts.append(part)
+        line, _, self.pending = b"".join(parts).partition(b"\n")
+        return json.loads(line)
+
+    def send(self, message):
+        # A lone surrogate has no UTF-8 form.
+        text = json.dumps(message, ensure_ascii=False)
+        self.socket.sendall(text.encode("utf-8", "replace") + b"\n")
+
+
+def flush():
+    """Writes out what the streams hold."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            # A program may have replaced or closed it.
+            pass
+
+
+def plain_json(value, depth=0):
+    """Returns a value as JSON has it: no NaN, NumPy and pandas scalars as Python's own."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if depth > 60:
+        raise ValueError("nested too deeply")
+    if isinstance(value, dict):
+        return {plain_key(key): plain_json(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_json(item, depth + 1) for item in value]
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if hasattr(value, "tolist"):
+        return plain_json(value.tolist(), depth + 1)
+    raise TypeError("has no JSON form")
+
+
+def plain_key(key):
+    if isinstance(key, str):
+        return key
+    if isinstance(key, (int, float, bool)) or key is None:
+        return json.dumps(key)
+    return str(key)
+
+
+def is_of(value, module, name):
+    """Returns whether a value is of a class, without importing it."""
+    loaded = sys.modules.get(module)
+    kind = getattr(loaded, name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def extra_data(value):
+    """Returns what is shown of a value beside its own representations."""
+    data = {}
+    try:
+        if is_of(value, "pandas", "DataFrame"):
+            data["e2b/data"] = plain_json(value.to_dict(orient="list"))
+        elif is_of(value, "matplotlib.figure", "Figure"):
+            data["e2b/chart"] = chart_of(value)
+            data["image/png"] = figure_png(value)
+        elif isinstance(value, (list, dict)):
+            data["application/json"] = plain_json(value)
+    except Exception:
+        # What cannot be shown so is shown otherwise.
+        pass
+    return {name: item for name, item in data.items() if item is not None}
+
+
+def bounded(data):
+    """Returns a bundle of representations as text, and what was cut or left out."""
+    texts, left_out, total = {}, [], 0
+    for mime, value in data.items():
+        mime = str(mime)
+        is_json = mime in JSON_TYPES or mime.endswith("+json")
+        try:
+            if is_json:
+                value = json.dumps(plain_json(value), ensure_ascii=False)
+            elif isinstance(value, bytes):
+                value = base64.b64encode(value).decode()
+            elif not isinstance(value, str):
+                value = str(value)
+        except Exception:
+            continue
+        most = JSON_MAX if is_json else TEXT_MAX
+        if len(value.encode("utf-8", "replace")) > most:
+            left_out.append(mime)
+            if mime != "text/plain":
+                continue
+            value = value[: most // 4]
+        total += len(value.encode("utf-8", "replace"))
+        if total > RESULT_MAX or len(texts) >= 24 or len(mime) > 120:
+            left_out.append(mime[:120])
+            continue
+        texts[mime] = value
+    return texts, left_out[:24]
+
+
+class Output:
+    """What cells show: results, displayed values, errors."""
+
+    def __init__(self, channel):
+        self.channel = channel
+        self.has_failed = False
+
+    def show(self, data, is_main):
+        texts, left_out = bounded(data)
+        if not texts:
+            return
+        flush()
+        message = {"type": "result", "is_main_result": is_main, "data": texts}
+        if left_out:
+            message["truncated"] = left_out
+        self.channel.send(message)
+
+    def fail(self, name, value, lines):
+        flush()
+        self.has_failed = True
+        self.channel.send({
+            "type": "error",
+            "name": str(name)[:1000],
+            "value": str(value)[:TEXT_MAX // 4],
+            "traceback": str(lines)[:TEXT_MAX // 4],
+        })
+
+
+# ---- figures and pictures ------------------------------------------------------------------------
+
+
+def figure_png(figure):
+    """Returns a figure as a picture, without the margins around it."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", bbox_inches="tight", dpi=figure.dpi)
+    return buffer.getvalue()
+
+
+def figure_bundle(figure):
+    width, height = (int(side) for side in figure.get_size_inches() * figure.dpi)
+    text = "<Figure size %dx%d with %d Axes>" % (width, height, len(figure.axes))
+    return {"text/plain": text, **extra_data(figure)}
+
+
+def patch_matplotlib(matplotlib, output):
+    """Has figures drawn in memory, and shown as results."""
+    import types
+
+    from matplotlib import _pylab_helpers
+    from matplotlib.backends import backend_agg
+
+    managers = _pylab_helpers.Gcf
+
+    def show(*_args, **_kwargs):
+        for manager in managers.get_all_fig_managers():
+            output.show(figure_bundle(manager.canvas.figure), False)
+        managers.destroy_all()
+
+    backend = types.ModuleType("cove_figures")
+    backend.FigureCanvas = backend_agg.FigureCanvasAgg
+    backend.show = show
+    sys.modules["cove_figures"] = backend
+    # Not by the environment, which programs that a cell starts would have as well.
+    matplotlib.rcParams["backend"] = "module://cove_figures"
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.switch_backend("module://cove_figures")
+        watch_boxes()
+
+
+def patch_pillow(module, output):
+    """Has pictures that are shown or saved to a file displayed."""
+    save = module.Image.save
+
+    def bundle(image):
+        buffer = io.BytesIO()
+        save(image, buffer, "PNG")
+        return {"text/plain": repr(image), "image/png": buffer.getvalue()}
+
+    def show(image, *_args, **_kwargs):
+        output.show(bundle(image), False)
+
+    def save_and_show(image, fp, *args, **kwargs):
+        save(image, fp, *args, **kwargs)
+        if isinstance(fp, (str, os.PathLike)):
+            try:
+                output.show(bundle(image), False)
+            except Exception:
+                # A picture whose mode PNG does not have is saved all the same.
+                pass
+
+    module.Image.show = show
+    module.Image.save = save_and_show
+
+
+class ImportHook:
+    """Patches modules as they are imported."""
+
+    def __init__(self, patches):
+        self.patches = patches
+
+    def find_spec(self, name, path=None, target=None):
+        patch = self.patches.pop(name, None)
+        if patch is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            patch(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def patch_modules(output):
+    """Patches what is imported already, and what will be."""
+    patches = {
+        "matplotlib.axes": lambda _axes: watch_boxes(),
+        "matplotlib": lambda module: patch_matplotlib(module, output),
+        "PIL.Image": lambda module: patch_pillow(module, output),
+    }
+    for name in list(patches):
+        if name in sys.modules:
+            patches.pop(name)(sys.modules[name])
+    sys.meta_path.insert(0, ImportHook(patches))
+
+
+def show_open_figures():
+    """Shows what a cell has drawn and not shown."""
+    pyplot, backend = sys.modules.get("matplotlib.pyplot"), sys.modules.get("cove_figures")
+    if pyplot is not None and backend is not None:
+        backend.show()
+
+
+# ---- cells ---------------------------------------------------------------------------------------
+
+
+def shell_command(command):
+    """Runs a line for the shell, with the context's own streams."""
+    flush()
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    try:
+        return subprocess.call(command, shell=True, executable=shell)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def make_ipython():
+    """Makes IPython's shell, without what asks a person or writes a history."""
+    from IPython.core.displayhook import DisplayHook
+    from IPython.core.displaypub import DisplayPublisher
+    from IPython.core.history import HistoryManager
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    # Its thread and its file would not survive a fork.
+    HistoryManager.enabled = False
+
+    class ResultHook(DisplayHook):
+        def write_output_prompt(self):
+            pass
+
+        def write_format_data(self, format_dict, md_dict=None):
+            self.shell.output.show(format_dict, True)
+
+        def finish_displayhook(self):
+            pass
+
+    class ResultPublisher(DisplayPublisher):
+        def publish(self, data, metadata=None, source=None, *, transient=None, **_ignored):
+            self.shell.output.show(data, False)
+
+        def clear_output(self, wait=False):
+            pass
+
+    class ContextShell(InteractiveShell):
+        output = None
+
+        def system(self, command):
+            code = shell_command(self.var_expand(command, depth=1))
+            self.user_ns["_exit_code"] = code
+
+        def _showtraceback(self, etype, evalue, stb):
+            self.output.fail(etype.__name__, evalue, "\n".join(stb))
+
+        def show_usage_error(self, exc):
+            self.output.fail("UsageError", exc, "UsageError: %s" % exc)
+
+        def init_virtualenv(self):
+            pass
+
+    config = Config()
+    config.InteractiveShell.colors = "NoColor"
+    config.InteractiveShell.xmode = "Context"
+    ContextShell.displayhook_class = ResultHook
+    ContextShell.display_pub_class = ResultPublisher
+    # The name that `get_ipython` and `display` look for.
+    shell = ContextShell.instance(config=config)
+    formatter = shell.display_formatter.format
+
+    def format(value, include=None, exclude=None):
+        data, metadata = formatter(value, include=include, exclude=exclude)
+        if include is None:
+            data = {**data, **extra_data(value)}
+        if is_of(value, "matplotlib.figure", "Figure"):
+            data["text/plain"] = figure_bundle(value)["text/plain"]
+        return data, metadata
+
+    shell.display_formatter.format = format
+    shell.register_magic_function(lambda _line: None, "line", "matplotlib")
+    return shell
+
+
+class IPythonRunner:
+    """Runs cells with IPython."""
+
+    def __init__(self, shell, output):
+        self.shell = shell
+        shell.output = output
+        self.output = output
+        shell.user_ns["__name__"] = "__main__"
+
+    def run(self, code, count):
+        self.shell.execution_count = count
+        result = self.shell.run_cell(code, store_history=True)
+        error = result.error_before_exec or result.error_in_exec
+        if error is not None and not self.output.has_failed:
+            self.output.fail(type(error).__name__, error, "%s: %s" % (type(error).__name__, error))
+        show_open_figures()
+
+
+class PlainRunner:
+    """Runs cells with the standard library."""
+
+    REPRESENTATIONS = (
+        ("text/html", "_repr_html_"),
+        ("text/markdown", "_repr_markdown_"),
+        ("image/svg+xml", "_repr_svg_"),
+        ("image/png", "_repr_png_"),
+        ("image/jpeg", "_repr_jpeg_"),
+        ("application/pdf", "_repr_pdf_"),
+        ("text/latex", "_repr_latex_"),
+        ("application/json", "_repr_json_"),
+        ("application/javascript", "_repr_javascript_"),
+    )
+
+    def __init__(self, output):
+        import types
+
+        self.output = output
+        self.loop = None
+        module = types.ModuleType("__main__")
+        module.__builtins__ = __builtins__
+        sys.modules["__main__"] = module
+        self.namespace = module.__dict__
+        self.namespace["display"] = lambda *values: [
+            output.show(self.bundle(value), False) for value in values
+        ]
+
+    def bundle(self, value):
+        if is_of(value, "matplotlib.figure", "Figure"):
+            return figure_bundle(value)
+        data = {"text/plain": repr(value)}
+        for mime, name in self.REPRESENTATIONS:
+            method = getattr(value, name, None)
+            if isinstance(value, type) or not callable(method):
+                continue
+            try:
+                shown = method()
+            except Exception:
+                continue
+            if shown is not None:
+                data[mime] = shown[0] if isinstance(shown, tuple) else shown
+        method = getattr(value, "_repr_mimebundle_", None)
+        if callable(method) and not isinstance(value, type):
+            try:
+                shown = method()
+                data.update(shown[0] if isinstance(shown, tuple) else shown)
+            except Exception:
+                pass
+        return {**data, **extra_data(value)}
+
+    def run(self, code, count):
+        name = "<cell %d>" % count
+        code = textwrap.dedent(code)
+        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+        try:
+            value = self.evaluate(code, name)
+            if value is not None:
+                self.namespace["_"] = value
+                self.output.show(self.bundle(value), True)
+        except BaseException as error:
+            self.explain(error, name)
+        show_open_figures()
+
+    def evaluate(self, code, name):
+        import inspect
+
+        try:
+            body = ast.parse(code, name).body
+        except SyntaxError:
+            # A line for the shell, as IPython has it.
+            if not any(line.lstrip().startswith("!") for line in code.splitlines()):
+                raise
+            self.namespace.setdefault("__shell__", shell_command)
+            lines = []
+            for line in code.splitlines():
+                bare = line.lstrip()
+                if bare.startswith("!"):
+                    line = "%s__shell__(%r)" % (line[: len(line) - len(bare)], bare[1:])
+                    line += ";None"
+                lines.append(line)
+            body = ast.parse("\n".join(lines), name).body
+        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
+        parts = [ast.Module(body, [])] if body else []
+        parts += [ast.Expression(last.value)] if last else []
+        value = None
+        for part in parts:
+            mode = "eval" if isinstance(part, ast.Expression) else "exec"
+            compiled = compile(part, name, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            if compiled.co_flags & inspect.CO_COROUTINE:
+                value = self.wait_for(eval(compiled, self.namespace))
+            else:
+                value = eval(compiled, self.namespace)
+        # A semicolon at the end says that nothing is to be shown.
+        return None if code.rstrip().endswith(";") else value
+
+    def wait_for(self, coroutine):
+        import asyncio
+
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self.loop)
+        return self.loop.run_until_complete(coroutine)
+
+    def explain(self, error, name):
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != name:
+            trace = trace.tb_next
+        lines = traceback.format_exception(type(error), error, trace)
+        self.output.fail(type(error).__name__, error, "".join(lines))
+
+
+def usage():
+    """Returns the processor time of this process and of its children, in microseconds."""
+    total = 0.0
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN):
+        used = resource.getrusage(who)
+        total += used.ru_utime + used.ru_stime
+    return int(total * 1e6)
+
+
+def reset_peak():
+    try:
+        with open("/proc/self/clear_refs", "wb", 0) as file:
+            # Sets the peak to what is resident now (proc_pid_clear_refs(5)).
+            file.write(b"5")
+    except OSError:
+        pass
+
+
+def peak_bytes():
+    try:
+        with open("/proc/self/status", "rb") as file:
+            for line in file:
+                if line.startswith(b"VmHWM:"):
+                    return int(line.split()[1]) << 10
+    except (OSError, ValueError):
+        pass
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def open_streams():
+    """Gives the context streams of its own on descriptors 1 and 2."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = io.TextIOWrapper(
+            io.BufferedWriter(io.FileIO(number, "w", closefd=False), 1 << 13),
+            "utf-8", "backslashreplace", "\n", line_buffering=True,
+        )
+        stream.mode = "w"
+        setattr(sys, name, stream)
+        setattr(sys, "__%s__" % name, stream)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)
+
+
+def set_environment(variables):
+    for name in list(os.environ):
+        if name not in variables:
+            del os.environ[name]
+    os.environ.update(variables)
+
+
+def serve(channel, start, make_runner):
+    """Runs cells until the server closes its end."""
+    try:
+        os.chdir(start["cwd"])
+    except OSError as error:
+        channel.send({"type": "failed", "message": "cwd: %s" % error.strerror})
+        os._exit(1)
+    set_environment(start["env"])
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    open_streams()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = Output(channel)
+    patch_modules(output)
+    runner = make_runner(output)
+    channel.send({"type": "ready"})
+    while True:
+        request = channel.receive()
+        if request is None:
+            os._exit(0)
+        run_cell(request, channel, output, runner)
+
+
+def run_cell(request, channel, output, runner):
+    kept = {name: os.environ.get(name) for name in request["env"]}
+    os.environ.update(request["env"])
+    output.has_failed = False
+    reset_peak()
+    began = usage()
+    try:
+        # Outside of a cell an interrupt does nothing.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        runner.run(request["code"], request["count"])
+    except KeyboardInterrupt as error:
+        if not output.has_failed:
+            output.fail("KeyboardInterrupt", error, "KeyboardInterrupt")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    flush()
+    for name, value in kept.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    channel.send({
+        "type": "done",
+        "failed": output.has_failed,
+        "cpu_us": max(usage() - began, 0),
+        "memory_bytes": peak_bytes(),
+    })
+
+
+def make_runner(output):
+    """Makes what runs cells."""
+    try:
+        return IPythonRunner(make_ipython(), output)
+    except ImportError:
+        return PlainRunner(output)
+
+
+def serve_alone():
+    """Serves a context that was started by itself: the socket is its standard input."""
+    fd = os.dup(0)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    channel = Channel(fd)
+    serve(channel, channel.receive(), make_runner)

@@ -1,0 +1,204 @@
+"""Parked interpreter: imports what most cells need, and forks contexts that have it already.
+
+The socket on descriptor 0 keeps message boundaries. A request to fork brings three descriptors: the
+context's socket, its standard output and its standard error.
+
+A process that forks has one thread: a lock that another thread holds would stay locked in the copy
+for ever. So libraries are kept from starting threads, and this process refuses to fork when one has
+done so all the same.
+"""
+
+import array
+import select
+
+# Each library starts one thread for each processor unless it is told not to, most of them while
+# they are imported.
+for name in (
+    "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+    "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
+):
+    os.environ[name] = "1"
+
+PR_SET_PDEATHSIG = 1
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def preload(modules):
+    """Imports modules that are installed. Returns them, and the one that has started a thread."""
+    loaded = []
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            # Not installed, or broken: the cell that imports it says so.
+            continue
+        if threads() > 1:
+            return loaded, name
+        loaded.append(name)
+    return loaded, None
+
+
+class Parked:
+    """The parked interpreter."""
+
+    def __init__(self, fd):
+        self.socket = socket.socket(fileno=fd)
+        self.children = {}
+        self.shell = None
+
+    def send(self, message):
+        self.socket.send(json.dumps(message).encode())
+
+    def serve(self):
+        start = json.loads(self.socket.recv(1 << 16))
+        # A cell must not find what this process imported from a directory of the user's.
+        gc.disable()
+        try:
+            self.shell = make_ipython()
+        except ImportError:
+            self.shell = None
+        loaded, culprit = preload(start["preload"])
+        if threads() > 1:
+            self.send({"event": "threads", "module": culprit or "IPython"})
+            os._exit(1)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            # The first product allocates what copies then share.
+            numpy.dot(numpy.ones((32, 32)), numpy.ones((32, 32)))
+            if threads() > 1:
+                self.send({"event": "threads", "module": "numpy"})
+                os._exit(1)
+        gc.collect()
+        # What there is now is never looked at by a collection of a copy, so that its pages stay
+        # shared.
+        gc.freeze()
+        gc.enable()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        self.send({"event": "ready", "loaded": loaded})
+        poll = select.poll()
+        poll.register(self.socket.fileno(), select.POLLIN)
+        poll.register(wake, select.POLLIN)
+        while True:
+            for fd, _ in poll.poll():
+                if fd == wake:
+                    os.read(wake, 4096)
+                    self.reap()
+                else:
+                    self.request(wake, woken)
+
+    def reap(self):
+        while self.children:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            number = self.children.pop(pid, None)
+            if number is None:
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            self.send({
+                "event": "ended", "id": number,
+                "code": code if code >= 0 else None,
+                "signal": -code if code < 0 else None,
+                "memory_bytes": used.ru_maxrss << 10,
+            })
+
+    def request(self, wake, woken):
+        rights = array.array("i")
+        data, control, _, _ = self.socket.recvmsg(
+            1 << 18, socket.CMSG_SPACE(3 * rights.itemsize), socket.MSG_CMSG_CLOEXEC)
+        if not data:
+            # The server is gone, or does not want contexts any more.
+            for pid in self.children:
+                self.signal(pid, signal.SIGKILL)
+            os._exit(0)
+        for level, kind, payload in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                rights.frombytes(payload[: len(payload) - len(payload) % rights.itemsize])
+        request = json.loads(data)
+        if request["op"] == "signal":
+            for pid, number in self.children.items():
+                if number == request["id"]:
+                    self.signal(pid, request["signal"])
+        elif request["op"] == "fork":
+            self.fork(request, list(rights), wake, woken)
+            rights = []
+        for fd in rights:
+            os.close(fd)
+
+    @staticmethod
+    def signal(pid, number):
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            # It has not begun a group of its own yet.
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def fork(self, request, fds, wake, woken):
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            for fd in fds:
+                os.close(fd)
+            self.send({"event": "failed", "id": request["id"], "message": str(error)})
+            return
+        if pid:
+            self.children[pid] = request["id"]
+            for fd in fds:
+                os.close(fd)
+            return
+        try:
+            self.become(request, fds, parent, wake, woken)
+        finally:
+            os._exit(1)
+
+    def become(self, request, fds, parent, wake, woken):
+        """What the copy does: it becomes a context."""
+        import ctypes
+
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        # A context does not outlive who reports its end.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+        self.socket.close()
+        os.close(wake)
+        os.close(woken)
+        control, stdout, stderr = fds
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        os.close(stdout)
+        os.close(stderr)
+        # `random` does this by itself.
+        numpy_random = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            numpy_random.seed()
+        self.children = {}
+        importlib.invalidate_caches()
+        for name in list(sys.path_importer_cache):
+            sys.path_importer_cache.pop(name, None)
+        shell = self.shell
+        make = make_runner if shell is None else lambda output: IPythonRunner(shell, output)
+        serve(Channel(control), request, make)
+
+
+def serve_parked():
+    fd = os.dup(0)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    Parked(fd).serve()

@@ -1,0 +1,314 @@
+//! Lines that a context writes, parsed. Everything in them is hostile.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use api::{CellFailure, CellResult};
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+/// Bytes of one line. The drivers cut results to 12 MiB, which Base64 and escapes make longer.
+pub(super) const FRAME_BYTES_MAX: usize = 24 << 20;
+/// Bytes of room that a reader keeps for the next line.
+const KEPT_BYTES_MAX: usize = 256 << 10;
+/// Bytes of one representation that is JSON: decoded, it takes many times as much memory.
+const JSON_BYTES_MAX: usize = 4 << 20;
+/// Representations of one result, and MIME types that were left out.
+const REPRESENTATIONS_MAX: usize = 32;
+/// Bytes of a MIME type.
+const MIME_BYTES_MAX: usize = 128;
+/// MIME types whose value is JSON.
+const JSON_TYPES: [&str; 3] = ["application/json", "e2b/data", "e2b/chart"];
+
+/// Message of a context.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum ContextFrame {
+    /// Waits for the first cell.
+    Ready,
+    /// Cannot begin; why.
+    Failed(String),
+    /// A value.
+    Result(CellResult),
+    /// The cell has failed.
+    Error(CellFailure),
+    /// The cell has ended.
+    Done(CellFigures),
+}
+
+/// Figures of a cell, as the context tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CellFigures {
+    pub(super) has_failed: bool,
+    pub(super) cpu_us: u64,
+    pub(super) memory_bytes: u64,
+}
+
+/// Why a line is none of the protocol.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ContextFrameError {
+    #[error("a line of the context is longer than {FRAME_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("a line of the context is not of the protocol")]
+    Malformed(#[source] serde_json::Error),
+}
+
+/// Divides what arrives into lines.
+#[derive(Debug, Default)]
+pub(super) struct FrameReader {
+    pending: Vec<u8>,
+    /// Bytes of `pending` that have been looked at and have no end of a line.
+    searched: usize,
+}
+
+impl FrameReader {
+    /// Takes what has arrived.
+    ///
+    /// # Errors
+    /// When the line is too long; the stream is lost then.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), ContextFrameError> {
+        if self.pending.len().saturating_add(bytes.len()) > FRAME_BYTES_MAX {
+            return Err(ContextFrameError::TooLong);
+        }
+        self.pending.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Returns the next complete frame; none when more has to arrive.
+    ///
+    /// # Errors
+    /// When a line is none of the protocol; the stream is lost then.
+    pub(super) fn next(&mut self) -> Result<Option<ContextFrame>, ContextFrameError> {
+        let unsearched = self.pending.get(self.searched..).unwrap_or_default();
+        let Some(at) = unsearched.iter().position(|byte| *byte == b'\n') else {
+            self.searched = self.pending.len();
+            return Ok(None);
+        };
+        let end = self.searched + at;
+        let line = self.pending.get(..end).unwrap_or_default();
+        let parsed = serde_json::from_slice::<RawFrame>(line).map_err(ContextFrameError::Malformed);
+        self.pending.drain(..=end);
+        self.searched = 0;
+        if self.pending.capacity() > KEPT_BYTES_MAX {
+            self.pending.shrink_to(KEPT_BYTES_MAX.max(self.pending.len()));
+        }
+        parsed.and_then(RawFrame::check).map(Some)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum FrameKind {
+    Ready,
+    Failed,
+    Result,
+    Error,
+    Done,
+}
+
+/// A line with all fields that any kind has. Flat, so that nothing is decoded twice and nothing
+/// nested is decoded at all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFrame {
+    #[serde(rename = "type")]
+    kind: FrameKind,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    is_main_result: bool,
+    #[serde(default)]
+    data: MimeTexts,
+    #[serde(default)]
+    truncated: MimeNames,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    value: String,
+    #[serde(default)]
+    traceback: String,
+    #[serde(default)]
+    failed: bool,
+    #[serde(default)]
+    cpu_us: u64,
+    #[serde(default)]
+    memory_bytes: u64,
+}
+
+impl RawFrame {
+    fn check(self) -> Result<ContextFrame, ContextFrameError> {
+        Ok(match self.kind {
+            FrameKind::Ready => ContextFrame::Ready,
+            FrameKind::Failed => ContextFrame::Failed(self.message),
+            FrameKind::Error => {
+                let RawFrame { name, value, traceback, .. } = self;
+                ContextFrame::Error(CellFailure { name, value, traceback })
+            }
+            FrameKind::Done => ContextFrame::Done(CellFigures {
+                has_failed: self.failed,
+                cpu_us: self.cpu_us,
+                memory_bytes: self.memory_bytes,
+            }),
+            FrameKind::Result => {
+                let (mut data, mut truncated) = (BTreeMap::new(), self.truncated.0);
+                for (mime, text) in self.data.0 {
+                    if !is_json(&mime) {
+                        data.insert(mime, Value::String(text));
+                    } else if text.len() > JSON_BYTES_MAX {
+                        truncated.push(mime);
+                    } else {
+                        let value =
+                            serde_json::from_str(&text).map_err(ContextFrameError::Malformed)?;
+                        data.insert(mime, value);
+                    }
+                }
+                let is_main_result = self.is_main_result;
+                ContextFrame::Result(CellResult { is_main_result, data, truncated })
+            }
+        })
+    }
+}
+
+/// Returns whether the value of a MIME type is JSON.
+fn is_json(mime: &str) -> bool {
+    JSON_TYPES.contains(&mime) || mime.ends_with("+json")
+}
+
+/// Representations by MIME type, of which there are not too many.
+#[derive(Debug, Default)]
+struct MimeTexts(BTreeMap<String, String>);
+
+/// MIME types, of which there are not too many.
+#[derive(Debug, Default)]
+struct MimeNames(Vec<String>);
+
+impl<'de> Deserialize<'de> for MimeTexts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MimeTexts, D::Error> {
+        struct MimeTextsVisitor;
+
+        impl<'de> Visitor<'de> for MimeTextsVisitor {
+            type Value = MimeTexts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "at most {REPRESENTATIONS_MAX} texts by MIME type")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<MimeTexts, A::Error> {
+                let mut texts = BTreeMap::new();
+                while let Some(mime) = map.next_key::<String>()? {
+                    if texts.len() >= REPRESENTATIONS_MAX || mime.len() > MIME_BYTES_MAX {
+                        return Err(de::Error::custom("too many representations, or a long name"));
+                    }
+                    texts.insert(mime, map.next_value()?);
+                }
+                Ok(MimeTexts(texts))
+            }
+        }
+
+        deserializer.deserialize_map(MimeTextsVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for MimeNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MimeNames, D::Error> {
+        struct MimeNamesVisitor;
+
+        impl<'de> Visitor<'de> for MimeNamesVisitor {
+            type Value = MimeNames;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "at most {REPRESENTATIONS_MAX} MIME types")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<MimeNames, A::Error> {
+                let mut names = Vec::new();
+                while let Some(mime) = seq.next_element::<String>()? {
+                    if names.len() >= REPRESENTATIONS_MAX || mime.len() > MIME_BYTES_MAX {
+                        return Err(de::Error::custom("too many MIME types, or a long one"));
+                    }
+                    names.push(mime);
+                }
+                Ok(MimeNames(names))
+            }
+        }
+
+        deserializer.deserialize_seq(MimeNamesVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Lines of well and ill behaved contexts.
+
+    use super::*;
+
+    fn read(bytes: &[u8], cut: usize) -> Vec<Result<ContextFrame, String>> {
+        let (mut reader, mut all) = (FrameReader::default(), Vec::new());
+        for part in bytes.chunks(cut) {
+            if let Err(error) = reader.push(part) {
+                all.push(Err(error.to_string()));
+                return all;
+            }
+            loop {
+                match reader.next() {
+                    Ok(Some(frame)) => all.push(Ok(frame)),
+                    Ok(None) => break,
+                    Err(error) => {
+                        all.push(Err(error.to_string()));
+                        return all;
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn frames_are_the_same_however_they_arrive() {
+        let text = concat!(
+            "{\"type\":\"ready\"}\n",
+            "{\"type\":\"result\",\"is_main_result\":true,",
+            "\"data\":{\"text/plain\":\"1\",\"application/json\":\"[1,null]\"}}\n",
+            "{\"type\":\"error\",\"name\":\"E\",\"value\":\"v\",\"traceback\":\"t\"}\n",
+            "{\"type\":\"done\",\"failed\":true,\"cpu_us\":5,\"memory_bytes\":7}\n",
+        );
+        let whole = read(text.as_bytes(), text.len());
+        assert_eq!(whole.len(), 4);
+        let Ok(ContextFrame::Result(result)) = &whole[1] else { panic!("{:?}", whole[1]) };
+        assert_eq!(result.data["application/json"], serde_json::json!([1, null]));
+        for cut in [1, 2, 7, 64] {
+            assert_eq!(read(text.as_bytes(), cut), whole, "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_of_the_protocol_ends_the_stream() {
+        let many: Vec<String> =
+            (0..=REPRESENTATIONS_MAX).map(|n| format!("\"t{n}\":\"\"")).collect();
+        let long = "m".repeat(MIME_BYTES_MAX + 1);
+        for line in [
+            "garbage".to_owned(),
+            "{}".to_owned(),
+            "{\"type\":\"run\"}".to_owned(),
+            "{\"type\":\"ready\",\"more\":[[[]]]}".to_owned(),
+            "{\"type\":\"result\",\"data\":{\"text/plain\":1}}".to_owned(),
+            "{\"type\":\"result\",\"data\":{\"application/json\":\"[\"}}".to_owned(),
+            format!("{{\"type\":\"result\",\"data\":{{{}}}}}", many.join(",")),
+            format!("{{\"type\":\"result\",\"data\":{{\"{long}\":\"\"}}}}"),
+            format!("{{\"type\":\"result\",\"truncated\":[\"{long}\"]}}"),
+            "{\"type\":\"done\",\"cpu_us\":-1}".to_owned(),
+        ] {
+            let all = read(format!("{line}\n").as_bytes(), 4096);
+            assert!(matches!(all.as_slice(), [Err(_)]), "{line}: {all:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_kept_for_ever() {
+        let mut reader = FrameReader::default();
+        let part = vec![b'x'; FRAME_BYTES_MAX];
+        reader.push(&part).unwrap();
+        assert!(reader.next().unwrap().is_none());
+        assert!(matches!(reader.push(b"x"), Err(ContextFrameError::TooLong)));
+    }
+}

@@ -1,0 +1,253 @@
+//! The parked interpreter of a sandbox: one Python that has imported its libraries, and forks
+//! contexts that have them, too.
+//!
+//! It runs as a program of the session, so that a cell may kill it: its contexts end with it then,
+//! and the next one that is asked for starts another.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sandbox::{ProcessHandle, ProcessStreams, ProgramChannel, SandboxedSession, SessionProgram};
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::watch;
+use tokio::time;
+
+use super::languages::{ContextStart, parked_argv, parked_source, parked_start};
+use crate::error::SessionError;
+
+/// Bytes of one message of the parked interpreter.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+/// Time that it may take to import what it is to have.
+const START_MAX: Duration = Duration::from_secs(60);
+/// Time that it may take to read a message: it is idle between two.
+const SEND_MAX: Duration = Duration::from_secs(10);
+/// Starts without a module that has started a thread, before contexts are started by themselves.
+const ATTEMPTS_MAX: usize = 3;
+/// The signal that nobody ignores.
+const SIGKILL: i32 = 9;
+/// Bytes that are read and thrown away at a time.
+const DISCARD_BYTES: usize = 4 << 10;
+
+/// Message of the parked interpreter.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum ParkedEvent {
+    /// Waits for requests.
+    Ready,
+    /// Must not fork, because importing a module has started a thread.
+    Threads { module: String },
+    /// Could not fork a context.
+    Failed { id: u64, message: String },
+    /// A context has ended.
+    Ended { id: u64, code: Option<i32>, signal: Option<i32> },
+}
+
+/// How the process of a context has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ContextExit {
+    /// By itself, with a code.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+    /// Was never started; why.
+    NotStarted(String),
+    /// Nobody knows: whoever would have told has ended as well.
+    Unknown,
+}
+
+/// The parked interpreter, as the server sees it.
+#[derive(Debug)]
+pub(super) struct ParkedInterpreter {
+    channel: ProgramChannel,
+    handle: ProcessHandle,
+    next_id: AtomicU64,
+    /// Contexts that have not ended, by their number. None when it is over.
+    contexts: Mutex<Option<HashMap<u64, watch::Sender<Option<ContextExit>>>>>,
+}
+
+/// A context that was forked.
+#[derive(Clone, Debug)]
+pub(super) struct ForkedContext {
+    parked: Arc<ParkedInterpreter>,
+    id: u64,
+    exit: watch::Receiver<Option<ContextExit>>,
+}
+
+impl ParkedInterpreter {
+    /// Starts one with this environment. None when this sandbox has none that may fork: without
+    /// Python, without memory for it, or with libraries that start threads.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub(super) async fn start(
+        sandbox: &SandboxedSession,
+        env: &[Vec<u8>],
+    ) -> Result<Option<Arc<ParkedInterpreter>>, SessionError> {
+        let mut without = Vec::new();
+        for _ in 0..ATTEMPTS_MAX {
+            match attempt(sandbox, env, &without).await? {
+                ParkingOutcome::Ready(parked) => return Ok(Some(parked)),
+                ParkingOutcome::Threads(module) => {
+                    tracing::info!(module, "a module starts threads and is not imported ahead");
+                    without.push(module);
+                }
+                ParkingOutcome::Ended => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns whether it forks contexts.
+    pub(super) fn is_alive(&self) -> bool {
+        self.contexts.lock().is_some()
+    }
+
+    /// Forks a context with these three descriptors: its socket and its two streams.
+    ///
+    /// # Errors
+    /// When it has ended, or does not read.
+    pub(super) async fn fork(
+        self: &Arc<Self>,
+        start: &ContextStart,
+        fds: [OwnedFd; 3],
+    ) -> Result<ForkedContext, SessionError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (ended, exit) = watch::channel(None);
+        match &mut *self.contexts.lock() {
+            Some(contexts) => drop(contexts.insert(id, ended)),
+            None => return Err(over()),
+        }
+        let borrowed = fds.each_ref().map(|fd| fd.as_fd());
+        let sent = time::timeout(SEND_MAX, self.channel.send(&start.fork(id), &borrowed)).await;
+        match sent {
+            Ok(Ok(())) => Ok(ForkedContext { parked: Arc::clone(self), id, exit }),
+            Ok(Err(_)) | Err(_) => {
+                self.kill().await;
+                Err(over())
+            }
+        }
+    }
+
+    /// Kills it, and so its contexts.
+    async fn kill(&self) {
+        // One that is gone needs no signal.
+        drop(self.handle.signal(SIGKILL).await);
+    }
+
+    /// Reads what it says until it ends.
+    async fn listen(self: Arc<Self>) {
+        while let Ok(Some(message)) = self.channel.receive(MESSAGE_BYTES_MAX).await {
+            // What it says is the session's business alone: what makes no sense is no event.
+            let (id, exit) = match serde_json::from_slice(&message) {
+                Ok(ParkedEvent::Ended { id, code: Some(code), .. }) => {
+                    (id, ContextExit::Code(code))
+                }
+                Ok(ParkedEvent::Ended { id, signal: Some(signal), .. }) => {
+                    (id, ContextExit::Signal(signal))
+                }
+                Ok(ParkedEvent::Ended { id, .. }) => (id, ContextExit::Unknown),
+                Ok(ParkedEvent::Failed { id, message }) => (id, ContextExit::NotStarted(message)),
+                Ok(ParkedEvent::Ready | ParkedEvent::Threads { .. }) | Err(_) => continue,
+            };
+            if let Some(contexts) = &mut *self.contexts.lock()
+                && let Some(ended) = contexts.remove(&id)
+            {
+                ended.send_replace(Some(exit));
+            }
+        }
+        // Everybody who waits for the end of a context learns of it.
+        drop(self.contexts.lock().take());
+        self.kill().await;
+    }
+}
+
+fn over() -> SessionError {
+    SessionError::Conflict("the interpreter of the session has ended; try again".to_owned())
+}
+
+impl ForkedContext {
+    /// Sends a signal to the context and to what it has started.
+    pub(super) async fn signal(&self, signal: i32) {
+        let request = serde_json::json!({ "op": "signal", "id": self.id, "signal": signal });
+        let request = request.to_string();
+        let sending = self.parked.channel.send(request.as_bytes(), &[]);
+        if !matches!(time::timeout(SEND_MAX, sending).await, Ok(Ok(()))) {
+            self.kill_parent().await;
+        }
+    }
+
+    /// Kills the parked interpreter, when nothing else helps: the context dies with it.
+    pub(super) async fn kill_parent(&self) {
+        self.parked.kill().await;
+    }
+
+    /// Waits for its end.
+    pub(super) async fn exit(&self) -> ContextExit {
+        let mut exit = self.exit.clone();
+        match exit.wait_for(Option::is_some).await {
+            Ok(exit) => exit.clone().unwrap_or(ContextExit::Unknown),
+            Err(_) => ContextExit::Unknown,
+        }
+    }
+}
+
+/// Result of one attempt to park an interpreter.
+enum ParkingOutcome {
+    Ready(Arc<ParkedInterpreter>),
+    /// Importing this module has started a thread.
+    Threads(String),
+    Ended,
+}
+
+async fn attempt(
+    sandbox: &SandboxedSession,
+    env: &[Vec<u8>],
+    without: &[String],
+) -> Result<ParkingOutcome, SessionError> {
+    let (channel, theirs) = ProgramChannel::pair().map_err(SessionError::internal)?;
+    let program =
+        SessionProgram { argv: parked_argv(), env: env.to_vec(), ..SessionProgram::default() };
+    let process = sandbox.start_with_input(program, theirs).await?;
+    if let ProcessStreams::Pipes(pipes) = process.streams {
+        // What the libraries write while they are imported is of no interest; a pipe that nobody
+        // reads would stop them.
+        node::task::spawn(discard(pipes.stdout));
+        if let Some(stderr) = pipes.stderr {
+            node::task::spawn(discard(stderr));
+        }
+    }
+    let handle = process.handle;
+    let starting = async {
+        channel.send(&parked_source(), &[]).await.ok()?;
+        channel.send(&parked_start(without), &[]).await.ok()?;
+        let message = channel.receive(MESSAGE_BYTES_MAX).await.ok()??;
+        serde_json::from_slice::<ParkedEvent>(&message).ok()
+    };
+    match time::timeout(START_MAX, starting).await {
+        Ok(Some(ParkedEvent::Ready)) => {}
+        Ok(Some(ParkedEvent::Threads { module })) => return Ok(ParkingOutcome::Threads(module)),
+        _ => {
+            drop(handle.signal(SIGKILL).await);
+            return Ok(ParkingOutcome::Ended);
+        }
+    }
+    let parked = Arc::new(ParkedInterpreter {
+        channel,
+        handle,
+        next_id: AtomicU64::new(1),
+        contexts: Mutex::new(Some(HashMap::new())),
+    });
+    node::task::spawn(Arc::clone(&parked).listen());
+    Ok(ParkingOutcome::Ready(parked))
+}
+
+/// Reads a stream to its end.
+async fn discard(mut stream: impl AsyncRead + Unpin) {
+    let mut buf = vec![0; DISCARD_BYTES];
+    while matches!(stream.read(&mut buf).await, Ok(1..)) {}
+}

@@ -1,0 +1,362 @@
+//! The process of a context: started as a program of the session, or forked by the parked
+//! interpreter.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::time::Duration;
+
+use sandbox::{ProcessHandle, ProcessStreams, SandboxedSession, SessionProgram, output_pipe};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
+use tokio::time;
+
+use super::frames::{ContextFrame, ContextFrameError, FrameReader};
+use super::languages::ContextStart;
+use super::parked::{ContextExit, ForkedContext, ParkedInterpreter};
+use crate::error::SessionError;
+
+/// Time that a context may take to be ready: an interpreter on a machine that is busy.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// Time that a context that was killed may take to go.
+const KILL_MAX: Duration = Duration::from_secs(3);
+/// Bytes that are read of the socket at a time.
+const READ_BYTES: usize = 64 << 10;
+/// Reads of output from before the first cell, which is thrown away.
+const BEFORE_FIRST_READS_MAX: usize = 4;
+/// Ends a cell.
+const SIGINT: i32 = 2;
+/// The signal that nobody ignores.
+const SIGKILL: i32 = 9;
+
+/// Way to reach the process of a context from outside.
+#[derive(Clone, Debug)]
+pub(super) enum ContextControl {
+    /// A program of the session.
+    Started(ProcessHandle),
+    /// A copy of the parked interpreter.
+    Forked(ForkedContext),
+}
+
+/// The process of a context.
+#[derive(Debug)]
+pub(super) struct ContextProcess {
+    pub(super) frames: FrameSource,
+    pub(super) requests: OwnedWriteHalf,
+    pub(super) stdout: OutputPipe,
+    pub(super) stderr: OutputPipe,
+    pub(super) control: ContextControl,
+}
+
+/// One of the two streams of a context.
+#[derive(Debug)]
+pub(super) struct OutputPipe {
+    pipe: pipe::Receiver,
+    /// The same pipe. What a context has written before a frame is read without asking the runtime,
+    /// which may not have heard of it yet.
+    now: File,
+    buf: Vec<u8>,
+    text: TextDecoder,
+}
+
+/// Makes text of bytes that arrive in parts: a character may be in two of them.
+#[derive(Debug, Default)]
+struct TextDecoder {
+    /// The beginning of a character.
+    rest: Vec<u8>,
+}
+
+impl TextDecoder {
+    fn decode(&mut self, bytes: &[u8]) -> String {
+        self.rest.extend_from_slice(bytes);
+        let all = std::mem::take(&mut self.rest);
+        let cut = match std::str::from_utf8(&all) {
+            // Cut off in the middle rather than wrong.
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            // What comes before the last character may be wrong, and is replaced.
+            Err(_) => all.len() - incomplete_tail(&all),
+            Ok(_) => all.len(),
+        };
+        let (whole, rest) = all.split_at(cut);
+        self.rest = rest.to_vec();
+        String::from_utf8_lossy(whole).into_owned()
+    }
+}
+
+/// Returns how many bytes at the end are the beginning of a character.
+fn incomplete_tail(bytes: &[u8]) -> usize {
+    // A character has at most four.
+    (1..=bytes.len().min(3))
+        .find(|count| {
+            let tail = bytes.get(bytes.len() - count..).unwrap_or_default();
+            let is_start = tail.first().is_some_and(|byte| *byte >= 0xC0);
+            is_start
+                && std::str::from_utf8(tail)
+                    .is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+        })
+        .unwrap_or(0)
+}
+
+impl OutputPipe {
+    fn new(pipe: pipe::Receiver) -> io::Result<OutputPipe> {
+        let now = File::from(pipe.as_fd().try_clone_to_owned()?);
+        Ok(OutputPipe { pipe, now, buf: vec![0; READ_BYTES], text: TextDecoder::default() })
+    }
+
+    /// Returns text as it comes; none at the end. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<String> {
+        loop {
+            let count = match self.pipe.read(&mut self.buf).await {
+                Ok(count @ 1..) => count,
+                Ok(_) | Err(_) => return None,
+            };
+            let text = self.text.decode(self.buf.get(..count).unwrap_or_default());
+            if !text.is_empty() {
+                return Some(text);
+            }
+        }
+    }
+
+    /// Returns what is in the pipe at this moment, or a part of it; none if there is nothing.
+    pub(super) fn now(&mut self) -> Option<String> {
+        match self.now.read(&mut self.buf) {
+            Ok(count @ 1..) => Some(self.text.decode(self.buf.get(..count).unwrap_or_default())),
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+/// The frames of a context.
+#[derive(Debug)]
+pub(super) struct FrameSource {
+    socket: OwnedReadHalf,
+    reader: FrameReader,
+    buf: Vec<u8>,
+}
+
+/// Why there are no more frames.
+#[derive(Debug)]
+pub(super) enum FramesOver {
+    /// The process has closed its end.
+    Closed,
+    /// It has written what is not of the protocol.
+    Malformed(ContextFrameError),
+}
+
+impl FrameSource {
+    /// Returns the next frame. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<ContextFrame, FramesOver> {
+        loop {
+            if let Some(frame) = self.reader.next().map_err(FramesOver::Malformed)? {
+                return Ok(frame);
+            }
+            let count = match self.socket.read(&mut self.buf).await {
+                Ok(count @ 1..) => count,
+                Ok(_) | Err(_) => return Err(FramesOver::Closed),
+            };
+            let bytes = self.buf.get(..count).unwrap_or_default();
+            self.reader.push(bytes).map_err(FramesOver::Malformed)?;
+        }
+    }
+}
+
+impl ContextControl {
+    /// Interrupts the cell that runs.
+    pub(super) async fn interrupt(&self) {
+        self.signal(SIGINT).await;
+    }
+
+    /// Ends the process, whatever it does.
+    pub(super) async fn kill(&self) {
+        self.signal(SIGKILL).await;
+        if time::timeout(KILL_MAX, self.exit()).await.is_err()
+            && let ContextControl::Forked(forked) = self
+        {
+            // A parked interpreter that does not pass signals on is stopped, or is no more what it
+            // was.
+            forked.kill_parent().await;
+        }
+    }
+
+    async fn signal(&self, signal: i32) {
+        match self {
+            // A process that is gone needs no signal.
+            ContextControl::Started(handle) => drop(handle.signal(signal).await),
+            ContextControl::Forked(forked) => forked.signal(signal).await,
+        }
+    }
+
+    /// Waits for the end of the process.
+    pub(super) async fn exit(&self) -> ContextExit {
+        match self {
+            ContextControl::Forked(forked) => forked.exit().await,
+            ContextControl::Started(handle) => match handle.clone().wait().await {
+                Ok(end) => match (end.exec_errno, end.code, end.signal) {
+                    (Some(errno), _, _) => {
+                        let error = io::Error::from_raw_os_error(errno);
+                        ContextExit::NotStarted(error.to_string())
+                    }
+                    (None, Some(code), _) => ContextExit::Code(code),
+                    (None, None, Some(signal)) => ContextExit::Signal(signal),
+                    (None, None, None) => ContextExit::Unknown,
+                },
+                Err(_) => ContextExit::Unknown,
+            },
+        }
+    }
+}
+
+impl ContextProcess {
+    /// Starts a context by itself.
+    ///
+    /// # Errors
+    /// When its program is not there or fails, and when the sandbox is gone.
+    pub(super) async fn start(
+        sandbox: &SandboxedSession,
+        start: &ContextStart,
+    ) -> Result<ContextProcess, SessionError> {
+        let (ours, theirs) = socket_pair()?;
+        let env = start.env.iter().map(|(name, value)| format!("{name}={value}").into_bytes());
+        let program = SessionProgram {
+            argv: start.language.argv(),
+            env: env.collect(),
+            ..SessionProgram::default()
+        };
+        let process = sandbox.start_with_input(program, theirs).await?;
+        let ProcessStreams::Pipes(pipes) = process.streams else {
+            return Err(SessionError::internal("a program without terminal has pipes"));
+        };
+        let Some(stderr) = pipes.stderr else {
+            return Err(SessionError::internal("a program that is not merged has two pipes"));
+        };
+        let control = ContextControl::Started(process.handle);
+        let mut made = ContextProcess::over(ours, pipes.stdout, stderr, control)?;
+        // Longer than what the socket holds: the process reads it while it begins.
+        let greeting = start.greeting();
+        let written = time::timeout(READY_MAX, made.requests.write_all(&greeting)).await;
+        if !matches!(written, Ok(Ok(()))) {
+            return Err(made.failure(start).await);
+        }
+        made.wait_until_ready(start).await
+    }
+
+    /// Has the parked interpreter fork a context.
+    ///
+    /// # Errors
+    /// When it has ended, or the context fails.
+    pub(super) async fn fork(
+        parked: &std::sync::Arc<ParkedInterpreter>,
+        start: &ContextStart,
+    ) -> Result<ContextProcess, SessionError> {
+        let (ours, theirs) = socket_pair()?;
+        let (stdout, out) = output_pipe().map_err(SessionError::internal)?;
+        let (stderr, err) = output_pipe().map_err(SessionError::internal)?;
+        let forked = parked.fork(start, [theirs, out, err]).await?;
+        let control = ContextControl::Forked(forked);
+        ContextProcess::over(ours, stdout, stderr, control)?.wait_until_ready(start).await
+    }
+
+    fn over(
+        socket: UnixStream,
+        stdout: pipe::Receiver,
+        stderr: pipe::Receiver,
+        control: ContextControl,
+    ) -> Result<ContextProcess, SessionError> {
+        let made = OutputPipe::new(stdout).and_then(|out| Ok((out, OutputPipe::new(stderr)?)));
+        let (stdout, stderr) = made.map_err(SessionError::internal)?;
+        let (socket, requests) = socket.into_split();
+        let frames =
+            FrameSource { socket, reader: FrameReader::default(), buf: vec![0; READ_BYTES] };
+        Ok(ContextProcess { frames, requests, stdout, stderr, control })
+    }
+
+    /// Waits for the first frame.
+    async fn wait_until_ready(
+        mut self,
+        start: &ContextStart,
+    ) -> Result<ContextProcess, SessionError> {
+        match time::timeout(READY_MAX, self.frames.next()).await {
+            Ok(Ok(ContextFrame::Ready)) => {
+                // A shell greets with what it cannot do without a terminal.
+                for pipe in [&mut self.stdout, &mut self.stderr] {
+                    let _greeting = (0..BEFORE_FIRST_READS_MAX).find(|_| pipe.now().is_none());
+                }
+                Ok(self)
+            }
+            Ok(Ok(ContextFrame::Failed(message))) => {
+                self.control.kill().await;
+                match message.strip_prefix("cwd: ") {
+                    Some(why) => Err(SessionError::invalid("cwd", why)),
+                    None => Err(SessionError::Conflict(message)),
+                }
+            }
+            _ => Err(self.failure(start).await),
+        }
+    }
+
+    /// Ends a process that did not become a context, and says why it did not.
+    async fn failure(&self, start: &ContextStart) -> SessionError {
+        let exit = match time::timeout(KILL_MAX, self.control.exit()).await {
+            Ok(exit) => exit,
+            Err(_) => {
+                self.control.kill().await;
+                ContextExit::Unknown
+            }
+        };
+        let (language, program) = (start.language.as_str(), start.language.program());
+        SessionError::Conflict(match exit {
+            // The shell before Node.js answers with 127.
+            ContextExit::NotStarted(_) | ContextExit::Code(127) => {
+                format!("contexts of {language} need `{program}`, which the session has not")
+            }
+            ContextExit::Signal(SIGKILL) => format!(
+                "the context was killed before it was ready; give the session more memory \
+                 (limits.memory_bytes) if `{program}` needs more"
+            ),
+            ContextExit::Code(_) | ContextExit::Signal(_) | ContextExit::Unknown => {
+                format!("`{program}` ended, or was too slow, before the context was ready")
+            }
+        })
+    }
+}
+
+/// A connected pair of sockets: the server's, which does not block, and the context's.
+fn socket_pair() -> Result<(UnixStream, OwnedFd), SessionError> {
+    let make = || -> io::Result<(UnixStream, OwnedFd)> {
+        let (ours, theirs) = StdStream::pair()?;
+        ours.set_nonblocking(true)?;
+        Ok((UnixStream::from_std(ours)?, OwnedFd::from(theirs)))
+    };
+    make().map_err(SessionError::internal)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Text in parts.
+
+    use super::*;
+
+    #[test]
+    fn characters_are_whole_however_they_arrive() {
+        let text = "a\u{e4}\u{20ac}\u{1f600}\nz";
+        for cut in 1..6 {
+            let mut decoder = TextDecoder::default();
+            let all: String = text.as_bytes().chunks(cut).map(|it| decoder.decode(it)).collect();
+            assert_eq!(all, text, "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_replaced_and_kept_for_no_longer_than_a_character() {
+        let mut decoder = TextDecoder::default();
+        assert_eq!(decoder.decode(b"\xff\xfe!"), "\u{fffd}\u{fffd}!");
+        assert_eq!(decoder.decode(b"\xff\xe2\x82"), "\u{fffd}");
+        assert_eq!(decoder.decode(b"\xac"), "\u{20ac}");
+        for _ in 0..100 {
+            decoder.decode(b"\xf0\x9f");
+            assert!(decoder.rest.len() < 4);
+        }
+    }
+}

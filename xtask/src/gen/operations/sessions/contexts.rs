@@ -1,0 +1,117 @@
+//! The operations on contexts of a session's code interpreter.
+
+use serde_json::{Value, json};
+
+use super::{CONTEXT, Operation, operation};
+
+/// All of them, in the order of the page.
+pub(super) fn all() -> Vec<Operation> {
+    let mut all = contexts();
+    all.extend(cells());
+    all
+}
+
+fn context() -> Value {
+    json!({
+        "id": CONTEXT, "language": "python", "cwd": "/workspace", "state": "idle",
+        "executions": 0, "default": false
+    })
+}
+
+fn contexts() -> Vec<Operation> {
+    let one = "/v1/sessions/{id}/contexts/{context}";
+    vec![
+        operation(
+            "post",
+            "/v1/sessions/{id}/contexts",
+            "createCodeContext",
+            "Create a context",
+            "A process that runs cells and keeps what they define. It ends with the session's \
+             sandbox.",
+        )
+        .takes(
+            "CreateCodeContext",
+            "python",
+            "A context for Python",
+            json!({ "cwd": "/workspace" }),
+        )
+        .answers(201, "CodeContext", "It waits for a cell.", context())
+        .fails(&[400, 404, 409, 410, 413, 415, 429]),
+        operation(
+            "get",
+            "/v1/sessions/{id}/contexts",
+            "listCodeContexts",
+            "List contexts",
+            "Oldest first. Those of Python and JavaScript are there from the beginning, and start \
+             with their first cell.",
+        )
+        .answers(200, "CodeContextList", "All there are.", json!({ "contexts": [context()] }))
+        .fails(&[404, 409, 410]),
+        operation("get", one, "getCodeContext", "Get a context", "As it is now.")
+            .answers(200, "CodeContext", "The context.", context())
+            .fails(&[404, 409, 410]),
+        operation(
+            "delete",
+            one,
+            "deleteCodeContext",
+            "Delete a context",
+            "Its process is killed; a cell that runs in it says that it ended.",
+        )
+        .gives(204, "text/plain", "It is gone.")
+        .fails(&[404, 409, 410]),
+    ]
+}
+
+fn cells() -> Vec<Operation> {
+    let end = json!({
+        "verdict": "OK", "wall_ms": 2, "cpu_ms": 1, "memory_bytes": 127_025_152,
+        "context_ended": false
+    });
+    let mut report = end;
+    for (name, value) in [
+        ("execution_count", json!(1)),
+        ("stdout", json!("")),
+        ("stderr", json!("")),
+        ("results", json!([{ "is_main_result": true, "data": { "text/plain": "2" } }])),
+        ("truncated", json!(false)),
+    ] {
+        report[name] = value;
+    }
+    vec![
+        operation(
+            "post",
+            "/v1/sessions/{id}/contexts/{context}/execute",
+            "executeCell",
+            "Run a cell",
+            "Cells of a context run one after the other. Answered when it has ended; with `accept: \
+             text/event-stream` what comes of it comes at once, as `CellEvent`s. A caller that \
+             goes away has it interrupted.",
+        )
+        .takes("ExecuteCell", "cell", "An expression", json!({ "code": "1 + 1" }))
+        .tells_or(
+            "It has ended, well or not; or what comes of it, as it comes.",
+            ("CellEvent", json!({ "type": "stdout", "text": "a\n" })),
+            ("CellReport", report),
+        )
+        .fails(&[400, 404, 409, 410, 413, 415, 429]),
+        operation(
+            "post",
+            "/v1/sessions/{id}/contexts/{context}/interrupt",
+            "interruptCodeContext",
+            "Interrupt a cell",
+            "The cell that runs gets an interrupt, as from the keyboard. What was defined is kept.",
+        )
+        .answers(200, "InterruptAnswer", "Whether one was running.", json!({ "interrupted": true }))
+        .fails(&[404, 409, 410]),
+        operation(
+            "post",
+            "/v1/sessions/{id}/contexts/{context}/restart",
+            "restartCodeContext",
+            "Restart a context",
+            "Its process is killed and a new one started, under the same id and with nothing \
+             defined.",
+        )
+        .answers(200, "CodeContext", "It waits for a cell.", context())
+        .fails(&[404, 409, 410]),
+    ]
+}
