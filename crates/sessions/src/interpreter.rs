@@ -27,6 +27,11 @@ mod process;
 pub(crate) use cell::CellStream;
 pub(crate) use contexts::{CodeContext, NewContext, SandboxContexts};
 pub(crate) use languages::CellLanguage;
+pub(crate) use process::FrameMemory;
+
+/// Long lines of contexts that the server holds at the same time, for all tenants: each is 12 MiB
+/// at most, and some times as much once it is decoded. A tenant has a part of what is free.
+pub(crate) const LONG_FRAMES_MAX: usize = 24;
 
 /// Entry of the fuzz target for lines of contexts.
 #[cfg(fuzzing)]

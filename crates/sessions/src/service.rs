@@ -50,6 +50,7 @@ use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
 use node::cluster::{NodeIdentity, PeerForwarder};
 use node::gateway::GrantGateway;
+use node::http::Shares;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
 use node::store::SqlStore;
@@ -81,6 +82,7 @@ use crate::config::SessionsConfig;
 use crate::error::SessionError;
 use crate::events::{EventWriter, LostSession};
 use crate::everywhere::OtherNodes;
+use crate::interpreter::LONG_FRAMES_MAX;
 use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::{ModelKey, ModelRelay, UsageTotals};
 use crate::store::rows::{SessionFilter, SessionRow};
@@ -185,6 +187,8 @@ pub(crate) struct SessionsInner {
     /// Cold disks on their way to the object store.
     archives: ArchiveQueue,
     starts: StartLimiter,
+    /// Places for long lines of contexts.
+    long_frames: Arc<Shares>,
     /// Storage of tenants, as it was counted last.
     storage: Mutex<HashMap<String, StorageCount>>,
     /// Free space of this server's disk when somebody looked last.
@@ -271,6 +275,7 @@ impl Sessions {
                 sweeps: SweepTimers::default(),
                 archives: ArchiveQueue::new(),
                 starts: StartLimiter::new(),
+                long_frames: Shares::new(LONG_FRAMES_MAX, 1),
                 storage: Mutex::default(),
                 free: Mutex::default(),
                 nodes: OnceLock::new(),

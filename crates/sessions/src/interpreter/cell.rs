@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use api::{CellEnd, CellEvent, CellFailure, Verdict};
 use node::clock;
+use node::http::Share;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio::time;
 
-use super::frames::{CellFigures, ContextFrame};
+use super::frames::{CellFigures, ContextFrame, ContextFrameError};
 use super::parked::ContextExit;
 use super::process::{ContextProcess, FramesOver, OutputPipe};
 use crate::service::{SandboxGuard, signal_name};
@@ -19,6 +20,8 @@ const OUTPUT_BYTES_MAX: usize = 64 << 20;
 const INTERRUPT_MAX: Duration = Duration::from_secs(2);
 /// Time that a context whose socket is closed may take to end, and its sandbox after that.
 const EXIT_MAX: Duration = Duration::from_secs(2);
+/// Time that the end of a cell waits for a slow caller when its time is over.
+const LAST_EVENT_MAX: Duration = Duration::from_secs(5);
 /// Pieces of output that are read before a frame, which came after them.
 const PIECES_BEFORE_FRAME_MAX: usize = 64;
 /// The signal of the kernel to a process that has too much memory.
@@ -27,13 +30,26 @@ const SIGKILL: i32 = 9;
 /// Events of a cell that runs. Dropping this interrupts it.
 #[derive(Debug)]
 pub(crate) struct CellStream {
-    pub(super) events: mpsc::Receiver<CellEvent>,
+    pub(super) events: mpsc::Receiver<CellMessage>,
+}
+
+/// An event on its way to its caller, with its place for a long one.
+#[derive(Debug)]
+pub(super) struct CellMessage {
+    pub(super) event: CellEvent,
+    pub(super) _place: Option<Share>,
+}
+
+impl From<CellEvent> for CellMessage {
+    fn from(event: CellEvent) -> CellMessage {
+        CellMessage { event, _place: None }
+    }
 }
 
 impl CellStream {
     /// Returns what happens next; none after [`CellEvent::Ended`], or when the sandbox is gone.
     pub(crate) async fn next(&mut self) -> Option<CellEvent> {
-        self.events.recv().await
+        self.events.recv().await.map(|message| message.event)
     }
 }
 
@@ -57,7 +73,7 @@ enum CellFinish {
 /// A cell under way.
 pub(super) struct CellRun<'a> {
     guard: &'a SandboxGuard,
-    told: &'a mpsc::Sender<CellEvent>,
+    told: &'a mpsc::Sender<CellMessage>,
     began: Instant,
     deadline: time::Instant,
     output_bytes: usize,
@@ -75,7 +91,7 @@ impl<'a> CellRun<'a> {
     /// A cell that begins now.
     pub(super) fn new(
         guard: &'a SandboxGuard,
-        told: &'a mpsc::Sender<CellEvent>,
+        told: &'a mpsc::Sender<CellMessage>,
         timeout: Duration,
     ) -> CellRun<'a> {
         CellRun {
@@ -141,8 +157,14 @@ impl<'a> CellRun<'a> {
                 frame = frames.next() => {
                     self.tell_output(stdout, stderr).await;
                     match frame {
-                        Ok(ContextFrame::Done(figures)) => return CellFinish::Done(figures),
-                        Ok(frame) => self.tell_frame(frame).await,
+                        // What is left open would be held while nobody reads it.
+                        Ok((ContextFrame::Done(_), _)) if frames.is_in_the_middle() => {
+                            return CellFinish::Over(FramesOver::Malformed(
+                                ContextFrameError::TooLong,
+                            ));
+                        }
+                        Ok((ContextFrame::Done(figures), _)) => return CellFinish::Done(figures),
+                        Ok((frame, place)) => self.tell_frame(frame, place).await,
                         Err(over) => return CellFinish::Over(over),
                     }
                 }
@@ -194,7 +216,7 @@ impl<'a> CellRun<'a> {
         stop
     }
 
-    async fn tell_frame(&mut self, frame: ContextFrame) -> Option<CellStop> {
+    async fn tell_frame(&mut self, frame: ContextFrame, place: Option<Share>) -> Option<CellStop> {
         match frame {
             ContextFrame::Result(result) => {
                 let bytes = result.data.values().map(|value| match value {
@@ -203,14 +225,16 @@ impl<'a> CellRun<'a> {
                     other => other.to_string().len(),
                 });
                 let stop = self.count(bytes.sum());
-                self.tell(CellEvent::Result(result)).await;
+                let event = CellEvent::Result(result);
+                self.tell_message(CellMessage { event, _place: place }).await;
                 stop
             }
             ContextFrame::Error(failure) => {
                 let stop = self.count(failure.value.len() + failure.traceback.len());
                 // Of a cell that is stopped it says that it was, which is told better at its end.
                 if self.stop.is_none() {
-                    self.tell(CellEvent::Error(failure)).await;
+                    let event = CellEvent::Error(failure);
+                    self.tell_message(CellMessage { event, _place: place }).await;
                 }
                 stop
             }
@@ -227,12 +251,17 @@ impl<'a> CellRun<'a> {
 
     /// Tells an event. A caller that does not read makes the cell wait, for as long as it may run.
     async fn tell(&self, event: CellEvent) {
-        let is_end = matches!(event, CellEvent::Ended(_) | CellEvent::Error(_));
+        self.tell_message(event.into()).await;
+    }
+
+    async fn tell_message(&self, message: CellMessage) {
+        let is_end = matches!(message.event, CellEvent::Ended(_) | CellEvent::Error(_));
         if self.stop == Some(CellStop::OutputFull) && !is_end {
             return;
         }
-        let until = self.deadline + INTERRUPT_MAX;
-        drop(time::timeout_at(until.max(time::Instant::now()), self.told.send(event)).await);
+        let (now, until) = (time::Instant::now(), self.deadline + INTERRUPT_MAX);
+        let until = until.max(if is_end { now + LAST_EVENT_MAX } else { now });
+        drop(time::timeout_at(until, self.told.send(message)).await);
     }
 
     fn done(&self, figures: CellFigures) -> (Option<CellFailure>, CellEnd) {

@@ -9,7 +9,7 @@ use api::{CellEnd, CellEvent, CodeContextState, CodeContextView, ExecuteCell, Ve
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 
-use super::cell::{CellRun, CellStream, ContextFate, failure};
+use super::cell::{CellMessage, CellRun, CellStream, ContextFate, failure};
 use super::languages::{CellLanguage, ContextStart};
 use super::parked::ParkedInterpreter;
 use super::process::{ContextControl, ContextProcess};
@@ -21,7 +21,7 @@ const CONTEXTS_MAX: usize = 128;
 /// Cells of one context that run or wait.
 const CELLS_MAX: usize = 64;
 /// Events that wait for a slow caller; then the cell waits.
-const EVENTS_MAX: usize = 16;
+const EVENTS_MAX: usize = 2;
 /// Attempts to fork a context, when the parked interpreter has just ended.
 const FORKS_MAX: usize = 2;
 
@@ -160,13 +160,13 @@ impl SandboxContexts {
         if start.language == CellLanguage::Python {
             for _ in 0..FORKS_MAX {
                 let Some(parked) = self.parked(guard).await? else { break };
-                match ContextProcess::fork(&parked, start).await {
+                match ContextProcess::fork(&parked, guard.frame_memory(), start).await {
                     Err(_) if !parked.is_alive() => {}
                     other => return other,
                 }
             }
         }
-        ContextProcess::start(&guard.sandbox()?, start).await
+        ContextProcess::start(&guard.sandbox()?, guard.frame_memory(), start).await
     }
 }
 
@@ -247,7 +247,7 @@ impl CodeContext {
         guard: &SandboxGuard,
         cell: &ExecuteCell,
         timeout: Duration,
-        told: &mpsc::Sender<CellEvent>,
+        told: &mpsc::Sender<CellMessage>,
     ) {
         let mut process = tokio::select! {
             process = self.process.lock() => process,
@@ -265,7 +265,7 @@ impl CodeContext {
             }
         };
         let count = self.executions.fetch_add(1, Ordering::Relaxed) + 1;
-        drop(told.send(CellEvent::Started { execution_count: count }).await);
+        drop(told.send(CellEvent::Started { execution_count: count }.into()).await);
         let request = self.new.language.cell(cell, count, &started.start);
         self.is_running.store(true, Ordering::Relaxed);
         let run = CellRun::new(guard, told, timeout);
@@ -315,8 +315,8 @@ impl CodeContext {
 }
 
 /// Tells that a cell was not run.
-async fn tell_failure(told: &mpsc::Sender<CellEvent>, name: &str, why: &str) {
-    drop(told.send(CellEvent::Error(failure(name, why))).await);
+async fn tell_failure(told: &mpsc::Sender<CellMessage>, name: &str, why: &str) {
+    drop(told.send(CellEvent::Error(failure(name, why)).into()).await);
     let end = CellEnd {
         verdict: Verdict::Re,
         wall_ms: 0,
@@ -324,5 +324,5 @@ async fn tell_failure(told: &mpsc::Sender<CellEvent>, name: &str, why: &str) {
         memory_bytes: None,
         context_ended: true,
     };
-    drop(told.send(CellEvent::Ended(end)).await);
+    drop(told.send(CellEvent::Ended(end).into()).await);
 }

@@ -8,12 +8,14 @@ use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Bytes of one line. The drivers cut results to 12 MiB, which Base64 and escapes make longer.
-pub(super) const FRAME_BYTES_MAX: usize = 24 << 20;
+/// Bytes of one line. The drivers write no longer ones.
+pub(super) const FRAME_BYTES_MAX: usize = 12 << 20;
+/// Bytes of a line that needs no share of the server's memory for long ones.
+pub(super) const SMALL_FRAME_BYTES_MAX: usize = 64 << 10;
 /// Bytes of room that a reader keeps for the next line.
 const KEPT_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one representation that is JSON: decoded, it takes many times as much memory.
-const JSON_BYTES_MAX: usize = 4 << 20;
+const JSON_BYTES_MAX: usize = 1 << 20;
 /// Representations of one result, and MIME types that were left out.
 const REPRESENTATIONS_MAX: usize = 32;
 /// Bytes of a MIME type.
@@ -49,6 +51,8 @@ pub(super) struct CellFigures {
 pub(super) enum ContextFrameError {
     #[error("a line of the context is longer than {FRAME_BYTES_MAX} bytes")]
     TooLong,
+    #[error("a long line of the context did not end in time")]
+    TooSlow,
     #[error("a line of the context is not of the protocol")]
     Malformed(#[source] serde_json::Error),
 }
@@ -72,6 +76,11 @@ impl FrameReader {
         }
         self.pending.extend_from_slice(bytes);
         Ok(())
+    }
+
+    /// Bytes of what has arrived and is no complete frame yet.
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.pending.len()
     }
 
     /// Returns the next complete frame; none when more has to arrive.

@@ -5,15 +5,17 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
+use std::sync::Arc;
 use std::time::Duration;
 
+use node::http::{Share, ShareOwner, Shares};
 use sandbox::{ProcessHandle, ProcessStreams, SandboxedSession, SessionProgram, output_pipe};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
 use tokio::time;
 
-use super::frames::{ContextFrame, ContextFrameError, FrameReader};
+use super::frames::{ContextFrame, ContextFrameError, FrameReader, SMALL_FRAME_BYTES_MAX};
 use super::languages::ContextStart;
 use super::parked::{ContextExit, ForkedContext, ParkedInterpreter};
 use crate::error::SessionError;
@@ -22,6 +24,10 @@ use crate::error::SessionError;
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Time that a context that was killed may take to go.
 const KILL_MAX: Duration = Duration::from_secs(3);
+/// Time that a long line may take to arrive, once there is a place for it.
+const LONG_FRAME_MAX: Duration = Duration::from_secs(30);
+/// Time after which it is looked again for a place.
+const PLACE_EVERY: Duration = Duration::from_millis(10);
 /// Bytes that are read of the socket at a time.
 const READ_BYTES: usize = 64 << 10;
 /// Reads of output from before the first cell, which is thrown away.
@@ -134,6 +140,16 @@ pub(super) struct FrameSource {
     socket: OwnedReadHalf,
     reader: FrameReader,
     buf: Vec<u8>,
+    memory: FrameMemory,
+    /// Place for a long line that is arriving, and when it has to be complete.
+    place: Option<(Share, time::Instant)>,
+}
+
+/// Places of a tenant for long lines: each costs the server memory until its caller has taken it.
+#[derive(Clone, Debug)]
+pub(crate) struct FrameMemory {
+    pub(crate) places: Arc<Shares>,
+    pub(crate) owner: ShareOwner,
 }
 
 /// Why there are no more frames.
@@ -146,19 +162,42 @@ pub(super) enum FramesOver {
 }
 
 impl FrameSource {
-    /// Returns the next frame. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<ContextFrame, FramesOver> {
+    /// Returns the next frame, with its place if it is long. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<(ContextFrame, Option<Share>), FramesOver> {
         loop {
             if let Some(frame) = self.reader.next().map_err(FramesOver::Malformed)? {
-                return Ok(frame);
+                return Ok((frame, self.place.take().map(|(share, _)| share)));
             }
-            let count = match self.socket.read(&mut self.buf).await {
+            if self.reader.pending_bytes() > SMALL_FRAME_BYTES_MAX && self.place.is_none() {
+                let share = self.memory.places.take(self.memory.owner.clone(), 1);
+                let Ok(share) = share else {
+                    time::sleep(PLACE_EVERY).await;
+                    continue;
+                };
+                self.place = Some((share, time::Instant::now() + LONG_FRAME_MAX));
+            }
+            let reading = self.socket.read(&mut self.buf);
+            let read = match &self.place {
+                None => reading.await,
+                Some((_, until)) => match time::timeout_at(*until, reading).await {
+                    Ok(read) => read,
+                    Err(_) => return Err(FramesOver::Malformed(ContextFrameError::TooSlow)),
+                },
+            };
+            let count = match read {
                 Ok(count @ 1..) => count,
                 Ok(_) | Err(_) => return Err(FramesOver::Closed),
             };
             let bytes = self.buf.get(..count).unwrap_or_default();
             self.reader.push(bytes).map_err(FramesOver::Malformed)?;
         }
+    }
+}
+
+impl FrameSource {
+    /// Returns whether the context has begun with a line and not ended it.
+    pub(super) fn is_in_the_middle(&self) -> bool {
+        self.reader.pending_bytes() > SMALL_FRAME_BYTES_MAX
     }
 }
 
@@ -215,6 +254,7 @@ impl ContextProcess {
     /// When its program is not there or fails, and when the sandbox is gone.
     pub(super) async fn start(
         sandbox: &SandboxedSession,
+        memory: FrameMemory,
         start: &ContextStart,
     ) -> Result<ContextProcess, SessionError> {
         let (ours, theirs) = socket_pair()?;
@@ -232,7 +272,7 @@ impl ContextProcess {
             return Err(SessionError::internal("a program that is not merged has two pipes"));
         };
         let control = ContextControl::Started(process.handle);
-        let mut made = ContextProcess::over(ours, pipes.stdout, stderr, control)?;
+        let mut made = ContextProcess::over(ours, memory, [pipes.stdout, stderr], control)?;
         // Longer than what the socket holds: the process reads it while it begins.
         let greeting = start.greeting();
         let written = time::timeout(READY_MAX, made.requests.write_all(&greeting)).await;
@@ -247,7 +287,8 @@ impl ContextProcess {
     /// # Errors
     /// When it has ended, or the context fails.
     pub(super) async fn fork(
-        parked: &std::sync::Arc<ParkedInterpreter>,
+        parked: &Arc<ParkedInterpreter>,
+        memory: FrameMemory,
         start: &ContextStart,
     ) -> Result<ContextProcess, SessionError> {
         let (ours, theirs) = socket_pair()?;
@@ -255,20 +296,26 @@ impl ContextProcess {
         let (stderr, err) = output_pipe().map_err(SessionError::internal)?;
         let forked = parked.fork(start, [theirs, out, err]).await?;
         let control = ContextControl::Forked(forked);
-        ContextProcess::over(ours, stdout, stderr, control)?.wait_until_ready(start).await
+        ContextProcess::over(ours, memory, [stdout, stderr], control)?.wait_until_ready(start).await
     }
 
     fn over(
         socket: UnixStream,
-        stdout: pipe::Receiver,
-        stderr: pipe::Receiver,
+        memory: FrameMemory,
+        pipes: [pipe::Receiver; 2],
         control: ContextControl,
     ) -> Result<ContextProcess, SessionError> {
+        let [stdout, stderr] = pipes;
         let made = OutputPipe::new(stdout).and_then(|out| Ok((out, OutputPipe::new(stderr)?)));
         let (stdout, stderr) = made.map_err(SessionError::internal)?;
         let (socket, requests) = socket.into_split();
-        let frames =
-            FrameSource { socket, reader: FrameReader::default(), buf: vec![0; READ_BYTES] };
+        let frames = FrameSource {
+            socket,
+            reader: FrameReader::default(),
+            buf: vec![0; READ_BYTES],
+            memory,
+            place: None,
+        };
         Ok(ContextProcess { frames, requests, stdout, stderr, control })
     }
 
@@ -278,14 +325,14 @@ impl ContextProcess {
         start: &ContextStart,
     ) -> Result<ContextProcess, SessionError> {
         match time::timeout(READY_MAX, self.frames.next()).await {
-            Ok(Ok(ContextFrame::Ready)) => {
+            Ok(Ok((ContextFrame::Ready, _))) => {
                 // A shell greets with what it cannot do without a terminal.
                 for pipe in [&mut self.stdout, &mut self.stderr] {
                     let _greeting = (0..BEFORE_FIRST_READS_MAX).find(|_| pipe.now().is_none());
                 }
                 Ok(self)
             }
-            Ok(Ok(ContextFrame::Failed(message))) => {
+            Ok(Ok((ContextFrame::Failed(message), _))) => {
                 self.control.kill().await;
                 match message.strip_prefix("cwd: ") {
                     Some(why) => Err(SessionError::invalid("cwd", why)),

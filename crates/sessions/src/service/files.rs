@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use api::{ErrorCode, SessionMetrics};
 use node::{clock, http};
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use super::entry::SandboxUse;
 use super::{Sessions, SessionsInner, launch};
 use crate::error::SessionError;
-use crate::interpreter::SandboxContexts;
+use crate::interpreter::{FrameMemory, SandboxContexts};
 
 /// The files of a session. While this exists, its sandbox stays.
 #[derive(Debug)]
@@ -97,6 +98,15 @@ impl SandboxGuard {
     /// The contexts of its code interpreter.
     pub(crate) fn contexts(&self) -> &SandboxContexts {
         &self.at_work.body.contexts
+    }
+
+    /// The tenant's places for long lines of its contexts.
+    pub(crate) fn frame_memory(&self) -> FrameMemory {
+        let places = Arc::clone(&self.at_work.inner().long_frames);
+        FrameMemory {
+            places,
+            owner: http::ShareOwner::Tenant(Arc::clone(&self.at_work.entry.tenant)),
+        }
     }
 
     /// A new id for one.

@@ -16,8 +16,11 @@ const { spawnSync } = require('child_process');
 
 // A representation that is longer is cut, or left out if it is not plain text.
 const TEXT_MAX = 2 << 20;
-const JSON_MAX = 3 << 20;
-const RESULT_MAX = 12 << 20;
+const JSON_MAX = 1 << 20;
+const RESULT_MAX = 4 << 20;
+// A message is no longer, whatever escapes make of it. Text of an error.
+const MESSAGE_MAX = 11 << 20;
+const ERROR_MAX = 256 << 10;
 
 const control = new net.Socket({ fd: 3, readable: true, writable: true });
 const session = new inspector.Session();
@@ -26,7 +29,12 @@ const post = (method, parameters) => new Promise((resolve, reject) => {
   session.post(method, parameters, (error, answer) => (error ? reject(error) : resolve(answer)));
 });
 
-const send = (message) => control.write(`${JSON.stringify(message)}\n`);
+const send = (message) => {
+  const line = Buffer.from(`${JSON.stringify(message)}\n`);
+  if (line.length > MESSAGE_MAX) return false;
+  control.write(line);
+  return true;
+};
 
 // ---- source text ---------------------------------------------------------------------------------
 
@@ -183,7 +191,11 @@ function show(data, isMain) {
   }
   const message = { type: 'result', is_main_result: isMain, data: texts };
   if (leftOut.length > 0) message.truncated = leftOut.slice(0, 24);
-  send(message);
+  if (!send(message)) {
+    message.truncated = Object.keys(texts);
+    message.data = { 'text/plain': (texts['text/plain'] ?? '').slice(0, ERROR_MAX) };
+    send(message);
+  }
 }
 
 function fail(error) {
@@ -191,8 +203,8 @@ function fail(error) {
   send({
     type: 'error',
     name: String((isError && error.name) || 'Error').slice(0, 1000),
-    value: String(isError ? error.message : util.inspect(error)).slice(0, TEXT_MAX),
-    traceback: String(isError ? trace(error) : util.inspect(error)).slice(0, TEXT_MAX),
+    value: String(isError ? error.message : util.inspect(error)).slice(0, ERROR_MAX),
+    traceback: String(isError ? trace(error) : util.inspect(error)).slice(0, ERROR_MAX),
   });
 }
 

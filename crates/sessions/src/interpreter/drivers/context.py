@@ -26,8 +26,12 @@ import traceback
 # A representation that is longer is left out, or cut if it is plain text. What is JSON is decoded
 # by the server, which has its own and larger limit.
 TEXT_MAX = 4 << 20
-JSON_MAX = 3 << 20
-RESULT_MAX = 12 << 20
+JSON_MAX = 1 << 20
+RESULT_MAX = 8 << 20
+# A message is no longer, whatever escapes make of it.
+MESSAGE_MAX = 11 << 20
+# Text of an error.
+ERROR_MAX = 256 << 10
 # MIME types whose value is JSON rather than text.
 JSON_TYPES = ("application/json", "e2b/data", "e2b/chart")
 
@@ -52,8 +56,11 @@ class Channel:
 
     def send(self, message):
         # A lone surrogate has no UTF-8 form.
-        text = json.dumps(message, ensure_ascii=False)
-        self.socket.sendall(text.encode("utf-8", "replace") + b"\n")
+        data = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
+        if len(data) > MESSAGE_MAX:
+            return False
+        self.socket.sendall(data + b"\n")
+        return True
 
 
 def flush():
@@ -161,7 +168,10 @@ class Output:
         message = {"type": "result", "is_main_result": is_main, "data": texts}
         if left_out:
             message["truncated"] = left_out
-        self.channel.send(message)
+        if not self.channel.send(message):
+            message["truncated"] = list(texts)[:24]
+            message["data"] = {"text/plain": texts.get("text/plain", "")[:ERROR_MAX]}
+            self.channel.send(message)
 
     def fail(self, name, value, lines):
         flush()
@@ -169,8 +179,8 @@ class Output:
         self.channel.send({
             "type": "error",
             "name": str(name)[:1000],
-            "value": str(value)[:TEXT_MAX // 4],
-            "traceback": str(lines)[:TEXT_MAX // 4],
+            "value": str(value)[:ERROR_MAX],
+            "traceback": str(lines)[:ERROR_MAX],
         })
 
 
