@@ -64,6 +64,8 @@ python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python
 [ -x /usr/bin/python3 ] || missing+=(python3)
 # Drivers of databases, as programs in sandboxes have them.
 /usr/bin/python3 -c "import psycopg2, pymysql" > /dev/null 2>&1 || missing+=(python3-psycopg2 python3-pymysql)
+# What notebooks show figures with.
+/usr/bin/python3 -c "import matplotlib" > /dev/null 2>&1 || missing+=(python3-matplotlib)
 # A driver of PostgreSQL for Java.
 [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
 # One of MariaDB.

@@ -110,7 +110,7 @@ pub(crate) struct HttpContext {
 /// request.
 #[must_use]
 pub fn face() -> CompatFace {
-    CompatFace { access: http::FaceAccess::Own, render: Some(render_error), scope: None }
+    CompatFace { access: http::FaceAccess::Own, render: Some(render_error), ..CompatFace::NATIVE }
 }
 
 /// Routes below [`PREFIX`], and the handler that answers some of them from memory. `separator`

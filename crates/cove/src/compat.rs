@@ -7,11 +7,13 @@ use axum::response::Response;
 use bouncer::Bouncer;
 use bouncer::faces::dbbouncer;
 use executions::Jobs;
-use executions::faces::{gojudge, judge0, piston};
+use executions::faces::{gojudge, judge0, piston, sandbox_fusion};
 use node::auth::{TokenPrincipal, TokenRegistry, TokenScope};
 use node::cluster::PeerForwarder;
 use node::drain::DrainHandle;
-use node::http::{self, BoundListener, CompatFace, FaceAccess, HttpShell, ListenerSite};
+use node::http::{
+    self, BoundListener, CompatFace, FaceAccess, HttpShell, ListenerSite, TokenSchemes,
+};
 use node::http::{RouteTable, get};
 use node::telemetry::MetricsRegistry;
 use sessions::faces::{ash, e2b};
@@ -28,6 +30,8 @@ pub(crate) struct CompatInterface {
     for_peers: Router,
     /// How errors look there.
     render: fn(&http::HttpError) -> Response,
+    /// How its clients can send a token.
+    schemes: TokenSchemes,
     /// Where it has a listener for itself.
     listen: Option<String>,
 }
@@ -39,7 +43,12 @@ impl CompatInterface {
 
     /// All of them run programs.
     fn face(&self, access: FaceAccess) -> CompatFace {
-        CompatFace { access, render: Some(self.render), scope: Some(TokenScope::Executions) }
+        CompatFace {
+            access,
+            render: Some(self.render),
+            scope: Some(TokenScope::Executions),
+            schemes: self.schemes,
+        }
     }
 }
 
@@ -49,7 +58,7 @@ pub(crate) fn faces(
     jobs: &Jobs,
     nodes: Option<PeerForwarder>,
 ) -> Vec<CompatInterface> {
-    let CompatConfig { piston, judge0, go_judge, .. } = config.clone();
+    let CompatConfig { piston, judge0, go_judge, sandbox_fusion, .. } = config.clone();
     let service = || jobs.service().clone();
     let (of_gojudge, for_peers) = gojudge::routes(service(), go_judge.settings, nodes);
     vec![
@@ -58,6 +67,7 @@ pub(crate) fn faces(
             routes: piston::routes(service(), piston.settings),
             for_peers: Router::new(),
             render: piston::render_error,
+            schemes: TokenSchemes::Bearer,
             listen: piston.listen,
         },
         CompatInterface {
@@ -65,6 +75,7 @@ pub(crate) fn faces(
             routes: judge0::routes(service(), jobs.clone(), judge0.settings),
             for_peers: Router::new(),
             render: judge0::render_error,
+            schemes: TokenSchemes::Bearer,
             listen: judge0.listen,
         },
         CompatInterface {
@@ -72,7 +83,17 @@ pub(crate) fn faces(
             routes: of_gojudge,
             for_peers,
             render: gojudge::render_error,
+            schemes: TokenSchemes::Bearer,
             listen: go_judge.listen,
+        },
+        CompatInterface {
+            prefix: "/compat/sandbox-fusion",
+            routes: sandbox_fusion::routes(service(), sandbox_fusion.settings),
+            for_peers: Router::new(),
+            render: sandbox_fusion::render_error,
+            // Its clients have no word for a token, but take an address with a password.
+            schemes: TokenSchemes::BearerOrBasic,
+            listen: sandbox_fusion.listen,
         },
     ]
 }
@@ -89,8 +110,7 @@ pub(crate) fn ash(
     drain: &DrainHandle,
 ) -> Result<(Router, Vec<(&'static str, CompatFace)>)> {
     let routes = ash::routes(sessions, config.ash.clone(), drain).context("failed to seed ids")?;
-    let face =
-        |scope| CompatFace { access: FaceAccess::Token, render: Some(ash::render_error), scope };
+    let face = |scope| CompatFace { render: Some(ash::render_error), scope, ..CompatFace::NATIVE };
     let shapes = vec![
         ("/api", face(Some(TokenScope::Sessions))),
         ("/api/agents", face(Some(TokenScope::Agents))),
@@ -111,7 +131,11 @@ pub(crate) async fn e2b(
     let routes = e2b::routes(sessions, tokens.clone(), config.e2b.settings.clone());
     let (routes, for_peers) = routes.context("failed to make keys for e2b")?;
     tracing::info!(face = "e2b", address = %listener.address(), "listening");
-    let face = CompatFace { access: FaceAccess::Own, render: Some(e2b::render_error), scope: None };
+    let face = CompatFace {
+        access: FaceAccess::Own,
+        render: Some(e2b::render_error),
+        ..CompatFace::NATIVE
+    };
     let shell = shell.clone().streaming(&e2b::ROUTES);
     Ok((Some((listener, shell.wrap_face(cluster::E2B_LISTENER, routes, face))), for_peers))
 }
@@ -132,7 +156,7 @@ pub(crate) async fn dbbouncer(
     let routes = dbbouncer::routes(bouncer.clone(), drain).at("/metrics", metrics);
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
     let render = Some(dbbouncer::render_error as fn(&http::HttpError) -> Response);
-    let face = CompatFace { access: FaceAccess::Token, render, scope: Some(TokenScope::Tenants) };
+    let face = CompatFace { render, ..CompatFace::native_for(TokenScope::Tenants) };
     // Of what it serves nothing is one node's alone.
     let shell = shell.clone().forwarding(None);
     let site = ListenerSite::from(shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]));

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use executions::faces::{gojudge, judge0, piston};
+use executions::faces::{gojudge, judge0, piston, sandbox_fusion};
 use node::http::{HttpListenerTls, PlaintextPolicy, ShellLimits};
 use node::store::CommitDurability;
 use node::telemetry::{LevelFilter, LogFormat};
@@ -148,6 +148,7 @@ pub(crate) struct CompatConfig {
     pub(crate) piston: FaceConfig<piston::PistonConfig>,
     pub(crate) judge0: FaceConfig<judge0::Judge0Config>,
     pub(crate) go_judge: FaceConfig<gojudge::GojudgeConfig>,
+    pub(crate) sandbox_fusion: FaceConfig<sandbox_fusion::SandboxFusionConfig>,
     pub(crate) ash: ash::AshConfig,
     pub(crate) dbbouncer: FaceConfig<NoSettings>,
     pub(crate) e2b: FaceConfig<e2b::E2bConfig>,

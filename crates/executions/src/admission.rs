@@ -1,12 +1,12 @@
 //! Admission: who runs now, who waits, and who is refused.
 //!
 //! Tenants that wait take turns, one execution each. Within a tenant it is first come, first
-//! served, except that its callers and its jobs go alternately when both wait. Whoever asks for
-//! more memory than is free when its turn comes keeps the turn and nobody overtakes, so that large
-//! requests are not starved by small ones. What keeps one tenant from filling the queue is a limit
-//! on how much of it may be one tenant's; another one keeps it from all places and all memory, so
-//! that who comes next does not wait for the end of a long program. A tenant that runs as much as
-//! it may is passed over.
+//! served, except that its callers, its patient callers and its jobs take turns where several of
+//! these wait. Whoever asks for more memory than is free when its turn comes keeps the turn and
+//! nobody overtakes, so that large requests are not starved by small ones. What keeps one tenant
+//! from filling the queue is a limit on how much of it may be one tenant's; another one keeps it
+//! from all places and all memory, so that who comes next does not wait for the end of a long
+//! program. A tenant that runs as much as it may is passed over.
 //!
 //! [`AdmissionQueue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its
 //! asynchronous shell.
@@ -36,6 +36,10 @@ pub(crate) struct AdmissionBounds {
     pub(crate) queue_max: usize,
     /// Callers of one tenant that wait.
     pub(crate) queue_max_per_tenant: usize,
+    /// Patient callers that wait.
+    pub(crate) patient_max: usize,
+    /// Patient callers of one tenant that wait.
+    pub(crate) patient_max_per_tenant: usize,
 }
 
 /// Origin of a request.
@@ -43,16 +47,30 @@ pub(crate) struct AdmissionBounds {
 pub(crate) enum AdmissionOrigin {
     /// A caller that waits for the answer. It is turned away when too many wait.
     Caller,
+    /// A caller that would rather wait than be turned away, and says for how long. It has bounds of
+    /// its own, so that a crowd of them takes no place in the queue from other callers.
+    PatientCaller,
     /// A job that was accepted before, in the hands of a worker. It may always wait: there are no
     /// more of them than workers.
     Job,
 }
 
 impl AdmissionOrigin {
-    fn other(self) -> AdmissionOrigin {
+    /// The line of the same tenant that is served after this one.
+    fn following(self) -> AdmissionOrigin {
         match self {
-            AdmissionOrigin::Caller => AdmissionOrigin::Job,
+            AdmissionOrigin::Caller => AdmissionOrigin::PatientCaller,
+            AdmissionOrigin::PatientCaller => AdmissionOrigin::Job,
             AdmissionOrigin::Job => AdmissionOrigin::Caller,
+        }
+    }
+
+    /// Most that wait, in all and of one tenant.
+    fn waiting_max(self, bounds: &AdmissionBounds) -> [usize; 2] {
+        match self {
+            AdmissionOrigin::Caller => [bounds.queue_max, bounds.queue_max_per_tenant],
+            AdmissionOrigin::PatientCaller => [bounds.patient_max, bounds.patient_max_per_tenant],
+            AdmissionOrigin::Job => [usize::MAX; 2],
         }
     }
 }

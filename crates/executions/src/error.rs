@@ -58,6 +58,12 @@ pub enum ExecutionError {
         /// `answers_bytes_max` of the configuration.
         bytes_max: u64,
     },
+    /// No place became free while the caller waited.
+    #[error("no place to run in became free within {} ms; send the request again", .wait_max.as_millis())]
+    WaitedTooLong {
+        /// Time that it waited.
+        wait_max: Duration,
+    },
     /// There is no such execution, or none that this caller may know of.
     #[error("there is no such execution")]
     NotFound,
@@ -160,6 +166,7 @@ impl ExecutionError {
             ExecutionError::QueueFull { .. }
             | ExecutionError::QueueBytesFull { .. }
             | ExecutionError::AnswerBytesFull { .. }
+            | ExecutionError::WaitedTooLong { .. }
             | ExecutionError::Unavailable(_) => ErrorCode::Overloaded,
             ExecutionError::NotFound => ErrorCode::NotFound,
             ExecutionError::Conflict(_) => ErrorCode::Conflict,
@@ -190,6 +197,7 @@ impl ExecutionError {
             | ExecutionError::QueueFull { .. }
             | ExecutionError::QueueBytesFull { .. }
             | ExecutionError::AnswerBytesFull { .. }
+            | ExecutionError::WaitedTooLong { .. }
             | ExecutionError::Unavailable(_) => Some(RETRY_AFTER),
         }
     }

@@ -8,6 +8,7 @@
 pub mod gojudge;
 pub mod judge0;
 pub mod piston;
+pub mod sandbox_fusion;
 
 use base64::Engine as _;
 use base64::alphabet;

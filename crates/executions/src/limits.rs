@@ -15,6 +15,7 @@ const GIB: u64 = 1 << 30;
 struct LimitField {
     name: &'static str,
     asked: fn(&LimitSpec) -> Option<u64>,
+    put: fn(&mut LimitSpec, Option<u64>),
     set: fn(&mut ProgramLimits, u64),
     /// Below this nothing can start, or the kernel would take it for "no limit".
     min: u64,
@@ -42,6 +43,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "cpu_ms",
         asked: |spec| spec.cpu_ms,
+        put: |spec, value| spec.cpu_ms = value,
         set: |limits, value| limits.cpu = Duration::from_millis(value),
         min: 1,
         run: range(10_000, 60_000),
@@ -50,6 +52,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "wall_ms",
         asked: |spec| spec.wall_ms,
+        put: |spec, value| spec.wall_ms = value,
         set: |limits, value| limits.wall = Duration::from_millis(value),
         min: 1,
         run: range(20_000, 300_000),
@@ -58,6 +61,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "memory_bytes",
         asked: |spec| spec.memory_bytes,
+        put: |spec, value| spec.memory_bytes = value,
         set: |limits, value| limits.memory_bytes = value,
         min: 4 * MIB,
         run: range(512 * MIB, 8 * GIB),
@@ -66,6 +70,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "processes",
         asked: |spec| spec.processes,
+        put: |spec, value| spec.processes = value,
         set: |limits, value| limits.processes = value,
         min: 1,
         run: range(64, 1024),
@@ -74,6 +79,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "output_bytes",
         asked: |spec| spec.output_bytes,
+        put: |spec, value| spec.output_bytes = value,
         set: |limits, value| limits.output_bytes = value,
         min: 1,
         run: range(64 * KIB, 16 * MIB),
@@ -82,6 +88,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "open_files",
         asked: |spec| spec.open_files,
+        put: |spec, value| spec.open_files = value,
         set: |limits, value| limits.open_files = value,
         min: 8, // the standard streams and what the dynamic loader opens
         run: range(256, 4096),
@@ -90,6 +97,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "file_size_bytes",
         asked: |spec| spec.file_size_bytes,
+        put: |spec, value| spec.file_size_bytes = value,
         set: |limits, value| limits.file_size_bytes = value,
         min: 1,
         run: range(64 * MIB, GIB),
@@ -98,6 +106,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "disk_bytes",
         asked: |spec| spec.disk_bytes,
+        put: |spec, value| spec.disk_bytes = value,
         set: |limits, value| limits.disk_bytes = value,
         min: 64 * KIB, // tmpfs counts in pages and takes 0 for no limit
         run: range(64 * MIB, 2 * GIB),
@@ -106,6 +115,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "disk_inodes",
         asked: |spec| spec.disk_inodes,
+        put: |spec, value| spec.disk_inodes = value,
         set: |limits, value| limits.disk_inodes = value,
         min: 32, // tmpfs takes 0 for no limit
         run: range(4096, 262_144),
@@ -114,6 +124,7 @@ static FIELDS: [LimitField; 10] = [
     LimitField {
         name: "stack_bytes",
         asked: |spec| spec.stack_bytes,
+        put: |spec, value| spec.stack_bytes = value,
         set: |limits, value| limits.stack_bytes = value,
         min: 64 * KIB,
         run: range(8 * MIB, GIB),
@@ -199,6 +210,17 @@ impl LimitRules {
         limits
     }
 
+    /// Brings what is asked into its range and leaves out what is left out; for faces whose callers
+    /// know of no maxima, in requests of which the language's defaults are to hold.
+    pub(crate) fn clamped(&self, asked: &LimitSpec) -> LimitSpec {
+        let mut clamped = *asked;
+        for (field, range) in FIELDS.iter().zip(&self.ranges) {
+            let value = (field.asked)(asked).map(|value| value.clamp(field.min, range.max));
+            (field.put)(&mut clamped, value);
+        }
+        clamped
+    }
+
     /// Fills in what `asked` leaves out, from the language's and then the server's defaults.
     /// `path` is the field of the request that `asked` stands in.
     pub(crate) fn resolve(
@@ -282,6 +304,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_asked_is_brought_into_its_range_and_nothing_else_is_filled_in() {
+        let rules = rules(LimitTable::Run);
+        for (index, range) in rules.ranges.iter().enumerate() {
+            let min = FIELDS[index].min;
+            for (asked, expected) in [(0, min), (min, min), (u64::MAX, range.max)] {
+                let clamped = rules.clamped(&field(index, asked));
+                assert_eq!(clamped, field(index, expected), "{} {asked}", FIELDS[index].name);
+            }
+        }
+        assert_eq!(rules.clamped(&LimitSpec::default()), LimitSpec::default());
     }
 
     /// The table of `docs/executions.md`.

@@ -16,6 +16,7 @@ use node::gateway::GrantGateway;
 use node::telemetry::Registry;
 use sandbox::{ChunkStream, ProgramControl, StdinSource};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time;
 
 use crate::admission::{Admission, AdmissionBounds, AdmissionOrigin, RunPermit};
 use crate::answers::{AnswerBounds, AnswerBudget, AnswerMemory, AnswerPatience};
@@ -28,6 +29,11 @@ use crate::metrics::{ExecutionMetrics, TimedPart};
 use crate::plan::{ExecutionPlan, ExecutionPlanner};
 use crate::run::{ExecutionOutcome, ExecutionRun, RunEnvironment};
 use crate::sandboxes::{SandboxFailure, SandboxProvider};
+
+/// Patient callers that wait at one time. Their requests are in memory, which the shell bounds.
+const PATIENT_MAX: usize = 4096;
+/// Patient callers of one tenant that wait at one time: one tenant can not fill the queue alone.
+const PATIENT_MAX_PER_TENANT: usize = PATIENT_MAX / 4 * 3;
 
 /// Places of executions at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +106,20 @@ pub struct ProgramIo {
     pub control: Option<mpsc::Receiver<ProgramControl>>,
 }
 
+/// What waits for an execution.
+#[derive(Clone, Copy, Debug)]
+enum ExecutionWaiter {
+    /// A caller that is turned away when too many wait.
+    Caller,
+    /// A caller that waits up to this long.
+    PatientCaller {
+        /// Longest wait for a place.
+        wait_max: Duration,
+    },
+    /// A job, which waits without end.
+    Job,
+}
+
 /// Why a service cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceStartError {
@@ -140,6 +160,8 @@ impl ExecutionService {
             memory_bytes_max,
             queue_max: config.queue_max,
             queue_max_per_tenant: config.queue_max_per_tenant,
+            patient_max: PATIENT_MAX,
+            patient_max_per_tenant: PATIENT_MAX_PER_TENANT,
         });
         let answers = AnswerBudget::new(AnswerBounds {
             bytes_max: config.answers_bytes_max,
@@ -237,7 +259,20 @@ impl ExecutionService {
         progress: &mut dyn ProgressObserver,
     ) -> Result<(Execution, AnswerMemory), ExecutionError> {
         let id = ExecutionId(self.inner.ids.next("ex_"));
-        self.run(AdmissionOrigin::Caller, id, tenant, request, io, progress).await
+        self.run(ExecutionWaiter::Caller, id, tenant, request, io, progress).await
+    }
+
+    /// [`ExecutionService::execute_held`] for a caller that waits for a place up to `wait_max`,
+    /// however many wait, rather than to be turned away at once.
+    pub(crate) async fn execute_patiently(
+        &self,
+        wait_max: Duration,
+        tenant: &str,
+        request: ExecutionRequest,
+    ) -> Result<(Execution, AnswerMemory), ExecutionError> {
+        let id = ExecutionId(self.inner.ids.next("ex_"));
+        let waiter = ExecutionWaiter::PatientCaller { wait_max };
+        self.run(waiter, id, tenant, request, ProgramIo::default(), &mut ()).await
     }
 
     /// Checks a request as [`ExecutionService::execute`] would, and runs nothing. Gives the
@@ -294,12 +329,12 @@ impl ExecutionService {
         io: ProgramIo,
         progress: &mut dyn ProgressObserver,
     ) -> Result<(Execution, AnswerMemory), ExecutionError> {
-        self.run(AdmissionOrigin::Job, id, tenant, request, io, progress).await
+        self.run(ExecutionWaiter::Job, id, tenant, request, io, progress).await
     }
 
     async fn run(
         &self,
-        origin: AdmissionOrigin,
+        waiter: ExecutionWaiter,
         id: ExecutionId,
         tenant: &str,
         request: ExecutionRequest,
@@ -310,7 +345,7 @@ impl ExecutionService {
         let started = clock::now();
         let admitted = async {
             let (plan, granted) = inner.plan(&id, tenant, request, io.stdin).await?;
-            let (permit, room) = inner.admit(origin, tenant, &plan).await?;
+            let (permit, room) = inner.admit(waiter, tenant, &plan).await?;
             Ok((plan, granted, permit, room))
         };
         let metrics = &inner.machine.metrics;
@@ -354,18 +389,38 @@ impl ExecutionService {
 }
 
 impl ServiceInner {
-    /// Waits for a place to run in and for memory for what it may write. Nobody has a place and
-    /// waits for memory: what holds memory may be a client that does not read.
+    /// Waits for a place and for memory for what the program may write, as long as the caller does.
     async fn admit(
         &self,
-        origin: AdmissionOrigin,
+        waiter: ExecutionWaiter,
         tenant: &str,
         plan: &ExecutionPlan,
     ) -> Result<(RunPermit, AnswerMemory), ExecutionError> {
-        let patience = match origin {
-            AdmissionOrigin::Caller => AnswerPatience::Caller,
-            AdmissionOrigin::Job => AnswerPatience::Endless,
-        };
+        match waiter {
+            ExecutionWaiter::Caller => {
+                self.enter(AdmissionOrigin::Caller, AnswerPatience::Caller, tenant, plan).await
+            }
+            ExecutionWaiter::PatientCaller { wait_max } => {
+                let origin = AdmissionOrigin::PatientCaller;
+                let entered = self.enter(origin, AnswerPatience::Endless, tenant, plan);
+                let entered = time::timeout(wait_max, entered).await;
+                entered.unwrap_or(Err(ExecutionError::WaitedTooLong { wait_max }))
+            }
+            ExecutionWaiter::Job => {
+                self.enter(AdmissionOrigin::Job, AnswerPatience::Endless, tenant, plan).await
+            }
+        }
+    }
+
+    /// Waits for a place and for memory. Nobody has a place and waits for memory: what holds memory
+    /// may be a client that does not read. Cancel-safe.
+    async fn enter(
+        &self,
+        origin: AdmissionOrigin,
+        patience: AnswerPatience,
+        tenant: &str,
+        plan: &ExecutionPlan,
+    ) -> Result<(RunPermit, AnswerMemory), ExecutionError> {
         loop {
             let deadline = self.answers.deadline(patience);
             self.answers.wait(tenant, plan.answer_bytes, deadline).await?;

@@ -38,7 +38,7 @@ mod socket;
 mod stream;
 mod upload;
 
-pub use access::{CompatFace, FaceAccess, authenticate};
+pub use access::{CompatFace, FaceAccess, TokenSchemes, authenticate};
 pub use connection::{ConnectionPeer, serve_one};
 pub use credential::CredentialBinding;
 pub(crate) use cuttable::{CutControl, CuttableIo};

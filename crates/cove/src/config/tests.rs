@@ -168,6 +168,7 @@ fn the_example_file_is_the_default_configuration() {
     config.compat.e2b.listen = None;
     config.compat.e2b.settings.domain = None;
     config.compat.go_judge.listen = None;
+    config.compat.sandbox_fusion.listen = None;
     config.compat.go_judge.settings.stored_file_ttl_s = None;
     config.compat.dbbouncer.listen = None;
     config.gateway.secrets = gateway::config::NamedSecrets::default();

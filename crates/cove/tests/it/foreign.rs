@@ -15,11 +15,23 @@ pub(crate) fn python(client: &str, server: &Server, path: &str) {
 
 /// The same, at another address that leads to the server or to others with its tokens.
 pub(crate) fn python_at(client: &str, server: &Server, address: SocketAddr, path: &str) {
+    python_with(client, server, address, path, &[]);
+}
+
+/// The same, with more variables in its environment.
+pub(crate) fn python_with(
+    client: &str,
+    server: &Server,
+    address: SocketAddr,
+    path: &str,
+    variables: &[(&str, &str)],
+) {
     let base = format!("http://{address}{path}");
     let output = Command::new(interpreter())
         .arg(Path::new(COMPAT).join(client))
         .env("BASE", base)
         .env("TOKEN", server.token())
+        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let (out, err) =

@@ -19,6 +19,7 @@
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
+//! | `sandbox_fusion.rs` | reward functions get verdicts: its client and verl's, load, hostile programs |
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
 //! | `e2b_ports.rs` | who knows a sandbox's id reaches its programs, and nothing that it was granted |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
@@ -76,6 +77,7 @@ mod piston;
 mod requests;
 mod revocation;
 mod routes;
+mod sandbox_fusion;
 mod sessions_claude;
 mod sessions_crash;
 mod sessions_faults;

@@ -13,9 +13,9 @@ pub(super) enum ArrivalOutcome {
     Waits(AdmissionTicket),
     /// Larger than can ever run.
     TooLarge { memory_bytes_max: u64 },
-    /// No other caller may wait.
+    /// No other request of this origin may wait.
     QueueFull { queue_max: usize },
-    /// No other caller of this tenant may wait.
+    /// No other request of this origin and tenant may wait.
     TenantFull { waiting_max: usize },
 }
 
@@ -61,12 +61,13 @@ struct TenantUsage {
 
 /// Waiting requests of one tenant, at least one. Each line is in order of arrival.
 ///
-/// The lines alternate. Were they one, a tenant's jobs would stand behind all of its callers, and
+/// The lines take turns. Were they one, a tenant's jobs would stand behind all of its callers, and
 /// hold meanwhile the workers that other tenants' jobs wait for.
 #[derive(Debug)]
 struct TenantLine<W> {
     name: String,
     callers: VecDeque<AdmissionWaiter<W>>,
+    patient_callers: VecDeque<AdmissionWaiter<W>>,
     jobs: VecDeque<AdmissionWaiter<W>>,
     /// The line whose first goes next; it is never empty.
     next: AdmissionOrigin,
@@ -82,13 +83,19 @@ struct AdmissionWaiter<W> {
 
 impl<W> TenantLine<W> {
     fn new(name: &str, next: AdmissionOrigin) -> TenantLine<W> {
-        let (callers, jobs) = (VecDeque::new(), VecDeque::new());
-        TenantLine { name: name.to_owned(), callers, jobs, next }
+        TenantLine {
+            name: name.to_owned(),
+            callers: VecDeque::new(),
+            patient_callers: VecDeque::new(),
+            jobs: VecDeque::new(),
+            next,
+        }
     }
 
     fn line(&self, origin: AdmissionOrigin) -> &VecDeque<AdmissionWaiter<W>> {
         match origin {
             AdmissionOrigin::Caller => &self.callers,
+            AdmissionOrigin::PatientCaller => &self.patient_callers,
             AdmissionOrigin::Job => &self.jobs,
         }
     }
@@ -96,6 +103,7 @@ impl<W> TenantLine<W> {
     fn line_mut(&mut self, origin: AdmissionOrigin) -> &mut VecDeque<AdmissionWaiter<W>> {
         match origin {
             AdmissionOrigin::Caller => &mut self.callers,
+            AdmissionOrigin::PatientCaller => &mut self.patient_callers,
             AdmissionOrigin::Job => &mut self.jobs,
         }
     }
@@ -106,26 +114,30 @@ impl<W> TenantLine<W> {
 
     fn take_first(&mut self) -> Option<AdmissionWaiter<W>> {
         let first = self.line_mut(self.next).pop_front();
-        if !self.line(self.next.other()).is_empty() {
-            self.next = self.next.other();
-        }
+        self.next = self.first_waiting_from(self.next.following());
         first
     }
 
+    /// The first line from `origin` on in which somebody waits; `origin` where nobody does.
+    fn first_waiting_from(&self, origin: AdmissionOrigin) -> AdmissionOrigin {
+        let second = origin.following();
+        let lines = [origin, second, second.following()];
+        lines.into_iter().find(|line| !self.line(*line).is_empty()).unwrap_or(origin)
+    }
+
     fn waiters_mut(&mut self) -> impl Iterator<Item = &mut AdmissionWaiter<W>> {
-        self.callers.iter_mut().chain(&mut self.jobs)
+        self.callers.iter_mut().chain(&mut self.patient_callers).chain(&mut self.jobs)
     }
 
     fn remove(&mut self, ticket: AdmissionTicket) {
-        self.callers.retain(|waiter| waiter.ticket != ticket);
-        self.jobs.retain(|waiter| waiter.ticket != ticket);
-        if self.line(self.next).is_empty() {
-            self.next = self.next.other();
+        for line in [&mut self.callers, &mut self.patient_callers, &mut self.jobs] {
+            line.retain(|waiter| waiter.ticket != ticket);
         }
+        self.next = self.first_waiting_from(self.next);
     }
 
     fn len(&self) -> usize {
-        self.callers.len() + self.jobs.len()
+        self.callers.len() + self.patient_callers.len() + self.jobs.len()
     }
 }
 
@@ -149,7 +161,7 @@ impl<W: Clone> AdmissionQueue<W> {
     /// A request arrives.
     pub(super) fn arrive(&mut self, request: TurnRequest<'_>) -> ArrivalOutcome {
         let TurnRequest { tenant, origin, memory_bytes, tenant_max } = request;
-        let AdmissionBounds { memory_bytes_max, queue_max, queue_max_per_tenant, .. } = self.bounds;
+        let memory_bytes_max = self.bounds.memory_bytes_max;
         if memory_bytes > memory_bytes_max {
             return ArrivalOutcome::TooLarge { memory_bytes_max };
         }
@@ -160,14 +172,13 @@ impl<W: Clone> AdmissionQueue<W> {
             self.start(tenant, memory_bytes);
             return ArrivalOutcome::Admitted;
         }
-        if origin == AdmissionOrigin::Caller {
-            if self.turns.iter().map(|waiting| waiting.callers.len()).sum::<usize>() >= queue_max {
-                return ArrivalOutcome::QueueFull { queue_max };
-            }
-            let callers = known.and_then(|at| self.turns.get(at)).map_or(0, |it| it.callers.len());
-            if callers >= queue_max_per_tenant {
-                return ArrivalOutcome::TenantFull { waiting_max: queue_max_per_tenant };
-            }
+        let [queue_max, waiting_max] = origin.waiting_max(&self.bounds);
+        let waiting = |tenant: &TenantLine<W>| tenant.line(origin).len();
+        if self.turns.iter().map(waiting).sum::<usize>() >= queue_max {
+            return ArrivalOutcome::QueueFull { queue_max };
+        }
+        if known.and_then(|at| self.turns.get(at)).map_or(0, waiting) >= waiting_max {
+            return ArrivalOutcome::TenantFull { waiting_max };
         }
         let ticket = AdmissionTicket(self.next_ticket);
         self.next_ticket += 1;

@@ -12,6 +12,8 @@ fn admission() -> Admission {
         memory_bytes_max: 10,
         queue_max: 4,
         queue_max_per_tenant: 4,
+        patient_max: 3,
+        patient_max_per_tenant: 2,
     })
 }
 
@@ -89,6 +91,8 @@ async fn refusals_say_what_to_do() {
         memory_bytes_max: 10,
         queue_max: 0,
         queue_max_per_tenant: 0,
+        patient_max: 3,
+        patient_max_per_tenant: 2,
     });
     let error = admission.enter("a", 11).await.unwrap_err();
     assert_eq!(error.detail().field.as_deref(), Some("limits.memory_bytes"));
@@ -107,6 +111,8 @@ async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
         memory_bytes_max: 10,
         queue_max: 1,
         queue_max_per_tenant: 1,
+        patient_max: 3,
+        patient_max_per_tenant: 2,
     });
     let permit = admission.enter("a", 1).await.unwrap();
     let mut caller = pin!(admission.enter("a", 1));
@@ -137,6 +143,8 @@ async fn no_permit_is_lost_under_contention() {
         memory_bytes_max: 8,
         queue_max: 64,
         queue_max_per_tenant: 64,
+        patient_max: 3,
+        patient_max_per_tenant: 2,
     });
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..32_u64 {

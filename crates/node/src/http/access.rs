@@ -1,10 +1,13 @@
 //! Access to routes: tokens, where they may stand, and what may go without one.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use api::ErrorCode;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use axum::response::Response;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::connection::ConnectionPeer;
 use super::error::HttpError;
@@ -47,12 +50,29 @@ pub struct CompatFace {
     pub render: Option<fn(&HttpError) -> Response>,
     /// Scope that a token needs; none where any will do.
     pub scope: Option<TokenScope>,
+    /// Schemes of `Authorization` that carry a token.
+    pub schemes: TokenSchemes,
+}
+
+/// Schemes of `Authorization` that carry a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenSchemes {
+    /// `Bearer` (RFC 6750).
+    Bearer,
+    /// `Bearer`, and `Basic` (RFC 7617) with the token as password: for clients that send no header
+    /// but take an address with user and password. No challenge is ever sent, and requests that a
+    /// browser makes for a page are refused, because a browser adds such credentials by itself.
+    BearerOrBasic,
 }
 
 impl CompatFace {
     /// The native one: tokens, and Cove's own errors.
-    pub const NATIVE: CompatFace =
-        CompatFace { access: FaceAccess::Token, render: None, scope: None };
+    pub const NATIVE: CompatFace = CompatFace {
+        access: FaceAccess::Token,
+        render: None,
+        scope: None,
+        schemes: TokenSchemes::Bearer,
+    };
 
     /// The native one, below a path that is about one thing.
     #[must_use]
@@ -78,7 +98,7 @@ pub(super) fn admit(
     headers: &HeaderMap,
     peer: Option<ConnectionPeer>,
 ) -> Result<AdmittedCaller, HttpError> {
-    let admitted = identify(&face.access, tokens, headers, peer)?;
+    let admitted = identify(face, tokens, headers, peer)?;
     face.scope.map_or(Ok(()), |scope| admitted.principal.require(scope))?;
     Ok(admitted)
 }
@@ -93,26 +113,27 @@ pub fn authenticate(
     headers: &HeaderMap,
     scope: TokenScope,
 ) -> Result<TokenPrincipal, HttpError> {
-    let (token, _) = find(headers)?.ok_or_else(HttpError::unauthenticated)?;
-    let principal = tokens.verify(token).ok_or_else(HttpError::unknown_token)?;
+    let found = find(headers, TokenSchemes::Bearer)?;
+    let (token, _) = found.ok_or_else(HttpError::unauthenticated)?;
+    let principal = tokens.verify(&token).ok_or_else(HttpError::unknown_token)?;
     principal.require(scope)?;
     Ok(principal)
 }
 
 fn identify(
-    access: &FaceAccess,
+    face: &CompatFace,
     tokens: &TokenRegistry,
     headers: &HeaderMap,
     peer: Option<ConnectionPeer>,
 ) -> Result<AdmittedCaller, HttpError> {
-    let found = find(headers)?;
+    let found = find(headers, face.schemes)?;
     if let Some((token, protocol)) = found {
         // A token that is wrong is not as good as none: its owner would not learn of it.
-        let principal = tokens.verify(token).ok_or_else(HttpError::unknown_token)?;
+        let principal = tokens.verify(&token).ok_or_else(HttpError::unknown_token)?;
         let revocation = Some(tokens.revocation(&principal));
         return Ok(AdmittedCaller { principal, revocation, protocol });
     }
-    let principal = match access {
+    let principal = match &face.access {
         FaceAccess::Token | FaceAccess::Own => None,
         FaceAccess::Loopback(principal) => is_local(headers, peer).then_some(principal),
         FaceAccess::Open(principal) => Some(principal),
@@ -123,39 +144,66 @@ fn identify(
 }
 
 /// The token of a request, if there is one to look for.
-pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
-    find(headers).ok().flatten().map(|(token, _)| token)
+pub(super) fn token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    find(headers, TokenSchemes::BearerOrBasic).ok().flatten().map(|(token, _)| token)
 }
 
+/// A token, and the protocol that it came as.
+type FoundToken<'a> = (Cow<'a, str>, Option<HeaderValue>);
+
 /// The one token of a request. Two would let a proxy check one and the server use the other.
-fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, HttpError> {
+fn find(headers: &HeaderMap, schemes: TokenSchemes) -> Result<Option<FoundToken<'_>>, HttpError> {
     let mut found = None;
     let mut add = |token, protocol: Option<HeaderValue>| match found.replace((token, protocol)) {
         None => Ok(()),
         Some(_) => Err(HttpError::unauthenticated()),
     };
-    let is_bearer = |value: &HeaderValue| {
-        let scheme = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
-        scheme.eq_ignore_ascii_case(b"bearer")
-    };
-    if headers.get_all(header::AUTHORIZATION).iter().any(is_bearer) {
-        add(auth::bearer(headers).ok_or_else(HttpError::unauthenticated)?, None)?;
+    if is_scheme(headers, b"bearer") {
+        let token = auth::bearer(headers).ok_or_else(HttpError::unauthenticated)?;
+        add(Cow::Borrowed(token), None)?;
+    } else if schemes == TokenSchemes::BearerOrBasic && is_scheme(headers, b"basic") {
+        let token = basic_password(headers).ok_or_else(HttpError::unauthenticated)?;
+        add(Cow::Owned(token), None)?;
     }
     let of_others = [X_AUTH_TOKEN, X_API_KEY];
     for value in of_others.iter().flat_map(|name| headers.get_all(name)) {
-        add(value.to_str().map_err(|_| HttpError::unauthenticated())?, None)?;
+        let token = value.to_str().map_err(|_| HttpError::unauthenticated())?;
+        add(Cow::Borrowed(token), None)?;
     }
     if is_websocket(headers) {
         for value in headers.get_all(header::SEC_WEBSOCKET_PROTOCOL) {
             let offered = value.to_str().unwrap_or_default().split(',').map(str::trim);
             for protocol in offered {
                 if let Some(token) = protocol.strip_prefix(PROTOCOL_PREFIX) {
-                    add(token, HeaderValue::from_str(protocol).ok())?;
+                    add(Cow::Borrowed(token), HeaderValue::from_str(protocol).ok())?;
                 }
             }
         }
     }
     Ok(found)
+}
+
+/// Returns whether an `Authorization` of this scheme is among the headers.
+fn is_scheme(headers: &HeaderMap, scheme: &[u8]) -> bool {
+    headers.get_all(header::AUTHORIZATION).iter().any(|value| {
+        let found = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+        found.eq_ignore_ascii_case(scheme)
+    })
+}
+
+/// The password of the only `Authorization`, which is of the scheme `Basic`. None for a request
+/// that a browser makes for a page.
+fn basic_password(headers: &HeaderMap) -> Option<String> {
+    if headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site") {
+        return None;
+    }
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (_, credentials) = values.next()?.to_str().ok()?.split_once(' ')?;
+    if values.next().is_some() {
+        return None;
+    }
+    let decoded = String::from_utf8(BASE64.decode(credentials.trim()).ok()?).ok()?;
+    decoded.split_once(':').map(|(_user, password)| password.to_owned())
 }
 
 /// Returns whether a program of this machine makes the request. A page in a browser of this machine
@@ -262,6 +310,7 @@ mod tests {
             access: FaceAccess::Open(nobody()),
             scope: Some(TokenScope::Executions),
             render: None,
+            schemes: TokenSchemes::Bearer,
         };
         let unknown = Err(ErrorCode::Unauthenticated);
         let sessions = || CompatFace::native_for(TokenScope::Sessions);
@@ -292,6 +341,56 @@ mod tests {
             let found = found.map(|admitted| admitted.principal.tenant.to_string());
             let found = found.map_err(|error| error.detail().code);
             assert_eq!(found.as_deref().map_err(|code| *code), expected, "{face:?} {sent:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_may_be_a_password_where_the_face_says_so_and_no_browser_sends_it() {
+        let temp = TempDir::new();
+        let tokens = TokenRegistry::open(temp.path()).unwrap();
+        let new = NewToken {
+            name: "rig",
+            operator: false,
+            tenant: Some("team"),
+            scopes: [TokenScope::Executions].into_iter().collect(),
+            lifetime: None,
+        };
+        let (_, secret) = tokens.create_as(&new).unwrap();
+        let token = secret.expose();
+        let bearer = format!("Bearer {token}");
+        let basic = |text: &str| format!("Basic {}", BASE64.encode(text));
+        let good = basic(&format!("cove:{token}"));
+        let taken = CompatFace {
+            schemes: TokenSchemes::BearerOrBasic,
+            ..CompatFace::native_for(TokenScope::Executions)
+        };
+        let unknown = Err(ErrorCode::Unauthenticated);
+        for (face, sent, expected) in [
+            (&taken, vec![("authorization", &*good)], Ok("team")),
+            (&taken, vec![("authorization", &*good.replace("Basic", "bAsIc"))], Ok("team")),
+            (&taken, vec![("authorization", &*bearer)], Ok("team")),
+            (&CompatFace::NATIVE, vec![("authorization", &*good)], unknown),
+            (&taken, vec![("authorization", &*basic(&token))], unknown),
+            (&taken, vec![("authorization", &*basic(&format!("{token}:")))], unknown),
+            (&taken, vec![("authorization", &*basic("cove:cove_wrong"))], unknown),
+            (&taken, vec![("authorization", "Basic ?")], unknown),
+            (&taken, vec![("authorization", "Basic")], unknown),
+            // Two would let a proxy check one and the server use the other.
+            (&taken, vec![("authorization", &*good), ("authorization", &*bearer)], unknown),
+            (&taken, vec![("authorization", &*good), ("authorization", &*good)], unknown),
+            (&taken, vec![("authorization", &*good), ("x-api-key", &*token)], unknown),
+            // A browser adds what it once was given to what any page sends.
+            (&taken, vec![("authorization", &*good), ("origin", "https://a.example")], unknown),
+            (&taken, vec![("authorization", &*good), ("sec-fetch-site", "same-origin")], unknown),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in &sent {
+                headers.append(*name, value.parse().unwrap());
+            }
+            let found = admit(face, &tokens, &headers, None);
+            let found = found.map(|admitted| admitted.principal.tenant.to_string());
+            let found = found.map_err(|error| error.detail().code);
+            assert_eq!(found.as_deref().map_err(|code| *code), expected, "{sent:?}");
         }
     }
 
@@ -379,7 +478,7 @@ mod tests {
         let temp = TempDir::new();
         let tokens = TokenRegistry::open(temp.path()).unwrap();
         let access = FaceAccess::Open(TokenPrincipal::without_token("compat_x", "x"));
-        let face = CompatFace { access, scope: None, render: None };
+        let face = CompatFace { access, ..CompatFace::NATIVE };
         for (kind, expected) in [
             ("application/x-www-form-urlencoded", Err(ErrorCode::UnsupportedMediaType)),
             (

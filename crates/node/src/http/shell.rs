@@ -344,7 +344,7 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
 
     if let Some(token) = access::token(request.headers()) {
-        shared.tokens.learn(token).await;
+        shared.tokens.learn(&token).await;
     }
     let face = wrapped.face(request.uri().path());
     let is_streaming = wrapped.streaming.contains(&route);

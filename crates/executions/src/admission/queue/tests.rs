@@ -56,10 +56,10 @@ impl Oracle {
         self.present.iter().position(|it| !it.runs && it.tenant == tenant && it.origin == origin)
     }
 
-    fn callers(&self, tenant: Option<&str>) -> usize {
+    fn waiting(&self, origin: AdmissionOrigin, tenant: Option<&str>) -> usize {
         let counts = |entry: &&Entry| {
             let theirs = tenant.is_none_or(|tenant| entry.tenant == tenant);
-            theirs && !entry.runs && entry.origin == AdmissionOrigin::Caller
+            theirs && !entry.runs && entry.origin == origin
         };
         self.present.iter().filter(counts).count()
     }
@@ -75,6 +75,13 @@ impl Oracle {
                 && (memory_bytes + entry.memory_bytes) * all > bounds.memory_bytes_max * most)
     }
 
+    /// A tenant goes to the end, with the first kind from this one on of which it has any.
+    fn join(&mut self, tenant: String, origin: AdmissionOrigin) {
+        let kinds = [origin, after(origin), after(after(origin))];
+        let waits = kinds.into_iter().find(|kind| self.first(&tenant, *kind).is_some());
+        self.turns.extend(waits.map(|kind| (tenant, kind)));
+    }
+
     /// Who waits no more is forgotten, who waits now joins at the end.
     fn refresh(&mut self) {
         for Entry { tenant, origin, .. } in self.present.iter().filter(|entry| !entry.runs) {
@@ -83,11 +90,7 @@ impl Oracle {
             }
         }
         for (name, origin) in std::mem::take(&mut self.turns) {
-            if self.first(&name, origin).is_some() {
-                self.turns.push((name, origin));
-            } else if self.first(&name, origin.other()).is_some() {
-                self.turns.push((name, origin.other()));
-            }
+            self.join(name, origin);
         }
     }
 
@@ -110,11 +113,7 @@ impl Oracle {
             self.present[first].runs = true;
             started.push(self.present[first].number);
             self.turns.remove(at);
-            if self.first(&tenant, origin.other()).is_some() {
-                self.turns.push((tenant, origin.other()));
-            } else if self.first(&tenant, origin).is_some() {
-                self.turns.push((tenant, origin));
-            }
+            self.join(tenant, after(origin));
         }
     }
 
@@ -129,12 +128,14 @@ impl Oracle {
             assert!(self.present.iter().any(|entry| entry.number == number && entry.runs));
             return "admitted";
         }
-        if origin == AdmissionOrigin::Job {
-            return "waits";
-        }
-        let answer = if self.callers(None) > bounds.queue_max {
+        let (all, of_tenant) = match origin {
+            AdmissionOrigin::Caller => (bounds.queue_max, bounds.queue_max_per_tenant),
+            AdmissionOrigin::PatientCaller => (bounds.patient_max, bounds.patient_max_per_tenant),
+            AdmissionOrigin::Job => return "waits",
+        };
+        let answer = if self.waiting(origin, None) > all {
             "queue full"
-        } else if self.callers(Some(&tenant)) > bounds.queue_max_per_tenant {
+        } else if self.waiting(origin, Some(&tenant)) > of_tenant {
             "tenant full"
         } else {
             return "waits";
@@ -145,7 +146,20 @@ impl Oracle {
 }
 
 fn origin(pick: u64) -> AdmissionOrigin {
-    if pick == 0 { AdmissionOrigin::Job } else { AdmissionOrigin::Caller }
+    match pick {
+        0 => AdmissionOrigin::Job,
+        1 => AdmissionOrigin::PatientCaller,
+        _ => AdmissionOrigin::Caller,
+    }
+}
+
+/// The kind of a tenant's requests that goes after this one.
+fn after(origin: AdmissionOrigin) -> AdmissionOrigin {
+    match origin {
+        AdmissionOrigin::Caller => AdmissionOrigin::PatientCaller,
+        AdmissionOrigin::PatientCaller => AdmissionOrigin::Job,
+        AdmissionOrigin::Job => AdmissionOrigin::Caller,
+    }
 }
 
 fn simulate(seed: u64, steps: u32) -> [u32; 7] {
@@ -156,6 +170,8 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
         memory_bytes_max: 10 + random.below(20),
         queue_max: usize::try_from(random.below(8)).unwrap(),
         queue_max_per_tenant: 1 + usize::try_from(random.below(4)).unwrap(),
+        patient_max: usize::try_from(random.below(8)).unwrap(),
+        patient_max_per_tenant: 1 + usize::try_from(random.below(4)).unwrap(),
     };
     let (mut queue, mut oracle) = (AdmissionQueue::<u64>::new(bounds), Oracle::default());
     let mut tickets: HashMap<u64, AdmissionTicket> = HashMap::new();
@@ -242,6 +258,8 @@ fn bounds() -> AdmissionBounds {
         memory_bytes_max: 10,
         queue_max: 3,
         queue_max_per_tenant: 2,
+        patient_max: 3,
+        patient_max_per_tenant: 2,
     }
 }
 
@@ -353,6 +371,8 @@ fn check_order(arrivals: &str, expected: &str) {
         memory_bytes_max: 10,
         queue_max: 1000,
         queue_max_per_tenant: 1000,
+        patient_max: 3,
+        patient_max_per_tenant: 2,
     });
     assert_eq!(
         queue.arrive(request("first", AdmissionOrigin::Caller, 1)),
@@ -466,7 +486,24 @@ fn a_turn_that_does_not_fit_is_kept() {
     assert_eq!(queue.release("b", 1), ['s']);
 }
 
-/// How many start before one that waits, at most: its line has every second turn of its tenant, and
+#[test]
+fn a_crowd_of_patient_callers_is_bounded_and_takes_no_caller_s_place() {
+    let mut queue = AdmissionQueue::<u8>::new(AdmissionBounds { running_max: 1, ..bounds() });
+    let patient = AdmissionOrigin::PatientCaller;
+    assert_eq!(queue.arrive(request("a", patient, 1)), ArrivalOutcome::Admitted);
+    let mut arrive = |tenant, origin| queue.arrive(request(tenant, origin, 1));
+    for _ in 0..2 {
+        assert!(matches!(arrive("a", patient), ArrivalOutcome::Waits(_)));
+    }
+    assert_eq!(arrive("a", patient), ArrivalOutcome::TenantFull { waiting_max: 2 });
+    assert!(matches!(arrive("b", patient), ArrivalOutcome::Waits(_)));
+    assert_eq!(arrive("c", patient), ArrivalOutcome::QueueFull { queue_max: 3 });
+    for tenant in ["a", "b"] {
+        assert!(matches!(arrive(tenant, AdmissionOrigin::Caller), ArrivalOutcome::Waits(_)));
+    }
+}
+
+/// How many start before one that waits, at most: its line has every third turn of its tenant, and
 /// between two turns of a tenant every other one has one.
 fn starve(seed: u64) -> u64 {
     const TENANTS: u64 = 6;
@@ -477,6 +514,8 @@ fn starve(seed: u64) -> u64 {
         memory_bytes_max: 10,
         queue_max: 400,
         queue_max_per_tenant: 200,
+        patient_max: 400,
+        patient_max_per_tenant: 200,
     };
     let mut queue = AdmissionQueue::<u64>::new(bounds);
     // Of what waits: how many had started when it came, and how many may start before it.
@@ -499,7 +538,7 @@ fn starve(seed: u64) -> u64 {
                 }
                 ArrivalOutcome::Waits(ticket) => {
                     assert!(!queue.poll(ticket, &number));
-                    let turns_max = 2 * (ahead + 1) * TENANTS;
+                    let turns_max = 3 * (ahead + 1) * TENANTS;
                     waiting.insert(number, (started, turns_max, (tenant, memory_bytes)));
                 }
                 ArrivalOutcome::TooLarge { .. } => panic!("it fits"),

@@ -100,6 +100,7 @@ impl From<ExecutionError> for RunError {
             | ExecutionError::TooManyBytesWaiting { .. }
             | ExecutionError::TooManyAnswerBytes { .. }
             | ExecutionError::AnswerBytesFull { .. }
+            | ExecutionError::WaitedTooLong { .. }
             | ExecutionError::Unavailable(_) => {
                 RunError::Full(format!("worker queue is full: {text}"))
             }

@@ -102,11 +102,11 @@ async fn start_both(limits: ShellLimits, patience: Duration, access: FaceAccess)
     let main = BoundListener::bind("127.0.0.1:0").await.unwrap();
     let face = BoundListener::bind("127.0.0.1:0").await.unwrap();
     let (address, face_address) = (main.address(), face.address());
-    let judge0 = CompatFace { access: FaceAccess::Token, render: Some(render), scope: None };
+    let judge0 = CompatFace { render: Some(render), ..CompatFace::NATIVE };
     let routes = streams(sender);
     let listeners = vec![
         (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)]).into()),
-        (face, shell.wrap_face("other", routes, CompatFace { access, render: None, scope: None })),
+        (face, shell.wrap_face("other", routes, CompatFace { access, ..CompatFace::NATIVE })),
     ];
     let task = tokio::spawn(serve_all(listeners, limits, drain.clone(), patience));
     let server = Server { address, token, drain, tokens, waiting, task, _directory: directory };

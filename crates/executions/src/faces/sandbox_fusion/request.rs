@@ -1,0 +1,347 @@
+//! From the bodies of `/run_code` and `/run_jupyter` to an execution. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::{BytesEncoding, ErrorCode, ExecutionRequest, LanguageView, LimitSpec, SourceFile};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use node::http::HttpError;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::dialects::{self, DialectRefusal, FusionLanguage, FusionStages};
+use super::{SandboxFusionConfig, SandboxFusionFailure};
+use crate::error::RequestRefusal;
+use crate::faces::{entry_name, from_base64, shown};
+use crate::limits::LimitTable;
+use crate::plan::ExecutionPlanner;
+
+/// Time limits of a request that names none, in seconds.
+const TIMEOUT_S: f64 = 10.0;
+/// Time limit of a notebook that names none, in seconds.
+const NOTEBOOK_TIMEOUT_S: f64 = 45.0;
+/// Longest wait for a place, whatever a request says.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+/// Cells of a notebook.
+const CELLS_MAX: usize = 1000;
+/// Where programs are.
+const WORKSPACE: &str = "/workspace/";
+/// Files with this in their names are not placed.
+const IGNORED: &str = "IGNORE_THIS_FILE";
+/// Runs the cells of a notebook.
+const NOTEBOOK: &str = include_str!("notebook.py");
+
+/// Exit code of [`PYTEST_RUNNER`] where there is no pytest.
+pub(super) const NO_PYTEST: i32 = 93;
+/// Starts pytest on the file that is its argument.
+const PYTEST_RUNNER: &str = "import sys\n\
+    try:\n    import pytest\n\
+    except ImportError:\n    sys.exit(93)\n\
+    sys.exit(pytest.main(sys.argv[1:]))\n";
+
+/// Body of `/run_code`. What is null is as good as left out: verl's function sends such limits.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RunCodeBody {
+    compile_timeout: Option<f64>,
+    run_timeout: Option<f64>,
+    #[serde(rename = "memory_limit_MB")]
+    memory_limit_mb: Option<f64>,
+    code: Option<String>,
+    stdin: Option<String>,
+    language: Option<String>,
+    files: Option<BTreeMap<String, Option<String>>>,
+    fetch_files: Option<Vec<String>>,
+}
+
+/// Body of `/run_jupyter`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct NotebookBody {
+    cells: Option<Vec<String>>,
+    cell_timeout: Option<f64>,
+    total_timeout: Option<f64>,
+    #[serde(rename = "memory_limit_MB")]
+    memory_limit_mb: Option<f64>,
+    kernel: Option<String>,
+    files: Option<BTreeMap<String, Option<String>>>,
+    fetch_files: Option<Vec<String>>,
+}
+
+/// Execution to run, with what its answer needs of the request.
+#[derive(Debug)]
+pub(super) struct PlannedRun {
+    pub(super) request: ExecutionRequest,
+    /// Longest wait for a place.
+    pub(super) wait_max: Duration,
+    /// Name of the language.
+    pub(super) language: &'static str,
+    /// Stages that the answer shows.
+    pub(super) stages: FusionStages,
+    /// Names of files to return, as the caller wrote them and as they are in the workspace.
+    pub(super) fetched: Vec<FetchedName>,
+    /// Cells of a notebook.
+    pub(super) cells: usize,
+    /// True if a cell may end the program by `SIGALRM`, when its time is over.
+    pub(super) has_cell_timeout: bool,
+}
+
+/// Name of a file to return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FetchedName {
+    pub(super) asked: String,
+    pub(super) inside: String,
+}
+
+/// Plans a program.
+pub(super) fn plan_code(
+    body: RunCodeBody,
+    languages: &[LanguageView],
+    planner: &ExecutionPlanner,
+    config: &SandboxFusionConfig,
+) -> Result<PlannedRun, SandboxFusionFailure> {
+    let missing = |field: &str| HttpError::invalid("Field required").at(field);
+    let code = body.code.ok_or_else(|| missing("code"))?;
+    let name = body.language.ok_or_else(|| missing("language"))?;
+    let (language, view) = chosen(&name, languages)?;
+    let [compile_ms, run_ms] =
+        [body.compile_timeout, body.run_timeout].map(|time| millis(time.unwrap_or(TIMEOUT_S)));
+    let memory_bytes = body.memory_limit_mb.and_then(memory_bytes);
+    let limits = |table, wall_ms| {
+        planner.rules(table).clamped(&LimitSpec {
+            wall_ms: Some(wall_ms),
+            // Time is what passes; threads may use more than that.
+            cpu_ms: Some(u64::MAX),
+            output_bytes: Some(config.output_max_size),
+            ..LimitSpec::default()
+        })
+    };
+    // Where there is no stage for the compiler, it has the time of the program, as there.
+    let compile_ms_inside = if language.stages == FusionStages::Both { compile_ms } else { run_ms };
+    let mut compile_limits = limits(LimitTable::Compile, compile_ms_inside);
+    if view.preparing {
+        // What is asked for is meant for a compiler that has what it needs.
+        compile_limits = LimitSpec { wall_ms: None, cpu_ms: None, ..compile_limits };
+    }
+    let memory = LimitSpec { memory_bytes, ..LimitSpec::default() };
+    let memory_bytes = planner.rules(LimitTable::Run).clamped(&memory).memory_bytes;
+    let limits = LimitSpec { memory_bytes, ..limits(LimitTable::Run, run_ms) };
+
+    let mut files = placed(body.files.unwrap_or_default())?;
+    let entry = entry_name(&view.name, &view.extensions);
+    let (code_name, args) = match language.name {
+        // Its public class has the name of the file.
+        dialects::JAVA => {
+            files.retain(|file| file.name != entry);
+            (entry, Vec::new())
+        }
+        dialects::PYTEST => {
+            let runner = unused(&entry, &files);
+            files.insert(0, text_file(runner, PYTEST_RUNNER));
+            let tests = unused("code.py", &files);
+            (tests.clone(), vec![tests])
+        }
+        _ => (unused(&entry, &files), Vec::new()),
+    };
+    let at = usize::from(language.name == dialects::PYTEST);
+    files.insert(at, text_file(code_name, &code));
+    let fetched = fetched(body.fetch_files.unwrap_or_default())?;
+    let env = match language.name {
+        dialects::JAVA => BTreeMap::from([("JDK_JAVA_OPTIONS".to_owned(), "-ea".to_owned())]),
+        _ => BTreeMap::new(),
+    };
+    let compile_args = language.compile_args.iter().filter(|_| view.compiled);
+    let request = ExecutionRequest {
+        language: Some(view.name.clone()),
+        files,
+        args,
+        compile_args: compile_args.map(|&argument| argument.to_owned()).collect(),
+        stdin: body.stdin,
+        env,
+        limits,
+        compile_limits,
+        outputs: outputs(&fetched),
+        ..ExecutionRequest::default()
+    };
+    let compile_wait = if language.stages == FusionStages::Both { 0 } else { compile_ms };
+    Ok(PlannedRun {
+        request,
+        wait_max: wait(config, compile_wait),
+        language: language.name,
+        stages: language.stages,
+        fetched,
+        cells: 0,
+        has_cell_timeout: false,
+    })
+}
+
+/// Plans a notebook: one program that runs all cells.
+pub(super) fn plan_notebook(
+    body: NotebookBody,
+    languages: &[LanguageView],
+    planner: &ExecutionPlanner,
+    config: &SandboxFusionConfig,
+) -> Result<PlannedRun, SandboxFusionFailure> {
+    let cells = body.cells.ok_or_else(|| HttpError::invalid("Field required").at("cells"))?;
+    if body.kernel.as_deref().is_some_and(|kernel| kernel != "python3") {
+        return Err(HttpError::invalid("Input should be 'python3'").at("kernel").into());
+    }
+    if cells.len() > CELLS_MAX {
+        let message = format!("has more than {CELLS_MAX} cells");
+        return Err(RequestRefusal::invalid("cells", message).into());
+    }
+    let (_, view) = chosen("python", languages)?;
+    let cell_ms = body.cell_timeout.map_or(0, millis);
+    let asked = LimitSpec {
+        wall_ms: Some(millis(body.total_timeout.unwrap_or(NOTEBOOK_TIMEOUT_S))),
+        cpu_ms: Some(u64::MAX),
+        memory_bytes: body.memory_limit_mb.and_then(memory_bytes),
+        output_bytes: Some(config.notebook_max_size),
+        ..LimitSpec::default()
+    };
+    let limits = planner.rules(LimitTable::Run).clamped(&asked);
+    let mut files = placed(body.files.unwrap_or_default())?;
+    let entry = unused(&entry_name(&view.name, &view.extensions), &files);
+    files.insert(0, text_file(entry, NOTEBOOK));
+    let fetched = fetched(body.fetch_files.unwrap_or_default())?;
+    let cell_timeout = Duration::from_millis(cell_ms.min(u64::from(u32::MAX))).as_secs_f64();
+    let request = ExecutionRequest {
+        language: Some(view.name),
+        files,
+        stdin: Some(json!({"cells": cells, "cell_timeout": cell_timeout}).to_string()),
+        limits,
+        outputs: outputs(&fetched),
+        ..ExecutionRequest::default()
+    };
+    Ok(PlannedRun {
+        request,
+        wait_max: wait(config, 0),
+        language: "python",
+        stages: FusionStages::RunOnly,
+        fetched,
+        cells: cells.len(),
+        has_cell_timeout: cell_ms > 0,
+    })
+}
+
+/// Returns what Cove refuses, in SandboxFusion's names.
+pub(super) fn refusal(refusal: &RequestRefusal) -> String {
+    let RequestRefusal { field, message, .. } = refusal;
+    match field.as_str() {
+        "" => message.clone(),
+        "outputs" => format!("fetch_files: {message}"),
+        field => format!("{field}: {message}"),
+    }
+}
+
+fn chosen(
+    name: &str,
+    languages: &[LanguageView],
+) -> Result<(FusionLanguage, LanguageView), SandboxFusionFailure> {
+    dialects::choose(name, languages).map_err(|refusal| match refusal {
+        DialectRefusal::Unknown(message) => {
+            HttpError::new(ErrorCode::UnknownLanguage, message).at("language").into()
+        }
+        DialectRefusal::NotHere(message) => SandboxFusionFailure::Refused(message),
+    })
+}
+
+/// Whole milliseconds; the largest number where there is none for it.
+fn millis(seconds: f64) -> u64 {
+    if seconds <= 0.0 {
+        return 0;
+    }
+    let time = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A limit on memory; none for what is not positive.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "it is positive, and `as` saturates"
+)]
+fn memory_bytes(mebibytes: f64) -> Option<u64> {
+    (mebibytes > 0.0).then(|| (mebibytes as u64).saturating_mul(1 << 20))
+}
+
+/// The time that a caller waits for a place.
+fn wait(config: &SandboxFusionConfig, more_ms: u64) -> Duration {
+    Duration::from_millis(millis(config.queue_timeout_s).saturating_add(more_ms)).min(WAIT_MAX)
+}
+
+fn text_file(name: String, content: &str) -> SourceFile {
+    SourceFile { name, content: content.to_owned(), ..SourceFile::default() }
+}
+
+/// `name`, or one like it that no file has: SandboxFusion gives the code a name that nobody knows.
+fn unused(name: &str, files: &[SourceFile]) -> String {
+    let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+    let is_free = |candidate: &String| files.iter().all(|file| file.name != *candidate);
+    let others = (1..=files.len()).map(|number| match extension {
+        "" => format!("{stem}{number}"),
+        extension => format!("{stem}{number}.{extension}"),
+    });
+    // One more name than there are files, so that one is free.
+    std::iter::once(name.to_owned()).chain(others).find(is_free).unwrap_or_default()
+}
+
+fn placed(files: BTreeMap<String, Option<String>>) -> Result<Vec<SourceFile>, RequestRefusal> {
+    let mut placed = Vec::with_capacity(files.len());
+    for (asked, content) in files {
+        let Some(content) = content.filter(|_| !asked.contains(IGNORED)) else { continue };
+        let field = || format!("files[{:?}]", shown(&asked));
+        let name = inside(&asked).map_err(|message| RequestRefusal::invalid(field(), message))?;
+        let bytes = from_base64(&content)
+            .ok_or_else(|| RequestRefusal::invalid(field(), "is not base64"))?;
+        let content = BASE64.encode(bytes);
+        placed.push(SourceFile {
+            name,
+            content,
+            encoding: BytesEncoding::Base64,
+            executable: false,
+        });
+    }
+    Ok(placed)
+}
+
+fn fetched(names: Vec<String>) -> Result<Vec<FetchedName>, RequestRefusal> {
+    let name = |asked: String| {
+        let field = || format!("fetch_files[{:?}]", shown(&asked));
+        let inside = inside(&asked).map_err(|it| RequestRefusal::invalid(field(), it))?;
+        Ok(FetchedName { asked, inside })
+    };
+    names.into_iter().map(name).collect()
+}
+
+/// Names in the workspace, each once.
+fn outputs(fetched: &[FetchedName]) -> Vec<String> {
+    let mut names: Vec<String> = fetched.iter().map(|name| name.inside.clone()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Returns the name below the workspace.
+fn inside(name: &str) -> Result<String, &'static str> {
+    const OUTSIDE: &str = "is outside of the program's directory; use a relative path";
+    let relative = name.strip_prefix(WORKSPACE).unwrap_or(name);
+    if relative.starts_with('/') {
+        return Err(OUTSIDE);
+    }
+    let mut parts = Vec::new();
+    for part in relative.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop().ok_or(OUTSIDE)?;
+            }
+            part => parts.push(part),
+        }
+    }
+    if parts.is_empty() { Err("names no file") } else { Ok(parts.join("/")) }
+}
+
+#[cfg(test)]
+mod tests;
