@@ -1,6 +1,8 @@
 //! SandboxFusion's interface: what reward functions send, and what they are told.
 
+use std::fs;
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 
 use base64::Engine as _;
@@ -9,7 +11,7 @@ use serde_json::{Value, json};
 use testkit::{Client, Request, Response, Server, process, until};
 
 use crate::foreign;
-use crate::shared::{LANGUAGES, packages_alone};
+use crate::shared::{COMPAT, LANGUAGES, finish, interpreter, packages_alone};
 use crate::support::{COVE, SOON, beside_others, held, serve, wait_for_sleep, wait_until_gone};
 
 /// Below which path the face is.
@@ -89,6 +91,22 @@ fn verl(server: &Server, variables: &[(&str, &str)]) {
     let variables = [&[("VERL", package)], variables].concat();
     let address = server.client().address();
     foreign::python_with("sandbox_fusion/reward.py", server, address, FACE, &variables);
+}
+
+#[test]
+fn the_recipe_for_verl_does_what_its_page_says() {
+    let _guard = beside_others();
+    let server = serve();
+    let recipe = Path::new(COMPAT).join("../examples/integrations/verl");
+    let address = server.client().address();
+    let mut score = Command::new(interpreter());
+    score.arg(recipe.join("score.py"));
+    score.env("PYTHONPATH", packages_alone("sandbox_fusion/alone.txt", "verl-alone"));
+    let token = server.token();
+    score.env("SANDBOX_FUSION_URL", format!("http://cove:{token}@{address}{FACE}/run_code"));
+    let printed = finish(&mut score);
+    let page = fs::read_to_string(recipe.join("README.md")).unwrap();
+    assert!(page.contains(&format!("score.py\n{printed}")), "{printed}");
 }
 
 #[test]
