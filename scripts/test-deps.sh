@@ -66,6 +66,9 @@ python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python
 /usr/bin/python3 -c "import psycopg2, pymysql" > /dev/null 2>&1 || missing+=(python3-psycopg2 python3-pymysql)
 # What notebooks show figures with.
 /usr/bin/python3 -c "import matplotlib" > /dev/null 2>&1 || missing+=(python3-matplotlib)
+# What the code interpreter imports where it is installed. Debian's, because a sandbox shows /usr.
+/usr/bin/python3 -c "import IPython, numpy, pandas, matplotlib, PIL" > /dev/null 2>&1 \
+  || missing+=(python3-ipython python3-numpy python3-pandas python3-matplotlib python3-pil)
 # A driver of PostgreSQL for Java.
 [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
 # One of MariaDB.

@@ -21,7 +21,12 @@ const MEMORY: &str = "memory_bytes = 536870912";
 
 /// A server with this interface.
 fn serve() -> Server {
-    Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&config(MEMORY)))
+    serve_with(MEMORY)
+}
+
+/// The same with other settings of sessions.
+pub(crate) fn serve_with(settings: &str) -> Server {
+    Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&config(settings)))
 }
 
 /// The server's token, as E2B's clients want it.
@@ -34,7 +39,7 @@ fn key(server: &Server) -> String {
 }
 
 /// Runs a client of `compat/e2b`, which prints a line for each of its checks.
-fn run_client(server: &Server, client: &mut Command) {
+pub(crate) fn run_client(server: &Server, client: &mut Command) {
     run_client_at(server, server.listener("e2b"), client);
 }
 
@@ -65,7 +70,7 @@ pub(crate) fn project() -> &'static Path {
         let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-e2b");
         fs::create_dir_all(&project).unwrap();
         let mut is_same = project.join("node_modules/e2b").is_dir();
-        for file in ["package.json", "package-lock.json", "client.mjs"] {
+        for file in ["package.json", "package-lock.json", "client.mjs", "interpreter.mjs"] {
             let content = fs::read(Path::new(COMPAT).join("e2b").join(file)).unwrap();
             let there = fs::read(project.join(file)).unwrap_or_default();
             is_same &= there == content || file.ends_with(".mjs");

@@ -21,6 +21,8 @@
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `sandbox_fusion.rs` | reward functions get verdicts: its client and verl's, load, hostile programs |
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
+//! | `interpreter.rs` | cells keep what they define; results, limits, interrupts, E2B's clients |
+//! | `interpreter_attacks.rs` | hostile cells bring down their own context and nothing else |
 //! | `e2b_ports.rs` | who knows a sandbox's id reaches its programs, and nothing that it was granted |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
@@ -67,6 +69,8 @@ mod gateway_secrets;
 mod go;
 mod gojudge;
 mod https;
+mod interpreter;
+mod interpreter_attacks;
 mod jobs;
 mod judge;
 mod judge0;
