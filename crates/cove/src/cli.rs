@@ -10,6 +10,7 @@ mod remote;
 mod sessions;
 mod shape;
 mod tenants;
+mod worker;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -46,6 +47,7 @@ pub(crate) use self::sessions::{
 pub(crate) use self::tenants::{
     AddTenantArgs, BouncerArgs, BouncerCommand, BouncerTopArgs, TenantArgs, TenantCommand,
 };
+pub(crate) use self::worker::{WorkerAnthropicArgs, WorkerArgs, WorkerCommand};
 
 const HELP_TEMPLATE: &str = "{before-help}{about-with-newline}
 {usage-heading} {usage}
@@ -107,6 +109,8 @@ pub(crate) enum CliCommand {
     Session(Box<SessionArgs>),
     /// Give agents a server's tools, by the Model Context Protocol
     Mcp(McpArgs),
+    /// Run the tools of agents that are kept elsewhere, in a server's sessions
+    Worker(WorkerArgs),
     /// Watch a server's sessions and their sandboxes
     Top(TopArgs),
     /// Show what sandboxes did with their grants: statements, requests, refusals

@@ -14,6 +14,7 @@
 //! | `remote.rs` | a server seen from the command line: where it is, what it answers, its events |
 //! | `exec.rs`, `queue.rs` | executions and the queue of a server |
 //! | `agent.rs`, `session.rs`, `top.rs` | agents and sessions of a server |
+//! | `worker.rs` | tools of agents that are kept elsewhere, run in sessions of a server |
 //! | `bouncer.rs`, `tenant.rs` | the bouncer, beside a server or alone, and the tenants of one |
 //! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
 //! | `doctor.rs` | what this machine offers for isolation |
@@ -60,6 +61,7 @@ mod token;
 mod top;
 mod usage_error;
 mod values;
+mod worker;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -118,6 +120,10 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Mcp(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(mcp::run(args, &config, &environment));
+        }
+        CliCommand::Worker(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(worker::run(&args, &config, &environment));
         }
         CliCommand::Agent(args) => {
             let config = load(&args.server.config, Flags::new())?;

@@ -64,11 +64,13 @@ pub(crate) enum FailureKind {
 pub(crate) struct RemoteFailure {
     message: String,
     pub(crate) fault: FailureKind,
+    /// Status of the answer, if there was one.
+    pub(crate) status: Option<StatusCode>,
 }
 
 impl RemoteFailure {
-    fn new(fault: FailureKind, message: impl Into<String>) -> RemoteFailure {
-        RemoteFailure { message: message.into(), fault }
+    pub(crate) fn new(fault: FailureKind, message: impl Into<String>) -> RemoteFailure {
+        RemoteFailure { message: message.into(), fault, status: None }
     }
 
     /// Adds what can be done about a request that is too large.
@@ -314,6 +316,10 @@ impl Remote {
         wait: Option<u64>,
         body: &[u8],
     ) -> RemoteFailure {
+        RemoteFailure { status: Some(status), ..self.meaning(status, wait, body) }
+    }
+
+    fn meaning(&self, status: StatusCode, wait: Option<u64>, body: &[u8]) -> RemoteFailure {
         let base = &self.base;
         if let Ok(ForeignError { error }) = serde_json::from_slice(body) {
             return self.refusal_of_catalog(&error, wait);

@@ -164,7 +164,7 @@ impl EventConnection {
 
 /// Bytes that become lines.
 #[derive(Debug, Default)]
-pub(super) struct LineSplitter {
+pub(crate) struct LineSplitter {
     bytes: Vec<u8>,
     /// What was handed out already.
     start: usize,
@@ -174,7 +174,7 @@ pub(super) struct LineSplitter {
 
 impl LineSplitter {
     /// Takes more bytes; `false` when a line is too long.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         self.bytes.drain(..self.start);
         self.searched -= self.start;
         self.start = 0;
@@ -183,7 +183,7 @@ impl LineSplitter {
     }
 
     /// The next whole line, without its end.
-    pub(super) fn next(&mut self) -> Option<&[u8]> {
+    pub(crate) fn next(&mut self) -> Option<&[u8]> {
         let fresh = self.bytes.get(self.searched..)?;
         let Some(length) = fresh.iter().position(|byte| *byte == b'\n') else {
             self.searched = self.bytes.len();

@@ -32,6 +32,7 @@
 //! | `sessions_shared.rs` | servers that share a store and an object store |
 //! | `sessions_claude.rs` | the real command line of Claude, with a stand-in for the model |
 //! | `gateway.rs`, `gateway_*.rs` | what code in sandboxes reaches by its grants, and what it does not |
+//! | `managed_agents.rs` | `cove worker anthropic`: tools of agents that are kept elsewhere; `managed_plane.rs` is the other end |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
@@ -76,6 +77,8 @@ mod judge;
 mod judge0;
 mod lifecycle;
 mod live;
+mod managed_agents;
+mod managed_plane;
 mod mcp;
 mod piston;
 mod requests;

@@ -1,0 +1,583 @@
+//! One work item: the lease, the session's events, and its calls one after the other.
+
+use std::pin::{Pin, pin};
+use std::time::{Duration, Instant};
+
+use axum::http::HeaderValue;
+use node::clock;
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use super::control::{BackOff, ControlPlane, ControlPlaneError, bearer, wait};
+use super::lease::{LeaseEnd, WorkLease};
+use super::ledger::{CallLedger, LedgerAction};
+use super::protocol::{ManagedEvent, ToolCall, ToolResultEvent, WorkItem};
+use super::report::WorkerReport;
+use super::tools::{SessionTools, ToolOutput};
+use super::workspace::{Workspace, WorkspaceTemplate};
+use crate::remote::{FailureKind, Remote, RemoteFailure};
+
+/// Time that a Cove server may be away before its work is returned.
+const COVE_AWAY_MAX: Duration = Duration::from_secs(120);
+/// Longest wait between two attempts at the control plane, and at the Cove server.
+const STREAM_BACK_OFF_MAX: Duration = Duration::from_secs(10);
+const SEND_BACK_OFF_MAX: Duration = Duration::from_secs(30);
+const COVE_BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// Events that wait to be looked at.
+const EVENTS_WAITING_MAX: usize = 100;
+/// Time for what ends a session's work: a shell that is killed, a pause.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How far the worker is with its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum StopPhase {
+    Running,
+    /// Calls that run are finished, and nothing is begun.
+    Draining,
+    /// What runs is killed.
+    Now,
+}
+
+/// What all items share.
+pub(super) struct ToolWorkerParts {
+    pub(super) control: ControlPlane,
+    pub(super) server: Remote,
+    pub(super) template: WorkspaceTemplate,
+    pub(super) report: WorkerReport,
+    /// Time that a session may be idle before its item is finished.
+    pub(super) idle_max: Duration,
+    /// Time of a command that does not ask for another one.
+    pub(super) tool_timeout: Duration,
+}
+
+/// How the work on an item ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ItemEnd {
+    /// Nothing is left to do.
+    Finished(&'static str),
+    /// Another worker, or this one later, goes on with it.
+    Returned(&'static str),
+    /// The Cove server is away, or refuses the work.
+    CoveLost(String),
+    /// The control plane refuses to go on.
+    Failed(String),
+    LeaseLost,
+}
+
+impl ItemEnd {
+    /// Its word in reports.
+    fn word(&self) -> &'static str {
+        match self {
+            ItemEnd::Finished(_) => "finished",
+            ItemEnd::Returned(_) | ItemEnd::CoveLost(_) => "returned",
+            ItemEnd::Failed(_) => "failed",
+            ItemEnd::LeaseLost => "lease_lost",
+        }
+    }
+
+    fn reason(&self) -> &str {
+        match self {
+            ItemEnd::Finished(reason) | ItemEnd::Returned(reason) => reason,
+            ItemEnd::CoveLost(reason) | ItemEnd::Failed(reason) => reason,
+            ItemEnd::LeaseLost => "another worker may have it",
+        }
+    }
+}
+
+/// Works on an item that was claimed, up to its end.
+pub(super) async fn serve(
+    parts: &ToolWorkerParts,
+    work: WorkItem,
+    stop: watch::Receiver<StopPhase>,
+) -> ItemEnd {
+    let token = work.sessions_token();
+    let credential = token.as_deref().and_then(bearer);
+    let credential = credential.unwrap_or_else(|| parts.control.key.clone());
+    let lease = WorkLease::new(&parts.control, &work.id, &credential, parts.report);
+    let end = if work.data.kind == "session" {
+        let (signal, lease_end) = watch::channel(None);
+        let session = ItemSession {
+            parts,
+            session: &work.data.id,
+            credential: &credential,
+            lease: &lease,
+            lease_end,
+            stop,
+            tools_credential_is_own: token.is_some(),
+        };
+        let mut session = pin!(session.run());
+        tokio::select! {
+            biased;
+            end = &mut session => end,
+            ended = lease.keep() => {
+                signal.send_replace(Some(ended));
+                session.await
+            }
+        }
+    } else {
+        ItemEnd::Finished("it is no session")
+    };
+    let fields = json!({
+        "work": work.id, "session": work.data.id, "reason": end.reason(),
+    });
+    parts.report.say(end.word(), fields);
+    match &end {
+        ItemEnd::LeaseLost => {}
+        ItemEnd::Returned(_) | ItemEnd::CoveLost(_) => lease.give_back().await,
+        ItemEnd::Finished(_) | ItemEnd::Failed(_) => {
+            if let Err(error) = parts.control.stop(&work.id, &credential).await {
+                let fields = json!({ "work": work.id, "error": error.to_string() });
+                parts.report.say("stop_failed", fields);
+            }
+        }
+    }
+    end
+}
+
+/// What the feed of a session's events brings.
+enum FeedItem {
+    /// All events so far, after each connection.
+    History(Vec<ManagedEvent>),
+    Event(ManagedEvent),
+}
+
+/// What the one thing that a session does at a time has come to.
+enum StepEnd {
+    /// A call ran. Its tools come back.
+    Ran(Box<SessionTools>, ToolCall, Result<ToolOutput, RemoteFailure>),
+    /// Its result was sent, or could not be.
+    Sent(ToolCall, Result<(), ControlPlaneError>),
+}
+
+type Step<'a> = Pin<Box<dyn Future<Output = StepEnd> + 'a>>;
+
+/// The work on one session.
+struct ItemSession<'a> {
+    parts: &'a ToolWorkerParts,
+    session: &'a str,
+    credential: &'a HeaderValue,
+    lease: &'a WorkLease<'a>,
+    lease_end: watch::Receiver<Option<LeaseEnd>>,
+    stop: watch::Receiver<StopPhase>,
+    /// True if calls about this session go with a token of the item.
+    tools_credential_is_own: bool,
+}
+
+impl<'a> ItemSession<'a> {
+    async fn run(self) -> ItemEnd {
+        let opened = tokio::select! {
+            biased;
+            end = self.cut_short() => return end,
+            opened = self.open() => opened,
+        };
+        let tools = match opened {
+            Ok(tools) => tools,
+            Err(end) => return end,
+        };
+        let (tools, end) = self.turns(tools).await;
+        let Some(tools) = tools else { return end };
+        if timeout(CLOSE_TIMEOUT, self.close(*tools, &end)).await.is_err() {
+            self.say("pause_failed", json!({ "error": "the Cove server does not answer" }));
+        }
+        end
+    }
+
+    /// Waits until the work has to end at once.
+    async fn cut_short(&self) -> ItemEnd {
+        let (mut ended, mut stop) = (self.lease_end.clone(), self.stop.clone());
+        loop {
+            if let Some(end) = *ended.borrow_and_update() {
+                return lease_end(end);
+            }
+            if *stop.borrow_and_update() == StopPhase::Now {
+                return ItemEnd::Returned("the worker ends at once");
+            }
+            tokio::select! {
+                changed = ended.changed() => if changed.is_err() {
+                    return std::future::pending().await;
+                },
+                changed = stop.changed() => if changed.is_err() {
+                    return ItemEnd::Returned("the worker ends at once");
+                },
+            }
+        }
+    }
+
+    /// Looks at the session and opens its workspace.
+    async fn open(&self) -> Result<Box<SessionTools>, ItemEnd> {
+        let mut back_off = back_off(STREAM_BACK_OFF_MAX)?;
+        let session = loop {
+            match self.parts.control.session(self.session, self.credential).await {
+                Ok(session) => break session,
+                Err(error) if error.is_fatal() => return Err(ItemEnd::Failed(error.to_string())),
+                Err(error) => {
+                    self.say("retry", json!({ "what": "session", "error": error.to_string() }));
+                    wait(&mut back_off, &error).await;
+                }
+            }
+        };
+        if session.status == "terminated" {
+            return Err(ItemEnd::Finished("the session is terminated"));
+        }
+        // Without its memories an agent would act as if it had none, and would not know.
+        if session.resources.iter().any(|resource| resource.kind == "memory_store") {
+            let why = "memory stores are attached to the session, which this worker cannot mount";
+            return Err(ItemEnd::Failed(why.to_owned()));
+        }
+        let workspace = self.open_workspace().await?;
+        self.say(
+            "opened",
+            json!({
+                "cove_session": workspace.id, "new": workspace.is_new,
+                "own_token": self.tools_credential_is_own,
+            }),
+        );
+        let tools = SessionTools::new(workspace, self.parts.tool_timeout);
+        let tools = tools.map_err(|error| ItemEnd::CoveLost(error.to_string()))?;
+        Ok(Box::new(tools))
+    }
+
+    async fn open_workspace(&self) -> Result<Workspace, ItemEnd> {
+        let mut back_off = back_off(COVE_BACK_OFF_MAX)?;
+        let mut server = self.parts.server.clone();
+        let began = clock::now();
+        loop {
+            let failure = match Workspace::open(&server, &self.parts.template, self.session).await {
+                Ok(workspace) => return Ok(workspace),
+                Err(failure) => failure,
+            };
+            let away = clock::now().saturating_duration_since(began);
+            if failure.fault != FailureKind::Lost || away > COVE_AWAY_MAX {
+                return Err(ItemEnd::CoveLost(failure.to_string()));
+            }
+            self.say("retry", json!({ "what": "cove", "error": failure.to_string() }));
+            sleep(back_off.next(None)).await;
+            server.look_again();
+        }
+    }
+
+    /// Runs calls until there is a reason to end. The tools come back unless they are lost.
+    async fn turns(&self, tools: Box<SessionTools>) -> (Option<Box<SessionTools>>, ItemEnd) {
+        let (sender, mut events) = mpsc::channel(EVENTS_WAITING_MAX);
+        let (control, report) = (&self.parts.control, self.parts.report);
+        let mut feed = pin!(feed(control, report, self.session, self.credential, sender));
+        let mut progress = SessionProgress::new(tools);
+        let mut stop = self.stop.clone();
+        let end = loop {
+            let is_running = *stop.borrow_and_update() == StopPhase::Running;
+            if is_running {
+                progress.begin_next(self);
+            }
+            if progress.step.is_none() && !is_running {
+                break match progress.ledger.is_idle() {
+                    true => ItemEnd::Finished("the worker ends"),
+                    false => ItemEnd::Returned("the worker ends"),
+                };
+            }
+            let idle = clock::now().saturating_duration_since(progress.quiet_since);
+            let idle_left = self.parts.idle_max.saturating_sub(idle);
+            let end = tokio::select! {
+                biased;
+                end = self.cut_short() => Some(end),
+                end = &mut feed => Some(end),
+                ended = next(&mut progress.step), if progress.step.is_some() => {
+                    progress.step = None;
+                    progress.note_step(ended, self)
+                }
+                Some(item) = events.recv() => progress.note_item(item, self),
+                () = sleep(idle_left), if progress.ledger.is_idle() => {
+                    Some(ItemEnd::Finished("the session is idle"))
+                }
+                _ = stop.changed() => None,
+            };
+            if let Some(end) = end {
+                break end;
+            }
+        };
+        (progress.stop().await, end)
+    }
+
+    /// Runs a call. A Cove server that is away for a moment is waited for.
+    fn begin(
+        &self,
+        mut tools: Box<SessionTools>,
+        call: ToolCall,
+        mut cancel: watch::Receiver<bool>,
+    ) -> Step<'a> {
+        let (report, session) = (self.parts.report, self.session);
+        Box::pin(async move {
+            let began = clock::now();
+            let ran = tokio::select! {
+                biased;
+                // The sender is there for as long as this is.
+                _ = cancel.wait_for(|is_cancelled| *is_cancelled) => None,
+                ran = patiently(&mut tools, &call, report) => Some(ran),
+            };
+            let ran = match ran {
+                Some(ran) => ran,
+                None => {
+                    tools.abort().await;
+                    Ok(ToolOutput::error(format!("{}: interrupted", call.name)))
+                }
+            };
+            let ms = clock::now().saturating_duration_since(began).as_millis();
+            let ms = u64::try_from(ms).unwrap_or(u64::MAX);
+            let is_error = ran.as_ref().map_or(true, |output| output.is_error);
+            report.say(
+                "ran",
+                json!({
+                    "session": session, "tool": call.name, "call": call.id, "ms": ms,
+                    "error": is_error,
+                }),
+            );
+            StepEnd::Ran(tools, call, ran)
+        })
+    }
+
+    /// Sends a result, for as long as the lease can still be this worker's.
+    fn send(&self, call: ToolCall, output: ToolOutput) -> Step<'a> {
+        let (parts, session, credential) = (self.parts, self.session, self.credential);
+        let window = self.lease.ttl();
+        Box::pin(async move {
+            let result = ToolResultEvent::new(call.id.clone(), output.is_error, output.content);
+            let Ok(mut back_off) = BackOff::new(SEND_BACK_OFF_MAX) else {
+                return StepEnd::Sent(call, Ok(()));
+            };
+            let began = clock::now();
+            let sent = loop {
+                let sent = parts.control.send_result(session, credential, &result).await;
+                let Err(error) = sent else { break Ok(()) };
+                let since = clock::now().saturating_duration_since(began);
+                if error.is_fatal() || since > window {
+                    break Err(error);
+                }
+                let fields = json!({
+                    "session": session, "what": "result", "call": call.id,
+                    "error": error.to_string(),
+                });
+                parts.report.say("retry", fields);
+                wait(&mut back_off, &error).await;
+            };
+            StepEnd::Sent(call, sent)
+        })
+    }
+
+    /// Puts the workspace to rest as the end demands.
+    async fn close(&self, tools: SessionTools, end: &ItemEnd) {
+        let workspace = tools.close().await;
+        let (what, done) = match end {
+            // Whoever has the item now uses the workspace.
+            ItemEnd::LeaseLost => return,
+            ItemEnd::Finished(DELETED) => ("ended", workspace.end().await),
+            ItemEnd::Finished(TERMINATED) => ("stopped", workspace.stop().await),
+            _ => ("paused", workspace.pause().await),
+        };
+        match done {
+            Ok(()) => self.say(what, json!({ "cove_session": workspace.id })),
+            Err(failure) => {
+                let fields = json!({ "cove_session": workspace.id, "error": failure.to_string() });
+                self.say("pause_failed", fields);
+            }
+        }
+    }
+
+    fn say(&self, event: &str, mut fields: serde_json::Value) {
+        fields["session"] = self.session.into();
+        self.parts.report.say(event, fields);
+    }
+}
+
+/// How far the work on a session is.
+struct SessionProgress<'a> {
+    ledger: CallLedger,
+    /// None while a call has them.
+    tools: Option<Box<SessionTools>>,
+    /// The one thing that is done at a time.
+    step: Option<Step<'a>>,
+    /// Interrupts the call that runs.
+    cancel: watch::Sender<bool>,
+    /// When something happened last.
+    quiet_since: Instant,
+}
+
+impl<'a> SessionProgress<'a> {
+    fn new(tools: Box<SessionTools>) -> SessionProgress<'a> {
+        SessionProgress {
+            ledger: CallLedger::default(),
+            tools: Some(tools),
+            step: None,
+            cancel: watch::Sender::new(false),
+            quiet_since: clock::now(),
+        }
+    }
+
+    /// Starts the next call, if none runs.
+    fn begin_next(&mut self, session: &ItemSession<'a>) {
+        if self.step.is_none()
+            && self.tools.is_some()
+            && let Some(call) = self.ledger.start_next()
+            && let Some(tools) = self.tools.take()
+        {
+            self.cancel = watch::Sender::new(false);
+            self.step = Some(session.begin(tools, call, self.cancel.subscribe()));
+        }
+    }
+
+    /// Goes on after a step. Returns a reason to end.
+    fn note_step(&mut self, ended: StepEnd, session: &ItemSession<'a>) -> Option<ItemEnd> {
+        self.quiet_since = clock::now();
+        match ended {
+            StepEnd::Ran(tools, call, Ok(output)) => {
+                self.tools = Some(tools);
+                if self.ledger.is_moot(&call) {
+                    self.ledger.finish();
+                } else {
+                    self.step = Some(session.send(call, output));
+                }
+            }
+            StepEnd::Ran(tools, _, Err(failure)) => {
+                self.tools = Some(tools);
+                return Some(ItemEnd::CoveLost(failure.to_string()));
+            }
+            StepEnd::Sent(call, sent) => {
+                self.ledger.finish();
+                if let Err(error) = sent {
+                    let fields = json!({ "call": call.id, "error": error.to_string() });
+                    session.say("result_refused", fields);
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes what the feed brings. Returns a reason to end.
+    fn note_item(&mut self, item: FeedItem, session: &ItemSession<'a>) -> Option<ItemEnd> {
+        let is_neutral = matches!(
+            item,
+            FeedItem::Event(
+                ManagedEvent::Confirmation { .. } | ManagedEvent::ThreadTerminated { .. }
+            )
+        );
+        if !is_neutral {
+            self.quiet_since = clock::now();
+        }
+        let action = match item {
+            FeedItem::History(events) => self.ledger.note_history(events),
+            FeedItem::Event(event) => self.ledger.note(event),
+        };
+        match action {
+            LedgerAction::Nothing => None,
+            LedgerAction::Interrupt(thread) => {
+                if self.ledger.is_running_in(thread.as_deref()) {
+                    session.say("interrupted", json!({}));
+                    self.cancel.send_replace(true);
+                }
+                None
+            }
+            LedgerAction::Terminated => Some(ItemEnd::Finished(TERMINATED)),
+            LedgerAction::Deleted => Some(ItemEnd::Finished(DELETED)),
+            LedgerAction::Full => {
+                let why = "the session has more calls than a worker remembers";
+                Some(ItemEnd::Failed(why.to_owned()))
+            }
+        }
+    }
+
+    /// Kills a call that runs, and gives up a result that is being sent. The tools come back.
+    async fn stop(mut self) -> Option<Box<SessionTools>> {
+        if let Some(step) = self.step {
+            self.cancel.send_replace(true);
+            if let Ok(StepEnd::Ran(tools, ..)) = timeout(CLOSE_TIMEOUT, step).await {
+                self.tools = Some(tools);
+            }
+        }
+        self.tools
+    }
+}
+
+/// Reasons for which a workspace is not kept as it is.
+const TERMINATED: &str = "the session has ended";
+const DELETED: &str = "the session was deleted";
+
+fn lease_end(end: LeaseEnd) -> ItemEnd {
+    match end {
+        LeaseEnd::Stopped => ItemEnd::Finished("the control plane stops it"),
+        LeaseEnd::Lost => ItemEnd::LeaseLost,
+        LeaseEnd::Rejected => ItemEnd::Failed("heartbeats are refused".to_owned()),
+    }
+}
+
+fn back_off(max: Duration) -> Result<BackOff, ItemEnd> {
+    BackOff::new(max).map_err(|error| ItemEnd::CoveLost(error.to_string()))
+}
+
+/// The end of the step that runs.
+async fn next(step: &mut Option<Step<'_>>) -> StepEnd {
+    match step {
+        Some(step) => step.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Runs a call, again and again while the Cove server is away. What fails in this way has not had
+/// its effect, or has one that a second time does not change.
+async fn patiently(
+    tools: &mut SessionTools,
+    call: &ToolCall,
+    report: WorkerReport,
+) -> Result<ToolOutput, RemoteFailure> {
+    let Ok(mut back_off) = BackOff::new(COVE_BACK_OFF_MAX) else { return tools.run(call).await };
+    let began = clock::now();
+    loop {
+        let failure = match tools.run(call).await {
+            Err(failure) if failure.fault == FailureKind::Lost => failure,
+            other => return other,
+        };
+        if clock::now().saturating_duration_since(began) > COVE_AWAY_MAX {
+            return Err(failure);
+        }
+        let fields = json!({ "what": "cove", "call": call.id, "error": failure.to_string() });
+        report.say("retry", fields);
+        sleep(back_off.next(None)).await;
+        tools.look_again();
+    }
+}
+
+/// Brings events of a session, over as many connections as it takes. Ends when there is no use in
+/// another one.
+async fn feed(
+    control: &ControlPlane,
+    report: WorkerReport,
+    session: &str,
+    credential: &HeaderValue,
+    sender: mpsc::Sender<FeedItem>,
+) -> ItemEnd {
+    let mut back_off = match back_off(STREAM_BACK_OFF_MAX) {
+        Ok(back_off) => back_off,
+        Err(end) => return end,
+    };
+    loop {
+        let connected = async {
+            // The stream first: what happens while the history is read is in one of them.
+            let mut stream = control.stream(session, credential).await?;
+            let history = control.history(session, credential).await?;
+            drop(sender.send(FeedItem::History(history)).await);
+            while let Some(event) = stream.next().await? {
+                back_off.reset();
+                drop(sender.send(FeedItem::Event(event)).await);
+            }
+            Ok::<(), ControlPlaneError>(())
+        };
+        match connected.await {
+            Ok(()) => sleep(back_off.next(None)).await,
+            Err(error) if error.is_fatal() => return ItemEnd::Failed(error.to_string()),
+            Err(error) => {
+                let fields =
+                    json!({ "session": session, "what": "events", "error": error.to_string() });
+                report.say("retry", fields);
+                wait(&mut back_off, &error).await;
+            }
+        }
+    }
+}
