@@ -5,6 +5,7 @@
 //!
 //! | file | claim |
 //! |---|---|
+//! | `codex.rs` | OpenAI's exec-server, unmodified, works in a session |
 //! | `oracle.rs` | random commits make the documents that Iceberg's own library makes |
 //! | `s3.rs` | access to one table of a bucket is access to no other, by credentials or signatures |
 //! | `schemathesis.rs` | no request after the description makes the server fail |
@@ -14,6 +15,7 @@
     reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
 )]
 
+mod codex;
 #[path = "../go.rs"]
 mod go;
 #[path = "../java.rs"]
