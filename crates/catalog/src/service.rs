@@ -32,7 +32,7 @@ pub(crate) mod plans;
 mod protection;
 mod recover;
 mod relations;
-mod restrict;
+mod rights;
 mod tables;
 mod transactions;
 mod views;
@@ -69,6 +69,7 @@ pub use self::plans::{
 };
 pub use self::protection::ProtectionLevel;
 pub use self::recover::RecoveryReport;
+pub use self::rights::RightGuard;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
 pub use self::warehouses::{
     LOCATIONS_MAX, NewStorageKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange,

@@ -88,7 +88,7 @@ async fn way_in(
 ) -> Result<ResponseSuffix> {
     // Files show all of a table.
     let catalog = &input.ground.catalog;
-    if catalog.require_unrestricted(&input.who, warehouse, ident).is_err() {
+    if catalog.rights().require_unrestricted(&input.who, warehouse, ident).is_err() {
         return Ok(tail);
     }
     let settings = storage.settings();
@@ -132,7 +132,7 @@ fn settings_of_guest(
 ) -> ResponseSuffix {
     let mut tail = ResponseSuffix::default();
     let catalog = &input.ground.catalog;
-    if catalog.require_unrestricted(&input.who, warehouse, ident).is_ok() {
+    if catalog.rights().require_unrestricted(&input.who, warehouse, ident).is_ok() {
         for (name, value) in visit.file_settings(warehouse) {
             tail.configure(name, value);
         }

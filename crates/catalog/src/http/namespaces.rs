@@ -67,7 +67,7 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
         let list = catalog.list_namespaces(&input.who, &warehouse, parent.as_ref(), &page).await?;
         answer::body(&NamespaceListQuery { namespaces: list.items, next_page_token: list.next })
     };
-    if page.token.is_some() || !catalog.sees_all(&input.who, &warehouse, parent.as_ref()) {
+    if page.token.is_some() || !catalog.rights().sees_all(&input.who, &warehouse, parent.as_ref()) {
         return make().await.map(answer::of_json);
     }
     catalog

@@ -53,7 +53,8 @@ pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> R
         let list = catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?;
         answer::body(&TableListQuery { identifiers: list.items, next_page_token: list.next })
     };
-    if page.token.is_some() || !catalog.sees_all(&input.who, &warehouse, Some(&namespace)) {
+    if page.token.is_some() || !catalog.rights().sees_all(&input.who, &warehouse, Some(&namespace))
+    {
         return make().await.map(answer::of_json);
     }
     catalog
@@ -136,7 +137,7 @@ pub(super) fn end(
     ident: &TableIdent,
     mut tail: ResponseSuffix,
 ) -> Result<FinishedSuffix> {
-    if let Some(restrictions) = ground.catalog.restrictions_for(who, warehouse, ident) {
+    if let Some(restrictions) = ground.catalog.rights().restrictions_for(who, warehouse, ident) {
         tail.put("read-restrictions", &*restrictions)?;
     }
     tail.finish()

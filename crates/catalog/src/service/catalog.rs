@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
+use iceberg::ident::{TableIdent, Uuid};
 use node::clock;
 use node::objects::SigningCredentials;
 use node::sealed::Sealer;
@@ -12,15 +12,16 @@ use node::task::Boxed;
 
 use super::job_registry::MaintenanceJobs;
 use super::lists::{ListFigures, ReadyLists};
+use super::rights::RightGuard;
 use super::warehouses::WarehouseRegistry;
 use super::{changes, past, plans};
 use crate::cache::{CacheFigures, CacheKey, EntryCache};
-use crate::error::{CatalogError, ErrorReason, Result};
+use crate::error::Result;
 use crate::locks::KeyLocks;
-use crate::principal::{AccessRight, CatalogPrincipal, RightAuthority, RightTarget, VisibleNames};
+use crate::principal::RightAuthority;
 use crate::storage::StorageSettings;
 use crate::store::{CatalogStore, NameCounters};
-use crate::warehouse::{Warehouse, WarehouseStatus};
+use crate::warehouse::Warehouse;
 
 /// Settings of a catalog.
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ pub struct Catalog(pub(super) Arc<CatalogInner>);
 
 pub(super) struct CatalogInner {
     pub(super) store: CatalogStore,
-    pub(super) authority: Arc<dyn RightAuthority>,
+    pub(super) rights: RightGuard,
     pub(super) settings: CatalogSettings,
     pub(super) warehouses: WarehouseRegistry,
     pub(super) cache: EntryCache,
@@ -108,7 +109,7 @@ impl Catalog {
                     store.is_shared_by_servers().then_some(settings.pointer_cache),
                 ),
                 store,
-                authority,
+                rights: RightGuard::new(authority),
                 settings,
                 warehouses: WarehouseRegistry::default(),
                 feed: changes::ChangeNotifier::default(),
@@ -139,6 +140,12 @@ impl Catalog {
         &self.0.store
     }
 
+    /// Returns who decides what a principal may do.
+    #[must_use]
+    pub fn rights(&self) -> &RightGuard {
+        &self.0.rights
+    }
+
     /// Bytes that documents take in memory, and how many there are.
     #[must_use]
     pub fn cached(&self) -> (usize, usize) {
@@ -155,90 +162,6 @@ impl Catalog {
     #[must_use]
     pub fn list_figures(&self) -> ListFigures {
         self.0.lists.figures()
-    }
-
-    /// Refuses what a principal may not do.
-    ///
-    /// # Errors
-    /// `Forbidden`.
-    pub fn allow(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        right: AccessRight,
-        object: RightTarget<'_>,
-    ) -> Result<()> {
-        self.has_right(who, warehouse, right, object)?;
-        let changes = matches!(right, AccessRight::Write | AccessRight::Manage);
-        if changes && warehouse.status() == WarehouseStatus::ReadOnly {
-            let message = format!("the warehouse `{}` is read-only", warehouse.name());
-            return Err(CatalogError::new(ErrorReason::Forbidden, message));
-        }
-        Ok(())
-    }
-
-    /// Refuses who has no right, whatever may be done with the warehouse at present.
-    pub(super) fn has_right(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        right: AccessRight,
-        object: RightTarget<'_>,
-    ) -> Result<()> {
-        if who.operator { Ok(()) } else { self.0.authority.check(who, warehouse, right, object) }
-    }
-}
-
-impl Catalog {
-    /// Finds out which names directly in a namespace, or in a warehouse, a principal may list.
-    ///
-    /// # Errors
-    /// `Forbidden` when there is none.
-    pub(super) fn listed_names(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        parent: Option<&NamespaceIdent>,
-    ) -> Result<VisibleNames> {
-        match self.visible(who, warehouse, parent) {
-            VisibleNames::Nothing => {
-                let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-                self.allow(who, warehouse, AccessRight::Read, object).map(|()| VisibleNames::All)
-            }
-            visible => Ok(visible),
-        }
-    }
-
-    pub(super) fn visible(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        parent: Option<&NamespaceIdent>,
-    ) -> VisibleNames {
-        if who.operator {
-            return VisibleNames::All;
-        }
-        self.0.authority.visible(who, warehouse, parent)
-    }
-
-    /// Tells whether a list of what is in a place is the same for a principal as for all others
-    /// that may read there.
-    pub(crate) fn sees_all(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        parent: Option<&NamespaceIdent>,
-    ) -> bool {
-        !matches!(self.visible(who, warehouse, parent), VisibleNames::Part { .. })
-    }
-
-    /// Lets rights follow what was renamed or dropped, before its name is free for others.
-    pub(crate) async fn rights_moved(&self) {
-        if let Err(error) = self.0.authority.refresh().await {
-            // They are read again soon.
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "failed to read rights after something was moved");
-        }
     }
 }
 

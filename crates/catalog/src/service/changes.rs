@@ -310,7 +310,7 @@ impl Catalog {
             // What may not be seen is left out.
             (None, None) => return Ok(()),
         };
-        self.allow(who, warehouse, AccessRight::Read, object)
+        self.0.rights.allow(who, warehouse, AccessRight::Read, object)
     }
 
     /// Returns what there is now of what changes are about. Operators see all of them by any name.
@@ -340,8 +340,9 @@ impl Catalog {
         now: &CurrentObjects,
         mut change: CatalogChange,
     ) -> Option<CatalogChange> {
-        let may =
-            |object: RightTarget<'_>| self.allow(who, warehouse, AccessRight::Read, object).is_ok();
+        let may = |object: RightTarget<'_>| {
+            self.0.rights.allow(who, warehouse, AccessRight::Read, object).is_ok()
+        };
         let today = change.id.as_ref().and_then(|id| now.names.get(id));
         let is_read = today.is_some_and(|ident| may(RightTarget::Relation(ident)));
         let seq = change.seq;

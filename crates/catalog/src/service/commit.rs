@@ -90,15 +90,15 @@ impl Catalog {
             true => RightTarget::Namespace(&ident.namespace),
             false => RightTarget::Relation(&ident),
         };
-        self.allow(call.who, warehouse, AccessRight::Write, object)?;
+        self.0.rights.allow(call.who, warehouse, AccessRight::Write, object)?;
         if let RightTarget::Relation(_) = object {
             let moves = moves_away(&request.updates);
             if moves || touches_protection(&request.updates) {
-                self.allow(call.who, warehouse, AccessRight::Manage, object)?;
+                self.0.rights.allow(call.who, warehouse, AccessRight::Manage, object)?;
             }
             // Files that a table has left have no policy.
             if moves {
-                self.require_unrestricted(call.who, warehouse, &ident)?;
+                self.0.rights.require_unrestricted(call.who, warehouse, &ident)?;
             }
         }
         let reach = self.reach(call.who, warehouse, Some(&ident.namespace));

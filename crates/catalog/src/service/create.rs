@@ -31,7 +31,12 @@ impl Catalog {
         namespace: &NamespaceIdent,
         body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(namespace))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            RightTarget::Namespace(namespace),
+        )?;
         let request = CreateTable::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
         let reach = self.reach(call.who, warehouse, Some(namespace));

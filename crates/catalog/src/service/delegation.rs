@@ -61,8 +61,8 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Result<Option<VendedCredentials>> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        self.require_unrestricted(who, warehouse, ident)?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.0.rights.require_unrestricted(who, warehouse, ident)?;
         let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
         self.vend(who, warehouse, ident, &entry).await
     }
@@ -80,8 +80,8 @@ impl Catalog {
         ident: &TableIdent,
         request: impl FnOnce() -> Result<SignRequest>,
     ) -> Result<SignResult> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        self.require_unrestricted(who, warehouse, ident)?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.0.rights.require_unrestricted(who, warehouse, ident)?;
         let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
         let Some(storage) = warehouse.storage() else {
             let message = "the warehouse is not in a bucket: there is nothing to sign";
@@ -120,9 +120,16 @@ impl Catalog {
         let storage = warehouse.storage().ok_or_else(refusal)?;
         let object = format!("s3://{bucket}/{key}");
         for ident in self.0.store.tables_around(warehouse.id(), &object).await? {
-            let may_read =
-                self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(&ident));
-            if may_read.and_then(|()| self.require_unrestricted(who, warehouse, &ident)).is_err() {
+            let may_read = self.0.rights.allow(
+                who,
+                warehouse,
+                AccessRight::Read,
+                RightTarget::Relation(&ident),
+            );
+            if may_read
+                .and_then(|()| self.0.rights.require_unrestricted(who, warehouse, &ident))
+                .is_err()
+            {
                 continue;
             }
             let entry = match self.entry(warehouse, RelationKind::Table, &ident).await {
@@ -137,7 +144,7 @@ impl Catalog {
             }
         }
         let Some(StagedTable { ident, scope }) = staged else { return Err(refusal()) };
-        self.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(&ident))?;
+        self.0.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(&ident))?;
         for place in scope.texts() {
             // Another one may have been made there since.
             if self.0.store.is_shared(&place, "").await? {
@@ -154,7 +161,8 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> FilePermission {
-        match self.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(ident)) {
+        match self.0.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(ident))
+        {
             Ok(()) => FilePermission::Write,
             Err(_) => FilePermission::Read,
         }

@@ -11,7 +11,7 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use iceberg::doc::{TableDoc, TableProperties};
 use iceberg::ident::{TableIdent, Uuid};
-use iceberg::json::TEXT_BYTES_MAX;
+use iceberg::json::{RawJson, TEXT_BYTES_MAX};
 use iceberg::view::ViewDoc;
 use node::clock;
 
@@ -95,6 +95,18 @@ impl Catalog {
         if is_of_kind { Ok(entry) } else { Err(kind.no_such(ident)) }
     }
 
+    /// The schema that a table has now. Whether somebody may know is up to the caller.
+    pub(crate) async fn schema_of(
+        &self,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+    ) -> Result<RawJson> {
+        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
+        let schema = entry.table().and_then(|doc| doc.current_schema());
+        let schema = schema.ok_or_else(|| CatalogError::internal("a table without a schema"))?;
+        Ok(schema.raw.clone())
+    }
+
     /// An entry in memory that is no older than this: where other servers change the store, that
     /// is asked.
     async fn cached_entry(
@@ -132,7 +144,10 @@ impl Catalog {
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Option<Arc<CachedVersion>> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident)).ok()?;
+        self.0
+            .rights
+            .allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))
+            .ok()?;
         let entry = self.0.cache.get(warehouse.id(), ident)?;
         let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);
         let is_good = is_of_kind

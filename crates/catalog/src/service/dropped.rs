@@ -122,7 +122,7 @@ impl Catalog {
     /// # Errors
     /// `Forbidden`.
     pub async fn retention(&self, who: &CatalogPrincipal, warehouse: &Warehouse) -> Result<u64> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Warehouse)?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Warehouse)?;
         self.retention_of(warehouse).await
     }
 
@@ -137,7 +137,7 @@ impl Catalog {
         warehouse: &Warehouse,
         seconds: Option<u64>,
     ) -> Result<u64> {
-        self.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
+        self.0.rights.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
         if seconds.is_some_and(|it| it > UNDROP_SECONDS_MAX) {
             let message = format!("`undrop-seconds` is at most {UNDROP_SECONDS_MAX}");
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
@@ -169,7 +169,7 @@ impl Catalog {
         let store = &self.0.store;
         let kept = store.set_aside(stamp, warehouse.id(), kind, ident, act, keep).await;
         self.forget(warehouse, ident);
-        self.rights_moved().await;
+        self.0.rights.follow_moves().await;
         let pointer = kept?;
         if seconds > 0 {
             return Ok(());
@@ -206,7 +206,7 @@ impl Catalog {
             Err(error) => return Err(error),
         }
         self.purge_held(warehouse, &stamp, one).await?;
-        self.rights_moved().await;
+        self.0.rights.follow_moves().await;
         Ok(())
     }
 
@@ -268,7 +268,7 @@ impl Catalog {
         page: &PageRequest,
     ) -> Result<ListPage<DroppedRelation>> {
         let object = namespace.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-        self.allow(who, warehouse, AccessRight::Read, object)?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, object)?;
         // There is no end to what was dropped: this list always comes in pages.
         let page =
             PageRequest { token: Some(page.token.clone().unwrap_or_default()), ..page.clone() };
@@ -281,7 +281,10 @@ impl Catalog {
             // What is left of a namespace that had this name is not shown by rights to this one.
             let made = self.0.store.made_up(warehouse.id(), namespace).await?;
             let may = |it: &DroppedRelation| {
-                self.allow(who, warehouse, AccessRight::Read, kept_in(&made, it.dropped_ms)).is_ok()
+                self.0
+                    .rights
+                    .allow(who, warehouse, AccessRight::Read, kept_in(&made, it.dropped_ms))
+                    .is_ok()
             };
             listing.items.retain(may);
         }
@@ -307,7 +310,7 @@ impl Catalog {
         let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let found = catalog.require_dropped(&who, &warehouse, &name).await?;
             let ident = to(&found.ident)?;
-            catalog.allow(
+            catalog.0.rights.allow(
                 &who,
                 &warehouse,
                 AccessRight::Write,
@@ -317,7 +320,7 @@ impl Catalog {
             let (kind, id) = (found.pointer.kind, found.pointer.id);
             let done = catalog.0.store.undrop(&stamp, warehouse.id(), &id, &ident).await;
             catalog.forget(&warehouse, &ident);
-            catalog.rights_moved().await;
+            catalog.0.rights.follow_moves().await;
             done.map(|_| RestoredRelation { ident, kind, id })
         };
         let again = async move |catalog: Catalog| {
@@ -327,7 +330,7 @@ impl Catalog {
                 CatalogError::new(ErrorReason::Gone, message)
             })?;
             let place = RightTarget::Namespace(&ident.namespace);
-            catalog.allow(&again_who, &again_in, AccessRight::Write, place)?;
+            catalog.0.rights.allow(&again_who, &again_in, AccessRight::Write, place)?;
             Ok(RestoredRelation { ident, kind, id })
         };
         self.change(call, act, again).await
@@ -371,7 +374,7 @@ impl Catalog {
             None => Vec::new(),
         };
         let dropped_ms = first.as_ref().map_or(0, |it| it.dropped_ms);
-        self.allow(who, warehouse, AccessRight::Manage, kept_in(&made, dropped_ms))?;
+        self.0.rights.allow(who, warehouse, AccessRight::Manage, kept_in(&made, dropped_ms))?;
         let first = first.filter(|it| !it.is_purging).ok_or_else(|| {
             let shown: String = name.chars().take(100).collect();
             CatalogError::new(

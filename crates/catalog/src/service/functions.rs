@@ -45,7 +45,7 @@ impl Catalog {
         namespace: &NamespaceIdent,
         page: &PageRequest,
     ) -> Result<ListPage<String>> {
-        let visible = self.listed_names(who, warehouse, Some(namespace))?;
+        let visible = self.0.rights.listed_names(who, warehouse, Some(namespace))?;
         let (after, limit) = page.bounds()?;
         let mut names = self.0.store.functions(warehouse.id(), namespace, after, limit).await?;
         if matches!(visible, VisibleNames::Part { .. }) {
@@ -64,7 +64,12 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Result<Bytes> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(&ident.namespace))?;
+        self.0.rights.allow(
+            who,
+            warehouse,
+            AccessRight::Read,
+            RightTarget::Namespace(&ident.namespace),
+        )?;
         Ok(self.0.store.function(warehouse.id(), ident).await?.into())
     }
 
@@ -82,14 +87,14 @@ impl Catalog {
     ) -> Result<Bytes> {
         let PutFunction { namespace, name, overwrite } = body.decode()?;
         let ident = TableIdent::new(namespace, &name)?;
-        self.allow(
+        self.0.rights.allow(
             call.who,
             warehouse,
             AccessRight::Write,
             RightTarget::Namespace(&ident.namespace),
         )?;
         if overwrite {
-            self.allow(
+            self.0.rights.allow(
                 call.who,
                 warehouse,
                 AccessRight::Manage,
@@ -138,7 +143,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<()> {
-        self.allow(
+        self.0.rights.allow(
             call.who,
             warehouse,
             AccessRight::Manage,

@@ -66,7 +66,7 @@ impl Catalog {
         namespace: Option<&NamespaceIdent>,
     ) -> LocationScope {
         let may = |object: RightTarget<'_>| {
-            self.allow(who, warehouse, AccessRight::Write, object).is_ok()
+            self.0.rights.allow(who, warehouse, AccessRight::Write, object).is_ok()
         };
         if may(RightTarget::Warehouse) {
             return LocationScope::Warehouse;

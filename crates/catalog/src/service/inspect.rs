@@ -300,7 +300,7 @@ impl Catalog {
         let of = format!("{:016x}", id.cast_unsigned());
         let from = place(token, &of)?;
         // Names of files tell values of partitions.
-        self.require_unrestricted(who, warehouse, ident)?;
+        self.0.rights.require_unrestricted(who, warehouse, ident)?;
         let target = self.scan_target(who, warehouse, ident).await?;
         let list = list_of(snapshot)?;
         self.check_own(who, &target, list.path().into_iter()).await?;

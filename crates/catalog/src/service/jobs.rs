@@ -154,7 +154,7 @@ impl Catalog {
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
     ) -> Result<Vec<JobReport>> {
-        self.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
+        self.0.rights.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
         let rows = self.0.store.jobs(warehouse.id(), LISTED_MAX).await?;
         let report = |row: &JobRow| match self.0.jobs.find(&row.id) {
             Some(job) => Ok(job.report.lock().figures()),
@@ -193,7 +193,7 @@ impl Catalog {
         };
         let found = found.filter(|it| it.place().0 == &**warehouse.id());
         if found.as_ref().is_none_or(|it| it.place().1 != &*who.id) {
-            self.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
+            self.0.rights.allow(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)?;
         }
         found.ok_or_else(|| {
             let shown: String = id.chars().take(100).collect();

@@ -178,7 +178,10 @@ impl Catalog {
         told: ListContent,
         namespace: &NamespaceIdent,
     ) -> Option<Bytes> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace)).ok()?;
+        self.0
+            .rights
+            .allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))
+            .ok()?;
         let lists = &self.0.lists;
         if lists.kept == Some(Duration::ZERO) {
             return None;
@@ -202,7 +205,7 @@ impl Catalog {
         make: impl AsyncFnOnce() -> Result<Bytes>,
     ) -> Result<Bytes> {
         let object = namespace.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-        self.allow(who, warehouse, AccessRight::Read, object)?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, object)?;
         let lists = &self.0.lists;
         if lists.kept == Some(Duration::ZERO) {
             return make().await;

@@ -83,7 +83,7 @@ impl Catalog {
         asked: MaintenanceRequest,
     ) -> Result<String> {
         let refuse = |message: &str| Err(CatalogError::new(ErrorReason::BadRequest, message));
-        let manage = |object| self.allow(call.who, warehouse, AccessRight::Manage, object);
+        let manage = |object| self.0.rights.allow(call.who, warehouse, AccessRight::Manage, object);
         match (&asked.tables, &asked.namespace) {
             (Some(_), Some(_)) => return refuse("it takes either `tables` or a `namespace`"),
             (Some(tables), None) if tables.len() > JOB_TABLES_MAX => {
@@ -223,7 +223,12 @@ impl MaintenanceTask<'_> {
     /// The table as it is. Rights may have been taken back since the job began.
     async fn target(&self) -> Result<(Arc<CachedVersion>, PlanTarget)> {
         let MaintenanceTask { catalog, who, warehouse, ident } = self;
-        catalog.allow(who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
+        catalog.0.rights.allow(
+            who,
+            warehouse,
+            AccessRight::Manage,
+            RightTarget::Relation(ident),
+        )?;
         let entry = catalog.entry(warehouse, RelationKind::Table, ident).await?;
         let (doc, pointer) = table(&entry)?;
         let relation = pointer.id.clone();

@@ -34,7 +34,7 @@ impl Catalog {
         parent: Option<&NamespaceIdent>,
         page: &PageRequest,
     ) -> Result<ListPage<NamespaceIdent>> {
-        let visible = self.listed_names(who, warehouse, parent)?;
+        let visible = self.0.rights.listed_names(who, warehouse, parent)?;
         let (after, mut limit) = page.bounds()?;
         if matches!(visible, VisibleNames::Part { .. }) {
             // How many of them fill a page is not known before they are seen.
@@ -57,8 +57,13 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
     ) -> Result<()> {
-        if self.sees_all(who, warehouse, Some(ident)) {
-            self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(ident))?;
+        if self.0.rights.sees_all(who, warehouse, Some(ident)) {
+            self.0.rights.allow(
+                who,
+                warehouse,
+                AccessRight::Read,
+                RightTarget::Namespace(ident),
+            )?;
         }
         self.namespace(warehouse, ident).await.map(drop)
     }
@@ -75,7 +80,12 @@ impl Catalog {
         ident: &NamespaceIdent,
         mut properties: Properties,
     ) -> Result<Properties> {
-        self.allow(call.who, warehouse, AccessRight::Write, below(ident.parent().as_ref()))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            below(ident.parent().as_ref()),
+        )?;
         if warehouse.has_plain_locations() && !properties.contains_key(LOCATION) {
             let location = self.home_of_new(warehouse, ident).await?;
             properties.insert(LOCATION.to_owned(), location);
@@ -106,7 +116,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
     ) -> Result<Properties> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(ident))?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(ident))?;
         self.namespace(warehouse, ident).await
     }
 
@@ -120,12 +130,17 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &NamespaceIdent,
     ) -> Result<()> {
-        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Namespace(ident))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Manage,
+            RightTarget::Namespace(ident),
+        )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp| {
             catalog.require_unprotected_namespace(&warehouse, &ident).await?;
             catalog.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await?;
-            catalog.rights_moved().await;
+            catalog.0.rights.follow_moves().await;
             Ok(())
         };
         self.change(call, act, async |_| Ok(())).await
@@ -144,7 +159,12 @@ impl Catalog {
         removals: Vec<String>,
         updates: Properties,
     ) -> Result<PropertiesChanged> {
-        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(ident))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            RightTarget::Namespace(ident),
+        )?;
         check(warehouse, &updates)?;
         self.check_rules(call.who, warehouse, RightTarget::Namespace(ident), &removals, &updates)?;
         if let Some(key) = removals.iter().find(|key| updates.contains_key(*key)) {

@@ -76,7 +76,7 @@ impl Catalog {
         page: &PageRequest,
     ) -> Result<ListPage<NamespaceIdent>> {
         let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-        self.allow(who, warehouse, AccessRight::Read, object)?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, object)?;
         let (found, kept) = self.0.store.namespaces_at(warehouse.id(), parent, moment).await?;
         if parent.is_some() {
             self.allow_kept(who, warehouse, kept.as_ref())?;
@@ -98,7 +98,12 @@ impl Catalog {
         moment: TimelineMoment,
         page: &PageRequest,
     ) -> Result<ListPage<TableIdent>> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))?;
+        self.0.rights.allow(
+            who,
+            warehouse,
+            AccessRight::Read,
+            RightTarget::Namespace(namespace),
+        )?;
         let store = &self.0.store;
         let (names, kept) = store.relations_at(warehouse.id(), namespace, kind, moment).await?;
         self.allow_kept(who, warehouse, kept.as_ref())?;
@@ -116,7 +121,7 @@ impl Catalog {
         kept: Option<&NamespaceIdent>,
     ) -> Result<()> {
         let object = kept.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-        self.allow(who, warehouse, AccessRight::Read, object)
+        self.0.rights.allow(who, warehouse, AccessRight::Read, object)
     }
 
     /// A table or view as it was, to who may read both the name that is asked for and what the
@@ -134,7 +139,7 @@ impl Catalog {
         ident: &TableIdent,
         moment: TimelineMoment,
     ) -> Result<AsOf> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let then = self.0.store.relation_at(warehouse.id(), kind, ident, moment).await?;
         self.allow_then(who, warehouse, ident, &then)?;
         let PastAndPresent { past, today, is_current, .. } = then;
@@ -160,14 +165,19 @@ impl Catalog {
         then: &PastAndPresent,
     ) -> Result<()> {
         if let Some(today) = &then.today {
-            return self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(today));
+            return self.0.rights.allow(
+                who,
+                warehouse,
+                AccessRight::Read,
+                RightTarget::Relation(today),
+            );
         }
         // Rights to a namespace are none to the one that had its name.
         let object = match then.is_of_another {
             true => RightTarget::Warehouse,
             false => RightTarget::Namespace(&asked.namespace),
         };
-        self.has_right(who, warehouse, AccessRight::Manage, object)?;
+        self.0.rights.has_right(who, warehouse, AccessRight::Manage, object)?;
         if then.has_policies && !who.operator {
             let message =
                 format!("{asked} was dropped and has policies: it is shown to operators only");

@@ -236,7 +236,7 @@ impl Catalog {
         request: &ScanRequest,
     ) -> Result<ScanPlan> {
         let target = self.scan_target(who, warehouse, ident).await?;
-        let request = self.restricted_scan(who, warehouse, ident, request)?;
+        let request = self.0.rights.restricted_scan(who, warehouse, ident, request)?;
         let (scan, lists) = BoundScan::new(&target.doc, &request)?;
         let secret = node::auth::random_key().map_err(CatalogError::internal)?;
         let id = plan_id(&secret, self.0.settings.node.as_deref());
@@ -383,7 +383,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<PlanTarget> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let entry: Arc<CachedVersion> = self.entry(warehouse, RelationKind::Table, ident).await?;
         let pointer = entry.pointer.as_ref();
         let (Some(doc), Some(pointer)) = (entry.table(), pointer) else {

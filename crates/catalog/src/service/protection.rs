@@ -71,7 +71,7 @@ impl Catalog {
         }
         let mut names = removals.iter().chain(updates.keys());
         if names.any(|it| it == PROTECTED || it == UNDROP_RETENTION) {
-            self.allow(who, warehouse, AccessRight::Manage, object)?;
+            self.0.rights.allow(who, warehouse, AccessRight::Manage, object)?;
         }
         Ok(())
     }
@@ -143,11 +143,16 @@ impl Catalog {
         ident: Option<&TableIdent>,
     ) -> Result<ProtectionLevel> {
         let Some(ident) = ident else {
-            self.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))?;
+            self.0.rights.allow(
+                who,
+                warehouse,
+                AccessRight::Read,
+                RightTarget::Namespace(namespace),
+            )?;
             let found = self.protection_of_namespace(warehouse, namespace).await?;
             return found.ok_or_else(|| no_such_namespace(namespace));
         };
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let found = self.protection_of(warehouse, ident).await?;
         found.map(|(_, it)| it).ok_or_else(|| RelationKind::Table.no_such(ident))
     }
@@ -166,7 +171,7 @@ impl Catalog {
     ) -> Result<ProtectionLevel> {
         let (catalog, store) = (self, &self.0.store);
         let Some(ident) = ident else {
-            catalog.allow(
+            catalog.0.rights.allow(
                 call.who,
                 warehouse,
                 AccessRight::Manage,
@@ -177,7 +182,12 @@ impl Catalog {
             store.protect(warehouse.id(), RuleSubject::Namespace(namespace), is_protected).await?;
             return Ok(ProtectionLevel { by_flag: is_protected, ..found });
         };
-        catalog.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
+        catalog.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Manage,
+            RightTarget::Relation(ident),
+        )?;
         // Who is dropping it is done first.
         let _turn = catalog.turn(warehouse, ident).await;
         let found = catalog.protection_of(warehouse, ident).await?;

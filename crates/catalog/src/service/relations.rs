@@ -172,7 +172,7 @@ impl Catalog {
         namespace: &NamespaceIdent,
         page: &PageRequest,
     ) -> Result<ListPage<TableIdent>> {
-        let visible = self.listed_names(who, warehouse, Some(namespace))?;
+        let visible = self.0.rights.listed_names(who, warehouse, Some(namespace))?;
         let (after, mut limit) = page.bounds()?;
         if matches!(visible, VisibleNames::Part { .. }) {
             // How many of them fill a page is not known before they are seen.
@@ -199,7 +199,7 @@ impl Catalog {
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let entry = self.entry_to_read(warehouse, kind, ident).await?;
         self.check_file(warehouse, &entry)?;
         Ok(entry)
@@ -218,8 +218,18 @@ impl Catalog {
         from: &TableIdent,
         to: &TableIdent,
     ) -> Result<()> {
-        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(from))?;
-        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(&to.namespace))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Manage,
+            RightTarget::Relation(from),
+        )?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            RightTarget::Namespace(&to.namespace),
+        )?;
         let (warehouse, from, to) = (Arc::clone(warehouse), from.clone(), to.clone());
         let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let mut names = vec![&from, &to];
@@ -234,7 +244,7 @@ impl Catalog {
             let renamed = store.rename_relation(&stamp, warehouse.id(), kind, &from, &to).await;
             catalog.forget(&warehouse, &from);
             catalog.forget(&warehouse, &to);
-            catalog.rights_moved().await;
+            catalog.0.rights.follow_moves().await;
             renamed
         };
         self.change(call, act, async |_| Ok(())).await
@@ -289,7 +299,7 @@ impl Catalog {
     ) -> Result<()> {
         let released = self.0.store.drop_relation(stamp, warehouse.id(), kind, ident, act).await;
         self.forget(warehouse, ident);
-        self.rights_moved().await;
+        self.0.rights.follow_moves().await;
         released.map(drop)
     }
 

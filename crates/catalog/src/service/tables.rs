@@ -42,7 +42,7 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<()> {
-        self.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         self.entry_to_read(warehouse, RelationKind::Table, ident).await.map(drop)
     }
 
@@ -78,9 +78,14 @@ impl Catalog {
         ident: &TableIdent,
         purge: bool,
     ) -> Result<()> {
-        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Manage,
+            RightTarget::Relation(ident),
+        )?;
         // As when it is released: files may stay that no policy is for.
-        self.require_unrestricted(call.who, warehouse, ident)?;
+        self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let _turn = catalog.turn(&warehouse, &ident).await;
@@ -104,10 +109,20 @@ impl Catalog {
     ) -> Result<Arc<CachedVersion>> {
         let RegisterTable { name, metadata_location, overwrite } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;
-        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(namespace))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            RightTarget::Namespace(namespace),
+        )?;
         if overwrite {
-            self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(&ident))?;
-            self.require_unrestricted(call.who, warehouse, &ident)?;
+            self.0.rights.allow(
+                call.who,
+                warehouse,
+                AccessRight::Manage,
+                RightTarget::Relation(&ident),
+            )?;
+            self.0.rights.require_unrestricted(call.who, warehouse, &ident)?;
         }
         warehouse.check_location(&metadata_location)?;
         let reach = self.reach(call.who, warehouse, Some(namespace));
@@ -181,7 +196,7 @@ impl Catalog {
                 };
                 let made = made?;
                 if dropped.is_some() {
-                    self.rights_moved().await;
+                    self.0.rights.follow_moves().await;
                 }
                 Some(made)
             }
@@ -202,9 +217,14 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Manage,
+            RightTarget::Relation(ident),
+        )?;
         // Its policies go with it: whoever registers its file again has none.
-        self.require_unrestricted(call.who, warehouse, ident)?;
+        self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let gone = RelationKind::Table.no_such(&ident);
         let act = async move |catalog: Catalog, stamp: ChangeContext| {

@@ -43,7 +43,12 @@ impl Catalog {
         namespace: &NamespaceIdent,
         body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(namespace))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            RightTarget::Namespace(namespace),
+        )?;
         let request = CreateView::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
         let reach = self.reach(call.who, warehouse, Some(namespace));
@@ -76,10 +81,20 @@ impl Catalog {
         ident: &TableIdent,
         body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Relation(ident))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            RightTarget::Relation(ident),
+        )?;
         let request = parse_view_commit(body)?;
         if view_touches_protection(&request.updates) {
-            self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
+            self.0.rights.allow(
+                call.who,
+                warehouse,
+                AccessRight::Manage,
+                RightTarget::Relation(ident),
+            )?;
         }
         let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
         let act = async move |it: RelationChange| {
@@ -181,7 +196,12 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         ident: &TableIdent,
     ) -> Result<()> {
-        self.allow(call.who, warehouse, AccessRight::Manage, RightTarget::Relation(ident))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Manage,
+            RightTarget::Relation(ident),
+        )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp: ChangeContext| {
             let _turn = catalog.turn(&warehouse, &ident).await;
@@ -203,7 +223,12 @@ impl Catalog {
         namespace: &NamespaceIdent,
         body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        self.allow(call.who, warehouse, AccessRight::Write, RightTarget::Namespace(namespace))?;
+        self.0.rights.allow(
+            call.who,
+            warehouse,
+            AccessRight::Write,
+            RightTarget::Namespace(namespace),
+        )?;
         let RegisterView { name, metadata_location } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;
         warehouse.check_location(&metadata_location)?;

@@ -420,7 +420,7 @@ impl Catalog {
             return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
         self.0.store.delete_warehouse(&row.id, &row.name).await?;
-        self.rights_moved().await;
+        self.0.rights.follow_moves().await;
         self.load_warehouses().await
     }
 
@@ -433,7 +433,7 @@ impl Catalog {
     fn may_see(&self, who: &CatalogPrincipal, known: &KnownWarehouses) -> Result<()> {
         match &known.warehouse {
             Some(warehouse) => {
-                self.has_right(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)
+                self.0.rights.has_right(who, warehouse, AccessRight::Manage, RightTarget::Warehouse)
             }
             None => only_operators(who),
         }

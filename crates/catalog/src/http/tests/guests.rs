@@ -261,8 +261,13 @@ fn rights_end_with_the_door_and_with_the_warehouse() {
     let who = guest.door.who().clone();
     let warehouse = server.catalog.warehouse("cloud").unwrap();
     let all = crate::service::RightTarget::Warehouse;
-    let may =
-        || server.catalog.allow(&who, &warehouse, crate::service::AccessRight::Read, all).is_ok();
+    let may = || {
+        server
+            .catalog
+            .rights()
+            .allow(&who, &warehouse, crate::service::AccessRight::Read, all)
+            .is_ok()
+    };
     assert!(may());
     drop(guest);
     until("the guest to be gone", Duration::from_secs(5), || match may() {

@@ -160,7 +160,7 @@ fn a_scan_is_of_the_rows_that_one_may_read() {
     let warehouse = server.catalog.default_warehouse().unwrap();
     let ident = TableIdent::new(NamespaceIdent::new(["n"]).unwrap(), "t").unwrap();
     let found = |who: &CatalogPrincipal| {
-        server.catalog.restricted_scan(who, &warehouse, &ident, &asked).unwrap()
+        server.catalog.rights().restricted_scan(who, &warehouse, &ident, &asked).unwrap()
     };
     let claims = TokenClaims { groups: vec!["group:okta:bi".into()], ..TokenClaims::default() };
     let who = CatalogPrincipal {
