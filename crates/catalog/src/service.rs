@@ -15,6 +15,7 @@ mod create;
 mod delegation;
 pub(crate) mod documents;
 mod dropped;
+mod entries;
 mod expiry;
 mod functions;
 mod homes;
@@ -48,6 +49,7 @@ pub use self::delegation::VendedCredentials;
 pub use self::dropped::{
     DropSweepReport, LEASE, RestoredRelation, UNDROP_RETENTION, UNDROP_SECONDS_MAX,
 };
+pub use self::entries::RelationEntries;
 pub use self::inspect::{
     InspectAspect, InspectCell, InspectRows, ROWS_DEFAULT, ROWS_MAX, RowsPage,
 };

@@ -25,7 +25,7 @@ pub(super) async fn put(input: &CatalogRequest<'_>) -> Result<Response> {
     access.may_restrict(&input.who, &warehouse)?;
     let new: NewPolicy = input.body()?;
     let ident = TableIdent::new(new.namespace.clone(), &new.table)?;
-    let schema = catalog.schema_of(&warehouse, &ident).await?;
+    let schema = catalog.entries().schema_of(&warehouse, &ident).await?;
     answer::of(&access.put_policy(&input.who, &warehouse, name, &new, &schema).await?)
 }
 

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use iceberg::ident::{TableIdent, Uuid};
+use iceberg::ident::TableIdent;
 use node::clock;
+use node::drain::DrainHandle;
 use node::objects::SigningCredentials;
 use node::sealed::Sealer;
 use node::store::SqlStore;
 use node::task::Boxed;
 
+use super::changes::ChangeNotifier;
+use super::entries::RelationEntries;
 use super::job_registry::MaintenanceJobs;
+use super::keys::ChangeRunner;
 use super::lists::{ListFigures, ReadyLists};
 use super::rights::RightGuard;
 use super::warehouses::WarehouseRegistry;
-use super::{changes, past, plans};
-use crate::cache::{CacheFigures, CacheKey, EntryCache};
+use super::{past, plans};
 use crate::error::Result;
-use crate::locks::KeyLocks;
 use crate::principal::RightAuthority;
 use crate::storage::StorageSettings;
 use crate::store::{CatalogStore, NameCounters};
@@ -64,20 +66,15 @@ pub(super) struct CatalogInner {
     pub(super) rights: RightGuard,
     pub(super) settings: CatalogSettings,
     pub(super) warehouses: WarehouseRegistry,
-    pub(super) cache: EntryCache,
+    pub(super) entries: RelationEntries,
+    pub(super) changes: ChangeRunner,
     pub(super) lists: ReadyLists,
     /// Tells followers of the log that something happened.
-    pub(super) feed: changes::ChangeNotifier,
+    pub(super) feed: Arc<ChangeNotifier>,
     /// Maintenance of tables.
     pub(super) jobs: MaintenanceJobs,
     /// Limit of readers of past documents.
     pub(super) readers: past::PastReaderLimit,
-    /// Locks of commits, by table or view.
-    pub(super) commits: Arc<KeyLocks<CacheKey>>,
-    /// Locks of loads from the store.
-    pub(super) loads: Arc<KeyLocks<CacheKey>>,
-    /// Locks of requests with an idempotency key.
-    pub(super) keys: Arc<KeyLocks<(Arc<str>, Uuid)>>,
     pub(super) plans: plans::PlanStore,
 }
 
@@ -102,28 +99,38 @@ impl Catalog {
             let store = CatalogStore::open(store).await?;
             let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
             store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
+            let (names, feed) = (NameCounters::default(), Arc::<ChangeNotifier>::default());
             let catalog = Catalog(Arc::new(CatalogInner {
-                cache: EntryCache::new(settings.cache_bytes_max),
+                entries: RelationEntries::new(store.clone(), &settings),
+                changes: ChangeRunner::new(store.clone(), names.clone(), Arc::clone(&feed)),
                 lists: ReadyLists::new(
-                    NameCounters::default(),
+                    names,
                     store.is_shared_by_servers().then_some(settings.pointer_cache),
                 ),
                 store,
                 rights: RightGuard::new(authority),
                 settings,
                 warehouses: WarehouseRegistry::default(),
-                feed: changes::ChangeNotifier::default(),
+                feed,
                 jobs: MaintenanceJobs::default(),
                 readers: past::PastReaderLimit::default(),
-                commits: Arc::default(),
-                loads: Arc::default(),
-                keys: Arc::default(),
                 plans: plans::PlanStore::default(),
             }));
             catalog.load_warehouses().await?;
             catalog.check_configured().await?;
             Ok(catalog)
         })
+    }
+
+    /// Does what has to be done now and then, until the server drains.
+    pub async fn work(&self, drain: &DrainHandle) {
+        let beside = async {
+            tokio::join!(self.0.changes.forget_now_and_then(drain), self.sweep_now_and_then(drain));
+        };
+        tokio::select! {
+            () = beside => {}
+            () = self.keep_warehouses() => {}
+        }
     }
 
     /// The warehouse of clients who name none.
@@ -140,22 +147,16 @@ impl Catalog {
         &self.0.store
     }
 
+    /// Returns the current versions of tables and views.
+    #[must_use]
+    pub fn entries(&self) -> &RelationEntries {
+        &self.0.entries
+    }
+
     /// Returns who decides what a principal may do.
     #[must_use]
     pub fn rights(&self) -> &RightGuard {
         &self.0.rights
-    }
-
-    /// Bytes that documents take in memory, and how many there are.
-    #[must_use]
-    pub fn cached(&self) -> (usize, usize) {
-        self.0.cache.size()
-    }
-
-    /// Returns what was found in memory and what was not.
-    #[must_use]
-    pub fn cache_figures(&self) -> CacheFigures {
-        self.0.cache.figures()
     }
 
     /// Returns the counters of lists.
@@ -163,9 +164,4 @@ impl Catalog {
     pub fn list_figures(&self) -> ListFigures {
         self.0.lists.figures()
     }
-}
-
-/// Returns what the cache and locks know a table or view by.
-pub(super) fn key(warehouse: &Warehouse, ident: &TableIdent) -> CacheKey {
-    CacheKey { warehouse: Arc::clone(warehouse.id()), ident: ident.clone() }
 }

@@ -8,14 +8,13 @@ use iceberg::ident::{TableIdent, Uuid};
 use iceberg::json::RawJson;
 use iceberg::update::{self, CommitRequest};
 
-use super::catalog::{Catalog, key};
+use super::catalog::Catalog;
 use super::documents::{self, METADATA_PATH, WrittenDocument};
 use super::homes::{ChosenLocation, LocationScope};
 use super::managed_updates::{moves_away, touches_protection};
 use super::relations::RelationChange;
-use crate::cache::{CacheKey, CachedVersion};
+use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::locks::KeyLockGuard;
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{
     ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind, SwapOutcome,
@@ -167,7 +166,7 @@ impl Catalog {
             }
             Err(error) => {
                 for ident in idents {
-                    self.forget(warehouse, ident);
+                    self.0.entries.forget(warehouse, ident);
                 }
                 let error = certain(error);
                 if error.kind == ErrorReason::CommitStateUnknown {
@@ -192,7 +191,7 @@ impl Catalog {
     ) -> Result<CommitStep> {
         let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
         let CommitRequest { requirements, updates, .. } = request;
-        let found = self.entry(warehouse, RelationKind::Table, ident).await;
+        let found = self.0.entries.entry(warehouse, RelationKind::Table, ident).await;
         if update::is_create(requirements)? {
             let base = match found {
                 Ok(base) => Some(base),
@@ -255,7 +254,7 @@ impl Catalog {
             };
             let pointer =
                 pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"))?;
-            let entry = self.publish_written(warehouse, ident, pointer, written);
+            let entry = self.0.entries.publish_written(warehouse, ident, pointer, written);
             if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
                 self.delete_old(warehouse, doc, &fallen, "").await;
             }
@@ -305,20 +304,6 @@ impl Catalog {
             return Ok(());
         }
         Err(not_apart(location))
-    }
-
-    /// Takes what is behind a name out of the cache: it changed, or nobody knows.
-    pub(crate) fn forget(&self, warehouse: &Warehouse, ident: &TableIdent) {
-        self.0.cache.forget(&key(warehouse, ident));
-    }
-
-    /// Waits for the right to change what is behind a name.
-    pub(crate) async fn turn(
-        &self,
-        warehouse: &Warehouse,
-        ident: &TableIdent,
-    ) -> KeyLockGuard<CacheKey> {
-        self.0.commits.lock(key(warehouse, ident)).await
     }
 }
 

@@ -63,7 +63,7 @@ impl Catalog {
     ) -> Result<Option<VendedCredentials>> {
         self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         self.0.rights.require_unrestricted(who, warehouse, ident)?;
-        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
+        let entry = self.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
         self.vend(who, warehouse, ident, &entry).await
     }
 
@@ -82,7 +82,7 @@ impl Catalog {
     ) -> Result<SignResult> {
         self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         self.0.rights.require_unrestricted(who, warehouse, ident)?;
-        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
+        let entry = self.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
         let Some(storage) = warehouse.storage() else {
             let message = "the warehouse is not in a bucket: there is nothing to sign";
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
@@ -132,7 +132,7 @@ impl Catalog {
             {
                 continue;
             }
-            let entry = match self.entry(warehouse, RelationKind::Table, &ident).await {
+            let entry = match self.0.entries.entry(warehouse, RelationKind::Table, &ident).await {
                 Ok(entry) => entry,
                 // It was dropped meanwhile.
                 Err(error) if error.kind == ErrorReason::NoSuchTable => continue,

@@ -1,9 +1,8 @@
-//! From a document to its file and back, and from a name to an entry.
+//! Documents of tables and views, and from one to its file and back.
 
+use std::borrow::Cow;
 use std::io::{Read as _, Write as _};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flate2::Compression;
@@ -11,17 +10,14 @@ use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 use iceberg::doc::{TableDoc, TableProperties};
 use iceberg::ident::{TableIdent, Uuid};
-use iceberg::json::{RawJson, TEXT_BYTES_MAX};
+use iceberg::json::TEXT_BYTES_MAX;
 use iceberg::view::ViewDoc;
-use node::clock;
 
-use super::catalog::{Catalog, key};
-use super::relations::RelationDocument;
-use crate::cache::CachedVersion;
+use crate::cache::ParsedDocument;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
+use crate::storage::PATHS;
 use crate::store::{
-    DOCUMENT_BYTES_KEPT_MAX, MetadataPointer, RelationKind, StoredRelation, place_of,
+    DOCUMENT_BYTES_KEPT_MAX, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind,
 };
 use crate::warehouse::{FlushMode, Warehouse};
 
@@ -43,6 +39,78 @@ const UUID_TEXT_BYTES: usize = 36;
 /// Highest number in the name of a metadata file that is counted on from.
 const FILE_NUMBER_MAX: u64 = 1 << 40;
 
+/// A document, as far as those of tables and views are kept alike.
+pub(crate) trait RelationDocument: Sized {
+    /// Kind of the document.
+    const KIND: RelationKind;
+
+    fn uuid(&self) -> &str;
+    fn location(&self) -> &str;
+    fn properties(&self) -> &TableProperties;
+    /// Returns where its files go beside its location.
+    fn places(&self) -> Vec<String>;
+    /// Returns the document in one piece, and its bytes.
+    fn settle(&self) -> Result<(Self, Bytes)>;
+    fn into_doc(self) -> ParsedDocument;
+}
+
+impl RelationDocument for TableDoc {
+    const KIND: RelationKind = RelationKind::Table;
+
+    fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn properties(&self) -> &TableProperties {
+        &self.properties
+    }
+
+    fn places(&self) -> Vec<String> {
+        let paths = PATHS.iter().filter_map(|name| self.properties.get(name));
+        paths.map(Cow::into_owned).collect()
+    }
+
+    fn settle(&self) -> Result<(TableDoc, Bytes)> {
+        TableDoc::settle(self)
+    }
+
+    fn into_doc(self) -> ParsedDocument {
+        ParsedDocument::Table(Arc::new(self))
+    }
+}
+
+impl RelationDocument for ViewDoc {
+    const KIND: RelationKind = RelationKind::View;
+
+    fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn properties(&self) -> &TableProperties {
+        &self.properties
+    }
+
+    fn places(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn settle(&self) -> Result<(ViewDoc, Bytes)> {
+        ViewDoc::settle(self)
+    }
+
+    fn into_doc(self) -> ParsedDocument {
+        ParsedDocument::View(Arc::new(self))
+    }
+}
+
 /// A document in its file, which nothing points to yet.
 #[derive(Debug)]
 pub(crate) struct WrittenDocument<D> {
@@ -51,210 +119,39 @@ pub(crate) struct WrittenDocument<D> {
     pub(crate) location: String,
 }
 
-impl Catalog {
-    /// The entry of a table or view, from memory or from the store.
-    ///
-    /// # Errors
-    /// `NoSuchTable` or `NoSuchView`.
-    pub(crate) async fn entry(
-        &self,
-        warehouse: &Warehouse,
-        kind: RelationKind,
-        ident: &TableIdent,
-    ) -> Result<Arc<CachedVersion>> {
-        self.entry_of_age(warehouse, kind, ident, Duration::ZERO).await
-    }
-
-    /// Loads an entry for a reader: where other servers change the store, it may be as old as the
-    /// settings say.
-    ///
-    /// # Errors
-    /// As of [`Catalog::entry`].
-    pub(crate) async fn entry_to_read(
-        &self,
-        warehouse: &Warehouse,
-        kind: RelationKind,
-        ident: &TableIdent,
-    ) -> Result<Arc<CachedVersion>> {
-        self.entry_of_age(warehouse, kind, ident, self.0.settings.pointer_cache).await
-    }
-
-    async fn entry_of_age(
-        &self,
-        warehouse: &Warehouse,
-        kind: RelationKind,
-        ident: &TableIdent,
-        age: Duration,
-    ) -> Result<Arc<CachedVersion>> {
-        let entry = match self.cached_entry(warehouse, ident, age).await? {
-            Some(entry) => Some(entry),
-            None => Box::pin(self.read_entry(warehouse, ident, age)).await?,
-        };
-        let entry = entry.ok_or_else(|| kind.no_such(ident))?;
-        let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);
-        if is_of_kind { Ok(entry) } else { Err(kind.no_such(ident)) }
-    }
-
-    /// The schema that a table has now. Whether somebody may know is up to the caller.
-    pub(crate) async fn schema_of(
-        &self,
-        warehouse: &Arc<Warehouse>,
-        ident: &TableIdent,
-    ) -> Result<RawJson> {
-        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
-        let schema = entry.table().and_then(|doc| doc.current_schema());
-        let schema = schema.ok_or_else(|| CatalogError::internal("a table without a schema"))?;
-        Ok(schema.raw.clone())
-    }
-
-    /// An entry in memory that is no older than this: where other servers change the store, that
-    /// is asked.
-    async fn cached_entry(
-        &self,
-        warehouse: &Warehouse,
-        ident: &TableIdent,
-        age: Duration,
-    ) -> Result<Option<Arc<CachedVersion>>> {
-        let Some(entry) = self.0.cache.get(warehouse.id(), ident) else { return Ok(None) };
-        let now = clock::now();
-        if self.is_current(&entry, now, age) {
-            return Ok(Some(entry));
-        }
-        if self.0.store.pointer(warehouse.id(), ident).await? != entry.pointer {
-            // Another server has changed it.
-            self.forget(warehouse, ident);
-            return Ok(None);
-        }
-        // As of before the store was asked.
-        entry.set_fresh(now);
-        Ok(Some(entry))
-    }
-
-    /// Returns whether an entry in memory is no older than this for all that is known here.
-    fn is_current(&self, entry: &CachedVersion, now: Instant, age: Duration) -> bool {
-        !self.0.store.is_shared_by_servers() || (!age.is_zero() && entry.is_fresh(now, age))
-    }
-
-    /// Returns what [`Catalog::load`] finds, where that takes no waiting and nothing is wrong with
-    /// it.
-    pub(crate) fn at_hand(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        kind: RelationKind,
-        ident: &TableIdent,
-    ) -> Option<Arc<CachedVersion>> {
-        self.0
-            .rights
-            .allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))
-            .ok()?;
-        let entry = self.0.cache.get(warehouse.id(), ident)?;
-        let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);
-        let is_good = is_of_kind
-            && self.is_current(&entry, clock::now(), self.0.settings.pointer_cache)
-            && self.check_file(warehouse, &entry).is_ok();
-        is_good.then_some(entry)
-    }
-
-    /// Reads an entry, one reader of a name at a time.
-    async fn read_entry(
-        &self,
-        warehouse: &Warehouse,
-        ident: &TableIdent,
-        age: Duration,
-    ) -> Result<Option<Arc<CachedVersion>>> {
-        let key = key(warehouse, ident);
-        let _turn = self.0.loads.lock(key.clone()).await;
-        // Whoever read it meanwhile may have begun before this reader did, and before a commit of
-        // another server that this one's client knows of.
-        if let Some(entry) = self.cached_entry(warehouse, ident, age).await? {
-            return Ok(Some(entry));
-        }
-        let reading = self.0.cache.read(key);
-        let Some(relation) = self.0.store.relation(warehouse.id(), ident).await? else {
-            return Ok(None);
-        };
-        let is_from_file = relation.document.is_none();
-        let entry = Arc::new(parsed(warehouse, relation).await?);
-        if is_from_file {
-            self.check_committed(&entry).await?;
-        }
-        reading.keep(Arc::clone(&entry));
-        Ok(Some(entry))
-    }
-
-    /// Refuses an entry from a file that says other places than what was committed.
-    async fn check_committed(&self, entry: &CachedVersion) -> Result<()> {
-        let Some(pointer) = &entry.pointer else { return Ok(()) };
-        match (entry.table(), entry.view()) {
-            (Some(doc), _) => self.check_places(pointer, &**doc).await,
-            (None, Some(doc)) => self.check_places(pointer, &**doc).await,
-            (None, None) => Ok(()),
+impl<D: RelationDocument> WrittenDocument<D> {
+    /// The table or view that was written.
+    pub(super) fn new_relation(&self, ident: &TableIdent, act: LogAction) -> NewRelation {
+        NewRelation {
+            ident: ident.clone(),
+            kind: D::KIND,
+            uuid: self.doc.uuid().to_owned(),
+            base: self.doc.location().to_owned(),
+            places: self.doc.places(),
+            location: self.location.clone(),
+            document: self.document.clone(),
+            act,
         }
     }
 
-    /// Refuses a document from a file that says other places than what was committed. Who may write
-    /// a table's files may have changed it, and credentials are for the places that it says, and
-    /// files there are removed.
-    ///
-    /// # Errors
-    /// `NotFound`: the one that was committed is not there any more.
-    pub(super) async fn check_places<D: RelationDocument>(
+    /// The move of a pointer from where it leads to what was written.
+    pub(super) fn swap(
         &self,
-        pointer: &MetadataPointer,
-        doc: &D,
-    ) -> Result<()> {
-        check_same(pointer, doc)?;
-        for place in doc.places() {
-            if !self.0.store.is_place_of(&place, &pointer.id).await? {
-                return Err(not_committed(pointer));
-            }
+        ident: &TableIdent,
+        expected: &MetadataPointer,
+        act: LogAction,
+    ) -> PointerSwap {
+        PointerSwap {
+            ident: ident.clone(),
+            expected: expected.clone(),
+            uuid: self.doc.uuid().to_owned(),
+            base: self.doc.location().to_owned(),
+            places: self.doc.places(),
+            location: self.location.clone(),
+            document: self.document.clone(),
+            act,
         }
-        Ok(())
     }
-
-    /// Refuses an entry whose metadata file is gone, where that is to be looked at. A location that
-    /// the configuration does not allow any more is looked at in vain.
-    pub(crate) fn check_file(&self, warehouse: &Warehouse, entry: &CachedVersion) -> Result<()> {
-        let find = |location: &str| match warehouse.files().local_path(location) {
-            Ok(path) => path,
-            Err(_) => Some(PathBuf::new()),
-        };
-        if !self.0.settings.check_files || entry.has_file(find) {
-            return Ok(());
-        }
-        let location = entry.location().unwrap_or_default();
-        let message = format!("Failed to open input stream for file: {location}");
-        Err(CatalogError::new(ErrorReason::NotFound, message))
-    }
-}
-
-/// Refuses a document that is of another relation than the pointer to it, or of another place.
-///
-/// # Errors
-/// `NotFound`: the one that was committed is not there any more.
-fn check_same<D: RelationDocument>(pointer: &MetadataPointer, doc: &D) -> Result<()> {
-    let is_same = doc.uuid() == pointer.uuid && place_of(doc.location()) == place_of(&pointer.base);
-    if is_same { Ok(()) } else { Err(not_committed(pointer)) }
-}
-
-fn not_committed(pointer: &MetadataPointer) -> CatalogError {
-    let message = format!("the metadata file is not what was committed: {}", pointer.location);
-    CatalogError::new(ErrorReason::NotFound, message)
-}
-
-async fn parsed(warehouse: &Warehouse, relation: StoredRelation) -> Result<CachedVersion> {
-    let StoredRelation { pointer, document } = relation;
-    let document = match document {
-        Some(document) => document,
-        None => read(warehouse, &pointer.location).await?,
-    };
-    // Nobody's request is at fault when what is kept cannot be read.
-    let doc = match pointer.kind {
-        RelationKind::Table => TableDoc::parse(document.clone()).map(RelationDocument::into_doc),
-        RelationKind::View => ViewDoc::parse(document.clone()).map(RelationDocument::into_doc),
-    };
-    Ok(CachedVersion::new(Some(pointer), doc.map_err(CatalogError::internal)?, document))
 }
 
 /// The document in a metadata file.

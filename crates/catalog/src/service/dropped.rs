@@ -168,7 +168,7 @@ impl Catalog {
         let keep = DropMode { until_ms, purge };
         let store = &self.0.store;
         let kept = store.set_aside(stamp, warehouse.id(), kind, ident, act, keep).await;
-        self.forget(warehouse, ident);
+        self.0.entries.forget(warehouse, ident);
         self.0.rights.follow_moves().await;
         let pointer = kept?;
         if seconds > 0 {
@@ -307,7 +307,8 @@ impl Catalog {
         let (again_who, again_in, stamp) =
             (who.clone(), Arc::clone(&warehouse), call.stamp(self.0.store.now_ms()));
         // Looked for once it is known that it was not brought back by this request before.
-        let act = async move |catalog: Catalog, stamp: ChangeContext| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             let found = catalog.require_dropped(&who, &warehouse, &name).await?;
             let ident = to(&found.ident)?;
             catalog.0.rights.allow(
@@ -316,14 +317,15 @@ impl Catalog {
                 AccessRight::Write,
                 RightTarget::Namespace(&ident.namespace),
             )?;
-            let _turn = catalog.turn(&warehouse, &ident).await;
+            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
             let (kind, id) = (found.pointer.kind, found.pointer.id);
             let done = catalog.0.store.undrop(&stamp, warehouse.id(), &id, &ident).await;
-            catalog.forget(&warehouse, &ident);
+            catalog.0.entries.forget(&warehouse, &ident);
             catalog.0.rights.follow_moves().await;
             done.map(|_| RestoredRelation { ident, kind, id })
         };
-        let again = async move |catalog: Catalog| {
+        let catalog = self.clone();
+        let again = async move || {
             let done = catalog.0.store.undropped(&stamp, again_in.id()).await?;
             let (ident, kind, id) = done.ok_or_else(|| {
                 let message = "it was brought back; where to is not in the log any more";
@@ -333,7 +335,7 @@ impl Catalog {
             catalog.0.rights.allow(&again_who, &again_in, AccessRight::Write, place)?;
             Ok(RestoredRelation { ident, kind, id })
         };
-        self.change(call, act, again).await
+        self.0.changes.run(call, act, again).await
     }
 
     /// Purges what was dropped, before its time.
@@ -348,14 +350,15 @@ impl Catalog {
         name: &str,
     ) -> Result<()> {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
-        let act = async move |catalog: Catalog, stamp: ChangeContext| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             let found = catalog.require_dropped(&who, &warehouse, &name).await?;
             // Whoever asks for it wants the files gone, whatever was said when it was dropped.
             let found = DroppedRelation { keep: DropMode { purge: true, ..found.keep }, ..found };
             catalog.0.store.take_dropped(&found.pointer.id, stamp.now_ms).await?;
             catalog.purge_one(&warehouse, &stamp, &found).await
         };
-        self.change(call, act, async |_| Ok(())).await
+        self.0.changes.run(call, act, async || Ok(())).await
     }
 
     /// Returns what was dropped with this id or UUID, for somebody who may manage it.
@@ -397,7 +400,7 @@ impl Catalog {
         one: &DroppedRelation,
     ) -> Result<()> {
         // Nobody registers it meanwhile.
-        let _turn = self.turn(warehouse, &one.ident).await;
+        let _turn = self.0.entries.turn(warehouse, &one.ident).await;
         self.purge_held(warehouse, stamp, one).await
     }
 
@@ -459,7 +462,7 @@ impl Catalog {
         pointer: &MetadataPointer,
     ) -> Result<TableDoc> {
         let doc = TableDoc::parse(documents::read(warehouse, &pointer.location).await?)?;
-        self.check_places(pointer, &doc).await?;
+        self.0.entries.check_places(pointer, &doc).await?;
         Ok(doc)
     }
 

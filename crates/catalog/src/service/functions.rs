@@ -15,6 +15,7 @@ use super::homes::ChosenLocation;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
+use crate::store::ChangeContext;
 use crate::warehouse::Warehouse;
 
 /// A function that is to be there.
@@ -113,7 +114,8 @@ impl Catalog {
         let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
         let (warehouse, again_in) = (Arc::clone(warehouse), Arc::clone(warehouse));
         let again = ident.clone();
-        let act = async move |catalog: Catalog, stamp| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             let (store, id) = (&catalog.0.store, warehouse.id());
             if let Some(location) = &doc.location {
                 let own = match known {
@@ -127,10 +129,10 @@ impl Catalog {
             store.put_function(&stamp, id, &ident, &doc, overwrite).await?;
             Ok(doc.document)
         };
-        let again = async move |it: Catalog| {
-            Ok(Bytes::from(it.0.store.function(again_in.id(), &again).await?))
-        };
-        self.change(call, act, again).await
+        let catalog = self.clone();
+        let again =
+            async move || Ok(Bytes::from(catalog.0.store.function(again_in.id(), &again).await?));
+        self.0.changes.run(call, act, again).await
     }
 
     /// Removes a function.
@@ -150,9 +152,10 @@ impl Catalog {
             RightTarget::Namespace(&ident.namespace),
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             catalog.0.store.drop_function(&stamp, warehouse.id(), &ident).await
         };
-        self.change(call, act, async |_| Ok(())).await
+        self.0.changes.run(call, act, async || Ok(())).await
     }
 }

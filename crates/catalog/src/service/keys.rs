@@ -7,12 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use iceberg::ident::Uuid;
 use node::drain::DrainHandle;
 
-use super::catalog::Catalog;
+use super::changes::ChangeNotifier;
 use crate::error::{CatalogError, ErrorReason, Result};
+use crate::locks::KeyLocks;
 use crate::principal::ChangeCall;
-use crate::store::{ChangeContext, IdempotentOutcome};
+use crate::store::{CatalogStore, ChangeContext, IdempotentOutcome, NameCounters};
 
 /// Time that a key is remembered.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -20,46 +22,73 @@ pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// Interval at which keys are forgotten.
 const FORGET_EVERY: Duration = Duration::from_secs(300);
 
-impl Catalog {
+/// Carries out each change in a task of its own, which its client does not end, and once for each
+/// key, and tells those who follow the log. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct ChangeRunner(Arc<ChangeRunnerInner>);
+
+struct ChangeRunnerInner {
+    store: CatalogStore,
+    /// Counters of names, which changes move.
+    names: NameCounters,
+    feed: Arc<ChangeNotifier>,
+    /// Locks of requests with an idempotency key.
+    keys: Arc<KeyLocks<(Arc<str>, Uuid)>>,
+}
+
+impl std::fmt::Debug for ChangeRunner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChangeRunner").finish_non_exhaustive()
+    }
+}
+
+impl ChangeRunner {
+    pub(super) fn new(
+        store: CatalogStore,
+        names: NameCounters,
+        feed: Arc<ChangeNotifier>,
+    ) -> ChangeRunner {
+        ChangeRunner(Arc::new(ChangeRunnerInner { store, names, feed, keys: Arc::default() }))
+    }
+
     /// Carries out a change in a task of its own: by `act`, or when it was done before, answers
     /// what `again` finds.
     ///
     /// # Errors
     /// Those of `act` and of `again`; `UnprocessableEntity` when the key was used for another
     /// request.
-    pub(crate) async fn change<T, A, B>(
+    pub(super) async fn run<T, A, B>(
         &self,
         call: &ChangeCall<'_>,
-        act: impl FnOnce(Catalog, ChangeContext) -> A + Send + 'static,
-        again: impl FnOnce(Catalog) -> B + Send + 'static,
+        act: impl FnOnce(ChangeContext) -> A + Send + 'static,
+        again: impl FnOnce() -> B + Send + 'static,
     ) -> Result<T>
     where
         T: Send + 'static,
         A: Future<Output = Result<T>> + Send,
         B: Future<Output = Result<T>> + Send,
     {
-        let names = self.0.lists.names();
-        let (catalog, mut stamp) = (self.clone(), call.stamp(self.0.store.now_ms()));
-        stamp.names = Some(names.clone());
-        let changing = names.changing();
+        let (runner, mut stamp) = (self.clone(), call.stamp(self.0.store.now_ms()));
+        stamp.names = Some(self.0.names.clone());
+        let changing = self.0.names.changing();
         let work = async move {
             // Whatever comes of it, and before it is answered.
             let _changing = changing;
             let Some((key, hash)) = stamp.key else {
-                let done = act(catalog.clone(), stamp).await;
-                catalog.0.feed.changed();
+                let done = act(stamp).await;
+                runner.0.feed.changed();
                 return done;
             };
             let principal: Arc<str> = stamp.principal.as_str().into();
-            let _turn = catalog.0.keys.lock((principal, key)).await;
-            let store = &catalog.0.store;
+            let _turn = runner.0.keys.lock((principal, key)).await;
+            let store = &runner.0.store;
             if let Some(done) = store.remembered(&stamp.principal, key).await? {
                 judge(done, &hash)?;
-                return again(catalog.clone()).await;
+                return again().await;
             }
-            let error = match act(catalog.clone(), stamp.clone()).await {
+            let error = match act(stamp.clone()).await {
                 Ok(done) => {
-                    catalog.0.feed.changed();
+                    runner.0.feed.changed();
                     return Ok(done);
                 }
                 Err(error) => error,
@@ -69,7 +98,7 @@ impl Catalog {
                 && let Some(done) = store.remembered(&stamp.principal, key).await?
             {
                 judge(done, &hash)?;
-                return again(catalog.clone()).await;
+                return again().await;
             }
             if is_final(error.kind)
                 && let Err(failed) = store.remember_refusal(&stamp, &error).await
@@ -86,18 +115,7 @@ impl Catalog {
         })?
     }
 
-    /// Does what has to be done now and then, until the server drains.
-    pub async fn work(&self, drain: &DrainHandle) {
-        let beside = async {
-            tokio::join!(self.forget_now_and_then(drain), self.sweep_now_and_then(drain));
-        };
-        tokio::select! {
-            () = beside => {}
-            () = self.keep_warehouses() => {}
-        }
-    }
-
-    async fn forget_now_and_then(&self, drain: &DrainHandle) {
+    pub(super) async fn forget_now_and_then(&self, drain: &DrainHandle) {
         loop {
             tokio::select! {
                 () = drain.begun() => return,
@@ -114,7 +132,7 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn forget_keys(&self) -> Result<u64> {
+    pub(super) async fn forget_keys(&self) -> Result<u64> {
         let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(CatalogError::internal)?;
         self.0.store.forget_keys(self.0.store.now_ms().saturating_sub(lifetime)).await
     }

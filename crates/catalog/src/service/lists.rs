@@ -154,11 +154,6 @@ impl ReadyLists {
         self.bytes.fetch_sub(before, Ordering::Relaxed);
     }
 
-    /// Returns where changes of names are counted.
-    pub(super) fn names(&self) -> &NameCounters {
-        &self.names
-    }
-
     /// Returns what has been counted.
     pub(super) fn figures(&self) -> ListFigures {
         ListFigures {

@@ -229,7 +229,7 @@ impl MaintenanceTask<'_> {
             AccessRight::Manage,
             RightTarget::Relation(ident),
         )?;
-        let entry = catalog.entry(warehouse, RelationKind::Table, ident).await?;
+        let entry = catalog.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
         let (doc, pointer) = table(&entry)?;
         let relation = pointer.id.clone();
         let reader = catalog.manifest_reader(warehouse);
@@ -281,8 +281,8 @@ impl MaintenanceTask<'_> {
     /// Commits what has expired of a table that is still what it was; false when it is not.
     async fn commit(&self, base: &Arc<CachedVersion>, expiry: &ExpiryPlan) -> Result<bool> {
         let MaintenanceTask { catalog, who, warehouse, ident } = self;
-        let _turn = catalog.turn(warehouse, ident).await;
-        let now = catalog.entry(warehouse, RelationKind::Table, ident).await?;
+        let _turn = catalog.0.entries.turn(warehouse, ident).await;
+        let now = catalog.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
         if now.pointer != base.pointer {
             return Ok(false);
         }

@@ -8,7 +8,9 @@ use super::catalog::Catalog;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
-use crate::store::{Properties, PropertiesChange, PropertiesChanged, no_such_namespace};
+use crate::store::{
+    ChangeContext, Properties, PropertiesChange, PropertiesChanged, no_such_namespace,
+};
 use crate::warehouse::Warehouse;
 
 /// Most properties of a namespace.
@@ -96,14 +98,17 @@ impl Catalog {
         let reach = self.reach(call.who, warehouse, above.as_ref());
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             if let Some(location) = properties.get(LOCATION) {
                 catalog.check_home(&warehouse, &reach, location).await?;
             }
             catalog.0.store.insert_namespace(&stamp, warehouse.id(), &ident, &properties).await?;
             Ok(properties)
         };
-        self.change(call, act, async move |it: Catalog| it.namespace(&again_in, &again).await).await
+        let catalog = self.clone();
+        let again = async move || catalog.namespace(&again_in, &again).await;
+        self.0.changes.run(call, act, again).await
     }
 
     /// Returns what a namespace says of itself.
@@ -137,13 +142,14 @@ impl Catalog {
             RightTarget::Namespace(ident),
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             catalog.require_unprotected_namespace(&warehouse, &ident).await?;
             catalog.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await?;
             catalog.0.rights.follow_moves().await;
             Ok(())
         };
-        self.change(call, act, async |_| Ok(())).await
+        self.0.changes.run(call, act, async || Ok(())).await
     }
 
     /// Removes properties of a namespace and sets others.
@@ -181,7 +187,8 @@ impl Catalog {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let moves = updates.contains_key(LOCATION) || removals.iter().any(|it| it == LOCATION);
         let reach = self.reach(call.who, &warehouse, Some(&ident));
-        let act = async move |catalog: Catalog, stamp| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             let to = updates.get(LOCATION).map(String::as_str);
             let known = match moves {
                 true => Some(catalog.check_new_home(&warehouse, &reach, &ident, to).await?),
@@ -190,7 +197,7 @@ impl Catalog {
             let change = PropertiesChange { removals, updates, known_location: known };
             catalog.0.store.update_namespace(&stamp, warehouse.id(), &ident, change).await
         };
-        self.change(call, act, async |_| Ok(done)).await
+        self.0.changes.run(call, act, async || Ok(done)).await
     }
 
     pub(super) async fn namespace(

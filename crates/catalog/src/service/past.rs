@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::catalog::Catalog;
 use super::documents;
-use super::relations::RelationDocument as _;
+use super::documents::RelationDocument as _;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
@@ -144,7 +144,7 @@ impl Catalog {
         self.allow_then(who, warehouse, ident, &then)?;
         let PastAndPresent { past, today, is_current, .. } = then;
         if is_current && let Some(today) = &today {
-            let entry = self.entry(warehouse, kind, today).await;
+            let entry = self.0.entries.entry(warehouse, kind, today).await;
             // It may have changed since, or have got another name.
             if let Ok(entry) = entry
                 && entry.location() == Some(&*past.location)

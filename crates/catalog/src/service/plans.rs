@@ -384,7 +384,8 @@ impl Catalog {
         ident: &TableIdent,
     ) -> Result<PlanTarget> {
         self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        let entry: Arc<CachedVersion> = self.entry(warehouse, RelationKind::Table, ident).await?;
+        let entry: Arc<CachedVersion> =
+            self.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
         let pointer = entry.pointer.as_ref();
         let (Some(doc), Some(pointer)) = (entry.table(), pointer) else {
             return Err(RelationKind::Table.no_such(ident));

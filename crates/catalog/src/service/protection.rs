@@ -8,9 +8,9 @@ use iceberg::doc::TableProperties as DocProperties;
 use iceberg::ident::{NamespaceIdent, TableIdent};
 
 use super::catalog::Catalog;
+use super::documents::RelationDocument as _;
 use super::dropped::{UNDROP_RETENTION, seconds};
 use super::managed_updates::PROTECTED;
-use super::relations::RelationDocument as _;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{Properties, RelationKind, RuleSubject, no_such_namespace};
@@ -108,7 +108,7 @@ impl Catalog {
         let Some(found) = store.pointer(warehouse.id(), ident).await? else { return Ok(None) };
         let by_flag = store.is_protected(warehouse.id(), RuleSubject::Relation(&found.id)).await?;
         // A document that cannot be read any more says nothing.
-        let entry = self.entry(warehouse, found.kind, ident).await.ok();
+        let entry = self.0.entries.entry(warehouse, found.kind, ident).await.ok();
         let by_property = entry.is_some_and(|entry| match (entry.table(), entry.view()) {
             (Some(doc), _) => says(doc.properties()),
             (None, Some(doc)) => says(doc.properties()),
@@ -189,7 +189,7 @@ impl Catalog {
             RightTarget::Relation(ident),
         )?;
         // Who is dropping it is done first.
-        let _turn = catalog.turn(warehouse, ident).await;
+        let _turn = catalog.0.entries.turn(warehouse, ident).await;
         let found = catalog.protection_of(warehouse, ident).await?;
         let (id, found) = found.ok_or_else(|| RelationKind::Table.no_such(ident))?;
         store.protect(warehouse.id(), RuleSubject::Relation(&id), is_protected).await?;

@@ -1,132 +1,18 @@
 //! The common part of tables and views: both are a name, a pointer, and a document in a file.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use iceberg::doc::{TableDoc, TableProperties};
 use iceberg::ident::{NamespaceIdent, TableIdent};
-use iceberg::view::ViewDoc;
 
-use super::catalog::{Catalog, key};
+use super::catalog::Catalog;
 use super::commit::{certain, delete_quietly};
-use super::documents::{self, WrittenDocument};
-use crate::cache::{CachedVersion, ParsedDocument};
+use super::documents::{self, RelationDocument};
+use crate::cache::CachedVersion;
 use crate::error::{ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
-use crate::storage::PATHS;
-use crate::store::{
-    ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind,
-};
+use crate::store::{ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
-
-/// A document, as far as those of tables and views are kept alike.
-pub(crate) trait RelationDocument: Sized {
-    /// Kind of the document.
-    const KIND: RelationKind;
-
-    fn uuid(&self) -> &str;
-    fn location(&self) -> &str;
-    fn properties(&self) -> &TableProperties;
-    /// Returns where its files go beside its location.
-    fn places(&self) -> Vec<String>;
-    /// Returns the document in one piece, and its bytes.
-    fn settle(&self) -> Result<(Self, Bytes)>;
-    fn into_doc(self) -> ParsedDocument;
-}
-
-impl RelationDocument for TableDoc {
-    const KIND: RelationKind = RelationKind::Table;
-
-    fn uuid(&self) -> &str {
-        &self.uuid
-    }
-
-    fn location(&self) -> &str {
-        &self.location
-    }
-
-    fn properties(&self) -> &TableProperties {
-        &self.properties
-    }
-
-    fn places(&self) -> Vec<String> {
-        let paths = PATHS.iter().filter_map(|name| self.properties.get(name));
-        paths.map(Cow::into_owned).collect()
-    }
-
-    fn settle(&self) -> Result<(TableDoc, Bytes)> {
-        TableDoc::settle(self)
-    }
-
-    fn into_doc(self) -> ParsedDocument {
-        ParsedDocument::Table(Arc::new(self))
-    }
-}
-
-impl RelationDocument for ViewDoc {
-    const KIND: RelationKind = RelationKind::View;
-
-    fn uuid(&self) -> &str {
-        &self.uuid
-    }
-
-    fn location(&self) -> &str {
-        &self.location
-    }
-
-    fn properties(&self) -> &TableProperties {
-        &self.properties
-    }
-
-    fn places(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn settle(&self) -> Result<(ViewDoc, Bytes)> {
-        ViewDoc::settle(self)
-    }
-
-    fn into_doc(self) -> ParsedDocument {
-        ParsedDocument::View(Arc::new(self))
-    }
-}
-
-impl<D: RelationDocument> WrittenDocument<D> {
-    /// The table or view that was written.
-    pub(super) fn new_relation(&self, ident: &TableIdent, act: LogAction) -> NewRelation {
-        NewRelation {
-            ident: ident.clone(),
-            kind: D::KIND,
-            uuid: self.doc.uuid().to_owned(),
-            base: self.doc.location().to_owned(),
-            places: self.doc.places(),
-            location: self.location.clone(),
-            document: self.document.clone(),
-            act,
-        }
-    }
-
-    /// The move of a pointer from where it leads to what was written.
-    pub(super) fn swap(
-        &self,
-        ident: &TableIdent,
-        expected: &MetadataPointer,
-        act: LogAction,
-    ) -> PointerSwap {
-        PointerSwap {
-            ident: ident.clone(),
-            expected: expected.clone(),
-            uuid: self.doc.uuid().to_owned(),
-            base: self.doc.location().to_owned(),
-            places: self.doc.places(),
-            location: self.location.clone(),
-            document: self.document.clone(),
-            act,
-        }
-    }
-}
 
 /// A change of what is behind a name, which has its turn.
 pub(super) struct RelationChange {
@@ -152,12 +38,13 @@ impl Catalog {
     {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: ChangeContext| {
-            let _turn = catalog.turn(&warehouse, &ident).await;
-            act(RelationChange { catalog: catalog.clone(), warehouse, ident, stamp }).await
+        let (catalog, entries) = (self.clone(), self.0.entries.clone());
+        let act = async move |stamp: ChangeContext| {
+            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
+            act(RelationChange { catalog, warehouse, ident, stamp }).await
         };
-        self.change(call, act, async move |it: Catalog| it.entry(&again_in, kind, &again).await)
-            .await
+        let again = async move || entries.entry(&again_in, kind, &again).await;
+        self.0.changes.run(call, act, again).await
     }
 
     /// Tables or views of a namespace.
@@ -200,9 +87,25 @@ impl Catalog {
         ident: &TableIdent,
     ) -> Result<Arc<CachedVersion>> {
         self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        let entry = self.entry_to_read(warehouse, kind, ident).await?;
-        self.check_file(warehouse, &entry)?;
+        let entry = self.0.entries.entry_to_read(warehouse, kind, ident).await?;
+        self.0.entries.check_file(warehouse, &entry)?;
         Ok(entry)
+    }
+
+    /// Returns what [`Catalog::load`] finds, where that takes no waiting and nothing is wrong with
+    /// it.
+    pub(crate) fn at_hand(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        kind: RelationKind,
+        ident: &TableIdent,
+    ) -> Option<Arc<CachedVersion>> {
+        self.0
+            .rights
+            .allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))
+            .ok()?;
+        self.0.entries.at_hand(warehouse, kind, ident)
     }
 
     /// Gives a table or a view another name.
@@ -231,23 +134,24 @@ impl Catalog {
             RightTarget::Namespace(&to.namespace),
         )?;
         let (warehouse, from, to) = (Arc::clone(warehouse), from.clone(), to.clone());
-        let act = async move |catalog: Catalog, stamp: ChangeContext| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             let mut names = vec![&from, &to];
             names.sort();
             names.dedup();
             let mut turns = Vec::new();
             for name in names {
-                turns.push(catalog.turn(&warehouse, name).await);
+                turns.push(catalog.0.entries.turn(&warehouse, name).await);
             }
             catalog.require_unprotected(&warehouse, kind, &from).await?;
             let store = &catalog.0.store;
             let renamed = store.rename_relation(&stamp, warehouse.id(), kind, &from, &to).await;
-            catalog.forget(&warehouse, &from);
-            catalog.forget(&warehouse, &to);
+            catalog.0.entries.forget(&warehouse, &from);
+            catalog.0.entries.forget(&warehouse, &to);
             catalog.0.rights.follow_moves().await;
             renamed
         };
-        self.change(call, act, async |_| Ok(())).await
+        self.0.changes.run(call, act, async || Ok(())).await
     }
 
     /// Refuses a name that something has.
@@ -277,9 +181,9 @@ impl Catalog {
         let written = documents::write(warehouse, doc, None).await?;
         let new = written.new_relation(ident, act);
         match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {
-            Ok(pointer) => Ok(self.publish_written(warehouse, ident, pointer, written)),
+            Ok(pointer) => Ok(self.0.entries.publish_written(warehouse, ident, pointer, written)),
             Err(error) => {
-                self.forget(warehouse, ident);
+                self.0.entries.forget(warehouse, ident);
                 if error.kind != ErrorReason::CommitStateUnknown {
                     delete_quietly(warehouse, &written.location).await;
                 }
@@ -298,22 +202,8 @@ impl Catalog {
         act: LogAction,
     ) -> Result<()> {
         let released = self.0.store.drop_relation(stamp, warehouse.id(), kind, ident, act).await;
-        self.forget(warehouse, ident);
+        self.0.entries.forget(warehouse, ident);
         self.0.rights.follow_moves().await;
         released.map(drop)
-    }
-
-    /// Puts a document that a pointer leads to in the cache.
-    pub(super) fn publish_written<D: RelationDocument>(
-        &self,
-        warehouse: &Warehouse,
-        ident: &TableIdent,
-        pointer: MetadataPointer,
-        written: WrittenDocument<D>,
-    ) -> Arc<CachedVersion> {
-        let doc = written.doc.into_doc();
-        let entry = Arc::new(CachedVersion::new(Some(pointer), doc, written.document));
-        self.0.cache.publish(key(warehouse, ident), Arc::clone(&entry));
-        entry
     }
 }

@@ -43,7 +43,7 @@ impl Catalog {
         ident: &TableIdent,
     ) -> Result<()> {
         self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        self.entry_to_read(warehouse, RelationKind::Table, ident).await.map(drop)
+        self.0.entries.entry_to_read(warehouse, RelationKind::Table, ident).await.map(drop)
     }
 
     /// Takes what a client measured of a scan or a commit.
@@ -87,11 +87,12 @@ impl Catalog {
         // As when it is released: files may stay that no policy is for.
         self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: ChangeContext| {
-            let _turn = catalog.turn(&warehouse, &ident).await;
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
+            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
             catalog.drop_one(&warehouse, &stamp, RelationKind::Table, &ident, purge).await
         };
-        self.change(call, act, async |_| Ok(())).await
+        self.0.changes.run(call, act, async || Ok(())).await
     }
 
     /// Makes a table of a metadata file that exists, or lets one that there is have it.
@@ -178,7 +179,7 @@ impl Catalog {
         Catalog::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
         let written = WrittenDocument { doc, document, location };
         let act = LogAction::RegisterTable;
-        let pointer = match self.entry(warehouse, RelationKind::Table, ident).await {
+        let pointer = match self.0.entries.entry(warehouse, RelationKind::Table, ident).await {
             // Another server has made one since its name was free.
             Ok(_) if !overwrite => {
                 return Err(RelationKind::Table.exists(RelationKind::Table, ident));
@@ -203,7 +204,7 @@ impl Catalog {
             Err(error) => return Err(error),
         };
         let pointer = pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"))?;
-        Ok(self.publish_written(warehouse, ident, pointer, written))
+        Ok(self.0.entries.publish_written(warehouse, ident, pointer, written))
     }
 
     /// Releases a table: its files stay, and nobody can commit to it here any more. Answers how it
@@ -227,9 +228,10 @@ impl Catalog {
         self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let gone = RelationKind::Table.no_such(&ident);
-        let act = async move |catalog: Catalog, stamp: ChangeContext| {
-            let _turn = catalog.turn(&warehouse, &ident).await;
-            let last = catalog.entry(&warehouse, RelationKind::Table, &ident).await?;
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
+            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
+            let last = catalog.0.entries.entry(&warehouse, RelationKind::Table, &ident).await?;
             catalog.require_unprotected(&warehouse, RelationKind::Table, &ident).await?;
             catalog
                 .release(
@@ -243,6 +245,6 @@ impl Catalog {
             Ok(last)
         };
         // Who has missed the answer finds the location in the log.
-        self.change(call, act, async |_| Err(gone)).await
+        self.0.changes.run(call, act, async || Err(gone)).await
     }
 }

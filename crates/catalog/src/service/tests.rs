@@ -25,7 +25,6 @@ use node::telemetry::Registry;
 use serde_json::{Value, json};
 use testkit::{Postgres, Scratch};
 
-use super::catalog::key;
 use super::*;
 use crate::cache::{CachedVersion, SnapshotSelection};
 use crate::error::{CatalogError, ErrorReason, Result};

@@ -52,13 +52,14 @@ impl Catalog {
             return Err(refuse("a table is in `table-changes` twice"));
         }
         let warehouse = Arc::clone(warehouse);
-        let act = async move |catalog: Catalog, stamp: ChangeContext| {
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
             let mut turns = Vec::with_capacity(changes.len());
             for TableCommit { ident, .. } in &changes {
-                turns.push(catalog.turn(&warehouse, ident).await);
+                turns.push(catalog.0.entries.turn(&warehouse, ident).await);
             }
             catalog.commit_all(&warehouse, &stamp, &changes).await.map(drop)
         };
-        self.change(call, act, async |_| Ok(())).await
+        self.0.changes.run(call, act, async || Ok(())).await
     }
 }

@@ -138,11 +138,11 @@ impl Catalog {
                 let pointer = done.swapped.pop();
                 let pointer =
                     pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"));
-                let publish = |it| self.publish_written(warehouse, ident, it, written);
+                let publish = |it| self.0.entries.publish_written(warehouse, ident, it, written);
                 (pointer.map(publish), false)
             }
             Err(error) => {
-                self.forget(warehouse, ident);
+                self.0.entries.forget(warehouse, ident);
                 if error.kind != ErrorReason::CommitStateUnknown {
                     delete_quietly(warehouse, &written.location).await;
                 }
@@ -161,7 +161,7 @@ impl Catalog {
         request: &ViewCommit,
         reach: &LocationScope,
     ) -> Result<(Arc<CachedVersion>, Option<WrittenDocument<ViewDoc>>)> {
-        let base = self.entry(warehouse, RelationKind::View, ident).await?;
+        let base = self.0.entries.entry(warehouse, RelationKind::View, ident).await?;
         let doc = base.view().ok_or_else(|| CatalogError::internal("an entry of no view"))?;
         check_view(&request.requirements, doc)?;
         let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
@@ -203,11 +203,12 @@ impl Catalog {
             RightTarget::Relation(ident),
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: ChangeContext| {
-            let _turn = catalog.turn(&warehouse, &ident).await;
+        let catalog = self.clone();
+        let act = async move |stamp: ChangeContext| {
+            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
             catalog.drop_one(&warehouse, &stamp, RelationKind::View, &ident, false).await
         };
-        self.change(call, act, async |_| Ok(())).await
+        self.0.changes.run(call, act, async || Ok(())).await
     }
 
     /// Makes a view of a metadata file that exists.
@@ -251,9 +252,9 @@ impl Catalog {
             let new = written.new_relation(ident, LogAction::RegisterView);
             let made = catalog.0.store.insert_relation(stamp, warehouse.id(), new).await;
             if made.is_err() {
-                catalog.forget(warehouse, ident);
+                catalog.0.entries.forget(warehouse, ident);
             }
-            Ok(catalog.publish_written(warehouse, ident, made.map_err(certain)?, written))
+            Ok(catalog.0.entries.publish_written(warehouse, ident, made.map_err(certain)?, written))
         };
         self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }

@@ -49,7 +49,7 @@ async fn a_request_with_a_key_is_carried_out_once() {
         let reused = keyed(stage, call.key.unwrap().key, 6);
         let refused = catalog.commit_table(&reused, warehouse, &t, &nothing).await;
         assert_eq!(refusal(refused).0, ErrorReason::UnprocessableEntity);
-        assert_eq!(catalog.forget_keys().await.unwrap(), 0, "they are young");
+        assert_eq!(catalog.0.changes.forget_keys().await.unwrap(), 0, "they are young");
     })
     .await;
 }

@@ -115,7 +115,7 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
                 (DropMode { until_ms, purge }, stage.call().stamp(node::clock::wall_ms()));
             let (store, id) = (stage.catalog.store(), stage.warehouse.id());
             store.set_aside(&stamp, id, TABLE, &t, LogAction::DropTable, keep).await.unwrap();
-            stage.catalog.forget(&stage.warehouse, &t);
+            stage.catalog.0.entries.forget(&stage.warehouse, &t);
             entries.push(entry);
         }
         let purged = match stage.catalog.store().is_shared_by_servers() {
@@ -662,7 +662,7 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
                 .await
                 .unwrap();
         }
-        let turn = stage.catalog.turn(warehouse, &ident(&["a"], "one")).await;
+        let turn = stage.catalog.0.entries.turn(warehouse, &ident(&["a"], "one")).await;
         let drain = node::drain::DrainHandle::new();
         let (catalog, drained) = (stage.catalog.clone(), drain.clone());
         let sweeps = tokio::spawn(async move {
