@@ -149,7 +149,7 @@ impl SandboxAccess {
         namespaces: &[String],
     ) -> std::result::Result<(Arc<Warehouse>, Vec<NamespaceIdent>), SandboxAccessError> {
         let wrong = |field: String, message: String| Err(SandboxAccessError { field, message });
-        let found = match self.0.catalog.warehouse(warehouse) {
+        let found = match self.0.catalog.warehouses().get(warehouse) {
             Ok(found) => found,
             Err(error) => return wrong("warehouse".to_owned(), error.message),
         };

@@ -343,7 +343,7 @@ fn config(input: &CatalogRequest<'_>) -> Result<Response> {
             visit.warehouse()?
         }
         (None, Some(visit)) => visit.warehouse()?,
-        (Some(name), None) => catalog.warehouse(name)?,
+        (Some(name), None) => catalog.warehouses().get(name)?,
         (None, None) => catalog.default_warehouse()?,
     };
     let mut overrides = serde_json::Map::new();

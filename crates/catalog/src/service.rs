@@ -75,7 +75,7 @@ pub use self::rights::RightGuard;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
 pub use self::warehouses::{
     LOCATIONS_MAX, NewStorageKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange,
-    WarehouseRecord,
+    WarehouseDirectory, WarehouseRecord,
 };
 pub use crate::locks::{KeyLockGuard, KeyLocks};
 pub use crate::page::{ListPage, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, PageRequest};

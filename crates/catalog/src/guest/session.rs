@@ -84,7 +84,7 @@ impl SandboxSession {
     /// # Errors
     /// `NoSuchWarehouse` when it is gone.
     pub(crate) fn warehouse(&self) -> Result<Arc<Warehouse>> {
-        let found = self.catalog.warehouse(&self.warehouse)?;
+        let found = self.catalog.warehouses().get(&self.warehouse)?;
         match *found.id() == self.warehouse_id {
             true => Ok(found),
             false => Err(no_such_warehouse(&self.warehouse)),

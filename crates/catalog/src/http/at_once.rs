@@ -100,7 +100,7 @@ impl FastPath for HttpContext {
         let path = CachedPath::parse(head.uri.path())?;
         let who = self.access.recognise(head.headers, |token| hash_of(token, memory))?.ok()?;
         fair::identify(&who.id);
-        let warehouse = self.catalog.warehouse(&path_part(path.prefix)?).ok()?;
+        let warehouse = self.catalog.warehouses().get(&path_part(path.prefix)?).ok()?;
         let namespace = NamespaceIdent::split(&path_part(path.namespace)?, &self.separator).ok()?;
         let query = head.uri.query();
         let response = match path.named {

@@ -92,22 +92,22 @@ impl<'a> CatalogRequest<'a> {
     pub(super) async fn seek_warehouse(&self) -> Result<()> {
         let names = ["prefix", "warehouse"].map(|name| self.params.iter().find(|it| it.0 == name));
         for (_, name) in names.into_iter().flatten() {
-            self.ground.catalog.seek_warehouse(name).await?;
+            self.ground.catalog.warehouses().seek(name).await?;
         }
         match self.query("warehouse")? {
-            Some(name) => self.ground.catalog.seek_warehouse(name).await,
+            Some(name) => self.ground.catalog.warehouses().seek(name).await,
             None => Ok(()),
         }
     }
 
     /// The warehouse that the path names.
     pub(super) fn warehouse(&self) -> Result<Arc<Warehouse>> {
-        self.ground.catalog.warehouse(self.param("prefix")?)
+        self.ground.catalog.warehouses().get(self.param("prefix")?)
     }
 
     /// The warehouse that the path of a management call names.
     pub(super) fn managed(&self) -> Result<Arc<Warehouse>> {
-        self.ground.catalog.warehouse(self.param("warehouse")?)
+        self.ground.catalog.warehouses().get(self.param("warehouse")?)
     }
 
     /// The namespace that the path names.

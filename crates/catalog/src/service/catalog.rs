@@ -17,7 +17,7 @@ use super::job_registry::MaintenanceJobs;
 use super::keys::ChangeRunner;
 use super::lists::{ListFigures, ReadyLists};
 use super::rights::RightGuard;
-use super::warehouses::WarehouseRegistry;
+use super::warehouses::WarehouseDirectory;
 use super::{past, plans};
 use crate::error::Result;
 use crate::principal::RightAuthority;
@@ -64,8 +64,8 @@ pub struct Catalog(pub(super) Arc<CatalogInner>);
 pub(super) struct CatalogInner {
     pub(super) store: CatalogStore,
     pub(super) rights: RightGuard,
-    pub(super) settings: CatalogSettings,
-    pub(super) warehouses: WarehouseRegistry,
+    pub(super) settings: Arc<CatalogSettings>,
+    pub(super) warehouses: WarehouseDirectory,
     pub(super) entries: RelationEntries,
     pub(super) changes: ChangeRunner,
     pub(super) lists: ReadyLists,
@@ -99,8 +99,12 @@ impl Catalog {
             let store = CatalogStore::open(store).await?;
             let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
             store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
+            let (settings, rights) = (Arc::new(settings), RightGuard::new(authority));
+            let warehouses =
+                WarehouseDirectory::open(store.clone(), rights.clone(), Arc::clone(&settings));
+            let warehouses = warehouses.await?;
             let (names, feed) = (NameCounters::default(), Arc::<ChangeNotifier>::default());
-            let catalog = Catalog(Arc::new(CatalogInner {
+            Ok(Catalog(Arc::new(CatalogInner {
                 entries: RelationEntries::new(store.clone(), &settings),
                 changes: ChangeRunner::new(store.clone(), names.clone(), Arc::clone(&feed)),
                 lists: ReadyLists::new(
@@ -108,17 +112,14 @@ impl Catalog {
                     store.is_shared_by_servers().then_some(settings.pointer_cache),
                 ),
                 store,
-                rights: RightGuard::new(authority),
+                rights,
                 settings,
-                warehouses: WarehouseRegistry::default(),
+                warehouses,
                 feed,
                 jobs: MaintenanceJobs::default(),
                 readers: past::PastReaderLimit::default(),
                 plans: plans::PlanStore::default(),
-            }));
-            catalog.load_warehouses().await?;
-            catalog.check_configured().await?;
-            Ok(catalog)
+            })))
         })
     }
 
@@ -129,7 +130,7 @@ impl Catalog {
         };
         tokio::select! {
             () = beside => {}
-            () = self.keep_warehouses() => {}
+            () = self.0.warehouses.keep_up() => {}
         }
     }
 
@@ -138,7 +139,7 @@ impl Catalog {
     /// # Errors
     /// `NoSuchWarehouse` is not among them: it was made when the catalog was opened.
     pub fn default_warehouse(&self) -> Result<Arc<Warehouse>> {
-        self.warehouse(&self.0.settings.warehouse)
+        self.0.warehouses.configured()
     }
 
     /// Returns what is kept, for those who keep other things beside it.
@@ -151,6 +152,12 @@ impl Catalog {
     #[must_use]
     pub fn entries(&self) -> &RelationEntries {
         &self.0.entries
+    }
+
+    /// Returns the warehouses that are open.
+    #[must_use]
+    pub fn warehouses(&self) -> &WarehouseDirectory {
+        &self.0.warehouses
     }
 
     /// Returns who decides what a principal may do.

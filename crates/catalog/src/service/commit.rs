@@ -9,8 +9,8 @@ use iceberg::json::RawJson;
 use iceberg::update::{self, CommitRequest};
 
 use super::catalog::Catalog;
-use super::documents::{self, METADATA_PATH, WrittenDocument};
-use super::homes::{ChosenLocation, LocationScope};
+use super::documents::{self, WrittenDocument};
+use super::homes::{self, ChosenLocation, LocationScope};
 use super::managed_updates::{moves_away, touches_protection};
 use super::relations::RelationChange;
 use crate::cache::CachedVersion;
@@ -18,9 +18,8 @@ use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{
     ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind, SwapOutcome,
-    not_apart,
 };
-use crate::warehouse::{TableLocation, Warehouse};
+use crate::warehouse::Warehouse;
 use node::store::SqlStoreError;
 
 /// Number of times that a commit that lost against another server is tried again.
@@ -100,7 +99,7 @@ impl Catalog {
                 self.0.rights.require_unrestricted(call.who, warehouse, &ident)?;
             }
         }
-        let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
+        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
         Ok(TableCommit { ident, request, reach })
     }
 
@@ -200,13 +199,14 @@ impl Catalog {
             };
             update::check(requirements, base.as_ref().and_then(|it| it.table()).map(|it| &**it))?;
             let uuid = Uuid::v4()?;
-            let location = self.new_location(warehouse, ident, uuid).await?;
+            let location = homes::new_location(&self.0.store, warehouse, ident, uuid).await?;
             let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
             if doc.location != location {
-                self.check_reach_of_new(warehouse, reach, ident, &doc.location).await?;
+                homes::check_reach_of_new(&self.0.store, warehouse, reach, ident, &doc.location)
+                    .await?;
             }
-            self.check_apart(stamp, &doc.location, "").await?;
-            Catalog::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
+            homes::check_apart(&self.0.store, stamp, &doc.location, "").await?;
+            homes::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
             return Ok(CommitStep::New(documents::write(warehouse, &doc, None).await?));
         }
         let base = found?;
@@ -218,10 +218,10 @@ impl Catalog {
         if next.location != doc.location {
             let (location, own) = (&*next.location, Some(&*doc.location));
             let chosen = ChosenLocation { field: "location", location, own };
-            self.check_reach(warehouse, reach, chosen).await?;
-            self.check_apart(stamp, &next.location, &pointer.id).await?;
+            homes::check_reach(&self.0.store, warehouse, reach, chosen).await?;
+            homes::check_apart(&self.0.store, stamp, &next.location, &pointer.id).await?;
         }
-        Catalog::check_paths(
+        homes::check_paths(
             stamp,
             warehouse,
             &next.location,
@@ -256,54 +256,11 @@ impl Catalog {
                 pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"))?;
             let entry = self.0.entries.publish_written(warehouse, ident, pointer, written);
             if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
-                self.delete_old(warehouse, doc, &fallen, "").await;
+                documents::delete_old(&self.0.store, warehouse, doc, &fallen, "").await;
             }
             entries.push(entry);
         }
         Ok(entries)
-    }
-
-    /// Removes metadata files that a table had. A document that was registered may name any file:
-    /// only files below the table's own directories go, and none that a pointer leads to, but for
-    /// that of the relation with the id `own_id`.
-    pub(super) async fn delete_old(
-        &self,
-        warehouse: &Warehouse,
-        doc: &TableDoc,
-        locations: &[String],
-        own_id: &str,
-    ) {
-        let path = doc.properties.get(METADATA_PATH);
-        let own = [Some(doc.location.as_str()), path.as_deref()].into_iter().flatten();
-        let own: Vec<TableLocation> = own.filter_map(|text| text.parse().ok()).collect();
-        for location in locations {
-            let is_own = |place: TableLocation| own.iter().any(|root| place.is_below(root));
-            if !location.parse().is_ok_and(is_own) {
-                continue;
-            }
-            match self.0.store.is_pointed_at(location, own_id).await {
-                Ok(true) => {}
-                Ok(false) => delete_quietly(warehouse, location).await,
-                Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, location, "an old metadata file stays");
-                }
-            }
-        }
-    }
-
-    /// Refuses a place where another table's or view's files are: who may make a table somewhere
-    /// gets at what is there. An operator knows what he does.
-    pub(super) async fn check_apart(
-        &self,
-        stamp: &ChangeContext,
-        location: &str,
-        own_id: &str,
-    ) -> Result<()> {
-        if stamp.is_operator || !self.0.store.is_shared(location, own_id).await? {
-            return Ok(());
-        }
-        Err(not_apart(location))
     }
 }
 
@@ -386,16 +343,8 @@ async fn discard(warehouse: &Warehouse, steps: &[CommitStep]) {
         match step {
             CommitStep::Same(_) => {}
             CommitStep::Next { written, .. } | CommitStep::New(written) => {
-                delete_quietly(warehouse, &written.location).await;
+                documents::delete_quietly(warehouse, &written.location).await;
             }
         }
-    }
-}
-
-/// Removes a file that nothing points to; that it stays does no harm.
-pub(crate) async fn delete_quietly(warehouse: &Warehouse, location: &str) {
-    if let Err(error) = warehouse.files().delete(location).await {
-        let error = &error as &dyn std::error::Error;
-        tracing::warn!(error, location, "a metadata file that is of no use stays");
     }
 }

@@ -8,7 +8,7 @@ use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
 
 use super::catalog::Catalog;
-use super::homes::{ChosenLocation, LocationScope};
+use super::homes::{self, ChosenLocation, LocationScope};
 use super::relations::RelationChange;
 use crate::cache::{CachedVersion, ParsedDocument};
 use crate::error::{CatalogError, Result};
@@ -39,7 +39,7 @@ impl Catalog {
         )?;
         let request = CreateTable::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
-        let reach = self.reach(call.who, warehouse, Some(namespace));
+        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         if request.is_staged {
             return self.stage(call, warehouse, &ident, (&request, &reach)).await;
         }
@@ -60,7 +60,10 @@ impl Catalog {
     ) -> Result<Arc<CachedVersion>> {
         let doc =
             self.drafted(warehouse, ident, request.0, request.1, node::clock::wall_ms()).await?;
-        self.check_staged(call, warehouse, &doc.location, &doc.properties).await?;
+        // Refused where it may not be, as when it is made: its files come before it.
+        let stamp = call.stamp(self.0.store.now_ms());
+        homes::check_apart(&self.0.store, &stamp, &doc.location, "").await?;
+        homes::check_paths(&stamp, warehouse, &doc.location, &doc.properties, None)?;
         let (doc, document) = doc.settle()?;
         Ok(Arc::new(CachedVersion::new(None, ParsedDocument::Table(Arc::new(doc)), document)))
     }
@@ -75,10 +78,16 @@ impl Catalog {
         now_ms: u64,
     ) -> Result<TableDoc> {
         let uuid = Uuid::v4()?;
-        let location = self.new_location(warehouse, ident, uuid).await?;
+        let location = homes::new_location(&self.0.store, warehouse, ident, uuid).await?;
         self.require_free(warehouse, RelationKind::Table, ident).await?;
         if let Some(location) = &request.location {
-            self.check_reach(warehouse, reach, ChosenLocation::anew("location", location)).await?;
+            homes::check_reach(
+                &self.0.store,
+                warehouse,
+                reach,
+                ChosenLocation::anew("location", location),
+            )
+            .await?;
         }
         let location = request.location.as_deref().unwrap_or(&location);
         let location = location.trim_end_matches('/');

@@ -3,19 +3,18 @@
 
 use std::sync::Arc;
 
-use iceberg::doc::TableProperties;
 use iceberg::ident::TableIdent;
 
 use super::catalog::Catalog;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::session::StagedTable;
-use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::{
-    BucketStorage, FilePermission, PATHS, SignRequest, SignResult, TableScope, TemporaryCredentials,
+    BucketStorage, FilePermission, SignRequest, SignResult, TableScope, TemporaryCredentials,
 };
-use crate::store::{ChangeContext, RelationKind};
-use crate::warehouse::{TableLocation, Warehouse};
+use crate::store::RelationKind;
+use crate::warehouse::Warehouse;
 
 /// Credentials for a table's files.
 #[derive(Clone, Debug)]
@@ -191,49 +190,5 @@ impl Catalog {
         }
         storage.note_apart(id, &scope);
         Ok(scope)
-    }
-
-    /// Refuses places for files that a table may not have: outside of the warehouse, and, unless an
-    /// operator says so, outside of the table's own location. Credentials are for all of them, so
-    /// nobody claims a place where others' tables may be one day. What was said `before` stays.
-    pub(super) fn check_paths(
-        stamp: &ChangeContext,
-        warehouse: &Warehouse,
-        location: &str,
-        properties: &TableProperties,
-        before: Option<&TableProperties>,
-    ) -> Result<()> {
-        for name in PATHS {
-            let Some(path) = properties.get(name) else { continue };
-            if before.and_then(|it| it.get(name)).is_some_and(|it| it == path) {
-                continue;
-            }
-            let told = |error: CatalogError| {
-                CatalogError::new(error.kind, format!("`{name}`: {}", error.message))
-            };
-            warehouse.check_location(&path).map_err(told)?;
-            let (own, place): (TableLocation, TableLocation) = (location.parse()?, path.parse()?);
-            if !stamp.is_operator && own != place && !place.is_below(&own) {
-                let message = format!(
-                    "`{name}`: only an operator may have files elsewhere than in \
-                    the table's location"
-                );
-                return Err(CatalogError::new(ErrorReason::Forbidden, message));
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a table that is only to be staged where it may not be: its files come before it.
-    pub(super) async fn check_staged(
-        &self,
-        call: &ChangeCall<'_>,
-        warehouse: &Warehouse,
-        location: &str,
-        properties: &TableProperties,
-    ) -> Result<()> {
-        let stamp = call.stamp(self.0.store.now_ms());
-        self.check_apart(&stamp, location, "").await?;
-        Catalog::check_paths(&stamp, warehouse, location, properties, None)
     }
 }

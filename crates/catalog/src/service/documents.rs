@@ -17,9 +17,10 @@ use crate::cache::ParsedDocument;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::PATHS;
 use crate::store::{
-    DOCUMENT_BYTES_KEPT_MAX, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind,
+    CatalogStore, DOCUMENT_BYTES_KEPT_MAX, LogAction, MetadataPointer, NewRelation, PointerSwap,
+    RelationKind,
 };
-use crate::warehouse::{FlushMode, Warehouse};
+use crate::warehouse::{FlushMode, TableLocation, Warehouse};
 
 /// Property: directory of metadata files, in place of `metadata` below the table.
 pub(super) const METADATA_PATH: &str = "write.metadata.path";
@@ -211,6 +212,43 @@ pub(crate) async fn write_document(
     };
     let bytes = if is_gzip(location) { pack(document).await? } else { document };
     warehouse.files().write_new(location, bytes, flush).await
+}
+
+/// Removes metadata files that a table had. A document that was registered may name any file:
+/// only files below the table's own directories go, and none that a pointer leads to, but for
+/// that of the relation with the id `own_id`.
+pub(super) async fn delete_old(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    doc: &TableDoc,
+    locations: &[String],
+    own_id: &str,
+) {
+    let path = doc.properties.get(METADATA_PATH);
+    let own = [Some(doc.location.as_str()), path.as_deref()].into_iter().flatten();
+    let own: Vec<TableLocation> = own.filter_map(|text| text.parse().ok()).collect();
+    for location in locations {
+        let is_own = |place: TableLocation| own.iter().any(|root| place.is_below(root));
+        if !location.parse().is_ok_and(is_own) {
+            continue;
+        }
+        match store.is_pointed_at(location, own_id).await {
+            Ok(true) => {}
+            Ok(false) => delete_quietly(warehouse, location).await,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, location, "an old metadata file stays");
+            }
+        }
+    }
+}
+
+/// Removes a file that nothing points to; that it stays does no harm.
+pub(crate) async fn delete_quietly(warehouse: &Warehouse, location: &str) {
+    if let Err(error) = warehouse.files().delete(location).await {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, location, "a metadata file that is of no use stays");
+    }
 }
 
 /// `<directory>/<number>-<uuid>.metadata.json`: one more than the number of the file before.

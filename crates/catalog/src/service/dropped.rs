@@ -235,11 +235,11 @@ impl Catalog {
             // Another server has purged it: the place may be somebody else's by now.
             return Ok(());
         }
-        self.delete_old(warehouse, doc, &logged, own_id).await;
+        documents::delete_old(&self.0.store, warehouse, doc, &logged, own_id).await;
         warehouse.files().delete_tree(&doc.location).await?;
         // It says where everything is, so it goes last.
         let last: Vec<_> = std::iter::once(location.clone()).filter(is_elsewhere).collect();
-        self.delete_old(warehouse, doc, &last, own_id).await;
+        documents::delete_old(&self.0.store, warehouse, doc, &last, own_id).await;
         Ok(())
     }
 
@@ -510,7 +510,7 @@ impl Catalog {
         stamp: &ChangeContext,
         one: &DroppedRelation,
     ) -> Result<()> {
-        let found = self.all_warehouses().into_iter().find(|it| **it.id() == *warehouse);
+        let found = self.0.warehouses.all().into_iter().find(|it| **it.id() == *warehouse);
         let found = found.ok_or_else(|| {
             CatalogError::new(
                 ErrorReason::NoSuchWarehouse,

@@ -11,7 +11,7 @@ use iceberg::json::RawJson;
 use serde::Deserialize;
 
 use super::catalog::Catalog;
-use super::homes::ChosenLocation;
+use super::homes::{self, ChosenLocation, LocationScope};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
@@ -111,7 +111,7 @@ impl Catalog {
         };
         let fresh = || Uuid::v4().map_err(CatalogError::internal);
         let doc = FunctionDoc::parse(&metadata, known.map_or_else(fresh, Ok)?)?;
-        let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
+        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
         let (warehouse, again_in) = (Arc::clone(warehouse), Arc::clone(warehouse));
         let again = ident.clone();
         let catalog = self.clone();
@@ -124,7 +124,7 @@ impl Catalog {
                 };
                 let (field, own) = ("metadata.location", own.as_deref());
                 let chosen = ChosenLocation { field, location, own };
-                catalog.check_reach(&warehouse, &reach, chosen).await?;
+                homes::check_reach(&catalog.0.store, &warehouse, &reach, chosen).await?;
             }
             store.put_function(&stamp, id, &ident, &doc, overwrite).await?;
             Ok(doc.document)

@@ -5,13 +5,15 @@
 //! namespace that it is in. So it is below that one unless somebody with more rights has said
 //! otherwise, and no other namespace has it.
 
+use iceberg::doc::TableProperties;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 
-use super::catalog::Catalog;
 use super::namespaces::LOCATION;
+use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
-use crate::store::{Properties, no_such_namespace};
+use crate::storage::PATHS;
+use crate::store::{CatalogStore, ChangeContext, Properties, no_such_namespace, not_apart};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// Scope of the locations that a caller may choose.
@@ -36,6 +38,30 @@ pub(super) struct ChosenLocation<'a> {
 }
 
 impl LocationScope {
+    /// Returns how far the places go that somebody may choose for what is in a namespace, or for
+    /// one of the first level.
+    pub(super) fn of(
+        rights: &RightGuard,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        namespace: Option<&NamespaceIdent>,
+    ) -> LocationScope {
+        let may = |object: RightTarget<'_>| {
+            rights.allow(who, warehouse, AccessRight::Write, object).is_ok()
+        };
+        if may(RightTarget::Warehouse) {
+            return LocationScope::Warehouse;
+        }
+        let mut homes = Vec::new();
+        let mut next = namespace.cloned();
+        // A right to a namespace is one to those in it: from the first without it on, none has it.
+        while let Some(ident) = next.filter(|it| may(RightTarget::Namespace(it))) {
+            next = ident.parent();
+            homes.push(ident);
+        }
+        LocationScope::Homes(homes)
+    }
+
     /// Returns whether all that is in something is within it.
     pub(super) fn has(&self, object: RightTarget<'_>) -> bool {
         match (self, object) {
@@ -56,209 +82,228 @@ impl<'a> ChosenLocation<'a> {
 /// A namespace and those that it is in, the innermost first, with what they say of themselves.
 type Chain = [(NamespaceIdent, Properties)];
 
-impl Catalog {
-    /// Returns how far the places go that somebody may choose for what is in a namespace, or for
-    /// one of the first level.
-    pub(super) fn reach(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        namespace: Option<&NamespaceIdent>,
-    ) -> LocationScope {
-        let may = |object: RightTarget<'_>| {
-            self.0.rights.allow(who, warehouse, AccessRight::Write, object).is_ok()
+/// Refuses a place for a table, a view or a function that whoever chose it may not choose.
+///
+/// # Errors
+/// `BadRequest` when it is none; `Forbidden`.
+pub(super) async fn check_reach(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    reach: &LocationScope,
+    chosen: ChosenLocation<'_>,
+) -> Result<()> {
+    warehouse.check_location(chosen.location)?;
+    let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
+    let place: TableLocation = chosen.location.parse()?;
+    let own = chosen.own.and_then(|it| it.parse::<TableLocation>().ok());
+    if own.is_some_and(|own| place == own || place.is_below(&own)) {
+        return Ok(());
+    }
+    let homes = homes_of(store, warehouse, namespaces).await?;
+    // A home itself is nobody's alone.
+    if homes.iter().any(|(_, home)| home.parse().is_ok_and(|it| place.is_below(&it))) {
+        return Ok(());
+    }
+    Err(refusal(warehouse, &homes, chosen))
+}
+
+/// Refuses a home for a namespace that whoever chose it may not choose.
+///
+/// # Errors
+/// As of [`check_reach`].
+pub(super) async fn check_home(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    reach: &LocationScope,
+    location: &str,
+) -> Result<()> {
+    let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
+    let place: TableLocation = location.parse()?;
+    let homes = homes_of(store, warehouse, namespaces).await?;
+    let is_within = |home: TableLocation| place == home || place.is_below(&home);
+    if homes.iter().any(|(_, home)| home.parse().is_ok_and(is_within)) {
+        return Ok(());
+    }
+    Err(refusal(warehouse, &homes, ChosenLocation { field: LOCATION, location, own: None }))
+}
+
+/// Refuses a change of a namespace that gives it a home which whoever makes it may not choose.
+/// Answers the `location` that it had when that was looked at.
+///
+/// # Errors
+/// `NoSuchNamespace`; `Forbidden`.
+pub(super) async fn check_new_home(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    reach: &LocationScope,
+    ident: &NamespaceIdent,
+    location: Option<&str>,
+) -> Result<Option<String>> {
+    let mut chain = chain_of(store, warehouse, ident).await?;
+    let first = chain.first_mut().ok_or_else(|| no_such_namespace(ident))?;
+    let known = first.1.remove(LOCATION);
+    match location {
+        Some(location) => check_home(store, warehouse, reach, location).await?,
+        // It goes: another home is in its place.
+        None if known.is_some() => {
+            check_home(store, warehouse, reach, &home(warehouse, &chain)).await?;
+        }
+        None => {}
+    }
+    Ok(known)
+}
+
+/// Returns where a new table or view goes when nobody says: in a directory of its own in the
+/// home of its namespace. No other one has had it, whatever is renamed, dropped and made again.
+///
+/// # Errors
+/// `NoSuchNamespace`.
+pub(super) async fn new_location(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    ident: &TableIdent,
+    uuid: Uuid,
+) -> Result<String> {
+    let home = home(warehouse, &chain_of(store, warehouse, &ident.namespace).await?);
+    let own = warehouse.location_in(&home, &ident.name, uuid);
+    if !warehouse.has_plain_locations() {
+        return Ok(own);
+    }
+    let plain = warehouse.directory_in(&home, std::slice::from_ref(&ident.name));
+    // That may be the home of a namespace, and what is in a home may be in that of a table.
+    let levels = ident.namespace.levels().iter().chain([&ident.name]);
+    let is_home = match NamespaceIdent::new(levels.map(|it| &**it)) {
+        Ok(beside) => store.namespace(warehouse.id(), &beside).await?.is_some(),
+        Err(_) => false,
+    };
+    if !is_home && is_untouched(store, warehouse, &plain).await? {
+        return Ok(plain);
+    }
+    if !store.is_shared(&own, "").await? {
+        return Ok(own);
+    }
+    let aside = warehouse.location_aside(ident);
+    match is_untouched(store, warehouse, &aside).await? {
+        true => Ok(aside),
+        false => Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid)),
+    }
+}
+
+/// Returns whether no relation is or was at a place: what one left that was taken out of the
+/// catalog is not in the store any more, but its files are there.
+async fn is_untouched(store: &CatalogStore, warehouse: &Warehouse, location: &str) -> Result<bool> {
+    let is_shared = store.is_shared(location, "").await?;
+    Ok(!is_shared && warehouse.files().is_empty(location).await?)
+}
+
+/// Refuses a location that a commit says for a new table, as [`check_reach`] does. The
+/// one outside of its namespace's home that staging it may have answered is good.
+///
+/// # Errors
+/// As of [`check_reach`].
+pub(super) async fn check_reach_of_new(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    reach: &LocationScope,
+    ident: &TableIdent,
+    location: &str,
+) -> Result<()> {
+    if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {
+        return Ok(());
+    }
+    check_reach(store, warehouse, reach, ChosenLocation::anew("location", location)).await
+}
+
+/// The home that a namespace will have which is not there yet, as its `location` says it. Where
+/// a table has the directory of its name it is beside that one: nothing could be put there.
+///
+/// # Errors
+/// `NoSuchNamespace` when the one it is to be in is not there.
+pub(super) async fn home_of_new(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    ident: &NamespaceIdent,
+) -> Result<String> {
+    let mut chain = vec![(ident.clone(), Properties::new())];
+    if let Some(parent) = ident.parent() {
+        chain.extend(chain_of(store, warehouse, &parent).await?);
+    }
+    let home = home(warehouse, &chain);
+    if store.is_within_another(&home).await? {
+        // No name has this character in a path.
+        let other = node::hex::encode(Uuid::v4()?.as_bytes());
+        return Ok(format!("{home}~{other}/"));
+    }
+    Ok(format!("{home}/"))
+}
+
+/// The homes of namespaces, each of which is in the next one.
+async fn homes_of(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    namespaces: &[NamespaceIdent],
+) -> Result<Vec<(NamespaceIdent, String)>> {
+    let Some(innermost) = namespaces.first() else { return Ok(Vec::new()) };
+    let chain = chain_of(store, warehouse, innermost).await?;
+    let above = (0..chain.len()).map(|at| &chain[at..]).take(namespaces.len());
+    Ok(above.map(|chain| (chain[0].0.clone(), home(warehouse, chain))).collect())
+}
+
+async fn chain_of(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    ident: &NamespaceIdent,
+) -> Result<Vec<(NamespaceIdent, Properties)>> {
+    let chain = store.properties_up(warehouse.id(), ident).await?;
+    match chain.first() {
+        Some((first, _)) if first == ident => Ok(chain),
+        _ => Err(no_such_namespace(ident)),
+    }
+}
+
+/// Refuses a place where another table's or view's files are: who may make a table somewhere
+/// gets at what is there. An operator knows what he does.
+pub(super) async fn check_apart(
+    store: &CatalogStore,
+    stamp: &ChangeContext,
+    location: &str,
+    own_id: &str,
+) -> Result<()> {
+    if stamp.is_operator || !store.is_shared(location, own_id).await? {
+        return Ok(());
+    }
+    Err(not_apart(location))
+}
+
+/// Refuses places for files that a table may not have: outside of the warehouse, and, unless an
+/// operator says so, outside of the table's own location. Credentials are for all of them, so
+/// nobody claims a place where others' tables may be one day. What was said `before` stays.
+pub(super) fn check_paths(
+    stamp: &ChangeContext,
+    warehouse: &Warehouse,
+    location: &str,
+    properties: &TableProperties,
+    before: Option<&TableProperties>,
+) -> Result<()> {
+    for name in PATHS {
+        let Some(path) = properties.get(name) else { continue };
+        if before.and_then(|it| it.get(name)).is_some_and(|it| it == path) {
+            continue;
+        }
+        let told = |error: CatalogError| {
+            CatalogError::new(error.kind, format!("`{name}`: {}", error.message))
         };
-        if may(RightTarget::Warehouse) {
-            return LocationScope::Warehouse;
-        }
-        let mut homes = Vec::new();
-        let mut next = namespace.cloned();
-        // A right to a namespace is one to those in it: from the first without it on, none has it.
-        while let Some(ident) = next.filter(|it| may(RightTarget::Namespace(it))) {
-            next = ident.parent();
-            homes.push(ident);
-        }
-        LocationScope::Homes(homes)
-    }
-
-    /// Refuses a place for a table, a view or a function that whoever chose it may not choose.
-    ///
-    /// # Errors
-    /// `BadRequest` when it is none; `Forbidden`.
-    pub(super) async fn check_reach(
-        &self,
-        warehouse: &Warehouse,
-        reach: &LocationScope,
-        chosen: ChosenLocation<'_>,
-    ) -> Result<()> {
-        warehouse.check_location(chosen.location)?;
-        let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
-        let place: TableLocation = chosen.location.parse()?;
-        let own = chosen.own.and_then(|it| it.parse::<TableLocation>().ok());
-        if own.is_some_and(|own| place == own || place.is_below(&own)) {
-            return Ok(());
-        }
-        let homes = self.homes(warehouse, namespaces).await?;
-        // A home itself is nobody's alone.
-        if homes.iter().any(|(_, home)| home.parse().is_ok_and(|it| place.is_below(&it))) {
-            return Ok(());
-        }
-        Err(refusal(warehouse, &homes, chosen))
-    }
-
-    /// Refuses a home for a namespace that whoever chose it may not choose.
-    ///
-    /// # Errors
-    /// As of [`Catalog::check_reach`].
-    pub(super) async fn check_home(
-        &self,
-        warehouse: &Warehouse,
-        reach: &LocationScope,
-        location: &str,
-    ) -> Result<()> {
-        let LocationScope::Homes(namespaces) = reach else { return Ok(()) };
-        let place: TableLocation = location.parse()?;
-        let homes = self.homes(warehouse, namespaces).await?;
-        let is_within = |home: TableLocation| place == home || place.is_below(&home);
-        if homes.iter().any(|(_, home)| home.parse().is_ok_and(is_within)) {
-            return Ok(());
-        }
-        Err(refusal(warehouse, &homes, ChosenLocation { field: LOCATION, location, own: None }))
-    }
-
-    /// Refuses a change of a namespace that gives it a home which whoever makes it may not choose.
-    /// Answers the `location` that it had when that was looked at.
-    ///
-    /// # Errors
-    /// `NoSuchNamespace`; `Forbidden`.
-    pub(super) async fn check_new_home(
-        &self,
-        warehouse: &Warehouse,
-        reach: &LocationScope,
-        ident: &NamespaceIdent,
-        location: Option<&str>,
-    ) -> Result<Option<String>> {
-        let mut chain = self.chain(warehouse, ident).await?;
-        let first = chain.first_mut().ok_or_else(|| no_such_namespace(ident))?;
-        let known = first.1.remove(LOCATION);
-        match location {
-            Some(location) => self.check_home(warehouse, reach, location).await?,
-            // It goes: another home is in its place.
-            None if known.is_some() => {
-                self.check_home(warehouse, reach, &home(warehouse, &chain)).await?;
-            }
-            None => {}
-        }
-        Ok(known)
-    }
-
-    /// Returns where a new table or view goes when nobody says: in a directory of its own in the
-    /// home of its namespace. No other one has had it, whatever is renamed, dropped and made again.
-    ///
-    /// # Errors
-    /// `NoSuchNamespace`.
-    pub(super) async fn new_location(
-        &self,
-        warehouse: &Warehouse,
-        ident: &TableIdent,
-        uuid: Uuid,
-    ) -> Result<String> {
-        let home = home(warehouse, &self.chain(warehouse, &ident.namespace).await?);
-        let own = warehouse.location_in(&home, &ident.name, uuid);
-        if !warehouse.has_plain_locations() {
-            return Ok(own);
-        }
-        let plain = warehouse.directory_in(&home, std::slice::from_ref(&ident.name));
-        // That may be the home of a namespace, and what is in a home may be in that of a table.
-        let levels = ident.namespace.levels().iter().chain([&ident.name]);
-        let is_home = match NamespaceIdent::new(levels.map(|it| &**it)) {
-            Ok(beside) => self.0.store.namespace(warehouse.id(), &beside).await?.is_some(),
-            Err(_) => false,
-        };
-        if !is_home && self.is_untouched(warehouse, &plain).await? {
-            return Ok(plain);
-        }
-        if !self.0.store.is_shared(&own, "").await? {
-            return Ok(own);
-        }
-        let aside = warehouse.location_aside(ident);
-        match self.is_untouched(warehouse, &aside).await? {
-            true => Ok(aside),
-            false => Ok(warehouse.location_in(warehouse.root(), &ident.name, uuid)),
+        warehouse.check_location(&path).map_err(told)?;
+        let (own, place): (TableLocation, TableLocation) = (location.parse()?, path.parse()?);
+        if !stamp.is_operator && own != place && !place.is_below(&own) {
+            let message = format!(
+                "`{name}`: only an operator may have files elsewhere than in \
+                the table's location"
+            );
+            return Err(CatalogError::new(ErrorReason::Forbidden, message));
         }
     }
-
-    /// Returns whether no relation is or was at a place: what one left that was taken out of the
-    /// catalog is not in the store any more, but its files are there.
-    async fn is_untouched(&self, warehouse: &Warehouse, location: &str) -> Result<bool> {
-        let is_shared = self.0.store.is_shared(location, "").await?;
-        Ok(!is_shared && warehouse.files().is_empty(location).await?)
-    }
-
-    /// Refuses a location that a commit says for a new table, as [`Catalog::check_reach`] does. The
-    /// one outside of its namespace's home that staging it may have answered is good.
-    ///
-    /// # Errors
-    /// As of [`Catalog::check_reach`].
-    pub(super) async fn check_reach_of_new(
-        &self,
-        warehouse: &Warehouse,
-        reach: &LocationScope,
-        ident: &TableIdent,
-        location: &str,
-    ) -> Result<()> {
-        if warehouse.has_plain_locations() && location == warehouse.location_aside(ident) {
-            return Ok(());
-        }
-        self.check_reach(warehouse, reach, ChosenLocation::anew("location", location)).await
-    }
-
-    /// The home that a namespace will have which is not there yet, as its `location` says it. Where
-    /// a table has the directory of its name it is beside that one: nothing could be put there.
-    ///
-    /// # Errors
-    /// `NoSuchNamespace` when the one it is to be in is not there.
-    pub(super) async fn home_of_new(
-        &self,
-        warehouse: &Warehouse,
-        ident: &NamespaceIdent,
-    ) -> Result<String> {
-        let mut chain = vec![(ident.clone(), Properties::new())];
-        if let Some(parent) = ident.parent() {
-            chain.extend(self.chain(warehouse, &parent).await?);
-        }
-        let home = home(warehouse, &chain);
-        if self.0.store.is_within_another(&home).await? {
-            // No name has this character in a path.
-            let other = node::hex::encode(Uuid::v4()?.as_bytes());
-            return Ok(format!("{home}~{other}/"));
-        }
-        Ok(format!("{home}/"))
-    }
-
-    /// The homes of namespaces, each of which is in the next one.
-    async fn homes(
-        &self,
-        warehouse: &Warehouse,
-        namespaces: &[NamespaceIdent],
-    ) -> Result<Vec<(NamespaceIdent, String)>> {
-        let Some(innermost) = namespaces.first() else { return Ok(Vec::new()) };
-        let chain = self.chain(warehouse, innermost).await?;
-        let above = (0..chain.len()).map(|at| &chain[at..]).take(namespaces.len());
-        Ok(above.map(|chain| (chain[0].0.clone(), home(warehouse, chain))).collect())
-    }
-
-    async fn chain(
-        &self,
-        warehouse: &Warehouse,
-        ident: &NamespaceIdent,
-    ) -> Result<Vec<(NamespaceIdent, Properties)>> {
-        let chain = self.0.store.properties_up(warehouse.id(), ident).await?;
-        match chain.first() {
-            Some((first, _)) if first == ident => Ok(chain),
-            _ => Err(no_such_namespace(ident)),
-        }
-    }
+    Ok(())
 }
 
 /// The home of the first of these.

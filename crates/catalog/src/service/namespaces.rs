@@ -5,6 +5,7 @@ use std::sync::Arc;
 use iceberg::ident::NamespaceIdent;
 
 use super::catalog::Catalog;
+use super::homes::{self, LocationScope};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
@@ -89,19 +90,19 @@ impl Catalog {
             below(ident.parent().as_ref()),
         )?;
         if warehouse.has_plain_locations() && !properties.contains_key(LOCATION) {
-            let location = self.home_of_new(warehouse, ident).await?;
+            let location = homes::home_of_new(&self.0.store, warehouse, ident).await?;
             properties.insert(LOCATION.to_owned(), location);
         }
         check(warehouse, &properties)?;
         let above = ident.parent();
         self.check_rules(call.who, warehouse, below(above.as_ref()), &[], &properties)?;
-        let reach = self.reach(call.who, warehouse, above.as_ref());
+        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, above.as_ref());
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
         let catalog = self.clone();
         let act = async move |stamp: ChangeContext| {
             if let Some(location) = properties.get(LOCATION) {
-                catalog.check_home(&warehouse, &reach, location).await?;
+                homes::check_home(&catalog.0.store, &warehouse, &reach, location).await?;
             }
             catalog.0.store.insert_namespace(&stamp, warehouse.id(), &ident, &properties).await?;
             Ok(properties)
@@ -186,12 +187,14 @@ impl Catalog {
         };
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let moves = updates.contains_key(LOCATION) || removals.iter().any(|it| it == LOCATION);
-        let reach = self.reach(call.who, &warehouse, Some(&ident));
+        let reach = LocationScope::of(&self.0.rights, call.who, &warehouse, Some(&ident));
         let catalog = self.clone();
         let act = async move |stamp: ChangeContext| {
             let to = updates.get(LOCATION).map(String::as_str);
             let known = match moves {
-                true => Some(catalog.check_new_home(&warehouse, &reach, &ident, to).await?),
+                true => Some(
+                    homes::check_new_home(&catalog.0.store, &warehouse, &reach, &ident, to).await?,
+                ),
                 false => None,
             };
             let change = PropertiesChange { removals, updates, known_location: known };

@@ -34,7 +34,7 @@ impl Catalog {
     /// When the store cannot be read, or a file cannot be written.
     pub async fn recover(&self) -> Result<RecoveryReport> {
         let mut all = RecoveryReport::default();
-        let warehouses = self.all_warehouses();
+        let warehouses = self.0.warehouses.all();
         let window_ms = u64::try_from(WINDOW.as_millis()).map_err(CatalogError::internal)?;
         for warehouse in warehouses {
             let mut after = String::new();

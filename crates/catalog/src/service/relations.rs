@@ -5,8 +5,9 @@ use std::sync::Arc;
 use iceberg::ident::{NamespaceIdent, TableIdent};
 
 use super::catalog::Catalog;
-use super::commit::{certain, delete_quietly};
+use super::commit::certain;
 use super::documents::{self, RelationDocument};
+use super::homes;
 use crate::cache::CachedVersion;
 use crate::error::{ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
@@ -176,8 +177,8 @@ impl Catalog {
         doc: &D,
         act: LogAction,
     ) -> Result<Arc<CachedVersion>> {
-        self.check_apart(stamp, doc.location(), "").await?;
-        Catalog::check_paths(stamp, warehouse, doc.location(), doc.properties(), None)?;
+        homes::check_apart(&self.0.store, stamp, doc.location(), "").await?;
+        homes::check_paths(stamp, warehouse, doc.location(), doc.properties(), None)?;
         let written = documents::write(warehouse, doc, None).await?;
         let new = written.new_relation(ident, act);
         match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {
@@ -185,7 +186,7 @@ impl Catalog {
             Err(error) => {
                 self.0.entries.forget(warehouse, ident);
                 if error.kind != ErrorReason::CommitStateUnknown {
-                    delete_quietly(warehouse, &written.location).await;
+                    documents::delete_quietly(warehouse, &written.location).await;
                 }
                 Err(error)
             }

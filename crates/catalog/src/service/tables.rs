@@ -13,7 +13,7 @@ use super::catalog::Catalog;
 use super::commit::table;
 use super::documents::{self, WrittenDocument};
 use super::dropped::kept_in;
-use super::homes::{ChosenLocation, LocationScope};
+use super::homes::{self, ChosenLocation, LocationScope};
 use super::relations::RelationChange;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
@@ -126,7 +126,7 @@ impl Catalog {
             self.0.rights.require_unrestricted(call.who, warehouse, &ident)?;
         }
         warehouse.check_location(&metadata_location)?;
-        let reach = self.reach(call.who, warehouse, Some(namespace));
+        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
             let RelationChange { catalog, warehouse, ident, stamp } = &it;
             catalog.register(warehouse, stamp, ident, metadata_location, overwrite, &reach).await
@@ -165,18 +165,18 @@ impl Catalog {
             None => (String::new(), None),
         };
         let file = ChosenLocation { field: "metadata-location", location: &location, own };
-        self.check_reach(warehouse, reach, file).await?;
+        homes::check_reach(&self.0.store, warehouse, reach, file).await?;
         let document = documents::read(warehouse, &location).await?;
         let doc = TableDoc::parse(document.clone())?;
         check_registered(&doc)?;
         let chosen = ChosenLocation { field: "location", location: &doc.location, own };
-        self.check_reach(warehouse, reach, chosen).await?;
+        homes::check_reach(&self.0.store, warehouse, reach, chosen).await?;
         if overwrite {
             self.require_unprotected(warehouse, RelationKind::Table, ident).await?;
         }
-        self.check_apart(stamp, &doc.location, &own_id).await?;
-        self.check_apart(stamp, &location, &own_id).await?;
-        Catalog::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
+        homes::check_apart(&self.0.store, stamp, &doc.location, &own_id).await?;
+        homes::check_apart(&self.0.store, stamp, &location, &own_id).await?;
+        homes::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
         let written = WrittenDocument { doc, document, location };
         let act = LogAction::RegisterTable;
         let pointer = match self.0.entries.entry(warehouse, RelationKind::Table, ident).await {

@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::catalog::Catalog;
 use super::commit::RETRIES_MAX;
-use super::commit::{certain, delete_quietly};
+use super::commit::certain;
 use super::documents::{self, WrittenDocument};
-use super::homes::{ChosenLocation, LocationScope};
+use super::homes::{self, ChosenLocation, LocationScope};
 use super::managed_updates::view_touches_protection;
 use super::relations::RelationChange;
 use crate::cache::CachedVersion;
@@ -51,15 +51,15 @@ impl Catalog {
         )?;
         let request = CreateView::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
-        let reach = self.reach(call.who, warehouse, Some(namespace));
+        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
             let RelationChange { catalog, warehouse, ident, stamp } = &it;
             let uuid = Uuid::v4()?;
-            let location = catalog.new_location(warehouse, ident, uuid).await?;
+            let location = homes::new_location(&catalog.0.store, warehouse, ident, uuid).await?;
             catalog.require_free(warehouse, RelationKind::View, ident).await?;
             if let Some(location) = &request.location {
                 let chosen = ChosenLocation::anew("location", location);
-                catalog.check_reach(warehouse, &reach, chosen).await?;
+                homes::check_reach(&catalog.0.store, warehouse, &reach, chosen).await?;
             }
             let location = request.location.as_deref().unwrap_or(&location);
             let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
@@ -96,7 +96,7 @@ impl Catalog {
                 RightTarget::Relation(ident),
             )?;
         }
-        let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
+        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
         let act = async move |it: RelationChange| {
             let RelationChange { catalog, warehouse, ident, stamp } = &it;
             let (mut tries, wanted) = (0, (&request, &reach));
@@ -144,7 +144,7 @@ impl Catalog {
             Err(error) => {
                 self.0.entries.forget(warehouse, ident);
                 if error.kind != ErrorReason::CommitStateUnknown {
-                    delete_quietly(warehouse, &written.location).await;
+                    documents::delete_quietly(warehouse, &written.location).await;
                 }
                 let is_lost = error.kind == ErrorReason::CommitFailed;
                 (Err(error), is_lost)
@@ -172,10 +172,10 @@ impl Catalog {
         {
             let (location, own) = (&*next.location, Some(&*doc.location));
             let chosen = ChosenLocation { field: "location", location, own };
-            self.check_reach(warehouse, reach, chosen).await?;
-            self.check_apart(stamp, location, &pointer.id).await?;
+            homes::check_reach(&self.0.store, warehouse, reach, chosen).await?;
+            homes::check_apart(&self.0.store, stamp, location, &pointer.id).await?;
         }
-        Catalog::check_paths(
+        homes::check_paths(
             stamp,
             warehouse,
             &next.location,
@@ -233,21 +233,21 @@ impl Catalog {
         let RegisterView { name, metadata_location } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;
         warehouse.check_location(&metadata_location)?;
-        let reach = self.reach(call.who, warehouse, Some(namespace));
+        let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
             let RelationChange { catalog, warehouse, ident, stamp } = &it;
             catalog.namespace(warehouse, &ident.namespace).await?;
             catalog.require_free(warehouse, RelationKind::View, ident).await?;
             let file = ChosenLocation::anew("metadata-location", &metadata_location);
-            catalog.check_reach(warehouse, &reach, file).await?;
+            homes::check_reach(&catalog.0.store, warehouse, &reach, file).await?;
             let document = documents::read(warehouse, &metadata_location).await?;
             let doc = ViewDoc::parse(document.clone())?;
             let chosen = ChosenLocation::anew("location", &doc.location);
-            catalog.check_reach(warehouse, &reach, chosen).await?;
+            homes::check_reach(&catalog.0.store, warehouse, &reach, chosen).await?;
             for location in [&doc.location, &metadata_location] {
-                catalog.check_apart(stamp, location, "").await?;
+                homes::check_apart(&catalog.0.store, stamp, location, "").await?;
             }
-            Catalog::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
+            homes::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
             let written = WrittenDocument { doc, document, location: metadata_location };
             let new = written.new_relation(ident, LogAction::RegisterView);
             let made = catalog.0.store.insert_relation(stamp, warehouse.id(), new).await;

@@ -14,13 +14,16 @@ use node::store::COUNTER_AGE_MAX;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::catalog::{Catalog, CatalogSettings};
+use super::catalog::CatalogSettings;
+use super::rights::RightGuard;
 use crate::access::EntityChange;
 use crate::access::entities::check_properties;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::StorageSettings;
-use crate::store::{Properties, StorageRow, WarehouseCounts, WarehouseRow, no_such_warehouse};
+use crate::store::{
+    CatalogStore, Properties, StorageRow, WarehouseCounts, WarehouseRow, no_such_warehouse,
+};
 use crate::warehouse::{TableLocation, Warehouse, WarehouseSpec, WarehouseStatus};
 
 /// Time that another server may go on with a warehouse as it was.
@@ -33,12 +36,24 @@ pub const LOCATIONS_MAX: usize = 32;
 const RESERVED: [&str; 8] =
     ["audit", "clients", "grants", "policies", "principals", "roles", "tokens", "warehouses"];
 
-/// Warehouses in memory.
-#[derive(Debug, Default)]
-pub(super) struct WarehouseRegistry {
+/// Warehouses that this server has open, as the store describes them, and their management. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct WarehouseDirectory(Arc<WarehouseDirectoryInner>);
+
+struct WarehouseDirectoryInner {
+    store: CatalogStore,
+    rights: RightGuard,
+    settings: Arc<CatalogSettings>,
     loaded: RwLock<LoadedWarehouse>,
     /// Held while the store is read, so that what was read first is not put in place last.
     loading: tokio::sync::Mutex<()>,
+}
+
+impl std::fmt::Debug for WarehouseDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WarehouseDirectory").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -127,13 +142,42 @@ struct WarehouseStatistics {
     views: u64,
 }
 
-impl Catalog {
+impl WarehouseDirectory {
+    /// Opens the warehouses that the store describes.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or the configured warehouse cannot be.
+    pub(super) async fn open(
+        store: CatalogStore,
+        rights: RightGuard,
+        settings: Arc<CatalogSettings>,
+    ) -> Result<WarehouseDirectory> {
+        let directory = WarehouseDirectory(Arc::new(WarehouseDirectoryInner {
+            store,
+            rights,
+            settings,
+            loaded: RwLock::default(),
+            loading: tokio::sync::Mutex::default(),
+        }));
+        directory.load().await?;
+        directory.check_configured().await?;
+        Ok(directory)
+    }
+
+    /// The warehouse of clients who name none.
+    ///
+    /// # Errors
+    /// `NoSuchWarehouse` is not among them: it was made when the catalog was opened.
+    pub fn configured(&self) -> Result<Arc<Warehouse>> {
+        self.get(&self.0.settings.warehouse)
+    }
+
     /// The warehouse of this name, of those in memory.
     ///
     /// # Errors
     /// `NoSuchWarehouse`; `ServiceUnavailable` when it cannot be opened.
-    pub fn warehouse(&self, name: &str) -> Result<Arc<Warehouse>> {
-        let loaded = self.0.warehouses.loaded.read();
+    pub fn get(&self, name: &str) -> Result<Arc<Warehouse>> {
+        let loaded = self.0.loaded.read();
         let known = loaded.by_name.get(name).ok_or_else(|| no_such_warehouse(name))?;
         known.warehouse.clone().ok_or_else(|| {
             let message = "the warehouse cannot be opened; the server's log says why";
@@ -142,8 +186,8 @@ impl Catalog {
     }
 
     /// Returns all warehouses that can be opened.
-    pub(super) fn all_warehouses(&self) -> Vec<Arc<Warehouse>> {
-        let loaded = self.0.warehouses.loaded.read();
+    pub(super) fn all(&self) -> Vec<Arc<Warehouse>> {
+        let loaded = self.0.loaded.read();
         loaded.by_name.values().filter_map(|it| it.warehouse.clone()).collect()
     }
 
@@ -151,16 +195,16 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn seek_warehouse(&self, name: &str) -> Result<()> {
-        let is_known = self.0.warehouses.loaded.read().by_name.contains_key(name);
+    pub async fn seek(&self, name: &str) -> Result<()> {
+        let is_known = self.0.loaded.read().by_name.contains_key(name);
         if is_known || !self.0.store.is_shared_by_servers() {
             return Ok(());
         }
-        Box::pin(self.reload_warehouses()).await
+        Box::pin(self.reload()).await
     }
 
     /// Takes over what was changed by other servers, within [`WAREHOUSES_INTERVAL`]. Never ends.
-    pub(super) async fn keep_warehouses(&self) {
+    pub(super) async fn keep_up(&self) {
         if !self.0.store.is_shared_by_servers() {
             // Nobody else changes anything.
             return std::future::pending().await;
@@ -169,7 +213,7 @@ impl Catalog {
         let mut failed = false;
         loop {
             ticks.tick().await;
-            let result = self.follow_warehouses(COUNTER_AGE_MAX).await;
+            let result = self.follow(COUNTER_AGE_MAX).await;
             // Said once, not at every try.
             if let Err(error) = &result
                 && !failed
@@ -185,43 +229,43 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be read. What was loaded before stays in force.
-    pub async fn reload_warehouses(&self) -> Result<()> {
-        self.follow_warehouses(Duration::ZERO).await
+    pub async fn reload(&self) -> Result<()> {
+        self.follow(Duration::ZERO).await
     }
 
     /// Takes over what was changed up to at most `age_max` ago.
-    async fn follow_warehouses(&self, age_max: Duration) -> Result<()> {
+    async fn follow(&self, age_max: Duration) -> Result<()> {
         let version = self.0.store.warehouses_version(age_max).await?;
-        if version == self.0.warehouses.loaded.read().version {
+        if version == self.0.loaded.read().version {
             return Ok(());
         }
-        self.load_warehouses().await
+        self.load().await
     }
 
-    pub(super) async fn load_warehouses(&self) -> Result<()> {
-        let _turn = self.0.warehouses.loading.lock().await;
+    async fn load(&self) -> Result<()> {
+        let _turn = self.0.loading.lock().await;
         // The version first: what is changed in between is read again.
         let version = self.0.store.warehouses_version(Duration::ZERO).await?;
         let rows = self.0.store.warehouses().await?;
         let mut by_name = BTreeMap::new();
         for row in rows {
-            let known = self.0.warehouses.loaded.read().by_name.get(&*row.name).cloned();
+            let known = self.0.loaded.read().by_name.get(&*row.name).cloned();
             let known = match known {
                 Some(known) if known.row == row => known,
                 _ => KnownWarehouses { warehouse: self.open_warehouse(&row), row },
             };
             by_name.insert(Arc::from(&*known.row.name), known);
         }
-        *self.0.warehouses.loaded.write() = LoadedWarehouse { version, by_name };
+        *self.0.loaded.write() = LoadedWarehouse { version, by_name };
         Ok(())
     }
 
     /// Refuses a configured warehouse that cannot be, so that a mistake shows when it is made.
-    pub(super) async fn check_configured(&self) -> Result<()> {
+    async fn check_configured(&self) -> Result<()> {
         let settings = &self.0.settings;
         let row = self.known(&settings.warehouse)?.row;
         if row.storage.as_ref().is_some_and(|it| it.is_made) {
-            return self.default_warehouse().map(drop);
+            return self.configured().map(drop);
         }
         settings.storage.check()?;
         // What it says of itself is better than that it cannot be opened.
@@ -255,10 +299,10 @@ impl Catalog {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn list_warehouses(&self, who: &CatalogPrincipal) -> Result<Vec<WarehouseRecord>> {
-        self.reload_warehouses().await?;
+    pub async fn list(&self, who: &CatalogPrincipal) -> Result<Vec<WarehouseRecord>> {
+        self.reload().await?;
         let mut records: Vec<_> = {
-            let loaded = self.0.warehouses.loaded.read();
+            let loaded = self.0.loaded.read();
             let known = loaded.by_name.values().filter(|known| self.may_see(who, known).is_ok());
             known.map(|known| self.record(&known.row, None)).collect()
         };
@@ -270,11 +314,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `Forbidden` without the right to manage it; `NoSuchWarehouse`.
-    pub async fn show_warehouse(
-        &self,
-        who: &CatalogPrincipal,
-        name: &str,
-    ) -> Result<WarehouseRecord> {
+    pub async fn show(&self, who: &CatalogPrincipal, name: &str) -> Result<WarehouseRecord> {
         let known = self.known(name)?;
         self.may_see(who, &known)?;
         let counts = self.0.store.warehouse_counts(&known.row.id).await?;
@@ -287,19 +327,19 @@ impl Catalog {
     /// `Forbidden` to whoever is no operator, and when its root is a directory that no warehouse
     /// may be in; `AlreadyExists` when another one has its name or a part of its place;
     /// `BadRequest` when something about it cannot be.
-    pub async fn create_warehouse(
+    pub async fn create(
         &self,
         who: &CatalogPrincipal,
         new: NewWarehouse,
     ) -> Result<WarehouseRecord> {
-        self.create_warehouse_with(who, new, Properties::new()).await
+        self.create_with(who, new, Properties::new()).await
     }
 
     /// Makes a warehouse that has properties.
     ///
     /// # Errors
-    /// Those of [`Catalog::create_warehouse`]; `BadRequest` when the properties are too many.
-    pub async fn create_warehouse_with(
+    /// Those of [`WarehouseDirectory::create`]; `BadRequest` when the properties are too many.
+    pub async fn create_with(
         &self,
         who: &CatalogPrincipal,
         new: NewWarehouse,
@@ -328,29 +368,29 @@ impl Catalog {
         self.check_row(&row)?;
         let taken = self.configured_places()?;
         self.0.store.insert_warehouse(row.clone(), taken, properties).await?;
-        self.load_warehouses().await?;
+        self.load().await?;
         Ok(self.record(&row, Some(WarehouseCounts::default())))
     }
 
     /// Says something else of a warehouse. Of the configured one that is its status alone.
     ///
     /// # Errors
-    /// `NoSuchWarehouse`; those of [`Catalog::create_warehouse`].
-    pub async fn update_warehouse(
+    /// `NoSuchWarehouse`; those of [`WarehouseDirectory::create`].
+    pub async fn update(
         &self,
         who: &CatalogPrincipal,
         name: &str,
         change: WarehouseChange,
     ) -> Result<WarehouseRecord> {
-        self.update_warehouse_with(who, name, change, None).await
+        self.update_with(who, name, change, None).await
     }
 
     /// Says something else of a warehouse, and of its properties.
     ///
     /// # Errors
-    /// Those of [`Catalog::update_warehouse`]; `CommitFailed` when it has another version;
+    /// Those of [`WarehouseDirectory::update`]; `CommitFailed` when it has another version;
     /// `BadRequest` when the properties are too many.
-    pub async fn update_warehouse_with(
+    pub async fn update_with(
         &self,
         who: &CatalogPrincipal,
         name: &str,
@@ -360,7 +400,7 @@ impl Catalog {
         only_operators(who)?;
         let properties = entity.as_ref().and_then(|it| it.properties.as_ref());
         properties.map_or(Ok(()), check_properties)?;
-        self.reload_warehouses().await?;
+        self.reload().await?;
         let mut row = self.known(name)?.row;
         let expected_ms = row.storage.as_ref().map(|it| it.updated_ms);
         let is_made = row.storage.as_ref().is_some_and(|it| it.is_made);
@@ -390,7 +430,7 @@ impl Catalog {
         }
         let taken = self.configured_places()?;
         self.0.store.update_warehouse(row.clone(), expected_ms, taken, entity).await?;
-        self.load_warehouses().await?;
+        self.load().await?;
         Ok(self.record(&row, None))
     }
 
@@ -400,14 +440,9 @@ impl Catalog {
     /// # Errors
     /// `NamespaceNotEmpty`; `Forbidden` when it is protected, or is the configured one;
     /// `NoSuchWarehouse`.
-    pub async fn delete_warehouse(
-        &self,
-        who: &CatalogPrincipal,
-        name: &str,
-        insist: bool,
-    ) -> Result<()> {
+    pub async fn delete(&self, who: &CatalogPrincipal, name: &str, insist: bool) -> Result<()> {
         only_operators(who)?;
-        self.reload_warehouses().await?;
+        self.reload().await?;
         let row = self.known(name)?.row;
         if row.name == self.0.settings.warehouse {
             let message = "the configured warehouse cannot be removed";
@@ -421,11 +456,11 @@ impl Catalog {
         }
         self.0.store.delete_warehouse(&row.id, &row.name).await?;
         self.0.rights.follow_moves().await;
-        self.load_warehouses().await
+        self.load().await
     }
 
     fn known(&self, name: &str) -> Result<KnownWarehouses> {
-        let loaded = self.0.warehouses.loaded.read();
+        let loaded = self.0.loaded.read();
         loaded.by_name.get(name).cloned().ok_or_else(|| no_such_warehouse(name))
     }
 

@@ -86,7 +86,7 @@ impl PolarisCatalog {
 }
 
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
-    let all = input.ground.catalog.list_warehouses(&input.who).await?;
+    let all = input.ground.catalog.warehouses().list(&input.who).await?;
     let mut entities = input.ground.access.entities(EntityKind::Warehouse, "").await?;
     let catalogs = all.into_iter().map(|it| {
         let entity = entities.remove(&it.id).unwrap_or_default();
@@ -100,7 +100,7 @@ pub(super) async fn get(input: &CatalogRequest<'_>) -> Result<Response> {
 }
 
 async fn shown(input: &CatalogRequest<'_>, name: &str) -> Result<PolarisCatalog> {
-    let record = input.ground.catalog.show_warehouse(&input.who, name).await?;
+    let record = input.ground.catalog.warehouses().show(&input.who, name).await?;
     let entity = input.ground.access.entity(EntityKey::warehouse(&record.id)).await?;
     Ok(PolarisCatalog::of(record, entity))
 }
@@ -130,7 +130,7 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
         storage: storage::settings(&asked, None),
         credentials: None,
     };
-    input.ground.catalog.create_warehouse_with(&input.who, new, properties).await?;
+    input.ground.catalog.warehouses().create_with(&input.who, new, properties).await?;
     answer::made(&shown(input, &catalog.name).await?)
 }
 
@@ -139,7 +139,7 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     let name = input.param("warehouse")?;
     let UpdateCatalogRequest { current_entity_version, properties, storage_config_info } =
         input.body()?;
-    let record = input.ground.catalog.show_warehouse(&input.who, name).await?;
+    let record = input.ground.catalog.warehouses().show(&input.who, name).await?;
     let mut change = WarehouseChange::default();
     if let Some(asked) = storage_config_info {
         let asked = storage::read(asked)?;
@@ -160,13 +160,13 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     let entity =
         EntityChange { version: current_entity_version, properties: properties.transpose()? };
     let catalog = &input.ground.catalog;
-    catalog.update_warehouse_with(&input.who, name, change, Some(entity)).await?;
+    catalog.warehouses().update_with(&input.who, name, change, Some(entity)).await?;
     answer::of(&shown(input, name).await?)
 }
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {
     only_operators(&input.who)?;
     let name = input.param("warehouse")?;
-    input.ground.catalog.delete_warehouse(&input.who, name, false).await?;
+    input.ground.catalog.warehouses().delete(&input.who, name, false).await?;
     Ok(answer::done())
 }

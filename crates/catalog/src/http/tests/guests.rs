@@ -259,7 +259,7 @@ fn rights_end_with_the_door_and_with_the_warehouse() {
     assert_eq!(guest.tried("GET", &file, &[]).0, 200);
     assert_eq!(guest.ask("DELETE", path, None).status, 403);
     let who = guest.door.who().clone();
-    let warehouse = server.catalog.warehouse("cloud").unwrap();
+    let warehouse = server.catalog.warehouses().get("cloud").unwrap();
     let all = crate::service::RightTarget::Warehouse;
     let may = || {
         server

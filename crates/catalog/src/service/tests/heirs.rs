@@ -115,7 +115,7 @@ async fn a_tick() {
 async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
     check(async |stage| {
         let (warehouse, operator) = (&stage.warehouse, &stage.who);
-        let settings = stage.catalog.0.settings.clone();
+        let settings = CatalogSettings::clone(&stage.catalog.0.settings);
         let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(ByName)).await.unwrap();
         catalog.set_retention(operator, warehouse, Some(3600)).await.unwrap();
         let namespace = stage.namespace(&["a"]).await;

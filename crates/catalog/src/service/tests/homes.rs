@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use super::super::homes::new_location;
 use super::*;
 
 /// Two that are asked about: one has `a.b`, the other one the whole warehouse. A third one has a
@@ -92,7 +93,7 @@ impl Ground {
         for levels in [&["a"][..], &["a", "b"], &["a", "bc"], &["z"]] {
             stage.namespace(levels).await;
         }
-        let settings = stage.catalog.0.settings.clone();
+        let settings = CatalogSettings::clone(&stage.catalog.0.settings);
         let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Granted)).await;
         let home = NamespaceIdent::new(["a", "b"]).unwrap();
         Ground { stage, catalog: catalog.unwrap(), home }
@@ -384,7 +385,8 @@ async fn who_has_a_namespace_puts_nothing_outside_of_its_home() {
 async fn default_of(ground: &Ground, namespace: &NamespaceIdent) -> String {
     let ident = TableIdent::new(namespace.clone(), "t").unwrap();
     let uuid = Uuid::from_bytes([0; 16]);
-    let place = ground.catalog.new_location(ground.warehouse(), &ident, uuid).await.unwrap();
+    let place =
+        new_location(ground.catalog.store(), ground.warehouse(), &ident, uuid).await.unwrap();
     place.rsplit_once('/').unwrap().0.to_owned()
 }
 
@@ -561,7 +563,7 @@ async fn check_purge(stage: &Stage, file: &Path, changed: &Value) {
 async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
     let ground = Ground::new().await;
     let (stage, operator) = (&ground.stage, &ground.stage.who);
-    let mut settings = stage.catalog.0.settings.clone();
+    let mut settings = CatalogSettings::clone(&stage.catalog.0.settings);
     settings.storage.plain_locations = true;
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Granted)).await.unwrap();
     let (call, warehouse) = (ChangeCall::of(operator), catalog.default_warehouse().unwrap());

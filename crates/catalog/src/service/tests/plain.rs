@@ -9,7 +9,7 @@ use super::*;
 /// A catalog on the stage's store whose default warehouse has plain locations.
 async fn plain(stage: &Stage, authority: Arc<dyn RightAuthority>) -> (Catalog, Arc<Warehouse>) {
     let storage = StorageSettings { plain_locations: true, ..StorageSettings::default() };
-    let settings = CatalogSettings { storage, ..stage.catalog.0.settings.clone() };
+    let settings = CatalogSettings { storage, ..CatalogSettings::clone(&stage.catalog.0.settings) };
     let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
     let warehouse = catalog.default_warehouse().unwrap();
     assert!(warehouse.has_plain_locations());

@@ -290,7 +290,7 @@ fn creation_at(place: &str) -> Value {
 
 async fn check_places(stage: &Stage) {
     let authority: Arc<dyn RightAuthority> = Arc::new(All);
-    let settings = &stage.catalog.0.settings;
+    let settings = &*stage.catalog.0.settings;
     let mut servers = Vec::new();
     for _ in 0..2 {
         let opened = Catalog::open(stage.store.clone(), settings.clone(), Arc::clone(&authority));

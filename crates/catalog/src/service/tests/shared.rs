@@ -10,7 +10,8 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
     let server = Postgres::shared();
     let url = StoreUrl::Postgres(server.database());
     let one = Stage::new(url, Arc::new(Scratch::new())).await;
-    let settings = CatalogSettings { pointer_cache, ..one.catalog.0.settings.clone() };
+    let settings =
+        CatalogSettings { pointer_cache, ..CatalogSettings::clone(&one.catalog.0.settings) };
     let store = one.store.clone();
     let other = Catalog::open(store, settings, Arc::new(OperatorsOnly)).await.unwrap();
     let warehouse = other.default_warehouse().unwrap();

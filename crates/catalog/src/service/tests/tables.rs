@@ -257,7 +257,7 @@ async fn nobody_puts_a_table_where_another_ones_files_are() {
     let ns = stage.namespace(&["a"]).await;
     let (victim, own) = (ident(&["a"], "victim"), ident(&["a"], "own"));
     let target = stage.table(&victim).await;
-    let settings = stage.catalog.0.settings.clone();
+    let settings = CatalogSettings::clone(&stage.catalog.0.settings);
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Everybody)).await.unwrap();
     let who = CatalogPrincipal::new("u", "u");
     let (call, warehouse) = (ChangeCall::of(&who), &stage.warehouse);

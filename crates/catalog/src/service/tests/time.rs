@@ -429,7 +429,7 @@ async fn who_may_not_read_something_is_not_told_of_it() {
     stage.rename(&theirs, &ident(&["mine"], "u")).await.unwrap();
     stage.rename(&mine, &ident(&["theirs"], "hidden")).await.unwrap();
     let authority = Arc::new(OnlyIn("mine"));
-    let settings = stage.catalog.0.settings.clone();
+    let settings = CatalogSettings::clone(&stage.catalog.0.settings);
     let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
     let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
     let all = ChangeFilter::default();
@@ -457,7 +457,7 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         stage.table(&u).await;
         let now = TimelineMoment::Number(stage.catalog.last_change().await.unwrap());
         let authority = Arc::new(OnlyIn("mine"));
-        let settings = stage.catalog.0.settings.clone();
+        let settings = CatalogSettings::clone(&stage.catalog.0.settings);
         let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
         let who = &CatalogPrincipal { operator: false, ..stage.who.clone() };
         let (warehouse, page) = (&stage.warehouse, &PageRequest::default());
@@ -514,7 +514,7 @@ async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
     let a = stage.namespace(&["a"]).await;
     let t = ident(&["a"], "t");
     stage.table(&t).await;
-    let settings = stage.catalog.0.settings.clone();
+    let settings = CatalogSettings::clone(&stage.catalog.0.settings);
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(OnlyWrite)).await.unwrap();
     let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
     let (call, warehouse) = (&ChangeCall::of(&who), &stage.warehouse);
@@ -598,7 +598,7 @@ async fn rights_to_a_table_are_none_to_one_that_had_its_name() {
     let old = stage.table(&t).await.pointer.clone().unwrap();
     stage.drop(&t, true).await.unwrap();
     stage.table(&t).await;
-    let settings = stage.catalog.0.settings.clone();
+    let settings = CatalogSettings::clone(&stage.catalog.0.settings);
     let authority = Arc::new(OnlyTheTable);
     let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
     let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
