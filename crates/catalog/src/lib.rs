@@ -15,7 +15,7 @@
 //! | `config.rs`, `metrics.rs` | the `[catalog]` table; figures for Prometheus |
 //! | `guest.rs` | the catalog for sandboxes with a grant; `guest/session.rs` is one of them, which the layers below know |
 //! | `http.rs` | the REST interface; `http/operations.rs` is the table of operations, `http/at_once.rs` answers from memory before routing, `http/polaris.rs` is Polaris's management interface |
-//! | `service.rs` | every operation without HTTP; `service/catalog.rs` is what they share, `service/commit.rs`, `service/tables.rs`, `service/plans.rs` … one file per kind |
+//! | `service.rs` | every operation without HTTP, by owners of state (its table names them), which `service/catalog.rs` composes |
 //! | `access.rs` | principals, credentials, tokens, OIDC, roles and rights, in memory; `access/store.rs` keeps them |
 //! | `principal.rs` | who asks, and the interface that decides what he may |
 //! | `store.rs` | all SQL but that of `access`: relations, namespaces, the change log, jobs |

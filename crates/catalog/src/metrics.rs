@@ -23,7 +23,7 @@ struct PublishedMetrics(Catalog);
 
 impl Collector for PublishedMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (cache, lists) = (self.0.entries().figures(), self.0.list_figures());
+        let (cache, lists) = (self.0.entries().figures(), self.0.lists().figures());
         let mut counter = |name: &str, help: &str, value: u64| {
             let metric = ConstCounter::new(value);
             let written = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

@@ -7,6 +7,30 @@
 //! nothing points to.
 //!
 //! Changes run in tasks of their own: a client that leaves does not stop one halfway.
+//!
+//! # Owners
+//! [`Catalog`] composes owners, each of which hides its state, and hands them out
+//! (`catalog.relations()`). An owner knows those above it in this table, and none below:
+//!
+//! | owner | file | owns |
+//! |---|---|---|
+//! | [`RightGuard`] | `rights.rs` | the authority on rights |
+//! | [`RelationEntries`] | `entries.rs` | current versions in memory, locks by name of loads and of changes |
+//! | `ChangeRunner` | `keys.rs` | locks of idempotency keys; runs each change once, to its end |
+//! | [`WarehouseDirectory`] | `warehouses.rs` | the warehouses that are open |
+//! | [`ReadyLists`] | `lists.rs` | ready answers that list names |
+//! | [`ProtectionRules`] | `protection.rs` | nothing: what is protected, from the store |
+//! | [`DroppedRelations`] | `dropped.rs` | the sweep of what was dropped, with its leases |
+//! | [`RelationService`] | `relations.rs`, `create.rs`, `commit.rs`, `tables.rs`, `views.rs` | nothing: every operation on tables and views |
+//! | [`NamespaceService`], [`FunctionService`] | `namespaces.rs`, `functions.rs` | nothing: their operations |
+//! | [`ScanPlanner`] | `plans.rs` | plans of scans, manifests that were read |
+//! | [`MaintenanceService`] | `maintenance.rs`, `jobs.rs` | jobs of this server |
+//! | [`FileAccess`] | `delegation.rs` | nothing: credentials and signatures for files |
+//! | [`ChangeFeed`] | `changes.rs` | those who follow the log, whom `ChangeRunner` wakes |
+//! | [`CatalogHistory`] | `past.rs` | the limit of readers of past documents |
+//!
+//! Rules without state are functions: `homes.rs` (where files may be), `documents.rs` (documents
+//! and their files), `expiry.rs`, `managed_updates.rs`.
 
 mod catalog;
 mod changes;
@@ -34,22 +58,24 @@ mod protection;
 mod recover;
 mod relations;
 mod rights;
+mod settings;
 mod tables;
-mod transactions;
 mod views;
 mod warehouses;
 
-pub use self::catalog::{Catalog, CatalogSettings};
+pub use self::catalog::Catalog;
 pub use self::changes::{
-    CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFilter, ChangePage, ChangeStream,
-    FOLLOW_MAX, POLL,
+    CHANGES_DEFAULT, CHANGES_MAX, CatalogChange, ChangeFeed, ChangeFilter, ChangePage,
+    ChangeStream, FOLLOW_MAX, POLL,
 };
-pub use self::commit::RETRIES_MAX;
-pub use self::delegation::VendedCredentials;
+pub use self::commit::{RETRIES_MAX, TRANSACTION_TABLES_MAX};
+pub use self::delegation::{FileAccess, VendedCredentials};
 pub use self::dropped::{
-    DropSweepReport, LEASE, RestoredRelation, UNDROP_RETENTION, UNDROP_SECONDS_MAX,
+    DropSweepReport, DroppedRelations, LEASE, RestoredRelation, UNDROP_RETENTION,
+    UNDROP_SECONDS_MAX,
 };
 pub use self::entries::RelationEntries;
+pub use self::functions::FunctionService;
 pub use self::inspect::{
     InspectAspect, InspectCell, InspectRows, ROWS_DEFAULT, ROWS_MAX, RowsPage,
 };
@@ -57,22 +83,24 @@ pub use self::job_registry::{
     ITEMS_MAX, JOBS_MAX, JobReport, JobState, MaintenanceFailure, MaintenanceItem, RUNNING_MAX,
 };
 pub use self::keys::KEY_LIFETIME;
-pub use self::lists::{ListContent, ListFigures};
+pub use self::lists::{ListContent, ListFigures, ReadyLists};
 pub use self::maintenance::{
     FILES_MAX, JOB_SCOPE_MAX, JOB_TABLES_MAX, METADATA_FILES_MAX, MaintenanceAction,
-    MaintenanceRequest,
+    MaintenanceRequest, MaintenanceService,
 };
 pub use self::managed_updates::PROTECTED;
-pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
-pub use self::past::{AsOf, READS_MAX};
+pub use self::namespaces::{NamespaceService, PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
+pub use self::past::{AsOf, CatalogHistory, READS_MAX};
 pub use self::plans::node_of_plan;
 pub use self::plans::{
     MANIFESTS_AT_ONCE_MAX, PLAN_LIFETIME, PLANS_BYTES_MAX, PLANS_MAX, PLANS_OF_PRINCIPAL_MAX,
+    ScanPlanner,
 };
-pub use self::protection::ProtectionLevel;
+pub use self::protection::{ProtectionLevel, ProtectionRules};
 pub use self::recover::RecoveryReport;
+pub use self::relations::RelationService;
 pub use self::rights::RightGuard;
-pub use self::transactions::TRANSACTION_TABLES_MAX;
+pub use self::settings::CatalogSettings;
 pub use self::warehouses::{
     LOCATIONS_MAX, NewStorageKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange,
     WarehouseDirectory, WarehouseRecord,

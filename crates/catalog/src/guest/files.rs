@@ -144,7 +144,7 @@ async fn relay(
     let (bucket, key) = store.subject(&asked)?;
     let (catalog, staged) = (&visit.catalog, visit.staged_at(&bucket, &key));
     let (scope, permission) =
-        catalog.files_at(&visit.who, &warehouse, &bucket, &key, staged).await?;
+        catalog.files().files_at(&visit.who, &warehouse, &bucket, &key, staged).await?;
     let outgoing = match (form, rest) {
         (BodyForm::File, Some(body)) => {
             FileUpload::new(body, &parts.headers, Arc::clone(exchange))?.boxed_unsync()

@@ -165,7 +165,7 @@ impl HttpContext {
         warehouse: &Warehouse,
         what: (ListContent, &NamespaceIdent),
     ) -> Option<Response> {
-        self.catalog.ready_at_hand(who, warehouse, what.0, what.1).map(answer::of_json)
+        self.catalog.lists().ready_at_hand(who, warehouse, what.0, what.1).map(answer::of_json)
     }
 
     fn table(
@@ -178,7 +178,7 @@ impl HttpContext {
         if warehouse.storage().is_some() && delegation::is_asked(headers) {
             return None;
         }
-        let entry = self.catalog.at_hand(who, warehouse, RelationKind::Table, ident)?;
+        let entry = self.catalog.relations().at_hand(who, warehouse, RelationKind::Table, ident)?;
         let tail = delegation::settings(warehouse);
         let end = tables::end(self, who, warehouse, ident, tail).ok()?;
         answer::table_at_hand(headers, &entry, snapshots, &end)
@@ -189,7 +189,7 @@ impl HttpContext {
         FastRequest { who, warehouse, headers }: FastRequest<'_>,
         ident: &TableIdent,
     ) -> Option<Response> {
-        let entry = self.catalog.at_hand(who, warehouse, RelationKind::View, ident)?;
+        let entry = self.catalog.relations().at_hand(who, warehouse, RelationKind::View, ident)?;
         answer::document_at_hand(
             headers,
             &entry,

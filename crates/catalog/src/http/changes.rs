@@ -82,7 +82,8 @@ pub(super) async fn changes(input: &CatalogRequest<'_>) -> Result<Response> {
     let is_socket = input.parts.headers.contains_key(header::UPGRADE);
     if !is_socket && !wants_events(input) {
         let limit = limit(input)?;
-        let found = catalog.changes(&input.who, &warehouse, &filter, after, limit).await?;
+        let found =
+            catalog.changes().changes(&input.who, &warehouse, &filter, after, limit).await?;
         return answer::of(&ChangePageQuery {
             changes: found.changes,
             next_after: found.next_after,
@@ -95,14 +96,14 @@ pub(super) async fn changes(input: &CatalogRequest<'_>) -> Result<Response> {
     let drain =
         drain.ok_or_else(|| CatalogError::internal("changes are routed outside of the shell"))?;
     if !is_socket {
-        let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
+        let follow = catalog.changes().follow(&input.who, &warehouse, filter, after).await?;
         return Ok(server_sent(ChangeFollower::new(input, follow, drain)));
     }
     let mut parts = input.parts.clone();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let upgrade =
         upgrade.map_err(|error| CatalogError::new(ErrorReason::BadRequest, error.to_string()))?;
-    let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
+    let follow = catalog.changes().follow(&input.who, &warehouse, filter, after).await?;
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     let follower = ChangeFollower::new(input, follow, drain);
     Ok(upgrade.on_upgrade(move |socket| talk(socket, follower)))
@@ -118,7 +119,7 @@ async fn after(input: &CatalogRequest<'_>) -> Result<Option<i64>> {
         return last.map(i64::try_from).transpose().map_err(refuse);
     };
     if text == LATEST {
-        return input.ground.catalog.last_change().await.map(Some);
+        return input.ground.catalog.changes().last_change().await.map(Some);
     }
     let number = text.parse::<i64>().ok().filter(|number| *number >= 0);
     let refuse = || {

@@ -44,7 +44,7 @@ struct CredentialsAnswer {
 
 pub(super) async fn credentials(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    let vended = input.ground.catalog.credentials(&input.who, &warehouse, &ident).await?;
+    let vended = input.ground.catalog.files().credentials(&input.who, &warehouse, &ident).await?;
     let storage_credentials = vended.map(|it| listed(&warehouse, &ident, &it)).unwrap_or_default();
     answer::of(&CredentialsAnswer { storage_credentials })
 }
@@ -52,7 +52,7 @@ pub(super) async fn credentials(input: &CatalogRequest<'_>) -> Result<Response> 
 pub(super) async fn sign(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let catalog = &input.ground.catalog;
-    answer::of(&catalog.sign(&input.who, &warehouse, &ident, || input.body()).await?)
+    answer::of(&catalog.files().sign(&input.who, &warehouse, &ident, || input.body()).await?)
 }
 
 /// Returns what an answer with a table says of its files.
@@ -99,7 +99,7 @@ async fn way_in(
     match asked(&input.parts.headers).find(is_there) {
         None => {}
         Some(DelegationMode::Vended) => {
-            let vended = catalog.vend(&input.who, warehouse, ident, entry).await?;
+            let vended = catalog.files().vend(&input.who, warehouse, ident, entry).await?;
             if let Some(vended) = vended {
                 input.note_given();
                 // Old clients look there.

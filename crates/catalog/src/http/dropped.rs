@@ -107,7 +107,8 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, page) = (input.warehouse()?, input.page()?);
     let namespace = input.query("namespace")?.map(|text| input.split(text)).transpose()?;
     let catalog = &input.ground.catalog;
-    let found = catalog.list_dropped(&input.who, &warehouse, namespace.as_ref(), &page).await?;
+    let found =
+        catalog.dropped().list_dropped(&input.who, &warehouse, namespace.as_ref(), &page).await?;
     let dropped =
         found.items.into_iter().map(|it| DroppedQuery::new(it, input.who.operator)).collect();
     answer::of(&DroppedListQuery { dropped, next_page_token: found.next })
@@ -130,7 +131,7 @@ pub(super) async fn undrop(input: &CatalogRequest<'_>) -> Result<Response> {
         TableIdent::new(namespace, name.as_deref().unwrap_or(&was.name))
     };
     let call = input.call()?;
-    let done = input.ground.catalog.undrop(&call, &warehouse, &wanted, to).await?;
+    let done = input.ground.catalog.dropped().undrop(&call, &warehouse, &wanted, to).await?;
     answer::of(&UndropAnswer {
         id: done.id,
         kind: done.kind.name(),
@@ -141,7 +142,7 @@ pub(super) async fn undrop(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn purge(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, wanted) = (input.warehouse()?, input.param("dropped")?);
-    input.ground.catalog.purge_dropped(&input.call()?, &warehouse, wanted).await?;
+    input.ground.catalog.dropped().purge_dropped(&input.call()?, &warehouse, wanted).await?;
     Ok(answer::done())
 }
 
@@ -160,7 +161,12 @@ pub(super) async fn protection(input: &CatalogRequest<'_>) -> Result<Response> {
     let namespace = input.split(input.query("namespace")?.ok_or_else(missing)?)?;
     let ident = named(&namespace, input.query("name")?)?;
     protected(
-        input.ground.catalog.protection(&input.who, &warehouse, &namespace, ident.as_ref()).await?,
+        input
+            .ground
+            .catalog
+            .protection()
+            .protection(&input.who, &warehouse, &namespace, ident.as_ref())
+            .await?,
     )
 }
 
@@ -173,6 +179,7 @@ pub(super) async fn protect(input: &CatalogRequest<'_>) -> Result<Response> {
         input
             .ground
             .catalog
+            .protection()
             .protect(&call, &warehouse, &namespace, ident.as_ref(), is_protected)
             .await?,
     )
@@ -180,7 +187,7 @@ pub(super) async fn protect(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn retention(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
-    let undrop_seconds = input.ground.catalog.retention(&input.who, &warehouse).await?;
+    let undrop_seconds = input.ground.catalog.dropped().retention(&input.who, &warehouse).await?;
     answer::of(&RetentionAnswer { undrop_seconds })
 }
 
@@ -188,6 +195,7 @@ pub(super) async fn set_retention(input: &CatalogRequest<'_>) -> Result<Response
     let warehouse = input.warehouse()?;
     let RetainRequest { undrop_seconds } = input.body()?;
     let catalog = &input.ground.catalog;
-    let undrop_seconds = catalog.set_retention(&input.who, &warehouse, undrop_seconds).await?;
+    let undrop_seconds =
+        catalog.dropped().set_retention(&input.who, &warehouse, undrop_seconds).await?;
     answer::of(&RetentionAnswer { undrop_seconds })
 }

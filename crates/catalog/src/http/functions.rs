@@ -20,7 +20,8 @@ struct FunctionListQuery {
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
     let catalog = &input.ground.catalog;
-    let found = catalog.list_functions(&input.who, &warehouse, &namespace, &page).await?;
+    let found =
+        catalog.functions().list_functions(&input.who, &warehouse, &namespace, &page).await?;
     let levels = namespace.levels().iter().map(|level| level.to_string());
     let identifier = |name: String| levels.clone().chain([name]).collect();
     let identifiers = found.items.into_iter().map(identifier).collect();
@@ -29,19 +30,20 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("function")?);
-    let document = input.ground.catalog.load_function(&input.who, &warehouse, &ident).await?;
+    let document =
+        input.ground.catalog.functions().load_function(&input.who, &warehouse, &ident).await?;
     Ok(loaded(&document))
 }
 
 pub(super) async fn put(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let (call, body) = (input.call()?, input.json()?);
-    Ok(loaded(&input.ground.catalog.put_function(&call, &warehouse, &body).await?))
+    Ok(loaded(&input.ground.catalog.functions().put_function(&call, &warehouse, &body).await?))
 }
 
 pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("function")?);
-    input.ground.catalog.drop_function(&input.call()?, &warehouse, &ident).await?;
+    input.ground.catalog.functions().drop_function(&input.call()?, &warehouse, &ident).await?;
     Ok(answer::done())
 }
 

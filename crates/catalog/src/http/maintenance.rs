@@ -18,7 +18,7 @@ pub(super) async fn start(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let asked: MaintenanceRequest = input.body()?;
     let call = input.call()?;
-    let id = input.ground.catalog.start_maintenance(&call, &warehouse, asked).await?;
+    let id = input.ground.catalog.maintenance().start_maintenance(&call, &warehouse, asked).await?;
     let text = serde_json::to_vec(&StartedJob { id }).map_err(CatalogError::internal)?;
     Ok(answer::other(StatusCode::ACCEPTED, &[], text))
 }
@@ -31,7 +31,7 @@ struct JobList {
 pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     answer::of(&JobList {
-        jobs: input.ground.catalog.maintenance_jobs(&input.who, &warehouse).await?,
+        jobs: input.ground.catalog.maintenance().maintenance_jobs(&input.who, &warehouse).await?,
     })
 }
 
@@ -42,12 +42,12 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
         None => true,
         Some(_) => input.flag("items")?,
     };
-    let report = input.ground.catalog.maintenance(&input.who, &warehouse, id).await?;
+    let report = input.ground.catalog.maintenance().maintenance(&input.who, &warehouse, id).await?;
     answer::of(&if is_listed { report } else { report.without_lists() })
 }
 
 pub(super) async fn cancel(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, id) = (input.warehouse()?, input.param("job")?);
-    input.ground.catalog.cancel_maintenance(&input.who, &warehouse, id).await?;
+    input.ground.catalog.maintenance().cancel_maintenance(&input.who, &warehouse, id).await?;
     Ok(answer::done())
 }

@@ -57,20 +57,25 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
     let catalog = &input.ground.catalog;
     if let Some(moment) = as_of(input)? {
         let (who, parent) = (&input.who, parent.as_ref());
-        let list = catalog.list_namespaces_at(who, &warehouse, parent, moment, &page).await?;
+        let list =
+            catalog.history().list_namespaces_at(who, &warehouse, parent, moment, &page).await?;
         return answer::of(&NamespaceListQuery {
             namespaces: list.items,
             next_page_token: list.next,
         });
     }
     let make = async || {
-        let list = catalog.list_namespaces(&input.who, &warehouse, parent.as_ref(), &page).await?;
+        let list = catalog
+            .namespaces()
+            .list_namespaces(&input.who, &warehouse, parent.as_ref(), &page)
+            .await?;
         answer::body(&NamespaceListQuery { namespaces: list.items, next_page_token: list.next })
     };
     if page.token.is_some() || !catalog.rights().sees_all(&input.who, &warehouse, parent.as_ref()) {
         return make().await.map(answer::of_json);
     }
     catalog
+        .lists()
         .ready(&input.who, &warehouse, ListContent::Namespaces, parent.as_ref(), make)
         .await
         .map(answer::of_json)
@@ -81,8 +86,10 @@ pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     let CreateNamespaceRequest { namespace, properties } = input.body()?;
     let properties = properties.unwrap_or_default();
     let catalog = &input.ground.catalog;
-    let properties =
-        catalog.create_namespace(&input.call()?, &warehouse, &namespace, properties).await?;
+    let properties = catalog
+        .namespaces()
+        .create_namespace(&input.call()?, &warehouse, &namespace, properties)
+        .await?;
     answer::of(&NamespaceAnswer { namespace: &namespace, properties })
 }
 
@@ -90,10 +97,12 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let catalog = &input.ground.catalog;
     let make = async || {
-        let properties = catalog.load_namespace(&input.who, &warehouse, &namespace).await?;
+        let properties =
+            catalog.namespaces().load_namespace(&input.who, &warehouse, &namespace).await?;
         answer::body(&NamespaceAnswer { namespace: &namespace, properties })
     };
     catalog
+        .lists()
         .ready(&input.who, &warehouse, ListContent::Properties, Some(&namespace), make)
         .await
         .map(answer::of_json)
@@ -101,13 +110,18 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
 
 pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
-    input.ground.catalog.namespace_exists(&input.who, &warehouse, &namespace).await?;
+    input.ground.catalog.namespaces().namespace_exists(&input.who, &warehouse, &namespace).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
-    input.ground.catalog.drop_namespace(&input.call()?, &warehouse, &namespace).await?;
+    input
+        .ground
+        .catalog
+        .namespaces()
+        .drop_namespace(&input.call()?, &warehouse, &namespace)
+        .await?;
     Ok(answer::done())
 }
 
@@ -117,8 +131,10 @@ pub(super) async fn update(input: &CatalogRequest<'_>) -> Result<Response> {
     let (removals, updates) = (removals.unwrap_or_default(), updates.unwrap_or_default());
     let catalog = &input.ground.catalog;
     let call = input.call()?;
-    let changed =
-        catalog.update_namespace(&call, &warehouse, &namespace, removals, updates).await?;
+    let changed = catalog
+        .namespaces()
+        .update_namespace(&call, &warehouse, &namespace, removals, updates)
+        .await?;
     answer::of(&UpdatePropertiesAnswer {
         updated: changed.updated,
         removed: changed.removed,

@@ -53,12 +53,12 @@ pub(super) async fn plan(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let catalog = &input.ground.catalog;
     // Who may not see the table learns nothing of his request.
-    catalog.table_exists(&input.who, &warehouse, &ident).await?;
+    catalog.relations().table_exists(&input.who, &warehouse, &ident).await?;
     let request = ScanRequest::parse(&input.json()?)?;
-    let plan = catalog.plan_scan(&input.who, &warehouse, &ident, &request).await?;
+    let plan = catalog.plans().plan_scan(&input.who, &warehouse, &ident, &request).await?;
     let tasks = match &plan.state {
         PlanOutcome::Completed(scan) => {
-            Some(catalog.first_tasks(&warehouse, &plan.id, scan).await?)
+            Some(catalog.plans().first_tasks(&warehouse, &plan.id, scan).await?)
         }
         _ => None,
     };
@@ -68,9 +68,11 @@ pub(super) async fn plan(input: &CatalogRequest<'_>) -> Result<Response> {
 pub(super) async fn fetch(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let (catalog, id) = (&input.ground.catalog, input.param("plan-id")?);
-    let state = catalog.plan(&input.who, &warehouse, &ident, id).await?;
+    let state = catalog.plans().plan(&input.who, &warehouse, &ident, id).await?;
     let tasks = match &state {
-        PlanOutcome::Completed(scan) => Some(catalog.first_tasks(&warehouse, id, scan).await?),
+        PlanOutcome::Completed(scan) => {
+            Some(catalog.plans().first_tasks(&warehouse, id, scan).await?)
+        }
         _ => None,
     };
     Ok(told(&state, None, tasks))
@@ -79,16 +81,16 @@ pub(super) async fn fetch(input: &CatalogRequest<'_>) -> Result<Response> {
 pub(super) async fn cancel(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let id = input.param("plan-id")?;
-    input.ground.catalog.cancel_plan(&input.who, &warehouse, &ident, id).await?;
+    input.ground.catalog.plans().cancel_plan(&input.who, &warehouse, &ident, id).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn tasks(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let catalog = &input.ground.catalog;
-    catalog.table_exists(&input.who, &warehouse, &ident).await?;
+    catalog.relations().table_exists(&input.who, &warehouse, &ident).await?;
     let FetchTasks { plan_task } = input.body()?;
-    let tasks = catalog.tasks(&input.who, &warehouse, &ident, &plan_task).await?;
+    let tasks = catalog.plans().tasks(&input.who, &warehouse, &ident, &plan_task).await?;
     let mut text = b"{".to_vec();
     tasks.page.put(&tasks.plan_tasks, &mut text);
     text.push(b'}');

@@ -46,11 +46,15 @@ pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> R
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
     let catalog = &input.ground.catalog;
     if let Some(moment) = as_of(input)? {
-        let list = catalog.list_at(&input.who, &warehouse, kind, &namespace, moment, &page).await?;
+        let list = catalog
+            .history()
+            .list_at(&input.who, &warehouse, kind, &namespace, moment, &page)
+            .await?;
         return answer::of(&TableListQuery { identifiers: list.items, next_page_token: list.next });
     }
     let make = async || {
-        let list = catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?;
+        let list =
+            catalog.relations().list(&input.who, &warehouse, kind, &namespace, &page).await?;
         answer::body(&TableListQuery { identifiers: list.items, next_page_token: list.next })
     };
     if page.token.is_some() || !catalog.rights().sees_all(&input.who, &warehouse, Some(&namespace))
@@ -58,6 +62,7 @@ pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> R
         return make().await.map(answer::of_json);
     }
     catalog
+        .lists()
         .ready(&input.who, &warehouse, ListContent::names_of(kind), Some(&namespace), make)
         .await
         .map(answer::of_json)
@@ -66,7 +71,8 @@ pub(super) async fn list_of(input: &CatalogRequest<'_>, kind: RelationKind) -> R
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
-    let entry = input.ground.catalog.create_table(&call, &warehouse, &namespace, &body).await?;
+    let entry =
+        input.ground.catalog.relations().create_table(&call, &warehouse, &namespace, &body).await?;
     made(input, &warehouse, &namespace, &body, &entry).await
 }
 
@@ -107,13 +113,13 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
     let (entry, tail, today) = match as_of(input)? {
         Some(moment) => {
-            let found = catalog.load_at(&input.who, &warehouse, kind, &ident, moment);
+            let found = catalog.history().load_at(&input.who, &warehouse, kind, &ident, moment);
             let found = Box::pin(found).await?;
             // No way to files: they are of today's table, of which its own name tells.
             (found.entry, delegation::settings_of_past(input, &warehouse), found.today)
         }
         None => {
-            let entry = catalog.load(&input.who, &warehouse, kind, &ident).await?;
+            let entry = catalog.relations().load(&input.who, &warehouse, kind, &ident).await?;
             let tail = delegation::tail(input, &warehouse, &ident, &entry).await?;
             (entry, tail, Some(ident))
         }
@@ -165,41 +171,52 @@ fn check_referenced_by(input: &CatalogRequest<'_>) -> Result<()> {
 
 pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    input.ground.catalog.table_exists(&input.who, &warehouse, &ident).await?;
+    input.ground.catalog.relations().table_exists(&input.who, &warehouse, &ident).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn commit(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let (call, body) = (input.call()?, input.json()?);
-    let entry = input.ground.catalog.commit_table(&call, &warehouse, &ident, &body).await?;
+    let entry =
+        input.ground.catalog.relations().commit_table(&call, &warehouse, &ident, &body).await?;
     answer::table(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
 pub(super) async fn commit_all(input: &CatalogRequest<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let (call, body) = (input.call()?, input.json()?);
-    input.ground.catalog.commit_transaction(&call, &warehouse, &body).await?;
+    input.ground.catalog.relations().commit_transaction(&call, &warehouse, &body).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let purge = input.flag("purgeRequested")?;
-    input.ground.catalog.drop_table(&input.call()?, &warehouse, &ident, purge).await?;
+    input.ground.catalog.relations().drop_table(&input.call()?, &warehouse, &ident, purge).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn register(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
-    let entry = input.ground.catalog.register_table(&call, &warehouse, &namespace, &body).await?;
+    let entry = input
+        .ground
+        .catalog
+        .relations()
+        .register_table(&call, &warehouse, &namespace, &body)
+        .await?;
     made(input, &warehouse, &namespace, &body, &entry).await
 }
 
 pub(super) async fn unregister(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    let entry = input.ground.catalog.unregister_table(&input.call()?, &warehouse, &ident).await?;
+    let entry = input
+        .ground
+        .catalog
+        .relations()
+        .unregister_table(&input.call()?, &warehouse, &ident)
+        .await?;
     answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
@@ -208,13 +225,18 @@ pub(super) async fn rename(input: &CatalogRequest<'_>) -> Result<Response> {
     let RenameRequest { source, destination } = input.body()?;
     let (catalog, call) = (&input.ground.catalog, input.call()?);
     let kind = RelationKind::Table;
-    catalog.rename(&call, &warehouse, kind, &source, &destination).await?;
+    catalog.relations().rename(&call, &warehouse, kind, &source, &destination).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn report(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let report = input.json()?;
-    input.ground.catalog.report_metrics(&input.who, &warehouse, &ident, &report).await?;
+    input
+        .ground
+        .catalog
+        .relations()
+        .report_metrics(&input.who, &warehouse, &ident, &report)
+        .await?;
     Ok(answer::done())
 }

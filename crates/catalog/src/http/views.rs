@@ -21,7 +21,8 @@ pub(super) async fn list(input: &CatalogRequest<'_>) -> Result<Response> {
 pub(super) async fn create(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
-    let entry = input.ground.catalog.create_view(&call, &warehouse, &namespace, &body).await?;
+    let entry =
+        input.ground.catalog.relations().create_view(&call, &warehouse, &namespace, &body).await?;
     answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
@@ -30,30 +31,36 @@ pub(super) async fn load(input: &CatalogRequest<'_>) -> Result<Response> {
     let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
     let entry = match as_of(input)? {
         Some(moment) => {
-            let found = catalog.load_at(&input.who, &warehouse, kind, &ident, moment);
+            let found = catalog.history().load_at(&input.who, &warehouse, kind, &ident, moment);
             Box::pin(found).await?.entry
         }
-        None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
+        None => catalog.relations().load(&input.who, &warehouse, kind, &ident).await?,
     };
     answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
 pub(super) async fn exists(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
-    input.ground.catalog.load(&input.who, &warehouse, RelationKind::View, &ident).await?;
+    input
+        .ground
+        .catalog
+        .relations()
+        .load(&input.who, &warehouse, RelationKind::View, &ident)
+        .await?;
     Ok(answer::done())
 }
 
 pub(super) async fn replace(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     let (call, body) = (input.call()?, input.json()?);
-    let entry = input.ground.catalog.replace_view(&call, &warehouse, &ident, &body).await?;
+    let entry =
+        input.ground.catalog.relations().replace_view(&call, &warehouse, &ident, &body).await?;
     answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }
 
 pub(super) async fn drop(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
-    input.ground.catalog.drop_view(&input.call()?, &warehouse, &ident).await?;
+    input.ground.catalog.relations().drop_view(&input.call()?, &warehouse, &ident).await?;
     Ok(answer::done())
 }
 
@@ -62,13 +69,18 @@ pub(super) async fn rename(input: &CatalogRequest<'_>) -> Result<Response> {
     let RenameRequest { source, destination } = input.body()?;
     let (catalog, call) = (&input.ground.catalog, input.call()?);
     let kind = RelationKind::View;
-    catalog.rename(&call, &warehouse, kind, &source, &destination).await?;
+    catalog.relations().rename(&call, &warehouse, kind, &source, &destination).await?;
     Ok(answer::done())
 }
 
 pub(super) async fn register(input: &CatalogRequest<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
-    let entry = input.ground.catalog.register_view(&call, &warehouse, &namespace, &body).await?;
+    let entry = input
+        .ground
+        .catalog
+        .relations()
+        .register_view(&call, &warehouse, &namespace, &body)
+        .await?;
     answer::document(input, &entry, SnapshotSelection::All, &FinishedSuffix::default()).await
 }

@@ -1,61 +1,33 @@
 //! The catalog: what it has, and what of it every operation asks for.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use iceberg::ident::TableIdent;
 use node::clock;
 use node::drain::DrainHandle;
-use node::objects::SigningCredentials;
-use node::sealed::Sealer;
 use node::store::SqlStore;
 use node::task::Boxed;
 
-use super::changes::ChangeNotifier;
+use super::changes::{ChangeFeed, ChangeNotifier};
+use super::delegation::FileAccess;
+use super::dropped::DroppedRelations;
 use super::entries::RelationEntries;
-use super::job_registry::MaintenanceJobs;
+use super::functions::FunctionService;
 use super::keys::ChangeRunner;
-use super::lists::{ListFigures, ReadyLists};
+use super::lists::ReadyLists;
+use super::maintenance::MaintenanceService;
+use super::namespaces::NamespaceService;
+use super::past::CatalogHistory;
+use super::plans::ScanPlanner;
+use super::protection::ProtectionRules;
+use super::relations::RelationService;
 use super::rights::RightGuard;
+use super::settings::CatalogSettings;
 use super::warehouses::WarehouseDirectory;
-use super::{past, plans};
 use crate::error::Result;
 use crate::principal::RightAuthority;
-use crate::storage::StorageSettings;
 use crate::store::{CatalogStore, NameCounters};
 use crate::warehouse::Warehouse;
-
-/// Settings of a catalog.
-#[derive(Clone, Debug)]
-pub struct CatalogSettings {
-    /// Name of the default warehouse.
-    pub warehouse: String,
-    /// Location of its root, when it is created: see [`crate::warehouse::WarehouseSpec::root`].
-    pub root: String,
-    /// Other roots that clients may have tables below.
-    pub locations: Vec<String>,
-    /// For warehouses in buckets that have no key of their own.
-    pub credentials: Option<SigningCredentials>,
-    /// Client access to the configured warehouse, when it is in a bucket.
-    pub storage: StorageSettings,
-    /// Directories below which warehouses may be made while serving.
-    pub warehouse_roots: Vec<String>,
-    /// Seals the keys of such warehouses.
-    pub sealer: Option<Arc<Sealer>>,
-    /// Bytes of documents in memory.
-    pub cache_bytes_max: usize,
-    /// True if a table is loaded only when its metadata file is there, where looking costs little.
-    pub check_files: bool,
-    /// Largest age of an answer to a reader where other servers change the same store; zero: not at
-    /// all.
-    pub pointer_cache: Duration,
-    /// For how long what is dropped can come back, in seconds, where nothing else is said.
-    pub undrop_seconds: u64,
-    /// For how long the log is kept, in seconds.
-    pub log_retention_seconds: u64,
-    /// Name of this node, for ids of what it alone has; none where others do not reach it.
-    pub node: Option<String>,
-}
 
 /// A catalog. Cheap to clone.
 #[derive(Clone)]
@@ -63,19 +35,90 @@ pub struct Catalog(pub(super) Arc<CatalogInner>);
 
 pub(super) struct CatalogInner {
     pub(super) store: CatalogStore,
-    pub(super) rights: RightGuard,
     pub(super) settings: Arc<CatalogSettings>,
-    pub(super) warehouses: WarehouseDirectory,
+    pub(super) rights: RightGuard,
     pub(super) entries: RelationEntries,
     pub(super) changes: ChangeRunner,
+    pub(super) warehouses: WarehouseDirectory,
+    pub(super) namespaces: NamespaceService,
+    pub(super) functions: FunctionService,
+    pub(super) relations: RelationService,
+    pub(super) protection: ProtectionRules,
+    pub(super) dropped: DroppedRelations,
     pub(super) lists: ReadyLists,
-    /// Tells followers of the log that something happened.
-    pub(super) feed: Arc<ChangeNotifier>,
-    /// Maintenance of tables.
-    pub(super) jobs: MaintenanceJobs,
-    /// Limit of readers of past documents.
-    pub(super) readers: past::PastReaderLimit,
-    pub(super) plans: plans::PlanStore,
+    pub(super) plans: ScanPlanner,
+    pub(super) maintenance: MaintenanceService,
+    pub(super) files: FileAccess,
+    pub(super) feed: ChangeFeed,
+    pub(super) history: CatalogHistory,
+}
+
+impl CatalogInner {
+    /// Makes each owner of those below it.
+    fn new(
+        store: CatalogStore,
+        settings: Arc<CatalogSettings>,
+        rights: RightGuard,
+        warehouses: WarehouseDirectory,
+    ) -> CatalogInner {
+        let (names, notifier) = (NameCounters::default(), Arc::<ChangeNotifier>::default());
+        let stale_lists = store.is_shared_by_servers().then_some(settings.pointer_cache);
+        let lists = ReadyLists::new(rights.clone(), names.clone(), stale_lists);
+        let entries = RelationEntries::new(store.clone(), &settings);
+        let changes = ChangeRunner::new(store.clone(), names, Arc::clone(&notifier));
+        let protection = ProtectionRules::new(store.clone(), rights.clone(), entries.clone());
+        let dropped = DroppedRelations::new(
+            store.clone(),
+            rights.clone(),
+            entries.clone(),
+            changes.clone(),
+            warehouses.clone(),
+            protection.clone(),
+            Arc::clone(&settings),
+        );
+        let relations = RelationService::new(
+            store.clone(),
+            rights.clone(),
+            entries.clone(),
+            changes.clone(),
+            protection.clone(),
+            dropped.clone(),
+        );
+        let plans =
+            ScanPlanner::new(store.clone(), rights.clone(), entries.clone(), Arc::clone(&settings));
+        let maintenance = MaintenanceService::new(
+            store.clone(),
+            rights.clone(),
+            entries.clone(),
+            relations.clone(),
+            plans.clone(),
+            changes.clone(),
+        );
+        CatalogInner {
+            namespaces: NamespaceService::new(
+                store.clone(),
+                rights.clone(),
+                changes.clone(),
+                protection.clone(),
+            ),
+            functions: FunctionService::new(store.clone(), rights.clone(), changes.clone()),
+            files: FileAccess::new(store.clone(), rights.clone(), entries.clone()),
+            feed: ChangeFeed::new(store.clone(), rights.clone(), notifier),
+            history: CatalogHistory::new(store.clone(), rights.clone(), entries.clone()),
+            store,
+            settings,
+            rights,
+            entries,
+            changes,
+            warehouses,
+            relations,
+            protection,
+            dropped,
+            lists,
+            plans,
+            maintenance,
+        }
+    }
 }
 
 impl std::fmt::Debug for Catalog {
@@ -103,30 +146,17 @@ impl Catalog {
             let warehouses =
                 WarehouseDirectory::open(store.clone(), rights.clone(), Arc::clone(&settings));
             let warehouses = warehouses.await?;
-            let (names, feed) = (NameCounters::default(), Arc::<ChangeNotifier>::default());
-            Ok(Catalog(Arc::new(CatalogInner {
-                entries: RelationEntries::new(store.clone(), &settings),
-                changes: ChangeRunner::new(store.clone(), names.clone(), Arc::clone(&feed)),
-                lists: ReadyLists::new(
-                    names,
-                    store.is_shared_by_servers().then_some(settings.pointer_cache),
-                ),
-                store,
-                rights,
-                settings,
-                warehouses,
-                feed,
-                jobs: MaintenanceJobs::default(),
-                readers: past::PastReaderLimit::default(),
-                plans: plans::PlanStore::default(),
-            })))
+            Ok(Catalog(Arc::new(CatalogInner::new(store, settings, rights, warehouses))))
         })
     }
 
     /// Does what has to be done now and then, until the server drains.
     pub async fn work(&self, drain: &DrainHandle) {
         let beside = async {
-            tokio::join!(self.0.changes.forget_now_and_then(drain), self.sweep_now_and_then(drain));
+            tokio::join!(
+                self.0.changes.forget_now_and_then(drain),
+                self.0.dropped.sweep_now_and_then(drain)
+            );
         };
         tokio::select! {
             () = beside => {}
@@ -160,15 +190,75 @@ impl Catalog {
         &self.0.warehouses
     }
 
+    /// Returns the namespaces.
+    #[must_use]
+    pub fn namespaces(&self) -> &NamespaceService {
+        &self.0.namespaces
+    }
+
+    /// Returns the functions.
+    #[must_use]
+    pub fn functions(&self) -> &FunctionService {
+        &self.0.functions
+    }
+
+    /// Returns the tables and views.
+    #[must_use]
+    pub fn relations(&self) -> &RelationService {
+        &self.0.relations
+    }
+
+    /// Returns what is protected.
+    #[must_use]
+    pub fn protection(&self) -> &ProtectionRules {
+        &self.0.protection
+    }
+
+    /// Returns what was dropped and is kept.
+    #[must_use]
+    pub fn dropped(&self) -> &DroppedRelations {
+        &self.0.dropped
+    }
+
+    /// Returns the answers that list names.
+    #[must_use]
+    pub fn lists(&self) -> &ReadyLists {
+        &self.0.lists
+    }
+
+    /// Returns the plans of scans.
+    #[must_use]
+    pub fn plans(&self) -> &ScanPlanner {
+        &self.0.plans
+    }
+
+    /// Returns the maintenance of tables.
+    #[must_use]
+    pub fn maintenance(&self) -> &MaintenanceService {
+        &self.0.maintenance
+    }
+
+    /// Returns the access to files of tables.
+    #[must_use]
+    pub fn files(&self) -> &FileAccess {
+        &self.0.files
+    }
+
+    /// Returns the changes in the log.
+    #[must_use]
+    pub fn changes(&self) -> &ChangeFeed {
+        &self.0.feed
+    }
+
+    /// Returns the catalog at moments of the past.
+    #[must_use]
+    pub fn history(&self) -> &CatalogHistory {
+        &self.0.history
+    }
+
     /// Returns who decides what a principal may do.
     #[must_use]
     pub fn rights(&self) -> &RightGuard {
         &self.0.rights
-    }
-
-    /// Returns the counters of lists.
-    #[must_use]
-    pub fn list_figures(&self) -> ListFigures {
-        self.0.lists.figures()
     }
 }

@@ -13,7 +13,7 @@ use node::clock;
 use serde::Serialize;
 use tokio::sync::{Mutex, watch};
 
-use super::catalog::Catalog;
+use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{CatalogStore, LINES_MAX, StoredLogLine, TimelineBounds};
@@ -211,7 +211,31 @@ impl CurrentObjects {
     }
 }
 
-impl Catalog {
+/// Shows the changes in the log to those who may see them, and lets them follow it. Cheap to clone.
+#[derive(Clone)]
+pub struct ChangeFeed(Arc<ChangeFeedInner>);
+
+struct ChangeFeedInner {
+    store: CatalogStore,
+    rights: RightGuard,
+    feed: Arc<ChangeNotifier>,
+}
+
+impl std::fmt::Debug for ChangeFeed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChangeFeed").finish_non_exhaustive()
+    }
+}
+
+impl ChangeFeed {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        feed: Arc<ChangeNotifier>,
+    ) -> ChangeFeed {
+        ChangeFeed(Arc::new(ChangeFeedInner { store, rights, feed }))
+    }
+
     /// Changes after a number that a principal may see; from the beginning of the log when no
     /// number is given.
     ///
@@ -268,7 +292,7 @@ impl Catalog {
     /// Changes as they happen, from a number on: all there are, each once, in order.
     ///
     /// # Errors
-    /// Those of [`Catalog::changes`].
+    /// Those of [`ChangeFeed::changes`].
     pub async fn follow(
         &self,
         who: &CatalogPrincipal,
@@ -281,7 +305,7 @@ impl Catalog {
         let after = after.unwrap_or(first.bounds.oldest);
         Ok(ChangeStream {
             done: self.0.feed.done.subscribe(),
-            catalog: self.clone(),
+            feed: self.clone(),
             who: who.clone(),
             warehouse: Arc::clone(warehouse),
             filter,
@@ -378,7 +402,7 @@ impl Catalog {
 /// Changes as they happen.
 #[derive(Debug)]
 pub struct ChangeStream {
-    catalog: Catalog,
+    feed: ChangeFeed,
     who: CatalogPrincipal,
     warehouse: Arc<Warehouse>,
     filter: ChangeFilter,
@@ -392,18 +416,18 @@ impl ChangeStream {
     /// for [`FOLLOW_MAX`].
     ///
     /// # Errors
-    /// Those of [`Catalog::changes`]. Dropping the future loses nothing.
+    /// Those of [`ChangeFeed::changes`]. Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Option<Vec<CatalogChange>>> {
         loop {
             if clock::now() >= self.until {
                 return Ok(None);
             }
             self.done.borrow_and_update();
-            let store = &self.catalog.0.store;
-            if self.catalog.0.feed.bounds(store).await?.newest > self.after {
+            let store = &self.feed.0.store;
+            if self.feed.0.feed.bounds(store).await?.newest > self.after {
                 let (who, warehouse, filter) = (&self.who, &self.warehouse, &self.filter);
                 let after = Some(self.after);
-                let page = self.catalog.changes(who, warehouse, filter, after, CHANGES_DEFAULT);
+                let page = self.feed.changes(who, warehouse, filter, after, CHANGES_DEFAULT);
                 let page = page.await?;
                 self.after = page.next_after;
                 if page.changes.is_empty() {
@@ -412,7 +436,7 @@ impl ChangeStream {
                 return Ok(Some(page.changes));
             }
             tokio::select! {
-                // The sender lives as long as the catalog, of which this has one.
+                // The sender lives as long as the feed, of which this has one.
                 _ = self.done.changed() => {}
                 () = tokio::time::sleep(POLL) => {}
             }

@@ -8,11 +8,10 @@ use iceberg::ident::{TableIdent, Uuid};
 use iceberg::json::RawJson;
 use iceberg::update::{self, CommitRequest};
 
-use super::catalog::Catalog;
 use super::documents::{self, WrittenDocument};
 use super::homes::{self, ChosenLocation, LocationScope};
 use super::managed_updates::{moves_away, touches_protection};
-use super::relations::RelationChange;
+use super::relations::{RelationChange, RelationService, certain};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
@@ -20,10 +19,12 @@ use crate::store::{
     ChangeContext, LogAction, MetadataPointer, NewRelation, PointerSwap, RelationKind, SwapOutcome,
 };
 use crate::warehouse::Warehouse;
-use node::store::SqlStoreError;
 
 /// Number of times that a commit that lost against another server is tried again.
 pub const RETRIES_MAX: u32 = 4;
+
+/// Most tables of one transaction.
+pub const TRANSACTION_TABLES_MAX: usize = 1000;
 
 /// Result of a commit for one table, before the pointer moves.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ pub(super) struct TableCommit {
     pub(super) reach: LocationScope,
 }
 
-impl Catalog {
+impl RelationService {
     /// Commits updates of a table, or makes one that was staged. Answers how it is then.
     ///
     /// # Errors
@@ -67,12 +68,59 @@ impl Catalog {
         let wanted = self.allow_commit(call, warehouse, ident.clone(), request)?;
         let act = async move |it: RelationChange| {
             let changes = vec![wanted];
-            let mut entries = it.catalog.commit_all(&it.warehouse, &it.stamp, &changes).await?;
+            let mut entries = it.relations.commit_all(&it.warehouse, &it.stamp, &changes).await?;
             entries
                 .pop()
                 .ok_or_else(|| CatalogError::internal("a commit of one table changed none"))
         };
         self.change_one(call, warehouse, RelationKind::Table, ident, act).await
+    }
+
+    /// Commits changes of several tables, all or none.
+    ///
+    /// # Errors
+    /// As of [`RelationService::commit_table`], of the first table that has one.
+    pub async fn commit_transaction(
+        &self,
+        call: &ChangeCall<'_>,
+        warehouse: &Arc<Warehouse>,
+        body: &RawJson,
+    ) -> Result<()> {
+        let refuse = |message: &str| CatalogError::new(ErrorReason::BadRequest, message);
+        let wanted =
+            body.get("table-changes").ok_or_else(|| refuse("`table-changes` is missing"))?;
+        let mut changes = Vec::new();
+        for change in wanted.items()? {
+            if changes.len() == TRANSACTION_TABLES_MAX {
+                let message = format!("a transaction has at most {TRANSACTION_TABLES_MAX} tables");
+                return Err(refuse(&message));
+            }
+            let request = update::parse_commit(&change)?;
+            let ident = request.identifier.clone();
+            let ident = ident.ok_or_else(|| refuse("each change needs an `identifier`"))?;
+            changes.push(self.allow_commit(call, warehouse, ident, request)?);
+        }
+        if changes.is_empty() {
+            // No right would be asked for.
+            return Err(refuse(
+                "`table-changes` is empty: it needs a change of at least one table",
+            ));
+        }
+        // In one order for everybody, so that no two wait for each other.
+        changes.sort_by(|one, other| one.ident.cmp(&other.ident));
+        if changes.windows(2).any(|pair| pair[0].ident == pair[1].ident) {
+            return Err(refuse("a table is in `table-changes` twice"));
+        }
+        let warehouse = Arc::clone(warehouse);
+        let relations = self.clone();
+        let act = async move |stamp: ChangeContext| {
+            let mut turns = Vec::with_capacity(changes.len());
+            for TableCommit { ident, .. } in &changes {
+                turns.push(relations.0.entries.turn(&warehouse, ident).await);
+            }
+            relations.commit_all(&warehouse, &stamp, &changes).await.map(drop)
+        };
+        self.0.changes.run(call, act, async || Ok(())).await
     }
 
     /// Refuses a commit that the principal may not make. Where it may have files is looked at when
@@ -316,25 +364,6 @@ pub(super) fn table(entry: &CachedVersion) -> Result<(&TableDoc, &MetadataPointe
     let found = entry.table().zip(entry.pointer.as_ref());
     let (doc, pointer) = found.ok_or_else(|| CatalogError::internal("an entry of no table"))?;
     Ok((doc, pointer))
-}
-
-/// Clients take any failure of a server for a commit that may have happened, and leave everything
-/// as it is then. Where nothing happened they are told so.
-pub(crate) fn certain(error: CatalogError) -> CatalogError {
-    let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<SqlStoreError>());
-    match error.kind {
-        // The store ended, with whatever it was doing.
-        ErrorReason::ServiceUnavailable if matches!(cause, Some(SqlStoreError::Closed)) => {
-            let message = "the server is stopping: the outcome is not known";
-            CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
-        }
-        ErrorReason::Internal | ErrorReason::ServiceUnavailable => {
-            tracing::error!(error = &error as &dyn std::error::Error, "a commit failed");
-            let message = format!("Cannot commit: {}", error.message);
-            CatalogError::caused(ErrorReason::CommitFailed, message, error)
-        }
-        _ => error,
-    }
 }
 
 /// Removes the files of a commit that did not happen.

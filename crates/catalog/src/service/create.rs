@@ -7,16 +7,15 @@ use iceberg::doc::TableDoc;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
 
-use super::catalog::Catalog;
 use super::homes::{self, ChosenLocation, LocationScope};
-use super::relations::RelationChange;
+use super::relations::{RelationChange, RelationService};
 use crate::cache::{CachedVersion, ParsedDocument};
 use crate::error::{CatalogError, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
 use crate::store::{LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 
-impl Catalog {
+impl RelationService {
     /// Makes a table, or says how it would be when it is only to be staged: then it has no metadata
     /// file, and there is none until a commit makes it.
     ///
@@ -44,9 +43,9 @@ impl Catalog {
             return self.stage(call, warehouse, &ident, (&request, &reach)).await;
         }
         let act = async move |it: RelationChange| {
-            let RelationChange { catalog, warehouse, ident, stamp } = &it;
-            let doc = catalog.drafted(warehouse, ident, &request, &reach, stamp.now_ms).await?;
-            catalog.make(warehouse, stamp, ident, &doc, LogAction::CreateTable).await
+            let RelationChange { relations, warehouse, ident, stamp } = &it;
+            let doc = relations.drafted(warehouse, ident, &request, &reach, stamp.now_ms).await?;
+            relations.make(warehouse, stamp, ident, &doc, LogAction::CreateTable).await
         };
         self.change_one(call, warehouse, RelationKind::Table, &ident, act).await
     }

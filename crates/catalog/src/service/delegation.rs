@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use iceberg::ident::TableIdent;
 
-use super::catalog::Catalog;
+use super::entries::RelationEntries;
+use super::rights::RightGuard;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::guest::session::StagedTable;
@@ -13,7 +14,7 @@ use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::{
     BucketStorage, FilePermission, SignRequest, SignResult, TableScope, TemporaryCredentials,
 };
-use crate::store::RelationKind;
+use crate::store::{CatalogStore, RelationKind};
 use crate::warehouse::Warehouse;
 
 /// Credentials for a table's files.
@@ -25,7 +26,28 @@ pub struct VendedCredentials {
     pub prefixes: Vec<String>,
 }
 
-impl Catalog {
+/// Gives clients access to the files of tables: credentials, signatures, and who may reach which file.
+pub struct FileAccess {
+    store: CatalogStore,
+    rights: RightGuard,
+    entries: RelationEntries,
+}
+
+impl std::fmt::Debug for FileAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileAccess").finish_non_exhaustive()
+    }
+}
+
+impl FileAccess {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        entries: RelationEntries,
+    ) -> FileAccess {
+        FileAccess { store, rights, entries }
+    }
+
     /// Credentials for a table that somebody sees; none when its warehouse gives none.
     ///
     /// # Errors
@@ -53,16 +75,16 @@ impl Catalog {
     ///
     /// # Errors
     /// `NoSuchTable`; `Forbidden` to whoever may read only a part of it; those of
-    /// [`Catalog::vend`].
+    /// [`FileAccess::vend`].
     pub async fn credentials(
         &self,
         who: &CatalogPrincipal,
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Result<Option<VendedCredentials>> {
-        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        self.0.rights.require_unrestricted(who, warehouse, ident)?;
-        let entry = self.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
+        self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.rights.require_unrestricted(who, warehouse, ident)?;
+        let entry = self.entries.entry(warehouse, RelationKind::Table, ident).await?;
         self.vend(who, warehouse, ident, &entry).await
     }
 
@@ -79,9 +101,9 @@ impl Catalog {
         ident: &TableIdent,
         request: impl FnOnce() -> Result<SignRequest>,
     ) -> Result<SignResult> {
-        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        self.0.rights.require_unrestricted(who, warehouse, ident)?;
-        let entry = self.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
+        self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.rights.require_unrestricted(who, warehouse, ident)?;
+        let entry = self.entries.entry(warehouse, RelationKind::Table, ident).await?;
         let Some(storage) = warehouse.storage() else {
             let message = "the warehouse is not in a bucket: there is nothing to sign";
             return Err(CatalogError::new(ErrorReason::BadRequest, message));
@@ -118,20 +140,16 @@ impl Catalog {
         };
         let storage = warehouse.storage().ok_or_else(refusal)?;
         let object = format!("s3://{bucket}/{key}");
-        for ident in self.0.store.tables_around(warehouse.id(), &object).await? {
-            let may_read = self.0.rights.allow(
-                who,
-                warehouse,
-                AccessRight::Read,
-                RightTarget::Relation(&ident),
-            );
+        for ident in self.store.tables_around(warehouse.id(), &object).await? {
+            let may_read =
+                self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(&ident));
             if may_read
-                .and_then(|()| self.0.rights.require_unrestricted(who, warehouse, &ident))
+                .and_then(|()| self.rights.require_unrestricted(who, warehouse, &ident))
                 .is_err()
             {
                 continue;
             }
-            let entry = match self.0.entries.entry(warehouse, RelationKind::Table, &ident).await {
+            let entry = match self.entries.entry(warehouse, RelationKind::Table, &ident).await {
                 Ok(entry) => entry,
                 // It was dropped meanwhile.
                 Err(error) if error.kind == ErrorReason::NoSuchTable => continue,
@@ -143,10 +161,10 @@ impl Catalog {
             }
         }
         let Some(StagedTable { ident, scope }) = staged else { return Err(refusal()) };
-        self.0.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(&ident))?;
+        self.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(&ident))?;
         for place in scope.texts() {
             // Another one may have been made there since.
-            if self.0.store.is_shared(&place, "").await? {
+            if self.store.is_shared(&place, "").await? {
                 return Err(refusal());
             }
         }
@@ -160,8 +178,7 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> FilePermission {
-        match self.0.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(ident))
-        {
+        match self.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(ident)) {
             Ok(()) => FilePermission::Write,
             Err(_) => FilePermission::Read,
         }
@@ -183,7 +200,7 @@ impl Catalog {
             return Ok(scope);
         }
         for place in scope.texts() {
-            if self.0.store.is_shared(&place, id).await? {
+            if self.store.is_shared(&place, id).await? {
                 let message = "another table's files are in the same place";
                 return Err(CatalogError::new(ErrorReason::Forbidden, message));
             }

@@ -16,12 +16,18 @@ use node::drain::DrainHandle;
 
 use super::documents;
 
-use super::catalog::Catalog;
+use super::entries::RelationEntries;
+use super::keys::ChangeRunner;
+use super::protection::ProtectionRules;
+use super::rights::RightGuard;
+use super::settings::CatalogSettings;
+use super::warehouses::WarehouseDirectory;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{
-    ChangeContext, DropMode, DroppedRelation, LogAction, MetadataPointer, RelationKind,
+    CatalogStore, ChangeContext, DropMode, DroppedRelation, LogAction, MetadataPointer,
+    RelationKind,
 };
 use crate::warehouse::{TableLocation, Warehouse};
 
@@ -91,7 +97,48 @@ pub(super) fn seconds(text: &str) -> Result<u64> {
     })
 }
 
-impl Catalog {
+/// Takes tables and views away, keeps for a time what was dropped, and purges it afterwards. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct DroppedRelations(Arc<DroppedRelationsInner>);
+
+struct DroppedRelationsInner {
+    store: CatalogStore,
+    rights: RightGuard,
+    entries: RelationEntries,
+    changes: ChangeRunner,
+    warehouses: WarehouseDirectory,
+    protection: ProtectionRules,
+    settings: Arc<CatalogSettings>,
+}
+
+impl std::fmt::Debug for DroppedRelations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DroppedRelations").finish_non_exhaustive()
+    }
+}
+
+impl DroppedRelations {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        entries: RelationEntries,
+        changes: ChangeRunner,
+        warehouses: WarehouseDirectory,
+        protection: ProtectionRules,
+        settings: Arc<CatalogSettings>,
+    ) -> DroppedRelations {
+        DroppedRelations(Arc::new(DroppedRelationsInner {
+            store,
+            rights,
+            entries,
+            changes,
+            warehouses,
+            protection,
+            settings,
+        }))
+    }
+
     /// For how long what is dropped in a namespace can come back, in seconds. 0 is not at all.
     ///
     /// # Errors
@@ -155,7 +202,7 @@ impl Catalog {
         ident: &TableIdent,
         purge: bool,
     ) -> Result<()> {
-        self.require_unprotected(warehouse, kind, ident).await?;
+        self.0.protection.require_unprotected(warehouse, kind, ident).await?;
         let act = match kind {
             RelationKind::Table => LogAction::DropTable,
             RelationKind::View => LogAction::DropView,
@@ -189,6 +236,21 @@ impl Catalog {
             tracing::warn!(error, base, "a dropped table is not purged yet");
         }
         Ok(())
+    }
+
+    /// Takes a table or view away, but for its files. The caller has its turn.
+    pub(super) async fn release(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &ChangeContext,
+        kind: RelationKind,
+        ident: &TableIdent,
+        act: LogAction,
+    ) -> Result<()> {
+        let released = self.0.store.drop_relation(stamp, warehouse.id(), kind, ident, act).await;
+        self.0.entries.forget(warehouse, ident);
+        self.0.rights.follow_moves().await;
+        released.map(drop)
     }
 
     /// Purges what was dropped by a request that is carried out and remembered already.
@@ -307,32 +369,32 @@ impl Catalog {
         let (again_who, again_in, stamp) =
             (who.clone(), Arc::clone(&warehouse), call.stamp(self.0.store.now_ms()));
         // Looked for once it is known that it was not brought back by this request before.
-        let catalog = self.clone();
+        let service = self.clone();
         let act = async move |stamp: ChangeContext| {
-            let found = catalog.require_dropped(&who, &warehouse, &name).await?;
+            let found = service.require_dropped(&who, &warehouse, &name).await?;
             let ident = to(&found.ident)?;
-            catalog.0.rights.allow(
+            service.0.rights.allow(
                 &who,
                 &warehouse,
                 AccessRight::Write,
                 RightTarget::Namespace(&ident.namespace),
             )?;
-            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
+            let _turn = service.0.entries.turn(&warehouse, &ident).await;
             let (kind, id) = (found.pointer.kind, found.pointer.id);
-            let done = catalog.0.store.undrop(&stamp, warehouse.id(), &id, &ident).await;
-            catalog.0.entries.forget(&warehouse, &ident);
-            catalog.0.rights.follow_moves().await;
+            let done = service.0.store.undrop(&stamp, warehouse.id(), &id, &ident).await;
+            service.0.entries.forget(&warehouse, &ident);
+            service.0.rights.follow_moves().await;
             done.map(|_| RestoredRelation { ident, kind, id })
         };
-        let catalog = self.clone();
+        let service = self.clone();
         let again = async move || {
-            let done = catalog.0.store.undropped(&stamp, again_in.id()).await?;
+            let done = service.0.store.undropped(&stamp, again_in.id()).await?;
             let (ident, kind, id) = done.ok_or_else(|| {
                 let message = "it was brought back; where to is not in the log any more";
                 CatalogError::new(ErrorReason::Gone, message)
             })?;
             let place = RightTarget::Namespace(&ident.namespace);
-            catalog.0.rights.allow(&again_who, &again_in, AccessRight::Write, place)?;
+            service.0.rights.allow(&again_who, &again_in, AccessRight::Write, place)?;
             Ok(RestoredRelation { ident, kind, id })
         };
         self.0.changes.run(call, act, again).await
@@ -350,13 +412,13 @@ impl Catalog {
         name: &str,
     ) -> Result<()> {
         let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
-        let catalog = self.clone();
+        let service = self.clone();
         let act = async move |stamp: ChangeContext| {
-            let found = catalog.require_dropped(&who, &warehouse, &name).await?;
+            let found = service.require_dropped(&who, &warehouse, &name).await?;
             // Whoever asks for it wants the files gone, whatever was said when it was dropped.
             let found = DroppedRelation { keep: DropMode { purge: true, ..found.keep }, ..found };
-            catalog.0.store.take_dropped(&found.pointer.id, stamp.now_ms).await?;
-            catalog.purge_one(&warehouse, &stamp, &found).await
+            service.0.store.take_dropped(&found.pointer.id, stamp.now_ms).await?;
+            service.purge_one(&warehouse, &stamp, &found).await
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }
@@ -498,7 +560,7 @@ impl Catalog {
             swept.lines =
                 self.0.store.trim_log(self.0.store.now_ms().saturating_sub(kept_ms)).await?;
             if swept.purged > 0 {
-                self.0.feed.changed();
+                self.0.changes.wake_followers();
             }
             Ok(swept)
         })

@@ -11,8 +11,8 @@ use iceberg::json::RawJson;
 use iceberg::view::ViewDoc;
 use node::clock;
 
-use super::catalog::CatalogSettings;
 use super::documents::{RelationDocument, WrittenDocument, read};
+use super::settings::CatalogSettings;
 use crate::cache::{CacheFigures, CacheKey, CachedVersion, EntryCache};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::locks::{KeyLockGuard, KeyLocks};

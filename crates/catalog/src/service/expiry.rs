@@ -5,11 +5,10 @@
 //! that are young enough. A tag keeps its snapshot. Branches and tags but `main` go when they are
 //! too old themselves. What no branch comes from and no tag names stays while it is young.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use iceberg::doc::{MAIN, ReferenceKind, SnapshotReference, TableDoc};
 
-use super::inspect::ancestry;
 use crate::error::{CatalogError, ErrorReason, Result};
 
 const MAX_SNAPSHOT_AGE_MS: &str = "history.expire.max-snapshot-age-ms";
@@ -96,6 +95,20 @@ pub(super) fn expiry(doc: &TableDoc, now_ms: i64) -> Result<ExpiryPlan> {
         refs: gone.map(|it| it.name.as_str().into_owned()).collect(),
         snapshots: doc.snapshots.iter().filter(goes).map(|it| it.id).collect(),
     })
+}
+
+/// The parent of each snapshot, and which of them the current one comes from.
+pub(super) fn ancestry(doc: &TableDoc) -> (HashMap<i64, Option<i64>>, HashSet<i64>) {
+    let parents: HashMap<_, _> = doc.snapshots.iter().map(|it| (it.id, it.parent)).collect();
+    let (mut current, mut next) = (HashSet::new(), doc.current_snapshot_id);
+    while let Some(id) = next {
+        // A document may say that a snapshot comes from itself.
+        if !parents.contains_key(&id) || !current.insert(id) {
+            break;
+        }
+        next = parents.get(&id).copied().flatten();
+    }
+    (parents, current)
 }
 
 #[cfg(test)]

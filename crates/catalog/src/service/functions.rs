@@ -10,12 +10,13 @@ use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
 use serde::Deserialize;
 
-use super::catalog::Catalog;
 use super::homes::{self, ChosenLocation, LocationScope};
+use super::keys::ChangeRunner;
+use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
-use crate::store::ChangeContext;
+use crate::store::{CatalogStore, ChangeContext};
 use crate::warehouse::Warehouse;
 
 /// A function that is to be there.
@@ -34,7 +35,31 @@ fn location_in(document: &[u8]) -> Option<String> {
     location.as_str().map(Cow::into_owned)
 }
 
-impl Catalog {
+/// Functions of namespaces. Cheap to clone.
+#[derive(Clone)]
+pub struct FunctionService(Arc<FunctionServiceInner>);
+
+struct FunctionServiceInner {
+    store: CatalogStore,
+    rights: RightGuard,
+    changes: ChangeRunner,
+}
+
+impl std::fmt::Debug for FunctionService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FunctionService").finish_non_exhaustive()
+    }
+}
+
+impl FunctionService {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        changes: ChangeRunner,
+    ) -> FunctionService {
+        FunctionService(Arc::new(FunctionServiceInner { store, rights, changes }))
+    }
+
     /// Functions of a namespace. A right to something in it is none to its functions.
     ///
     /// # Errors
@@ -114,9 +139,9 @@ impl Catalog {
         let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
         let (warehouse, again_in) = (Arc::clone(warehouse), Arc::clone(warehouse));
         let again = ident.clone();
-        let catalog = self.clone();
+        let service = self.clone();
         let act = async move |stamp: ChangeContext| {
-            let (store, id) = (&catalog.0.store, warehouse.id());
+            let (store, id) = (&service.0.store, warehouse.id());
             if let Some(location) = &doc.location {
                 let own = match known {
                     Some(_) => location_in(&store.function(id, &ident).await?),
@@ -124,14 +149,14 @@ impl Catalog {
                 };
                 let (field, own) = ("metadata.location", own.as_deref());
                 let chosen = ChosenLocation { field, location, own };
-                homes::check_reach(&catalog.0.store, &warehouse, &reach, chosen).await?;
+                homes::check_reach(&service.0.store, &warehouse, &reach, chosen).await?;
             }
             store.put_function(&stamp, id, &ident, &doc, overwrite).await?;
             Ok(doc.document)
         };
-        let catalog = self.clone();
+        let service = self.clone();
         let again =
-            async move || Ok(Bytes::from(catalog.0.store.function(again_in.id(), &again).await?));
+            async move || Ok(Bytes::from(service.0.store.function(again_in.id(), &again).await?));
         self.0.changes.run(call, act, again).await
     }
 
@@ -152,9 +177,9 @@ impl Catalog {
             RightTarget::Namespace(&ident.namespace),
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let catalog = self.clone();
+        let service = self.clone();
         let act = async move |stamp: ChangeContext| {
-            catalog.0.store.drop_function(&stamp, warehouse.id(), &ident).await
+            service.0.store.drop_function(&stamp, warehouse.id(), &ident).await
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }

@@ -8,13 +8,15 @@
 use iceberg::doc::TableProperties;
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 
-use super::namespaces::LOCATION;
 use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::storage::PATHS;
 use crate::store::{CatalogStore, ChangeContext, Properties, no_such_namespace, not_apart};
 use crate::warehouse::{TableLocation, Warehouse};
+
+/// The property that says where tables of a namespace go.
+pub(super) const LOCATION: &str = "location";
 
 /// Scope of the locations that a caller may choose.
 #[derive(Clone, Debug)]

@@ -1,6 +1,5 @@
 //! Metadata of a table in rows: for people and for tools that know no Iceberg.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use iceberg::doc::TableDoc;
@@ -12,6 +11,7 @@ use node::clock;
 use serde::{Serialize, Serializer};
 
 use super::catalog::Catalog;
+use super::expiry::ancestry;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::CatalogPrincipal;
 use crate::store::{RelationKind, TimelineMoment};
@@ -217,12 +217,16 @@ impl Catalog {
     ) -> Result<InspectRows> {
         let (entry, today) = match moment {
             Some(moment) => {
-                let found =
-                    self.load_at(who, warehouse, RelationKind::Table, ident, moment).await?;
+                let found = self
+                    .0
+                    .history
+                    .load_at(who, warehouse, RelationKind::Table, ident, moment)
+                    .await?;
                 (found.entry, found.today)
             }
             None => {
-                let entry = self.load(who, warehouse, RelationKind::Table, ident).await?;
+                let entry =
+                    self.0.relations.load(who, warehouse, RelationKind::Table, ident).await?;
                 (entry, Some(ident.clone()))
             }
         };
@@ -234,7 +238,7 @@ impl Catalog {
             let Some(id) = wanted else { return Ok(InspectRows { rows: Vec::new(), next: None }) };
             // Files are those of the table that is there, by the rights and policies on it.
             let today = today.ok_or_else(|| RelationKind::Table.no_such(ident))?;
-            return self.files(who, (warehouse, &today), (doc, id), (token, limit)).await;
+            return self.inspect_files(who, (warehouse, &today), (doc, id), (token, limit)).await;
         }
         let of = &entry.etag(crate::cache::SnapshotSelection::All)[..16];
         let (from, _) = place(token, of)?;
@@ -286,7 +290,7 @@ impl Catalog {
         Ok(InspectRows { rows, next })
     }
 
-    async fn files(
+    async fn inspect_files(
         &self,
         who: &CatalogPrincipal,
         (warehouse, ident): (&Arc<Warehouse>, &TableIdent),
@@ -301,11 +305,11 @@ impl Catalog {
         let from = place(token, &of)?;
         // Names of files tell values of partitions.
         self.0.rights.require_unrestricted(who, warehouse, ident)?;
-        let target = self.scan_target(who, warehouse, ident).await?;
+        let target = self.0.plans.scan_target(who, warehouse, ident).await?;
         let list = list_of(snapshot)?;
-        self.check_own(who, &target, list.path().into_iter()).await?;
+        self.0.plans.check_own(who, &target, list.path().into_iter()).await?;
         let manifests = target.reader.manifests_of(list).await?;
-        self.check_own(who, &target, manifests.paths()).await?;
+        self.0.plans.check_own(who, &target, manifests.paths()).await?;
         let (found, next) = target.reader.files(&manifests, from, limit).await?;
         let row = |it: iceberg::plan::FileRow| {
             vec![
@@ -354,18 +358,4 @@ fn snapshot(it: &iceberg::doc::TableSnapshot) -> Result<Vec<InspectCell>> {
         InspectCell::said(it.raw.get("manifest-list")),
         InspectCell::said(summary),
     ])
-}
-
-/// The parent of each snapshot, and which of them the current one comes from.
-pub(super) fn ancestry(doc: &TableDoc) -> (HashMap<i64, Option<i64>>, HashSet<i64>) {
-    let parents: HashMap<_, _> = doc.snapshots.iter().map(|it| (it.id, it.parent)).collect();
-    let (mut current, mut next) = (HashSet::new(), doc.current_snapshot_id);
-    while let Some(id) = next {
-        // A document may say that a snapshot comes from itself.
-        if !parents.contains_key(&id) || !current.insert(id) {
-            break;
-        }
-        next = parents.get(&id).copied().flatten();
-    }
-    (parents, current)
 }

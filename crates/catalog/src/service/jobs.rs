@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::catalog::Catalog;
 use super::job_registry::{JobReport, JobState, MaintenanceJob};
+use super::maintenance::MaintenanceService;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
 use crate::store::{JOBS_KEPT_MAX, JobRow, JobText};
@@ -56,7 +56,7 @@ fn first<T: Clone + Serialize>(all: &[T]) -> Result<Vec<T>> {
     Ok(kept)
 }
 
-impl Catalog {
+impl MaintenanceService {
     /// Writes a new job down, before it begins.
     pub(super) async fn keep_job(&self, job: &MaintenanceJob) -> Result<()> {
         let (row, figures) = {
@@ -167,7 +167,7 @@ impl Catalog {
     /// a little later; one that is over stays as it is.
     ///
     /// # Errors
-    /// Those of [`Catalog::maintenance`].
+    /// Those of [`MaintenanceService::maintenance`].
     pub async fn cancel_maintenance(
         &self,
         who: &CatalogPrincipal,

@@ -51,6 +51,11 @@ impl ChangeRunner {
         ChangeRunner(Arc::new(ChangeRunnerInner { store, names, feed, keys: Arc::default() }))
     }
 
+    /// Wakes those who follow the log after a change that was made elsewhere.
+    pub(super) fn wake_followers(&self) {
+        self.0.feed.changed();
+    }
+
     /// Carries out a change in a task of its own: by `act`, or when it was done before, answers
     /// what `again` finds.
     ///

@@ -18,7 +18,7 @@ use iceberg::ident::NamespaceIdent;
 use node::clock;
 use parking_lot::RwLock;
 
-use super::catalog::Catalog;
+use super::rights::RightGuard;
 use crate::error::Result;
 use crate::locks::KeyLocks;
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
@@ -82,7 +82,8 @@ struct ListPart {
 
 /// Ready answers.
 #[derive(Debug)]
-pub(super) struct ReadyLists {
+pub struct ReadyLists {
+    rights: RightGuard,
     names: NameCounters,
     hasher: RandomState,
     parts: [RwLock<ListPart>; PARTS],
@@ -107,8 +108,13 @@ pub struct ListFigures {
 }
 
 impl ReadyLists {
-    pub(super) fn new(names: NameCounters, kept: Option<Duration>) -> ReadyLists {
+    pub(super) fn new(
+        rights: RightGuard,
+        names: NameCounters,
+        kept: Option<Duration>,
+    ) -> ReadyLists {
         ReadyLists {
+            rights,
             names,
             hasher: RandomState::new(),
             parts: Default::default(),
@@ -155,17 +161,16 @@ impl ReadyLists {
     }
 
     /// Returns what has been counted.
-    pub(super) fn figures(&self) -> ListFigures {
+    #[must_use]
+    pub fn figures(&self) -> ListFigures {
         ListFigures {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
         }
     }
-}
 
-impl Catalog {
-    /// Returns what [`Catalog::ready`] answers, where that is ready.
+    /// Returns what [`ReadyLists::ready`] answers, where that is ready.
     pub(crate) fn ready_at_hand(
         &self,
         who: &CatalogPrincipal,
@@ -173,17 +178,15 @@ impl Catalog {
         told: ListContent,
         namespace: &NamespaceIdent,
     ) -> Option<Bytes> {
-        self.0
-            .rights
+        self.rights
             .allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))
             .ok()?;
-        let lists = &self.0.lists;
-        if lists.kept == Some(Duration::ZERO) {
+        if self.kept == Some(Duration::ZERO) {
             return None;
         }
-        let count = lists.names.count(warehouse.id(), Some(namespace));
+        let count = self.names.count(warehouse.id(), Some(namespace));
         let (warehouse, namespace) = (Arc::clone(warehouse.id()), Some(namespace.clone()));
-        lists.find(&ListKey { warehouse, told, namespace }, count)
+        self.find(&ListKey { warehouse, told, namespace }, count)
     }
 
     /// An answer that tells something of a namespace, or of a warehouse: a ready one, or what
@@ -200,27 +203,26 @@ impl Catalog {
         make: impl AsyncFnOnce() -> Result<Bytes>,
     ) -> Result<Bytes> {
         let object = namespace.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-        self.0.rights.allow(who, warehouse, AccessRight::Read, object)?;
-        let lists = &self.0.lists;
-        if lists.kept == Some(Duration::ZERO) {
+        self.rights.allow(who, warehouse, AccessRight::Read, object)?;
+        if self.kept == Some(Duration::ZERO) {
             return make().await;
         }
         let warehouse = Arc::clone(warehouse.id());
         let key = ListKey { warehouse, told, namespace: namespace.cloned() };
-        let count = || lists.names.count(&key.warehouse, namespace);
-        if let Some(body) = lists.find(&key, count()) {
+        let count = || self.names.count(&key.warehouse, namespace);
+        if let Some(body) = self.find(&key, count()) {
             return Ok(body);
         }
-        let _turn = lists.turns.lock(key.clone()).await;
+        let _turn = self.turns.lock(key.clone()).await;
         // Before the store is read: what changes after that makes this answer old.
         let count = count();
-        if let Some(body) = lists.find(&key, count) {
+        if let Some(body) = self.find(&key, count) {
             return Ok(body);
         }
-        lists.misses.fetch_add(1, Ordering::Relaxed);
+        self.misses.fetch_add(1, Ordering::Relaxed);
         let read = clock::now();
         let body = make().await?;
-        lists.keep(key, ReadyList { body: body.clone(), count, read });
+        self.keep(key, ReadyList { body: body.clone(), count, read });
         Ok(body)
     }
 }

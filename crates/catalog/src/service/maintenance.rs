@@ -16,17 +16,20 @@ use iceberg::update::{self, TableUpdate};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::catalog::Catalog;
 use super::commit::RETRIES_MAX;
 use super::commit::{CommitStep, table};
 use super::documents;
+use super::entries::RelationEntries;
 use super::expiry::{ExpiryPlan, expiry};
-use super::job_registry::{JobReport, JobState, MaintenanceJob};
-use super::plans::PlanTarget;
+use super::job_registry::{JobReport, JobState, MaintenanceJob, MaintenanceJobs};
+use super::keys::ChangeRunner;
+use super::plans::{PlanTarget, ScanPlanner};
+use super::relations::RelationService;
+use super::rights::RightGuard;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
-use crate::store::{ChangeContext, RelationKind};
+use crate::store::{CatalogStore, ChangeContext, RelationKind};
 use crate::warehouse::{TableLocation, Warehouse};
 
 /// Tables that one request may name.
@@ -70,7 +73,47 @@ pub struct MaintenanceRequest {
     pub delete_files: bool,
 }
 
-impl Catalog {
+/// Looks after tables in jobs of this server. Cheap to clone.
+#[derive(Clone)]
+pub struct MaintenanceService(pub(super) Arc<MaintenanceServiceInner>);
+
+pub(super) struct MaintenanceServiceInner {
+    pub(super) store: CatalogStore,
+    pub(super) rights: RightGuard,
+    entries: RelationEntries,
+    relations: RelationService,
+    plans: ScanPlanner,
+    changes: ChangeRunner,
+    /// Jobs of this server, running or not.
+    pub(super) jobs: MaintenanceJobs,
+}
+
+impl std::fmt::Debug for MaintenanceService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MaintenanceService").finish_non_exhaustive()
+    }
+}
+
+impl MaintenanceService {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        entries: RelationEntries,
+        relations: RelationService,
+        plans: ScanPlanner,
+        changes: ChangeRunner,
+    ) -> MaintenanceService {
+        MaintenanceService(Arc::new(MaintenanceServiceInner {
+            store,
+            rights,
+            entries,
+            relations,
+            plans,
+            changes,
+            jobs: MaintenanceJobs::default(),
+        }))
+    }
+
     /// Starts a job. Answers its id.
     ///
     /// # Errors
@@ -128,14 +171,14 @@ impl Catalog {
             self.0.jobs.all.lock().remove(&id);
             return Err(error);
         }
-        let (catalog, who, warehouse) = (self.clone(), call.who.clone(), Arc::clone(warehouse));
+        let (service, who, warehouse) = (self.clone(), call.who.clone(), Arc::clone(warehouse));
         node::task::spawn(async move {
-            let work = catalog.go_through(&who, &warehouse, &asked, &tables, &job);
+            let work = service.go_through(&who, &warehouse, &asked, &tables, &job);
             tokio::select! {
                 () = Box::pin(work) => {}
-                () = catalog.beat(&job) => {}
+                () = service.beat(&job) => {}
             }
-            catalog.write_last(&job).await;
+            service.write_last(&job).await;
         });
         Ok(id)
     }
@@ -156,7 +199,7 @@ impl Catalog {
             if job.is_cancelled() {
                 break;
             }
-            let work = MaintenanceTask { catalog: self, who, warehouse, ident };
+            let work = MaintenanceTask { service: self, who, warehouse, ident };
             if let Err(error) = Box::pin(work.run(asked, job)).await {
                 // What is wrong with the table itself is told to who asked.
                 if error.kind.status() >= 500 {
@@ -203,7 +246,7 @@ impl Catalog {
 
 /// A table in a job's hands.
 struct MaintenanceTask<'a> {
-    catalog: &'a Catalog,
+    service: &'a MaintenanceService,
     who: &'a CatalogPrincipal,
     warehouse: &'a Arc<Warehouse>,
     ident: &'a TableIdent,
@@ -222,17 +265,17 @@ impl MaintenanceTask<'_> {
 
     /// The table as it is. Rights may have been taken back since the job began.
     async fn target(&self) -> Result<(Arc<CachedVersion>, PlanTarget)> {
-        let MaintenanceTask { catalog, who, warehouse, ident } = self;
-        catalog.0.rights.allow(
+        let MaintenanceTask { service, who, warehouse, ident } = self;
+        service.0.rights.allow(
             who,
             warehouse,
             AccessRight::Manage,
             RightTarget::Relation(ident),
         )?;
-        let entry = catalog.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
+        let entry = service.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
         let (doc, pointer) = table(&entry)?;
         let relation = pointer.id.clone();
-        let reader = catalog.manifest_reader(warehouse);
+        let reader = service.0.plans.manifest_reader(warehouse);
         let target = PlanTarget { reader, doc: Arc::new(doc.clone()), relation };
         Ok((entry, target))
     }
@@ -249,7 +292,7 @@ impl MaintenanceTask<'_> {
                 return Ok(());
             }
             let now_ms =
-                i64::try_from(self.catalog.0.store.now_ms()).map_err(CatalogError::internal)?;
+                i64::try_from(self.service.0.store.now_ms()).map_err(CatalogError::internal)?;
             let expiry = expiry(doc, now_ms)?;
             if expiry.is_empty() {
                 return Ok(());
@@ -280,13 +323,13 @@ impl MaintenanceTask<'_> {
 
     /// Commits what has expired of a table that is still what it was; false when it is not.
     async fn commit(&self, base: &Arc<CachedVersion>, expiry: &ExpiryPlan) -> Result<bool> {
-        let MaintenanceTask { catalog, who, warehouse, ident } = self;
-        let _turn = catalog.0.entries.turn(warehouse, ident).await;
-        let now = catalog.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
+        let MaintenanceTask { service, who, warehouse, ident } = self;
+        let _turn = service.0.entries.turn(warehouse, ident).await;
+        let now = service.0.entries.entry(warehouse, RelationKind::Table, ident).await?;
         if now.pointer != base.pointer {
             return Ok(false);
         }
-        let stamp: ChangeContext = ChangeCall::of(who).stamp(self.catalog.0.store.now_ms());
+        let stamp: ChangeContext = ChangeCall::of(who).stamp(self.service.0.store.now_ms());
         let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
         let (doc, pointer) = table(base)?;
         let mut updates: Vec<_> =
@@ -297,8 +340,8 @@ impl MaintenanceTask<'_> {
         let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
         let steps = vec![CommitStep::Next { base: Arc::clone(base), written, fallen }];
         let idents = std::slice::from_ref(*ident);
-        let landed = catalog.land(warehouse, &stamp, idents, steps).await;
-        catalog.0.feed.changed();
+        let landed = service.0.relations.land(warehouse, &stamp, idents, steps).await;
+        service.0.changes.wake_followers();
         match landed {
             Ok(_) => Ok(true),
             Err(lost) if lost.is_to_another() => Ok(false),
@@ -314,7 +357,7 @@ impl MaintenanceTask<'_> {
         job: &MaintenanceJob,
     ) -> Result<Vec<String>> {
         let doc: &TableDoc = &target.doc;
-        let (base, store) = (doc.location.parse::<TableLocation>()?, &self.catalog.0.store);
+        let (base, store) = (doc.location.parse::<TableLocation>()?, &self.service.0.store);
         if store.is_shared(&doc.location, &target.relation).await? {
             job.fail(self.ident, "no files go: another table has files in its location");
             return Ok(Vec::new());
@@ -329,10 +372,10 @@ impl MaintenanceTask<'_> {
                 }
                 let list = list_of(snapshot)?;
                 let path = list.path().map(Arc::<str>::from);
-                let (catalog, who) = (self.catalog, self.who);
-                catalog.check_own(who, target, path.as_deref().into_iter()).await?;
+                let (service, who) = (self.service, self.who);
+                service.0.plans.check_own(who, target, path.as_deref().into_iter()).await?;
                 let manifests = target.reader.manifests_of(list).await?;
-                catalog.check_own(who, target, manifests.paths()).await?;
+                service.0.plans.check_own(who, target, manifests.paths()).await?;
                 all.extend(path);
                 target.reader.reach(&manifests, &mut known, all, is_gone, FILES_MAX).await?;
             }
@@ -358,7 +401,7 @@ impl MaintenanceTask<'_> {
         let Some((directory, current)) = pointer.location.rsplit_once('/') else { return Ok(()) };
         let (base, place) =
             (doc.location.parse::<TableLocation>()?, directory.parse::<TableLocation>()?);
-        let store = &self.catalog.0.store;
+        let store = &self.service.0.store;
         if !place.is_below(&base) || store.is_shared(directory, &target.relation).await? {
             job.fail(self.ident, "no metadata files go: they are not in a directory of its own");
             return Ok(());

@@ -4,13 +4,17 @@ use std::sync::Arc;
 
 use iceberg::ident::NamespaceIdent;
 
-use super::catalog::Catalog;
-use super::homes::{self, LocationScope};
+use super::dropped::{UNDROP_RETENTION, seconds};
+use super::homes::{self, LOCATION, LocationScope};
+use super::keys::ChangeRunner;
+use super::managed_updates::PROTECTED;
+use super::protection::ProtectionRules;
+use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
 use crate::store::{
-    ChangeContext, Properties, PropertiesChange, PropertiesChanged, no_such_namespace,
+    CatalogStore, ChangeContext, Properties, PropertiesChange, PropertiesChanged, no_such_namespace,
 };
 use crate::warehouse::Warehouse;
 
@@ -20,10 +24,33 @@ pub const PROPERTIES_MAX: usize = 1000;
 /// Most bytes that properties of a namespace have together.
 pub const PROPERTIES_BYTES_MAX: usize = 1 << 20;
 
-/// The property that says where tables of a namespace go.
-pub(super) const LOCATION: &str = "location";
+/// Namespaces and their properties. Cheap to clone.
+#[derive(Clone)]
+pub struct NamespaceService(Arc<NamespaceServiceInner>);
 
-impl Catalog {
+struct NamespaceServiceInner {
+    store: CatalogStore,
+    rights: RightGuard,
+    changes: ChangeRunner,
+    protection: ProtectionRules,
+}
+
+impl std::fmt::Debug for NamespaceService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NamespaceService").finish_non_exhaustive()
+    }
+}
+
+impl NamespaceService {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        changes: ChangeRunner,
+        protection: ProtectionRules,
+    ) -> NamespaceService {
+        NamespaceService(Arc::new(NamespaceServiceInner { store, rights, changes, protection }))
+    }
+
     /// Namespaces directly below `parent`, or those of the first level: all of them for a principal
     /// that may read there, and otherwise those that lead to what it may read.
     ///
@@ -68,7 +95,7 @@ impl Catalog {
                 RightTarget::Namespace(ident),
             )?;
         }
-        self.namespace(warehouse, ident).await.map(drop)
+        properties_of(&self.0.store, warehouse, ident).await.map(drop)
     }
 
     /// Makes a namespace. Answers its properties.
@@ -99,16 +126,16 @@ impl Catalog {
         let reach = LocationScope::of(&self.0.rights, call.who, warehouse, above.as_ref());
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
-        let catalog = self.clone();
+        let service = self.clone();
         let act = async move |stamp: ChangeContext| {
             if let Some(location) = properties.get(LOCATION) {
-                homes::check_home(&catalog.0.store, &warehouse, &reach, location).await?;
+                homes::check_home(&service.0.store, &warehouse, &reach, location).await?;
             }
-            catalog.0.store.insert_namespace(&stamp, warehouse.id(), &ident, &properties).await?;
+            service.0.store.insert_namespace(&stamp, warehouse.id(), &ident, &properties).await?;
             Ok(properties)
         };
-        let catalog = self.clone();
-        let again = async move || catalog.namespace(&again_in, &again).await;
+        let service = self.clone();
+        let again = async move || properties_of(&service.0.store, &again_in, &again).await;
         self.0.changes.run(call, act, again).await
     }
 
@@ -123,7 +150,7 @@ impl Catalog {
         ident: &NamespaceIdent,
     ) -> Result<Properties> {
         self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(ident))?;
-        self.namespace(warehouse, ident).await
+        properties_of(&self.0.store, warehouse, ident).await
     }
 
     /// Removes a namespace.
@@ -143,11 +170,11 @@ impl Catalog {
             RightTarget::Namespace(ident),
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let catalog = self.clone();
+        let service = self.clone();
         let act = async move |stamp: ChangeContext| {
-            catalog.require_unprotected_namespace(&warehouse, &ident).await?;
-            catalog.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await?;
-            catalog.0.rights.follow_moves().await;
+            service.0.protection.require_unprotected_namespace(&warehouse, &ident).await?;
+            service.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await?;
+            service.0.rights.follow_moves().await;
             Ok(())
         };
         self.0.changes.run(call, act, async || Ok(())).await
@@ -188,29 +215,53 @@ impl Catalog {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let moves = updates.contains_key(LOCATION) || removals.iter().any(|it| it == LOCATION);
         let reach = LocationScope::of(&self.0.rights, call.who, &warehouse, Some(&ident));
-        let catalog = self.clone();
+        let service = self.clone();
         let act = async move |stamp: ChangeContext| {
             let to = updates.get(LOCATION).map(String::as_str);
             let known = match moves {
                 true => Some(
-                    homes::check_new_home(&catalog.0.store, &warehouse, &reach, &ident, to).await?,
+                    homes::check_new_home(&service.0.store, &warehouse, &reach, &ident, to).await?,
                 ),
                 false => None,
             };
             let change = PropertiesChange { removals, updates, known_location: known };
-            catalog.0.store.update_namespace(&stamp, warehouse.id(), &ident, change).await
+            service.0.store.update_namespace(&stamp, warehouse.id(), &ident, change).await
         };
         self.0.changes.run(call, act, async || Ok(done)).await
     }
 
-    pub(super) async fn namespace(
+    /// Refuses properties of a namespace that mean nothing, and those that only who manages it may
+    /// set or remove.
+    fn check_rules(
         &self,
+        who: &CatalogPrincipal,
         warehouse: &Warehouse,
-        ident: &NamespaceIdent,
-    ) -> Result<Properties> {
-        let found = self.0.store.namespace(warehouse.id(), ident).await?;
-        found.ok_or_else(|| no_such_namespace(ident))
+        object: RightTarget<'_>,
+        removals: &[String],
+        updates: &Properties,
+    ) -> Result<()> {
+        if let Some(text) = updates.get(UNDROP_RETENTION) {
+            seconds(text)?;
+        }
+        let mut names = removals.iter().chain(updates.keys());
+        if names.any(|it| it == PROTECTED || it == UNDROP_RETENTION) {
+            self.0.rights.allow(who, warehouse, AccessRight::Manage, object)?;
+        }
+        Ok(())
     }
+}
+
+/// Returns the properties of a namespace.
+///
+/// # Errors
+/// `NoSuchNamespace`.
+pub(super) async fn properties_of(
+    store: &CatalogStore,
+    warehouse: &Warehouse,
+    ident: &NamespaceIdent,
+) -> Result<Properties> {
+    let found = store.namespace(warehouse.id(), ident).await?;
+    found.ok_or_else(|| no_such_namespace(ident))
 }
 
 /// Returns what a list is of, and what a new namespace is in.

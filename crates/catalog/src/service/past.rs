@@ -11,14 +11,17 @@ use iceberg::ident::{NamespaceIdent, TableIdent};
 use iceberg::view::ViewDoc;
 use tokio::sync::Semaphore;
 
-use super::catalog::Catalog;
 use super::documents;
 use super::documents::RelationDocument as _;
+use super::entries::RelationEntries;
+use super::rights::RightGuard;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
-use crate::store::{MetadataPointer, PastAndPresent, PastRelation, RelationKind, TimelineMoment};
+use crate::store::{
+    CatalogStore, MetadataPointer, PastAndPresent, PastRelation, RelationKind, TimelineMoment,
+};
 use crate::warehouse::Warehouse;
 
 /// Documents of the past that are read at a time: nobody keeps them in memory.
@@ -31,16 +34,6 @@ pub struct AsOf {
     pub entry: Arc<CachedVersion>,
     /// Current name, by which rights are judged; none when it is gone.
     pub today: Option<TableIdent>,
-}
-
-/// Bounds how many documents of the past are in memory.
-#[derive(Debug)]
-pub(super) struct PastReaderLimit(Semaphore);
-
-impl Default for PastReaderLimit {
-    fn default() -> PastReaderLimit {
-        PastReaderLimit(Semaphore::new(READS_MAX))
-    }
 }
 
 impl PageRequest {
@@ -61,7 +54,29 @@ impl PageRequest {
     }
 }
 
-impl Catalog {
+/// The catalog at moments of the past, with the limit of documents of then that are read at a time.
+pub struct CatalogHistory {
+    store: CatalogStore,
+    rights: RightGuard,
+    entries: RelationEntries,
+    readers: Semaphore,
+}
+
+impl std::fmt::Debug for CatalogHistory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CatalogHistory").finish_non_exhaustive()
+    }
+}
+
+impl CatalogHistory {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        entries: RelationEntries,
+    ) -> CatalogHistory {
+        CatalogHistory { store, rights, entries, readers: Semaphore::new(READS_MAX) }
+    }
+
     /// Namespaces that were directly below `parent`, or of the first level.
     ///
     /// # Errors
@@ -76,8 +91,8 @@ impl Catalog {
         page: &PageRequest,
     ) -> Result<ListPage<NamespaceIdent>> {
         let object = parent.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-        self.0.rights.allow(who, warehouse, AccessRight::Read, object)?;
-        let (found, kept) = self.0.store.namespaces_at(warehouse.id(), parent, moment).await?;
+        self.rights.allow(who, warehouse, AccessRight::Read, object)?;
+        let (found, kept) = self.store.namespaces_at(warehouse.id(), parent, moment).await?;
         if parent.is_some() {
             self.allow_kept(who, warehouse, kept.as_ref())?;
         }
@@ -98,13 +113,8 @@ impl Catalog {
         moment: TimelineMoment,
         page: &PageRequest,
     ) -> Result<ListPage<TableIdent>> {
-        self.0.rights.allow(
-            who,
-            warehouse,
-            AccessRight::Read,
-            RightTarget::Namespace(namespace),
-        )?;
-        let store = &self.0.store;
+        self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Namespace(namespace))?;
+        let store = &self.store;
         let (names, kept) = store.relations_at(warehouse.id(), namespace, kind, moment).await?;
         self.allow_kept(who, warehouse, kept.as_ref())?;
         let names = page.part(names, String::clone)?;
@@ -121,7 +131,7 @@ impl Catalog {
         kept: Option<&NamespaceIdent>,
     ) -> Result<()> {
         let object = kept.map_or(RightTarget::Warehouse, RightTarget::Namespace);
-        self.0.rights.allow(who, warehouse, AccessRight::Read, object)
+        self.rights.allow(who, warehouse, AccessRight::Read, object)
     }
 
     /// A table or view as it was, to who may read both the name that is asked for and what the
@@ -139,12 +149,12 @@ impl Catalog {
         ident: &TableIdent,
         moment: TimelineMoment,
     ) -> Result<AsOf> {
-        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
-        let then = self.0.store.relation_at(warehouse.id(), kind, ident, moment).await?;
+        self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        let then = self.store.relation_at(warehouse.id(), kind, ident, moment).await?;
         self.allow_then(who, warehouse, ident, &then)?;
         let PastAndPresent { past, today, is_current, .. } = then;
         if is_current && let Some(today) = &today {
-            let entry = self.0.entries.entry(warehouse, kind, today).await;
+            let entry = self.entries.entry(warehouse, kind, today).await;
             // It may have changed since, or have got another name.
             if let Ok(entry) = entry
                 && entry.location() == Some(&*past.location)
@@ -165,7 +175,7 @@ impl Catalog {
         then: &PastAndPresent,
     ) -> Result<()> {
         if let Some(today) = &then.today {
-            return self.0.rights.allow(
+            return self.rights.allow(
                 who,
                 warehouse,
                 AccessRight::Read,
@@ -177,7 +187,7 @@ impl Catalog {
             true => RightTarget::Warehouse,
             false => RightTarget::Namespace(&asked.namespace),
         };
-        self.0.rights.has_right(who, warehouse, AccessRight::Manage, object)?;
+        self.rights.has_right(who, warehouse, AccessRight::Manage, object)?;
         if then.has_policies && !who.operator {
             let message =
                 format!("{asked} was dropped and has policies: it is shown to operators only");
@@ -193,7 +203,7 @@ impl Catalog {
         kind: RelationKind,
         past: PastRelation,
     ) -> Result<Arc<CachedVersion>> {
-        let _place = self.0.readers.0.acquire().await.map_err(CatalogError::internal)?;
+        let _place = self.readers.acquire().await.map_err(CatalogError::internal)?;
         let gone = || {
             let location = &past.location;
             let message = format!("the metadata file of then was removed: {location}");

@@ -13,12 +13,14 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use super::catalog::Catalog;
+use super::entries::RelationEntries;
 use super::manifests::{ManifestCache, ManifestReader};
+use super::rights::RightGuard;
+use super::settings::CatalogSettings;
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget};
-use crate::store::RelationKind;
+use crate::store::{CatalogStore, RelationKind};
 use crate::warehouse::{TableLocation as Location, Warehouse};
 
 /// Time that a plan is kept after it was asked for.
@@ -222,7 +224,41 @@ pub(super) struct PlanTarget {
     pub(super) relation: String,
 }
 
-impl Catalog {
+/// Plans scans and keeps the plans for those who asked, with the manifests that it has read. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct ScanPlanner(Arc<ScanPlannerInner>);
+
+struct ScanPlannerInner {
+    store: CatalogStore,
+    rights: RightGuard,
+    entries: RelationEntries,
+    settings: Arc<CatalogSettings>,
+    plans: PlanStore,
+}
+
+impl std::fmt::Debug for ScanPlanner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScanPlanner").finish_non_exhaustive()
+    }
+}
+
+impl ScanPlanner {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        entries: RelationEntries,
+        settings: Arc<CatalogSettings>,
+    ) -> ScanPlanner {
+        ScanPlanner(Arc::new(ScanPlannerInner {
+            store,
+            rights,
+            entries,
+            settings,
+            plans: PlanStore::default(),
+        }))
+    }
+
     /// Plans a scan. It is completed when little is to be read, and submitted otherwise.
     ///
     /// # Errors
@@ -255,9 +291,9 @@ impl Catalog {
             return Ok(ScanPlan { id, state });
         }
         self.keep_plan(who, &id, &target.relation, PlanOutcome::Submitted, scan.weight());
-        let (catalog, who, plan) = (self.clone(), who.clone(), Arc::clone(&id));
+        let (service, who, plan) = (self.clone(), who.clone(), Arc::clone(&id));
         let work = node::task::spawn(async move {
-            let made = catalog.make_plan(&who, &target, scan, rest).await;
+            let made = service.make_plan(&who, &target, scan, rest).await;
             let state = match made {
                 Ok(scan) => PlanOutcome::Completed(scan),
                 Err(error) => {
@@ -268,7 +304,7 @@ impl Catalog {
                     PlanOutcome::Failed(error.kind, error.message)
                 }
             };
-            catalog.0.plans.settle(&plan, state);
+            service.0.plans.settle(&plan, state);
         });
         self.0.plans.set_work(&id, work.abort_handle());
         Ok(ScanPlan { id, state: PlanOutcome::Submitted })

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use iceberg::doc::TableProperties as DocProperties;
 use iceberg::ident::{NamespaceIdent, TableIdent};
 
-use super::catalog::Catalog;
 use super::documents::RelationDocument as _;
-use super::dropped::{UNDROP_RETENTION, seconds};
+use super::entries::RelationEntries;
 use super::managed_updates::PROTECTED;
+use super::rights::RightGuard;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
-use crate::store::{Properties, RelationKind, RuleSubject, no_such_namespace};
+use crate::store::{CatalogStore, RelationKind, RuleSubject, no_such_namespace};
 use crate::warehouse::Warehouse;
 
 /// By what something is protected.
@@ -55,25 +55,27 @@ fn says(properties: &DocProperties) -> bool {
     properties.get(PROTECTED).is_some_and(|it| is_true(&it))
 }
 
-impl Catalog {
-    /// Refuses properties of a namespace that mean nothing, and those that only who manages it may
-    /// set or remove.
-    pub(super) fn check_rules(
-        &self,
-        who: &CatalogPrincipal,
-        warehouse: &Warehouse,
-        object: RightTarget<'_>,
-        removals: &[String],
-        updates: &Properties,
-    ) -> Result<()> {
-        if let Some(text) = updates.get(UNDROP_RETENTION) {
-            seconds(text)?;
-        }
-        let mut names = removals.iter().chain(updates.keys());
-        if names.any(|it| it == PROTECTED || it == UNDROP_RETENTION) {
-            self.0.rights.allow(who, warehouse, AccessRight::Manage, object)?;
-        }
-        Ok(())
+/// Tells what is protected from being dropped, and changes that.
+#[derive(Clone)]
+pub struct ProtectionRules {
+    store: CatalogStore,
+    rights: RightGuard,
+    entries: RelationEntries,
+}
+
+impl std::fmt::Debug for ProtectionRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProtectionRules").finish_non_exhaustive()
+    }
+}
+
+impl ProtectionRules {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        entries: RelationEntries,
+    ) -> ProtectionRules {
+        ProtectionRules { store, rights, entries }
     }
 
     /// Refuses a table or view that is protected. One that is not there is not.
@@ -104,11 +106,11 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &TableIdent,
     ) -> Result<Option<(String, ProtectionLevel)>> {
-        let store = &self.0.store;
+        let store = &self.store;
         let Some(found) = store.pointer(warehouse.id(), ident).await? else { return Ok(None) };
         let by_flag = store.is_protected(warehouse.id(), RuleSubject::Relation(&found.id)).await?;
         // A document that cannot be read any more says nothing.
-        let entry = self.0.entries.entry(warehouse, found.kind, ident).await.ok();
+        let entry = self.entries.entry(warehouse, found.kind, ident).await.ok();
         let by_property = entry.is_some_and(|entry| match (entry.table(), entry.view()) {
             (Some(doc), _) => says(doc.properties()),
             (None, Some(doc)) => says(doc.properties()),
@@ -122,7 +124,7 @@ impl Catalog {
         warehouse: &Warehouse,
         ident: &NamespaceIdent,
     ) -> Result<Option<ProtectionLevel>> {
-        let store = &self.0.store;
+        let store = &self.store;
         let Some(properties) = store.namespace(warehouse.id(), ident).await? else {
             return Ok(None);
         };
@@ -143,7 +145,7 @@ impl Catalog {
         ident: Option<&TableIdent>,
     ) -> Result<ProtectionLevel> {
         let Some(ident) = ident else {
-            self.0.rights.allow(
+            self.rights.allow(
                 who,
                 warehouse,
                 AccessRight::Read,
@@ -152,7 +154,7 @@ impl Catalog {
             let found = self.protection_of_namespace(warehouse, namespace).await?;
             return found.ok_or_else(|| no_such_namespace(namespace));
         };
-        self.0.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
+        self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident))?;
         let found = self.protection_of(warehouse, ident).await?;
         found.map(|(_, it)| it).ok_or_else(|| RelationKind::Table.no_such(ident))
     }
@@ -169,28 +171,28 @@ impl Catalog {
         ident: Option<&TableIdent>,
         is_protected: bool,
     ) -> Result<ProtectionLevel> {
-        let (catalog, store) = (self, &self.0.store);
+        let (service, store) = (self, &self.store);
         let Some(ident) = ident else {
-            catalog.0.rights.allow(
+            service.rights.allow(
                 call.who,
                 warehouse,
                 AccessRight::Manage,
                 RightTarget::Namespace(namespace),
             )?;
-            let found = catalog.protection_of_namespace(warehouse, namespace).await?;
+            let found = service.protection_of_namespace(warehouse, namespace).await?;
             let found = found.ok_or_else(|| no_such_namespace(namespace))?;
             store.protect(warehouse.id(), RuleSubject::Namespace(namespace), is_protected).await?;
             return Ok(ProtectionLevel { by_flag: is_protected, ..found });
         };
-        catalog.0.rights.allow(
+        service.rights.allow(
             call.who,
             warehouse,
             AccessRight::Manage,
             RightTarget::Relation(ident),
         )?;
         // Who is dropping it is done first.
-        let _turn = catalog.0.entries.turn(warehouse, ident).await;
-        let found = catalog.protection_of(warehouse, ident).await?;
+        let _turn = service.entries.turn(warehouse, ident).await;
+        let found = service.protection_of(warehouse, ident).await?;
         let (id, found) = found.ok_or_else(|| RelationKind::Table.no_such(ident))?;
         store.protect(warehouse.id(), RuleSubject::Relation(&id), is_protected).await?;
         Ok(ProtectionLevel { by_flag: is_protected, ..found })

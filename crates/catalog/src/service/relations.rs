@@ -3,27 +3,68 @@
 use std::sync::Arc;
 
 use iceberg::ident::{NamespaceIdent, TableIdent};
+use node::store::SqlStoreError;
 
-use super::catalog::Catalog;
-use super::commit::certain;
 use super::documents::{self, RelationDocument};
+use super::dropped::DroppedRelations;
+use super::entries::RelationEntries;
 use super::homes;
+use super::keys::ChangeRunner;
+use super::protection::ProtectionRules;
+use super::rights::RightGuard;
 use crate::cache::CachedVersion;
-use crate::error::{ErrorReason, Result};
+use crate::error::{CatalogError, ErrorReason, Result};
 use crate::page::{ListPage, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget, VisibleNames};
-use crate::store::{ChangeContext, LogAction, RelationKind};
+use crate::store::{CatalogStore, ChangeContext, LogAction, RelationKind};
 use crate::warehouse::Warehouse;
 
 /// A change of what is behind a name, which has its turn.
 pub(super) struct RelationChange {
-    pub(super) catalog: Catalog,
+    pub(super) relations: RelationService,
     pub(super) warehouse: Arc<Warehouse>,
     pub(super) ident: TableIdent,
     pub(super) stamp: ChangeContext,
 }
 
-impl Catalog {
+/// Tables and views: makes, lists, loads, commits and drops them. Cheap to clone.
+#[derive(Clone)]
+pub struct RelationService(pub(super) Arc<RelationServiceInner>);
+
+pub(super) struct RelationServiceInner {
+    pub(super) store: CatalogStore,
+    pub(super) rights: RightGuard,
+    pub(super) entries: RelationEntries,
+    pub(super) changes: ChangeRunner,
+    pub(super) protection: ProtectionRules,
+    pub(super) dropped: DroppedRelations,
+}
+
+impl std::fmt::Debug for RelationService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RelationService").finish_non_exhaustive()
+    }
+}
+
+impl RelationService {
+    pub(super) fn new(
+        store: CatalogStore,
+        rights: RightGuard,
+        entries: RelationEntries,
+        changes: ChangeRunner,
+        protection: ProtectionRules,
+        dropped: DroppedRelations,
+    ) -> RelationService {
+        RelationService(Arc::new(RelationServiceInner {
+            store,
+            rights,
+            entries,
+            changes,
+            protection,
+            dropped,
+        }))
+    }
+
     /// Changes what is behind a name, in its turn. A request that was carried out before is
     /// answered by how it is now.
     pub(super) async fn change_one<A>(
@@ -39,10 +80,10 @@ impl Catalog {
     {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
-        let (catalog, entries) = (self.clone(), self.0.entries.clone());
+        let (relations, entries) = (self.clone(), self.0.entries.clone());
         let act = async move |stamp: ChangeContext| {
-            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
-            act(RelationChange { catalog, warehouse, ident, stamp }).await
+            let _turn = relations.0.entries.turn(&warehouse, &ident).await;
+            act(RelationChange { relations, warehouse, ident, stamp }).await
         };
         let again = async move || entries.entry(&again_in, kind, &again).await;
         self.0.changes.run(call, act, again).await
@@ -93,7 +134,7 @@ impl Catalog {
         Ok(entry)
     }
 
-    /// Returns what [`Catalog::load`] finds, where that takes no waiting and nothing is wrong with
+    /// Returns what [`RelationService::load`] finds, where that takes no waiting and nothing is wrong with
     /// it.
     pub(crate) fn at_hand(
         &self,
@@ -135,21 +176,21 @@ impl Catalog {
             RightTarget::Namespace(&to.namespace),
         )?;
         let (warehouse, from, to) = (Arc::clone(warehouse), from.clone(), to.clone());
-        let catalog = self.clone();
+        let relations = self.clone();
         let act = async move |stamp: ChangeContext| {
             let mut names = vec![&from, &to];
             names.sort();
             names.dedup();
             let mut turns = Vec::new();
             for name in names {
-                turns.push(catalog.0.entries.turn(&warehouse, name).await);
+                turns.push(relations.0.entries.turn(&warehouse, name).await);
             }
-            catalog.require_unprotected(&warehouse, kind, &from).await?;
-            let store = &catalog.0.store;
+            relations.0.protection.require_unprotected(&warehouse, kind, &from).await?;
+            let store = &relations.0.store;
             let renamed = store.rename_relation(&stamp, warehouse.id(), kind, &from, &to).await;
-            catalog.0.entries.forget(&warehouse, &from);
-            catalog.0.entries.forget(&warehouse, &to);
-            catalog.0.rights.follow_moves().await;
+            relations.0.entries.forget(&warehouse, &from);
+            relations.0.entries.forget(&warehouse, &to);
+            relations.0.rights.follow_moves().await;
             renamed
         };
         self.0.changes.run(call, act, async || Ok(())).await
@@ -192,19 +233,23 @@ impl Catalog {
             }
         }
     }
+}
 
-    /// Takes a table or view away, but for its files. The caller has its turn.
-    pub(super) async fn release(
-        &self,
-        warehouse: &Warehouse,
-        stamp: &ChangeContext,
-        kind: RelationKind,
-        ident: &TableIdent,
-        act: LogAction,
-    ) -> Result<()> {
-        let released = self.0.store.drop_relation(stamp, warehouse.id(), kind, ident, act).await;
-        self.0.entries.forget(warehouse, ident);
-        self.0.rights.follow_moves().await;
-        released.map(drop)
+/// Clients take any failure of a server for a commit that may have happened, and leave everything
+/// as it is then. Where nothing happened they are told so.
+pub(super) fn certain(error: CatalogError) -> CatalogError {
+    let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<SqlStoreError>());
+    match error.kind {
+        // The store ended, with whatever it was doing.
+        ErrorReason::ServiceUnavailable if matches!(cause, Some(SqlStoreError::Closed)) => {
+            let message = "the server is stopping: the outcome is not known";
+            CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
+        }
+        ErrorReason::Internal | ErrorReason::ServiceUnavailable => {
+            tracing::error!(error = &error as &dyn std::error::Error, "a commit failed");
+            let message = format!("Cannot commit: {}", error.message);
+            CatalogError::caused(ErrorReason::CommitFailed, message, error)
+        }
+        _ => error,
     }
 }

@@ -9,12 +9,12 @@ use iceberg::ident::{NamespaceIdent, TableIdent};
 use iceberg::json::{JsonKind, RawJson};
 use serde::Deserialize;
 
-use super::catalog::Catalog;
 use super::commit::table;
 use super::documents::{self, WrittenDocument};
 use super::dropped::kept_in;
 use super::homes::{self, ChosenLocation, LocationScope};
-use super::relations::RelationChange;
+use super::namespaces::properties_of;
+use super::relations::{RelationChange, RelationService};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
@@ -31,7 +31,7 @@ struct RegisterTable {
     overwrite: bool,
 }
 
-impl Catalog {
+impl RelationService {
     /// Returns whether there is such a table.
     ///
     /// # Errors
@@ -87,10 +87,14 @@ impl Catalog {
         // As when it is released: files may stay that no policy is for.
         self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let catalog = self.clone();
+        let relations = self.clone();
         let act = async move |stamp: ChangeContext| {
-            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
-            catalog.drop_one(&warehouse, &stamp, RelationKind::Table, &ident, purge).await
+            let _turn = relations.0.entries.turn(&warehouse, &ident).await;
+            relations
+                .0
+                .dropped
+                .drop_one(&warehouse, &stamp, RelationKind::Table, &ident, purge)
+                .await
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }
@@ -128,8 +132,8 @@ impl Catalog {
         warehouse.check_location(&metadata_location)?;
         let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
-            let RelationChange { catalog, warehouse, ident, stamp } = &it;
-            catalog.register(warehouse, stamp, ident, metadata_location, overwrite, &reach).await
+            let RelationChange { relations, warehouse, ident, stamp } = &it;
+            relations.register(warehouse, stamp, ident, metadata_location, overwrite, &reach).await
         };
         self.change_one(call, warehouse, RelationKind::Table, &ident, act).await
     }
@@ -143,7 +147,7 @@ impl Catalog {
         overwrite: bool,
         reach: &LocationScope,
     ) -> Result<Arc<CachedVersion>> {
-        self.namespace(warehouse, &ident.namespace).await?;
+        properties_of(&self.0.store, warehouse, &ident.namespace).await?;
         let found = self.0.store.pointer(warehouse.id(), ident).await?;
         if let Some(found) = &found
             && (!overwrite || found.kind != RelationKind::Table)
@@ -172,7 +176,7 @@ impl Catalog {
         let chosen = ChosenLocation { field: "location", location: &doc.location, own };
         homes::check_reach(&self.0.store, warehouse, reach, chosen).await?;
         if overwrite {
-            self.require_unprotected(warehouse, RelationKind::Table, ident).await?;
+            self.0.protection.require_unprotected(warehouse, RelationKind::Table, ident).await?;
         }
         homes::check_apart(&self.0.store, stamp, &doc.location, &own_id).await?;
         homes::check_apart(&self.0.store, stamp, &location, &own_id).await?;
@@ -228,12 +232,18 @@ impl Catalog {
         self.0.rights.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let gone = RelationKind::Table.no_such(&ident);
-        let catalog = self.clone();
+        let relations = self.clone();
         let act = async move |stamp: ChangeContext| {
-            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
-            let last = catalog.0.entries.entry(&warehouse, RelationKind::Table, &ident).await?;
-            catalog.require_unprotected(&warehouse, RelationKind::Table, &ident).await?;
-            catalog
+            let _turn = relations.0.entries.turn(&warehouse, &ident).await;
+            let last = relations.0.entries.entry(&warehouse, RelationKind::Table, &ident).await?;
+            relations
+                .0
+                .protection
+                .require_unprotected(&warehouse, RelationKind::Table, &ident)
+                .await?;
+            relations
+                .0
+                .dropped
                 .release(
                     &warehouse,
                     &stamp,

@@ -83,7 +83,12 @@ impl Stage {
         let ident = NamespaceIdent::new(levels).unwrap();
         let properties = Properties::new();
         let (call, warehouse) = (self.call(), &self.warehouse);
-        self.catalog.create_namespace(&call, warehouse, &ident, properties).await.unwrap();
+        self.catalog
+            .0
+            .namespaces
+            .create_namespace(&call, warehouse, &ident, properties)
+            .await
+            .unwrap();
         ident
     }
 
@@ -94,15 +99,15 @@ impl Stage {
 
     async fn commit(&self, ident: &TableIdent, body: &Value) -> Result<Arc<CachedVersion>> {
         let body = RawJson::of(body).unwrap();
-        self.catalog.commit_table(&self.call(), &self.warehouse, ident, &body).await
+        self.catalog.0.relations.commit_table(&self.call(), &self.warehouse, ident, &body).await
     }
 
     async fn load(&self, ident: &TableIdent) -> Result<Arc<CachedVersion>> {
-        self.catalog.load(&self.who, &self.warehouse, RelationKind::Table, ident).await
+        self.catalog.0.relations.load(&self.who, &self.warehouse, RelationKind::Table, ident).await
     }
 
     async fn drop(&self, ident: &TableIdent, purge: bool) -> Result<()> {
-        self.catalog.drop_table(&self.call(), &self.warehouse, ident, purge).await
+        self.catalog.0.relations.drop_table(&self.call(), &self.warehouse, ident, purge).await
     }
 
     /// Where a location is on this machine.
@@ -196,17 +201,27 @@ async fn lists_come_in_pages_when_that_is_asked_for() {
         ] {
             let page = PageRequest { token: token.map(str::to_owned), size };
             let (who, warehouse) = (&stage.who, &stage.warehouse);
-            let listing = stage.catalog.list_namespaces(who, warehouse, None, &page).await.unwrap();
+            let listing = stage
+                .catalog
+                .namespaces()
+                .list_namespaces(who, warehouse, None, &page)
+                .await
+                .unwrap();
             assert_eq!((listing.items.len(), listing.next.is_some()), (expected, is_more));
             if let Some(next) = listing.next {
                 let page = PageRequest { token: Some(next), size: None };
-                let rest = stage.catalog.list_namespaces(who, warehouse, None, &page).await;
+                let rest =
+                    stage.catalog.namespaces().list_namespaces(who, warehouse, None, &page).await;
                 let rest = rest.unwrap();
                 assert_eq!((rest.items.len(), rest.next), (3 - expected, None));
             }
         }
         let page = PageRequest { token: Some("%".to_owned()), size: None };
-        let list = stage.catalog.list_namespaces(&stage.who, &stage.warehouse, None, &page).await;
+        let list = stage
+            .catalog
+            .namespaces()
+            .list_namespaces(&stage.who, &stage.warehouse, None, &page)
+            .await;
         assert_eq!(refusal(list).0, ErrorReason::BadRequest);
     })
     .await;
@@ -225,13 +240,22 @@ async fn a_namespace_keeps_to_the_warehouse_and_to_what_was_asked() {
             (vec![], of("k", &"x".repeat(PROPERTIES_BYTES_MAX)), ErrorReason::BadRequest),
         ] {
             let call = stage.call();
-            let done = catalog.update_namespace(&call, warehouse, &ident, removals, updates).await;
+            let done = catalog
+                .0
+                .namespaces
+                .update_namespace(&call, warehouse, &ident, removals, updates)
+                .await;
             assert_eq!(refusal(done).0, expected);
         }
         let base = format!("{}/mine", warehouse.root());
         let updates = of("location", &base);
         let call = stage.call();
-        catalog.update_namespace(&call, warehouse, &ident, vec![], updates).await.unwrap();
+        catalog
+            .0
+            .namespaces
+            .update_namespace(&call, warehouse, &ident, vec![], updates)
+            .await
+            .unwrap();
         let entry = stage.table(&super::tests::ident(&["a"], "t")).await;
         assert!(location(&entry).starts_with(&format!("{base}/t-")), "{}", location(&entry));
     })
@@ -255,23 +279,27 @@ async fn who_has_no_right_does_nothing() {
     let (page, none) = (PageRequest::default(), Properties::new());
     let view = RelationKind::View;
     for refused in [
-        catalog.list_namespaces(&who, warehouse, None, &page).await.map(drop),
-        catalog.create_namespace(call, warehouse, &ns, none.clone()).await.map(drop),
-        catalog.load_namespace(&who, warehouse, &ns).await.map(drop),
-        catalog.drop_namespace(call, warehouse, &ns).await,
-        catalog.update_namespace(call, warehouse, &ns, vec![], none).await.map(drop),
-        catalog.list(&who, warehouse, RelationKind::Table, &ns, &page).await.map(drop),
-        catalog.list(&who, warehouse, view, &ns, &page).await.map(drop),
-        catalog.load(&who, warehouse, RelationKind::Table, &t).await.map(drop),
-        catalog.table_exists(&who, warehouse, &t).await,
-        catalog.report_metrics(&who, warehouse, &t, &body).await,
-        catalog.commit_table(call, warehouse, &t, &body).await.map(drop),
-        catalog.drop_table(call, warehouse, &t, false).await,
-        catalog.rename(call, warehouse, RelationKind::Table, &t, &ident(&["a"], "u")).await,
-        catalog.rename(call, warehouse, view, &t, &ident(&["a"], "u")).await,
-        catalog.register_table(call, warehouse, &ns, &register).await.map(drop),
-        catalog.unregister_table(call, warehouse, &t).await.map(drop),
-        catalog.commit_transaction(call, warehouse, &transaction).await,
+        catalog.0.namespaces.list_namespaces(&who, warehouse, None, &page).await.map(drop),
+        catalog.0.namespaces.create_namespace(call, warehouse, &ns, none.clone()).await.map(drop),
+        catalog.0.namespaces.load_namespace(&who, warehouse, &ns).await.map(drop),
+        catalog.0.namespaces.drop_namespace(call, warehouse, &ns).await,
+        catalog.0.namespaces.update_namespace(call, warehouse, &ns, vec![], none).await.map(drop),
+        catalog.0.relations.list(&who, warehouse, RelationKind::Table, &ns, &page).await.map(drop),
+        catalog.0.relations.list(&who, warehouse, view, &ns, &page).await.map(drop),
+        catalog.0.relations.load(&who, warehouse, RelationKind::Table, &t).await.map(drop),
+        catalog.0.relations.table_exists(&who, warehouse, &t).await,
+        catalog.0.relations.report_metrics(&who, warehouse, &t, &body).await,
+        catalog.0.relations.commit_table(call, warehouse, &t, &body).await.map(drop),
+        catalog.0.relations.drop_table(call, warehouse, &t, false).await,
+        catalog
+            .0
+            .relations
+            .rename(call, warehouse, RelationKind::Table, &t, &ident(&["a"], "u"))
+            .await,
+        catalog.0.relations.rename(call, warehouse, view, &t, &ident(&["a"], "u")).await,
+        catalog.0.relations.register_table(call, warehouse, &ns, &register).await.map(drop),
+        catalog.0.relations.unregister_table(call, warehouse, &t).await.map(drop),
+        catalog.0.relations.commit_transaction(call, warehouse, &transaction).await,
     ] {
         assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }

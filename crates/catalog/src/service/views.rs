@@ -8,13 +8,13 @@ use iceberg::json::RawJson;
 use iceberg::view::{CreateView, ViewCommit, ViewDoc, apply_view, check_view, parse_view_commit};
 use serde::Deserialize;
 
-use super::catalog::Catalog;
 use super::commit::RETRIES_MAX;
-use super::commit::certain;
 use super::documents::{self, WrittenDocument};
 use super::homes::{self, ChosenLocation, LocationScope};
 use super::managed_updates::view_touches_protection;
+use super::namespaces::properties_of;
 use super::relations::RelationChange;
+use super::relations::{RelationService, certain};
 use crate::cache::CachedVersion;
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{AccessRight, ChangeCall, RightTarget};
@@ -29,7 +29,7 @@ struct RegisterView {
     metadata_location: String,
 }
 
-impl Catalog {
+impl RelationService {
     /// Makes a view.
     ///
     /// # Errors
@@ -53,18 +53,18 @@ impl Catalog {
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
         let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
-            let RelationChange { catalog, warehouse, ident, stamp } = &it;
+            let RelationChange { relations, warehouse, ident, stamp } = &it;
             let uuid = Uuid::v4()?;
-            let location = homes::new_location(&catalog.0.store, warehouse, ident, uuid).await?;
-            catalog.require_free(warehouse, RelationKind::View, ident).await?;
+            let location = homes::new_location(&relations.0.store, warehouse, ident, uuid).await?;
+            relations.require_free(warehouse, RelationKind::View, ident).await?;
             if let Some(location) = &request.location {
                 let chosen = ChosenLocation::anew("location", location);
-                homes::check_reach(&catalog.0.store, warehouse, &reach, chosen).await?;
+                homes::check_reach(&relations.0.store, warehouse, &reach, chosen).await?;
             }
             let location = request.location.as_deref().unwrap_or(&location);
             let now_ms = i64::try_from(stamp.now_ms).map_err(CatalogError::internal)?;
             let doc = request.document(uuid, location.trim_end_matches('/'), now_ms)?;
-            catalog.make(warehouse, stamp, ident, &doc, LogAction::CreateView).await
+            relations.make(warehouse, stamp, ident, &doc, LogAction::CreateView).await
         };
         self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }
@@ -98,10 +98,10 @@ impl Catalog {
         }
         let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(&ident.namespace));
         let act = async move |it: RelationChange| {
-            let RelationChange { catalog, warehouse, ident, stamp } = &it;
+            let RelationChange { relations, warehouse, ident, stamp } = &it;
             let (mut tries, wanted) = (0, (&request, &reach));
             loop {
-                let (done, is_lost) = catalog.replace(warehouse, stamp, ident, wanted).await;
+                let (done, is_lost) = relations.replace(warehouse, stamp, ident, wanted).await;
                 if !is_lost || tries == RETRIES_MAX {
                     return done;
                 }
@@ -203,10 +203,14 @@ impl Catalog {
             RightTarget::Relation(ident),
         )?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let catalog = self.clone();
+        let relations = self.clone();
         let act = async move |stamp: ChangeContext| {
-            let _turn = catalog.0.entries.turn(&warehouse, &ident).await;
-            catalog.drop_one(&warehouse, &stamp, RelationKind::View, &ident, false).await
+            let _turn = relations.0.entries.turn(&warehouse, &ident).await;
+            relations
+                .0
+                .dropped
+                .drop_one(&warehouse, &stamp, RelationKind::View, &ident, false)
+                .await
         };
         self.0.changes.run(call, act, async || Ok(())).await
     }
@@ -235,26 +239,31 @@ impl Catalog {
         warehouse.check_location(&metadata_location)?;
         let reach = LocationScope::of(&self.0.rights, call.who, warehouse, Some(namespace));
         let act = async move |it: RelationChange| {
-            let RelationChange { catalog, warehouse, ident, stamp } = &it;
-            catalog.namespace(warehouse, &ident.namespace).await?;
-            catalog.require_free(warehouse, RelationKind::View, ident).await?;
+            let RelationChange { relations, warehouse, ident, stamp } = &it;
+            properties_of(&relations.0.store, warehouse, &ident.namespace).await?;
+            relations.require_free(warehouse, RelationKind::View, ident).await?;
             let file = ChosenLocation::anew("metadata-location", &metadata_location);
-            homes::check_reach(&catalog.0.store, warehouse, &reach, file).await?;
+            homes::check_reach(&relations.0.store, warehouse, &reach, file).await?;
             let document = documents::read(warehouse, &metadata_location).await?;
             let doc = ViewDoc::parse(document.clone())?;
             let chosen = ChosenLocation::anew("location", &doc.location);
-            homes::check_reach(&catalog.0.store, warehouse, &reach, chosen).await?;
+            homes::check_reach(&relations.0.store, warehouse, &reach, chosen).await?;
             for location in [&doc.location, &metadata_location] {
-                homes::check_apart(&catalog.0.store, stamp, location, "").await?;
+                homes::check_apart(&relations.0.store, stamp, location, "").await?;
             }
             homes::check_paths(stamp, warehouse, &doc.location, &doc.properties, None)?;
             let written = WrittenDocument { doc, document, location: metadata_location };
             let new = written.new_relation(ident, LogAction::RegisterView);
-            let made = catalog.0.store.insert_relation(stamp, warehouse.id(), new).await;
+            let made = relations.0.store.insert_relation(stamp, warehouse.id(), new).await;
             if made.is_err() {
-                catalog.0.entries.forget(warehouse, ident);
+                relations.0.entries.forget(warehouse, ident);
             }
-            Ok(catalog.0.entries.publish_written(warehouse, ident, made.map_err(certain)?, written))
+            Ok(relations.0.entries.publish_written(
+                warehouse,
+                ident,
+                made.map_err(certain)?,
+                written,
+            ))
         };
         self.change_one(call, warehouse, RelationKind::View, &ident, act).await
     }

@@ -14,8 +14,8 @@ use node::store::COUNTER_AGE_MAX;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
-use super::catalog::CatalogSettings;
 use super::rights::RightGuard;
+use super::settings::CatalogSettings;
 use crate::access::EntityChange;
 use crate::access::entities::check_properties;
 use crate::error::{CatalogError, ErrorReason, Result};

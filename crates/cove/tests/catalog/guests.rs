@@ -69,14 +69,21 @@ async fn open(store: &S3, scratch: &Scratch) -> (Catalog, AccessControl, String)
     for name in ["n", "other"] {
         let ident = iceberg::ident::NamespaceIdent::new([name]).unwrap();
         let none = catalog::store::Properties::new();
-        catalog.create_namespace(&ChangeCall::of(&root), &warehouse, &ident, none).await.unwrap();
+        catalog
+            .namespaces()
+            .create_namespace(&ChangeCall::of(&root), &warehouse, &ident, none)
+            .await
+            .unwrap();
     }
     let table = json!({"name": "t", "schema": {"type": "struct", "fields": [
         {"id": 1, "name": "id", "required": true, "type": "long"}]}});
     let other = iceberg::ident::NamespaceIdent::new(["other"]).unwrap();
     let body = RawJson::of(&table).unwrap();
-    let made =
-        catalog.create_table(&ChangeCall::of(&root), &warehouse, &other, &body).await.unwrap();
+    let made = catalog
+        .relations()
+        .create_table(&ChangeCall::of(&root), &warehouse, &other, &body)
+        .await
+        .unwrap();
     let theirs = made.pointer.as_ref().unwrap().location.clone();
     (catalog, access, theirs)
 }

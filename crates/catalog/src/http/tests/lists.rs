@@ -99,7 +99,7 @@ fn every_change_of_names_is_seen_by_whoever_lists_next() {
         }
         assert_ne!(lists(&server), before, "{method} {path} has changed nothing that is listed");
     }
-    let figures = server.catalog.list_figures();
+    let figures = server.catalog.lists().figures();
     assert!(figures.hits > figures.misses / 2 && figures.misses > 0, "{figures:?}");
     assert!(figures.bytes > 0, "{figures:?}");
 }
@@ -110,12 +110,12 @@ fn a_commit_leaves_lists_ready() {
     server.fill("n", "t");
     let list = || server.ask("GET", "/v1/main/namespaces/n/tables", None).text();
     let first = list();
-    let before = server.catalog.list_figures();
+    let before = server.catalog.lists().figures();
     let commit = json!({"requirements": [], "updates": [
         {"action": "set-properties", "updates": {"a": "b"}}]});
     assert_eq!(server.ask("POST", "/v1/main/namespaces/n/tables/t", Some(&commit)).status, 200);
     assert_eq!(list(), first);
-    assert_eq!(server.catalog.list_figures().misses, before.misses);
+    assert_eq!(server.catalog.lists().figures().misses, before.misses);
 }
 
 #[test]

@@ -24,7 +24,11 @@ async fn sixteen_writers_lose_nothing() {
                         let body = setting(&format!("w{writer}.{change}"), "done");
                         let body = RawJson::of(&body).unwrap();
                         let call = ChangeCall::of(&who);
-                        catalog.commit_table(&call, &warehouse, &t, &body).await.unwrap();
+                        catalog
+                            .relations()
+                            .commit_table(&call, &warehouse, &t, &body)
+                            .await
+                            .unwrap();
                     }
                 })
             })
@@ -62,7 +66,11 @@ async fn servers_that_share_a_store_lose_nothing_either() {
             for change in 0..20 {
                 let key = format!("{side}.{change}");
                 let body = RawJson::of(&setting(&key, "done")).unwrap();
-                match catalog.commit_table(&ChangeCall::of(&who), &warehouse, &t, &body).await {
+                match catalog
+                    .relations()
+                    .commit_table(&ChangeCall::of(&who), &warehouse, &t, &body)
+                    .await
+                {
                     Ok(_) => done.push(key),
                     Err(error) => assert_eq!(error.kind, ErrorReason::CommitFailed, "{error:?}"),
                 }
@@ -104,7 +112,11 @@ async fn a_transaction_changes_all_tables_or_none() {
         stage.table(&two).await;
         let commit = async |changes: Vec<Value>| {
             let body = RawJson::of(&json!({"table-changes": changes})).unwrap();
-            stage.catalog.commit_transaction(&stage.call(), &stage.warehouse, &body).await
+            stage
+                .catalog
+                .relations()
+                .commit_transaction(&stage.call(), &stage.warehouse, &body)
+                .await
         };
         let mut made = creation(&json!({}));
         made["identifier"] = json!({"namespace": ["a"], "name": "three"});

@@ -12,7 +12,7 @@ fn request(name: &str) -> Value {
 
 async fn create(stage: &Stage, ns: &NamespaceIdent, body: &Value) -> Result<Arc<CachedVersion>> {
     let body = RawJson::of(body).unwrap();
-    stage.catalog.create_table(&stage.call(), &stage.warehouse, ns, &body).await
+    stage.catalog.relations().create_table(&stage.call(), &stage.warehouse, ns, &body).await
 }
 
 #[tokio::test]
@@ -91,7 +91,10 @@ async fn of_those_who_make_one_table_at_once_one_does() {
                 let (who, ns) = (stage.who.clone(), ns.clone());
                 tokio::spawn(async move {
                     let body = RawJson::of(&request("t")).unwrap();
-                    catalog.create_table(&ChangeCall::of(&who), &warehouse, &ns, &body).await
+                    catalog
+                        .relations()
+                        .create_table(&ChangeCall::of(&who), &warehouse, &ns, &body)
+                        .await
                 })
             })
             .collect();

@@ -34,22 +34,32 @@ async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may
     let who = CatalogPrincipal::new(id, id);
     let (call, t) = (ChangeCall::of(&who), ident(&["a"], "t"));
     let namespace = Some(&t.namespace);
-    let list =
-        catalog.list_dropped(&who, warehouse, namespace, &PageRequest::default()).await.unwrap();
+    let list = catalog
+        .dropped()
+        .list_dropped(&who, warehouse, namespace, &PageRequest::default())
+        .await
+        .unwrap();
     assert_eq!(list.items.len(), usize::from(may), "{id}");
     let operator = CatalogPrincipal::operator("o", "o");
-    let all =
-        catalog.list_dropped(&operator, warehouse, None, &PageRequest::default()).await.unwrap();
+    let all = catalog
+        .dropped()
+        .list_dropped(&operator, warehouse, None, &PageRequest::default())
+        .await
+        .unwrap();
     let dropped = all.items[0].pointer.clone();
     let kind = RelationKind::Table;
-    let changes = catalog.changes(&operator, warehouse, &ChangeFilter::default(), None, 100).await;
+    let changes =
+        catalog.changes().changes(&operator, warehouse, &ChangeFilter::default(), None, 100).await;
     let changes = changes.unwrap().changes;
     let made = changes.iter().find(|it| it.action == "create-table").unwrap();
-    let then = catalog.load_at(&who, warehouse, kind, &t, TimelineMoment::Number(made.seq)).await;
+    let then = catalog
+        .history()
+        .load_at(&who, warehouse, kind, &t, TimelineMoment::Number(made.seq))
+        .await;
     check_lists(catalog, warehouse, &who, made.seq, may).await;
     let missing = dropped.id.clone();
     let unknown = move |_: &TableIdent| TableIdent::new(NamespaceIdent::new(["y"])?, &missing);
-    let undropped = catalog.undrop(&call, warehouse, &dropped.id, unknown).await;
+    let undropped = catalog.dropped().undrop(&call, warehouse, &dropped.id, unknown).await;
     let (then, undropped) = (then.err().map(|it| it.kind), undropped.unwrap_err().kind);
     if !may {
         assert_eq!(
@@ -57,11 +67,12 @@ async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may
             (Some(ErrorReason::Forbidden), ErrorReason::Forbidden),
             "{id}"
         );
-        let purged = catalog.purge_dropped(&call, warehouse, &dropped.id).await;
+        let purged = catalog.dropped().purge_dropped(&call, warehouse, &dropped.id).await;
         assert_eq!(refusal(purged).0, ErrorReason::Forbidden, "{id}");
         let body = json!({"name": "t", "metadata-location": dropped.location});
         let body = RawJson::of(&body).unwrap();
-        let registered = catalog.register_table(&call, warehouse, &t.namespace, &body).await;
+        let registered =
+            catalog.relations().register_table(&call, warehouse, &t.namespace, &body).await;
         assert_eq!(refusal(registered).0, ErrorReason::Forbidden, "{id}");
         return;
     }
@@ -83,8 +94,8 @@ async fn check_lists(
     let (moment, page, kind) =
         (TimelineMoment::Number(seq), PageRequest::default(), RelationKind::Table);
     let a = NamespaceIdent::new(["a"]).unwrap();
-    let tables = catalog.list_at(who, warehouse, kind, &a, moment, &page).await;
-    let inner = catalog.list_namespaces_at(who, warehouse, Some(&a), moment, &page).await;
+    let tables = catalog.history().list_at(who, warehouse, kind, &a, moment, &page).await;
+    let inner = catalog.history().list_namespaces_at(who, warehouse, Some(&a), moment, &page).await;
     let inner = inner.map(|it| it.items).map_err(|it| it.kind);
     let tables = tables.map(|it| it.items).map_err(|it| it.kind);
     match may {
@@ -94,7 +105,8 @@ async fn check_lists(
         }
     }
     let filter = ChangeFilter { namespace: Some(a), ident: None };
-    let changes = catalog.changes(who, warehouse, &filter, None, 100).await.unwrap().changes;
+    let changes =
+        catalog.changes().changes(who, warehouse, &filter, None, 100).await.unwrap().changes;
     let shown = changes.iter().any(|it| it.name.is_some());
     let inner = changes.iter().any(|it| it.namespace.as_ref().is_some_and(|it| it.key() != "a"));
     assert_eq!((shown, inner), (may, may && &*who.id == "warehouse"), "{who:?} {changes:?}");
@@ -117,31 +129,34 @@ async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
         let (warehouse, operator) = (&stage.warehouse, &stage.who);
         let settings = CatalogSettings::clone(&stage.catalog.0.settings);
         let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(ByName)).await.unwrap();
-        catalog.set_retention(operator, warehouse, Some(3600)).await.unwrap();
+        catalog.dropped().set_retention(operator, warehouse, Some(3600)).await.unwrap();
         let namespace = stage.namespace(&["a"]).await;
         a_tick().await;
         let t = ident(&["a"], "t");
         let (call, body) = (ChangeCall::of(operator), RawJson::of(&creation(&json!({}))).unwrap());
         let inner = stage.namespace(&["a", "b"]).await;
-        catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
-        catalog.drop_table(&call, warehouse, &t, false).await.unwrap();
+        catalog.relations().commit_table(&call, warehouse, &t, &body).await.unwrap();
+        catalog.relations().drop_table(&call, warehouse, &t, false).await.unwrap();
         for id in ["namespace", "warehouse"] {
             check_heir(&catalog, warehouse, id, true).await;
         }
         a_tick().await;
-        catalog.drop_namespace(&call, warehouse, &inner).await.unwrap();
-        catalog.drop_namespace(&call, warehouse, &namespace).await.unwrap();
+        catalog.namespaces().drop_namespace(&call, warehouse, &inner).await.unwrap();
+        catalog.namespaces().drop_namespace(&call, warehouse, &namespace).await.unwrap();
         let none = Properties::new();
-        catalog.create_namespace(&call, warehouse, &namespace, none).await.unwrap();
+        catalog.namespaces().create_namespace(&call, warehouse, &namespace, none).await.unwrap();
         for (id, may) in [("namespace", false), ("warehouse", true)] {
             check_heir(&catalog, warehouse, id, may).await;
         }
         let to = |was: &TableIdent| Ok(was.clone());
-        let id =
-            catalog.list_dropped(operator, warehouse, None, &PageRequest::default()).await.unwrap();
+        let id = catalog
+            .dropped()
+            .list_dropped(operator, warehouse, None, &PageRequest::default())
+            .await
+            .unwrap();
         let id = id.items[0].pointer.id.clone();
         let who = CatalogPrincipal::new("warehouse", "w");
-        catalog.undrop(&ChangeCall::of(&who), warehouse, &id, to).await.unwrap();
+        catalog.dropped().undrop(&ChangeCall::of(&who), warehouse, &id, to).await.unwrap();
     })
     .await;
 }

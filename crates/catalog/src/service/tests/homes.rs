@@ -110,7 +110,10 @@ impl Ground {
         body: &Value,
     ) -> Result<Arc<CachedVersion>> {
         let body = fragment(body);
-        self.catalog.commit_table(&ChangeCall::of(who), self.warehouse(), ident, &body).await
+        self.catalog
+            .relations()
+            .commit_table(&ChangeCall::of(who), self.warehouse(), ident, &body)
+            .await
     }
 
     async fn transact(
@@ -127,12 +130,15 @@ impl Ground {
             })
             .collect();
         let body = fragment(&json!({"table-changes": changes}));
-        self.catalog.commit_transaction(&ChangeCall::of(who), self.warehouse(), &body).await
+        self.catalog
+            .relations()
+            .commit_transaction(&ChangeCall::of(who), self.warehouse(), &body)
+            .await
     }
 
     async fn register(&self, who: &CatalogPrincipal, body: &Value) -> Result<Arc<CachedVersion>> {
         let (call, body) = (ChangeCall::of(who), fragment(body));
-        self.catalog.register_table(&call, self.warehouse(), &self.home, &body).await
+        self.catalog.relations().register_table(&call, self.warehouse(), &self.home, &body).await
     }
 
     async fn relocate(
@@ -147,7 +153,13 @@ impl Ground {
             None => (vec![key], Properties::new()),
         };
         let call = ChangeCall::of(who);
-        let done = self.catalog.update_namespace(&call, self.warehouse(), ident, removals, updates);
+        let done = self.catalog.namespaces().update_namespace(
+            &call,
+            self.warehouse(),
+            ident,
+            removals,
+            updates,
+        );
         done.await.map(drop)
     }
 
@@ -160,7 +172,8 @@ impl Ground {
         let ident = NamespaceIdent::new(levels).unwrap();
         let properties = at.map(|it| ("location".to_owned(), it.to_owned())).into_iter().collect();
         let call = ChangeCall::of(who);
-        let made = self.catalog.create_namespace(&call, self.warehouse(), &ident, properties);
+        let made =
+            self.catalog.namespaces().create_namespace(&call, self.warehouse(), &ident, properties);
         made.await.map(drop)
     }
 
@@ -196,15 +209,15 @@ impl Ground {
         let (call, warehouse) = (ChangeCall::of(operator), self.warehouse());
         for ident in [&own, &other] {
             for gone in [
-                self.catalog.drop_table(&call, warehouse, ident, false).await,
-                self.catalog.drop_view(&call, warehouse, ident).await,
-                self.catalog.drop_function(&call, warehouse, ident).await,
+                self.catalog.relations().drop_table(&call, warehouse, ident, false).await,
+                self.catalog.relations().drop_view(&call, warehouse, ident).await,
+                self.catalog.functions().drop_function(&call, warehouse, ident).await,
             ] {
                 assert!(gone.is_ok() || refusal(gone).0.status() == 404);
             }
         }
         let inner = NamespaceIdent::new(["a", "b", "c"]).unwrap();
-        let gone = self.catalog.drop_namespace(&call, warehouse, &inner).await;
+        let gone = self.catalog.namespaces().drop_namespace(&call, warehouse, &inner).await;
         assert!(gone.is_ok() || refusal(gone).0 == ErrorReason::NoSuchNamespace);
         self.relocate(operator, &self.home, None).await.unwrap();
         done
@@ -226,7 +239,7 @@ impl Ground {
                 table["location"] = json!(place);
                 table["stage-create"] = json!(operation == "stage table");
                 let body = fragment(&table);
-                catalog.create_table(call, warehouse, &self.home, &body).await.map(drop)
+                catalog.relations().create_table(call, warehouse, &self.home, &body).await.map(drop)
             }
             "commit a new table" => {
                 new["updates"].as_array_mut().unwrap().push(moved(place));
@@ -255,7 +268,7 @@ impl Ground {
                 let mut metadata = testkit::documents::function_metadata();
                 metadata["location"] = json!(place);
                 let body = json!({"namespace": ["a", "b"], "name": "own", "metadata": metadata});
-                catalog.put_function(call, warehouse, &fragment(&body)).await.map(drop)
+                catalog.functions().put_function(call, warehouse, &fragment(&body)).await.map(drop)
             }
             "create namespace" => self.create_namespace(who, &["a", "b", "c"], Some(place)).await,
             "update namespace" => self.relocate(who, &self.home, Some(place)).await,
@@ -279,21 +292,25 @@ impl Ground {
         if operation == "create view" {
             view["location"] = json!(place);
             return catalog
+                .relations()
                 .create_view(call, warehouse, &self.home, &fragment(&view))
                 .await
                 .map(drop);
         }
         let root = ChangeCall::of(&self.stage.who);
-        let made =
-            catalog.create_view(&root, warehouse, &self.home, &fragment(&view)).await.unwrap();
+        let made = catalog
+            .relations()
+            .create_view(&root, warehouse, &self.home, &fragment(&view))
+            .await
+            .unwrap();
         if operation == "replace view" {
             let body = fragment(&commit_of(&json!([moved(place)])));
-            return catalog.replace_view(call, warehouse, own, &body).await.map(drop);
+            return catalog.relations().replace_view(call, warehouse, own, &body).await.map(drop);
         }
-        catalog.drop_view(&root, warehouse, own).await.unwrap();
+        catalog.relations().drop_view(&root, warehouse, own).await.unwrap();
         let file = self.document(&made, place, place).await;
         let body = fragment(&json!({"name": "own", "metadata-location": file}));
-        catalog.register_view(call, warehouse, &self.home, &body).await.map(drop)
+        catalog.relations().register_view(call, warehouse, &self.home, &body).await.map(drop)
     }
 
     /// The same of what is done with metadata files of tables.
@@ -314,7 +331,11 @@ impl Ground {
             return self.register(who, &body).await.map(drop);
         }
         let made = self.commit(operator, own, &creation(&json!({}))).await.unwrap();
-        self.catalog.drop_table(&ChangeCall::of(operator), warehouse, own, false).await.unwrap();
+        self.catalog
+            .relations()
+            .drop_table(&ChangeCall::of(operator), warehouse, own, false)
+            .await
+            .unwrap();
         let mine = format!("{}/a/b/mine", warehouse.root());
         let file = match operation {
             "register file" => self.document(&made, &mine, place).await,
@@ -439,9 +460,11 @@ async fn a_table_stays_where_it_is_and_moves_within_it() {
     ground.commit(operator, &from, &creation(&json!({}))).await.unwrap();
     // Another name is no other place.
     let (call, kind) = (ChangeCall::of(operator), RelationKind::Table);
-    let renamed = ground.catalog.rename(&call, ground.warehouse(), kind, &from, &own).await;
+    let renamed =
+        ground.catalog.relations().rename(&call, ground.warehouse(), kind, &from, &own).await;
     renamed.unwrap();
-    let entry = ground.catalog.load(operator, ground.warehouse(), kind, &own).await.unwrap();
+    let entry =
+        ground.catalog.relations().load(operator, ground.warehouse(), kind, &own).await.unwrap();
     let place = entry.table().unwrap().location.clone();
     assert!(place.starts_with(&format!("{root}/z/")), "{place}");
     // Who has the table alone has its place alone.
@@ -472,7 +495,12 @@ async fn a_view_has_no_files_elsewhere() {
     let (call, warehouse) = (ChangeCall::of(&who), ground.warehouse());
     let own = ident(&["a", "b"], "own");
     let body = fragment(&new_view());
-    let made = ground.catalog.create_view(&call, warehouse, &ground.home, &body).await.unwrap();
+    let made = ground
+        .catalog
+        .relations()
+        .create_view(&call, warehouse, &ground.home, &body)
+        .await
+        .unwrap();
     let place = made.view().unwrap().location.clone();
     for (path, expected) in [
         (format!("{place}/else"), None),
@@ -482,7 +510,7 @@ async fn a_view_has_no_files_elsewhere() {
             "action": "set-properties", "updates": {"write.metadata.path": path},
         }]);
         let body = fragment(&commit_of(&updates));
-        let done = ground.catalog.replace_view(&call, warehouse, &own, &body).await;
+        let done = ground.catalog.relations().replace_view(&call, warehouse, &own, &body).await;
         assert_eq!(done.err().map(|error| error.kind), expected, "{path}");
         let mut document: Value = serde_json::from_slice(made.document()).unwrap();
         document["location"] = json!(format!("{}/a/b/r", warehouse.root()));
@@ -491,7 +519,8 @@ async fn a_view_has_no_files_elsewhere() {
         fs::create_dir_all(ground.stage.path(&file).parent().unwrap()).unwrap();
         fs::write(ground.stage.path(&file), document.to_string()).unwrap();
         let body = fragment(&json!({"name": "r", "metadata-location": file}));
-        let done = ground.catalog.register_view(&call, warehouse, &ground.home, &body).await;
+        let done =
+            ground.catalog.relations().register_view(&call, warehouse, &ground.home, &body).await;
         assert_eq!(refusal(done).0, ErrorReason::Forbidden);
     }
 }
@@ -500,7 +529,7 @@ async fn a_view_has_no_files_elsewhere() {
 async fn a_document_that_was_changed_in_its_file_gives_no_other_place() {
     let stage = sqlite().await;
     stage.namespace(&["a"]).await;
-    stage.catalog.set_retention(&stage.who, &stage.warehouse, Some(3600)).await.unwrap();
+    stage.catalog.dropped().set_retention(&stage.who, &stage.warehouse, Some(3600)).await.unwrap();
     let t = ident(&["a"], "t");
     // Too long to be kept anywhere but in its file.
     let long = "x".repeat(crate::store::DOCUMENT_BYTES_KEPT_MAX);
@@ -553,9 +582,10 @@ async fn check_purge(stage: &Stage, file: &Path, changed: &Value) {
     fs::write(&other, "x").unwrap();
     fs::write(file, changed.to_string()).unwrap();
     let page = PageRequest::default();
-    let list = stage.catalog.list_dropped(&stage.who, &stage.warehouse, None, &page).await;
+    let list =
+        stage.catalog.dropped().list_dropped(&stage.who, &stage.warehouse, None, &page).await;
     let id = list.unwrap().items[0].pointer.id.clone();
-    stage.catalog.purge_dropped(&stage.call(), &stage.warehouse, &id).await.unwrap();
+    stage.catalog.dropped().purge_dropped(&stage.call(), &stage.warehouse, &id).await.unwrap();
     assert!(other.exists() && file.exists(), "{changed}");
 }
 
@@ -568,12 +598,17 @@ async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Granted)).await.unwrap();
     let (call, warehouse) = (ChangeCall::of(operator), catalog.default_warehouse().unwrap());
     let plain = format!("{}/a/b", warehouse.root());
-    catalog.drop_namespace(&call, &warehouse, &ground.home).await.unwrap();
+    catalog.namespaces().drop_namespace(&call, &warehouse, &ground.home).await.unwrap();
     let body = fragment(&creation(&json!({})));
-    let made = catalog.commit_table(&call, &warehouse, &ident(&["a"], "b"), &body).await.unwrap();
+    let made = catalog
+        .relations()
+        .commit_table(&call, &warehouse, &ident(&["a"], "b"), &body)
+        .await
+        .unwrap();
     assert_eq!(made.table().unwrap().location, plain);
     let none = Properties::new();
-    let said = catalog.create_namespace(&call, &warehouse, &ground.home, none).await.unwrap();
+    let said =
+        catalog.namespaces().create_namespace(&call, &warehouse, &ground.home, none).await.unwrap();
     let home = said["location"].trim_end_matches('/');
     assert!(home.starts_with(&format!("{plain}~")), "{home}");
     // Who has it stages a table there and makes it.
@@ -581,12 +616,13 @@ async fn a_namespace_has_its_home_beside_the_table_of_its_name() {
     let mut body = new_table();
     body["stage-create"] = json!(true);
     let (call, body) = (ChangeCall::of(&who), fragment(&body));
-    let staged = catalog.create_table(&call, &warehouse, &ground.home, &body).await.unwrap();
+    let staged =
+        catalog.relations().create_table(&call, &warehouse, &ground.home, &body).await.unwrap();
     let place = staged.table().unwrap().location.clone();
     assert_eq!(place, format!("{home}/own"));
     let mut body = creation(&json!({}));
     body["updates"].as_array_mut().unwrap().push(moved(&place));
     let body = fragment(&body);
-    let made = catalog.commit_table(&call, &warehouse, &own, &body).await.unwrap();
+    let made = catalog.relations().commit_table(&call, &warehouse, &own, &body).await.unwrap();
     assert_eq!(made.table().unwrap().location, place);
 }

@@ -18,36 +18,42 @@ async fn a_request_with_a_key_is_carried_out_once() {
         let key = Uuid::v7(clock::wall_ms()).unwrap();
         let call = keyed(stage, key, 1);
         let body = RawJson::of(&creation(&json!({}))).unwrap();
-        let made = catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
-        let again = catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
+        let made = catalog.relations().commit_table(&call, warehouse, &t, &body).await.unwrap();
+        let again = catalog.relations().commit_table(&call, warehouse, &t, &body).await.unwrap();
         assert_eq!(location(&made), location(&again));
         // It is another request.
         let other = keyed(stage, key, 2);
-        let refused = catalog.drop_table(&other, warehouse, &t, false).await;
+        let refused = catalog.relations().drop_table(&other, warehouse, &t, false).await;
         assert_eq!(refusal(refused).0, ErrorReason::UnprocessableEntity);
 
         // What was refused stays refused, even when it would be possible now.
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 3);
         let u = ident(&["a"], "u");
         let gone = (ErrorReason::NoSuchTable, "Table does not exist: a.u".to_owned());
-        assert_eq!(refusal(catalog.drop_table(&call, warehouse, &u, false).await), gone);
+        assert_eq!(
+            refusal(catalog.relations().drop_table(&call, warehouse, &u, false).await),
+            gone
+        );
         stage.table(&u).await;
-        assert_eq!(refusal(catalog.drop_table(&call, warehouse, &u, false).await), gone);
+        assert_eq!(
+            refusal(catalog.relations().drop_table(&call, warehouse, &u, false).await),
+            gone
+        );
         stage.load(&u).await.unwrap();
 
         // A drop is done once, whoever has the name since.
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 4);
-        catalog.drop_table(&call, warehouse, &u, false).await.unwrap();
+        catalog.relations().drop_table(&call, warehouse, &u, false).await.unwrap();
         stage.table(&u).await;
-        catalog.drop_table(&call, warehouse, &u, false).await.unwrap();
+        catalog.relations().drop_table(&call, warehouse, &u, false).await.unwrap();
         stage.load(&u).await.unwrap();
 
         // Nothing to change is an answer as well.
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 5);
         let nothing = RawJson::of(&json!({"requirements": [], "updates": []})).unwrap();
-        catalog.commit_table(&call, warehouse, &t, &nothing).await.unwrap();
+        catalog.relations().commit_table(&call, warehouse, &t, &nothing).await.unwrap();
         let reused = keyed(stage, call.key.unwrap().key, 6);
-        let refused = catalog.commit_table(&reused, warehouse, &t, &nothing).await;
+        let refused = catalog.relations().commit_table(&reused, warehouse, &t, &nothing).await;
         assert_eq!(refusal(refused).0, ErrorReason::UnprocessableEntity);
         assert_eq!(catalog.0.changes.forget_keys().await.unwrap(), 0, "they are young");
     })
@@ -70,7 +76,7 @@ async fn the_same_request_at_the_same_time_is_carried_out_once() {
                     let body = setting("k", &format!("{number}"));
                     let body = RawJson::of(&body).unwrap();
                     let call = ChangeCall { who: &who, key };
-                    catalog.commit_table(&call, &warehouse, &t, &body).await.unwrap()
+                    catalog.relations().commit_table(&call, &warehouse, &t, &body).await.unwrap()
                 })
             })
             .collect();
@@ -100,7 +106,7 @@ async fn the_same_request_to_several_servers_is_carried_out_once() {
                 let key = Some(IdempotencyKey { key, hash: [1; 32] });
                 let body = RawJson::of(&setting("n", &number.to_string())).unwrap();
                 let call = ChangeCall { who: &who, key };
-                catalog.commit_table(&call, &warehouse, &t, &body).await.unwrap()
+                catalog.relations().commit_table(&call, &warehouse, &t, &body).await.unwrap()
             })
         });
         for request in requests {
@@ -116,13 +122,13 @@ async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
     check(async |stage| {
         stage.namespace(&["a"]).await;
         let (catalog, warehouse) = (&stage.catalog, &stage.warehouse);
-        catalog.set_retention(&stage.who, warehouse, Some(3600)).await.unwrap();
+        catalog.dropped().set_retention(&stage.who, warehouse, Some(3600)).await.unwrap();
         let (t, u) = (ident(&["a"], "t"), ident(&["a"], "u"));
         let id = stage.table(&t).await.pointer.clone().unwrap().id;
         stage.drop(&t, true).await.unwrap();
         let undrop = async |call: &ChangeCall<'_>, name: &str, to: &TableIdent| {
             let to = to.clone();
-            catalog.undrop(call, warehouse, name, move |_| Ok(to)).await
+            catalog.dropped().undrop(call, warehouse, name, move |_| Ok(to)).await
         };
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 1);
         let first = undrop(&call, &id, &u).await.unwrap();
@@ -136,19 +142,19 @@ async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
         stage.drop(&u, true).await.unwrap();
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 3);
         for _ in 0..2 {
-            catalog.purge_dropped(&call, warehouse, &id).await.unwrap();
+            catalog.dropped().purge_dropped(&call, warehouse, &id).await.unwrap();
         }
         let none = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 3);
         assert_eq!(
-            refusal(catalog.purge_dropped(&none, warehouse, &id).await).0,
+            refusal(catalog.dropped().purge_dropped(&none, warehouse, &id).await).0,
             ErrorReason::NotFound
         );
         // A purge at once is a drop that is remembered once.
-        catalog.set_retention(&stage.who, warehouse, Some(0)).await.unwrap();
+        catalog.dropped().set_retention(&stage.who, warehouse, Some(0)).await.unwrap();
         stage.table(&t).await;
         let call = keyed(stage, Uuid::v7(clock::wall_ms()).unwrap(), 4);
         for _ in 0..2 {
-            catalog.drop_table(&call, warehouse, &t, true).await.unwrap();
+            catalog.relations().drop_table(&call, warehouse, &t, true).await.unwrap();
         }
     })
     .await;

@@ -142,13 +142,19 @@ impl Stage {
     async fn maintain(&self, asked: Value) -> JobReport {
         let (call, warehouse) = (self.call(), &self.warehouse);
         let asked = serde_json::from_value(asked).unwrap();
-        let id = self.catalog.start_maintenance(&call, warehouse, asked).await.unwrap();
+        let id =
+            self.catalog.maintenance().start_maintenance(&call, warehouse, asked).await.unwrap();
         self.ended(&id).await
     }
 
     async fn ended(&self, id: &str) -> JobReport {
         loop {
-            let report = self.catalog.maintenance(&self.who, &self.warehouse, id).await.unwrap();
+            let report = self
+                .catalog
+                .maintenance()
+                .maintenance(&self.who, &self.warehouse, id)
+                .await
+                .unwrap();
             if matches!(report.state, JobState::Done | JobState::Cancelled) {
                 return report;
             }
@@ -277,29 +283,31 @@ async fn a_job_is_for_who_may_manage_what_it_names_and_can_be_stopped() {
     let of_a = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
     let one = json!({"actions": ["clean-metadata"], "tables": [{"namespace": ["a"], "name": "t"}]});
     for value in [all.clone(), of_a, one] {
-        let refused =
-            catalog.start_maintenance(&ChangeCall::of(&who), warehouse, asked(value)).await;
+        let refused = catalog
+            .maintenance()
+            .start_maintenance(&ChangeCall::of(&who), warehouse, asked(value))
+            .await;
         assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }
     let both = json!({"actions": ["clean-metadata"], "namespace": ["a"], "tables": []});
     for wrong in [both, json!({"actions": []})] {
-        let refused = catalog.start_maintenance(&call, warehouse, asked(wrong)).await;
+        let refused = catalog.maintenance().start_maintenance(&call, warehouse, asked(wrong)).await;
         assert_eq!(refusal(refused).0, ErrorReason::BadRequest);
     }
-    let turns = catalog.0.jobs.hold().await;
-    let id = catalog.start_maintenance(&call, warehouse, asked(all)).await.unwrap();
-    let state = catalog.maintenance(&stage.who, warehouse, &id).await.unwrap().state;
+    let turns = catalog.0.maintenance.0.jobs.hold().await;
+    let id = catalog.maintenance().start_maintenance(&call, warehouse, asked(all)).await.unwrap();
+    let state = catalog.maintenance().maintenance(&stage.who, warehouse, &id).await.unwrap().state;
     assert_eq!(state, JobState::Queued);
     let other = CatalogPrincipal { id: "other".into(), ..who };
     assert_eq!(
-        refusal(catalog.maintenance(&other, warehouse, &id).await).0,
+        refusal(catalog.maintenance().maintenance(&other, warehouse, &id).await).0,
         ErrorReason::Forbidden
     );
     assert_eq!(
-        refusal(catalog.maintenance(&stage.who, warehouse, "mj_0").await).0,
+        refusal(catalog.maintenance().maintenance(&stage.who, warehouse, "mj_0").await).0,
         ErrorReason::NotFound
     );
-    catalog.cancel_maintenance(&stage.who, warehouse, &id).await.unwrap();
+    catalog.maintenance().cancel_maintenance(&stage.who, warehouse, &id).await.unwrap();
     drop(turns);
     assert_eq!(stage.ended(&id).await.state, JobState::Cancelled);
 }
@@ -310,29 +318,31 @@ async fn check_next(stage: Stage, expected: JobState) {
     stage.table(&ident(&["a"], "t")).await;
     let asked = json!({"actions": ["clean-metadata"]});
     let done = stage.maintain(asked.clone()).await;
-    let turns = stage.catalog.0.jobs.hold().await;
+    let turns = stage.catalog.0.maintenance.0.jobs.hold().await;
     let asked = serde_json::from_value(asked).unwrap();
     let (call, warehouse) = (stage.call(), &stage.warehouse);
-    let id = stage.catalog.start_maintenance(&call, warehouse, asked).await.unwrap();
+    let id = stage.catalog.maintenance().start_maintenance(&call, warehouse, asked).await.unwrap();
     let next = stage.again().await;
-    let seen =
-        async |id: &str| next.catalog.maintenance(&next.who, &next.warehouse, id).await.unwrap();
+    let seen = async |id: &str| {
+        next.catalog.maintenance().maintenance(&next.who, &next.warehouse, id).await.unwrap()
+    };
     // What is over is written down a moment after it was told.
     while seen(&done.id).await.state != JobState::Done {
         tokio::task::yield_now().await;
     }
     assert_eq!(seen(&done.id).await.tables_done, 1);
     assert_eq!(seen(&id).await.state, expected);
-    let listed = next.catalog.maintenance_jobs(&next.who, &next.warehouse).await.unwrap();
+    let listed =
+        next.catalog.maintenance().maintenance_jobs(&next.who, &next.warehouse).await.unwrap();
     let listed: BTreeSet<_> = listed.iter().map(|it| it.id.clone()).collect();
     assert_eq!(listed, BTreeSet::from([done.id.clone(), id.clone()]));
     let other = CatalogPrincipal { id: "other".into(), operator: false, ..stage.who.clone() };
-    let refused = next.catalog.maintenance(&other, &next.warehouse, &id).await;
+    let refused = next.catalog.maintenance().maintenance(&other, &next.warehouse, &id).await;
     assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     // The server that has it learns that another one was asked to stop it.
-    next.catalog.cancel_maintenance(&next.who, &next.warehouse, &id).await.unwrap();
-    let job = stage.catalog.0.jobs.find(&id).unwrap();
-    stage.catalog.write_job(&job).await;
+    next.catalog.maintenance().cancel_maintenance(&next.who, &next.warehouse, &id).await.unwrap();
+    let job = stage.catalog.0.maintenance.0.jobs.find(&id).unwrap();
+    stage.catalog.maintenance().write_job(&job).await;
     drop(turns);
     assert_eq!(stage.ended(&id).await.state, JobState::Cancelled);
     next.store.close().await;
@@ -398,10 +408,15 @@ async fn metadata_files_stay_that_the_log_names_of_a_table_with_another_id() {
         stage.commit(&t, &setting("write.metadata.previous-versions-max", "1")).await.unwrap();
         let last = stage.commit(&t, &setting("k", "1")).await.unwrap();
         let (call, warehouse) = (stage.call(), &stage.warehouse);
-        stage.catalog.unregister_table(&call, warehouse, &t).await.unwrap();
+        stage.catalog.relations().unregister_table(&call, warehouse, &t).await.unwrap();
         let body = json!({"name": "t", "metadata-location": location(&last)});
         let body = RawJson::of(&body).unwrap();
-        stage.catalog.register_table(&call, warehouse, &t.namespace, &body).await.unwrap();
+        stage
+            .catalog
+            .relations()
+            .register_table(&call, warehouse, &t.namespace, &body)
+            .await
+            .unwrap();
         let asked = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
         assert_eq!(stage.maintain(asked.clone()).await.files, 0, "the past can be shown");
         stage.catalog.store().trim_log(u64::MAX / 2).await.unwrap();

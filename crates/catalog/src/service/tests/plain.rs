@@ -29,11 +29,19 @@ async fn nothing_new_is_where_the_files_of_something_else_are() {
     let make = async |name: &str| {
         let body = RawJson::of(&creation(&json!({}))).unwrap();
         let table = ident(&["a"], name);
-        let made = catalog.commit_table(&stage.call(), &warehouse, &table, &body).await.unwrap();
+        let made = catalog
+            .relations()
+            .commit_table(&stage.call(), &warehouse, &table, &body)
+            .await
+            .unwrap();
         (base(&made), location(&made).to_owned())
     };
     let drop = async |name: &str, purge: bool| {
-        catalog.drop_table(&stage.call(), &warehouse, &ident(&["a"], name), purge).await.unwrap();
+        catalog
+            .relations()
+            .drop_table(&stage.call(), &warehouse, &ident(&["a"], name), purge)
+            .await
+            .unwrap();
     };
     let (first, file) = make("t").await;
     assert_eq!(first, format!("{root}/a/t"));
@@ -67,7 +75,7 @@ async fn what_was_staged_outside_of_its_home_can_be_committed() {
         let moved = place.map(|it| json!({"action": "set-location", "location": it}));
         body["updates"].as_array_mut().unwrap().extend(moved);
         let body = RawJson::of(&body).unwrap();
-        catalog.commit_table(&ChangeCall::of(who), &warehouse, table, &body).await
+        catalog.relations().commit_table(&ChangeCall::of(who), &warehouse, table, &body).await
     };
     // The home of a namespace that says no location of its own is in the directory of a table.
     let around =
@@ -81,8 +89,11 @@ async fn what_was_staged_outside_of_its_home_can_be_committed() {
     });
     let body = json!({"name": "own", "stage-create": true, "schema": schema});
     let body = RawJson::of(&body).unwrap();
-    let staged =
-        catalog.create_table(&ChangeCall::of(&who), &warehouse, &home, &body).await.unwrap();
+    let staged = catalog
+        .relations()
+        .create_table(&ChangeCall::of(&who), &warehouse, &home, &body)
+        .await
+        .unwrap();
     let place = base(&staged);
     assert!(place.starts_with(&format!("{root}/own~")), "{place}");
     // What is created from a query has files there before it is committed.
@@ -103,7 +114,7 @@ async fn what_was_staged_outside_of_its_home_can_be_committed() {
     let other = base(&commit(&who, &table, None).await.unwrap());
     assert!(other.starts_with(&format!("{root}/other~")), "{other}");
     let operator = stage.call();
-    catalog.drop_table(&operator, &warehouse, &table, false).await.unwrap();
+    catalog.relations().drop_table(&operator, &warehouse, &table, false).await.unwrap();
     let again = base(&commit(&who, &table, None).await.unwrap());
     assert!(again.starts_with(&format!("{root}/other-")), "{again}");
     stage.store.close().await;

@@ -89,11 +89,11 @@ impl Scene {
             stage.table(table).await;
         }
         let (call, catalog, warehouse) = (stage.call(), &stage.catalog, &stage.warehouse);
-        let gone = catalog.unregister_table(&call, warehouse, &gone).await.unwrap();
+        let gone = catalog.relations().unregister_table(&call, warehouse, &gone).await.unwrap();
         stage.drop(&lost, false).await.unwrap();
         let page = PageRequest::default();
         let namespace = Some(&lost.namespace);
-        let dropped = catalog.list_dropped(&stage.who, warehouse, namespace, &page).await;
+        let dropped = catalog.dropped().list_dropped(&stage.who, warehouse, namespace, &page).await;
         let dropped = dropped.unwrap().items.pop().unwrap().pointer.id;
         Scene { name: ident(&[&here], "t"), from, file: location(&gone).to_owned(), dropped }
     }
@@ -110,20 +110,32 @@ impl Scene {
         };
         let body = &RawJson::of(&body).unwrap();
         match deed {
-            Deed::Create => catalog.create_table(call, warehouse, ns, body).await.map(drop),
-            Deed::Commit => catalog.commit_table(call, warehouse, name, body).await.map(drop),
-            Deed::View => catalog.create_view(call, warehouse, ns, body).await.map(drop),
-            Deed::Register => catalog.register_table(call, warehouse, ns, body).await.map(drop),
+            Deed::Create => {
+                catalog.relations().create_table(call, warehouse, ns, body).await.map(drop)
+            }
+            Deed::Commit => {
+                catalog.relations().commit_table(call, warehouse, name, body).await.map(drop)
+            }
+            Deed::View => {
+                catalog.relations().create_view(call, warehouse, ns, body).await.map(drop)
+            }
+            Deed::Register => {
+                catalog.relations().register_table(call, warehouse, ns, body).await.map(drop)
+            }
             Deed::Rename => {
                 let names = (&self.from, name);
-                catalog.rename(call, warehouse, RelationKind::Table, names.0, names.1).await
+                catalog
+                    .relations()
+                    .rename(call, warehouse, RelationKind::Table, names.0, names.1)
+                    .await
             }
             Deed::Undrop => {
                 let to = name.clone();
-                let undropped = catalog.undrop(call, warehouse, &self.dropped, |_| Ok(to)).await;
+                let undropped =
+                    catalog.dropped().undrop(call, warehouse, &self.dropped, |_| Ok(to)).await;
                 undropped.map(drop)
             }
-            Deed::DropNamespace => catalog.drop_namespace(call, warehouse, ns).await,
+            Deed::DropNamespace => catalog.namespaces().drop_namespace(call, warehouse, ns).await,
         }
     }
 }
@@ -212,7 +224,8 @@ async fn check_end(stage: &Stage, servers: &[Catalog; 2], scene: &Scene, winner:
     let mut expected = BTreeSet::from([stage.path(&scene.file)]);
     for server in servers {
         for kind in [RelationKind::Table, RelationKind::View] {
-            let found = server.list(who, warehouse, kind, &scene.name.namespace, page).await;
+            let found =
+                server.relations().list(who, warehouse, kind, &scene.name.namespace, page).await;
             if winner == Deed::DropNamespace {
                 assert_eq!(refusal(found).0, ErrorReason::NoSuchNamespace, "{scene:?}");
                 continue;
@@ -220,7 +233,7 @@ async fn check_end(stage: &Stage, servers: &[Catalog; 2], scene: &Scene, winner:
             let is_its_kind = (kind == RelationKind::View) == (winner == Deed::View);
             let wanted = if is_its_kind { vec![scene.name.clone()] } else { Vec::new() };
             assert_eq!(found.unwrap().items, wanted, "{winner:?}");
-            let loaded = server.load(who, warehouse, kind, &scene.name).await;
+            let loaded = server.relations().load(who, warehouse, kind, &scene.name).await;
             assert_eq!(loaded.is_ok(), is_its_kind, "{winner:?} {kind:?}");
             if let Ok(entry) = loaded {
                 let file = documents::read(warehouse, location(&entry)).await.unwrap();
@@ -228,11 +241,12 @@ async fn check_end(stage: &Stage, servers: &[Catalog; 2], scene: &Scene, winner:
                 expected.insert(stage.path(location(&entry)));
             }
         }
-        let from = server.load(who, warehouse, RelationKind::Table, &scene.from).await;
+        let from = server.relations().load(who, warehouse, RelationKind::Table, &scene.from).await;
         assert_eq!(from.is_ok(), winner != Deed::Rename);
         expected.extend(from.iter().map(|entry| stage.path(location(entry))));
         let lost = Some(&scene.from.namespace);
-        let dropped = server.list_dropped(who, warehouse, lost, page).await.unwrap().items;
+        let dropped =
+            server.dropped().list_dropped(who, warehouse, lost, page).await.unwrap().items;
         assert_eq!(dropped.len(), usize::from(winner != Deed::Undrop));
         expected.extend(dropped.iter().map(|it| stage.path(&it.pointer.location)));
     }
@@ -241,7 +255,7 @@ async fn check_end(stage: &Stage, servers: &[Catalog; 2], scene: &Scene, winner:
 }
 
 async fn check_rounds(stage: &Stage, servers: [Catalog; 2]) {
-    stage.catalog.set_retention(&stage.who, &stage.warehouse, Some(3600)).await.unwrap();
+    stage.catalog.dropped().set_retention(&stage.who, &stage.warehouse, Some(3600)).await.unwrap();
     for number in 0..ROUNDS {
         round(stage, &servers, number).await;
     }
@@ -310,7 +324,11 @@ async fn check_places(stage: &Stage) {
             all.spawn(async move {
                 let body = RawJson::of(&creation_at(&place)).unwrap();
                 start.wait().await;
-                catalog.commit_table(&ChangeCall::of(&who), &warehouse, &t, &body).await.map(drop)
+                catalog
+                    .relations()
+                    .commit_table(&ChangeCall::of(&who), &warehouse, &t, &body)
+                    .await
+                    .map(drop)
             });
         }
         let results = all.join_all().await;
@@ -336,7 +354,7 @@ async fn check_places(stage: &Stage) {
     ] {
         let both = json!({"table-changes": [change("u", one), change("v", other)]});
         let both = RawJson::of(&both).unwrap();
-        let done = servers[0].commit_transaction(&call, &stage.warehouse, &both).await;
+        let done = servers[0].relations().commit_transaction(&call, &stage.warehouse, &both).await;
         match is_good {
             true => done.unwrap(),
             false => assert_eq!(refusal(done).0, ErrorReason::Forbidden, "{one} {other}"),
@@ -369,8 +387,10 @@ async fn of_all_who_make_a_namespace_one_makes_it() {
             all.spawn(async move {
                 let of = Properties::from([("maker".to_owned(), number.to_string())]);
                 start.wait().await;
-                let made =
-                    catalog.create_namespace(&ChangeCall::of(&who), &warehouse, &ident, of).await;
+                let made = catalog
+                    .namespaces()
+                    .create_namespace(&ChangeCall::of(&who), &warehouse, &ident, of)
+                    .await;
                 (number, made.map(drop))
             });
         }
@@ -381,7 +401,11 @@ async fn of_all_who_make_a_namespace_one_makes_it() {
             assert_eq!(refusal(late).0, ErrorReason::AlreadyExists);
         }
         for stage in [&one, &other] {
-            let found = stage.catalog.load_namespace(&stage.who, &stage.warehouse, &ident).await;
+            let found = stage
+                .catalog
+                .namespaces()
+                .load_namespace(&stage.who, &stage.warehouse, &ident)
+                .await;
             assert_eq!(found.unwrap()["maker"], made[0].0.to_string());
         }
     }

@@ -19,7 +19,8 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
     let t = ident(&["a"], "t");
     one.table(&t).await;
     let load = async || {
-        let entry = other.load(&one.who, &warehouse, RelationKind::Table, &t).await.unwrap();
+        let entry =
+            other.relations().load(&one.who, &warehouse, RelationKind::Table, &t).await.unwrap();
         entry.pointer.clone().unwrap().version
     };
     assert_eq!(load().await, 1);
@@ -29,7 +30,7 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
     assert_eq!(load().await, if is_seen { 2 } else { 1 });
     // Whatever is read, nothing is changed that is older than what there is.
     let body = RawJson::of(&setting("from", "other")).unwrap();
-    let entry = other.commit_table(&one.call(), &warehouse, &t, &body).await.unwrap();
+    let entry = other.relations().commit_table(&one.call(), &warehouse, &t, &body).await.unwrap();
     assert_eq!(entry.pointer.clone().unwrap().version, 3);
     assert_eq!(load().await, 3);
 
@@ -37,10 +38,11 @@ async fn check(pointer_cache: Duration, is_seen: bool) {
         let place = (ListContent::Tables, Some(&t.namespace));
         let make = async || {
             let (kind, page) = (RelationKind::Table, PageRequest::default());
-            let all = other.list(&one.who, &warehouse, kind, &t.namespace, &page).await?;
+            let all =
+                other.relations().list(&one.who, &warehouse, kind, &t.namespace, &page).await?;
             Ok(all.items.len().to_string().into())
         };
-        other.ready(&one.who, &warehouse, place.0, place.1, make).await.unwrap()
+        other.lists().ready(&one.who, &warehouse, place.0, place.1, make).await.unwrap()
     };
     assert_eq!(list().await, "1");
     one.table(&ident(&["a"], "u")).await;

@@ -48,7 +48,7 @@ async fn a_table_is_made_changed_and_gone_with_its_files() {
             loaded.frames(SnapshotSelection::All, None),
             changed.frames(SnapshotSelection::All, None)
         );
-        stage.catalog.table_exists(&stage.who, &stage.warehouse, &t).await.unwrap();
+        stage.catalog.relations().table_exists(&stage.who, &stage.warehouse, &t).await.unwrap();
         let directory = stage.path(&made.table().unwrap().location);
         stage.drop(&t, true).await.unwrap();
         assert!(!directory.exists());
@@ -80,7 +80,12 @@ async fn purging_a_table_leaves_the_one_that_has_its_name_now() {
         let (one, two) = (ident(&["a"], "one"), ident(&["a"], "two"));
         let first = stage.table(&one).await;
         let (call, warehouse) = (stage.call(), &stage.warehouse);
-        stage.catalog.rename(&call, warehouse, RelationKind::Table, &one, &two).await.unwrap();
+        stage
+            .catalog
+            .relations()
+            .rename(&call, warehouse, RelationKind::Table, &one, &two)
+            .await
+            .unwrap();
         assert_eq!(refusal(stage.load(&one).await).0, ErrorReason::NoSuchTable);
         assert_eq!(location(&stage.load(&two).await.unwrap()), location(&first));
         let second = stage.table(&one).await;
@@ -88,8 +93,11 @@ async fn purging_a_table_leaves_the_one_that_has_its_name_now() {
         assert!(!stage.path(location(&first)).exists());
         assert!(stage.path(location(&second)).exists());
         let nowhere = ident(&["z"], "t");
-        let renamed =
-            stage.catalog.rename(&call, warehouse, RelationKind::Table, &one, &nowhere).await;
+        let renamed = stage
+            .catalog
+            .relations()
+            .rename(&call, warehouse, RelationKind::Table, &one, &nowhere)
+            .await;
         assert_eq!(refusal(renamed).1, "Namespace does not exist: z");
     })
     .await;
@@ -128,30 +136,31 @@ async fn a_table_is_released_and_registered_again() {
         let (catalog, warehouse, call) = (&stage.catalog, &stage.warehouse, stage.call());
         stage.table(&one).await;
         let last = stage.commit(&one, &setting("k", "v")).await.unwrap();
-        let released = catalog.unregister_table(&call, warehouse, &one).await.unwrap();
+        let released = catalog.relations().unregister_table(&call, warehouse, &one).await.unwrap();
         assert_eq!(location(&released), location(&last));
         assert_eq!(
             refusal(stage.commit(&one, &setting("k", "w")).await).0,
             ErrorReason::NoSuchTable
         );
-        let gone = catalog.unregister_table(&call, warehouse, &one).await;
+        let gone = catalog.relations().unregister_table(&call, warehouse, &one).await;
         assert_eq!(refusal(gone).0, ErrorReason::NoSuchTable);
         let request = |name: &str, location: &str, overwrite: bool| {
             let body = json!({"name": name, "metadata-location": location, "overwrite": overwrite});
             RawJson::of(&body).unwrap()
         };
         let body = request("two", location(&last), false);
-        let registered = catalog.register_table(&call, warehouse, &ns, &body).await.unwrap();
+        let registered =
+            catalog.relations().register_table(&call, warehouse, &ns, &body).await.unwrap();
         assert_eq!(registered.document(), last.document());
         let next = stage.commit(&two, &setting("k", "w")).await.unwrap();
         assert!(location(&next).contains("/00002-"), "{}", location(&next));
-        let again = catalog.register_table(&call, warehouse, &ns, &body).await;
+        let again = catalog.relations().register_table(&call, warehouse, &ns, &body).await;
         assert_eq!(
             refusal(again),
             (ErrorReason::AlreadyExists, "Table already exists: a.two".into())
         );
         let body = request("two", location(&last), true);
-        let back = catalog.register_table(&call, warehouse, &ns, &body).await.unwrap();
+        let back = catalog.relations().register_table(&call, warehouse, &ns, &body).await.unwrap();
         assert_eq!((property(&back, "k"), version(&back)), (Some("v".to_owned()), 3));
         let root = warehouse.root();
         for (name, location, overwrite, expected) in [
@@ -161,12 +170,12 @@ async fn a_table_is_released_and_registered_again() {
             ("", location(&last), false, ErrorReason::BadRequest),
         ] {
             let body = request(name, location, overwrite);
-            let refused = catalog.register_table(&call, warehouse, &ns, &body).await;
+            let refused = catalog.relations().register_table(&call, warehouse, &ns, &body).await;
             assert_eq!(refusal(refused).0, expected, "{name} {location}");
         }
         let nowhere = NamespaceIdent::new(["z"]).unwrap();
         let body = request("x", location(&last), false);
-        let refused = catalog.register_table(&call, warehouse, &nowhere, &body).await;
+        let refused = catalog.relations().register_table(&call, warehouse, &nowhere, &body).await;
         assert_eq!(refusal(refused).0, ErrorReason::NoSuchNamespace);
     })
     .await;
@@ -188,7 +197,7 @@ async fn a_file_that_is_no_document_is_not_registered() {
         let body = json!({"name": "x", "metadata-location": format!("{root}/{name}")});
         let body = RawJson::of(&body).unwrap();
         let (call, catalog) = (stage.call(), &stage.catalog);
-        let refused = catalog.register_table(&call, &stage.warehouse, &ns, &body).await;
+        let refused = catalog.relations().register_table(&call, &stage.warehouse, &ns, &body).await;
         // The last is a document of a table that is elsewhere.
         let (kind, message) = refusal(refused);
         assert!((400..=403).contains(&kind.status()), "{name}: {kind:?} {message}");
@@ -262,7 +271,7 @@ async fn nobody_puts_a_table_where_another_ones_files_are() {
     let who = CatalogPrincipal::new("u", "u");
     let (call, warehouse) = (ChangeCall::of(&who), &stage.warehouse);
     let body = RawJson::of(&creation(&json!({}))).unwrap();
-    catalog.commit_table(&call, warehouse, &own, &body).await.unwrap();
+    catalog.relations().commit_table(&call, warehouse, &own, &body).await.unwrap();
     let base = target.table().unwrap().location.clone();
     let other_name = base.replacen("file:///", "file:/", 1).replace("/a/", "//a/");
     for place in [&*base, &other_name, &format!("{base}/data"), &format!("{}/a", warehouse.root())]
@@ -270,25 +279,25 @@ async fn nobody_puts_a_table_where_another_ones_files_are() {
         let update = json!({"action": "set-location", "location": place});
         let body = json!({"requirements": [], "updates": [update]});
         let body = RawJson::of(&body).unwrap();
-        let moved = catalog.commit_table(&call, warehouse, &own, &body).await;
+        let moved = catalog.relations().commit_table(&call, warehouse, &own, &body).await;
         assert_eq!(refusal(moved).0, ErrorReason::Forbidden, "{place}");
         let mut body = creation(&json!({}));
         body["updates"].as_array_mut().unwrap().push(update);
         let body = RawJson::of(&body).unwrap();
         let new = ident(&["a"], "new");
-        let made = catalog.commit_table(&call, warehouse, &new, &body).await;
+        let made = catalog.relations().commit_table(&call, warehouse, &new, &body).await;
         assert_eq!(refusal(made).0, ErrorReason::Forbidden, "{place}");
     }
     let register = json!({"name": "new", "metadata-location": location(&target)});
     let register = RawJson::of(&register).unwrap();
-    let registered = catalog.register_table(&call, warehouse, &ns, &register).await;
+    let registered = catalog.relations().register_table(&call, warehouse, &ns, &register).await;
     assert_eq!(refusal(registered).0, ErrorReason::Forbidden);
     // Within its own place a table may move.
-    let base = catalog.load(&who, warehouse, RelationKind::Table, &own).await.unwrap();
+    let base = catalog.relations().load(&who, warehouse, RelationKind::Table, &own).await.unwrap();
     let inner = format!("{}/inner", base.table().unwrap().location);
     let update = json!({"action": "set-location", "location": inner});
     let body = RawJson::of(&json!({"requirements": [], "updates": [update]})).unwrap();
-    catalog.commit_table(&call, warehouse, &own, &body).await.unwrap();
+    catalog.relations().commit_table(&call, warehouse, &own, &body).await.unwrap();
 }
 
 #[tokio::test]
@@ -320,7 +329,7 @@ async fn a_document_that_names_files_of_others_has_none_of_them_deleted() {
         let body = json!({"name": name, "metadata-location": at});
         let body = RawJson::of(&body).unwrap();
         let (call, catalog) = (stage.call(), &stage.catalog);
-        catalog.register_table(&call, &stage.warehouse, &ns, &body).await.unwrap();
+        catalog.relations().register_table(&call, &stage.warehouse, &ns, &body).await.unwrap();
         for number in 0..3 {
             let body = setting("n", &number.to_string());
             stage.commit(&ident(&["a"], name), &body).await.unwrap();
@@ -344,7 +353,7 @@ async fn a_report_is_taken_of_tables_that_are_there() {
     ] {
         let (ident, report) = (ident(&["a"], name), RawJson::of(&report).unwrap());
         let (who, warehouse) = (&stage.who, &stage.warehouse);
-        let taken = stage.catalog.report_metrics(who, warehouse, &ident, &report).await;
+        let taken = stage.catalog.relations().report_metrics(who, warehouse, &ident, &report).await;
         assert_eq!(taken.err().map(|error| error.kind), expected);
     }
 }

@@ -10,29 +10,31 @@ const TABLE: RelationKind = RelationKind::Table;
 
 impl Stage {
     async fn keep_dropped(&self) {
-        self.catalog.set_retention(&self.who, &self.warehouse, Some(3600)).await.unwrap();
+        self.catalog.dropped().set_retention(&self.who, &self.warehouse, Some(3600)).await.unwrap();
     }
 
     async fn dropped(&self) -> Vec<crate::store::DroppedRelation> {
         let page = PageRequest::default();
-        let list = self.catalog.list_dropped(&self.who, &self.warehouse, None, &page).await;
+        let list =
+            self.catalog.dropped().list_dropped(&self.who, &self.warehouse, None, &page).await;
         list.unwrap().items
     }
 
     async fn undrop(&self, name: &str, to: Option<&TableIdent>) -> Result<RestoredRelation> {
         let to = to.cloned();
         let to = move |was: &TableIdent| Ok(to.unwrap_or_else(|| was.clone()));
-        self.catalog.undrop(&self.call(), &self.warehouse, name, to).await
+        self.catalog.dropped().undrop(&self.call(), &self.warehouse, name, to).await
     }
 
     async fn rename(&self, from: &TableIdent, to: &TableIdent) -> Result<()> {
-        self.catalog.rename(&self.call(), &self.warehouse, TABLE, from, to).await
+        self.catalog.relations().rename(&self.call(), &self.warehouse, TABLE, from, to).await
     }
 
     async fn all_changes(&self, after: i64) -> Vec<CatalogChange> {
         let filter = ChangeFilter::default();
         let (who, warehouse) = (&self.who, &self.warehouse);
-        let page = self.catalog.changes(who, warehouse, &filter, Some(after), CHANGES_MAX).await;
+        let page =
+            self.catalog.changes().changes(who, warehouse, &filter, Some(after), CHANGES_MAX).await;
         page.unwrap().changes
     }
 }
@@ -79,12 +81,17 @@ async fn of_two_with_one_uuid_the_id_says_which() {
         let (pointer, file) = (entry.pointer.clone().unwrap(), location(&entry).to_owned());
         let who = (&stage.call(), &stage.warehouse);
         // Released and registered again, so that it is another one of the same document.
-        stage.catalog.unregister_table(who.0, who.1, &t).await.unwrap();
+        stage.catalog.relations().unregister_table(who.0, who.1, &t).await.unwrap();
         let register =
             |name: &str| RawJson::of(&json!({"name": name, "metadata-location": file})).unwrap();
         for name in ["x", "y"] {
             let namespace = &t.namespace;
-            stage.catalog.register_table(who.0, who.1, namespace, &register(name)).await.unwrap();
+            stage
+                .catalog
+                .relations()
+                .register_table(who.0, who.1, namespace, &register(name))
+                .await
+                .unwrap();
         }
         for name in ["x", "y"] {
             stage.drop(&ident(&["a"], name), false).await.unwrap();
@@ -95,7 +102,12 @@ async fn of_two_with_one_uuid_the_id_says_which() {
         assert_eq!(stage.undrop(&y.pointer.id, None).await.unwrap().ident, ident(&["a"], "y"));
         // The very file of the other brings it back as well.
         let namespace = &t.namespace;
-        stage.catalog.register_table(who.0, who.1, namespace, &register("x")).await.unwrap();
+        stage
+            .catalog
+            .relations()
+            .register_table(who.0, who.1, namespace, &register("x"))
+            .await
+            .unwrap();
         assert!(stage.dropped().await.is_empty());
     })
     .await;
@@ -121,12 +133,14 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
         let purged = match stage.catalog.store().is_shared_by_servers() {
             true => {
                 let other = stage.again().await;
-                let (one, two) =
-                    tokio::join!(Box::pin(stage.catalog.sweep()), Box::pin(other.catalog.sweep()));
+                let (one, two) = tokio::join!(
+                    Box::pin(stage.catalog.dropped().sweep()),
+                    Box::pin(other.catalog.dropped().sweep())
+                );
                 other.store.close().await;
                 one.unwrap().purged + two.unwrap().purged
             }
-            false => Box::pin(stage.catalog.sweep()).await.unwrap().purged,
+            false => Box::pin(stage.catalog.dropped().sweep()).await.unwrap().purged,
         };
         assert_eq!(purged, 2);
         let there: Vec<_> = entries.iter().map(|it| stage.path(location(it)).exists()).collect();
@@ -136,9 +150,9 @@ async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
         // Nobody has to wait for it.
         let id = left[0].pointer.id.clone();
         let (call, warehouse) = (stage.call(), &stage.warehouse);
-        stage.catalog.purge_dropped(&call, warehouse, &id).await.unwrap();
+        stage.catalog.dropped().purge_dropped(&call, warehouse, &id).await.unwrap();
         assert!(!stage.path(location(&entries[1])).exists() && stage.dropped().await.is_empty());
-        let again = stage.catalog.purge_dropped(&call, warehouse, &id).await;
+        let again = stage.catalog.dropped().purge_dropped(&call, warehouse, &id).await;
         assert_eq!(refusal(again).0, ErrorReason::NotFound);
         let acts: Vec<_> = stage.all_changes(0).await.into_iter().map(|it| it.action).collect();
         assert_eq!(acts.iter().filter(|it| *it == "purge-table").count(), 3, "{acts:?}");
@@ -168,7 +182,7 @@ async fn the_nearest_namespace_says_how_long_what_is_dropped_stays() {
     check(async |stage| {
         let (a, b) = (stage.namespace(&["a"]).await, stage.namespace(&["a", "b"]).await);
         let found = async |namespace| {
-            stage.catalog.undrop_seconds(&stage.warehouse, namespace).await.unwrap()
+            stage.catalog.dropped().undrop_seconds(&stage.warehouse, namespace).await.unwrap()
         };
         assert_eq!((found(&a).await, found(&b).await), (0, 0));
         stage.keep_dropped().await;
@@ -176,7 +190,11 @@ async fn the_nearest_namespace_says_how_long_what_is_dropped_stays() {
         let set = async |ident, value: &str| {
             let updates = Properties::from([(UNDROP_RETENTION.to_owned(), value.to_owned())]);
             let (call, warehouse) = (stage.call(), &stage.warehouse);
-            stage.catalog.update_namespace(&call, warehouse, ident, vec![], updates).await
+            stage
+                .catalog
+                .namespaces()
+                .update_namespace(&call, warehouse, ident, vec![], updates)
+                .await
         };
         set(&a, "2d").await.unwrap();
         assert_eq!((found(&a).await, found(&b).await), (172_800, 172_800));
@@ -184,7 +202,8 @@ async fn the_nearest_namespace_says_how_long_what_is_dropped_stays() {
         assert_eq!((found(&a).await, found(&b).await), (172_800, 0));
         assert_eq!(refusal(set(&b, "soon").await).0, ErrorReason::BadRequest);
         let long = Some(UNDROP_SECONDS_MAX + 1);
-        let refused = stage.catalog.set_retention(&stage.who, &stage.warehouse, long).await;
+        let refused =
+            stage.catalog.dropped().set_retention(&stage.who, &stage.warehouse, long).await;
         assert_eq!(refusal(refused).0, ErrorReason::BadRequest);
     })
     .await;
@@ -202,14 +221,15 @@ async fn what_is_protected_stays_as_it_is_called() {
                 stage.drop(&t, false).await,
                 stage.drop(&t, true).await,
                 stage.rename(&t, &u).await,
-                catalog.unregister_table(&call, warehouse, &t).await.map(drop),
+                catalog.relations().unregister_table(&call, warehouse, &t).await.map(drop),
             ] {
                 let (kind, message) = refusal(refused);
                 assert_eq!(kind, ErrorReason::Forbidden);
                 assert!(message.starts_with("Table a.t is protected: "), "{message}");
             }
         };
-        let protect = async |on| catalog.protect(&call, warehouse, &a, Some(&t), on).await;
+        let protect =
+            async |on| catalog.protection().protect(&call, warehouse, &a, Some(&t), on).await;
         assert!(protect(true).await.unwrap().is_on());
         check_refused().await;
         stage.commit(&t, &setting("protected", "TRUE")).await.unwrap();
@@ -218,15 +238,22 @@ async fn what_is_protected_stays_as_it_is_called() {
         check_refused().await;
         stage.commit(&t, &setting("protected", "false")).await.unwrap();
         let what = (&a, None);
-        assert!(catalog.protect(&call, warehouse, what.0, what.1, true).await.unwrap().by_flag);
-        let refused = refusal(catalog.drop_namespace(&call, warehouse, &a).await);
+        assert!(
+            catalog
+                .protection()
+                .protect(&call, warehouse, what.0, what.1, true)
+                .await
+                .unwrap()
+                .by_flag
+        );
+        let refused = refusal(catalog.namespaces().drop_namespace(&call, warehouse, &a).await);
         assert!(refused.1.starts_with("Namespace a is protected: "), "{}", refused.1);
         // A namespace's protection is not one of what is in it.
         stage.rename(&t, &u).await.unwrap();
         stage.drop(&u, false).await.unwrap();
-        catalog.protect(&call, warehouse, what.0, what.1, false).await.unwrap();
-        catalog.drop_namespace(&call, warehouse, &a).await.unwrap();
-        let gone = catalog.protect(&call, warehouse, what.0, what.1, true).await;
+        catalog.protection().protect(&call, warehouse, what.0, what.1, false).await.unwrap();
+        catalog.namespaces().drop_namespace(&call, warehouse, &a).await.unwrap();
+        let gone = catalog.protection().protect(&call, warehouse, what.0, what.1, true).await;
         assert_eq!(refusal(gone).0, ErrorReason::NoSuchNamespace);
     })
     .await;
@@ -239,22 +266,24 @@ async fn shown(stage: &Stage, moment: Option<TimelineMoment>) -> Shown {
     let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
     let page = PageRequest::default();
     let spaces = match moment {
-        Some(it) => catalog.list_namespaces_at(who, warehouse, None, it, &page).await,
-        None => catalog.list_namespaces(who, warehouse, None, &page).await,
+        Some(it) => catalog.history().list_namespaces_at(who, warehouse, None, it, &page).await,
+        None => catalog.namespaces().list_namespaces(who, warehouse, None, &page).await,
     };
     let (mut names, mut tables) = (Vec::new(), BTreeMap::new());
     for namespace in spaces.unwrap().items {
         let found = match moment {
-            Some(it) => catalog.list_at(who, warehouse, TABLE, &namespace, it, &page).await,
-            None => catalog.list(who, warehouse, TABLE, &namespace, &page).await,
+            Some(it) => {
+                catalog.history().list_at(who, warehouse, TABLE, &namespace, it, &page).await
+            }
+            None => catalog.relations().list(who, warehouse, TABLE, &namespace, &page).await,
         };
         for ident in found.unwrap().items {
             let entry = match moment {
                 Some(it) => {
-                    let found = catalog.load_at(who, warehouse, TABLE, &ident, it).await;
+                    let found = catalog.history().load_at(who, warehouse, TABLE, &ident, it).await;
                     found.map(|it| it.entry)
                 }
-                None => catalog.load(who, warehouse, TABLE, &ident).await,
+                None => catalog.relations().load(who, warehouse, TABLE, &ident).await,
             };
             tables.insert(ident.to_string(), location(&entry.unwrap()).to_owned());
         }
@@ -286,13 +315,18 @@ async fn the_past_is_as_it_was_after_every_change() {
                 9 => drop(stage.commit(&a, &setting("k", "3")).await.unwrap()),
                 10 => {
                     let (call, warehouse) = (stage.call(), &stage.warehouse);
-                    stage.catalog.drop_namespace(&call, warehouse, &b.namespace).await.unwrap();
+                    stage
+                        .catalog
+                        .namespaces()
+                        .drop_namespace(&call, warehouse, &b.namespace)
+                        .await
+                        .unwrap();
                 }
                 11 => stage.drop(&a, false).await.unwrap(),
                 12 => stage.rename(&ident(&["a"], "v"), &a).await.unwrap(),
                 _ => drop(stage.commit(&a, &setting("k", "4")).await.unwrap()),
             }
-            let number = stage.catalog.last_change().await.unwrap();
+            let number = stage.catalog.changes().last_change().await.unwrap();
             history.push((number, shown(stage, None).await));
         }
         let numbers: Vec<_> = history.iter().map(|(number, _)| *number).collect();
@@ -306,25 +340,28 @@ async fn the_past_is_as_it_was_after_every_change() {
         let early = shown(stage, Some(TimelineMoment::Time(1))).await;
         assert_eq!(early, history[0].1);
         let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
-        let never = catalog.load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(99)).await;
+        let never =
+            catalog.history().load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(99)).await;
         assert_eq!(refusal(never).0, ErrorReason::BadRequest);
         // What the files or the log do not say any more, nobody makes up.
         let then = history[2].1.1[&a.to_string()].clone();
         std::fs::remove_file(stage.path(&then)).unwrap();
-        let gone = catalog.load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(2)).await;
+        let gone =
+            catalog.history().load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(2)).await;
         assert_eq!(refusal(gone).0, ErrorReason::Gone);
         assert_eq!(catalog.store().trim_log(u64::MAX / 2).await.unwrap(), 14);
-        let gone = catalog.load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(13)).await;
+        let gone =
+            catalog.history().load_at(who, warehouse, TABLE, &a, TimelineMoment::Number(13)).await;
         assert_eq!(refusal(gone).0, ErrorReason::Gone);
         let now = shown(stage, Some(TimelineMoment::Number(14))).await;
         assert_eq!(now, history.last().unwrap().1);
         let filter = ChangeFilter::default();
-        let late = catalog.changes(who, warehouse, &filter, Some(3), 10).await;
+        let late = catalog.changes().changes(who, warehouse, &filter, Some(3), 10).await;
         let (kind, message) = refusal(late);
         assert_eq!(kind, ErrorReason::Gone);
         assert!(message.ends_with("after 14"), "{message}");
         stage.commit(&a, &setting("k", "5")).await.unwrap();
-        let next = catalog.changes(who, warehouse, &filter, None, 10).await.unwrap();
+        let next = catalog.changes().changes(who, warehouse, &filter, None, 10).await.unwrap();
         assert_eq!(next.changes.iter().map(|it| it.seq).collect::<Vec<_>>(), [15]);
     })
     .await;
@@ -371,7 +408,8 @@ async fn followers_are_told_everything_once_wherever_it_is_done() {
         let is_shared = stage.catalog.store().is_shared_by_servers();
         let other = if is_shared { Some(stage.again().await) } else { None };
         let filter = ChangeFilter::default();
-        let follow = stage.catalog.follow(&stage.who, &stage.warehouse, filter, Some(0)).await;
+        let follow =
+            stage.catalog.changes().follow(&stage.who, &stage.warehouse, filter, Some(0)).await;
         let mut follow = follow.unwrap();
         let work = async {
             for number in 0..40 {
@@ -433,7 +471,7 @@ async fn who_may_not_read_something_is_not_told_of_it() {
     let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
     let who = CatalogPrincipal { operator: false, ..stage.who.clone() };
     let all = ChangeFilter::default();
-    let found = catalog.changes(&who, &stage.warehouse, &all, None, 100).await.unwrap();
+    let found = catalog.changes().changes(&who, &stage.warehouse, &all, None, 100).await.unwrap();
     let told: Vec<_> = found.changes.iter().map(|it| (it.seq, it.action.as_str())).collect();
     let expected =
         [(1, "create-namespace"), (3, "create-table"), (5, "rename-table"), (6, "rename-table")];
@@ -443,7 +481,7 @@ async fn who_may_not_read_something_is_not_told_of_it() {
         assert!(!text.contains(hidden), "{hidden} in {text}");
     }
     let theirs = ChangeFilter { namespace: Some(theirs.namespace), ident: None };
-    let refused = catalog.changes(&who, &stage.warehouse, &theirs, None, 100).await;
+    let refused = catalog.changes().changes(&who, &stage.warehouse, &theirs, None, 100).await;
     assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
 }
 
@@ -455,7 +493,7 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         let (t, u) = (ident(&["mine"], "t"), ident(&["theirs"], "u"));
         stage.table(&t).await;
         stage.table(&u).await;
-        let now = TimelineMoment::Number(stage.catalog.last_change().await.unwrap());
+        let now = TimelineMoment::Number(stage.catalog.changes().last_change().await.unwrap());
         let authority = Arc::new(OnlyIn("mine"));
         let settings = CatalogSettings::clone(&stage.catalog.0.settings);
         let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
@@ -467,14 +505,16 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         };
         for (namespace, is_shown) in [(&t.namespace, true), (&u.namespace, false)] {
             for kind in [TABLE, RelationKind::View] {
-                let today = catalog.list(who, warehouse, kind, namespace, page).await;
-                let then = catalog.list_at(who, warehouse, kind, namespace, now, page).await;
+                let today = catalog.relations().list(who, warehouse, kind, namespace, page).await;
+                let then =
+                    catalog.history().list_at(who, warehouse, kind, namespace, now, page).await;
                 assert_eq!((names(then), today.is_ok()), (names(today), is_shown));
             }
         }
         for parent in [None, Some(&t.namespace), Some(&u.namespace)] {
-            let today = catalog.list_namespaces(who, warehouse, parent, page).await;
-            let then = catalog.list_namespaces_at(who, warehouse, parent, now, page).await;
+            let today = catalog.namespaces().list_namespaces(who, warehouse, parent, page).await;
+            let then =
+                catalog.history().list_namespaces_at(who, warehouse, parent, now, page).await;
             let kind = |list: Result<ListPage<NamespaceIdent>>| match list {
                 Ok(list) => Ok(list.items),
                 Err(error) => Err((error.kind, error.message)),
@@ -483,9 +523,9 @@ async fn lists_of_then_are_shown_to_who_is_shown_those_of_today() {
         }
         // What has gone where he sees nothing is a name to him: not even what it was can be read.
         stage.rename(&t, &ident(&["theirs"], "gone")).await.unwrap();
-        let then = catalog.list_at(who, warehouse, TABLE, &t.namespace, now, page).await;
+        let then = catalog.history().list_at(who, warehouse, TABLE, &t.namespace, now, page).await;
         assert_eq!(names(then), Ok(vec!["t".to_owned()]));
-        let load = catalog.load_at(who, warehouse, TABLE, &t, now).await;
+        let load = catalog.history().load_at(who, warehouse, TABLE, &t, now).await;
         assert_eq!(refusal(load).0, ErrorReason::Forbidden);
     })
     .await;
@@ -524,23 +564,32 @@ async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
     let remove = RawJson::of(&remove).unwrap();
     let of = |key: &str| Properties::from([(key.to_owned(), "0".to_owned())]);
     for refused in [
-        catalog.commit_table(call, warehouse, &t, &commit).await.map(drop),
-        catalog.commit_table(call, warehouse, &t, &remove).await.map(drop),
-        catalog.update_namespace(call, warehouse, &a, vec![], of(PROTECTED)).await.map(drop),
-        catalog.update_namespace(call, warehouse, &a, vec![], of(UNDROP_RETENTION)).await.map(drop),
+        catalog.relations().commit_table(call, warehouse, &t, &commit).await.map(drop),
+        catalog.relations().commit_table(call, warehouse, &t, &remove).await.map(drop),
         catalog
+            .namespaces()
+            .update_namespace(call, warehouse, &a, vec![], of(PROTECTED))
+            .await
+            .map(drop),
+        catalog
+            .namespaces()
+            .update_namespace(call, warehouse, &a, vec![], of(UNDROP_RETENTION))
+            .await
+            .map(drop),
+        catalog
+            .namespaces()
             .update_namespace(call, warehouse, &a, vec![PROTECTED.into()], of("k"))
             .await
             .map(drop),
-        catalog.protect(call, warehouse, &a, Some(&t), true).await.map(drop),
-        catalog.protect(call, warehouse, &a, None, false).await.map(drop),
-        catalog.set_retention(&who, warehouse, Some(1)).await.map(drop),
-        catalog.purge_dropped(call, warehouse, "tb_0").await,
+        catalog.protection().protect(call, warehouse, &a, Some(&t), true).await.map(drop),
+        catalog.protection().protect(call, warehouse, &a, None, false).await.map(drop),
+        catalog.dropped().set_retention(&who, warehouse, Some(1)).await.map(drop),
+        catalog.dropped().purge_dropped(call, warehouse, "tb_0").await,
     ] {
         assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }
     let commit = RawJson::of(&setting("k", "v")).unwrap();
-    catalog.commit_table(call, warehouse, &t, &commit).await.unwrap();
+    catalog.relations().commit_table(call, warehouse, &t, &commit).await.unwrap();
 }
 
 #[tokio::test]
@@ -605,8 +654,8 @@ async fn rights_to_a_table_are_none_to_one_that_had_its_name() {
     let (call, warehouse) = (&ChangeCall::of(&who), &stage.warehouse);
     let to = |was: &TableIdent| Ok(was.clone());
     for refused in [
-        catalog.undrop(call, warehouse, &old.id, to).await.map(drop),
-        catalog.purge_dropped(call, warehouse, &old.id).await,
+        catalog.dropped().undrop(call, warehouse, &old.id, to).await.map(drop),
+        catalog.dropped().purge_dropped(call, warehouse, &old.id).await,
     ] {
         assert_eq!(refusal(refused).0, ErrorReason::Forbidden);
     }
@@ -637,9 +686,13 @@ async fn a_purge_that_was_broken_off_keeps_the_place_and_is_finished_by_a_sweep(
         std::fs::create_dir_all(stage.path(&base).join("data")).unwrap();
         std::fs::write(stage.path(&base).join("data/1.parquet"), b"x").unwrap();
         let id = &left[0].pointer.id;
-        assert_eq!(stage.catalog.sweep().await.unwrap().purged, 0, "somebody has it in hand");
+        assert_eq!(
+            stage.catalog.dropped().sweep().await.unwrap().purged,
+            0,
+            "somebody has it in hand"
+        );
         store.renew_dropped(id, 1).await.unwrap();
-        assert_eq!(stage.catalog.sweep().await.unwrap().purged, 1);
+        assert_eq!(stage.catalog.dropped().sweep().await.unwrap().purged, 1);
         assert!(!stage.path(&base).exists() && stage.dropped().await.is_empty());
         assert!(!store.begin_purge(id).await.unwrap(), "it is gone");
     })
@@ -666,7 +719,7 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
         let drain = node::drain::DrainHandle::new();
         let (catalog, drained) = (stage.catalog.clone(), drain.clone());
         let sweeps = tokio::spawn(async move {
-            catalog.sweep_every(Duration::from_millis(1), &drained).await;
+            catalog.dropped().sweep_every(Duration::from_millis(1), &drained).await;
         });
         let marked = async || {
             let all = stage.dropped().await.into_iter().filter(|it| it.is_purging);
@@ -696,7 +749,7 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
         };
         tokio::select! {
             () = renewing => {}
-            never = stage.catalog.keep_taken(&one.pointer.id, Duration::from_millis(1)) => {
+            never = stage.catalog.dropped().keep_taken(&one.pointer.id, Duration::from_millis(1)) => {
                 match never {}
             }
         }
