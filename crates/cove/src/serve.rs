@@ -32,7 +32,7 @@ use toml::Value;
 use crate::bouncer::BouncerContext;
 use crate::cli::ServeArgs;
 use crate::cluster::PeerAccess;
-use crate::config::Flags;
+use crate::config::{CoveConfig, Flags};
 use crate::sessions::{SessionNeighbours, SessionsSettings};
 use crate::storage::ServerStorage;
 use crate::{
@@ -250,7 +250,8 @@ impl ServerParts<'_> {
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
         announce(source, &data_dir, listener.address(), &others)?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
-        let (main, tools) = main_site(&shell, routes, shapes, of_lake);
+        let endpoint = mcp_endpoint(config)?;
+        let (main, tools) = main_site(&shell, endpoint, routes, shapes, of_lake);
         let of_beside = join_nodes(pooler.as_ref(), lake.as_ref(), forwarder.as_ref());
         let of_others = of_faces.merge(of_e2b).merge(of_beside);
         let for_peers =
@@ -413,15 +414,21 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
     scoped.chain([(::mcp::PATH, CompatFace::NATIVE)])
 }
 
+/// Returns the endpoint of tools for agents, without anything behind it yet.
+fn mcp_endpoint(config: &CoveConfig) -> Result<::mcp::McpEndpoint> {
+    let key = node::auth::random_key().context("failed to make a key for the states of tools")?;
+    Ok(::mcp::McpEndpoint::new(env!("CARGO_PKG_VERSION"), config.mcp.clone(), &key))
+}
+
 /// Returns what is served at the main listener, and the tools for agents, which use the same
 /// routes.
 fn main_site(
     shell: &HttpShell,
+    endpoint: ::mcp::McpEndpoint,
     routes: Router,
     shapes: Vec<(&'static str, CompatFace)>,
     of_lake: Option<catalog::CatalogRoutes>,
 ) -> (ListenerSite, ::mcp::ServedTools) {
-    let endpoint = ::mcp::McpEndpoint::new(env!("CARGO_PKG_VERSION"));
     let routes = routes.merge(::mcp::routes(endpoint.clone()));
     let main = catalog::site(shell, routes, shapes, of_lake);
     let tools = endpoint.serve_from(main.routes());

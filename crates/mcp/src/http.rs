@@ -1,39 +1,34 @@
-//! The route `POST /mcp`: headers, origin, one JSON answer or a stream with progress.
+//! The route `POST /mcp`: headers, host, origin, and the way of a message to its method.
 //!
 //! # References
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports>
-//! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
 
-use std::pin::Pin;
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::to_bytes;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use futures_util::future::{Either, select};
-use futures_util::stream;
 use node::auth::TokenPrincipal;
 use node::http::{ConnectionPeer, RouteTable as _, post};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
 
+use crate::config::McpConfig;
+use crate::hosts;
 use crate::message::{
-    self, ClientBody, ClientRpc, HEADER_MISMATCH, INVALID_REQUEST, META_VERSION, McpError,
-    RpcRequest, STATELESS, WITH_HANDSHAKE,
+    self, ClientBody, ClientRpc, HEADER_MISMATCH, INVALID_REQUEST, META_CAPABILITIES, META_VERSION,
+    McpError, RpcRequest, STATELESS, WITH_HANDSHAKE,
 };
-use crate::native::{NativeApi, NativeRoutes};
-use crate::server::{McpCaller, McpRevision};
+use crate::native::NativeRoutes;
+use crate::offer::{McpCall, McpOffer, NOTICES_MAX, NoticeSender};
+use crate::own::CoveOffer;
+use crate::server::{McpRevision, McpServer};
+use crate::stream::{RunningCall, json_response};
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
-
-/// Time after which a call that goes on is answered with a stream, where the client takes one.
-const STREAM_AFTER: Duration = Duration::from_secs(2);
-
-/// Interval of progress on it, which also keeps the connection open.
-const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// Headers of revision 2026-07-28 that repeat the body.
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -43,16 +38,26 @@ const NAME: &str = "mcp-name";
 /// The endpoint.
 #[derive(Clone, Debug)]
 pub struct McpEndpoint {
+    server: McpServer,
     native: NativeRoutes,
-    /// Version of the server.
-    version: &'static str,
+    config: Arc<McpConfig>,
 }
 
 impl McpEndpoint {
-    /// An endpoint of a server of this version, without anything behind it yet.
+    /// An endpoint of a server of this version, without anything behind it yet. The key seals what
+    /// travels with clients.
     #[must_use]
-    pub fn new(version: &'static str) -> McpEndpoint {
-        McpEndpoint { native: NativeRoutes::default(), version }
+    pub fn new(version: &'static str, config: McpConfig, key: &[u8; 32]) -> McpEndpoint {
+        let native = NativeRoutes::default();
+        let offer = Arc::new(CoveOffer::new(native.clone(), version));
+        McpEndpoint { native, ..McpEndpoint::offering(offer, config, key) }
+    }
+
+    /// An endpoint that offers something else.
+    #[must_use]
+    pub fn offering(offer: Arc<dyn McpOffer>, config: McpConfig, key: &[u8; 32]) -> McpEndpoint {
+        let server = McpServer::new(offer, key);
+        McpEndpoint { server, native: NativeRoutes::default(), config: Arc::new(config) }
     }
 
     /// Puts the native interface behind it, all routes in their shell, until what is returned is
@@ -103,11 +108,6 @@ fn refuse(status: StatusCode, message: &str) -> Response {
     response
 }
 
-fn json_response(status: StatusCode, body: &Value) -> Response {
-    let headers = [(header::CONTENT_TYPE, "application/json")];
-    (status, headers, body.to_string()).into_response()
-}
-
 async fn serve(
     State(endpoint): State<McpEndpoint>,
     principal: TokenPrincipal,
@@ -115,19 +115,14 @@ async fn serve(
     request: Request,
 ) -> Response {
     let (head, body) = request.into_parts();
-    let headers = head.headers;
-    if let Err(message) = check_origin(&headers) {
+    let peer = peer.map(|Extension(ConnectionPeer(address))| address);
+    let caller = McpCaller { server: endpoint.server, principal, headers: head.headers, peer };
+    if let Err(message) = hosts::check(&caller.headers, peer, &endpoint.config.hosts) {
         return refuse(StatusCode::FORBIDDEN, &message);
     }
     let Ok(body) = to_bytes(body, REQUEST_BYTES_MAX).await else {
         let message = format!("the body ended early, or has more than {REQUEST_BYTES_MAX} bytes");
         return refuse(StatusCode::PAYLOAD_TOO_LARGE, &message);
-    };
-    let peer = peer.map(|Extension(ConnectionPeer(address))| address);
-    let caller = McpCaller {
-        principal,
-        api: NativeApi::of(endpoint.native, &headers, peer),
-        version: endpoint.version,
     };
     match message::read(&body) {
         Err(error) => {
@@ -139,27 +134,8 @@ async fn serve(
         Ok(ClientBody::One(Ok(ClientRpc::Notification { .. } | ClientRpc::Answer))) => {
             StatusCode::ACCEPTED.into_response()
         }
-        Ok(ClientBody::One(Ok(ClientRpc::Request(request)))) => {
-            answer_one(caller, &headers, request).await
-        }
-        Ok(ClientBody::Batch(messages)) => answer_batch(&caller, messages).await,
-    }
-}
-
-/// Refuses pages of other origins: a name that leads to this machine could be theirs (DNS
-/// rebinding).
-fn check_origin(headers: &HeaderMap) -> Result<(), String> {
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let origin = origin.to_str().unwrap_or_default();
-    let is_own = origin
-        .parse::<Uri>()
-        .ok()
-        .and_then(|uri| Some(uri.authority()?.to_string()))
-        .is_some_and(|authority| authority.eq_ignore_ascii_case(host));
-    match is_own {
-        true => Ok(()),
-        false => Err(format!("origin \"{origin}\" may not use this server from a browser")),
+        Ok(ClientBody::One(Ok(ClientRpc::Request(request)))) => caller.answer_one(request).await,
+        Ok(ClientBody::Batch(messages)) => caller.answer_batch(messages).await,
     }
 }
 
@@ -178,14 +154,19 @@ fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<McpRevision, Mc
             _ => Ok(McpRevision::WithHandshake),
         };
     };
+    if header != Some(version) {
+        let message =
+            format!("the header {PROTOCOL_VERSION} must be \"{version}\", as in the body");
+        return Err(McpError::new(HEADER_MISMATCH, message));
+    }
     if version != STATELESS {
         return Err(McpError::unsupported_version(version));
     }
-    for (name, expected) in [
-        (PROTOCOL_VERSION, Some(version)),
-        (METHOD, Some(request.method.as_str())),
-        (NAME, request.subject()),
-    ] {
+    if request.client_capabilities().is_none() {
+        let message = format!("`_meta` has no \"{META_CAPABILITIES}\"");
+        return Err(McpError::params(message));
+    }
+    for (name, expected) in [(METHOD, Some(request.method.as_str())), (NAME, request.subject())] {
         if told(name).map(decoded).as_deref() != expected {
             let expected = expected.unwrap_or("nothing");
             let message = format!("the header {name} must be \"{expected}\", as in the body");
@@ -196,104 +177,95 @@ fn revision(headers: &HeaderMap, request: &RpcRequest) -> Result<McpRevision, Mc
 }
 
 /// Value of a header; what is not ASCII comes as base64 (`=?base64?…?=`).
-fn decoded(value: &str) -> String {
+pub(crate) fn decoded(value: &str) -> String {
     use base64::Engine as _;
     let inner = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     let bytes = inner.and_then(|inner| base64::prelude::BASE64_STANDARD.decode(inner).ok());
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_else(|| value.to_owned())
 }
 
-async fn answer_one(caller: McpCaller, headers: &HeaderMap, request: RpcRequest) -> Response {
-    let revision = match revision(headers, &request) {
-        Ok(revision) => revision,
-        Err(error) => {
-            let answer = message::answer(&request.id, Err(error));
-            return json_response(StatusCode::BAD_REQUEST, &answer);
-        }
-    };
-    let takes_stream = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .any(|value| value.to_str().is_ok_and(|value| value.contains("text/event-stream")));
-    let token = request.meta().and_then(|meta| meta.get("progressToken")).cloned();
-    let mut answering: Answering = Box::pin(async move {
-        let outcome = caller.answer(revision, &request).await;
-        let status = match (&outcome, revision) {
-            (Err(error), McpRevision::Stateless) => error.http_status(),
-            _ => 200,
-        };
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-        (status, message::answer(&request.id, outcome))
-    });
-    if !takes_stream {
-        let (status, answer) = answering.await;
-        return json_response(status, &answer);
-    }
-    match select(&mut answering, Box::pin(tokio::time::sleep(STREAM_AFTER))).await {
-        Either::Left(((status, answer), _)) => json_response(status, &answer),
-        Either::Right(_) => streamed(answering, token),
-    }
+/// A caller, with what came with its request.
+struct McpCaller {
+    server: McpServer,
+    principal: TokenPrincipal,
+    headers: HeaderMap,
+    peer: Option<std::net::SocketAddr>,
 }
 
-type Answering = Pin<Box<dyn Future<Output = (StatusCode, Value)> + Send>>;
-
-/// An answer that comes later, behind progress. A client that closes it takes the call back.
-fn streamed(answering: Answering, token: Option<Value>) -> Response {
-    struct StreamedCall {
-        answering: Answering,
-        token: Option<Value>,
-        seconds: u64,
-    }
-    let call = StreamedCall { answering, token, seconds: STREAM_AFTER.as_secs() };
-    let events = stream::unfold(Some(call), |call| async {
-        let mut call = call?;
-        let tick = Box::pin(tokio::time::sleep(PROGRESS_EVERY));
-        let outcome = select(&mut call.answering, tick).await;
-        if let Either::Left(((_, answer), _)) = outcome {
-            return Some((event(&answer), None));
-        }
-        drop(outcome);
-        call.seconds += PROGRESS_EVERY.as_secs();
-        let bytes = match &call.token {
-            Some(token) => event(&message::progress(token, call.seconds)),
-            // A comment: nothing for the client, and the connection stays open.
-            None => Bytes::from_static(b": still running\n\n"),
-        };
-        Some((bytes, Some(call)))
-    });
-    let events = futures_util::StreamExt::map(events, Ok::<_, std::convert::Infallible>);
-    let headers = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-        (header::HeaderName::from_static("x-accel-buffering"), "no"),
-    ];
-    (headers, Body::from_stream(events)).into_response()
-}
-
-/// An event of a stream. JSON has no line breaks of its own.
-fn event(message: &Value) -> Bytes {
-    Bytes::from(format!("event: message\ndata: {message}\n\n"))
-}
-
-/// Answers several messages of revision 2025-03-26, one after the other.
-async fn answer_batch(
-    caller: &McpCaller,
-    messages: Vec<Result<ClientRpc, (Value, McpError)>>,
-) -> Response {
-    let mut answers = Vec::new();
-    for message in messages {
-        match message {
-            Ok(ClientRpc::Request(request)) => {
-                let outcome = caller.answer(McpRevision::WithHandshake, &request).await;
-                answers.push(message::answer(&request.id, outcome));
+impl McpCaller {
+    async fn answer_one(self, request: RpcRequest) -> Response {
+        let revision = match revision(&self.headers, &request) {
+            Ok(revision) => revision,
+            Err(error) => {
+                let answer = message::answer(&request.id, Err(error));
+                return json_response(StatusCode::BAD_REQUEST, &answer);
             }
-            Ok(ClientRpc::Notification { .. } | ClientRpc::Answer) => {}
-            Err((id, error)) => answers.push(message::failure(&id, error)),
+        };
+        let takes_stream = self
+            .headers
+            .get_all(header::ACCEPT)
+            .iter()
+            .any(|value| value.to_str().is_ok_and(|value| value.contains("text/event-stream")));
+        let token = request.meta().and_then(|meta| meta.get("progressToken")).cloned();
+        let (sender, notices) = mpsc::channel(NOTICES_MAX);
+        let call = self.call(revision, &request, takes_stream.then_some(sender));
+        let server = self.server;
+        let answering = Box::pin(async move {
+            let outcome = server.answer(revision, &request, call).await;
+            let status = match (&outcome, revision) {
+                (Err(error), McpRevision::Stateless) => error.http_status(),
+                _ => 200,
+            };
+            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+            (status, message::answer(&request.id, outcome))
+        });
+        if !takes_stream {
+            let (status, answer) = answering.await;
+            return json_response(status, &answer);
+        }
+        RunningCall { answering, notices, token }.respond().await
+    }
+
+    fn call(
+        &self,
+        revision: McpRevision,
+        request: &RpcRequest,
+        sender: Option<mpsc::Sender<Value>>,
+    ) -> McpCall {
+        McpCall {
+            principal: self.principal.clone(),
+            headers: self.headers.clone(),
+            peer: self.peer,
+            capabilities: request.client_capabilities().cloned().unwrap_or_default(),
+            inputs: Map::new(),
+            state: None,
+            notices: NoticeSender {
+                sender,
+                progress_token: request.meta().and_then(|it| it.get("progressToken")).cloned(),
+                wants_log: revision == McpRevision::WithHandshake || request.wants_log(),
+            },
         }
     }
-    match answers.is_empty() {
-        true => StatusCode::ACCEPTED.into_response(),
-        false => json_response(StatusCode::OK, &json!(answers)),
+
+    /// Answers several messages of revision 2025-03-26, one after the other.
+    async fn answer_batch(&self, messages: Vec<Result<ClientRpc, (Value, McpError)>>) -> Response {
+        let revision = McpRevision::WithHandshake;
+        let mut answers = Vec::new();
+        for message in messages {
+            match message {
+                Ok(ClientRpc::Request(request)) => {
+                    let call = self.call(revision, &request, None);
+                    let outcome = self.server.answer(revision, &request, call).await;
+                    answers.push(message::answer(&request.id, outcome));
+                }
+                Ok(ClientRpc::Notification { .. } | ClientRpc::Answer) => {}
+                Err((id, error)) => answers.push(message::failure(&id, error)),
+            }
+        }
+        match answers.is_empty() {
+            true => StatusCode::ACCEPTED.into_response(),
+            false => json_response(StatusCode::OK, &json!(answers)),
+        }
     }
 }
 
@@ -302,7 +274,7 @@ mod tests {
     use super::*;
 
     fn request(method: &str, meta: Option<&str>) -> RpcRequest {
-        let meta = meta.map(|version| json!({ META_VERSION: version }));
+        let meta = meta.map(|version| json!({ META_VERSION: version, META_CAPABILITIES: {} }));
         let body = json!({
             "jsonrpc": "2.0", "id": 1, "method": method,
             "params": { "name": "run_code", "_meta": meta },
@@ -331,7 +303,12 @@ mod tests {
             (&[("mcp-protocol-version", "1999-01-01")], None, Err(message::UNSUPPORTED_VERSION)),
             (&[version], None, Err(message::INVALID_PARAMS)),
             (&[version, call, name], Some(STATELESS), Ok(McpRevision::Stateless)),
-            (&[version, call, name], Some("2030-01-01"), Err(message::UNSUPPORTED_VERSION)),
+            (&[version, call, name], Some("2030-01-01"), Err(HEADER_MISMATCH)),
+            (
+                &[("mcp-protocol-version", "2030-01-01"), call, name],
+                Some("2030-01-01"),
+                Err(message::UNSUPPORTED_VERSION),
+            ),
             (&[version, call], Some(STATELESS), Err(HEADER_MISMATCH)),
             (&[version, name], Some(STATELESS), Err(HEADER_MISMATCH)),
             (&[call, name], Some(STATELESS), Err(HEADER_MISMATCH)),
@@ -343,19 +320,6 @@ mod tests {
         ] {
             let found = revision(&headers(given), &request("tools/call", meta));
             assert_eq!(found.map_err(|error| error.code), expected, "{given:?} {meta:?}");
-        }
-    }
-
-    #[test]
-    fn pages_of_others_are_refused() {
-        for (given, is_allowed) in [
-            (&[("host", "127.0.0.1:4100")][..], true),
-            (&[("host", "127.0.0.1:4100"), ("origin", "http://127.0.0.1:4100")], true),
-            (&[("host", "127.0.0.1:4100"), ("origin", "http://evil.example")], false),
-            (&[("host", "127.0.0.1:4100"), ("origin", "null")], false),
-            (&[("host", "cove.example"), ("origin", "https://cove.example")], true),
-        ] {
-            assert_eq!(check_origin(&headers(given)).is_ok(), is_allowed, "{given:?}");
         }
     }
 }

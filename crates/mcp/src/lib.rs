@@ -11,13 +11,19 @@
 //! # Files, in the order of a request
 //! | file | what |
 //! |---|---|
-//! | `http.rs` | the route: headers, origin, one JSON answer or a stream with progress |
+//! | `http.rs` | the route: headers, and the way of a message to its method |
+//! | `hosts.rs` | names under which a server may be addressed, origins of pages: pure |
 //! | `message.rs` | JSON-RPC messages, revisions and error codes: pure |
 //! | `server.rs` | methods of the protocol |
+//! | `input.rs` | questions to the client, and the seal of what travels with it: pure |
+//! | `stream.rs` | one JSON answer, or a stream with progress |
+//! | `offer.rs` | the trait of what a server offers, and what a call knows |
+//! | `own.rs` | what Cove itself offers |
 //! | `tools.rs` | the table of tools: names, schemas, the scope that each needs |
 //! | `tools/` | the tools, by what they are about |
 //! | `content.rs` | what a model is shown: long text cut to head and tail, images: pure |
 //! | `native.rs` | requests to the native interface |
+//! | `config.rs` | settings |
 //!
 //! # References
 //! - <https://modelcontextprotocol.io/specification/2026-07-28>
@@ -25,12 +31,20 @@
 //! - <https://www.jsonrpc.org/specification>
 #![forbid(unsafe_code)]
 
+pub mod config;
 mod content;
+mod hosts;
 mod http;
+mod input;
 mod message;
 mod native;
+mod offer;
+mod own;
 mod server;
+mod stream;
 mod tools;
 
 pub use http::{McpEndpoint, PATH, ServedTools, routes};
-pub use message::{INTERNAL_ERROR, META_VERSION, PARSE_ERROR};
+pub use input::{InputMethod, NeededInput, STATE_BYTES_MAX};
+pub use message::{INTERNAL_ERROR, INVALID_PARAMS, META_VERSION, McpError, PARSE_ERROR};
+pub use offer::{McpCall, McpOffer, McpOutcome, McpReply};

@@ -15,6 +15,12 @@ pub(crate) const WITH_HANDSHAKE: [&str; 3] = ["2025-11-25", "2025-06-18", "2025-
 /// Field of `_meta` in which a stateless request names its revision.
 pub const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
+/// Field of `_meta` in which a stateless request says what its client can do.
+pub(crate) const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// Field of `_meta` in which a stateless request asks for a log.
+const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
 /// Messages of one batch at most.
 pub(crate) const BATCH_MAX: usize = 32;
 
@@ -28,29 +34,35 @@ pub(crate) const INVALID_REQUEST: i64 = -32_600;
 /// A method that there is not.
 pub(crate) const METHOD_NOT_FOUND: i64 = -32_601;
 /// Parameters that the method does not take.
-pub(crate) const INVALID_PARAMS: i64 = -32_602;
+pub const INVALID_PARAMS: i64 = -32_602;
 /// A failure of Cove's own.
 pub const INTERNAL_ERROR: i64 = -32_603;
 /// Headers that say something else than the body.
 pub(crate) const HEADER_MISMATCH: i64 = -32_020;
+/// A capability that the client would have to declare.
+pub(crate) const MISSING_CAPABILITY: i64 = -32_021;
 /// A revision that is not spoken here.
 pub(crate) const UNSUPPORTED_VERSION: i64 = -32_022;
 
 /// Error of the protocol: the request was not carried out at all.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct McpError {
-    pub(crate) code: i64,
-    pub(crate) message: String,
-    pub(crate) data: Option<Value>,
+pub struct McpError {
+    /// Code, of JSON-RPC or of the protocol.
+    pub code: i64,
+    /// Sentence for the model.
+    pub message: String,
+    /// The same for programs.
+    pub data: Option<Value>,
 }
 
 impl McpError {
-    pub(crate) fn new(code: i64, message: impl Into<String>) -> McpError {
+    /// An error without more for programs.
+    pub fn new(code: i64, message: impl Into<String>) -> McpError {
         McpError { code, message: message.into(), data: None }
     }
 
     /// Error of parameters, which names the one that is wrong.
-    pub(crate) fn params(message: impl Into<String>) -> McpError {
+    pub fn params(message: impl Into<String>) -> McpError {
         McpError::new(INVALID_PARAMS, message)
     }
 
@@ -66,12 +78,25 @@ impl McpError {
         }
     }
 
+    /// Error of a request that needs what its client has not declared: an object with a field for
+    /// each of the capabilities.
+    #[must_use]
+    pub fn missing_capability(required: Map<String, Value>) -> McpError {
+        let names: Vec<&str> = required.keys().map(String::as_str).collect();
+        let message = format!("the client has not declared: {}", names.join(", "));
+        McpError {
+            data: Some(json!({ "requiredCapabilities": required })),
+            ..McpError::new(MISSING_CAPABILITY, message)
+        }
+    }
+
     /// Status of HTTP in revisions in which it tells the kind of error.
     pub(crate) fn http_status(&self) -> u16 {
         match self.code {
             METHOD_NOT_FOUND => 404,
             INTERNAL_ERROR => 500,
-            PARSE_ERROR | INVALID_REQUEST | HEADER_MISMATCH | UNSUPPORTED_VERSION => 400,
+            PARSE_ERROR | INVALID_REQUEST | HEADER_MISMATCH | UNSUPPORTED_VERSION
+            | MISSING_CAPABILITY => 400,
             // What a method says of its parameters is an answer of the protocol, not of HTTP.
             _ => 200,
         }
@@ -113,6 +138,16 @@ impl RpcRequest {
     /// McpRevision that a stateless request names.
     pub(crate) fn stateless_version(&self) -> Option<&str> {
         self.meta()?.get(META_VERSION)?.as_str()
+    }
+
+    /// Capabilities of the client, where the request says them.
+    pub(crate) fn client_capabilities(&self) -> Option<&Map<String, Value>> {
+        self.meta()?.get(META_CAPABILITIES)?.as_object()
+    }
+
+    /// Returns whether the client asks for a log.
+    pub(crate) fn wants_log(&self) -> bool {
+        self.meta().is_some_and(|meta| meta.contains_key(META_LOG_LEVEL))
     }
 
     /// What the header `mcp-name` has to repeat: the name of the tool or the address of the

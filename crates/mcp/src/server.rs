@@ -1,22 +1,22 @@
 //! Methods of the protocol, for a caller of one request.
 
-use node::auth::TokenPrincipal;
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
-use crate::content;
+use crate::input::{self, StateSealer};
 use crate::message::{
-    INVALID_PARAMS, METHOD_NOT_FOUND, McpError, RpcRequest, STATELESS, WITH_HANDSHAKE,
+    HEADER_MISMATCH, METHOD_NOT_FOUND, McpError, RpcRequest, STATELESS, WITH_HANDSHAKE,
 };
-use crate::native::NativeApi;
-use crate::tools::{self, TOOLS};
+use crate::offer::{McpCall, McpOffer, McpReply};
 
-/// Time for which a client may keep what it was told of tools, in milliseconds: they change with
+/// Time for which a client may keep what it was told of lists, in milliseconds: they change with
 /// the token and with the version of the server.
 const LIST_TTL_MS: u64 = 300_000;
 
-/// What a model is told of all tools together.
-const INSTRUCTIONS: &str = "Cove runs untrusted code in sandboxes. For one program use run_code. For work in several \
-     steps create a session, then run commands and edit files in it, and end it when you are done.";
+/// Levels of a log (RFC 5424), as clients name them.
+const LOG_LEVELS: [&str; 8] =
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// Rules of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,15 +46,19 @@ impl McpRevision {
     }
 }
 
-/// A caller, and what it may reach.
+/// A server of the protocol: methods over what is offered.
 #[derive(Clone, Debug)]
-pub(crate) struct McpCaller {
-    pub(crate) principal: TokenPrincipal,
-    pub(crate) api: NativeApi,
-    pub(crate) version: &'static str,
+pub(crate) struct McpServer {
+    offer: Arc<dyn McpOffer>,
+    sealer: StateSealer,
 }
 
-impl McpCaller {
+impl McpServer {
+    /// A server of this offer, which seals states with this key.
+    pub(crate) fn new(offer: Arc<dyn McpOffer>, key: &[u8; 32]) -> McpServer {
+        McpServer { offer, sealer: StateSealer::new(key) }
+    }
+
     /// Answers a request.
     ///
     /// # Errors
@@ -63,35 +67,63 @@ impl McpCaller {
         &self,
         revision: McpRevision,
         request: &RpcRequest,
+        mut call: McpCall,
     ) -> Result<Value, McpError> {
         let params = &request.params;
-        match (request.method.as_str(), revision) {
+        let method = request.method.as_str();
+        self.require_capability(method)?;
+        if revision == McpRevision::Stateless {
+            call.inputs = input::answers(params)?;
+            call.state = self.sealer.open(request, &call.principal.tenant)?;
+        }
+        let one_page = |name: &str, list: Vec<Value>| {
+            check_cursor(params)?;
+            Ok(revision.kept(json!({ name: list })))
+        };
+        match (method, revision) {
             ("server/discover", McpRevision::Stateless) => Ok(revision.kept(self.discover())),
             ("initialize", McpRevision::WithHandshake) => self.initialize(params),
             ("ping", McpRevision::WithHandshake) => Ok(json!({})),
-            ("tools/list", _) => Ok(revision.kept(self.list_tools(params)?)),
-            ("tools/call", _) => Ok(revision.complete(self.call_tool(params).await?)),
-            ("resources/list", _) => Ok(revision.kept(json!({ "resources": [] }))),
-            ("resources/templates/list", _) => Ok(revision.kept(templates())),
-            ("resources/read", _) => Ok(revision.kept(self.read_resource(params).await?)),
-            (method, _) => {
-                let message = format!("unknown method \"{method}\"");
-                Err(McpError::new(METHOD_NOT_FOUND, message))
+            ("logging/setLevel", McpRevision::WithHandshake) => set_level(params),
+            ("tools/list", _) => one_page("tools", self.offer.tools(&call.principal)),
+            ("resources/list", _) => one_page("resources", self.offer.resources()),
+            ("resources/templates/list", _) => {
+                one_page("resourceTemplates", self.offer.resource_templates())
             }
+            ("prompts/list", _) => one_page("prompts", self.offer.prompts()),
+            ("completion/complete", _) => {
+                Ok(revision.complete(json!({ "completion": self.offer.complete(params) })))
+            }
+            ("tools/call" | "prompts/get" | "resources/read", _) => {
+                self.call(revision, request, &call).await
+            }
+            (method, _) => Err(unknown_method(method)),
         }
     }
 
-    fn server_info(&self) -> Value {
-        json!({ "name": "cove", "title": "Cove", "version": self.version })
+    /// Refuses methods of what is not offered.
+    fn require_capability(&self, method: &str) -> Result<(), McpError> {
+        let needed = match method.split('/').next().unwrap_or_default() {
+            name @ ("tools" | "resources" | "prompts" | "logging") => name,
+            "completion" => "completions",
+            _ => return Ok(()),
+        };
+        match self.offer.capabilities().get(needed) {
+            Some(_) => Ok(()),
+            None => Err(unknown_method(method)),
+        }
     }
 
     fn discover(&self) -> Value {
         let versions: Vec<&str> = [STATELESS].into_iter().chain(WITH_HANDSHAKE).collect();
+        // The log of a call is asked for with the call.
+        let mut capabilities = self.offer.capabilities();
+        capabilities.as_object_mut().map(|fields| fields.remove("logging"));
         json!({
             "supportedVersions": versions,
-            "capabilities": capabilities(),
-            "instructions": INSTRUCTIONS,
-            "_meta": { "io.modelcontextprotocol/serverInfo": self.server_info() },
+            "capabilities": capabilities,
+            "instructions": self.offer.instructions(),
+            "_meta": { "io.modelcontextprotocol/serverInfo": self.offer.server_info() },
         })
     }
 
@@ -103,71 +135,97 @@ impl McpCaller {
         let known = WITH_HANDSHAKE.into_iter().find(|version| *version == wanted);
         Ok(json!({
             "protocolVersion": known.unwrap_or(WITH_HANDSHAKE[0]),
-            "capabilities": capabilities(),
-            "serverInfo": self.server_info(),
-            "instructions": INSTRUCTIONS,
+            "capabilities": self.offer.capabilities(),
+            "serverInfo": self.offer.server_info(),
+            "instructions": self.offer.instructions(),
         }))
     }
 
-    fn list_tools(&self, params: &Map<String, Value>) -> Result<Value, McpError> {
-        if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
-            return Err(McpError::params("invalid cursor: there is one page of tools"));
-        }
-        let mine = TOOLS.iter().filter(|tool| tool.is_for(&self.principal));
-        let tools: Vec<Value> = mine.map(tools::McpTool::definition).collect();
-        Ok(json!({ "tools": tools }))
-    }
-
-    async fn call_tool(&self, params: &Map<String, Value>) -> Result<Value, McpError> {
-        let Some(name) = params.get("name").and_then(Value::as_str) else {
-            return Err(McpError::params("`name` is missing: the name of a tool"));
+    /// Answers a request that may need input of the client.
+    async fn call(
+        &self,
+        revision: McpRevision,
+        request: &RpcRequest,
+        call: &McpCall,
+    ) -> Result<Value, McpError> {
+        let params = &request.params;
+        let text = |name: &str| {
+            let found = params.get(name).and_then(Value::as_str);
+            found.ok_or_else(|| McpError::params(format!("`{name}` is missing")))
         };
         let given = match params.get("arguments") {
             None | Some(Value::Null) => Map::new(),
             Some(Value::Object(given)) => given.clone(),
             Some(_) => return Err(McpError::params("`arguments` must be an object")),
         };
-        let tool = tools::find(name, &self.principal)?;
-        Ok(tool.call(&self.api, given).await.into_json())
+        let is_read = request.method == "resources/read";
+        if let ("tools/call", McpRevision::Stateless) = (request.method.as_str(), revision) {
+            self.check_header_arguments(call, text("name")?, &given)?;
+        }
+        let reply = match request.method.as_str() {
+            "tools/call" => self.offer.call_tool(call, text("name")?, given).await?,
+            "prompts/get" => self.offer.get_prompt(call, text("name")?, given).await?,
+            _ => self.offer.read_resource(call, text("uri")?).await?,
+        };
+        match reply {
+            McpReply::Complete(result) if is_read => Ok(revision.kept(result)),
+            McpReply::Complete(result) => Ok(revision.complete(result)),
+            McpReply::InputRequired(needed) => needed.into_result(
+                &call.capabilities,
+                &self.sealer,
+                request,
+                &call.principal.tenant,
+            ),
+            McpReply::Task(task) => Ok(task),
+        }
     }
 
-    async fn read_resource(&self, params: &Map<String, Value>) -> Result<Value, McpError> {
-        let uri = params.get("uri").and_then(Value::as_str).unwrap_or_default();
-        let unknown = |message: &str| McpError {
-            data: Some(json!({ "uri": uri })),
-            ..McpError::new(INVALID_PARAMS, message)
-        };
-        let (session, path) = content::parse_file_uri(uri).ok_or_else(|| {
-            unknown("unknown resource; there are cove://sessions/{session}/files/{path}")
-        })?;
-        let bytes = tools::fetch_file(&self.api, &session, &path).await.map_err(|result| {
-            let text = result.content.first().and_then(|block| block["text"].as_str());
-            unknown(text.unwrap_or("the file cannot be read"))
-        })?;
-        let body = match std::str::from_utf8(&bytes) {
-            Ok(text) => json!({ "uri": uri, "mimeType": "text/plain", "text": text }),
-            Err(_) => {
-                use base64::Engine as _;
-                let blob = base64::prelude::BASE64_STANDARD.encode(&bytes);
-                let media_type = content::image_type(&bytes).unwrap_or("application/octet-stream");
-                json!({ "uri": uri, "mimeType": media_type, "blob": blob })
+    /// Refuses a call whose headers say something else than its arguments.
+    fn check_header_arguments(
+        &self,
+        call: &McpCall,
+        tool: &str,
+        given: &Map<String, Value>,
+    ) -> Result<(), McpError> {
+        for (argument, header) in self.offer.header_arguments(tool) {
+            let name = format!("mcp-param-{}", header.to_ascii_lowercase());
+            let sent = call.headers.get(&name).and_then(|value| value.to_str().ok());
+            let expected = given.get(*argument).and_then(header_text);
+            if sent.map(crate::http::decoded) != expected {
+                let message = format!("the header {name} must repeat the argument `{argument}`");
+                return Err(McpError::new(HEADER_MISMATCH, message));
             }
-        };
-        Ok(json!({ "contents": [body] }))
+        }
+        Ok(())
     }
 }
 
-fn capabilities() -> Value {
-    json!({ "tools": {}, "resources": {} })
+/// A value as a header has it.
+fn header_text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
 }
 
-fn templates() -> Value {
-    json!({
-        "resourceTemplates": [{
-            "uriTemplate": "cove://sessions/{session}/files/{+path}",
-            "name": "session-file",
-            "title": "File of a session",
-            "description": "A file below / of a session's sandbox",
-        }],
-    })
+fn unknown_method(method: &str) -> McpError {
+    McpError::new(METHOD_NOT_FOUND, format!("unknown method \"{method}\""))
+}
+
+/// All lists have one page.
+fn check_cursor(params: &Map<String, Value>) -> Result<(), McpError> {
+    match params.get("cursor").is_some_and(|cursor| !cursor.is_null()) {
+        true => Err(McpError::params("invalid cursor: the list has one page")),
+        false => Ok(()),
+    }
+}
+
+/// Takes a level. It is not kept, since there are no sessions: such a client gets what a tool logs.
+fn set_level(params: &Map<String, Value>) -> Result<Value, McpError> {
+    let level = params.get("level").and_then(Value::as_str).unwrap_or_default();
+    match LOG_LEVELS.contains(&level) {
+        true => Ok(json!({})),
+        false => Err(McpError::params(format!("`level` is one of {}", LOG_LEVELS.join(", ")))),
+    }
 }

@@ -31,6 +31,7 @@
 //! | `balancer.rs` | HAProxy before several servers |
 //! | `cutter.rs` | proxy that breaks connections at a chosen byte |
 //! | `documents.rs` | documents of Iceberg to begin with |
+//! | `npm.rs` | packages of npm, installed once |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
 //! | `wait.rs` | deadlines; the only reader of the clock here |
@@ -48,6 +49,7 @@ mod log;
 mod mariadb;
 pub mod my;
 mod network;
+mod npm;
 pub mod pg;
 mod postgres;
 pub mod process;
@@ -71,6 +73,7 @@ pub use log::unlisted;
 pub use mariadb::MariaDb;
 pub use my::{MyAnswer, MyClient, MyError, MyFailure, MyLogin, MyStatement, MyValue};
 pub use network::{Network, NetworkPlace};
+pub use npm::{install_packages, packaged_node};
 pub use pg::{
     PgAddress, PgAnswer, PgBatch, PgClient, PgError, PgFailure, PgMessage, PgNotification,
 };

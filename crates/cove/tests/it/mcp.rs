@@ -98,7 +98,10 @@ fn post(client: &Client, headers: &[(&str, &str)], body: &str) -> Response {
 /// A stateless request with the headers that belong to it.
 fn stateless(client: &Client, method: &str, params: Value) -> Response {
     let mut params = params;
-    params["_meta"] = json!({ "io.modelcontextprotocol/protocolVersion": STATELESS });
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": STATELESS,
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
     let name = params["name"].as_str().unwrap_or_default().to_owned();
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     let mut headers = vec![("mcp-protocol-version", STATELESS), ("mcp-method", method)];
@@ -114,7 +117,8 @@ fn requests_that_are_not_of_the_protocol_are_refused_as_it_says() {
     let server = serve();
     let client = server.client();
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
-    let meta = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
+    let meta = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+    let undeclared = meta.replace("clientCapabilities", "clientInfo");
     let future = meta.replace(STATELESS, "2031-01-01");
     let batch = format!("[{list},{list}]");
     for (headers, body, status, code) in [
@@ -127,9 +131,24 @@ fn requests_that_are_not_of_the_protocol_are_refused_as_it_says() {
         (&[], meta, 400, Some(-32_020)),
         (&[("mcp-protocol-version", STATELESS), ("mcp-method", "ping")], meta, 400, Some(-32_020)),
         (&[("mcp-protocol-version", STATELESS), ("mcp-method", "tools/list")], meta, 200, None),
+        (
+            &[("mcp-protocol-version", STATELESS), ("mcp-method", "tools/list")],
+            &undeclared,
+            400,
+            Some(-32_602),
+        ),
+        (
+            &[("mcp-protocol-version", STATELESS), ("mcp-method", "tools/list")],
+            list,
+            400,
+            Some(-32_602),
+        ),
         (&[("mcp-protocol-version", "2031-01-01")], list, 400, Some(-32_022)),
         (&[("mcp-protocol-version", "2031-01-01")], &future, 400, Some(-32_022)),
+        (&[("mcp-protocol-version", STATELESS)], &future, 400, Some(-32_020)),
         (&[("origin", "http://evil.example")], list, 403, Some(-32_600)),
+        (&[("host", "evil.example"), ("origin", "http://evil.example")], list, 403, Some(-32_600)),
+        (&[("host", "evil.example")], list, 403, Some(-32_600)),
     ] {
         let answer = post(&client, headers, body);
         assert_eq!(answer.status, status, "{headers:?} {body}: {}", answer.text());

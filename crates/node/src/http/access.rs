@@ -248,7 +248,7 @@ const PREFIXES_OF_PROXIES: [&str; 3] = ["x-forwarded", "x-original-", "x-envoy-"
 
 /// Returns whether a proxy of this machine passes a request on for somebody else, or a browser
 /// sends it for a page from elsewhere (W3C Fetch Metadata, `Sec-Fetch-Site`).
-fn is_forwarded(headers: &HeaderMap) -> bool {
+pub fn is_forwarded(headers: &HeaderMap) -> bool {
     let is_of_proxy = |name: &HeaderName| {
         // Gateways like CGI's take `x_real_ip` and `x-real-ip` for one.
         let name = name.as_str().replace('_', "-");
@@ -278,7 +278,7 @@ fn refuse_form(headers: &HeaderMap) -> Result<(), HttpError> {
 }
 
 /// Returns whether `host:port` is an address, or the name that every machine has for itself.
-fn is_local_name(host: &str) -> bool {
+pub fn is_local_name(host: &str) -> bool {
     let Ok(uri) = Uri::builder().scheme("http").authority(host).path_and_query("/").build() else {
         return false;
     };

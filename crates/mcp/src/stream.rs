@@ -1,0 +1,144 @@
+//! Answers as streams of server-sent events: what a call tells while it runs, then its answer.
+//!
+//! # References
+//! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::message;
+
+/// Time after which a call that goes on is answered with a stream, where the client takes one.
+const STREAM_AFTER: Duration = Duration::from_secs(2);
+
+/// Interval of progress on it, which also keeps the connection open.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
+/// Status, for an answer that is no stream, and answer.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = (StatusCode, Value)> + Send>>;
+
+/// A call that runs, and what it tells meanwhile.
+pub(crate) struct RunningCall {
+    pub(crate) answering: Answering,
+    pub(crate) notices: mpsc::Receiver<Value>,
+    /// What the client calls its progress by.
+    pub(crate) token: Option<Value>,
+}
+
+/// What happens next of a call.
+enum CallEvent {
+    Notice(Value),
+    Answer(StatusCode, Value),
+    Tick,
+}
+
+impl RunningCall {
+    async fn next(&mut self, wait: Duration) -> CallEvent {
+        tokio::select! {
+            biased;
+            Some(notice) = self.notices.recv() => CallEvent::Notice(notice),
+            (status, answer) = &mut self.answering => CallEvent::Answer(status, answer),
+            () = tokio::time::sleep(wait) => CallEvent::Tick,
+        }
+    }
+
+    /// Answers with JSON what is over soon, and with a stream what is not, or tells something.
+    pub(crate) async fn respond(mut self) -> Response {
+        let first = self.next(STREAM_AFTER).await;
+        match first {
+            CallEvent::Answer(status, answer) => match self.notices.try_recv() {
+                Err(_) => json_response(status, &answer),
+                Ok(notice) => self.stream(Some(notice), Some(answer), 0),
+            },
+            CallEvent::Notice(notice) => self.stream(Some(notice), None, 0),
+            CallEvent::Tick => self.stream(None, None, STREAM_AFTER.as_secs()),
+        }
+    }
+
+    /// A client that closes the stream takes the call back.
+    fn stream(self, first: Option<Value>, answer: Option<Value>, seconds: u64) -> Response {
+        let call = StreamedCall { call: self, first, answer, seconds };
+        let events = stream::unfold(Some(call), |call| async { call?.next().await });
+        let headers = [
+            (header::CONTENT_TYPE, "text/event-stream"),
+            (header::CACHE_CONTROL, "no-store"),
+            (header::HeaderName::from_static("x-accel-buffering"), "no"),
+        ];
+        (headers, Body::from_stream(events.map(Ok::<_, Infallible>))).into_response()
+    }
+}
+
+/// A call that is answered with a stream.
+struct StreamedCall {
+    call: RunningCall,
+    /// Notice that made a stream of it.
+    first: Option<Value>,
+    /// Answer, where it came before all notices were sent.
+    answer: Option<Value>,
+    /// Time that it has run, as far as that was looked at.
+    seconds: u64,
+}
+
+impl StreamedCall {
+    async fn next(mut self) -> Option<(Bytes, Option<StreamedCall>)> {
+        if let Some(notice) = self.first.take() {
+            return Some((event(&self.told(notice)), Some(self)));
+        }
+        if let Some(answer) = self.answer.take() {
+            return match self.call.notices.try_recv() {
+                Err(_) => Some((event(&answer), None)),
+                Ok(notice) => {
+                    self.answer = Some(answer);
+                    Some((event(&notice), Some(self)))
+                }
+            };
+        }
+        let bytes = match self.call.next(PROGRESS_EVERY).await {
+            CallEvent::Notice(notice) => event(&self.told(notice)),
+            CallEvent::Answer(_, answer) => match self.call.notices.try_recv() {
+                Err(_) => return Some((event(&answer), None)),
+                Ok(notice) => {
+                    self.answer = Some(answer);
+                    event(&notice)
+                }
+            },
+            CallEvent::Tick => {
+                self.seconds += PROGRESS_EVERY.as_secs();
+                match &self.call.token {
+                    Some(token) => event(&message::progress(token, self.seconds)),
+                    // A comment: nothing for the client, and the connection stays open.
+                    None => Bytes::from_static(b": still running\n\n"),
+                }
+            }
+        };
+        Some((bytes, Some(self)))
+    }
+
+    /// Sends no more progress of its own beside that of the tool: it only ever grows.
+    fn told(&mut self, notice: Value) -> Value {
+        if notice["method"] == "notifications/progress" {
+            self.call.token = None;
+        }
+        notice
+    }
+}
+
+/// An answer that is JSON.
+pub(crate) fn json_response(status: StatusCode, body: &Value) -> Response {
+    let headers = [(header::CONTENT_TYPE, "application/json")];
+    (status, headers, body.to_string()).into_response()
+}
+
+/// An event of a stream. JSON has no line breaks of its own.
+fn event(message: &Value) -> Bytes {
+    Bytes::from(format!("event: message\ndata: {message}\n\n"))
+}
