@@ -46,6 +46,7 @@ use node::auth::{TokenRegistry, TokenScope};
 use node::clock::{self, IdGenerator};
 use node::cluster::PeerForwarder;
 use node::http::{RouteTable as _, post};
+use node::issuers::{IssuerConfig, IssuerError, JWT_BYTES_MAX, TrustedIssuers};
 use node::lookup::SharedLookup;
 use node::store::{COUNTER_AGE_MAX, SqlStore};
 use node::task::Boxed;
@@ -68,10 +69,6 @@ pub use self::keys::{
     KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewApiKey,
 };
 pub use self::known::KNOWN_MAX;
-pub use self::oidc::{
-    FETCH_INTERVAL, ISSUERS_MAX, IssuerConfig, JWKS_AGE, JWKS_AGE_MAX, JWKS_BYTES_MAX,
-    JWT_BYTES_MAX, LEEWAY_MAX, VERIFIED_MAX,
-};
 pub use self::policies::{
     ColumnProjection, NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody,
     PolicyRecord, TABLE_POLICIES_BYTES_MAX,
@@ -91,7 +88,6 @@ use self::grants::GrantIndex;
 use self::guests::TemporaryPrincipals;
 use self::keys::ApiKeyIndex;
 use self::known::{BearerOwner, TokenCache};
-use self::oidc::{TrustedIssuers, VerifiedBearer};
 use self::policies::PolicyIndex;
 pub(crate) use self::roles::no_such as no_such_role;
 use self::roles::{CombinedRights, RoleMembership};
@@ -200,7 +196,7 @@ impl AccessControl {
                 ids: IdGenerator::new().map_err(CatalogError::internal)?,
                 generator: SecretGenerator::new()?,
                 known: TokenCache::default(),
-                issuers: TrustedIssuers::new(settings.issuers)?,
+                issuers: TrustedIssuers::new(settings.issuers).map_err(oidc::catalog_error)?,
                 audit: CatalogAudit::new(settings.audit),
                 guests: TemporaryPrincipals::default(),
                 wrong_secrets: WrongSecrets::default(),
@@ -267,7 +263,8 @@ impl AccessControl {
         hash: impl FnOnce(&str) -> Hash,
     ) -> Option<Result<CatalogPrincipal>> {
         if text.len() > JWT_BYTES_MAX {
-            return Some(Err(oidc::refused("it is too long")));
+            let refused = IssuerError::Refused("it is too long".to_owned());
+            return Some(Err(oidc::catalog_error(refused)));
         }
         let found = self.0.known.find(&hash(text))?;
         (found.ends_ms > clock::wall_ms()).then_some(Ok(found.who))
@@ -276,13 +273,13 @@ impl AccessControl {
     /// Returns who shows a signed token, and remembers it for a while.
     ///
     /// # Errors
-    /// Those of [`TrustedIssuers::verify`].
+    /// Those of [`oidc::verify`].
     async fn oidc_holder(&self, text: &str) -> Result<CatalogPrincipal> {
         if let Some(found) = self.verified_holder(text, hash) {
             return found;
         }
         let (hash, epoch, now_ms) = (hash(text), self.0.known.epoch(), clock::wall_ms());
-        let VerifiedBearer { who, ends_ms } = self.0.issuers.verify(text, now_ms).await?;
+        let (who, ends_ms) = oidc::verify(&self.0.issuers, text, now_ms).await?;
         let owner = BearerOwner { who: who.clone(), secret: None, ends_ms };
         self.0.known.put(hash, owner, epoch, now_ms);
         Ok(who)

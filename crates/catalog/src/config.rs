@@ -1,8 +1,7 @@
 //! The `[catalog]` table: where tables are, and what may be kept in memory.
 
+use node::issuers::IssuerConfig;
 use serde::{Deserialize, Serialize};
-
-use crate::access::IssuerConfig;
 
 /// Settings of the catalog. Every limit has its name here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

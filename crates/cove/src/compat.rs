@@ -48,6 +48,7 @@ impl CompatInterface {
             render: Some(self.render),
             scope: Some(TokenScope::Executions),
             schemes: self.schemes,
+            challenge: None,
         }
     }
 }
@@ -156,7 +157,7 @@ pub(crate) async fn dbbouncer(
     let routes = dbbouncer::routes(bouncer.clone(), drain).at("/metrics", metrics);
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
     let render = Some(dbbouncer::render_error as fn(&http::HttpError) -> Response);
-    let face = CompatFace { render, ..CompatFace::native_for(TokenScope::Tenants) };
+    let face = CompatFace { render, scope: Some(TokenScope::Tenants), ..CompatFace::NATIVE };
     // Of what it serves nothing is one node's alone.
     let shell = shell.clone().forwarding(None);
     let site = ListenerSite::from(shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]));

@@ -58,6 +58,7 @@ pub(crate) struct CoveConfig {
     pub(crate) catalog: catalog::config::CatalogConfig,
     pub(crate) gateway: gateway::GatewayConfig,
     pub(crate) mcp: ::mcp::config::McpConfig,
+    pub(crate) auth: AuthConfig,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     pub(crate) cluster: ClusterConfig,
@@ -69,6 +70,14 @@ pub(crate) struct CoveConfig {
     /// errors: other programs, such as test suites, have variables with this prefix.
     #[serde(skip)]
     pub(crate) ignored_variables: Vec<String>,
+}
+
+/// The `[auth]` table: whose tokens are honoured beside Cove's own.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AuthConfig {
+    /// Identity providers.
+    pub(crate) issuers: Vec<node::auth::TokenIssuerConfig>,
 }
 
 /// The `[tls]` table: HTTPS at all listeners of HTTP.
@@ -241,6 +250,7 @@ impl Default for CoveConfig {
             catalog: catalog::config::CatalogConfig::default(),
             gateway: gateway::GatewayConfig::default(),
             mcp: ::mcp::config::McpConfig::default(),
+            auth: AuthConfig::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
             cluster: ClusterConfig::default(),

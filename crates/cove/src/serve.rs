@@ -199,6 +199,8 @@ impl ServerParts<'_> {
         storage::check_keys(&store, self.sessions.sealer(), Some(&storage.webhook_key), keys)
             .await?;
         let tokens = storage::tokens(data_dir.path(), &store).await?;
+        tokens.trust(config.auth.issuers.clone()).context("failed to set up issuers")?;
+        let endpoint = mcp_endpoint(config)?;
         let membership = peers.join(&store, source, data_dir.path(), listener.address()).await?;
         telemetry::register_node(&mut registry, &membership.identity().id, &config.cluster.zone);
         let node = peers.node(&membership);
@@ -243,14 +245,13 @@ impl ServerParts<'_> {
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
         let of_lake = lake.as_ref().map(catalog::RunningCatalog::routes);
         let routes = routes.merge(of_ash);
-        shapes.extend(shapes_of_ash.into_iter().chain(native_shapes()));
+        shapes.extend(shapes_of_ash.into_iter().chain(native_shapes(&endpoint)));
         let (e2b, of_e2b) = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
         let dbbouncer =
             compat::dbbouncer(&config.compat, &shell, control.as_ref(), &drain, metrics).await?;
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
         announce(source, &data_dir, listener.address(), &others)?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
-        let endpoint = mcp_endpoint(config)?;
         let (main, tools) = main_site(&shell, endpoint, routes, shapes, of_lake);
         let of_beside = join_nodes(pooler.as_ref(), lake.as_ref(), forwarder.as_ref());
         let of_others = of_faces.merge(of_e2b).merge(of_beside);
@@ -406,18 +407,32 @@ fn native_routes(
 }
 
 /// Returns who may use what of it.
-fn native_shapes() -> impl Iterator<Item = (&'static str, CompatFace)> {
+fn native_shapes(
+    endpoint: &::mcp::McpEndpoint,
+) -> impl Iterator<Item = (&'static str, CompatFace)> + use<> {
     let of_sessions = sessions::http::PATHS.map(|path| (path, TokenScope::Sessions));
     let of_tenants = ::bouncer::http::PATHS.map(|path| (path, TokenScope::Tenants));
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     let scoped = scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)));
-    scoped.chain([(::mcp::PATH, CompatFace::NATIVE)])
+    let of_mcp = CompatFace { challenge: endpoint.challenge(), ..CompatFace::NATIVE };
+    scoped.chain([(::mcp::PATH, of_mcp)])
 }
 
 /// Returns the endpoint of tools for agents, without anything behind it yet.
 fn mcp_endpoint(config: &CoveConfig) -> Result<::mcp::McpEndpoint> {
     let key = node::auth::random_key().context("failed to make a key for the states of tools")?;
-    Ok(::mcp::McpEndpoint::new(env!("CARGO_PKG_VERSION"), config.mcp.clone(), &key))
+    let issuers = &config.auth.issuers;
+    let resource = match issuers.first() {
+        None => None,
+        Some(first) => {
+            let address = config.mcp.resource.as_ref().unwrap_or(&first.audience);
+            let names: Vec<&str> = issuers.iter().map(|it| it.issuer.as_str()).collect();
+            let scopes = issuers.iter().flat_map(|it| it.scopes.iter()).collect();
+            Some(::mcp::ProtectedResource::new(address, &names, scopes)?)
+        }
+    };
+    let endpoint = ::mcp::McpEndpoint::new(env!("CARGO_PKG_VERSION"), config.mcp.clone(), &key);
+    Ok(endpoint.protected_as(resource))
 }
 
 /// Returns what is served at the main listener, and the tools for agents, which use the same

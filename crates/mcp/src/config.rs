@@ -10,4 +10,7 @@ pub struct McpConfig {
     /// below it need not be named. Left out: any name, but for those under which a program of this
     /// machine or a page reaches the server without a proxy.
     pub hosts: Vec<String>,
+    /// Address of the endpoint, as clients know it: what they ask issuers for a token for. Left
+    /// out: the audience of the first issuer.
+    pub resource: Option<String>,
 }

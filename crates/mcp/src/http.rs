@@ -11,7 +11,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::TokenPrincipal;
-use node::http::{ConnectionPeer, RouteTable as _, post};
+use node::http::{ConnectionPeer, RouteTable as _, get, post};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -24,8 +24,9 @@ use crate::message::{
 use crate::native::NativeRoutes;
 use crate::offer::{McpCall, McpOffer, NOTICES_MAX, NoticeSender};
 use crate::own::CoveOffer;
+use crate::resource::{METADATA_PATH, ProtectedResource};
 use crate::server::{McpRevision, McpServer};
-use crate::stream::{RunningCall, json_response};
+use crate::stream::{CallAnswer, RunningCall, json_response};
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
@@ -41,6 +42,7 @@ pub struct McpEndpoint {
     server: McpServer,
     native: NativeRoutes,
     config: Arc<McpConfig>,
+    resource: Option<Arc<ProtectedResource>>,
 }
 
 impl McpEndpoint {
@@ -57,7 +59,20 @@ impl McpEndpoint {
     #[must_use]
     pub fn offering(offer: Arc<dyn McpOffer>, config: McpConfig, key: &[u8; 32]) -> McpEndpoint {
         let server = McpServer::new(offer, key);
-        McpEndpoint { server, native: NativeRoutes::default(), config: Arc::new(config) }
+        let (native, config) = (NativeRoutes::default(), Arc::new(config));
+        McpEndpoint { server, native, config, resource: None }
+    }
+
+    /// Tells clients without a token where they get one.
+    #[must_use]
+    pub fn protected_as(self, resource: Option<ProtectedResource>) -> McpEndpoint {
+        McpEndpoint { resource: resource.map(Arc::new), ..self }
+    }
+
+    /// What a challenge to callers without a valid token says; none where no issuer is known.
+    #[must_use]
+    pub fn challenge(&self) -> Option<Arc<str>> {
+        self.resource.as_ref().map(|resource| resource.challenge().into())
     }
 
     /// Puts the native interface behind it, all routes in their shell, until what is returned is
@@ -84,7 +99,19 @@ pub const PATH: &str = "/mcp";
 
 /// Routes for [`node::http::HttpShell`] to wrap.
 pub fn routes(endpoint: McpEndpoint) -> Router {
-    Router::new().at(PATH, post(serve).get(no_stream).delete(no_session)).with_state(endpoint)
+    Router::new()
+        .at(PATH, post(serve).get(no_stream).delete(no_session))
+        .at(METADATA_PATH, get(metadata))
+        .at(&format!("{METADATA_PATH}{PATH}"), get(metadata))
+        .with_state(endpoint)
+}
+
+/// Metadata of the server for clients without a token.
+async fn metadata(State(endpoint): State<McpEndpoint>) -> Response {
+    match &endpoint.resource {
+        Some(resource) => json_response(StatusCode::OK, resource.document()),
+        None => refuse(StatusCode::NOT_FOUND, "no issuer of tokens is configured"),
+    }
 }
 
 /// There is nothing that a server says by itself.
@@ -116,8 +143,9 @@ async fn serve(
 ) -> Response {
     let (head, body) = request.into_parts();
     let peer = peer.map(|Extension(ConnectionPeer(address))| address);
-    let caller = McpCaller { server: endpoint.server, principal, headers: head.headers, peer };
-    if let Err(message) = hosts::check(&caller.headers, peer, &endpoint.config.hosts) {
+    let McpEndpoint { server, resource, config, .. } = endpoint;
+    let caller = McpCaller { server, resource, principal, headers: head.headers, peer };
+    if let Err(message) = hosts::check(&caller.headers, peer, &config.hosts) {
         return refuse(StatusCode::FORBIDDEN, &message);
     }
     let Ok(body) = to_bytes(body, REQUEST_BYTES_MAX).await else {
@@ -187,6 +215,7 @@ pub(crate) fn decoded(value: &str) -> String {
 /// A caller, with what came with its request.
 struct McpCaller {
     server: McpServer,
+    resource: Option<Arc<ProtectedResource>>,
     principal: TokenPrincipal,
     headers: HeaderMap,
     peer: Option<std::net::SocketAddr>,
@@ -209,19 +238,24 @@ impl McpCaller {
         let token = request.meta().and_then(|meta| meta.get("progressToken")).cloned();
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         let call = self.call(revision, &request, takes_stream.then_some(sender));
-        let server = self.server;
+        let (server, resource) = (self.server, self.resource);
         let answering = Box::pin(async move {
             let outcome = server.answer(revision, &request, call).await;
+            let missing = outcome.as_ref().err().and_then(|error| error.missing_scope);
             let status = match (&outcome, revision) {
+                (Err(_), _) if missing.is_some() => 403,
                 (Err(error), McpRevision::Stateless) => error.http_status(),
                 _ => 200,
             };
-            let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-            (status, message::answer(&request.id, outcome))
+            let resource = resource.as_deref();
+            CallAnswer {
+                status: StatusCode::from_u16(status).unwrap_or(StatusCode::OK),
+                challenge: missing.map(|it| ProtectedResource::scope_challenge(resource, it)),
+                body: message::answer(&request.id, outcome),
+            }
         });
         if !takes_stream {
-            let (status, answer) = answering.await;
-            return json_response(status, &answer);
+            return answering.await.into_response();
         }
         RunningCall { answering, notices, token }.respond().await
     }

@@ -19,10 +19,12 @@
 //! | `stream.rs` | one JSON answer, or a stream with progress |
 //! | `offer.rs` | the trait of what a server offers, and what a call knows |
 //! | `own.rs` | what Cove itself offers |
+//! | `tasks.rs` | programs that run for long, as tasks on the queue |
 //! | `tools.rs` | the table of tools: names, schemas, the scope that each needs |
 //! | `tools/` | the tools, by what they are about |
 //! | `content.rs` | what a model is shown: long text cut to head and tail, images: pure |
 //! | `native.rs` | requests to the native interface |
+//! | `resource.rs` | metadata for clients without a token, challenges: pure |
 //! | `config.rs` | settings |
 //!
 //! # References
@@ -40,11 +42,51 @@ mod message;
 mod native;
 mod offer;
 mod own;
+mod resource;
 mod server;
 mod stream;
+mod tasks;
 mod tools;
 
 pub use http::{McpEndpoint, PATH, ServedTools, routes};
 pub use input::{InputMethod, NeededInput, STATE_BYTES_MAX};
 pub use message::{INTERNAL_ERROR, INVALID_PARAMS, META_VERSION, McpError, PARSE_ERROR};
 pub use offer::{McpCall, McpOffer, McpOutcome, McpReply};
+pub use resource::{METADATA_PATH, ProtectedResource, UnusableResource};
+
+/// Entry of the fuzz target for messages.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    use axum::http::{HeaderMap, HeaderValue, header};
+
+    use crate::hosts;
+    use crate::message::{self, ClientBody, ClientRpc, McpError};
+
+    /// Answers to a body: none to notifications and answers, an error to each request.
+    pub fn answers(body: &[u8]) -> Vec<String> {
+        let messages = match message::read(body) {
+            Err(error) => {
+                return vec![message::failure(&serde_json::Value::Null, error).to_string()];
+            }
+            Ok(ClientBody::One(one)) => vec![one],
+            Ok(ClientBody::Batch(all)) => all,
+        };
+        let answer = |message| match message {
+            Ok(ClientRpc::Request(request)) => {
+                let error = McpError::params(request.subject().unwrap_or_default());
+                Some(message::answer(&request.id, Err(error)).to_string())
+            }
+            Ok(ClientRpc::Notification { .. } | ClientRpc::Answer) => None,
+            Err((id, error)) => Some(message::failure(&id, error).to_string()),
+        };
+        messages.into_iter().filter_map(answer).collect()
+    }
+
+    /// Returns whether a program of this machine may name the server so.
+    pub fn host(host: &str) -> bool {
+        let Ok(host) = HeaderValue::from_str(host) else { return false };
+        let headers = HeaderMap::from_iter([(header::HOST, host)]);
+        hosts::check(&headers, Some(([127, 0, 0, 1], 1).into()), &[]).is_ok()
+    }
+}

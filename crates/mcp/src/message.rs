@@ -4,6 +4,7 @@
 //! - <https://www.jsonrpc.org/specification>
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/basic>
 
+use node::auth::TokenScope;
 use serde_json::{Map, Value, json};
 
 /// McpRevision without handshake and sessions.
@@ -53,12 +54,14 @@ pub struct McpError {
     pub message: String,
     /// The same for programs.
     pub data: Option<Value>,
+    /// Scope that the caller's token lacks.
+    pub(crate) missing_scope: Option<TokenScope>,
 }
 
 impl McpError {
     /// An error without more for programs.
     pub fn new(code: i64, message: impl Into<String>) -> McpError {
-        McpError { code, message: message.into(), data: None }
+        McpError { code, message: message.into(), data: None, missing_scope: None }
     }
 
     /// Error of parameters, which names the one that is wrong.
@@ -88,6 +91,11 @@ impl McpError {
             data: Some(json!({ "requiredCapabilities": required })),
             ..McpError::new(MISSING_CAPABILITY, message)
         }
+    }
+
+    /// Sets the scope that the caller's token lacks.
+    pub(crate) fn lacking(self, scope: TokenScope) -> McpError {
+        McpError { missing_scope: Some(scope), ..self }
     }
 
     /// Status of HTTP in revisions in which it tells the kind of error.
@@ -150,12 +158,13 @@ impl RpcRequest {
         self.meta().is_some_and(|meta| meta.contains_key(META_LOG_LEVEL))
     }
 
-    /// What the header `mcp-name` has to repeat: the name of the tool or the address of the
-    /// resource.
+    /// What the header `mcp-name` has to repeat: the name of the tool, the address of the
+    /// resource or the id of the task.
     pub(crate) fn subject(&self) -> Option<&str> {
         let field = match self.method.as_str() {
             "tools/call" | "prompts/get" => "name",
             "resources/read" => "uri",
+            "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
             _ => return None,
         };
         self.params.get(field)?.as_str()
@@ -246,7 +255,7 @@ pub(crate) fn answer(id: &MessageId, outcome: Result<Value, McpError>) -> Value 
 
 /// The answer to what was no request.
 pub(crate) fn failure(id: &Value, error: McpError) -> Value {
-    let McpError { code, message, data } = error;
+    let McpError { code, message, data, .. } = error;
     let mut error = json!({ "code": code, "message": message });
     if let (Some(data), Some(fields)) = (data, error.as_object_mut()) {
         fields.insert("data".to_owned(), data);

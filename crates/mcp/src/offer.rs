@@ -48,6 +48,16 @@ pub trait McpOffer: fmt::Debug + Send + Sync {
         &[]
     }
 
+    /// Answers `tasks/get`, `tasks/update` or `tasks/cancel`, where the extension is offered.
+    fn task<'a>(
+        &'a self,
+        _call: &'a McpCall,
+        _method: &'a str,
+        id: &'a str,
+    ) -> Boxed<'a, McpOutcome> {
+        Box::pin(async move { Err(McpError::params(format!("unknown task \"{id}\""))) })
+    }
+
     /// Resources with a fixed address.
     fn resources(&self) -> Vec<Value> {
         Vec::new()
@@ -89,7 +99,8 @@ pub enum McpReply {
     Complete(Value),
     /// The client has to answer questions first, and then repeats its request.
     InputRequired(NeededInput),
-    /// A task of [`crate::tasks`], which the client asks for its result.
+    /// A `CreateTaskResult`: the client asks for the result of the task. Only for clients that have
+    /// declared the extension.
     Task(Value),
 }
 

@@ -8,6 +8,7 @@ use crate::content;
 use crate::message::{INVALID_PARAMS, McpError};
 use crate::native::{NativeApi, NativeRoutes};
 use crate::offer::{McpCall, McpOffer, McpOutcome, McpReply};
+use crate::tasks::{self, TASKS_EXTENSION};
 use crate::tools::{self, McpTool, TOOLS};
 
 /// What a model is told of all tools together.
@@ -43,7 +44,7 @@ impl McpOffer for CoveOffer {
     }
 
     fn capabilities(&self) -> Value {
-        json!({ "tools": {}, "resources": {} })
+        json!({ "tools": {}, "resources": {}, "extensions": { TASKS_EXTENSION: {} } })
     }
 
     fn tools(&self, principal: &TokenPrincipal) -> Vec<Value> {
@@ -58,8 +59,20 @@ impl McpOffer for CoveOffer {
     ) -> Boxed<'a, McpOutcome> {
         Box::pin(async move {
             let tool = tools::find(name, &call.principal)?;
+            if tool.name == "run_code" && call.has_extension(TASKS_EXTENSION) {
+                return tasks::run_code(&self.api(call), arguments).await;
+            }
             Ok(McpReply::Complete(tool.call(&self.api(call), arguments).await.into_json()))
         })
+    }
+
+    fn task<'a>(
+        &'a self,
+        call: &'a McpCall,
+        method: &'a str,
+        id: &'a str,
+    ) -> Boxed<'a, McpOutcome> {
+        Box::pin(async move { tasks::request(&self.api(call), method, id).await })
     }
 
     fn resource_templates(&self) -> Vec<Value> {

@@ -9,6 +9,7 @@ use crate::message::{
     HEADER_MISMATCH, METHOD_NOT_FOUND, McpError, RpcRequest, STATELESS, WITH_HANDSHAKE,
 };
 use crate::offer::{McpCall, McpOffer, McpReply};
+use crate::tasks::TASKS_EXTENSION;
 
 /// Time for which a client may keep what it was told of lists, in milliseconds: they change with
 /// the token and with the version of the server.
@@ -97,7 +98,30 @@ impl McpServer {
             ("tools/call" | "prompts/get" | "resources/read", _) => {
                 self.call(revision, request, &call).await
             }
+            ("tasks/get" | "tasks/update" | "tasks/cancel", McpRevision::Stateless) => {
+                self.task(request, &call).await
+            }
             (method, _) => Err(unknown_method(method)),
+        }
+    }
+
+    /// Answers a request for a task, of clients that have declared the extension.
+    async fn task(&self, request: &RpcRequest, call: &McpCall) -> Result<Value, McpError> {
+        let method = request.method.as_str();
+        if self.offer.capabilities()["extensions"].get(TASKS_EXTENSION).is_none() {
+            return Err(unknown_method(method));
+        }
+        if !call.has_extension(TASKS_EXTENSION) {
+            let needed = json!({ TASKS_EXTENSION: {} });
+            let needed = Map::from_iter([("extensions".to_owned(), needed)]);
+            return Err(McpError::missing_capability(needed));
+        }
+        let id = request.subject().ok_or_else(|| McpError::params("`taskId` is missing"))?;
+        match self.offer.task(call, method, id).await? {
+            McpReply::Complete(result) | McpReply::Task(result) => {
+                Ok(McpRevision::Stateless.complete(result))
+            }
+            McpReply::InputRequired(_) => Err(unknown_method(method)),
         }
     }
 
@@ -117,8 +141,7 @@ impl McpServer {
     fn discover(&self) -> Value {
         let versions: Vec<&str> = [STATELESS].into_iter().chain(WITH_HANDSHAKE).collect();
         // The log of a call is asked for with the call.
-        let mut capabilities = self.offer.capabilities();
-        capabilities.as_object_mut().map(|fields| fields.remove("logging"));
+        let capabilities = without(self.offer.capabilities(), "logging");
         json!({
             "supportedVersions": versions,
             "capabilities": capabilities,
@@ -135,7 +158,7 @@ impl McpServer {
         let known = WITH_HANDSHAKE.into_iter().find(|version| *version == wanted);
         Ok(json!({
             "protocolVersion": known.unwrap_or(WITH_HANDSHAKE[0]),
-            "capabilities": self.offer.capabilities(),
+            "capabilities": without(self.offer.capabilities(), "extensions"),
             "serverInfo": self.offer.server_info(),
             "instructions": self.offer.instructions(),
         }))
@@ -198,6 +221,12 @@ impl McpServer {
         }
         Ok(())
     }
+}
+
+/// Capabilities but for one, which there is in other revisions only.
+fn without(mut capabilities: Value, name: &str) -> Value {
+    capabilities.as_object_mut().map(|fields| fields.remove(name));
+    capabilities
 }
 
 /// A value as a header has it.

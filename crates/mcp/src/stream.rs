@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
@@ -23,8 +23,26 @@ const STREAM_AFTER: Duration = Duration::from_secs(2);
 /// Interval of progress on it, which also keeps the connection open.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// Status, for an answer that is no stream, and answer.
-pub(crate) type Answering = Pin<Box<dyn Future<Output = (StatusCode, Value)> + Send>>;
+/// Answer of a call, and what belongs to it where it is no stream.
+pub(crate) struct CallAnswer {
+    pub(crate) status: StatusCode,
+    /// `www-authenticate`.
+    pub(crate) challenge: Option<String>,
+    pub(crate) body: Value,
+}
+
+/// Call that runs.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = CallAnswer> + Send>>;
+
+impl IntoResponse for CallAnswer {
+    fn into_response(self) -> Response {
+        let mut response = json_response(self.status, &self.body);
+        if let Some(challenge) = self.challenge.and_then(|it| HeaderValue::try_from(it).ok()) {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
+    }
+}
 
 /// A call that runs, and what it tells meanwhile.
 pub(crate) struct RunningCall {
@@ -37,7 +55,7 @@ pub(crate) struct RunningCall {
 /// What happens next of a call.
 enum CallEvent {
     Notice(Value),
-    Answer(StatusCode, Value),
+    Answer(CallAnswer),
     Tick,
 }
 
@@ -46,7 +64,7 @@ impl RunningCall {
         tokio::select! {
             biased;
             Some(notice) = self.notices.recv() => CallEvent::Notice(notice),
-            (status, answer) = &mut self.answering => CallEvent::Answer(status, answer),
+            answer = &mut self.answering => CallEvent::Answer(answer),
             () = tokio::time::sleep(wait) => CallEvent::Tick,
         }
     }
@@ -55,9 +73,9 @@ impl RunningCall {
     pub(crate) async fn respond(mut self) -> Response {
         let first = self.next(STREAM_AFTER).await;
         match first {
-            CallEvent::Answer(status, answer) => match self.notices.try_recv() {
-                Err(_) => json_response(status, &answer),
-                Ok(notice) => self.stream(Some(notice), Some(answer), 0),
+            CallEvent::Answer(answer) => match self.notices.try_recv() {
+                Err(_) => answer.into_response(),
+                Ok(notice) => self.stream(Some(notice), Some(answer.body), 0),
             },
             CallEvent::Notice(notice) => self.stream(Some(notice), None, 0),
             CallEvent::Tick => self.stream(None, None, STREAM_AFTER.as_secs()),
@@ -104,10 +122,10 @@ impl StreamedCall {
         }
         let bytes = match self.call.next(PROGRESS_EVERY).await {
             CallEvent::Notice(notice) => event(&self.told(notice)),
-            CallEvent::Answer(_, answer) => match self.call.notices.try_recv() {
-                Err(_) => return Some((event(&answer), None)),
+            CallEvent::Answer(answer) => match self.call.notices.try_recv() {
+                Err(_) => return Some((event(&answer.body), None)),
                 Ok(notice) => {
-                    self.answer = Some(answer);
+                    self.answer = Some(answer.body);
                     event(&notice)
                 }
             },

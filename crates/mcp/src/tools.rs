@@ -3,7 +3,7 @@
 //! They are few and their descriptions short, because a model reads all of them before each answer:
 //! together below [`LIST_BYTES_MAX`] bytes of JSON, some 3,000 tokens.
 
-mod code;
+pub(crate) mod code;
 mod data;
 mod files;
 mod job;
@@ -236,12 +236,17 @@ impl McpTool {
 /// The tool of this name that a token is for.
 ///
 /// # Errors
-/// When there is none: both look the same, and the message lists those that there are.
+/// When there is none: the message lists those that there are, and the error says which scope the
+/// token would need.
 pub(crate) fn find(name: &str, principal: &TokenPrincipal) -> Result<&'static McpTool, McpError> {
     let mut tools = TOOLS.iter().filter(|tool| tool.is_for(principal));
     tools.clone().find(|tool| tool.name == name).ok_or_else(|| {
         let known = tools.by_ref().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
-        McpError::params(format!("unknown tool \"{name}\"; there are: {known}"))
+        let error = McpError::params(format!("unknown tool \"{name}\"; there are: {known}"));
+        match TOOLS.iter().find(|tool| tool.name == name) {
+            Some(tool) => error.lacking(tool.scope),
+            None => error,
+        }
     })
 }
 

@@ -9,6 +9,7 @@
 
 mod error;
 mod file;
+mod issued;
 mod revocation;
 mod scope;
 mod secret;
@@ -18,7 +19,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -30,13 +31,16 @@ use tokio::sync::watch;
 
 use self::error::file_error;
 use self::file::{FileVersion, TokenFile};
+use self::issued::IssuedTokens;
 use self::table::TokenTable;
 use crate::data_dir::write_atomic;
+use crate::issuers::IssuerError;
 use crate::lookup::{SharedLookup, SharedLookupError};
 use crate::store::SqlStore;
 use crate::{clock, hex, http};
 
 pub use self::error::TokenError;
+pub use self::issued::{ISSUED_TOKENS_MAX, TokenIssuerConfig};
 pub use self::revocation::RevocationSignal;
 pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
 pub use self::secret::{TokenSecret, as_e2b};
@@ -177,6 +181,8 @@ struct TokenRegistryShared {
     reloading: Mutex<()>,
     /// Looks for unknown tokens in the store.
     unknown: SharedLookup,
+    /// Tokens of identity providers, where there are any.
+    issued: OnceLock<IssuedTokens>,
     /// Told when something else was loaded, or a token has expired.
     changes: watch::Sender<()>,
 }
@@ -317,6 +323,7 @@ impl TokenRegistry {
             loaded: RwLock::new(stored.into()),
             reloading: Mutex::new(()),
             unknown: SharedLookup::new(LOOK_INTERVAL),
+            issued: OnceLock::new(),
             changes: watch::Sender::new(()),
         }))
     }
@@ -400,6 +407,9 @@ impl TokenRegistry {
     /// Returns who the token belongs to, in either spelling. Touches no disk and no store for a
     /// token that is known; another one of a shared store is found after [`TokenRegistry::learn`].
     pub fn verify(&self, token: &str) -> Option<TokenPrincipal> {
+        if let Some(issued) = self.0.issued.get().filter(|issued| issued.may_be_of(token)) {
+            return issued.verify(token, clock::wall_ms());
+        }
         let hash = hash(&secret::canonical(token)?);
         let known = self.known(&hash);
         if known.is_some() || self.is_shared() {
@@ -421,21 +431,42 @@ impl TokenRegistry {
         known.is_valid(self.now_ms()).then(|| known.principal.clone())
     }
 
-    /// Looks in a shared store for a token that is not known: another server may have made it just
-    /// now. All that wait are served by one query, and queries are [`LOOK_INTERVAL`] apart.
-    pub async fn learn(&self, token: &str) {
-        if !self.is_shared() {
-            return;
+    /// Honours tokens of identity providers as well, from now on.
+    ///
+    /// # Errors
+    /// When something is wrong in the configuration: a message that names it.
+    pub fn trust(&self, issuers: Vec<TokenIssuerConfig>) -> Result<(), TokenError> {
+        if !issuers.is_empty() {
+            let issued = IssuedTokens::new(issuers).map_err(TokenError::Issuers)?;
+            // Said once, before anything is served.
+            let _again = self.0.issued.set(issued);
         }
-        let Some(hash) = secret::canonical(token).map(|text| hash(&text)) else { return };
+        Ok(())
+    }
+
+    /// Verifies a token of an identity provider that is not known, or looks in a shared store for
+    /// one that is not known: another server may have made it just now. All that wait are served by
+    /// one query, and queries are [`LOOK_INTERVAL`] apart.
+    ///
+    /// # Errors
+    /// When nobody can say whether a token is good: its issuer's keys cannot be had.
+    pub async fn learn(&self, token: &str) -> Result<(), IssuerError> {
+        if let Some(issued) = self.0.issued.get().filter(|issued| issued.may_be_of(token)) {
+            return Box::pin(issued.learn(token, clock::wall_ms())).await;
+        }
+        if !self.is_shared() {
+            return Ok(());
+        }
+        let Some(hash) = secret::canonical(token).map(|text| hash(&text)) else { return Ok(()) };
         if self.0.loaded.read().by_hash.contains_key(&hash) {
-            return;
+            return Ok(());
         }
         let looked = self.0.unknown.run(async { self.refresh().await.map(drop) }).await;
         if let Err(SharedLookupError::Failed(error)) = looked {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, "failed to look for an unknown token");
         }
+        Ok(())
     }
 
     /// Returns the time by which tokens expire: the store's where servers share one.
@@ -449,6 +480,10 @@ impl TokenRegistry {
     /// Returns who has the token with this id; none when there is no such token any more.
     #[must_use]
     pub fn principal(&self, token_id: &str) -> Option<TokenPrincipal> {
+        let issued = self.0.issued.get();
+        if let Some(found) = issued.and_then(|it| it.principal(token_id, clock::wall_ms())) {
+            return Some(found);
+        }
         let loaded = self.0.loaded.read();
         let known = loaded.by_id.get(token_id)?;
         known.is_valid(self.now_ms()).then(|| known.principal.clone())
@@ -536,7 +571,9 @@ impl TokenRegistry {
             let now_ms = self.now_ms();
             let ends =
                 |record: &TokenRecord| !record.is_expired(seen_ms) && record.is_expired(now_ms);
-            if self.0.loaded.read().records.iter().any(ends) {
+            let issued = self.0.issued.get();
+            let has_issued = issued.is_some_and(|it| it.forget_ended(clock::wall_ms()));
+            if has_issued || self.0.loaded.read().records.iter().any(ends) {
                 self.0.changes.send_replace(());
             }
             seen_ms = now_ms;

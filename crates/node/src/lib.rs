@@ -14,6 +14,7 @@
 //! | [`client`] | outgoing requests, kept out of the network the server stands in |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
 //! | [`gateway`] | what services with sandboxes ask of the one that serves their sockets |
+//! | [`issuers`] | identity providers: signed tokens, verified by keys that are fetched |
 //! | [`hex`] | bytes as hexadecimal digits |
 //! | [`lookup`] | lookups that all who wait share |
 //! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
@@ -44,6 +45,7 @@ pub mod fair;
 pub mod gateway;
 pub mod hex;
 pub mod http;
+pub mod issuers;
 pub mod lookup;
 pub mod objects;
 pub mod readiness;

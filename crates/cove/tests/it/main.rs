@@ -80,6 +80,7 @@ mod live;
 mod managed_agents;
 mod managed_plane;
 mod mcp;
+mod mcp_auth;
 mod piston;
 mod requests;
 mod revocation;

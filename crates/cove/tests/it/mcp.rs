@@ -1,17 +1,22 @@
-//! The Model Context Protocol: the official SDK, unmodified, and what it does not show.
+//! The Model Context Protocol: its official SDKs, inspector and conformance suite, and Claude's
+//! command line, unmodified, and what they do not show.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use testkit::{Client, Request, Response, Server, until};
+use testkit::{Client, Request, Response, Scratch, Server, install_packages, packaged_node, until};
 
 use crate::gateway::{Stage, shop, stage};
-use crate::sessions_support::{SOON, config};
-use crate::shared::{COMPAT, interpreter};
-use crate::support::{COVE, assert_checks_passed, beside_others};
+use crate::sessions_claude::{KEY, Model, claude_program};
+use crate::sessions_support::config;
+use crate::shared::{COMPAT, finish, interpreter};
+use crate::support::{
+    COVE, SOON, assert_checks_passed, beside_others, wait_for_sleep, wait_until_gone, wake,
+};
 
 const STATELESS: &str = "2026-07-28";
 
@@ -88,15 +93,206 @@ fn a_client_that_closes_a_query_ends_it_in_the_database() {
     wait_for("0");
 }
 
+fn compat() -> PathBuf {
+    Path::new(COMPAT).join("mcp")
+}
+
+/// Clients for Node.js, installed once below the target directory.
+fn project() -> &'static Path {
+    static PROJECT: OnceLock<PathBuf> = OnceLock::new();
+    PROJECT.get_or_init(|| {
+        let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-mcp");
+        install_packages(&compat(), project, &["client.mjs", "with_token.mjs"])
+    })
+}
+
+fn node() -> Command {
+    let mut node = Command::new(packaged_node(project()));
+    node.current_dir(project());
+    node
+}
+
+/// Arguments that have a client start `cove mcp`.
+fn bridge(server: &Server) -> Vec<String> {
+    let data_dir = server.data_dir().to_str().unwrap().to_owned();
+    [COVE, "mcp", "--data-dir", &data_dir].map(str::to_owned).to_vec()
+}
+
+#[test]
+fn the_typescript_sdks_use_tools_and_resources() {
+    let _guard = beside_others();
+    let server = serve();
+    let url = format!("http://{}/mcp", server.client().address());
+    for sdk in ["v1", "v2", "v2-legacy"] {
+        let http = [sdk, "http", &url, server.token()].map(str::to_owned).to_vec();
+        let stdio = [sdk, "stdio"].map(str::to_owned).into_iter().chain(bridge(&server)).collect();
+        for arguments in [http, stdio] {
+            let output = node().arg("client.mjs").args(&arguments).output();
+            assert_checks_passed(&output.unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_rust_sdk_uses_tools_and_resources() {
+    let _guard = beside_others();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-mcp-rust");
+    let mut build = Command::new("cargo");
+    build.args(["build", "--quiet", "--locked", "--target-dir"]).arg(&target);
+    finish(build.current_dir(compat().join("rust")));
+    let program = target.join("debug/cove-compat-mcp");
+    let server = serve();
+    let url = format!("http://{}/mcp", server.client().address());
+    for mode in ["stateless", "legacy"] {
+        let http = [mode, "http", &url, server.token()].map(str::to_owned).to_vec();
+        let stdio = [mode, "stdio"].map(str::to_owned).into_iter().chain(bridge(&server)).collect();
+        for arguments in [http, stdio] {
+            assert_checks_passed(&Command::new(&program).args(&arguments).output().unwrap());
+        }
+    }
+}
+
+/// Exit codes of the inspector's command line.
+const TOOL_FAILED: i32 = 5;
+const NOT_AUTHORIZED: i32 = 3;
+
+#[test]
+fn the_inspector_lists_and_calls_tools() {
+    let _guard = beside_others();
+    let server = serve();
+    let scratch = Scratch::new();
+    let url = format!("http://{}/mcp", server.client().address());
+    let inspect = |token: &str, more: &[&str]| -> Output {
+        let script = "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
+        let mut inspector = node();
+        inspector.env("HOME", scratch.path()).args([script, "--cli", &url, "--transport", "http"]);
+        inspector.args(["--format", "json", "--stored-auth-only", "--header"]);
+        inspector.arg(format!("Authorization: Bearer {token}")).args(more).output().unwrap()
+    };
+    let call = ["--method", "tools/call", "--tool-name", "run_code", "--tool-arg"];
+    for era in ["legacy", "modern"] {
+        let with =
+            |more: &[&str]| inspect(server.token(), &[&["--protocol-era", era], more].concat());
+        let listed = with(&["--method", "tools/list", "--strict"]);
+        let document: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        assert_eq!(document["result"]["tools"][0]["name"], "run_code", "{listed:?}");
+        assert_eq!(listed.status.code(), Some(0), "schemas are portable: {listed:?}");
+        let ran = with(&[&call[..], &["language=py", "code=print(6*7)"]].concat());
+        let document: Value = serde_json::from_slice(&ran.stdout).unwrap_or_default();
+        assert_eq!(document["result"]["structuredContent"]["stdout"], "42\n", "{ran:?}");
+        let failed = with(&[&call[..], &["language=none", "code=1"]].concat());
+        assert_eq!(failed.status.code(), Some(TOOL_FAILED), "{failed:?}");
+    }
+    let refused = inspect("nothing", &["--method", "tools/list"]);
+    assert_eq!(refused.status.code(), Some(NOT_AUTHORIZED), "{refused:?}");
+}
+
+/// A proxy that adds the server's token to requests.
+struct TokenProxy {
+    process: Child,
+    url: String,
+}
+
+impl TokenProxy {
+    fn start(server: &Server) -> TokenProxy {
+        let port = server.client().address().port().to_string();
+        let mut proxy = Command::new("setpriv");
+        proxy.args(["--pdeathsig", "KILL", "--"]).arg(packaged_node(project()));
+        proxy.args(["with_token.mjs", &port, server.token()]).current_dir(project());
+        let mut process = proxy.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix("listening on ").unwrap().to_owned();
+        TokenProxy { process, url }
+    }
+}
+
+impl Drop for TokenProxy {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// The suite sends no token, so that a proxy adds it. What needs tools of the suite is tested in
+/// `crates/mcp/tests/conformance`.
+#[test]
+fn the_endpoint_conforms_where_no_tools_of_the_suite_are_needed() {
+    let _guard = beside_others();
+    let server = serve();
+    let proxy = TokenProxy::start(&server);
+    let scratch = Scratch::new();
+    for (revision, scenario) in [
+        ("2026-07-28", "server-stateless"),
+        ("2026-07-28", "tools-list"),
+        ("2026-07-28", "caching"),
+        ("2026-07-28", "dns-rebinding-protection"),
+        ("2026-07-28", "http-header-validation"),
+        ("2026-07-28", "sep-2164-resource-not-found"),
+        ("2025-11-25", "server-initialize"),
+        ("2025-11-25", "ping"),
+        ("2025-11-25", "tools-list"),
+        ("2025-11-25", "dns-rebinding-protection"),
+    ] {
+        let script = "node_modules/@modelcontextprotocol/conformance/dist/index.js";
+        let output = node()
+            .args([script, "server", "--scenario", scenario, "--spec-version", revision, "--url"])
+            .arg(format!("{}/mcp", proxy.url))
+            .arg("--expected-failures")
+            .arg(compat().join("expected-failures-cove.yaml"))
+            .arg("--output-dir")
+            .arg(scratch.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{scenario} of {revision}: {text}");
+    }
+}
+
+#[test]
+fn claudes_command_line_calls_a_tool() {
+    let _guard = beside_others();
+    let (server, model, scratch) = (serve(), Model::start(), Scratch::new());
+    let url = format!("http://{}/mcp", server.client().address());
+    let token = format!("Bearer {}", server.token());
+    let http = json!({ "type": "http", "url": url, "headers": { "Authorization": token } });
+    let bridge = bridge(&server);
+    let stdio = json!({ "command": bridge[0], "args": bridge[1..] });
+    for (way, entry) in [("http", http), ("stdio", stdio)] {
+        let servers = json!({ "mcpServers": { "cove": entry } });
+        let file = scratch.file(way, &servers.to_string());
+        let given = json!({ "language": "py", "code": "print('from', 'cove')" });
+        let output = Command::new(claude_program())
+            .args(["-p", &format!("tool: mcp__cove__run_code {given}"), "--strict-mcp-config"])
+            .args(["--allowedTools", "mcp__cove__run_code", "--mcp-config"])
+            .arg(file)
+            .env("ANTHROPIC_BASE_URL", format!("http://{}", model.address()))
+            .env("ANTHROPIC_API_KEY", KEY)
+            .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+            .env("HOME", scratch.path())
+            .current_dir(scratch.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("from cove"), "{way}: {output:?}\n{}", server.log());
+    }
+}
+
 fn post(client: &Client, headers: &[(&str, &str)], body: &str) -> Response {
+    // The client's own name for servers is one that nobody has.
+    let host = client.address().to_string();
+    let named = headers.iter().any(|(name, _)| *name == "host");
+    let host = (!named).then_some(("host", &*host));
     let request = Request::new("POST", "/mcp").header("content-type", "application/json");
+    let headers: Vec<(&str, &str)> = headers.iter().copied().chain(host).collect();
     let request =
         headers.iter().fold(request, |request, (name, value)| request.header(name, value));
     client.send(&request.body(body))
 }
 
 /// A stateless request with the headers that belong to it.
-fn stateless(client: &Client, method: &str, params: Value) -> Response {
+pub(crate) fn stateless(client: &Client, method: &str, params: Value) -> Response {
     let mut params = params;
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": STATELESS,
@@ -181,7 +377,9 @@ fn a_token_has_the_tools_that_it_is_for() {
     assert!(!names(&keeper).contains(&"run_code".to_owned()));
     let call = json!({ "name": "session", "arguments": { "action": "list" } });
     let refused = stateless(&runner, "tools/call", call.clone());
-    assert_eq!(refused.json()["error"]["code"], -32_602, "{}", refused.text());
+    assert_eq!((refused.status, refused.json()["error"]["code"].as_i64()), (403, Some(-32_602)));
+    let challenge = refused.header("www-authenticate").unwrap();
+    assert_eq!(challenge, "Bearer error=\"insufficient_scope\", scope=\"sessions\"");
 
     // What one tenant has, another does not find.
     let made = json!({ "name": "session", "arguments": { "action": "create" } });
@@ -199,4 +397,80 @@ fn a_token_has_the_tools_that_it_is_for() {
     });
     let read = post(&keeper, &[], &body.to_string()).json();
     assert_eq!(read["error"]["code"], -32_602, "{read}");
+}
+
+/// A stateless request of a client that takes tasks.
+fn with_tasks(client: &Client, method: &str, subject: &str, params: Value) -> Response {
+    let mut params = params;
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": STATELESS,
+        "io.modelcontextprotocol/clientCapabilities": {
+            "extensions": { "io.modelcontextprotocol/tasks": {} },
+        },
+    });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+    let headers =
+        [("mcp-protocol-version", STATELESS), ("mcp-method", method), ("mcp-name", subject)];
+    post(client, &headers, &body.to_string())
+}
+
+fn run_as_task(client: &Client, code: &str) -> Value {
+    let given = json!({ "language": "bash", "code": code });
+    let params = json!({ "name": "run_code", "arguments": given });
+    with_tasks(client, "tools/call", "run_code", params).json()["result"].clone()
+}
+
+#[test]
+fn a_program_that_runs_for_long_is_a_task_of_the_queue() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let task = |client: &Client, method: &str, id: &str| {
+        with_tasks(client, method, id, json!({ "taskId": id }))
+    };
+    // What is over soon is answered, and no task.
+    let soon = run_as_task(&client, "echo soon");
+    assert_eq!((&soon["resultType"], &soon["isError"]), (&json!("complete"), &json!(false)));
+    assert_eq!(soon["structuredContent"]["stdout"], "soon\n", "{soon}");
+
+    let made = run_as_task(&client, "sleep 97643.1; echo woken");
+    assert_eq!(made["resultType"], "task", "{made}");
+    let id = made["taskId"].as_str().unwrap().to_owned();
+    assert_eq!(task(&client, "tasks/get", &id).json()["result"]["status"], "working");
+    // It is an execution like any other, and its owner's alone.
+    assert_eq!(client.get(&format!("/v1/executions/{id}")).status, 200);
+    let other = server.other_client("other", &[]);
+    for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
+        let refused = task(&other, method, &id).json();
+        assert_eq!(refused["error"]["code"], -32_602, "{method}: {refused}");
+    }
+    let undeclared = stateless(&client, "tasks/get", json!({ "taskId": id, "name": id }));
+    assert_eq!(
+        (undeclared.status, undeclared.json()["error"]["code"].as_i64()),
+        (400, Some(-32_020))
+    );
+    wake("97643.1");
+    let ended = until("the task to be completed", SOON, || {
+        let found = task(&client, "tasks/get", &id).json()["result"].clone();
+        if found["status"] == "completed" { Ok(found) } else { Err(found.to_string()) }
+    });
+    assert_eq!(ended["result"]["structuredContent"]["stdout"], "woken\n", "{ended}");
+
+    let made = run_as_task(&client, "sleep 97643.2");
+    let id = made["taskId"].as_str().unwrap().to_owned();
+    wait_for_sleep("97643.2");
+    for _ in 0..2 {
+        // Also when it is over: that is no error of who cancels.
+        let ack = task(&client, "tasks/cancel", &id).json();
+        assert_eq!(ack["result"], json!({ "resultType": "complete" }), "{ack}");
+        until("the task to be cancelled", SOON, || {
+            let found = task(&client, "tasks/get", &id).json()["result"].clone();
+            if found["status"] == "cancelled" { Ok(()) } else { Err(found.to_string()) }
+        });
+    }
+    wait_until_gone("97643.2");
+    for id in ["ex_01M7ZSJM3P2AZVFP0M84SC7SNT", "../sessions", "ses_1", ""] {
+        let refused = task(&client, "tasks/get", id).json();
+        assert_eq!(refused["error"]["code"], -32_602, "{id}: {refused}");
+    }
 }

@@ -50,6 +50,10 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("GET", "/api/credentials", "sessions"),
     ("GET", "/api/queue", "sessions"),
     ("GET", "/api/usage", "sessions"),
+    // For every token; what its tools need is tested in `mcp.rs`.
+    ("POST", "/mcp", ""),
+    ("GET", "/mcp", ""),
+    ("DELETE", "/mcp", ""),
     ("GET", "/catalog/v1/config", "catalog"),
     ("GET", "/catalog/v1/main/namespaces", "catalog"),
     ("POST", "/catalog/v1/main/namespaces", "catalog"),

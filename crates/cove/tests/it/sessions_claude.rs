@@ -45,6 +45,11 @@ fn claude() -> &'static Path {
     })
 }
 
+/// Claude's program.
+pub(crate) fn claude_program() -> PathBuf {
+    claude().join("claude")
+}
+
 fn program(project: &Path) -> Option<PathBuf> {
     let packages = fs::read_dir(project.join("node_modules/@anthropic-ai")).ok()?;
     let mut packages = packages.flatten().map(|package| package.path());

@@ -67,8 +67,11 @@ pub(super) async fn run(api: &NativeApi, given: Map<String, Value>) -> ToolOutco
     Ok(shown(result))
 }
 
-/// The request for an execution that the arguments mean.
-pub(super) fn request(given: Map<String, Value>) -> Result<Value, ToolResult> {
+/// The request for an execution that the arguments stand for.
+///
+/// # Errors
+/// When they cannot be read.
+pub(crate) fn request(given: Map<String, Value>) -> Result<Value, ToolResult> {
     let given: RunCode = arguments(given)?;
     let mut body = json!({
         "language": given.language,
@@ -107,7 +110,7 @@ pub(super) fn milliseconds(seconds: f64) -> Result<u64, ToolResult> {
 }
 
 /// What a model is shown of an execution.
-pub(super) fn shown(mut result: Value) -> ToolResult {
+pub(crate) fn shown(mut result: Value) -> ToolResult {
     let mut text = content::output_text(&result);
     let verdict = result["verdict"].as_str().unwrap_or("IE").to_owned();
     let milliseconds = result["wall_ms"].as_f64().unwrap_or_default();

@@ -152,8 +152,9 @@ impl McpOffer for ConformanceFixture {
                     json!({ "uri": uri, "mimeType": "application/json", "text": data.to_string() })
                 }
                 _ => {
-                    let error = McpError::params("unknown resource");
-                    return Err(McpError { data: Some(json!({ "uri": uri })), ..error });
+                    let mut error = McpError::params("unknown resource");
+                    error.data = Some(json!({ "uri": uri }));
+                    return Err(error);
                 }
             };
             Ok(McpReply::Complete(json!({ "contents": [content] })))

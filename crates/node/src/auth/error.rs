@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{NAME_BYTES_MAX, TENANT_BYTES_MAX, TOKENS_MAX, TOKENS_OF_TENANT_MAX};
 use crate::data_dir;
+use crate::issuers::IssuerError;
 use crate::store::SqlStoreError;
 
 /// Why the tokens cannot be read or changed.
@@ -50,6 +51,9 @@ pub enum TokenError {
     /// The kernel gave no random bytes.
     #[error("draw random bytes")]
     Random(#[source] io::Error),
+    /// Identity providers are not configured as they have to be.
+    #[error("auth.issuers: {0}")]
+    Issuers(IssuerError),
     /// A name that would garble a listing.
     #[error("a token's name has 1 to {NAME_BYTES_MAX} bytes and no control characters")]
     BadName,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api::ErrorCode;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
@@ -52,6 +53,9 @@ pub struct CompatFace {
     pub scope: Option<TokenScope>,
     /// Schemes of `Authorization` that carry a token.
     pub schemes: TokenSchemes,
+    /// What `www-authenticate` says behind `Bearer` when a token is missing or wrong; none for no
+    /// more than that.
+    pub challenge: Option<Arc<str>>,
 }
 
 /// Schemes of `Authorization` that carry a token.
@@ -72,6 +76,7 @@ impl CompatFace {
         render: None,
         scope: None,
         schemes: TokenSchemes::Bearer,
+        challenge: None,
     };
 
     /// The native one, below a path that is about one thing.
@@ -309,8 +314,7 @@ mod tests {
         let foreign = || CompatFace {
             access: FaceAccess::Open(nobody()),
             scope: Some(TokenScope::Executions),
-            render: None,
-            schemes: TokenSchemes::Bearer,
+            ..CompatFace::NATIVE
         };
         let unknown = Err(ErrorCode::Unauthenticated);
         let sessions = || CompatFace::native_for(TokenScope::Sessions);

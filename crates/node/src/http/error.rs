@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::auth::TokenScope;
+use crate::issuers::{FETCH_INTERVAL, IssuerError};
 
 /// An answer with a status of 400 or above. What it says is meant for the caller; what the operator
 /// needs to know goes to the log.
@@ -53,6 +54,11 @@ impl HttpError {
     /// Returns whether there was a token, which is not known: some faces tell that apart.
     pub fn is_unknown_token(&self) -> bool {
         self.is_unknown_token
+    }
+
+    /// Nobody can say whether a token is good.
+    pub fn issuer_down(error: &IssuerError) -> HttpError {
+        HttpError::new(ErrorCode::Overloaded, error.to_string()).retry_after(FETCH_INTERVAL)
     }
 
     /// The token is not for this.

@@ -343,12 +343,19 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
 
-    if let Some(token) = access::token(request.headers()) {
-        shared.tokens.learn(&token).await;
-    }
     let face = wrapped.face(request.uri().path());
+    let learned = match access::token(request.headers()) {
+        Some(token) => shared.tokens.learn(&token).await,
+        None => Ok(()),
+    };
     let is_streaming = wrapped.streaming.contains(&route);
-    let admitted = shared.admit(&mut request, face, is_streaming);
+    let admitted = match learned {
+        // A face of its own may know the token by itself.
+        Err(error) if face.is_some_and(|face| face.access != FaceAccess::Own) => {
+            Err(HttpError::issuer_down(&error))
+        }
+        _ => shared.admit(&mut request, face, is_streaming),
+    };
     // Dropped after the handler: the memory of a body is accounted for until then.
     let _budget = request.extensions().get::<BodyBudget>().cloned();
     let response = match admitted {
@@ -364,6 +371,12 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
         }
     };
     let mut response = rendered(response, face);
+    if let Some(challenge) = face.and_then(|face| face.challenge.as_ref())
+        && response.status() == StatusCode::UNAUTHORIZED
+        && let Ok(value) = HeaderValue::try_from(format!("Bearer {challenge}"))
+    {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, value);
+    }
 
     let asked = (&method, Cow::Owned(route.to_owned()));
     shared.note(asked.0, asked.1, started, &id, &mut response);

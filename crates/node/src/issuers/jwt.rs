@@ -6,12 +6,14 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use iceberg::json::RawJson;
-use serde_json::{Map, Value};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
 
 use super::keys::SignatureAlgorithm;
-use super::{IssuerConfig, refused};
-use crate::error::{CatalogError, ErrorReason, Result};
+use super::{IssuerConfig, IssuerError, refused};
+
+/// Result of this module.
+type Result<T> = std::result::Result<T, IssuerError>;
 
 /// Most groups that a token names.
 pub(super) const GROUPS_MAX: usize = 200;
@@ -38,32 +40,104 @@ pub(super) struct UnverifiedToken<'a> {
 
 /// Claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct VerifiedClaims {
-    pub(super) principal: String,
-    pub(super) groups: Vec<String>,
+pub struct VerifiedClaims {
+    /// Who somebody is.
+    pub principal: String,
+    /// The groups that they are in.
+    pub groups: Vec<String>,
     /// Until when it is good (milliseconds since 1970), leeway included.
-    pub(super) ends_ms: u64,
+    pub ends_ms: u64,
+    /// All claims, as they are written.
+    pub all: Map<String, Value>,
 }
 
-/// An object whose names come once: readers differ in which of two they take.
+/// A JSON object in which no name comes twice, at no depth: readers differ in which of two they
+/// take.
+pub(super) struct UniqueObject(pub(super) Map<String, Value>);
+
+/// A JSON value like that.
+struct UniqueValue(Value);
+
+impl<'de> Deserialize<'de> for UniqueObject {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<UniqueObject, D::Error> {
+        match UniqueValue::deserialize(from)?.0 {
+            Value::Object(members) => Ok(UniqueObject(members)),
+            _ => Err(D::Error::custom("it is no object")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for UniqueValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<UniqueValue, D::Error> {
+        from.deserialize_any(UniqueVisitor).map(UniqueValue)
+    }
+}
+
+struct UniqueVisitor;
+
+impl<'de> Visitor<'de> for UniqueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("JSON in which no name comes twice")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> std::result::Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> std::result::Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> std::result::Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> std::result::Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(UniqueValue(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(list.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> std::result::Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some((name, UniqueValue(value))) = entries.next_entry::<String, _>()? {
+            if members.insert(name, value).is_some() {
+                return Err(A::Error::custom("a name comes twice"));
+            }
+        }
+        Ok(members.into())
+    }
+}
+
+/// An object of a token.
 fn object(part: &str) -> Result<Map<String, Value>> {
     let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| refused("it is no base64url"))?;
-    let text = RawJson::parse(bytes.into()).map_err(|_| refused("a part of it is no JSON"))?;
-    unique(&text).ok_or_else(|| refused("a part of it is no object, or names something twice"))
-}
-
-/// The members of an object, if it is one and no name comes twice.
-pub(super) fn unique(text: &RawJson) -> Option<Map<String, Value>> {
-    let count = text.members().ok()?.count();
-    let members: Map<String, Value> = text.decode().ok()?;
-    (members.len() == count).then_some(members)
+    let object = serde_json::from_slice::<UniqueObject>(&bytes);
+    let unusable = "a part of it is no JSON object, or names something twice";
+    object.map(|UniqueObject(members)| members).map_err(|_| refused(unusable))
 }
 
 impl<'a> UnverifiedToken<'a> {
     /// Takes a token apart.
     ///
     /// # Errors
-    /// `NotAuthorized` when it is none, or not of a kind that is taken.
+    /// [`IssuerError::Refused`] when it is none, or not of a kind that is taken.
     pub(super) fn parse(text: &'a str) -> Result<UnverifiedToken<'a>> {
         let (signed, signature) = text.rsplit_once('.').ok_or_else(|| refused("it is none"))?;
         let (header, claims) = signed.split_once('.').ok_or_else(|| refused("it is none"))?;
@@ -94,8 +168,8 @@ impl<'a> UnverifiedToken<'a> {
     /// Returns what it says, once its signature was verified.
     ///
     /// # Errors
-    /// `NotAuthorized` when it is for others, for later, or says not who somebody is;
-    /// `AuthenticationTimeout` when it has ended.
+    /// [`IssuerError::Refused`] when it is for others, for later, or says not who somebody is;
+    /// [`IssuerError::Ended`] when it has ended.
     pub(super) fn claims(&self, issuer: &IssuerConfig, now_ms: u64) -> Result<VerifiedClaims> {
         let is_audience = |it: &Value| it.as_str() == Some(&issuer.audience);
         let is_for_us = match self.claims.get("aud") {
@@ -110,8 +184,7 @@ impl<'a> UnverifiedToken<'a> {
         let ends_ms = self.time("exp")?.ok_or_else(|| refused("it has no `exp`"))?;
         let ends_ms = ends_ms.saturating_add(leeway_ms);
         if ends_ms <= now_ms {
-            let message = "the token has ended; ask its issuer for another one";
-            return Err(CatalogError::new(ErrorReason::AuthenticationTimeout, message));
+            return Err(IssuerError::Ended);
         }
         for name in ["nbf", "iat"] {
             if self.time(name)?.is_some_and(|begins| begins > now_ms.saturating_add(leeway_ms)) {
@@ -123,7 +196,7 @@ impl<'a> UnverifiedToken<'a> {
         let missing = || refused(&format!("it has no `{}`", issuer.principal_claim));
         let principal = principal.ok_or_else(missing)?.to_owned();
         let groups = self.groups(&issuer.groups_claim)?;
-        Ok(VerifiedClaims { principal, groups, ends_ms })
+        Ok(VerifiedClaims { principal, groups, ends_ms, all: self.claims.clone() })
     }
 
     /// A time in milliseconds since 1970; it is written in seconds, maybe with a fraction.

@@ -12,16 +12,14 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use iceberg::json::RawJson;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
     UnparsedPublicKey,
 };
 use serde_json::{Map, Value};
 
-use super::jwt::{UnverifiedToken, unique};
-use super::{JWKS_BYTES_MAX, refused};
-use crate::error::Result;
+use super::jwt::{UniqueObject, UnverifiedToken};
+use super::{IssuerError, JWKS_BYTES_MAX, refused};
 
 /// Most keys of an issuer.
 const KEYS_MAX: usize = 100;
@@ -116,19 +114,20 @@ impl IssuerKeys {
     /// # Errors
     /// When it is none, has too many, or two of the same name.
     pub(super) fn parse(
-        bytes: Vec<u8>,
+        bytes: &[u8],
         algorithms: &[SignatureAlgorithm],
-    ) -> std::result::Result<IssuerKeys, NoKeys> {
-        let text = RawJson::parse(bytes.into()).map_err(|_| NoKeys("they are no JSON"))?;
-        let list = text.get("keys").ok_or(NoKeys("there is no `keys`"))?;
-        let list = list.items().map_err(|_| NoKeys("`keys` is no list"))?;
+    ) -> Result<IssuerKeys, NoKeys> {
+        let set: UniqueObject =
+            serde_json::from_slice(bytes).map_err(|_| NoKeys("they are no JSON object"))?;
+        let list = set.0.get("keys").ok_or(NoKeys("there is no `keys`"))?;
+        let list = list.as_array().ok_or(NoKeys("`keys` is no list"))?;
         let mut keys: Vec<IssuerKey> = Vec::new();
-        for (index, item) in list.enumerate() {
+        for (index, item) in list.iter().enumerate() {
             if index >= KEYS_MAX {
                 return Err(NoKeys("there are too many"));
             }
-            let members = unique(&item).ok_or(NoKeys("one of them names something twice"))?;
-            let Some(key) = key(&members).filter(|it| algorithms.contains(&it.public.algorithm()))
+            let members = item.as_object().ok_or(NoKeys("one of them is no object"))?;
+            let Some(key) = key(members).filter(|it| algorithms.contains(&it.public.algorithm()))
             else {
                 continue;
             };
@@ -161,8 +160,8 @@ impl IssuerKeys {
     /// Verifies a token's signature.
     ///
     /// # Errors
-    /// `NotAuthorized` when there is no such key, or the signature is another's.
-    pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Result<()> {
+    /// [`IssuerError::Refused`] when there is no such key, or the signature is another's.
+    pub(super) fn verify(&self, token: &UnverifiedToken<'_>) -> Result<(), IssuerError> {
         let key = self.key(token).ok_or_else(|| refused("its key is not one of its issuer's"))?;
         match key.public.verify(token.signed.as_bytes(), &token.signature) {
             true => Ok(()),

@@ -1,0 +1,344 @@
+//! Tokens of identity providers: who shows one, in which tenant, and for what.
+//!
+//! [`crate::issuers`] verifies signature, issuer, audience and time. What a token is for is in the
+//! configuration: a tenant, fixed or by a claim, and scopes, fixed or those of them that a claim
+//! names. Nobody becomes an operator by such a token.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{TokenPrincipal, TokenScope, TokenScopes, hash, is_tenant};
+use crate::hex;
+use crate::issuers::{
+    IssuerConfig, IssuerError, JWT_BYTES_MAX, TrustedIssuers, VerifiedBearer, VerifiedClaims,
+};
+
+/// Most tokens of issuers that are remembered at one time. Of more, those that end first are
+/// verified again when they come again.
+pub const ISSUED_TOKENS_MAX: usize = 10_000;
+
+/// Beginning of the ids of such principals.
+const ID_PREFIX: &str = "iss_";
+
+/// Digits of the hash in such an id.
+const ID_DIGITS: usize = 32;
+
+/// An identity provider whose tokens are honoured: one of `[[auth.issuers]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TokenIssuerConfig {
+    /// Name here.
+    pub name: String,
+    /// Value of `iss`.
+    pub issuer: String,
+    /// Audience that its tokens need in `aud`.
+    pub audience: String,
+    /// Address of its keys.
+    pub jwks_url: Option<String>,
+    /// Or the file that they are in.
+    pub jwks_file: Option<PathBuf>,
+    /// Networks and hosts that `jwks_url` may lead to beside the public Internet.
+    pub jwks_allowed: Vec<String>,
+    /// The algorithms that its tokens may be signed with: `RS256`, `ES256`, `EdDSA`.
+    pub algorithms: Vec<String>,
+    /// Tolerance for its clock, in seconds.
+    pub leeway_seconds: u64,
+    /// The claim that says who somebody is.
+    pub principal_claim: String,
+    /// The tenant of all of its tokens.
+    pub tenant: Option<String>,
+    /// Or the claim that names it.
+    pub tenant_claim: Option<String>,
+    /// What its tokens may be for at most.
+    pub scopes: TokenScopes,
+    /// The claim that says for what of it a token is: a list, or a text of words. Empty: for all.
+    pub scope_claim: String,
+}
+
+impl Default for TokenIssuerConfig {
+    fn default() -> TokenIssuerConfig {
+        let IssuerConfig { algorithms, principal_claim, leeway_seconds, .. } =
+            IssuerConfig::default();
+        TokenIssuerConfig {
+            name: String::new(),
+            issuer: String::new(),
+            audience: String::new(),
+            jwks_url: None,
+            jwks_file: None,
+            jwks_allowed: Vec::new(),
+            algorithms,
+            leeway_seconds,
+            principal_claim,
+            tenant: None,
+            tenant_claim: None,
+            scopes: [TokenScope::Executions, TokenScope::Sessions].into_iter().collect(),
+            scope_claim: "scope".to_owned(),
+        }
+    }
+}
+
+impl TokenIssuerConfig {
+    /// What verifies its tokens. Scopes are read as groups are.
+    fn verifier(&self) -> IssuerConfig {
+        let all = self.clone();
+        let scope_claim = match self.scope_claim.is_empty() {
+            true => "scope",
+            false => &self.scope_claim,
+        };
+        IssuerConfig {
+            name: all.name,
+            issuer: all.issuer,
+            audience: all.audience,
+            jwks_url: all.jwks_url,
+            jwks_file: all.jwks_file,
+            jwks_allowed: all.jwks_allowed,
+            algorithms: all.algorithms,
+            principal_claim: all.principal_claim,
+            groups_claim: scope_claim.to_owned(),
+            leeway_seconds: all.leeway_seconds,
+        }
+    }
+
+    fn check(&self) -> Result<(), IssuerError> {
+        let name = &self.name;
+        let wrong = |what: &str| Err(IssuerError::Configuration(format!("`{name}`: {what}")));
+        match (&self.tenant, &self.tenant_claim) {
+            (Some(tenant), None) if !is_tenant(tenant) => {
+                wrong("`tenant` has 1 to 64 letters, digits, `-`, `_` and `.`")
+            }
+            (None, Some(claim)) if claim.is_empty() => wrong("`tenant_claim` is empty"),
+            (Some(_), None) | (None, Some(_)) => Ok(()),
+            _ => wrong("it has either a `tenant` or a `tenant_claim`"),
+        }
+    }
+
+    /// Returns who shows a token with these claims.
+    fn principal(&self, claims: &VerifiedClaims) -> Result<TokenPrincipal, IssuerError> {
+        let refused = |why: &str| IssuerError::Refused(why.to_owned());
+        let tenant = match (&self.tenant, &self.tenant_claim) {
+            (Some(tenant), _) => tenant.as_str(),
+            (None, Some(claim)) => {
+                let named = claims.all.get(claim).and_then(Value::as_str);
+                named.ok_or_else(|| refused("it names no tenant"))?
+            }
+            (None, None) => return Err(refused("no tenant is configured")),
+        };
+        if !is_tenant(tenant) {
+            return Err(refused("it names a tenant that there cannot be"));
+        }
+        let scopes: TokenScopes = match self.scope_claim.is_empty() {
+            true => self.scopes,
+            false => {
+                let named = claims.groups.iter().filter_map(|word| word.parse().ok());
+                named.filter(|scope| self.scopes.has(*scope)).collect()
+            }
+        };
+        // One id for all tokens that say the same, so that accounts go by who somebody is.
+        let parts = [&self.name, &claims.principal, tenant, &format!("{scopes:?}")];
+        let id = hex::encode(&hash(&serde_json::json!(parts).to_string()));
+        let id = format!("{ID_PREFIX}{}", &id[..ID_DIGITS]);
+        Ok(TokenPrincipal {
+            token_id: id.into(),
+            name: format!("{}:{}", self.name, claims.principal).into(),
+            operator: false,
+            tenant: tenant.into(),
+            scopes,
+        })
+    }
+}
+
+/// A token that was verified.
+#[derive(Clone, Debug)]
+struct IssuedToken {
+    principal: TokenPrincipal,
+    /// Time until which its signature is taken for good, in milliseconds since 1970.
+    known_until_ms: u64,
+    /// Time at which it ends.
+    ends_ms: u64,
+}
+
+/// Issuers, and tokens of theirs that were seen.
+#[derive(Debug)]
+pub(super) struct IssuedTokens {
+    configs: Vec<TokenIssuerConfig>,
+    issuers: TrustedIssuers,
+    /// By hash.
+    known: Mutex<HashMap<[u8; 32], Arc<IssuedToken>>>,
+}
+
+impl IssuedTokens {
+    /// Makes issuers ready.
+    ///
+    /// # Errors
+    /// One that names what is wrong in the configuration.
+    pub(super) fn new(configs: Vec<TokenIssuerConfig>) -> Result<IssuedTokens, IssuerError> {
+        configs.iter().try_for_each(TokenIssuerConfig::check)?;
+        let issuers = configs.iter().map(TokenIssuerConfig::verifier).collect();
+        let issuers = TrustedIssuers::new(issuers)?;
+        Ok(IssuedTokens { configs, issuers, known: Mutex::default() })
+    }
+
+    /// Returns whether a token looks like one of theirs.
+    pub(super) fn may_be_of(&self, token: &str) -> bool {
+        token.len() <= JWT_BYTES_MAX && self.issuers.may_be_of(token)
+    }
+
+    /// Returns who shows a token that was verified a while ago at most.
+    pub(super) fn verify(&self, token: &str, now_ms: u64) -> Option<TokenPrincipal> {
+        let known = self.known.lock().get(&hash(token)).cloned()?;
+        (now_ms < known.known_until_ms).then(|| known.principal.clone())
+    }
+
+    /// Returns who has an id, as long as a token of theirs is good.
+    pub(super) fn principal(&self, id: &str, now_ms: u64) -> Option<TokenPrincipal> {
+        if !id.starts_with(ID_PREFIX) {
+            return None;
+        }
+        let known = self.known.lock();
+        let mut good = known.values().filter(|it| now_ms < it.ends_ms);
+        good.find(|it| *it.principal.token_id == *id).map(|it| it.principal.clone())
+    }
+
+    /// Verifies a token that is not known. One that is refused stays unknown.
+    ///
+    /// # Errors
+    /// When the issuer's keys cannot be had.
+    pub(super) async fn learn(&self, token: &str, now_ms: u64) -> Result<(), IssuerError> {
+        if self.verify(token, now_ms).is_some() {
+            return Ok(());
+        }
+        let verified = self.issuers.verify(token, now_ms).await;
+        let learned = verified.and_then(|bearer| self.issued(bearer));
+        match learned {
+            Ok(issued) => {
+                self.remember(hash(token), issued);
+                Ok(())
+            }
+            Err(error @ IssuerError::KeysUnavailable(_)) => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "a token of an issuer was refused");
+                Ok(())
+            }
+        }
+    }
+
+    fn issued(&self, bearer: VerifiedBearer) -> Result<IssuedToken, IssuerError> {
+        let VerifiedBearer { issuer, claims, known_until_ms } = bearer;
+        let config = self.configs.iter().find(|config| config.name == issuer);
+        let unknown = || IssuerError::Refused("its issuer is not configured".to_owned());
+        let principal = config.ok_or_else(unknown)?.principal(&claims)?;
+        Ok(IssuedToken { principal, known_until_ms, ends_ms: claims.ends_ms })
+    }
+
+    fn remember(&self, hash: [u8; 32], issued: IssuedToken) {
+        let mut known = self.known.lock();
+        if known.len() >= ISSUED_TOKENS_MAX && !known.contains_key(&hash) {
+            let first = known.iter().min_by_key(|(_, it)| it.ends_ms).map(|(hash, _)| *hash);
+            first.map(|hash| known.remove(&hash));
+        }
+        known.insert(hash, Arc::new(issued));
+    }
+
+    /// Forgets tokens that have ended, and returns whether there were any.
+    pub(super) fn forget_ended(&self, now_ms: u64) -> bool {
+        let mut known = self.known.lock();
+        let before = known.len();
+        known.retain(|_, it| now_ms < it.ends_ms);
+        known.len() < before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    fn config() -> TokenIssuerConfig {
+        TokenIssuerConfig {
+            name: "id".to_owned(),
+            issuer: "https://id.example".to_owned(),
+            audience: "https://cove.example/mcp".to_owned(),
+            jwks_file: Some("/keys".into()),
+            tenant_claim: Some("org".to_owned()),
+            ..TokenIssuerConfig::default()
+        }
+    }
+
+    fn claims(org: &Value, scopes: &[&str]) -> VerifiedClaims {
+        VerifiedClaims {
+            principal: "ada".to_owned(),
+            groups: scopes.iter().map(|&scope| scope.to_owned()).collect(),
+            ends_ms: 10,
+            all: Map::from_iter([("org".to_owned(), org.clone())]),
+        }
+    }
+
+    #[test]
+    fn a_token_is_for_the_tenant_and_the_scopes_that_are_configured() {
+        let shop = json!("shop");
+        let fixed = TokenIssuerConfig {
+            tenant: Some("team".to_owned()),
+            tenant_claim: None,
+            scope_claim: String::new(),
+            ..config()
+        };
+        for (config, claims, expected) in [
+            (config(), claims(&shop, &["executions", "openid"]), Some(("shop", "executions"))),
+            // What is not configured no token has, and no scope is a scope as well.
+            (config(), claims(&shop, &["tenants", "tokens"]), Some(("shop", ""))),
+            (config(), claims(&shop, &[]), Some(("shop", ""))),
+            (fixed, claims(&shop, &[]), Some(("team", "executions sessions"))),
+            (config(), claims(&json!(7), &["executions"]), None),
+            (config(), claims(&Value::Null, &["executions"]), None),
+            (config(), claims(&json!("a/b"), &["executions"]), None),
+            (config(), claims(&json!(""), &["executions"]), None),
+        ] {
+            let found = config.principal(&claims).ok();
+            assert!(!found.as_ref().is_some_and(|it| it.operator));
+            let found = found.map(|it| {
+                let scopes: Vec<&str> = it.scopes.iter().map(TokenScope::name).collect();
+                (it.tenant.to_string(), scopes.join(" "))
+            });
+            let expected = expected.map(|(tenant, scopes)| (tenant.to_owned(), scopes.to_owned()));
+            assert_eq!(found, expected, "{claims:?}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_configuration_says_what_is_wrong() {
+        for (wrong, expected) in [
+            (TokenIssuerConfig { tenant_claim: None, ..config() }, "`tenant`"),
+            (TokenIssuerConfig { tenant: Some("a".to_owned()), ..config() }, "`tenant`"),
+            (TokenIssuerConfig { tenant_claim: Some(String::new()), ..config() }, "`tenant_claim`"),
+            (TokenIssuerConfig { audience: String::new(), ..config() }, "`audience`"),
+        ] {
+            let refused = IssuedTokens::new(vec![wrong]).map(drop).unwrap_err();
+            assert!(refused.to_string().contains(expected), "{refused} {expected}");
+        }
+        assert!(IssuedTokens::new(vec![config()]).is_ok());
+    }
+
+    #[test]
+    fn what_is_known_is_bounded_and_ends() {
+        let issued = IssuedTokens::new(vec![config()]).unwrap();
+        let principal = config().principal(&claims(&json!("shop"), &["executions"])).unwrap();
+        let id = principal.token_id.clone();
+        for number in 0..=ISSUED_TOKENS_MAX {
+            let ends_ms = 100 + number as u64;
+            let principal = principal.clone();
+            let token = IssuedToken { principal, known_until_ms: ends_ms, ends_ms };
+            issued.remember(hash(&number.to_string()), token);
+        }
+        assert_eq!(issued.known.lock().len(), ISSUED_TOKENS_MAX);
+        assert_eq!(issued.verify("0", 1), None, "the one that ends first made room");
+        assert!(issued.verify("1", 1).is_some() && issued.principal(&id, 1).is_some());
+        assert!(issued.forget_ended(100_000) && !issued.forget_ended(100_000));
+        assert_eq!(issued.principal(&id, 1), None);
+    }
+}

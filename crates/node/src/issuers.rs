@@ -1,0 +1,330 @@
+//! Identity providers: who shows a signed token (RFC 7519) of an issuer that is configured, for the
+//! audience that is.
+//!
+//! An issuer's keys are fetched when they are first needed, now and then, and when a token names
+//! one that is not known, but only so often. A token that was verified is known by its hash for a
+//! while: a request of somebody who was here before needs no signature.
+//!
+//! # References
+//! - <https://openid.net/specs/openid-connect-discovery-1_0.html>
+
+mod jwt;
+mod keys;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::http::Method;
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use self::jwt::UnverifiedToken;
+use self::keys::{IssuerKeys, SignatureAlgorithm};
+use crate::client::{AddressGuard, AllowedNetwork, ClientRequest, HttpClient};
+use crate::{clock, task};
+
+pub use self::jwt::VerifiedClaims;
+
+/// Result of this module.
+type Result<T> = std::result::Result<T, IssuerError>;
+
+/// Most issuers.
+pub const ISSUERS_MAX: usize = 20;
+
+/// Longest token of an issuer, in bytes.
+pub const JWT_BYTES_MAX: usize = 8 << 10;
+
+/// Longest set of keys, in bytes.
+pub const JWKS_BYTES_MAX: u64 = 256 << 10;
+
+/// Time that keys are used until they are fetched again.
+pub const JWKS_AGE: Duration = Duration::from_secs(3600);
+
+/// Time that keys are used that could not be fetched again.
+pub const JWKS_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Shortest time between two attempts to fetch an issuer's keys, whoever asks for unknown ones.
+pub const FETCH_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Time for an issuer to answer.
+const FETCH_MAX: Duration = Duration::from_secs(5);
+
+/// Time that a token is taken for good without another look at its signature: a key that its issuer
+/// withdrew is honoured for that long beyond [`JWKS_AGE`].
+pub const VERIFIED_MAX: Duration = Duration::from_secs(300);
+
+/// Longest leeway for clocks that differ.
+pub const LEEWAY_MAX: Duration = Duration::from_secs(300);
+
+/// An issuer of tokens, as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct IssuerConfig {
+    /// Name here: a part of the ids of its principals.
+    pub name: String,
+    /// Value of `iss`.
+    pub issuer: String,
+    /// Audience that its tokens need in `aud`.
+    pub audience: String,
+    /// Address of its keys.
+    pub jwks_url: Option<String>,
+    /// Or the file that they are in.
+    pub jwks_file: Option<PathBuf>,
+    /// Networks and hosts that `jwks_url` may lead to beside the public Internet.
+    pub jwks_allowed: Vec<String>,
+    /// The algorithms that its tokens may be signed with: `RS256`, `ES256`, `EdDSA`.
+    pub algorithms: Vec<String>,
+    /// The claim that says who somebody is.
+    pub principal_claim: String,
+    /// The claim that says which groups he is in.
+    pub groups_claim: String,
+    /// Tolerance for its clock, in seconds.
+    pub leeway_seconds: u64,
+}
+
+impl Default for IssuerConfig {
+    fn default() -> IssuerConfig {
+        IssuerConfig {
+            name: String::new(),
+            issuer: String::new(),
+            audience: String::new(),
+            jwks_url: None,
+            jwks_file: None,
+            jwks_allowed: Vec::new(),
+            algorithms: SignatureAlgorithm::ALL.iter().map(|it| it.name().to_owned()).collect(),
+            principal_claim: "sub".to_owned(),
+            groups_claim: "groups".to_owned(),
+            leeway_seconds: 30,
+        }
+    }
+}
+
+/// Source of an issuer's keys.
+#[derive(Debug)]
+enum KeySource {
+    Url(String, HttpClient),
+    File(PathBuf),
+}
+
+/// An issuer that is ready.
+#[derive(Debug)]
+struct TrustedIssuer {
+    config: IssuerConfig,
+    algorithms: Vec<SignatureAlgorithm>,
+    source: KeySource,
+    keys: RwLock<Option<FetchedKeys>>,
+    /// When keys were last asked for. Held while that is done: one asks for all.
+    asked: tokio::sync::Mutex<Option<Instant>>,
+}
+
+/// An issuer's keys as of some time.
+#[derive(Clone, Debug)]
+struct FetchedKeys {
+    keys: Arc<IssuerKeys>,
+    at: Instant,
+}
+
+/// Failure of the configuration, or of a token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IssuerError {
+    /// Something is wrong in the configuration.
+    #[error("{0}")]
+    Configuration(String),
+    /// The token is forged, or for others.
+    #[error("the token is not valid: {0}")]
+    Refused(String),
+    /// The token was good.
+    #[error("the token has ended; ask its issuer for another one")]
+    Ended,
+    /// Nobody knows whether the token is good.
+    #[error("the keys of `{0}` cannot be had at present")]
+    KeysUnavailable(String),
+}
+
+/// A token that was verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerifiedBearer {
+    /// Name of its issuer here.
+    pub issuer: String,
+    /// What it says.
+    pub claims: VerifiedClaims,
+    /// Time until which it may be remembered, in milliseconds since 1970.
+    pub known_until_ms: u64,
+}
+
+/// All issuers.
+#[derive(Debug, Default)]
+pub struct TrustedIssuers(Vec<TrustedIssuer>);
+
+impl TrustedIssuers {
+    /// Makes them ready. Their keys are fetched when they are needed.
+    ///
+    /// # Errors
+    /// One that names what is wrong in the configuration.
+    pub fn new(all: Vec<IssuerConfig>) -> Result<TrustedIssuers> {
+        if all.len() > ISSUERS_MAX {
+            return Err(wrong(&format!("there are more than {ISSUERS_MAX}")));
+        }
+        let mut ready: Vec<TrustedIssuer> = Vec::new();
+        for config in all {
+            let same = |it: &TrustedIssuer| {
+                it.config.name == config.name || it.config.issuer == config.issuer
+            };
+            if ready.iter().any(same) {
+                return Err(wrong(&format!("`{}` is there twice", config.name)));
+            }
+            ready.push(TrustedIssuer::new(config)?);
+        }
+        Ok(TrustedIssuers(ready))
+    }
+
+    /// Verifies a signed token.
+    ///
+    /// # Errors
+    /// When it is not valid, has ended, or its issuer's keys cannot be had.
+    pub async fn verify(&self, text: &str, now_ms: u64) -> Result<VerifiedBearer> {
+        if text.len() > JWT_BYTES_MAX {
+            return Err(refused("it is too long"));
+        }
+        let token = UnverifiedToken::parse(text)?;
+        let issuer = self.0.iter().find(|it| it.config.issuer == token.issuer);
+        let issuer = issuer.ok_or_else(|| refused("its issuer is not one that is trusted here"))?;
+        if !issuer.algorithms.contains(&token.algorithm) {
+            return Err(refused("its algorithm is not one that its issuer may use"));
+        }
+        let keys = issuer.keys(&token, clock::now()).await?;
+        keys.verify(&token)?;
+        let claims = token.claims(&issuer.config, now_ms)?;
+        let verified_ms = u64::try_from(VERIFIED_MAX.as_millis()).unwrap_or(u64::MAX);
+        let known_until_ms = claims.ends_ms.min(now_ms.saturating_add(verified_ms));
+        Ok(VerifiedBearer { issuer: issuer.config.name.clone(), claims, known_until_ms })
+    }
+
+    /// Returns whether a bearer's token looks like one of theirs.
+    #[must_use]
+    pub fn may_be_of(&self, token: &str) -> bool {
+        !self.0.is_empty() && token.bytes().filter(|byte| *byte == b'.').count() == 2
+    }
+}
+
+fn wrong(message: &str) -> IssuerError {
+    IssuerError::Configuration(message.to_owned())
+}
+
+/// Why a token is not taken. What exactly is wrong with it is for the log of the server: a forger
+/// learns nothing from it, and an honest client sees its own token.
+fn refused(why: &str) -> IssuerError {
+    IssuerError::Refused(why.to_owned())
+}
+
+impl TrustedIssuer {
+    fn new(config: IssuerConfig) -> Result<TrustedIssuer> {
+        let name = &config.name;
+        let wrong = |message: &str| wrong(&format!("`{name}`: {message}"));
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > 50 || !name.bytes().all(is_name) {
+            return Err(wrong("`name` has 1 to 50 letters, digits, `-`, `_` and `.`"));
+        }
+        for (field, value) in [
+            ("issuer", &config.issuer),
+            ("audience", &config.audience),
+            ("principal_claim", &config.principal_claim),
+            ("groups_claim", &config.groups_claim),
+        ] {
+            if value.is_empty() {
+                return Err(wrong(&format!("`{field}` is empty")));
+            }
+        }
+        if config.leeway_seconds > LEEWAY_MAX.as_secs() {
+            return Err(wrong(&format!("`leeway_seconds` is at most {}", LEEWAY_MAX.as_secs())));
+        }
+        let algorithms = config.algorithms.iter().map(|text| {
+            let message = format!("`algorithms`: `{text}` is not `RS256`, `ES256` or `EdDSA`");
+            SignatureAlgorithm::of(text).ok_or_else(|| wrong(&message))
+        });
+        let algorithms = algorithms.collect::<Result<Vec<_>>>()?;
+        if algorithms.is_empty() {
+            return Err(wrong("`algorithms` is empty"));
+        }
+        let source = match (&config.jwks_url, &config.jwks_file) {
+            (Some(url), None) => {
+                let allowed = config.jwks_allowed.iter().map(|it| it.parse::<AllowedNetwork>());
+                let allowed = allowed.collect::<std::result::Result<Vec<_>, _>>();
+                let allowed = allowed.map_err(|it| wrong(&format!("`jwks_allowed`: {it}")))?;
+                let is_near = ["http://127.0.0.1:", "http://localhost:", "http://[::1]:"]
+                    .iter()
+                    .any(|it| url.starts_with(it));
+                // Who could change the keys on their way could be anybody.
+                if !url.starts_with("https://") && !is_near {
+                    return Err(wrong("`jwks_url` begins with `https://`"));
+                }
+                let client = HttpClient::new(AddressGuard::Public(allowed));
+                client.check(url).map_err(|it| wrong(&format!("`jwks_url`: {it}")))?;
+                KeySource::Url(url.clone(), client)
+            }
+            (None, Some(path)) => KeySource::File(path.clone()),
+            _ => return Err(wrong("it has either a `jwks_url` or a `jwks_file`")),
+        };
+        let (keys, asked) = (RwLock::default(), tokio::sync::Mutex::default());
+        Ok(TrustedIssuer { config, algorithms, source, keys, asked })
+    }
+
+    /// The keys to verify a token with: those that are there if they have the one that it names.
+    async fn keys(&self, token: &UnverifiedToken<'_>, now: Instant) -> Result<Arc<IssuerKeys>> {
+        let here = self.keys.read().clone();
+        if let Some(here) = &here
+            && now.saturating_duration_since(here.at) < JWKS_AGE
+            && here.keys.has(token)
+        {
+            return Ok(Arc::clone(&here.keys));
+        }
+        self.fetch(now).await;
+        let found = self.keys.read().clone();
+        // They may have been fetched after `now` by somebody else.
+        let found = found.filter(|it| now.saturating_duration_since(it.at) < JWKS_AGE_MAX);
+        let unavailable = || IssuerError::KeysUnavailable(self.config.name.clone());
+        found.map(|it| it.keys).ok_or_else(unavailable)
+    }
+
+    /// Asks for the keys, unless somebody has a moment ago. What was there before stays when there
+    /// is no answer.
+    async fn fetch(&self, now: Instant) {
+        let mut asked = self.asked.lock().await;
+        if asked.is_some_and(|at| at + FETCH_INTERVAL > now) {
+            return;
+        }
+        *asked = Some(now);
+        match self.read().await {
+            Ok(keys) => *self.keys.write() = Some(FetchedKeys { keys: Arc::new(keys), at: now }),
+            Err(error) => {
+                let issuer = &*self.config.name;
+                tracing::warn!(error, issuer, "failed to fetch the keys of an issuer");
+            }
+        }
+    }
+
+    async fn read(
+        &self,
+    ) -> std::result::Result<IssuerKeys, Box<dyn std::error::Error + Send + Sync>> {
+        let bytes = match &self.source {
+            KeySource::Url(url, client) => {
+                let mut request = ClientRequest::new(Method::GET, url);
+                request.timeout = FETCH_MAX;
+                request.response_bytes_max = JWKS_BYTES_MAX;
+                let response = client.send(request).await?;
+                if response.status.as_u16() != 200 {
+                    return Err(format!("the issuer answers {}", response.status).into());
+                }
+                response.bytes().await?
+            }
+            KeySource::File(path) => {
+                let path = path.clone();
+                task::blocking(move || keys::read(&path)).await??
+            }
+        };
+        Ok(IssuerKeys::parse(&bytes, &self.algorithms)?)
+    }
+}
