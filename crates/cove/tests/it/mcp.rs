@@ -447,7 +447,7 @@ fn a_program_that_runs_for_long_is_a_task_of_the_queue() {
     let undeclared = stateless(&client, "tasks/get", json!({ "taskId": id, "name": id }));
     assert_eq!(
         (undeclared.status, undeclared.json()["error"]["code"].as_i64()),
-        (400, Some(-32_020))
+        (400, Some(-32_021))
     );
     wake("97643.1");
     let ended = until("the task to be completed", SOON, || {
