@@ -62,6 +62,8 @@ need procps ps
 python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python3-venv)
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
 [ -x /usr/bin/python3 ] || missing+=(python3)
+# Installs packages in builds of templates.
+[ -x /usr/bin/pip3 ] || missing+=(python3-pip)
 # Drivers of databases, as programs in sandboxes have them.
 /usr/bin/python3 -c "import psycopg2, pymysql" > /dev/null 2>&1 || missing+=(python3-psycopg2 python3-pymysql)
 # What notebooks show figures with.

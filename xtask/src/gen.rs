@@ -243,6 +243,8 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::GrantQuery>(requests);
     define::<api::SnapshotRequest>(requests);
     define::<api::CreateCredential>(requests);
+    define::<api::BuildTemplate>(requests);
+    define::<api::TagTemplate>(requests);
     define::<api::AgentView>(answers);
     define::<api::AgentList>(answers);
     define::<api::AgentVersionList>(answers);
@@ -278,6 +280,13 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::SessionAttachment>(answers);
     define::<api::SessionAttachmentList>(answers);
     define::<api::UsageReport>(answers);
+    define::<api::TemplateView>(answers);
+    define::<api::TemplateList>(answers);
+    define::<api::TemplateBuildView>(answers);
+    define::<api::TemplateBuildList>(answers);
+    define::<api::TemplateLogLine>(answers);
+    define::<api::TemplateLogList>(answers);
+    define::<api::TemplateArchive>(answers);
 }
 
 /// What the bouncer takes and gives.
@@ -529,6 +538,24 @@ mod tests {
             "SessionAttachment" => again::<api::SessionAttachment>(value),
             "SessionAttachmentList" => again::<api::SessionAttachmentList>(value),
             "UsageReport" => again::<api::UsageReport>(value),
+            other => return check_templates(other, value, place),
+        };
+        let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));
+        contains(&again, value, place);
+    }
+
+    /// The same for types of templates.
+    fn check_templates(schema: &str, value: &Value, place: &str) {
+        let again = match schema {
+            "BuildTemplate" => again::<api::BuildTemplate>(value),
+            "TagTemplate" => again::<api::TagTemplate>(value),
+            "Template" => again::<api::TemplateView>(value),
+            "TemplateList" => again::<api::TemplateList>(value),
+            "TemplateBuild" => again::<api::TemplateBuildView>(value),
+            "TemplateBuildList" => again::<api::TemplateBuildList>(value),
+            "TemplateLogLine" => again::<api::TemplateLogLine>(value),
+            "TemplateLogList" => again::<api::TemplateLogList>(value),
+            "TemplateArchive" => again::<api::TemplateArchive>(value),
             other => return check_tenants(other, value, place),
         };
         let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));

@@ -22,6 +22,9 @@ pub struct DeployRequest {
     /// gone. A file `install.sh` is run once, inside a sandbox, and what it makes is part of the
     /// version.
     pub files: Vec<AgentFile>,
+    /// Template whose files and environment are below the folder's: a name, `name:tag`, or an id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// Environment of every session's processes. Values are stored encrypted and never shown.
     pub env: BTreeMap<String, String>,
     /// Program that sessions start. Left out: Claude where there is a `CLAUDE.md`, else nothing, so

@@ -21,6 +21,7 @@ mod language;
 mod node;
 mod object;
 mod session;
+mod template;
 mod tenant;
 mod workspace;
 
@@ -61,6 +62,11 @@ pub use session::{
     CreateSession, CredentialView, FileEntry, MessageContent, MessageRequest, OnDisconnect,
     SandboxCounts, SandboxState, SessionEvent, SessionEventKind, SessionExec, SessionExecResult,
     SessionList, SessionMetrics, SessionState, SessionView, SnapshotView, UpdateSession,
+};
+pub use template::{
+    BuildTemplate, TagTemplate, TemplateArchive, TemplateBuildList, TemplateBuildStatus,
+    TemplateBuildView, TemplateFailure, TemplateList, TemplateLogLine, TemplateLogList,
+    TemplateStep, TemplateStepResult, TemplateView,
 };
 pub use tenant::{
     AuthQuerySpec, BouncerClient, BouncerClientList, BouncerReloaded, BouncerServer,

@@ -95,6 +95,10 @@ pub struct CreateSession {
     /// Id of the snapshot whose files are used in place of the agent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+    /// Template that it starts from: a name, `name:tag`, or an id. Only without `agent` and
+    /// `snapshot`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// Environment beside the agent's. Stored encrypted, never shown.
     pub env: BTreeMap<String, String>,
     /// Id of a credential whose secret the agent gets.
@@ -154,6 +158,9 @@ pub struct SessionView {
     /// Version of the agent that it was created with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<u32>,
+    /// Template that it started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// State of the session.
     pub state: SessionState,
     /// State of its sandbox.

@@ -1,6 +1,6 @@
 //! `cove agent`: folders that become agents of a server.
 
-mod folder;
+pub(crate) mod folder;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -92,6 +92,7 @@ struct AgentManifest {
     name: Option<String>,
     description: Option<String>,
     runtime: Option<AgentRuntime>,
+    template: Option<String>,
     env: BTreeMap<String, String>,
     limits: SessionLimits,
     settings: AgentSettings,
@@ -185,6 +186,7 @@ fn request(args: &DeployArgs) -> Result<AgentUpload> {
         settings: manifest.settings,
         options: manifest.options,
         grants: args.grants.chosen(),
+        template: manifest.template,
     };
     Ok(AgentUpload { request, bytes: folder.bytes, left_out: folder.left_out })
 }

@@ -9,6 +9,7 @@ mod nodes;
 mod remote;
 mod sessions;
 mod shape;
+mod templates;
 mod tenants;
 mod worker;
 
@@ -44,6 +45,7 @@ pub(crate) use self::sessions::{
     FilesCommand, GrantsArgs, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionExecArgs,
     SessionFilePath, SessionListArgs, SessionRunArgs, SqlArgs, TailArgs, TopArgs,
 };
+pub(crate) use self::templates::{TemplateArgs, TemplateBuildArgs, TemplateCommand};
 pub(crate) use self::tenants::{
     AddTenantArgs, BouncerArgs, BouncerCommand, BouncerTopArgs, TenantArgs, TenantCommand,
 };
@@ -105,6 +107,8 @@ pub(crate) enum CliCommand {
     Queue(QueueArgs),
     /// Deploy agents to a server, list, show and delete them
     Agent(AgentArgs),
+    /// Build templates on a server, from which sessions start; list, show and delete them
+    Template(TemplateArgs),
     /// Make sessions on a server, talk to them, run commands in them, end them
     Session(Box<SessionArgs>),
     /// Give agents a server's tools, by the Model Context Protocol

@@ -13,7 +13,7 @@
 //! | `run/remote.rs`, `run/terminal.rs` | one program, on a server, and the terminal it is given |
 //! | `remote.rs` | a server seen from the command line: where it is, what it answers, its events |
 //! | `exec.rs`, `queue.rs` | executions and the queue of a server |
-//! | `agent.rs`, `session.rs`, `top.rs` | agents and sessions of a server |
+//! | `agent.rs`, `template.rs`, `session.rs`, `top.rs` | agents, templates and sessions of a server |
 //! | `worker.rs` | tools of agents that are kept elsewhere, run in sessions of a server |
 //! | `bouncer.rs`, `tenant.rs` | the bouncer, beside a server or alone, and the tenants of one |
 //! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
@@ -56,6 +56,7 @@ mod serve;
 mod session;
 mod sessions;
 mod storage;
+mod template;
 mod tenant;
 mod token;
 mod top;
@@ -128,6 +129,10 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Agent(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(agent::run(&args, &config, &environment));
+        }
+        CliCommand::Template(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(template::run(&args, &config, &environment));
         }
         CliCommand::Session(args) => {
             let config = load(&args.server.config, Flags::new())?;

@@ -110,6 +110,7 @@ fn new_session(agent: Option<&str>, new: &NewArgs) -> CreateSession {
     CreateSession {
         agent: agent.map(str::to_owned),
         snapshot: new.snapshot.clone(),
+        template: new.template.clone(),
         env: new.env.iter().cloned().collect(),
         credential: new.credential.clone(),
         options: AgentOptions {

@@ -77,6 +77,51 @@ pub struct SessionsConfig {
     pub model: ModelEndpointConfig,
     /// Directory of Claude's command line on this host; looked for on `PATH` when absent.
     pub claude: Option<String>,
+    /// Templates: see [`TemplatesConfig`].
+    pub templates: TemplatesConfig,
+}
+
+/// Templates and their builds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TemplatesConfig {
+    /// Templates of one tenant.
+    pub count_max_per_tenant: u64,
+    /// Builds of one tenant that are under way.
+    pub builds_max_per_tenant: u64,
+    /// Seconds that a build may take.
+    pub build_s: u32,
+    /// Seconds that the start command of a template may take until its ready command succeeds.
+    pub ready_s: u32,
+    /// Size of the disk that a step writes to, in bytes.
+    pub disk_bytes: u64,
+    /// Bytes of one archive that steps copy from, as it is uploaded.
+    pub archive_bytes_max: u64,
+    /// Address of a package index for `pip`, such as `https://pypi.org/simple`, which builds reach.
+    pub pip_index: Option<String>,
+    /// Address of a registry for `npm`, such as `https://registry.npmjs.org`, which builds reach.
+    pub npm_registry: Option<String>,
+    /// Other hosts that builds reach, such as `files.pythonhosted.org` or `*.example.com:8443`.
+    pub hosts: Vec<String>,
+    /// Networks of internal addresses that those hosts may have.
+    pub internal: Vec<String>,
+}
+
+impl Default for TemplatesConfig {
+    fn default() -> TemplatesConfig {
+        TemplatesConfig {
+            count_max_per_tenant: 1000,
+            builds_max_per_tenant: 4,
+            build_s: 30 * 60,
+            ready_s: 60,
+            disk_bytes: 4 << 30,
+            archive_bytes_max: 512 << 20,
+            pip_index: None,
+            npm_registry: None,
+            hosts: Vec::new(),
+            internal: Vec::new(),
+        }
+    }
 }
 
 /// The model endpoint that agents reach, at a port of their own loopback. The key is added outside.
@@ -126,6 +171,7 @@ impl Default for SessionsConfig {
             snapshot_after_turn: false,
             model: ModelEndpointConfig::default(),
             claude: None,
+            templates: TemplatesConfig::default(),
         }
     }
 }

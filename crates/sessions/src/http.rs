@@ -13,6 +13,7 @@ mod files;
 mod grants;
 mod lifecycle;
 mod shelf;
+mod templates;
 mod terminal;
 
 use axum::Router;
@@ -25,20 +26,23 @@ use node::http::{RouteTable, delete, get, post};
 use crate::service::Sessions;
 
 /// Routes whose bodies may be of any length: files, archives, attachments.
-pub const STREAMING: [&str; 3] = [
+pub const STREAMING: [&str; 4] = [
     "/v1/sessions/{id}/files/{*path}",
     "/v1/sessions/{id}/archive",
     "/v1/sessions/{id}/attachments",
+    "/v1/template-files/{archive}",
 ];
 
 /// Paths, by their beginnings, that need the scope `sessions`. Those of agents have their own.
-pub const PATHS: [&str; 6] = [
+pub const PATHS: [&str; 8] = [
     "/v1/sessions",
     "/v1/snapshots",
     "/v1/credentials",
     "/v1/attachments",
     "/v1/usage",
     "/v1/sandboxes",
+    "/v1/templates",
+    "/v1/template-files",
 ];
 
 /// Routes below these paths and `/v1/agents`, for [`node::http::HttpShell`] to wrap.
@@ -48,6 +52,7 @@ pub fn routes(sessions: Sessions) -> Router {
         .merge(of_sessions())
         .merge(of_sandboxes())
         .merge(of_shelf())
+        .merge(of_templates())
         .with_state(sessions)
 }
 
@@ -110,6 +115,18 @@ fn of_shelf() -> Router<Sessions> {
         .at("/v1/sessions/{id}/attachments", post(shelf::attach).get(shelf::attachments))
         .at("/v1/attachments/{id}", get(shelf::attachment).delete(shelf::delete_attachment))
         .at("/v1/usage", get(shelf::usage))
+}
+
+fn of_templates() -> Router<Sessions> {
+    Router::new()
+        .at("/v1/templates", post(templates::build).get(templates::list))
+        .at("/v1/templates/{name}", get(templates::fetch).delete(templates::remove))
+        .at("/v1/templates/{name}/builds", get(templates::builds))
+        .at("/v1/templates/{name}/builds/{build}", get(templates::build_status))
+        .at("/v1/templates/{name}/builds/{build}/logs", get(templates::logs))
+        .at("/v1/templates/{name}/tags", post(templates::tag))
+        .at("/v1/templates/{name}/tags/{tag}", delete(templates::untag))
+        .at("/v1/template-files/{archive}", get(templates::has_archive).put(templates::put_archive))
 }
 
 /// The id or name in the path. Nobody has one that is not text.

@@ -21,6 +21,7 @@
 //! |---|---|
 //! | `http.rs`, `faces.rs` | the native interface, and those of Ash and E2B |
 //! | `service.rs` | every operation without HTTP, one file per kind in `service/` |
+//! | `service/templates.rs` | templates: plans with keys of layers, builds, start commands |
 //! | `agent.rs`, `turn.rs` | one agent process and its runtimes; the states of a turn, pure |
 //! | `interpreter.rs` | the code interpreter: contexts, their processes, their cells |
 //! | `events.rs` | the log of a session: numbers, listeners, the writer behind |

@@ -33,6 +33,7 @@ mod recover;
 mod starts;
 mod storage;
 mod sweeps;
+pub(crate) mod templates;
 mod turns;
 
 use node::task::Boxed;
@@ -77,6 +78,7 @@ pub use self::records::{
 use self::starts::StartLimiter;
 use self::storage::{FreeSpace, StorageCount};
 use self::sweeps::timers::SweepTimers;
+use self::templates::RunningBuilds;
 pub use self::turns::{ConversationMessage, EventStream, MessageStream};
 use crate::config::SessionsConfig;
 use crate::error::SessionError;
@@ -181,8 +183,10 @@ pub(crate) struct SessionsInner {
     loading: [tokio::sync::Mutex<()>; LOADING_SHARDS],
     hasher: RandomState,
     prewarm: PrewarmPool,
-    /// Numbers the sandboxes in which versions of agents are made.
+    /// Numbers the sandboxes in which versions of agents and layers of templates are made.
     builds: AtomicU64,
+    /// Builds of templates that are under way here.
+    template_builds: RunningBuilds,
     sweeps: SweepTimers,
     /// Cold disks on their way to the object store.
     archives: ArchiveQueue,
@@ -272,6 +276,7 @@ impl Sessions {
                 hasher: RandomState::new(),
                 prewarm: PrewarmPool::default(),
                 builds: AtomicU64::new(0),
+                template_builds: RunningBuilds::default(),
                 sweeps: SweepTimers::default(),
                 archives: ArchiveQueue::new(),
                 starts: StartLimiter::new(),
@@ -730,6 +735,7 @@ fn shown(row: SessionRow) -> SessionView {
         tenant: row.tenant,
         agent: row.agent_name,
         agent_version: row.agent_version,
+        template: row.template.map(|template| template.name),
         state: row.state,
         sandbox: SandboxState::Cold,
         parent: row.parent,

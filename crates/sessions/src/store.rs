@@ -22,6 +22,7 @@ pub(crate) mod rows;
 mod schema;
 mod secrets;
 mod sessions;
+mod templates;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use parking_lot::Mutex;
 pub(crate) use self::events::{SessionBatch, WriteBatch};
 pub(crate) use self::rows::*;
 pub(crate) use self::secrets::SecretStore;
+pub(crate) use self::templates::{BuildBounds, ReleasedTemplates};
 use crate::error::SessionError;
 
 /// Rows that one page has at most.

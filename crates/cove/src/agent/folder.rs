@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use crate::usage_error::UsageError;
 
 /// What names files that are not deployed.
-pub(super) const IGNORE: &str = ".coveignore";
+pub(crate) const IGNORE: &str = ".coveignore";
 /// Names that are left out unless a line of [`IGNORE`] brings them back: repositories, which have
 /// all that was ever in the folder, and files in which tools keep secrets.
 const LEFT_OUT: [&str; 12] = [
@@ -40,13 +40,13 @@ const DEPTH_MAX: usize = 64;
 
 /// What is in a folder.
 #[derive(Debug, Default)]
-pub(super) struct AgentFolder {
+pub(crate) struct AgentFolder {
     /// By path.
-    pub(super) files: Vec<AgentFile>,
+    pub(crate) files: Vec<AgentFile>,
     /// Bytes of all of them.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Paths that were left out although nobody named them.
-    pub(super) left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
 }
 
 /// What is read of a folder.
@@ -59,7 +59,7 @@ struct FolderRules<'a> {
 
 impl AgentFolder {
     /// Reads it, without the files of these names at its top.
-    pub(super) fn read(directory: &Path, without: &[&str]) -> Result<AgentFolder> {
+    pub(crate) fn read(directory: &Path, without: &[&str]) -> Result<AgentFolder> {
         let root = fs::canonicalize(directory)
             .with_context(|| format!("read `{}`", directory.display()))?;
         let ignored = match fs::read_to_string(root.join(IGNORE)) {
@@ -154,7 +154,7 @@ impl AgentFolder {
 }
 
 /// Returns what the agent of a folder is called when nobody says it.
-pub(super) fn name_of(directory: &Path) -> Result<String> {
+pub(crate) fn name_of(directory: &Path) -> Result<String> {
     let real =
         fs::canonicalize(directory).with_context(|| format!("read `{}`", directory.display()))?;
     let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();

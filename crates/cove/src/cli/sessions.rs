@@ -92,6 +92,7 @@ agent.toml, every line of which may be left out:
   name = \"echo\"
   description = \"says what it hears\"
   runtime = { type = \"command\", argv = [\"python3\", \"agent.py\"] }
+  template = \"python-tools\"
   env = { LOG_LEVEL = \"info\" }
   limits = { memory_bytes = 1073741824, processes = 128 }
   settings = { prewarm_sandboxes = 2, prewarm_agents = 1 }
@@ -308,6 +309,9 @@ pub(crate) struct NewArgs {
     /// Id of a snapshot to take its files from
     #[arg(long, value_name = "ID", value_parser = name)]
     pub(crate) snapshot: Option<String>,
+    /// Template to start from: a name, name:tag or an id
+    #[arg(long, value_name = "NAME", value_parser = super::templates::name)]
+    pub(crate) template: Option<String>,
     /// Model that the agent uses
     #[arg(long, value_name = "NAME")]
     pub(crate) model: Option<String>,

@@ -33,6 +33,7 @@
 //! | `sessions_claude.rs` | the real command line of Claude, with a stand-in for the model |
 //! | `gateway.rs`, `gateway_*.rs` | what code in sandboxes reaches by its grants, and what it does not |
 //! | `managed_agents.rs` | `cove worker anthropic`: tools of agents that are kept elsewhere; `managed_plane.rs` is the other end |
+//! | `templates.rs` | templates: steps, layers, refusals, sessions that start from one |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
@@ -98,5 +99,6 @@ mod sessions_support;
 mod shared;
 mod suite;
 mod support;
+mod templates;
 mod verdicts;
 mod webhooks;

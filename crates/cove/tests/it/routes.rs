@@ -114,6 +114,7 @@ fn make_things(sessions: &Sessions) -> Owned {
         .header("content-type", "text/plain")
         .body(CANARY);
     let attachment = id(&ok(&client.send(&attachment)));
+    made("/v1/templates?wait=true", &json!({"name": CANARY}));
     let execution = id(&made("/v1/executions", &json!({"argv": ["/bin/true"], "label": CANARY})));
     Owned { agent, session, execution, snapshot, credential, attachment }
 }
@@ -128,6 +129,7 @@ fn value_of<'a>(owned: &'a Owned, path: &str, parameter: &'a Value) -> &'a str {
         "id" if path.starts_with("/v1/attachments") => &owned.attachment,
         "id" => &owned.session,
         "name" if path.starts_with("/v1/agents") => &owned.agent,
+        "name" if path.starts_with("/v1/templates") => CANARY,
         "path" if path.starts_with("/v1/agents") => "probe.py",
         "path" => "secret.txt",
         _ => parameter["example"].as_str().unwrap_or("1"),
@@ -292,6 +294,7 @@ fn every_route_of_every_face_refuses_what_a_token_is_not_for() {
         "/v1/sessions",
         "/v1/agents",
         "/v1/snapshots",
+        "/v1/templates",
         "/v1/usage",
         "/v1/credentials",
         "/v1/audit",

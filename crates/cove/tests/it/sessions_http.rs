@@ -561,7 +561,7 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
 }
 
 /// `cove`, with a server's data directory as the only hint where the server is.
-fn cove(server: &Server, arguments: &[&str], stdin: &str) -> Output {
+pub(crate) fn cove(server: &Server, arguments: &[&str], stdin: &str) -> Output {
     let at = arguments.iter().position(|it| *it == "--").unwrap_or(arguments.len());
     let mut command: Command = testkit::command(COVE);
     command.args(&arguments[..at]).arg("--data-dir").arg(server.data_dir());

@@ -7,6 +7,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `rest` | life of sandboxes: create, connect, pause, fork, list |
+//! | `templates` | builds of templates, their status and names |
 //! | `envd` | what E2B has inside of a sandbox, by Connect: calls and streams |
 //! | `process`, `filesystem`, `transfer` | processes; files; their content |
 //! | `ports` | ports of a sandbox by names of hosts |
@@ -35,6 +36,7 @@ mod process;
 mod query;
 mod rest;
 mod sandboxes;
+mod templates;
 mod tokens;
 mod transfer;
 
@@ -168,6 +170,9 @@ async fn answer(State(face): State<Arc<E2bContext>>, request: Request) -> Respon
         }
         PortTarget::Server if request.uri().path() == "/files" => {
             Box::pin(transfer::answer(&face, None, request)).await
+        }
+        PortTarget::Server if request.uri().path().starts_with(templates::UPLOADS) => {
+            Box::pin(templates::upload(&face, request)).await
         }
         PortTarget::Server => Box::pin(rest::answer(&face, request)).await,
     }

@@ -4,7 +4,7 @@
 //! `install.sh` runs as one of its programs. What the disk holds then is frozen. The folder as it
 //! was given is kept as an object, to be shown again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,8 +52,9 @@ const INSTALL_LAST_WORDS: Duration = Duration::from_secs(1);
 const INSTALL: &str = "install.sh";
 /// The file that makes an agent Claude's.
 const CLAUDE_MD: &str = "CLAUDE.md";
-/// First of the numbers of sandboxes in which versions are made, apart from those that are ready.
-const BUILDS_FROM: u64 = 1 << 62;
+/// First of the numbers of sandboxes in which versions and layers are made, apart from those that
+/// are ready.
+pub(super) const BUILDS_FROM: u64 = 1 << 62;
 /// The signal that nobody ignores.
 const SIGKILL: i32 = 9;
 
@@ -331,7 +332,7 @@ impl SessionsInner {
     async fn deploy(
         self: &Arc<Self>,
         tenant: &str,
-        request: DeployRequest,
+        mut request: DeployRequest,
         files: Vec<StoredAgentFile>,
         runtime: &AgentRuntime,
     ) -> Result<AgentRow, SessionError> {
@@ -345,9 +346,19 @@ impl SessionsInner {
         let listing: Vec<FolderEntry> = files.iter().map(folder_entry).collect();
         let more = StorageRequest { stored: bytes, declared: 0 };
         self.check_storage(tenant, more).await?;
+        // The template's environment is the agent's own from now on: the template may go.
+        let (below, of_template) = match &request.template {
+            Some(name) => {
+                let start = self.template_for_session(tenant, name).await?;
+                (start.chain, start.env)
+            }
+            None => (Vec::new(), BTreeMap::new()),
+        };
+        let own_env = std::mem::replace(&mut request.env, of_template);
+        request.env.extend(own_env);
         let (chain, install_output) = match files.is_empty() {
-            true => (Vec::new(), None),
-            false => Box::pin(self.build(tenant, &request, &files)).await?,
+            true => (below, None),
+            false => Box::pin(self.build(tenant, &request, &files, below)).await?,
         };
         let folder = format!("agents/{id}/{}", self.ids.next("f_"));
         let content = serde_json::to_vec(&files).map_err(SessionError::internal)?;
@@ -397,12 +408,13 @@ impl SessionsInner {
         tenant: &str,
         request: &DeployRequest,
         files: &[StoredAgentFile],
+        below: Vec<String>,
     ) -> Result<(Vec<String>, Option<String>), SessionError> {
         let key = ResidentKey::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
         self.admit(&key, &tenant.into()).await?;
         // An install script may run for minutes; nobody waits for that to be over.
         self.books.build(&key, clock::now());
-        let built = self.build_admitted(tenant, request, files).await;
+        let built = self.build_admitted(tenant, request, files, below).await;
         self.books.remove(&key);
         built
     }
@@ -412,10 +424,11 @@ impl SessionsInner {
         tenant: &str,
         request: &DeployRequest,
         files: &[StoredAgentFile],
+        below: Vec<String>,
     ) -> Result<(Vec<String>, Option<String>), SessionError> {
         let complete = limits::limits(&self.config, &request.limits, &request.limits)?;
         let disk = self.blank(&complete).await?;
-        let body = Arc::new(self.make_body(tenant, disk, &[], &complete).await?);
+        let body = Arc::new(self.make_body(tenant, disk, &below, &complete).await?);
         let filled = self.fill_folder(&body, request, files).await;
         // Whatever it left running ends here.
         let disk = self.end_body(&body).await;
@@ -434,7 +447,8 @@ impl SessionsInner {
             bytes: self.workspaces.layer_bytes(&layer).await,
             created_ms: clock::wall_ms(),
         };
-        let chain = vec![layer];
+        let mut chain = below;
+        chain.push(layer);
         // Another server may be asked for its sessions.
         self.workspaces.publish_all(&chain).await?;
         self.store.insert_layer(known).await?;

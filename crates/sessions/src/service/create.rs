@@ -5,6 +5,7 @@
 //! one part fails, the other one is undone: no way out of here leaves a sandbox, a disk or a row
 //! that nobody has.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,7 +24,7 @@ use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits};
 use crate::error::SessionError;
 use crate::metrics::TimedOperation;
-use crate::store::rows::{AgentRow, SessionRow, VersionRow};
+use crate::store::rows::{AgentRow, SessionRow, SessionTemplate, VersionRow};
 
 /// Properties of a session that faces set beside those of callers.
 #[derive(Clone, Debug, Default)]
@@ -49,6 +50,8 @@ pub(super) struct SessionBase {
     pub(super) launch: LaunchEnvironment,
     /// Grants of its sandbox.
     pub(super) grants: Vec<Grant>,
+    /// Template that it starts from, and the environment that this adds to its own.
+    pub(super) template: Option<(SessionTemplate, BTreeMap<String, String>)>,
 }
 
 impl Sessions {
@@ -141,6 +144,12 @@ impl SessionsInner {
             Some(claimed) => self.create_claimed(new, base, claimed).await?,
             None => self.create_fresh(new, base).await?,
         };
+        if let Err(error) = self.run_start_command(&entry).await {
+            drop(at_work);
+            let _transition = entry.transition.lock().await;
+            self.finish(&entry, "its start command failed").await?;
+            return Err(error);
+        }
         Ok((self.view(&entry), at_work))
     }
 
@@ -194,6 +203,16 @@ impl SessionsInner {
             let found = self.store.snapshot(tenant, snapshot).await?;
             chain = found.ok_or(SessionError::NotFound("snapshot"))?.chain;
         }
+        let template = match &request.template {
+            Some(name) => Some(self.template_for_session(tenant, name).await?),
+            None => None,
+        };
+        let template = template.map(|start| {
+            chain = start.chain;
+            of_agent.0.memory_bytes = start.memory_bytes;
+            launch.env.extend(start.env.clone());
+            (start.kept, start.env)
+        });
         if let Some(credential) = &request.credential {
             self.add_credential(tenant, credential, &mut launch).await?;
         }
@@ -205,6 +224,7 @@ impl SessionsInner {
             options: limits::options(&of_agent.1, &request.options),
             launch,
             grants,
+            template,
         })
     }
 
@@ -332,6 +352,10 @@ impl SessionsInner {
         let NewSession { tenant, request, extras, .. } = new;
         let now_ms = self.store.now_ms();
         let settings = base.agent.as_ref().map(|(agent, _)| agent.settings);
+        // The template's environment is the session's own from now on: the template may go.
+        let of_template = base.template.as_ref().map(|(_, env)| env.clone());
+        let mut env = of_template.unwrap_or_default();
+        env.extend(request.env.clone());
         let row = SessionRow {
             agent_id: base.agent.as_ref().map(|(agent, _)| agent.id.clone()),
             agent_name: base.agent.as_ref().map(|(agent, _)| agent.name.clone()),
@@ -342,8 +366,9 @@ impl SessionsInner {
             options: base.options.clone(),
             limits: base.limits,
             grants: base.grants.clone(),
+            template: base.template.as_ref().map(|(kept, _)| kept.clone()),
             metadata: request.metadata.clone(),
-            env: self.secrets.seal_env(tenant, &id, &request.env)?,
+            env: self.secrets.seal_env(tenant, &id, &env)?,
             credential: request.credential.clone(),
             on_disconnect: request.on_disconnect,
             idle_s: request.idle_s.or(settings.and_then(|settings| settings.idle_s)),

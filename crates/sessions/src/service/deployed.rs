@@ -22,6 +22,8 @@ impl Sessions {
         Ok(DeployRequest {
             files: self.agent_folder(tenant, name, Some(version.version)).await?,
             env,
+            // Its environment is in the agent's, and its files are below a version only.
+            template: None,
             runtime: Some(version.runtime),
             name: agent.name,
             description: agent.description,

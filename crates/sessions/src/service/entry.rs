@@ -322,6 +322,13 @@ impl SandboxUse {
 }
 
 impl SandboxUse {
+    /// Directory in which commands run that name none, where the session's template says so.
+    pub(crate) fn workdir(&self) -> Option<Vec<u8>> {
+        let state = self.entry.state.lock();
+        let template = state.row.template.as_ref();
+        template.and_then(|template| template.workdir.clone()).map(String::into_bytes)
+    }
+
     /// The service that it is of.
     pub(crate) fn inner(&self) -> &Arc<SessionsInner> {
         &self.inner

@@ -121,7 +121,10 @@ impl Sessions {
         inner.open_gate(&at_work.entry, &at_work.body).await?;
         let mut env = launch.env.clone();
         env.extend(request.env.clone());
-        let program = program(&request, &env);
+        let mut program = program(&request, &env);
+        if program.cwd.is_none() {
+            program.cwd = at_work.workdir();
+        }
         let process = at_work.body.sandbox()?.start(program).await?;
         let timeout = request.timeout_ms.map_or(TIMEOUT, Duration::from_millis);
         let stdin = request.stdin.unwrap_or_default();

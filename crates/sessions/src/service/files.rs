@@ -122,6 +122,12 @@ impl SandboxGuard {
         Ok(self.sandbox()?.usage().await?.oom_kills)
     }
 
+    /// Directory in which commands run that name none, where the session's template says so.
+    pub fn workdir(&self) -> Option<String> {
+        let state = self.at_work.entry.state.lock();
+        state.row.template.as_ref().and_then(|template| template.workdir.clone())
+    }
+
     /// Connects to a port of the sandbox's loopback on which a program listens.
     ///
     /// # Errors

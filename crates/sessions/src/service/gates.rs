@@ -3,6 +3,7 @@
 //! The gate of a sandbox is opened before the first program of its session starts there, and goes
 //! away with the sandbox. What is granted can change meanwhile; what is taken back ends at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::{DeployRequest, ErrorCode, Grant, GrantDescription, GrantQuery, GrantQueryResult};
@@ -205,6 +206,24 @@ impl SessionsInner {
             launch.env.extend(environment.iter().map(|(name, it)| (name.clone(), it.clone())));
         }
         Ok(())
+    }
+
+    /// Opens the sockets of grants in a sandbox that no session has. Answers what its programs look
+    /// for in their environment.
+    pub(super) async fn open_grants(
+        &self,
+        holder: &str,
+        tenant: &str,
+        grants: &[Grant],
+        body: &SessionSandbox,
+    ) -> Result<BTreeMap<String, String>, SessionError> {
+        let Some(opening) = self.opening(holder, tenant, grants)? else {
+            return Ok(BTreeMap::new());
+        };
+        let environment = opening.environment().clone();
+        let listeners = listeners(body, opening.ports()).await?;
+        *body.gate.lock().await = Some(opening.open(listeners));
+        Ok(environment)
     }
 
     /// Sees to it that the sockets of a session's grants are there, before a program of it starts.

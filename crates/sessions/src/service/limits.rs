@@ -95,6 +95,7 @@ pub(crate) fn limits(
 /// # Errors
 /// When they do not: names both settings, and what each would have to be.
 pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), SessionError> {
+    super::templates::network::network(&config.templates)?;
     let inodes = config.disk_inodes;
     if !(DISK_INODES_MIN..=DISK_INODES_MAX).contains(&inodes) {
         let message = format!(
@@ -294,6 +295,10 @@ pub(crate) fn check_create(
     check_limits(config, &request.limits, "limits")?;
     if request.idle_s == Some(0) {
         return Err(SessionError::invalid("idle_s", "must be at least 1"));
+    }
+    if request.template.is_some() && (request.agent.is_some() || request.snapshot.is_some()) {
+        let message = "is given beside `agent` or `snapshot`, which have files of their own";
+        return Err(SessionError::invalid("template", message));
     }
     Ok(())
 }

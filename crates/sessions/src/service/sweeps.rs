@@ -154,6 +154,7 @@ impl SessionsInner {
             rounds = rounds.wrapping_add(1);
             if rounds.is_multiple_of(every(REMOVE_EVERY)) {
                 self.remove_ended().await;
+                self.sweep_templates().await;
             }
             if rounds.is_multiple_of(every(FORGET_EVERY)) {
                 self.forget_cold().await;
@@ -162,6 +163,20 @@ impl SessionsInner {
                     self.sweep_layers().await;
                 }
             }
+        }
+    }
+
+    /// Ends builds of servers that are gone, and removes archives that nobody has used for long.
+    async fn sweep_templates(&self) {
+        let swept = async {
+            self.end_lost_builds(false).await?;
+            self.remove_old_archives().await
+        };
+        if let Err(error) = swept.await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "builds and archives of templates could not be looked through"
+            );
         }
     }
 
@@ -396,6 +411,7 @@ impl SessionsInner {
     /// Stores everything and ends every sandbox.
     async fn shut_down(self: &Arc<Self>, patience: Duration) {
         self.close_ready().await;
+        self.stop_builds().await;
         let entries: Vec<Arc<SessionEntry>> = self.entries.lock().values().cloned().collect();
         let rest = |entry: Arc<SessionEntry>| async move {
             let turn = entry.state.lock().turns.current().cloned();

@@ -52,6 +52,7 @@ impl SessionStore {
             for row in &found {
                 let id = SessionColumns::of(row).text()?;
                 it.execute("DELETE FROM session_layers WHERE id = $1", &[text(&id)])?;
+                super::templates::forget_steps(it, &id)?;
                 taken.push(id);
             }
             Ok(taken)

@@ -5,8 +5,9 @@ use std::fmt;
 
 use api::{
     AgentOptions, AgentRuntime, AgentSettings, Grant, OnDisconnect, SessionEventKind,
-    SessionLimits, SessionState,
+    SessionLimits, SessionState, TemplateBuildStatus, TemplateFailure, TemplateStepResult,
 };
+use serde::{Deserialize, Serialize};
 
 /// A secret as it is stored: encrypted, for one row of one tenant. See [`super::secrets`].
 #[derive(Clone, PartialEq, Eq)]
@@ -127,6 +128,8 @@ pub(crate) struct SessionRow {
     pub(crate) on_deadline: OnDeadline,
     /// Setting: what its sandbox may reach.
     pub(crate) grants: Vec<Grant>,
+    /// Setting: the template that it started from.
+    pub(crate) template: Option<SessionTemplate>,
     /// Setting: whatever else its face keeps with it.
     pub(crate) extra: serde_json::Value,
 
@@ -386,4 +389,116 @@ pub(crate) struct DocumentFilter {
     pub(crate) after: Option<String>,
     /// At most so many; never more than [`super::PAGE_MAX`].
     pub(crate) limit: usize,
+}
+
+/// A template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TemplateRow {
+    /// `tpl_…`.
+    pub(crate) id: String,
+    /// Tenant that owns it.
+    pub(crate) tenant: String,
+    /// Name, unique for its tenant.
+    pub(crate) name: String,
+    /// When it was made.
+    pub(crate) created_ms: u64,
+    /// When it was built last.
+    pub(crate) updated_ms: u64,
+}
+
+/// A build of a template.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TemplateBuildRow {
+    /// A UUID.
+    pub(crate) id: String,
+    /// Id of its template.
+    pub(crate) template: String,
+    /// Tenant that owns it.
+    pub(crate) tenant: String,
+    /// State.
+    pub(crate) status: TemplateBuildStatus,
+    /// Whatever else is shown of it.
+    pub(crate) detail: TemplateBuildDetail,
+    /// Layers, oldest first.
+    pub(crate) chain: Vec<String>,
+    /// Environment of sessions.
+    pub(crate) env: Option<SealedBlob>,
+    /// The server that builds it, or has built it.
+    pub(crate) owner: Option<String>,
+    /// When it was announced.
+    pub(crate) created_ms: u64,
+    /// When it was written last: one that is under way is written every few seconds.
+    pub(crate) updated_ms: u64,
+    /// When it ended.
+    pub(crate) finished_ms: Option<u64>,
+}
+
+/// Properties of a build that nobody looks for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct TemplateBuildDetail {
+    /// Tags that it gets when it is ready.
+    pub(crate) tags: Vec<String>,
+    /// Steps that are done.
+    pub(crate) steps: Vec<TemplateStepResult>,
+    /// Why it failed.
+    pub(crate) failure: Option<TemplateFailure>,
+    /// Names of the variables of its environment.
+    pub(crate) env_names: Vec<String>,
+    /// Working directory of commands.
+    pub(crate) workdir: Option<String>,
+    /// Command that each new session runs in the background.
+    pub(crate) start: Option<String>,
+    /// Command that succeeds when that is ready.
+    pub(crate) ready: Option<String>,
+    /// Key of its last step, which templates that begin with this one go on from.
+    pub(crate) key: String,
+    /// Bytes of its layers.
+    pub(crate) bytes: u64,
+    /// Memory of sessions, unless they ask for another one.
+    pub(crate) memory_bytes: Option<u64>,
+}
+
+/// Tag of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TemplateTagRow {
+    /// The tag.
+    pub(crate) tag: String,
+    /// Build that it names.
+    pub(crate) build: String,
+    /// When it was given.
+    pub(crate) created_ms: u64,
+}
+
+/// An archive that steps copy from; its content is in the object store, in pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TemplateArchiveRow {
+    /// Tenant that owns it.
+    pub(crate) tenant: String,
+    /// Hash, with what it is a hash of.
+    pub(crate) name: String,
+    /// Prefix of the keys of its pieces.
+    pub(crate) objects: String,
+    /// Number of its pieces.
+    pub(crate) pieces: u64,
+    /// Bytes.
+    pub(crate) bytes: u64,
+    /// When it was uploaded or used last.
+    pub(crate) used_ms: u64,
+}
+
+/// Template that a session started from, as the session keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SessionTemplate {
+    /// Reference that it was asked for by.
+    pub(crate) name: String,
+    /// Id of the build.
+    pub(crate) build: String,
+    /// Working directory of commands.
+    pub(crate) workdir: Option<String>,
+    /// Command that runs in the background.
+    pub(crate) start: Option<String>,
+    /// Command that succeeds when that is ready.
+    pub(crate) ready: Option<String>,
 }

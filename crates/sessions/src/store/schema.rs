@@ -252,6 +252,67 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
     MigrationStep::Same("ALTER TABLE session_servers ADD COLUMN home TEXT"),
     // Nodes are in a table of their own by now, with those that have no sessions.
     MigrationStep::Same("DROP TABLE session_servers"),
+    MigrationStep::Same(
+        "CREATE TABLE session_templates (
+            id TEXT NOT NULL PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            name TEXT NOT NULL,
+            created_ms BIGINT NOT NULL,
+            updated_ms BIGINT NOT NULL
+        );
+        CREATE UNIQUE INDEX session_templates_name ON session_templates (tenant, name)",
+    ),
+    MigrationStep::Same(
+        "CREATE TABLE session_template_builds (
+            id TEXT NOT NULL PRIMARY KEY,
+            template TEXT NOT NULL,
+            tenant TEXT NOT NULL,
+            status TEXT NOT NULL,
+            detail BYTEA NOT NULL,
+            chain BYTEA NOT NULL,
+            env BYTEA,
+            log BYTEA,
+            owner TEXT,
+            created_ms BIGINT NOT NULL,
+            updated_ms BIGINT NOT NULL,
+            finished_ms BIGINT
+        );
+        CREATE INDEX session_template_builds_of ON session_template_builds (template, created_ms);
+        CREATE INDEX session_template_builds_building ON session_template_builds (tenant)
+            WHERE status = 'building'",
+    ),
+    MigrationStep::Same(
+        "CREATE TABLE session_template_tags (
+            template TEXT NOT NULL,
+            tag TEXT NOT NULL,
+            build TEXT NOT NULL,
+            created_ms BIGINT NOT NULL,
+            PRIMARY KEY (template, tag)
+        )",
+    ),
+    // A step by the hash of all that its layer comes from.
+    MigrationStep::Same(
+        "CREATE TABLE session_template_steps (
+            tenant TEXT NOT NULL,
+            step TEXT NOT NULL,
+            layer TEXT NOT NULL,
+            PRIMARY KEY (tenant, step)
+        );
+        CREATE INDEX session_template_steps_layer ON session_template_steps (layer)",
+    ),
+    MigrationStep::Same(
+        "CREATE TABLE session_template_archives (
+            tenant TEXT NOT NULL,
+            name TEXT NOT NULL,
+            objects TEXT NOT NULL,
+            pieces BIGINT NOT NULL,
+            bytes BIGINT NOT NULL,
+            used_ms BIGINT NOT NULL,
+            PRIMARY KEY (tenant, name)
+        );
+        CREATE INDEX session_template_archives_used ON session_template_archives (used_ms)",
+    ),
+    MigrationStep::Same("ALTER TABLE sessions ADD COLUMN template BYTEA"),
 ];
 
 /// Begins a replacement in a stored text: the control character named "substitute".

@@ -20,14 +20,15 @@ use crate::error::SessionError;
 const COLUMNS: &str = "id, tenant, agent_id, agent_name, agent_version, parent, face, created_ms, \
     options, limits, metadata, env, credential, on_disconnect, idle_s, on_deadline, extra, \
     state, chain, disk, disk_server, manifest, agent_session, turns, last_seq, last_active_ms, \
-    deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants, history_bytes";
+    deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants, history_bytes, template";
 
 const INSERT: &str = "INSERT INTO sessions (id, tenant, agent_id, agent_name, agent_version, \
     parent, face, created_ms, options, limits, metadata, env, credential, on_disconnect, idle_s, \
     on_deadline, extra, state, chain, disk, disk_server, manifest, agent_session, turns, last_seq, \
-    last_active_ms, deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants) \
+    last_active_ms, deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants, \
+    template) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
-    $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)";
+    $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)";
 
 /// Update of what changes while a session lives. Numbers of events only grow, whoever writes them
 /// last.
@@ -57,11 +58,14 @@ pub(super) struct SessionCount {
     at: Instant,
 }
 
-/// Bytes of a tenant's events and messages, layers, attachments and folders of agents.
-const STORED_BYTES: [&str; 4] = [
+/// Bytes of a tenant's events and messages, layers, attachments, archives for templates and folders
+/// of agents.
+const STORED_BYTES: [&str; 5] = [
     "SELECT CAST(COALESCE(SUM(history_bytes), 0) AS BIGINT) FROM sessions WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_layers WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_attachments WHERE tenant = $1",
+    "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_template_archives \
+        WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(agent_versions.bytes), 0) AS BIGINT) FROM agent_versions \
         JOIN agents ON agents.id = agent_versions.agent_id WHERE agents.tenant = $1",
 ];
@@ -397,6 +401,7 @@ fn row(row: &SqlRow) -> Result<SessionRow, SqlStoreError> {
         grants: columns.json_or_default()?,
         // Of a session that was made before they were counted.
         history_bytes: columns.take::<Option<u64>>()?.unwrap_or(0),
+        template: columns.json_or_default()?,
     })
 }
 
@@ -447,6 +452,7 @@ fn insert(transaction: &mut dyn StoreTransaction, row: &SessionRow) -> Result<()
         number(row.seq_start),
         number(row.seq_ceiling),
         json(&row.grants)?,
+        json(&row.template)?,
     ];
     transaction.execute(INSERT, &parameters)?;
     put_metadata(transaction, row)?;

@@ -5,6 +5,7 @@ mod conflicts;
 mod events;
 mod others;
 mod sessions;
+mod templates;
 
 use std::collections::BTreeMap;
 
@@ -65,6 +66,7 @@ pub(crate) fn session(id: &str, tenant: &str) -> SessionRow {
         face: None,
         created_ms: NOW,
         grants: Vec::new(),
+        template: None,
         options: AgentOptions::default(),
         limits: SessionLimits::default(),
         metadata: BTreeMap::new(),

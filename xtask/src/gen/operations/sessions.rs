@@ -3,6 +3,7 @@
 
 mod data;
 mod contexts;
+mod templates;
 mod workspace;
 
 use serde_json::{Value, json};
@@ -30,6 +31,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(data::all());
     all.extend(contexts::all());
     all.extend(workspace::all());
+    all.extend(templates::all());
     all
 }
 
@@ -66,7 +68,14 @@ fn in_path(path: &str) -> Value {
             "name" if path.contains("/grants/") => {
                 ("The grant: its label, or its port inside.", "postgres:shop")
             }
+            "name" if path.starts_with("/v1/templates") => ("Name or id of the template.", "web"),
             "name" => ("Name of the agent.", "echo"),
+            "build" => ("Id of the build, or a tag that it has.", "default"),
+            "tag" => ("The tag.", "stable"),
+            "archive" => (
+                "SHA-256 of the archive, in hexadecimal digits.",
+                "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
+            ),
             "path" => (
                 "Path of a file, from `/workspace` on; one that begins with `%2F` is absolute, \
                  `~/` is `/home/user`.",
@@ -120,7 +129,7 @@ impl Operation {
     }
 
     /// Events or a document, as the caller wants it.
-    fn tells_or(
+    pub(super) fn tells_or(
         mut self,
         says: &'static str,
         events: (&'static str, Value),

@@ -9,6 +9,10 @@ pub struct E2bConfig {
     /// Domain after `PORT-ID.` in host names, with a port where it needs one. Left out: what the
     /// caller reached the server by, or `localhost` where that was an address.
     pub domain: Option<String>,
+    /// Address of this interface as clients reach it, such as `https://e2b.example.com`, for uploads
+    /// of templates. Left out: `http` with the host that the caller named, or `https` where a proxy
+    /// before it says so by `x-forwarded-proto`.
+    pub url: Option<String>,
     /// Longest time to live that a sandbox may ask for at a time.
     pub timeout_s_max: u64,
     /// True if a sandbox reaches all of the internet that is offered to its tenant, unless it says
@@ -23,6 +27,7 @@ impl Default for E2bConfig {
     fn default() -> E2bConfig {
         E2bConfig {
             domain: None,
+            url: None,
             timeout_s_max: 24 * 60 * 60,
             internet: false,
             // Half of what a listener takes by default.

@@ -319,12 +319,16 @@ async fn program(
         TerminalDimensions { rows: size.rows, cols: size.cols }
     });
     let cwd = cwd.as_deref().filter(|cwd| !cwd.is_empty());
+    let directory = match cwd {
+        Some(cwd) => super::filesystem::at_home(cwd),
+        None => guard.workdir().unwrap_or_else(|| HOME.to_owned()),
+    };
     let mut argv = vec![cmd.clone().into_bytes()];
     argv.extend(args.iter().map(|arg| arg.clone().into_bytes()));
     Ok(SessionProgram {
         argv,
         env: guard.environment(&env).await?,
-        cwd: Some(super::filesystem::at_home(cwd.unwrap_or(HOME)).into_bytes()),
+        cwd: Some(directory.into_bytes()),
         terminal,
         stdin: request.stdin.unwrap_or(true),
         merged: false,

@@ -38,17 +38,17 @@ const SNAPSHOT_PREFIX: &str = "snap_";
 /// Copies that one request may ask for.
 const FORKS_MAX: usize = 64;
 
-type Answer = Result<Response, RestError>;
+pub(super) type Answer = Result<Response, RestError>;
 
 /// A request that somebody may make.
-struct AuthorizedRequest<'a> {
-    face: &'a E2bContext,
+pub(super) struct AuthorizedRequest<'a> {
+    pub(super) face: &'a E2bContext,
     who: &'a TokenPrincipal,
-    tenant: &'a str,
+    pub(super) tenant: &'a str,
     /// The id of the API token.
-    holder: &'a str,
-    uri: &'a Uri,
-    headers: &'a HeaderMap,
+    pub(super) holder: &'a str,
+    pub(super) uri: &'a Uri,
+    pub(super) headers: &'a HeaderMap,
 }
 
 /// Answers a request.
@@ -139,7 +139,7 @@ fn period(query: &str) -> Result<SamplePeriod, RestError> {
     Ok(period)
 }
 
-fn done() -> Answer {
+pub(super) fn done() -> Answer {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -170,7 +170,33 @@ impl AuthorizedRequest<'_> {
             ["sandboxes", id, "logs"] if get => self.logs(id, true).await,
             ["v2", "sandboxes", id, "logs"] if get => self.logs(id, false).await,
             ["snapshots"] if get => self.snapshots().await,
-            ["templates", id] if method == Method::DELETE => self.delete_template(id).await,
+            _ => self.route_template(method, segments, body).await,
+        }
+    }
+
+    /// Requests about templates.
+    async fn route_template(&self, method: &Method, segments: &[&str], body: UploadBody) -> Answer {
+        let (get, post) = (method == Method::GET, method == Method::POST);
+        let (patch, delete) = (method == Method::PATCH, method == Method::DELETE);
+        match segments {
+            ["v3" | "v2", "templates"] if post => self.announce_template(read(body).await?).await,
+            ["templates"] | ["v2", "templates"] if get => self.templates().await,
+            ["templates", "tags"] if post => self.tag_template(read(body).await?).await,
+            ["templates", "tags"] if delete => self.untag_template(read(body).await?).await,
+            ["templates", "aliases", alias] if get => self.template_alias(alias).await,
+            ["templates", id] if get => self.template(id).await,
+            ["templates", id] if delete => self.delete_template(id).await,
+            ["templates", id] | ["v2", "templates", id] if patch => {
+                self.update_template(id, read(body).await?).await
+            }
+            ["templates", id, "tags"] if get => self.template_tags(id).await,
+            ["templates", id, "files", hash] if get => self.template_files(id, hash).await,
+            ["v2", "templates", id, "builds", build] if post => {
+                self.start_template(id, build, read(body).await?).await
+            }
+            ["templates", id, "builds", build, "status"] if get => {
+                self.template_status(id, build).await
+            }
             _ => {
                 discard(body).await;
                 let path = shown(self.uri.path());
@@ -239,8 +265,13 @@ impl AuthorizedRequest<'_> {
         match kept.template.as_str() {
             BASE => {}
             id if id.starts_with(SNAPSHOT_PREFIX) => request.snapshot = Some(id.to_owned()),
-            name if self.is_interpreter(name).await? => {}
-            name => request.agent = Some(name.to_owned()),
+            name => match self.face.sessions.agent(self.tenant, name).await {
+                // A template never stands in for an agent, whose owner may need another scope.
+                Ok(_) => request.agent = Some(name.to_owned()),
+                Err(SessionError::NotFound(_)) if self.is_interpreter(name).await? => {}
+                Err(SessionError::NotFound(_)) => request.template = Some(name.to_owned()),
+                Err(error) => return Err(error.into()),
+            },
         }
         request.grants = self.grants_of_new(&kept).await?;
         let id = new_id()?;
@@ -252,7 +283,7 @@ impl AuthorizedRequest<'_> {
             extra: json!(kept),
         };
         let guard = match self.face.sessions.create_held(self.tenant, request, extras).await {
-            Err(SessionError::NotFound("agent" | "snapshot")) => {
+            Err(SessionError::NotFound("agent" | "snapshot" | "template")) => {
                 let message = format!("template '{}' not found", shown(&kept.template));
                 return Err(RestError::new(StatusCode::NOT_FOUND, message));
             }
@@ -265,13 +296,13 @@ impl AuthorizedRequest<'_> {
         Ok((StatusCode::CREATED, Json(self.reached(&id, &kept))).into_response())
     }
 
-    /// Returns whether a template is the code interpreter's own, which is an empty one: an agent of
-    /// the tenant with that name comes first.
+    /// Returns whether a template is the code interpreter's own, which is an empty one: a template
+    /// of the tenant with that name comes first.
     async fn is_interpreter(&self, template: &str) -> Result<bool, RestError> {
         if template != interpreter::TEMPLATE {
             return Ok(false);
         }
-        match self.face.sessions.agent(self.tenant, template).await {
+        match self.face.sessions.template(self.tenant, template).await {
             Err(SessionError::NotFound(_)) => Ok(true),
             other => Ok(other.map(|_| false)?),
         }
@@ -531,10 +562,12 @@ impl AuthorizedRequest<'_> {
             RestError::new(StatusCode::NOT_FOUND, message)
         };
         // Agents are the owner's to delete, not a client's of sandboxes.
-        if !id.starts_with(SNAPSHOT_PREFIX) {
-            return Err(missing());
-        }
-        match self.face.sessions.delete_snapshot(self.tenant, id).await {
+        let sessions = &self.face.sessions;
+        let deleted = match id.starts_with(SNAPSHOT_PREFIX) {
+            true => sessions.delete_snapshot(self.tenant, id).await,
+            false => sessions.delete_template(self.tenant, id).await,
+        };
+        match deleted {
             Err(SessionError::NotFound(_)) => Err(missing()),
             Err(error) => Err(error.into()),
             Ok(()) => done(),

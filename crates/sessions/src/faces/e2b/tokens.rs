@@ -51,6 +51,11 @@ impl TokenKeys {
         self.of(TokenPurpose::Access, id, holder)
     }
 
+    /// Lets an archive be uploaded, for whoever has the API token with the id `holder`.
+    pub(super) fn upload(&self, archive: &str, holder: &str) -> String {
+        self.of(TokenPurpose::Upload, archive, holder)
+    }
+
     /// Opens ports of a sandbox that are not everybody's.
     pub(super) fn traffic(&self, id: &str, holder: &str) -> String {
         self.of(TokenPurpose::Traffic, id, holder)
@@ -85,6 +90,7 @@ impl TokenKeys {
         let purpose = match purpose {
             TokenPurpose::Access => "access",
             TokenPurpose::Traffic => "traffic",
+            TokenPurpose::Upload => "upload",
         };
         // Neither ids nor purposes contain the mark between them.
         for part in [purpose, ":", id, ":", holder] {
@@ -102,6 +108,8 @@ pub(super) enum TokenPurpose {
     Access,
     /// Ports.
     Traffic,
+    /// An archive for a template.
+    Upload,
 }
 
 /// Compares secrets in a time that says nothing of where they differ.

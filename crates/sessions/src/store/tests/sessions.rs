@@ -36,6 +36,11 @@ async fn a_session_comes_back_as_it_was() {
             last_seq: 12,
             deadline_ms: Some(NOW + 9),
             message: Some("no\0".to_owned()),
+            template: Some(SessionTemplate {
+                name: "web".to_owned(),
+                start: Some("x".to_owned()),
+                ..SessionTemplate::default()
+            }),
             ..session("ses_1", "a")
         };
         for row in [full, session("ses_2", "a")] {

@@ -1,0 +1,772 @@
+//! Templates: what sandboxes start from beside the host's programs.
+//!
+//! A template is a name for builds; a build is a chain of layers, one for each step that changes
+//! files, with an environment, a directory and a start command. Layers are found again by the hash
+//! of all that they come from, within one tenant: what another tenant's steps made is not trusted.
+
+use std::sync::Arc;
+
+use api::{
+    BuildTemplate, SessionLimits, TemplateBuildStatus, TemplateBuildView, TemplateLogList,
+    TemplateView,
+};
+use bytes::{Bytes, BytesMut};
+use node::auth;
+use node::http::UploadBody;
+use sha2::{Digest as _, Sha256};
+
+pub(crate) use self::build::RunningBuilds;
+use self::build::{LOST_AFTER, RunningBuild};
+pub(crate) use self::plan::{ArchiveHash, BuildSpec, check_run, check_user};
+use self::plan::{TemplateBase, TemplatePlan};
+use super::lifecycle::detached;
+use super::storage::StorageRequest;
+use super::{Sessions, SessionsInner, limits, records};
+use crate::error::SessionError;
+use crate::store::rows::{
+    SessionTemplate, TemplateArchiveRow, TemplateBuildDetail, TemplateBuildRow, TemplateRow,
+    TemplateTagRow,
+};
+use crate::store::{BuildBounds, ReleasedTemplates};
+
+mod build;
+mod log;
+pub(crate) mod network;
+mod plan;
+mod run;
+mod start;
+
+/// The template with no files.
+pub(crate) const BASE: &str = "base";
+/// Tag of a build that is named by none.
+pub(crate) const DEFAULT_TAG: &str = "default";
+/// Longest name of a template, and longest tag.
+const NAME_BYTES_MAX: usize = 64;
+/// Tags that a request names.
+const TAGS_MAX: usize = 32;
+/// Builds of a template that are kept without a tag.
+const BUILDS_KEPT: usize = 20;
+/// Builds of a template that are listed.
+const BUILDS_LISTED: usize = 200;
+/// Lines of a log on a page.
+pub(crate) const LOG_PAGE: usize = 100;
+/// Bytes of a piece of an archive in the object store.
+const PIECE_BYTES: usize = 8 << 20;
+/// Random bytes of a UUID's variant and version (RFC 9562 §5.4).
+const UUID_VERSION: u8 = 0x40;
+const UUID_VARIANT: u8 = 0x80;
+
+/// A build, with its template's name and tags.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedBuild {
+    pub(crate) template: TemplateRow,
+    pub(crate) tags: Vec<TemplateTagRow>,
+    pub(crate) build: Option<TemplateBuildRow>,
+    pub(crate) builds: u64,
+}
+
+/// Archive that is to be kept.
+pub(crate) struct ArchiveUpload<'a> {
+    pub(crate) tenant: &'a str,
+    pub(crate) kind: ArchiveHash,
+    pub(crate) hash: &'a str,
+}
+
+impl Sessions {
+    /// Builds a template. Answers when the build has begun, or is done because every layer is
+    /// there.
+    ///
+    /// # Errors
+    /// What is wrong with the request; `NotFound` for the template that it begins with; `TooMany`.
+    pub async fn build_template(
+        &self,
+        tenant: &str,
+        request: BuildTemplate,
+    ) -> Result<TemplateBuildView, SessionError> {
+        let inner = Arc::clone(self.ready()?);
+        let tenant = tenant.to_owned();
+        detached(async move {
+            let (name, mut tags) = name_and_tags(&request.name, &request.tags)?;
+            let spec = BuildSpec { request, ..BuildSpec::default() };
+            // Whatever is wrong with it is found before there is a row.
+            inner.plan_build(&tenant, &spec).await?;
+            tags.dedup();
+            let announced = inner.announce(&tenant, &name, tags, None).await?;
+            let (_, build) = announced;
+            inner.start_build(&tenant, build, &spec).await.map(|row| view(&row))
+        })
+        .await
+    }
+
+    /// Announces a build whose steps come later.
+    pub(crate) async fn announce_template(
+        &self,
+        tenant: &str,
+        name: &str,
+        tags: &[String],
+        memory_bytes: Option<u64>,
+    ) -> Result<(TemplateRow, TemplateBuildRow), SessionError> {
+        let inner = self.ready()?;
+        let (name, tags) = name_and_tags(name, tags)?;
+        let own = SessionLimits { memory_bytes, ..SessionLimits::default() };
+        limits::limits(&inner.config, &own, &own)?;
+        inner.announce(tenant, &name, tags, memory_bytes).await
+    }
+
+    /// Memory and disk of a sandbox that asks for nothing else, in bytes.
+    pub(crate) fn usual_sizes(&self) -> (u64, u64) {
+        self.ready().map_or((0, 0), |inner| (inner.config.memory_bytes, inner.config.disk_bytes))
+    }
+
+    /// Gives a build that was announced its steps.
+    pub(crate) async fn start_template(
+        &self,
+        tenant: &str,
+        build: &str,
+        spec: BuildSpec,
+    ) -> Result<(), SessionError> {
+        let inner = Arc::clone(self.ready()?);
+        let (tenant, build) = (tenant.to_owned(), build.to_owned());
+        detached(async move {
+            let row = inner.store.template_build(&tenant, &build).await?;
+            let row = row.ok_or(SessionError::NotFound("build"))?;
+            inner.start_build(&tenant, row, &spec).await.map(drop)
+        })
+        .await
+    }
+
+    /// Waits until a build is over.
+    ///
+    /// # Errors
+    /// When there is no such template or build.
+    pub async fn wait_template_build(
+        &self,
+        tenant: &str,
+        name: &str,
+        build: &str,
+    ) -> Result<TemplateBuildView, SessionError> {
+        let inner = self.ready()?;
+        let row = inner.build_of(tenant, name, build).await?;
+        let running = inner.template_builds.lock().get(&row.id).cloned();
+        if let Some(running) = running {
+            running.over().await;
+        }
+        self.template_build(tenant, name, build).await
+    }
+
+    /// A template.
+    ///
+    /// # Errors
+    /// When there is none of this name or id.
+    pub async fn template(&self, tenant: &str, name: &str) -> Result<TemplateView, SessionError> {
+        Ok(shown(self.named_build(tenant, name).await?))
+    }
+
+    /// A template with its newest build.
+    pub(crate) async fn named_build(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<NamedBuild, SessionError> {
+        let inner = self.ready()?;
+        let row = inner.template_row(tenant, name).await?;
+        inner.named(row).await
+    }
+
+    /// The templates of a tenant, by name.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn templates(&self, tenant: &str) -> Result<Vec<TemplateView>, SessionError> {
+        Ok(self.named_builds(tenant).await?.into_iter().map(shown).collect())
+    }
+
+    /// The templates of a tenant, each with its newest build.
+    pub(crate) async fn named_builds(&self, tenant: &str) -> Result<Vec<NamedBuild>, SessionError> {
+        let inner = self.ready()?;
+        let mut all = Vec::new();
+        for row in inner.store.templates(tenant).await? {
+            all.push(inner.named(row).await?);
+        }
+        Ok(all)
+    }
+
+    /// The builds of a template, newest first.
+    ///
+    /// # Errors
+    /// When there is no such template.
+    pub async fn template_builds(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Vec<TemplateBuildView>, SessionError> {
+        let inner = self.ready()?;
+        let template = inner.template_row(tenant, name).await?;
+        let rows = inner.store.template_builds(&template.id, BUILDS_LISTED).await?;
+        Ok(rows.into_iter().map(|row| view(&inner.current(row))).collect())
+    }
+
+    /// A build of a template, by its id or a tag.
+    ///
+    /// # Errors
+    /// When there is no such template or build.
+    pub async fn template_build(
+        &self,
+        tenant: &str,
+        name: &str,
+        build: &str,
+    ) -> Result<TemplateBuildView, SessionError> {
+        let inner = self.ready()?;
+        Ok(view(&inner.build_of(tenant, name, build).await?))
+    }
+
+    /// Lines of the log of a build from an index on, with its state before they were read: when it
+    /// is over then, there are no more lines than those.
+    ///
+    /// # Errors
+    /// When there is no such template or build.
+    pub async fn template_log(
+        &self,
+        tenant: &str,
+        name: &str,
+        build: &str,
+        from: u64,
+    ) -> Result<TemplateLogList, SessionError> {
+        let inner = self.ready()?;
+        let row = inner.build_of(tenant, name, build).await?;
+        let running = inner.template_builds.lock().get(&row.id).cloned();
+        let lines = match running {
+            Some(running) => running.log.lines(from, LOG_PAGE),
+            None => {
+                let stored = inner.store.build_log(&row.id).await?.unwrap_or_default();
+                log::stored_lines(&stored, from, LOG_PAGE)
+            }
+        };
+        Ok(TemplateLogList { lines, status: row.status })
+    }
+
+    /// Waits until a build has more lines than so many, or is over, or some time has passed.
+    pub(crate) async fn template_log_grows(&self, build: &str, lines: u64) {
+        /// Interval at which the log of a build at another server is looked at.
+        const ELSEWHERE_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
+        let Ok(inner) = self.ready() else { return };
+        let running = inner.template_builds.lock().get(build).cloned();
+        let Some(running) = running else {
+            tokio::time::sleep(ELSEWHERE_EVERY).await;
+            return;
+        };
+        let mut count = running.log.count();
+        tokio::select! {
+            _ = count.wait_for(|count| *count > lines) => {}
+            () = running.over() => {}
+        }
+    }
+
+    /// Deletes a template with its builds; one that is under way is cancelled. Sessions that
+    /// started from it keep their files.
+    ///
+    /// # Errors
+    /// When there is none of this name or id.
+    pub async fn delete_template(&self, tenant: &str, name: &str) -> Result<(), SessionError> {
+        let inner = self.ready()?;
+        let released = inner.store.delete_template(tenant, name).await?;
+        let released = released.ok_or(SessionError::NotFound("template"))?;
+        inner.let_go_of(released).await;
+        Ok(())
+    }
+
+    /// Names a build by more tags.
+    ///
+    /// # Errors
+    /// When there is no such template or build, or it is not ready; a tag that cannot be one.
+    pub async fn tag_template(
+        &self,
+        tenant: &str,
+        name: &str,
+        build: &str,
+        tags: &[String],
+    ) -> Result<TemplateBuildView, SessionError> {
+        let inner = self.ready()?;
+        check_tags(tags)?;
+        let row = inner.build_of(tenant, name, build).await?;
+        if row.status != TemplateBuildStatus::Ready {
+            let message = format!("the build is `{}`, not `ready`", row.status.as_str());
+            return Err(SessionError::Conflict(message));
+        }
+        inner.store.tag_template(&row, tags.to_vec(), inner.store.now_ms()).await?;
+        Ok(view(&row))
+    }
+
+    /// Takes tags away.
+    ///
+    /// # Errors
+    /// When there is no such template, or it has none of the tags.
+    pub async fn untag_template(
+        &self,
+        tenant: &str,
+        name: &str,
+        tags: &[String],
+    ) -> Result<(), SessionError> {
+        let inner = self.ready()?;
+        check_tags(tags)?;
+        let row = inner.template_row(tenant, name).await?;
+        match inner.store.untag_template(&row.id, tags.to_vec()).await? {
+            0 => Err(SessionError::NotFound("tag")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns whether an archive is there.
+    pub(crate) async fn has_archive(
+        &self,
+        upload: ArchiveUpload<'_>,
+    ) -> Result<bool, SessionError> {
+        let inner = self.ready()?;
+        let name = upload.kind.name(upload.hash)?;
+        let found = inner.store.use_archive(upload.tenant, &name, inner.store.now_ms()).await?;
+        Ok(found.is_some())
+    }
+
+    /// Keeps an archive that steps copy from. Answers its size.
+    ///
+    /// # Errors
+    /// When it is too large, or not what its name says.
+    pub(crate) async fn put_archive(
+        &self,
+        upload: ArchiveUpload<'_>,
+        body: UploadBody,
+    ) -> Result<u64, SessionError> {
+        let inner = self.ready()?;
+        let name = upload.kind.name(upload.hash)?;
+        let stored = body.declared().unwrap_or(0);
+        inner.check_storage(upload.tenant, StorageRequest { stored, declared: 0 }).await?;
+        let mut row = TemplateArchiveRow {
+            tenant: upload.tenant.to_owned(),
+            name,
+            objects: format!("templates/{}", inner.ids.next("a_")),
+            pieces: 0,
+            bytes: 0,
+            used_ms: inner.store.now_ms(),
+        };
+        let expected = match upload.kind {
+            ArchiveHash::Content => Some(upload.hash),
+            ArchiveHash::Files => None,
+        };
+        if let Err(error) = inner.receive_archive(&mut row, body, expected).await {
+            inner.remove_archive(&row).await;
+            return Err(error);
+        }
+        let bytes = row.bytes;
+        if let Some(before) = inner.store.put_archive(row).await? {
+            inner.remove_archive(&before).await;
+        }
+        Ok(bytes)
+    }
+}
+
+impl SessionsInner {
+    /// Writes the pieces of an archive.
+    async fn receive_archive(
+        &self,
+        row: &mut TemplateArchiveRow,
+        mut body: UploadBody,
+        expected: Option<&str>,
+    ) -> Result<(), SessionError> {
+        let bytes_max = self.config.templates.archive_bytes_max;
+        let too_large = || {
+            let message =
+                format!("more than {bytes_max} bytes (sessions.templates.archive_bytes_max)");
+            let error = node::http::HttpError::new(api::ErrorCode::BodyTooLarge, message);
+            SessionError::from(error)
+        };
+        if body.declared().is_some_and(|bytes| bytes > bytes_max) {
+            return Err(too_large());
+        }
+        let mut hash = Sha256::new();
+        let mut piece = BytesMut::new();
+        while let Some(chunk) = body.chunk().await? {
+            row.bytes = row.bytes.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+            if row.bytes > bytes_max {
+                return Err(too_large());
+            }
+            hash.update(&chunk);
+            piece.extend_from_slice(&chunk);
+            while piece.len() >= PIECE_BYTES {
+                let whole = piece.split_to(PIECE_BYTES).freeze();
+                self.put_piece(row, whole).await?;
+            }
+        }
+        if row.bytes == 0 {
+            return Err(SessionError::invalid("body", "an archive has content"));
+        }
+        if !piece.is_empty() {
+            self.put_piece(row, piece.freeze()).await?;
+        }
+        let found = node::hex::encode(&hash.finalize());
+        if expected.is_some_and(|expected| expected != found) {
+            let message = format!("the SHA-256 of the body is {found}");
+            return Err(SessionError::invalid("archive", message));
+        }
+        Ok(())
+    }
+
+    async fn put_piece(
+        &self,
+        row: &mut TemplateArchiveRow,
+        piece: Bytes,
+    ) -> Result<(), SessionError> {
+        let key = run::piece_key(row, row.pieces);
+        row.pieces += 1;
+        self.objects.put(&key, piece).await.map_err(records::objects)
+    }
+
+    async fn remove_archive(&self, row: &TemplateArchiveRow) {
+        for piece in 0..row.pieces {
+            self.remove_object(&run::piece_key(row, piece)).await;
+        }
+    }
+
+    /// Removes archives that nobody has used for long.
+    pub(super) async fn remove_old_archives(&self) -> Result<(), SessionError> {
+        /// Milliseconds for which an archive is kept that no build uses.
+        const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
+        /// Archives that are removed at a time.
+        const REMOVED_MAX: usize = 100;
+        let before_ms = self.store.now_ms().saturating_sub(KEPT_MS);
+        for row in self.store.take_old_archives(before_ms, REMOVED_MAX).await? {
+            self.remove_archive(&row).await;
+        }
+        Ok(())
+    }
+
+    async fn announce(
+        &self,
+        tenant: &str,
+        name: &str,
+        tags: Vec<String>,
+        memory_bytes: Option<u64>,
+    ) -> Result<(TemplateRow, TemplateBuildRow), SessionError> {
+        self.check_storage(tenant, StorageRequest::default()).await?;
+        let now_ms = self.store.now_ms();
+        let template = TemplateRow {
+            id: self.ids.next("tpl_"),
+            tenant: tenant.to_owned(),
+            name: name.to_owned(),
+            created_ms: now_ms,
+            updated_ms: now_ms,
+        };
+        let mut build = TemplateBuildRow {
+            id: new_uuid()?,
+            template: template.id.clone(),
+            tenant: tenant.to_owned(),
+            status: TemplateBuildStatus::Waiting,
+            detail: TemplateBuildDetail { tags, memory_bytes, ..TemplateBuildDetail::default() },
+            chain: Vec::new(),
+            env: None,
+            owner: None,
+            created_ms: now_ms,
+            updated_ms: now_ms,
+            finished_ms: None,
+        };
+        let bounds = BuildBounds {
+            templates_max: self.config.templates.count_max_per_tenant,
+            kept_max: BUILDS_KEPT,
+        };
+        let announced = self.store.announce_build(template, build.clone(), bounds).await?;
+        let (template, released) = announced;
+        self.let_go_of(released).await;
+        build.template.clone_from(&template.id);
+        Ok((template, build))
+    }
+
+    /// Cancels builds that are gone, and removes layers that nobody stands on any more.
+    async fn let_go_of(&self, released: ReleasedTemplates) {
+        for build in &released.builds {
+            let running = self.template_builds.lock().get(build).cloned();
+            if let Some(running) = running {
+                running.cancel();
+            }
+        }
+        for layer in &released.layers {
+            self.workspaces.remove_layer(layer).await;
+        }
+        // Those that sessions still stand on go later.
+        self.sweeps.layers();
+    }
+
+    async fn plan_build(
+        &self,
+        tenant: &str,
+        spec: &BuildSpec,
+    ) -> Result<(TemplatePlan, Vec<String>), SessionError> {
+        let base = match spec.request.from.as_deref() {
+            None | Some(BASE) => TemplateBase::default(),
+            Some(name) => self.template_base(tenant, name).await?,
+        };
+        let chain = base.chain.clone();
+        Ok((plan::plan(spec, base, &host().await)?, chain))
+    }
+
+    async fn template_base(&self, tenant: &str, name: &str) -> Result<TemplateBase, SessionError> {
+        let found = self.template_to_use(tenant, name).await;
+        let (_, row) = found.map_err(|error| match error {
+            SessionError::NotFound(_) => {
+                let message = format!("there is no template `{}`", shown_name(name));
+                SessionError::invalid("from", message)
+            }
+            other => other,
+        })?;
+        Ok(TemplateBase {
+            env: self.secrets.open_env(tenant, &row.id, row.env.as_ref())?,
+            key: row.detail.key,
+            chain: row.chain,
+            workdir: row.detail.workdir,
+            commands: (row.detail.start, row.detail.ready),
+        })
+    }
+
+    async fn start_build(
+        self: &Arc<Self>,
+        tenant: &str,
+        row: TemplateBuildRow,
+        spec: &BuildSpec,
+    ) -> Result<TemplateBuildRow, SessionError> {
+        let (plan, chain) = self.plan_build(tenant, spec).await?;
+        let now_ms = self.store.now_ms();
+        let row = TemplateBuildRow {
+            status: TemplateBuildStatus::Building,
+            detail: TemplateBuildDetail {
+                env_names: plan.env.keys().cloned().collect(),
+                workdir: plan.workdir.clone(),
+                start: plan.start.clone(),
+                ready: plan.ready.clone(),
+                key: plan.key.clone(),
+                ..row.detail
+            },
+            env: self.secrets.seal_env(tenant, &row.id, &plan.env)?,
+            chain,
+            owner: Some(self.run.id.clone()),
+            updated_ms: now_ms,
+            ..row
+        };
+        let running_max = self.config.templates.builds_max_per_tenant;
+        let begun = self.store.begin_build(row.clone(), running_max, lost_before(now_ms)).await?;
+        if !begun {
+            let message = "the build has begun already, or was deleted".to_owned();
+            return Err(SessionError::Conflict(message));
+        }
+        let build = RunningBuild::new(row.clone());
+        self.template_builds.lock().insert(row.id.clone(), Arc::clone(&build));
+        let done = match self.take_cached(&build, &plan).await {
+            Ok(done) => done,
+            Err(error) => {
+                self.finish_build(&build, &plan, Err((None, error.into()))).await;
+                return Ok(build.row.lock().clone());
+            }
+        };
+        if done == plan.steps.len() {
+            self.finish_build(&build, &plan, Ok(())).await;
+            return Ok(build.row.lock().clone());
+        }
+        node::task::spawn(Arc::clone(self).run_build(Arc::clone(&build), plan, done));
+        Ok(build.row.lock().clone())
+    }
+
+    async fn template_row(&self, tenant: &str, name: &str) -> Result<TemplateRow, SessionError> {
+        let found = self.store.template(tenant, name).await?;
+        found.ok_or(SessionError::NotFound("template"))
+    }
+
+    async fn named(&self, template: TemplateRow) -> Result<NamedBuild, SessionError> {
+        let tags = self.store.template_tags(&template.id).await?;
+        let rows = self.store.template_builds(&template.id, BUILDS_LISTED).await?;
+        let builds = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        let build = rows.into_iter().next().map(|row| self.current(row));
+        Ok(NamedBuild { template, tags, build, builds })
+    }
+
+    /// A build of a template, by its id or a tag.
+    async fn build_of(
+        &self,
+        tenant: &str,
+        name: &str,
+        build: &str,
+    ) -> Result<TemplateBuildRow, SessionError> {
+        let template = self.template_row(tenant, name).await?;
+        let tags = self.store.template_tags(&template.id).await?;
+        let tag = tags.into_iter().find(|tag| tag.tag == build);
+        let id = tag.map_or_else(|| build.to_owned(), |tag| tag.build);
+        let row = self.store.template_build(tenant, &id).await?;
+        let row = row.filter(|row| row.template == template.id);
+        Ok(self.current(row.ok_or(SessionError::NotFound("build"))?))
+    }
+
+    /// A build as it is now: what is under way here is newer in memory than in its row, and what is
+    /// under way nowhere has failed.
+    fn current(&self, row: TemplateBuildRow) -> TemplateBuildRow {
+        if let Some(running) = self.template_builds.lock().get(&row.id) {
+            return running.row.lock().clone();
+        }
+        let is_lost = row.status == TemplateBuildStatus::Building
+            && row.updated_ms < lost_before(self.store.now_ms());
+        if is_lost { build::lost(row) } else { row }
+    }
+
+    /// The build that a reference (`name`, `name:tag`, an id) names, which is ready.
+    async fn template_to_use(
+        &self,
+        tenant: &str,
+        reference: &str,
+    ) -> Result<(TemplateRow, TemplateBuildRow), SessionError> {
+        let (name, tag) = reference.split_once(':').unwrap_or((reference, DEFAULT_TAG));
+        let template = self.template_row(tenant, name).await?;
+        let build = match self.build_of(tenant, &template.id, tag).await {
+            Err(SessionError::NotFound(_)) => return Err(SessionError::NotFound("template")),
+            other => other?,
+        };
+        match build.status {
+            TemplateBuildStatus::Ready => Ok((template, build)),
+            status => Err(SessionError::Conflict(format!(
+                "the build of the template is `{}`, not `ready`",
+                status.as_str()
+            ))),
+        }
+    }
+
+    /// What a session starts from: layers, environment, and what it keeps.
+    pub(super) async fn template_for_session(
+        &self,
+        tenant: &str,
+        reference: &str,
+    ) -> Result<TemplateStart, SessionError> {
+        let (_, build) = self.template_to_use(tenant, reference).await?;
+        let env = self.secrets.open_env(tenant, &build.id, build.env.as_ref())?;
+        let kept = SessionTemplate {
+            name: reference.to_owned(),
+            build: build.id,
+            workdir: build.detail.workdir,
+            start: build.detail.start,
+            ready: build.detail.ready,
+        };
+        Ok(TemplateStart { chain: build.chain, env, memory_bytes: build.detail.memory_bytes, kept })
+    }
+}
+
+/// What a session starts from.
+pub(super) struct TemplateStart {
+    pub(super) chain: Vec<String>,
+    pub(super) env: std::collections::BTreeMap<String, String>,
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) kept: SessionTemplate,
+}
+
+/// Time before which a build was written last that is lost with its server.
+fn lost_before(now_ms: u64) -> u64 {
+    now_ms.saturating_sub(LOST_AFTER.as_millis().try_into().unwrap_or(u64::MAX))
+}
+
+/// Names the programs of the host: layers are not used over those of another system.
+async fn host() -> String {
+    /// Describes the system (os-release(5)).
+    const OS_RELEASE: &str = "/etc/os-release";
+    /// Links whose targets have the versions of interpreters.
+    const INTERPRETERS: [&str; 1] = ["/usr/bin/python3"];
+    let read = node::task::blocking(|| {
+        let mut text = std::fs::read_to_string(OS_RELEASE).unwrap_or_default();
+        for link in INTERPRETERS {
+            if let Ok(target) = std::fs::read_link(link) {
+                text.push_str(&target.to_string_lossy());
+            }
+        }
+        text
+    });
+    read.await.unwrap_or_default()
+}
+
+/// A random UUID.
+fn new_uuid() -> Result<String, SessionError> {
+    let key = auth::random_key().map_err(SessionError::internal)?;
+    let mut bytes = [0; 16];
+    for (byte, random) in bytes.iter_mut().zip(key) {
+        *byte = random;
+    }
+    bytes[6] = (bytes[6] & 0x0f) | UUID_VERSION;
+    bytes[8] = (bytes[8] & 0x3f) | UUID_VARIANT;
+    let mut digits = node::hex::encode(&bytes);
+    for at in [20, 16, 12, 8] {
+        digits.insert(at, '-');
+    }
+    Ok(digits)
+}
+
+/// The name in `name:tag`, and all tags of a build.
+fn name_and_tags(name: &str, tags: &[String]) -> Result<(String, Vec<String>), SessionError> {
+    let (name, tag) = match name.split_once(':') {
+        Some((name, tag)) => (name, Some(tag.to_owned())),
+        None => (name, None),
+    };
+    if !is_name(name) || name == BASE || name.starts_with("tpl_") || name.starts_with("snap_") {
+        let message = format!(
+            "must be 1 to {NAME_BYTES_MAX} letters, digits, `_`, `-` and `.`, not `{BASE}`, and not \
+             begin as an id does; a tag may follow behind `:`"
+        );
+        return Err(SessionError::invalid("name", message));
+    }
+    let mut all: Vec<String> = tag.into_iter().chain(tags.iter().cloned()).collect();
+    if all.is_empty() {
+        all.push(DEFAULT_TAG.to_owned());
+    }
+    check_tags(&all)?;
+    Ok((name.to_owned(), all))
+}
+
+fn check_tags(tags: &[String]) -> Result<(), SessionError> {
+    if tags.is_empty() || tags.len() > TAGS_MAX || !tags.iter().all(|tag| is_name(tag)) {
+        let message = format!(
+            "must be 1 to {TAGS_MAX} tags of 1 to {NAME_BYTES_MAX} letters, digits, `_`, `-` and `.`"
+        );
+        return Err(SessionError::invalid("tags", message));
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain)
+}
+
+fn shown_name(name: &str) -> String {
+    name.chars().take(NAME_BYTES_MAX).collect()
+}
+
+fn view(row: &TemplateBuildRow) -> TemplateBuildView {
+    let detail = row.detail.clone();
+    TemplateBuildView {
+        id: row.id.clone(),
+        template: row.template.clone(),
+        status: row.status,
+        steps: detail.steps,
+        failure: detail.failure,
+        env: detail.env_names,
+        workdir: detail.workdir,
+        start: detail.start,
+        ready: detail.ready,
+        bytes: detail.bytes,
+        created_at: super::time(row.created_ms),
+        finished_at: row.finished_ms.map(super::time),
+    }
+}
+
+fn shown(named: NamedBuild) -> TemplateView {
+    let NamedBuild { template, tags, build, builds } = named;
+    TemplateView {
+        id: template.id,
+        tenant: template.tenant,
+        name: template.name,
+        tags: tags.into_iter().map(|tag| (tag.tag, tag.build)).collect(),
+        build: build.as_ref().map(view),
+        builds,
+        created_at: super::time(template.created_ms),
+        updated_at: super::time(template.updated_ms),
+    }
+}

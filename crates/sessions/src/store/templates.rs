@@ -1,0 +1,656 @@
+//! Templates, their builds and tags, the layers of steps, and archives that steps copy from.
+//!
+//! A build uses its layers from the moment that they are known, whether it ends well or not. The
+//! layer of a step is found again by the step's key for as long as it is there: it goes with the
+//! last build, session or snapshot that stands on it.
+
+use api::TemplateBuildStatus;
+use node::store::{SqlRow, SqlStoreError, StoreTransaction};
+
+use super::SessionStore;
+use super::layers::{begin_chain, use_chain};
+use super::rows::{
+    LayerRow, SealedBlob, TemplateArchiveRow, TemplateBuildRow, TemplateRow, TemplateTagRow,
+};
+use super::schema::{SessionColumns, json, limit, number, number_or_null, text, text_or_null};
+use crate::error::SessionError;
+
+const TEMPLATE: &str = "id, tenant, name, created_ms, updated_ms";
+
+/// All columns of a build but its log, which is large.
+const BUILD: &str = "id, template, tenant, status, detail, chain, env, owner, created_ms, \
+    updated_ms, finished_ms";
+
+const ARCHIVE: &str = "tenant, name, objects, pieces, bytes, used_ms";
+
+/// Builds of a template that are looked through when it is deleted.
+const BUILDS_MAX: usize = super::PAGE_MAX;
+
+/// Bounds of a new build.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BuildBounds {
+    /// Templates that the tenant may have.
+    pub(crate) templates_max: u64,
+    /// Builds that are kept of a template, beside those that have a tag.
+    pub(crate) kept_max: usize,
+}
+
+/// Layers that nobody stands on any more, and builds that are gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReleasedTemplates {
+    /// Builds.
+    pub(crate) builds: Vec<String>,
+    /// Layers whose files can be removed.
+    pub(crate) layers: Vec<String>,
+}
+
+impl SessionStore {
+    /// Announces a build of the template with the name of `template`, which is made when there is
+    /// none. Builds beyond those that are kept go.
+    ///
+    /// # Errors
+    /// `TooMany` when the tenant has as many templates as it may.
+    pub(crate) async fn announce_build(
+        &self,
+        template: TemplateRow,
+        build: TemplateBuildRow,
+        bounds: BuildBounds,
+    ) -> Result<(TemplateRow, ReleasedTemplates), SessionError> {
+        self.write("templates.announce", move |it| announce(it, &template, &build, bounds)).await
+    }
+
+    /// A template of a tenant, by its name or its id.
+    pub(crate) async fn template(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Option<TemplateRow>, SessionError> {
+        let parameters = [text(tenant), text(name)];
+        self.read("templates.get", move |it| find(it, &parameters)).await
+    }
+
+    /// The templates of a tenant, by name.
+    pub(crate) async fn templates(&self, tenant: &str) -> Result<Vec<TemplateRow>, SessionError> {
+        let sql = format!(
+            "SELECT {TEMPLATE} FROM session_templates WHERE tenant = $1 ORDER BY name LIMIT $2"
+        );
+        let parameters = [text(tenant), limit(super::PAGE_MAX)];
+        self.read("templates.list", move |it| {
+            it.query(&sql, &parameters)?.iter().map(template_row).collect()
+        })
+        .await
+    }
+
+    /// A build of a tenant.
+    pub(crate) async fn template_build(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<TemplateBuildRow>, SessionError> {
+        let sql =
+            format!("SELECT {BUILD} FROM session_template_builds WHERE tenant = $1 AND id = $2");
+        let parameters = [text(tenant), text(id)];
+        self.read("templates.build", move |it| {
+            it.query_one(&sql, &parameters)?.map(|found| build_row(&found)).transpose()
+        })
+        .await
+    }
+
+    /// The builds of a template, newest first.
+    pub(crate) async fn template_builds(
+        &self,
+        template: &str,
+        count_max: usize,
+    ) -> Result<Vec<TemplateBuildRow>, SessionError> {
+        let (template, count_max) = (template.to_owned(), count_max);
+        self.read("templates.builds", move |it| builds(it, &template, count_max)).await
+    }
+
+    /// The tags of a template.
+    pub(crate) async fn template_tags(
+        &self,
+        template: &str,
+    ) -> Result<Vec<TemplateTagRow>, SessionError> {
+        let template = template.to_owned();
+        self.read("templates.tags", move |it| tags(it, &template)).await
+    }
+
+    /// Names a build of a template by tags, in place of those that had them.
+    pub(crate) async fn tag_template(
+        &self,
+        build: &TemplateBuildRow,
+        names: Vec<String>,
+        now_ms: u64,
+    ) -> Result<(), SessionError> {
+        let build = build.clone();
+        self.write_again("templates.tag", move |it| put_tags(it, &build, &names, now_ms)).await
+    }
+
+    /// Takes tags away. Answers how many there were.
+    pub(crate) async fn untag_template(
+        &self,
+        template: &str,
+        names: Vec<String>,
+    ) -> Result<u64, SessionError> {
+        let template = text(template);
+        self.write("templates.untag", move |it| {
+            let sql = "DELETE FROM session_template_tags WHERE template = $1 AND tag = $2";
+            let mut removed = 0;
+            for name in &names {
+                removed += it.execute(sql, &[template.clone(), text(name)])?;
+            }
+            Ok(removed)
+        })
+        .await
+    }
+
+    /// Takes a build that waits, to be built over a chain. False when it does not wait any more.
+    ///
+    /// # Errors
+    /// `TooMany` when the tenant has as many under way as it may; `NotFound` for a layer.
+    pub(crate) async fn begin_build(
+        &self,
+        row: TemplateBuildRow,
+        running_max: u64,
+        alive_ms: u64,
+    ) -> Result<bool, SessionError> {
+        self.write("templates.begin", move |it| begin(it, &row, running_max, alive_ms)).await
+    }
+
+    /// The layers of the first of these steps, as far as they are there without a gap. The build
+    /// stands on them from now on.
+    pub(crate) async fn find_steps(
+        &self,
+        tenant: &str,
+        build: &str,
+        keys: Vec<String>,
+    ) -> Result<Vec<String>, SessionError> {
+        let (tenant, build) = (text(tenant), user(build));
+        self.write_again("templates.find_steps", move |it| {
+            let sql = "SELECT layer FROM session_template_steps JOIN session_layers \
+                ON session_layers.id = session_template_steps.layer \
+                WHERE session_template_steps.tenant = $1 AND step = $2";
+            let mut found = Vec::new();
+            for key in &keys {
+                let Some(row) = it.query_one(sql, &[tenant.clone(), text(key)])? else { break };
+                found.push(SessionColumns::of(&row).text()?);
+            }
+            begin_chain(it, &build, &found)?;
+            Ok(found)
+        })
+        .await
+    }
+
+    /// Makes the layer of a step known, which a build stands on and others find by the step's key.
+    pub(crate) async fn insert_step(
+        &self,
+        build: &str,
+        key: String,
+        layer: LayerRow,
+    ) -> Result<(), SessionError> {
+        let build = user(build);
+        self.write_again("templates.insert_step", move |it| {
+            let sql = "INSERT INTO session_layers (id, tenant, bytes, created_ms) \
+                VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING";
+            let parameters = [
+                text(&layer.id),
+                text(&layer.tenant),
+                number(layer.bytes),
+                number(layer.created_ms),
+            ];
+            it.execute(sql, &parameters)?;
+            begin_chain(it, &build, std::slice::from_ref(&layer.id))?;
+            let sql = "DELETE FROM session_template_steps WHERE tenant = $1 AND step = $2";
+            it.execute(sql, &[text(&layer.tenant), text(&key)])?;
+            let sql =
+                "INSERT INTO session_template_steps (tenant, step, layer) VALUES ($1, $2, $3)";
+            it.execute(sql, &[text(&layer.tenant), text(&key), text(&layer.id)]).map(drop)
+        })
+        .await
+    }
+
+    /// Bytes of these layers together.
+    pub(crate) async fn layers_bytes(&self, chain: Vec<String>) -> Result<u64, SessionError> {
+        self.read("layers.bytes", move |it| {
+            let mut sum = 0_u64;
+            for layer in &chain {
+                let sql = "SELECT bytes FROM session_layers WHERE id = $1";
+                let found = it.query_one(sql, &[text(layer)])?;
+                sum = sum.saturating_add(found.map_or(Ok(0), |row| row.get::<u64>(0))?);
+            }
+            Ok(sum)
+        })
+        .await
+    }
+
+    /// Writes how a build goes on. False when it was deleted, has ended in another way, or is
+    /// another server's.
+    pub(crate) async fn write_build(
+        &self,
+        row: TemplateBuildRow,
+        log: Vec<u8>,
+        new_tags: Vec<String>,
+    ) -> Result<bool, SessionError> {
+        self.write_again("templates.write", move |it| {
+            let sql = "UPDATE session_template_builds SET status = $2, detail = $3, chain = $4, \
+                env = $5, updated_ms = $6, finished_ms = $7, log = $8 WHERE id = $1 AND owner = $9 \
+                AND (status = 'building' OR status = $2)";
+            let parameters = [
+                text(&row.id),
+                row.status.as_str().into(),
+                json(&row.detail)?,
+                json(&row.chain)?,
+                row.env.as_ref().map_or(node::store::SqlValue::Null, |sealed| {
+                    node::store::SqlValue::Blob(sealed.0.clone())
+                }),
+                number(row.updated_ms),
+                number_or_null(row.finished_ms),
+                node::store::SqlValue::Blob(log.clone()),
+                text_or_null(row.owner.as_deref()),
+            ];
+            if it.execute(sql, &parameters)? == 0 {
+                return Ok(false);
+            }
+            put_tags(it, &row, &new_tags, row.updated_ms)?;
+            Ok(true)
+        })
+        .await
+    }
+
+    /// The log of a build, as it was written last.
+    pub(crate) async fn build_log(&self, id: &str) -> Result<Option<Vec<u8>>, SessionError> {
+        let id = text(id);
+        self.read("templates.log", move |it| {
+            let sql = "SELECT log FROM session_template_builds WHERE id = $1";
+            let found = it.query_one(sql, std::slice::from_ref(&id))?;
+            found.map_or(Ok(None), |row| row.get::<Option<Vec<u8>>>(0))
+        })
+        .await
+    }
+
+    /// Builds that are under way at a server, or at any that has not written for long.
+    pub(crate) async fn builds_left(
+        &self,
+        server: &str,
+        before_ms: u64,
+    ) -> Result<Vec<TemplateBuildRow>, SessionError> {
+        let sql = format!(
+            "SELECT {BUILD} FROM session_template_builds \
+             WHERE status = 'building' AND (owner = $1 OR updated_ms < $2) LIMIT $3"
+        );
+        let parameters = [text(server), number(before_ms), limit(super::PAGE_MAX)];
+        self.read("templates.left", move |it| {
+            it.query(&sql, &parameters)?.iter().map(build_row).collect()
+        })
+        .await
+    }
+
+    /// Deletes a template with its builds.
+    pub(crate) async fn delete_template(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Option<ReleasedTemplates>, SessionError> {
+        let parameters = [text(tenant), text(name)];
+        self.write("templates.delete", move |it| {
+            let Some(template) = find(it, &parameters)? else { return Ok(None) };
+            let all = builds(it, &template.id, BUILDS_MAX)?;
+            let released = release(it, all.into_iter().map(|build| build.id).collect())?;
+            let id = [text(&template.id)];
+            it.execute("DELETE FROM session_template_tags WHERE template = $1", &id)?;
+            it.execute("DELETE FROM session_templates WHERE id = $1", &id)?;
+            Ok(Some(released))
+        })
+        .await
+    }
+
+    /// Gives up what a build stands on whose template was deleted meanwhile.
+    pub(crate) async fn release_build(&self, id: &str) -> Result<ReleasedTemplates, SessionError> {
+        let id = id.to_owned();
+        self.write("templates.release", move |it| {
+            let sql = "SELECT id FROM session_template_builds WHERE id = $1";
+            match it.query_one(sql, &[text(&id)])? {
+                // It has ended in another way.
+                Some(_) => Ok(ReleasedTemplates::default()),
+                None => release(it, vec![id.clone()]),
+            }
+        })
+        .await
+    }
+
+    /// Gives up what builds stand on that are gone: a server that died may have left that behind.
+    pub(crate) async fn forget_uses_of_builds(&self) -> Result<u64, SessionError> {
+        self.write_again("templates.forget_uses", |it| {
+            let sql = "DELETE FROM session_layer_uses WHERE used_by LIKE 'template:%' AND NOT EXISTS \
+                (SELECT 1 FROM session_template_builds \
+                WHERE 'template:' || session_template_builds.id = session_layer_uses.used_by)";
+            it.execute(sql, &[])
+        })
+        .await
+    }
+
+    /// Keeps an archive. Answers where the one was that it replaces.
+    pub(crate) async fn put_archive(
+        &self,
+        row: TemplateArchiveRow,
+    ) -> Result<Option<TemplateArchiveRow>, SessionError> {
+        self.write("templates.put_archive", move |it| {
+            let id = [text(&row.tenant), text(&row.name)];
+            let before = archive(it, &id)?;
+            it.execute(
+                "DELETE FROM session_template_archives WHERE tenant = $1 AND name = $2",
+                &id,
+            )?;
+            let sql = format!(
+                "INSERT INTO session_template_archives ({ARCHIVE}) VALUES ($1, $2, $3, $4, $5, $6)"
+            );
+            let [tenant, name] = id;
+            let parameters = [
+                tenant,
+                name,
+                text(&row.objects),
+                number(row.pieces),
+                number(row.bytes),
+                number(row.used_ms),
+            ];
+            it.execute(&sql, &parameters)?;
+            Ok(before)
+        })
+        .await
+    }
+
+    /// An archive, which is used now.
+    pub(crate) async fn use_archive(
+        &self,
+        tenant: &str,
+        name: &str,
+        now_ms: u64,
+    ) -> Result<Option<TemplateArchiveRow>, SessionError> {
+        let id = [text(tenant), text(name)];
+        self.write_again("templates.use_archive", move |it| {
+            let [tenant, name] = id.clone();
+            let sql = "UPDATE session_template_archives SET used_ms = $3 \
+                WHERE tenant = $1 AND name = $2";
+            it.execute(sql, &[tenant, name, number(now_ms)])?;
+            archive(it, &id)
+        })
+        .await
+    }
+
+    /// Forgets archives that nobody has used since a time, and answers which.
+    pub(crate) async fn take_old_archives(
+        &self,
+        before_ms: u64,
+        count_max: usize,
+    ) -> Result<Vec<TemplateArchiveRow>, SessionError> {
+        let parameters = [number(before_ms), limit(count_max)];
+        self.write("templates.take_archives", move |it| {
+            let sql = format!(
+                "SELECT {ARCHIVE} FROM session_template_archives WHERE used_ms < $1 LIMIT $2"
+            );
+            let found = it.query(&sql, &parameters)?;
+            let found: Vec<TemplateArchiveRow> =
+                found.iter().map(archive_row).collect::<Result<_, _>>()?;
+            for row in &found {
+                let sql = "DELETE FROM session_template_archives WHERE tenant = $1 AND name = $2";
+                it.execute(sql, &[text(&row.tenant), text(&row.name)])?;
+            }
+            Ok(found)
+        })
+        .await
+    }
+}
+
+/// Returns how a build is called among those that use layers.
+fn user(build: &str) -> String {
+    format!("template:{build}")
+}
+
+fn find(
+    it: &mut dyn StoreTransaction,
+    of: &[node::store::SqlValue; 2],
+) -> Result<Option<TemplateRow>, SqlStoreError> {
+    let sql = format!(
+        "SELECT {TEMPLATE} FROM session_templates WHERE tenant = $1 AND (name = $2 OR id = $2)"
+    );
+    it.query_one(&sql, of)?.map(|found| template_row(&found)).transpose()
+}
+
+fn builds(
+    it: &mut dyn StoreTransaction,
+    template: &str,
+    count_max: usize,
+) -> Result<Vec<TemplateBuildRow>, SqlStoreError> {
+    let sql = format!(
+        "SELECT {BUILD} FROM session_template_builds WHERE template = $1 \
+         ORDER BY created_ms DESC, id DESC LIMIT $2"
+    );
+    it.query(&sql, &[text(template), limit(count_max)])?.iter().map(build_row).collect()
+}
+
+fn tags(
+    it: &mut dyn StoreTransaction,
+    template: &str,
+) -> Result<Vec<TemplateTagRow>, SqlStoreError> {
+    let sql = "SELECT tag, build, created_ms FROM session_template_tags WHERE template = $1 \
+        ORDER BY tag LIMIT $2";
+    let found = it.query(sql, &[text(template), limit(super::PAGE_MAX)])?;
+    let row = |row: &SqlRow| {
+        let mut columns = SessionColumns::of(row);
+        Ok(TemplateTagRow {
+            tag: columns.text()?,
+            build: columns.text()?,
+            created_ms: columns.take()?,
+        })
+    };
+    found.iter().map(row).collect()
+}
+
+fn announce(
+    it: &mut dyn StoreTransaction,
+    template: &TemplateRow,
+    build: &TemplateBuildRow,
+    bounds: BuildBounds,
+) -> Result<(TemplateRow, ReleasedTemplates), SqlStoreError> {
+    let known = find(it, &[text(&template.tenant), text(&template.name)])?;
+    let row = match known {
+        Some(known) => {
+            let sql = "UPDATE session_templates SET updated_ms = $2 WHERE id = $1";
+            it.execute(sql, &[text(&known.id), number(template.updated_ms)])?;
+            known
+        }
+        None => {
+            insert_template(it, template, bounds.templates_max)?;
+            template.clone()
+        }
+    };
+    let sql = format!(
+        "INSERT INTO session_template_builds ({BUILD}) \
+         VALUES ($1, $2, $3, $4, $5, $6, NULL, NULL, $7, $8, NULL)"
+    );
+    let parameters = [
+        text(&build.id),
+        text(&row.id),
+        text(&build.tenant),
+        build.status.as_str().into(),
+        json(&build.detail)?,
+        json(&build.chain)?,
+        number(build.created_ms),
+        number(build.updated_ms),
+    ];
+    it.execute(&sql, &parameters)?;
+    let tagged: Vec<String> = tags(it, &row.id)?.into_iter().map(|tag| tag.build).collect();
+    let others = builds(it, &row.id, BUILDS_MAX)?;
+    let spare = others.into_iter().filter(|other| {
+        !tagged.contains(&other.id) && other.status != TemplateBuildStatus::Building
+    });
+    let beyond = spare.skip(bounds.kept_max).map(|build| build.id).collect();
+    let released = release(it, beyond)?;
+    Ok((row, released))
+}
+
+fn insert_template(
+    it: &mut dyn StoreTransaction,
+    template: &TemplateRow,
+    templates_max: u64,
+) -> Result<(), SqlStoreError> {
+    let count = "SELECT COUNT(*) FROM session_templates WHERE tenant = $1";
+    let count = it.query_one(count, &[text(&template.tenant)])?;
+    if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= templates_max {
+        let message = format!(
+            "the tenant has {templates_max} templates, as many as it may \
+             (sessions.templates.count_max_per_tenant); delete some first"
+        );
+        return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
+    }
+    let sql = format!("INSERT INTO session_templates ({TEMPLATE}) VALUES ($1, $2, $3, $4, $5)");
+    let parameters = [
+        text(&template.id),
+        text(&template.tenant),
+        text(&template.name),
+        number(template.created_ms),
+        number(template.updated_ms),
+    ];
+    it.execute(&sql, &parameters).map(drop)
+}
+
+fn begin(
+    it: &mut dyn StoreTransaction,
+    row: &TemplateBuildRow,
+    running_max: u64,
+    alive_ms: u64,
+) -> Result<bool, SqlStoreError> {
+    let count = "SELECT COUNT(*) FROM session_template_builds \
+        WHERE tenant = $1 AND status = 'building' AND updated_ms >= $2";
+    let count = it.query_one(count, &[text(&row.tenant), number(alive_ms)])?;
+    if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= running_max {
+        let message = format!(
+            "the tenant has {running_max} builds of templates under way, as many as it may \
+             (sessions.templates.builds_max_per_tenant); try again when one has ended"
+        );
+        return Err(SqlStoreError::refuse(SessionError::TooMany(message)));
+    }
+    let sql = "UPDATE session_template_builds SET status = 'building', owner = $2, detail = $3, \
+        chain = $4, updated_ms = $5 WHERE id = $1 AND status = 'waiting'";
+    let parameters = [
+        text(&row.id),
+        text_or_null(row.owner.as_deref()),
+        json(&row.detail)?,
+        json(&row.chain)?,
+        number(row.updated_ms),
+    ];
+    if it.execute(sql, &parameters)? == 0 {
+        return Ok(false);
+    }
+    use_chain(it, &user(&row.id), &row.chain)?;
+    Ok(true)
+}
+
+fn put_tags(
+    it: &mut dyn StoreTransaction,
+    build: &TemplateBuildRow,
+    names: &[String],
+    now_ms: u64,
+) -> Result<(), SqlStoreError> {
+    for name in names {
+        let parameters = [text(&build.template), text(name)];
+        let sql = "DELETE FROM session_template_tags WHERE template = $1 AND tag = $2";
+        it.execute(sql, &parameters)?;
+        let [template, tag] = parameters;
+        let sql = "INSERT INTO session_template_tags (template, tag, build, created_ms) \
+            VALUES ($1, $2, $3, $4)";
+        it.execute(sql, &[template, tag, text(&build.id), number(now_ms)])?;
+    }
+    Ok(())
+}
+
+/// Removes builds, and layers that nobody stands on without them.
+fn release(
+    it: &mut dyn StoreTransaction,
+    builds: Vec<String>,
+) -> Result<ReleasedTemplates, SqlStoreError> {
+    let mut layers = Vec::new();
+    for build in &builds {
+        let name = text(&user(build));
+        let sql = "SELECT layer FROM session_layer_uses WHERE used_by = $1";
+        for row in it.query(sql, std::slice::from_ref(&name))? {
+            let layer = SessionColumns::of(&row).text()?;
+            if !layers.contains(&layer) {
+                layers.push(layer);
+            }
+        }
+        it.execute("DELETE FROM session_layer_uses WHERE used_by = $1", &[name])?;
+        it.execute("DELETE FROM session_template_builds WHERE id = $1", &[text(build)])?;
+    }
+    let mut released = ReleasedTemplates { builds, layers: Vec::new() };
+    for layer in layers {
+        let sql = "SELECT layer FROM session_layer_uses WHERE layer = $1 LIMIT 1";
+        if it.query_one(sql, &[text(&layer)])?.is_none() {
+            it.execute("DELETE FROM session_layers WHERE id = $1", &[text(&layer)])?;
+            forget_steps(it, &layer)?;
+            released.layers.push(layer);
+        }
+    }
+    Ok(released)
+}
+
+/// Forgets which steps made a layer that is gone.
+pub(super) fn forget_steps(
+    it: &mut dyn StoreTransaction,
+    layer: &str,
+) -> Result<(), SqlStoreError> {
+    it.execute("DELETE FROM session_template_steps WHERE layer = $1", &[text(layer)]).map(drop)
+}
+
+fn archive(
+    it: &mut dyn StoreTransaction,
+    id: &[node::store::SqlValue; 2],
+) -> Result<Option<TemplateArchiveRow>, SqlStoreError> {
+    let sql =
+        format!("SELECT {ARCHIVE} FROM session_template_archives WHERE tenant = $1 AND name = $2");
+    it.query_one(&sql, id)?.map(|found| archive_row(&found)).transpose()
+}
+
+fn template_row(row: &SqlRow) -> Result<TemplateRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
+    Ok(TemplateRow {
+        id: columns.text()?,
+        tenant: columns.text()?,
+        name: columns.text()?,
+        created_ms: columns.take()?,
+        updated_ms: columns.take()?,
+    })
+}
+
+fn build_row(row: &SqlRow) -> Result<TemplateBuildRow, SqlStoreError> {
+    use TemplateBuildStatus as S;
+    let mut columns = SessionColumns::of(row);
+    Ok(TemplateBuildRow {
+        id: columns.text()?,
+        template: columns.text()?,
+        tenant: columns.text()?,
+        status: columns.word("a status", |word| {
+            let all = [S::Waiting, S::Building, S::Ready, S::Error];
+            all.into_iter().find(|status| status.as_str() == word)
+        })?,
+        detail: columns.json()?,
+        chain: columns.json()?,
+        env: columns.take::<Option<Vec<u8>>>()?.map(SealedBlob),
+        owner: columns.text_or_null()?,
+        created_ms: columns.take()?,
+        updated_ms: columns.take()?,
+        finished_ms: columns.take()?,
+    })
+}
+
+fn archive_row(row: &SqlRow) -> Result<TemplateArchiveRow, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
+    Ok(TemplateArchiveRow {
+        tenant: columns.text()?,
+        name: columns.text()?,
+        objects: columns.text()?,
+        pieces: columns.take()?,
+        bytes: columns.take()?,
+        used_ms: columns.take()?,
+    })
+}

@@ -1,0 +1,176 @@
+//! The operations on templates.
+
+use serde_json::{Value, json};
+
+use super::{Operation, TENANT, TIME, operation};
+
+/// Ids that examples are about.
+const TEMPLATE: &str = "tpl_01M8044RG542EBSAESYSKCR7WW";
+const BUILD: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
+const ARCHIVE: &str = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
+
+fn build() -> Value {
+    json!({
+        "id": BUILD, "template": TEMPLATE, "status": "ready",
+        "steps": [
+            { "step": 2, "command": "RUN pip install flask", "cached": false, "took_ms": 2310 }
+        ],
+        "env": ["MODE", "PATH"], "workdir": "/workspace/app", "start": "python3 app.py",
+        "ready": "curl -sf http://127.0.0.1:8000/", "bytes": 5_242_880, "created_at": TIME,
+        "finished_at": TIME
+    })
+}
+
+fn template() -> Value {
+    json!({
+        "id": TEMPLATE, "tenant": TENANT, "name": "web", "tags": { "default": BUILD },
+        "build": build(), "builds": 1, "created_at": TIME, "updated_at": TIME
+    })
+}
+
+/// All of them, in the order of the page.
+pub(super) fn all() -> Vec<Operation> {
+    let mut all = templates();
+    all.extend(builds());
+    all.extend(archives());
+    all
+}
+
+fn templates() -> Vec<Operation> {
+    let (all, one) = ("/v1/templates", "/v1/templates/{name}");
+    let tags = "/v1/templates/{name}/tags";
+    let mut request = operation(
+        "post",
+        all,
+        "buildTemplate",
+        "Build a template",
+        "A new one, or a new build of one. Steps whose layers are there are not run again; when all \
+         are, the answer is 200 with the build that is ready.",
+    )
+    .asks("wait", "boolean", "Answer when the build has ended.")
+    .takes(
+        "BuildTemplate",
+        "web",
+        "Packages and a server",
+        json!({
+            "name": "web",
+            "steps": [
+                { "type": "workdir", "path": "/workspace/app" },
+                { "type": "pip_install", "packages": ["flask"] }
+            ],
+            "start": "python3 app.py", "ready": "curl -sf http://127.0.0.1:8000/"
+        }),
+    )
+    .answers(200, "TemplateBuild", "It has ended.", build());
+    let mut running = build();
+    running["status"] = json!("building");
+    running["steps"] = json!([]);
+    request = request.answers(202, "TemplateBuild", "It goes on.", running);
+    vec![
+        request.fails(&[400, 413, 415, 429]),
+        operation("get", all, "listTemplates", "List templates", "Those of this token's tenant.")
+            .answers(200, "TemplateList", "By name.", json!({ "templates": [template()] })),
+        operation("get", one, "getTemplate", "Look at a template", "With its newest build.")
+            .answers(200, "Template", "What is known of it.", template()),
+        operation(
+            "delete",
+            one,
+            "deleteTemplate",
+            "Delete a template",
+            "With all its builds; one that is under way is cancelled. Sessions keep their files.",
+        )
+        .gives(204, "text/plain", "It is gone."),
+        operation(
+            "post",
+            tags,
+            "tagTemplate",
+            "Name a build",
+            "By tags, in place of other builds.",
+        )
+        .takes(
+            "TagTemplate",
+            "stable",
+            "The default build",
+            json!({ "build": "default", "tags": ["stable"] }),
+        )
+        .answers(200, "Template", "As it is now.", template()),
+        operation(
+            "delete",
+            "/v1/templates/{name}/tags/{tag}",
+            "untagTemplate",
+            "Take a tag away",
+            "The build stays.",
+        )
+        .gives(204, "text/plain", "It is gone.")
+        .fails(&[400, 404]),
+    ]
+}
+
+fn builds() -> Vec<Operation> {
+    let all = "/v1/templates/{name}/builds";
+    let line = json!({
+        "index": 1, "at_ms": 1_795_300_676_726_u64, "level": "info", "step": 2,
+        "message": "Successfully installed flask-3.0.0"
+    });
+    vec![
+        operation("get", all, "listTemplateBuilds", "List builds of a template", "Newest first.")
+            .answers(
+                200,
+                "TemplateBuildList",
+                "Those that are kept.",
+                json!({ "builds": [build()] }),
+            ),
+        operation(
+            "get",
+            "/v1/templates/{name}/builds/{build}",
+            "getTemplateBuild",
+            "Look at a build",
+            "By its id or a tag.",
+        )
+        .asks("wait", "boolean", "Answer when the build has ended.")
+        .answers(200, "TemplateBuild", "What is known of it.", build()),
+        operation(
+            "get",
+            "/v1/templates/{name}/builds/{build}/logs",
+            "getTemplateBuildLogs",
+            "Read the log of a build",
+            "A page of lines, or with `accept: text/event-stream` all of them as they are written, \
+             and the build at the end.",
+        )
+        .asks("from", "integer", "Index of the first line.")
+        .tells_or(
+            "Lines.",
+            ("TemplateLogLine", line.clone()),
+            ("TemplateLogList", json!({ "lines": [line], "status": "ready" })),
+        ),
+    ]
+}
+
+fn archives() -> Vec<Operation> {
+    let one = "/v1/template-files/{archive}";
+    vec![
+        operation(
+            "get",
+            one,
+            "hasTemplateArchive",
+            "Ask for an archive",
+            "Whether it has to be uploaded. One that no build uses is kept for a day.",
+        )
+        .gives(204, "text/plain", "It is there.")
+        .fails(&[400, 404]),
+        operation(
+            "put",
+            one,
+            "putTemplateArchive",
+            "Upload an archive",
+            "A tar archive, also compressed with gzip, by its SHA-256, for steps that copy from it.",
+        )
+        .answers(
+            200,
+            "TemplateArchive",
+            "It is kept.",
+            json!({ "archive": ARCHIVE, "bytes": 10240 }),
+        )
+        .fails(&[400, 413, 429]),
+    ]
+}
