@@ -30,7 +30,7 @@ pub(crate) fn serve_with(settings: &str) -> Server {
 }
 
 /// The server's token, as E2B's clients want it.
-fn key(server: &Server) -> String {
+pub(crate) fn key(server: &Server) -> String {
     let mut show = Command::new(COVE);
     show.args(["token", "--e2b", "--data-dir"]).arg(server.data_dir());
     let output = show.output().unwrap();
@@ -70,7 +70,9 @@ pub(crate) fn project() -> &'static Path {
         let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-e2b");
         fs::create_dir_all(&project).unwrap();
         let mut is_same = project.join("node_modules/e2b").is_dir();
-        for file in ["package.json", "package-lock.json", "client.mjs", "interpreter.mjs"] {
+        for file in
+            ["package.json", "package-lock.json", "client.mjs", "interpreter.mjs", "templates.mjs"]
+        {
             let content = fs::read(Path::new(COMPAT).join("e2b").join(file)).unwrap();
             let there = fs::read(project.join(file)).unwrap_or_default();
             is_same &= there == content || file.ends_with(".mjs");

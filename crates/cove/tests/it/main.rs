@@ -34,6 +34,7 @@
 //! | `gateway.rs`, `gateway_*.rs` | what code in sandboxes reaches by its grants, and what it does not |
 //! | `managed_agents.rs` | `cove worker anthropic`: tools of agents that are kept elsewhere; `managed_plane.rs` is the other end |
 //! | `templates.rs` | templates: steps, layers, refusals, sessions that start from one |
+//! | `templates_mirrors.rs` | packages in templates from local mirrors; the builders of E2B's clients |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
@@ -100,5 +101,6 @@ mod shared;
 mod suite;
 mod support;
 mod templates;
+mod templates_mirrors;
 mod verdicts;
 mod webhooks;
