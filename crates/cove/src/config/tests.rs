@@ -154,6 +154,8 @@ fn the_example_file_is_the_default_configuration() {
     config.secrets_key = None;
     config.gateway.model.prices.clear();
     config.sessions.claude = None;
+    config.sessions.templates.pip_index = None;
+    config.sessions.templates.npm_registry = None;
     config.sessions.model = sessions::SessionsConfig::default().model;
     config.executions.jobs.redis = None;
     config.executions.jobs.webhook_key = None;
@@ -167,6 +169,7 @@ fn the_example_file_is_the_default_configuration() {
     config.compat.ash.agents = None;
     config.compat.e2b.listen = None;
     config.compat.e2b.settings.domain = None;
+    config.compat.e2b.settings.url = None;
     config.compat.go_judge.listen = None;
     config.compat.sandbox_fusion.listen = None;
     config.compat.go_judge.settings.stored_file_ttl_s = None;
