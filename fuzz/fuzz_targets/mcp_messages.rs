@@ -1,4 +1,5 @@
-//! Messages of the Model Context Protocol: whatever comes, each request is answered once, by its id.
+//! Messages of the Model Context Protocol: whatever comes, each request is answered once, by its
+//! id.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -194,12 +194,10 @@ impl ServerParts<'_> {
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let http_metrics = HttpMetrics::new(&mut registry);
         engine::register(engine, &mut registry);
-        let store = SqlStore::open(storage.store, &mut registry).await;
-        let store = store.context("failed to open the store")?;
+        let store = storage::open(storage.store, &mut registry).await?;
         storage::check_keys(&store, self.sessions.sealer(), Some(&storage.webhook_key), keys)
             .await?;
-        let tokens = storage::tokens(data_dir.path(), &store).await?;
-        tokens.trust(config.auth.issuers.clone()).context("failed to set up issuers")?;
+        let tokens = storage::tokens_of_issuers(data_dir.path(), &store, config).await?;
         let endpoint = mcp_endpoint(config)?;
         let membership = peers.join(&store, source, data_dir.path(), listener.address()).await?;
         telemetry::register_node(&mut registry, &membership.identity().id, &config.cluster.zone);
@@ -208,8 +206,8 @@ impl ServerParts<'_> {
         let SandboxServices { pooler, lake, gate } =
             SandboxServices::start(source, &data_dir, used, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
-        let (limits, capacity) = (config.executions.clone(), self.capacity);
-        let service = begin_executions(engine, &languages, limits, capacity, &mut registry)?;
+        let limits = config.executions.clone();
+        let service = begin_executions(engine, &languages, limits, self.capacity, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
         let settings = config.executions.jobs.clone();
         let queue = storage.queue.open(&store, &settings).await?;

@@ -20,6 +20,7 @@ use node::sealed::Sealer;
 use node::shared_keys::{self, KeyCheck, KeyMark};
 use node::store::{SqlStore, StoreConfig, StoreDialect, StoreUrl};
 use node::task;
+use node::telemetry::Registry;
 
 use crate::config::{self, CoveConfig, Environment};
 
@@ -139,6 +140,22 @@ pub(crate) async fn tokens(data_dir: &Path, store: &SqlStore) -> Result<TokenReg
         .await
         .context("failed to make the first API token")?
         .context("failed to make the first API token")?;
+    Ok(tokens)
+}
+
+/// Opens the store of a server.
+pub(crate) async fn open(config: StoreConfig, registry: &mut Registry) -> Result<SqlStore> {
+    SqlStore::open(config, registry).await.context("failed to open the store")
+}
+
+/// Returns the tokens of a server that honours those of other issuers as well.
+pub(crate) async fn tokens_of_issuers(
+    data_dir: &Path,
+    store: &SqlStore,
+    config: &CoveConfig,
+) -> Result<TokenRegistry> {
+    let tokens = tokens(data_dir, store).await?;
+    tokens.trust(config.auth.issuers.clone()).context("failed to set up issuers")?;
     Ok(tokens)
 }
 

@@ -41,25 +41,6 @@ pub(crate) fn interpreter_with(requirements: &str, name: &str) -> PathBuf {
     python
 }
 
-/// A directory with the packages that a file of `compat` names, without those that they need: for
-/// parts of a package whose needs are out of all proportion.
-pub(crate) fn packages_alone(requirements: &str, name: &str) -> PathBuf {
-    static ONE: Mutex<()> = Mutex::new(());
-    let python = interpreter();
-    let _one = ONE.lock();
-    let wanted = Path::new(COMPAT).join(requirements);
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let made = home.join("made-of");
-    if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
-        fs::remove_dir_all(&home).ok();
-        let mut install = Command::new(python);
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        finish(install.arg("--no-deps").arg("--target").arg(&home).arg("-r").arg(&wanted));
-        fs::copy(&wanted, &made).unwrap();
-    }
-    home
-}
-
 /// Runs a program that must succeed, and returns what it printed.
 pub(crate) fn finish(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| {

@@ -2,8 +2,8 @@
 //!
 //! A page in a browser can be shown under a name that its owner lets lead to this machine (DNS
 //! rebinding): then its requests come from here, with that name as `host` and as `origin`. An
-//! address cannot be redirected, so that any is taken; a name has to be known, or be that of a proxy
-//! that says it is one. All that is a second lock: no page has a token.
+//! address cannot be redirected, so that any is taken; a name has to be known, or be that of a
+//! proxy that says it is one. All that is a second lock: no page has a token.
 //!
 //! # References
 //! - <https://modelcontextprotocol.io/specification/2026-07-28/basic/transports>

@@ -69,7 +69,7 @@ impl McpEndpoint {
         McpEndpoint { resource: resource.map(Arc::new), ..self }
     }
 
-    /// What a challenge to callers without a valid token says; none where no issuer is known.
+    /// Returns the challenge to callers without a valid token; none where no issuer is known.
     #[must_use]
     pub fn challenge(&self) -> Option<Arc<str>> {
         self.resource.as_ref().map(|resource| resource.challenge().into())

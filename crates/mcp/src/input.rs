@@ -18,7 +18,7 @@ pub const STATE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a seal: HMAC-SHA256.
 const SEAL_BYTES: usize = 32;
 
-/// What a client may be asked.
+/// Request that a client may be asked to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputMethod {
     /// Its user, by a form.
@@ -126,8 +126,8 @@ pub(crate) fn answers(params: &Map<String, Value>) -> Result<Map<String, Value>,
 }
 
 /// Seals states, so that what comes back is what was given out, to the same tenant and for the same
-/// request. The key is the process's: a state of another server, or of before a restart, is refused,
-/// and the client begins anew.
+/// request. The key is the process's: a state of another server, or of before a restart, is
+/// refused, and the client begins anew.
 #[derive(Clone, Debug)]
 pub(crate) struct StateSealer(hmac::Key);
 

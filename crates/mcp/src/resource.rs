@@ -8,7 +8,8 @@ use axum::http::Uri;
 use node::auth::{TokenScope, TokenScopes};
 use serde_json::{Value, json};
 
-/// Path of the metadata of the whole server. That of a resource is below it, by the resource's path.
+/// Path of the metadata of the whole server. That of a resource is below it, by the resource's
+/// path.
 pub const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
 /// An address that no client could use.

@@ -431,19 +431,6 @@ impl TokenRegistry {
         known.is_valid(self.now_ms()).then(|| known.principal.clone())
     }
 
-    /// Honours tokens of identity providers as well, from now on.
-    ///
-    /// # Errors
-    /// When something is wrong in the configuration: a message that names it.
-    pub fn trust(&self, issuers: Vec<TokenIssuerConfig>) -> Result<(), TokenError> {
-        if !issuers.is_empty() {
-            let issued = IssuedTokens::new(issuers).map_err(TokenError::Issuers)?;
-            // Said once, before anything is served.
-            let _again = self.0.issued.set(issued);
-        }
-        Ok(())
-    }
-
     /// Verifies a token of an identity provider that is not known, or looks in a shared store for
     /// one that is not known: another server may have made it just now. All that wait are served by
     /// one query, and queries are [`LOOK_INTERVAL`] apart.

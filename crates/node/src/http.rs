@@ -38,9 +38,7 @@ mod socket;
 mod stream;
 mod upload;
 
-pub use access::{
-    CompatFace, FaceAccess, TokenSchemes, authenticate, is_forwarded, is_local_name,
-};
+pub use access::{CompatFace, FaceAccess, TokenSchemes, authenticate, is_forwarded, is_local_name};
 pub use connection::{ConnectionPeer, serve_one};
 pub use credential::CredentialBinding;
 pub(crate) use cuttable::{CutControl, CuttableIo};

@@ -1,7 +1,7 @@
 //! The official Rust SDK of the Model Context Protocol, unmodified, against Cove.
 //!
-//! `cove-compat-mcp MODE http URL TOKEN`, or `MODE stdio COMMAND ARGUMENT …`; MODE is `stateless` or
-//! `legacy`. Prints a line of JSON for each check.
+//! `cove-compat-mcp MODE http URL TOKEN`, or `MODE stdio COMMAND ARGUMENT …`; MODE is `stateless`
+//! or `legacy`. Prints a line of JSON for each check.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Principals of identity providers: who shows a signed token of an issuer that is configured.
 //!
-//! [`node::issuers`] verifies it; here it becomes a principal. A token that was verified is known by
-//! its hash for a while: a request of somebody who was here before needs no signature.
+//! [`node::issuers`] verifies it; here it becomes a principal. A token that was verified is known
+//! by its hash for a while: a request of somebody who was here before needs no signature.
 
 use std::sync::Arc;
 

@@ -26,7 +26,8 @@ pub struct VendedCredentials {
     pub prefixes: Vec<String>,
 }
 
-/// Gives clients access to the files of tables: credentials, signatures, and who may reach which file.
+/// Gives clients access to the files of tables: credentials, signatures, and who may reach which
+/// file.
 pub struct FileAccess {
     store: CatalogStore,
     rights: RightGuard,

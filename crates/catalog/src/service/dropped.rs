@@ -97,8 +97,8 @@ pub(super) fn seconds(text: &str) -> Result<u64> {
     })
 }
 
-/// Takes tables and views away, keeps for a time what was dropped, and purges it afterwards. Cheap to
-/// clone.
+/// Takes tables and views away, keeps for a time what was dropped, and purges it afterwards. Cheap
+/// to clone.
 #[derive(Clone)]
 pub struct DroppedRelations(Arc<DroppedRelationsInner>);
 

@@ -19,8 +19,8 @@ use crate::locks::{KeyLockGuard, KeyLocks};
 use crate::store::{CatalogStore, MetadataPointer, RelationKind, StoredRelation, place_of};
 use crate::warehouse::Warehouse;
 
-/// Current versions of tables and views in memory, read from the store when they are asked for, with
-/// the locks by name. Cheap to clone.
+/// Current versions of tables and views in memory, read from the store when they are asked for,
+/// with the locks by name. Cheap to clone.
 #[derive(Clone)]
 pub struct RelationEntries(Arc<RelationEntriesInner>);
 

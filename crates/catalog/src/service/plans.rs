@@ -224,8 +224,8 @@ pub(super) struct PlanTarget {
     pub(super) relation: String,
 }
 
-/// Plans scans and keeps the plans for those who asked, with the manifests that it has read. Cheap to
-/// clone.
+/// Plans scans and keeps the plans for those who asked, with the manifests that it has read. Cheap
+/// to clone.
 #[derive(Clone)]
 pub struct ScanPlanner(Arc<ScanPlannerInner>);
 

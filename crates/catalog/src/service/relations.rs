@@ -134,8 +134,8 @@ impl RelationService {
         Ok(entry)
     }
 
-    /// Returns what [`RelationService::load`] finds, where that takes no waiting and nothing is wrong with
-    /// it.
+    /// Returns what [`RelationService::load`] finds, where that takes no waiting and nothing is
+    /// wrong with it.
     pub(crate) fn at_hand(
         &self,
         who: &CatalogPrincipal,

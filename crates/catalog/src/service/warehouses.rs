@@ -36,8 +36,8 @@ pub const LOCATIONS_MAX: usize = 32;
 const RESERVED: [&str; 8] =
     ["audit", "clients", "grants", "policies", "principals", "roles", "tokens", "warehouses"];
 
-/// Warehouses that this server has open, as the store describes them, and their management. Cheap to
-/// clone.
+/// Warehouses that this server has open, as the store describes them, and their management. Cheap
+/// to clone.
 #[derive(Clone)]
 pub struct WarehouseDirectory(Arc<WarehouseDirectoryInner>);
 

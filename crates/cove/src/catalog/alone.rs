@@ -6,7 +6,6 @@ use node::data_dir::DataDir;
 use node::drain::DrainHandle;
 use node::http::{self, BoundListener, HttpShell};
 use node::shared_keys::KeyCheck;
-use node::store::SqlStore;
 use node::telemetry::{self, HttpMetrics, MetricsRegistry};
 use toml::Value;
 
@@ -51,7 +50,7 @@ async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> 
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
     let http_metrics = HttpMetrics::new(&mut registry);
     let store = storage::store_config(config, environment, data_dir.path())?;
-    let store = SqlStore::open(store, &mut registry).await.context("failed to open the store")?;
+    let store = storage::open(store, &mut registry).await?;
     let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
     storage::check_keys(&store, &sealer, None, keys).await?;
     let tokens = storage::tokens(data_dir.path(), &store).await?;

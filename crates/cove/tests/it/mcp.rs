@@ -260,7 +260,7 @@ fn claudes_command_line_calls_a_tool() {
     let stdio = json!({ "command": bridge[0], "args": bridge[1..] });
     for (way, entry) in [("http", http), ("stdio", stdio)] {
         let servers = json!({ "mcpServers": { "cove": entry } });
-        let file = scratch.file(way, &servers.to_string());
+        let file = scratch.file(way, servers.to_string());
         let given = json!({ "language": "py", "code": "print('from', 'cove')" });
         let output = Command::new(claude_program())
             .args(["-p", &format!("tool: mcp__cove__run_code {given}"), "--strict-mcp-config"])

@@ -2,16 +2,17 @@
 
 use std::fs;
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, Server, process, until};
 
 use crate::foreign;
-use crate::shared::{COMPAT, LANGUAGES, finish, interpreter, packages_alone};
+use crate::shared::{COMPAT, LANGUAGES, finish, interpreter};
 use crate::support::{COVE, SOON, beside_others, held, serve, wait_for_sleep, wait_until_gone};
 
 /// Below which path the face is.
@@ -85,8 +86,27 @@ fn verl_tries_a_server_at_capacity_again() {
     verl(&server, &[("PLACES", "2")]);
 }
 
+/// A directory with verl alone, without the packages that it needs, which are out of all proportion
+/// to the module that is used.
+fn verl_package() -> PathBuf {
+    static ONE: Mutex<()> = Mutex::new(());
+    let python = interpreter();
+    let _one = ONE.lock();
+    let wanted = Path::new(COMPAT).join("sandbox_fusion/alone.txt");
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("verl-alone");
+    let made = home.join("made-of");
+    if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
+        fs::remove_dir_all(&home).ok();
+        let mut install = Command::new(python);
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        finish(install.arg("--no-deps").arg("--target").arg(&home).arg("-r").arg(&wanted));
+        fs::copy(&wanted, &made).unwrap();
+    }
+    home
+}
+
 fn verl(server: &Server, variables: &[(&str, &str)]) {
-    let package = packages_alone("sandbox_fusion/alone.txt", "verl-alone");
+    let package = verl_package();
     let package = package.to_str().unwrap();
     let variables = [&[("VERL", package)], variables].concat();
     let address = server.client().address();
@@ -101,7 +121,7 @@ fn the_recipe_for_verl_does_what_its_page_says() {
     let address = server.client().address();
     let mut score = Command::new(interpreter());
     score.arg(recipe.join("score.py"));
-    score.env("PYTHONPATH", packages_alone("sandbox_fusion/alone.txt", "verl-alone"));
+    score.env("PYTHONPATH", verl_package());
     let token = server.token();
     score.env("SANDBOX_FUSION_URL", format!("http://cove:{token}@{address}{FACE}/run_code"));
     let printed = finish(&mut score);

@@ -1,5 +1,9 @@
 //! The official conformance suite against the protocol layer, with the tools, prompts and resources
 //! that the suite asks for by name. They are in this test alone; `cove` offers none of them.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
+)]
 
 mod fixture;
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{TokenPrincipal, TokenScope, TokenScopes, hash, is_tenant};
+use super::{TokenError, TokenPrincipal, TokenRegistry, TokenScope, TokenScopes, hash, is_tenant};
 use crate::hex;
 use crate::issuers::{
     IssuerConfig, IssuerError, JWT_BYTES_MAX, TrustedIssuers, VerifiedBearer, VerifiedClaims,
@@ -27,6 +27,21 @@ const ID_PREFIX: &str = "iss_";
 
 /// Digits of the hash in such an id.
 const ID_DIGITS: usize = 32;
+
+impl TokenRegistry {
+    /// Honours tokens of identity providers as well, from now on.
+    ///
+    /// # Errors
+    /// When something is wrong in the configuration: a message that names it.
+    pub fn trust(&self, issuers: Vec<TokenIssuerConfig>) -> Result<(), TokenError> {
+        if !issuers.is_empty() {
+            let issued = IssuedTokens::new(issuers).map_err(TokenError::Issuers)?;
+            // Said once, before anything is served.
+            let _again = self.0.issued.set(issued);
+        }
+        Ok(())
+    }
+}
 
 /// An identity provider whose tokens are honoured: one of `[[auth.issuers]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +69,7 @@ pub struct TokenIssuerConfig {
     pub tenant: Option<String>,
     /// Or the claim that names it.
     pub tenant_claim: Option<String>,
-    /// What its tokens may be for at most.
+    /// Most that its tokens may be for.
     pub scopes: TokenScopes,
     /// The claim that says for what of it a token is: a list, or a text of words. Empty: for all.
     pub scope_claim: String,

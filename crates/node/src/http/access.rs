@@ -53,8 +53,8 @@ pub struct CompatFace {
     pub scope: Option<TokenScope>,
     /// Schemes of `Authorization` that carry a token.
     pub schemes: TokenSchemes,
-    /// What `www-authenticate` says behind `Bearer` when a token is missing or wrong; none for no
-    /// more than that.
+    /// Parameters of `www-authenticate` behind `Bearer` when a token is missing or wrong, if
+    /// there are any.
     pub challenge: Option<Arc<str>>,
 }
 

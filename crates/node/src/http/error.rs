@@ -56,7 +56,7 @@ impl HttpError {
         self.is_unknown_token
     }
 
-    /// Nobody can say whether a token is good.
+    /// Refusal while nobody can say whether a token is good.
     pub fn issuer_down(error: &IssuerError) -> HttpError {
         HttpError::new(ErrorCode::Overloaded, error.to_string()).retry_after(FETCH_INTERVAL)
     }

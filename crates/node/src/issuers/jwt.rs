@@ -41,7 +41,7 @@ pub(super) struct UnverifiedToken<'a> {
 /// Claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerifiedClaims {
-    /// Who somebody is.
+    /// Name of the principal.
     pub principal: String,
     /// The groups that they are in.
     pub groups: Vec<String>,

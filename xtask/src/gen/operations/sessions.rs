@@ -1,8 +1,8 @@
 //! The operations on agents and sessions; those on what is in a session and beside it are in
 //! `workspace`, those on data behind its grants in `data`.
 
-mod data;
 mod contexts;
+mod data;
 mod templates;
 mod workspace;
 

@@ -747,9 +747,10 @@ async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains()
                 now_ms += 10_000;
             }
         };
+        let dropped = stage.catalog.dropped();
         tokio::select! {
             () = renewing => {}
-            never = stage.catalog.dropped().keep_taken(&one.pointer.id, Duration::from_millis(1)) => {
+            never = dropped.keep_taken(&one.pointer.id, Duration::from_millis(1)) => {
                 match never {}
             }
         }
