@@ -97,9 +97,9 @@ pub struct TemplatesConfig {
     pub disk_bytes: u64,
     /// Bytes of one archive that steps copy from, as it is uploaded.
     pub archive_bytes_max: u64,
-    /// Address of a package index for `pip`, such as `https://pypi.org/simple`, which builds reach.
+    /// Address of a package index for `pip`, such as `https://pypi.example.com/simple`, which builds reach.
     pub pip_index: Option<String>,
-    /// Address of a registry for `npm`, such as `https://registry.npmjs.org`, which builds reach.
+    /// Address of a registry for `npm`, such as `https://npm.example.com`, which builds reach.
     pub npm_registry: Option<String>,
     /// Other hosts that builds reach, such as `files.pythonhosted.org` or `*.example.com:8443`.
     pub hosts: Vec<String>,

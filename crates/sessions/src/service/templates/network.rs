@@ -89,7 +89,8 @@ pub(crate) fn network(config: &TemplatesConfig) -> Result<BuildNetwork, SessionE
 /// Host and port of an address, and whether it is reached without TLS.
 fn address(text: &str, setting: &str) -> Result<(String, u16, bool), SessionError> {
     let wrong = || {
-        let message = format!("`{text}` must be an address such as `https://pypi.org/simple`");
+        let message =
+            format!("`{text}` must be an address such as `https://pypi.example.com/simple`");
         SessionError::invalid(setting, message)
     };
     let uri: Uri = text.parse().map_err(|_| wrong())?;
@@ -140,8 +141,12 @@ mod tests {
 
     #[test]
     fn settings_that_are_no_addresses_are_refused() {
-        for wrong in ["pypi.org", "ftp://pypi.org", "https://", "https://user:key@pypi.org/simple"]
-        {
+        for wrong in [
+            "pypi.example.com",
+            "ftp://pypi.example.com",
+            "https://",
+            "https://user:key@pypi.example.com/simple",
+        ] {
             let config =
                 TemplatesConfig { pip_index: Some(wrong.to_owned()), ..TemplatesConfig::default() };
             assert!(network(&config).is_err(), "{wrong}");
