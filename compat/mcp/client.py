@@ -128,6 +128,31 @@ async def a_session_keeps_files_and_is_edited(client):
 
 
 @check
+async def cells_of_a_session_keep_what_they_define(client):
+    made = await client.call_tool("session", {"action": "create"})
+    session = made.structured_content["id"]
+
+    async def cell(code, language="py", **given):
+        given = {"session": session, "language": language, "code": code, **given}
+        return await client.call_tool("run_code", given)
+
+    assert not (await cell("import sys; x = 20; print('defined')")).is_error
+    value = await cell("x + 22")
+    assert text(value).startswith("42\n[verdict OK"), value
+    assert value.structured_content["execution_count"] == 2, value
+    failed = await cell("1 / 0")
+    assert "ZeroDivisionError" in text(failed) and "[verdict RE" in text(failed), failed
+    assert text(await cell("Y=7", "bash")).startswith("[verdict OK")
+    assert text(await cell("echo $Y", "bash")).startswith("7\n[verdict OK")
+    assert text(await cell("[1, 2].length", "js")).startswith("2\n[verdict OK")
+    slow = await cell("import time; time.sleep(60)", timeout_s=0.5)
+    assert "[verdict TLE" in text(slow), slow
+    wrong = await cell("1", stdin="no such thing for a cell")
+    assert wrong.is_error and "stdin" in text(wrong), wrong
+    assert not (await client.call_tool("session", {"action": "end", "session": session})).is_error
+
+
+@check
 async def paths_lead_nowhere_else(client):
     session = "ses_x/../../executions"
     result = await client.call_tool("read_file", {"session": session, "path": "a"})

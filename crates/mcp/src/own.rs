@@ -9,7 +9,7 @@ use crate::message::{INVALID_PARAMS, McpError};
 use crate::native::{NativeApi, NativeRoutes};
 use crate::offer::{McpCall, McpOffer, McpOutcome, McpReply};
 use crate::tasks::{self, TASKS_EXTENSION};
-use crate::tools::{self, McpTool, TOOLS};
+use crate::tools::{self, McpTool, TOOLS, cell};
 
 /// What a model is told of all tools together.
 const INSTRUCTIONS: &str = "Cove runs untrusted code in sandboxes. For one program use run_code. For work in several \
@@ -59,7 +59,8 @@ impl McpOffer for CoveOffer {
     ) -> Boxed<'a, McpOutcome> {
         Box::pin(async move {
             let tool = tools::find(name, &call.principal)?;
-            if tool.name == "run_code" && call.has_extension(TASKS_EXTENSION) {
+            let is_program = tool.name == "run_code" && !arguments.contains_key(cell::SESSION);
+            if is_program && call.has_extension(TASKS_EXTENSION) {
                 return tasks::run_code(&self.api(call), arguments).await;
             }
             Ok(McpReply::Complete(tool.call(&self.api(call), arguments).await.into_json()))

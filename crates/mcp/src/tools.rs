@@ -3,6 +3,7 @@
 //! They are few and their descriptions short, because a model reads all of them before each answer:
 //! together below [`LIST_BYTES_MAX`] bytes of JSON, some 3,000 tokens.
 
+pub(crate) mod cell;
 pub(crate) mod code;
 mod data;
 mod files;
@@ -105,8 +106,8 @@ pub(crate) const TOOLS: &[McpTool] = &[
         name: "run_code",
         title: "Run a program",
         description: "Runs a program once in a new sandbox, without network, and returns its \
-                      output, verdict and resource use. Nothing is kept. For work in several steps \
-                      create a session.",
+                      output, verdict and resource use. Nothing is kept, but with session: then it \
+                      is a cell, whose variables the next one finds, and plots are shown.",
         scope: TokenScope::Executions,
         hints: CHANGES,
         schema: code::schema,

@@ -1,4 +1,4 @@
-//! The tool that runs a program once.
+//! The tool that runs a program once, or as a cell of a session.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use axum::http::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ToolOutcome, ToolResult, arguments};
+use super::{ToolOutcome, ToolResult, arguments, cell};
 use crate::content;
 use crate::native::NativeApi;
 
@@ -38,6 +38,11 @@ pub(super) fn schema() -> Value {
                 "description": "py, js, ts, bash, c, cpp, go, rust, java …; a wrong name lists all",
             },
             "code": { "type": "string", "description": "The program, one file" },
+            "session": {
+                "type": "string",
+                "description": "Run it as a cell of this session (py, js, ts, bash), which keeps \
+                                variables; then of the others only timeout_s",
+            },
             "stdin": { "type": "string", "description": "Its standard input" },
             "args": {
                 "type": "array",
@@ -61,6 +66,9 @@ pub(super) fn schema() -> Value {
 }
 
 pub(super) async fn run(api: &NativeApi, given: Map<String, Value>) -> ToolOutcome {
+    if given.contains_key(cell::SESSION) {
+        return cell::run(api, given).await;
+    }
     let body = request(given)?;
     let path = "/v1/executions?wait=true";
     let result = api.json(Method::POST, path, Some(&body)).await.map_err(ToolResult::from)?;
