@@ -40,6 +40,10 @@ fn packages() -> PathBuf {
         finish(&mut install);
         fs::write(&made, wanted).unwrap();
     }
+    // Arrow works without them, and takes the host's, which may be too old for it.
+    for optional in ["numpy.py", "pandas.py"] {
+        fs::write(files.join(optional), "raise ImportError('not for this test')\n").unwrap();
+    }
     files
 }
 
@@ -72,10 +76,9 @@ fn session(sessions: &Sessions, request: &Value) -> String {
     session
 }
 
-/// Runs a program of Python that must succeed, without the packages of the host: Arrow takes
-/// whatever NumPy and pandas it finds, also those that are too old for it.
+/// Runs a program of Python that must succeed.
 fn python(sessions: &Sessions, session: &str, program: &str) -> String {
-    sessions.out(session, &format!("PYTHONPATH=$PWD/{PACKAGES} /usr/bin/python3 -S {program}"))
+    sessions.out(session, &format!("PYTHONPATH=$PWD/{PACKAGES} /usr/bin/python3 {program}"))
 }
 
 #[test]
@@ -118,7 +121,7 @@ fn an_agent_answers_from_a_database_and_a_table_with_nothing_secret_inside() {
     // What it was not granted, by its client and by hand.
     assert!(sessions.write(&analyst, "reader.py", READER.as_bytes()).status < 300);
     let program =
-        format!("PYTHONPATH=$PWD/{PACKAGES} THEIRS={} /usr/bin/python3 -S reader.py", theirs.trim());
+        format!("PYTHONPATH=$PWD/{PACKAGES} THEIRS={} /usr/bin/python3 reader.py", theirs.trim());
     assert_eq!(sessions.out(&analyst, &program).trim(), "[]");
     // Its files say nothing of the key, nor does what is written down of it.
     let seen = "cat /proc/[0-9]*/environ; env; curl -s localhost:8181/v1/config; \
