@@ -1,14 +1,14 @@
 #!/usr/bin/python3
 """Times of the code interpreter, beside a kernel of Jupyter's.
 
-    bench/interpreter.py --binary target/release/cove --jupyter VENV --out interpreter.json
+    bench/interpreter.py --binary target/release/cove --jupyter /usr/bin/python3 --out FILE
 
 Starts one server and speaks E2B's protocol of the code interpreter to it: makes contexts, runs
 cells in them, looks at every result. A context of Cove's and a kernel of Jupyter's are made in
-turn, round after round, so that both meet the same machine. VENV is a virtual environment with
-`jupyter_client` and `ipykernel` that sees the host's numpy, pandas and matplotlib
-(`python3 -m venv --system-site-packages VENV`); without it Cove stands alone. Prints medians and
-percentiles in milliseconds; exits with 1 when an answer was wrong.
+turn, round after round, so that both meet the same machine. The interpreter of `--jupyter` has
+`jupyter_client` and `ipykernel` (Debian's python3-ipykernel) and the same numpy, pandas and
+matplotlib; without it Cove stands alone. Prints medians and percentiles in milliseconds; exits
+with 1 when an answer was wrong.
 
 Debian's Python with python3-ipython, python3-numpy, python3-pandas, python3-matplotlib; root, for
 sandboxes.
@@ -127,8 +127,8 @@ def measure_cove(interpreter):
     return times
 
 
-def measure_jupyter(venv):
-    argv = [str(venv / "bin" / "python"), "-c", JUPYTER, IMPORTS, PLOT]
+def measure_jupyter(python):
+    argv = [str(python), "-c", JUPYTER, IMPORTS, PLOT]
     return json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
 
 
@@ -159,7 +159,7 @@ def summary(rounds):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", type=pathlib.Path, required=True, help="Cove's, as released")
-    parser.add_argument("--jupyter", type=pathlib.Path, help="virtual environment with Jupyter")
+    parser.add_argument("--jupyter", type=pathlib.Path, help="interpreter that has Jupyter")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--out", type=pathlib.Path, help="file for the figures")
     return parser.parse_args()
