@@ -11,12 +11,10 @@ import concurrent.futures
 import datetime
 import http.client
 import io
-import json
 import os
 import sys
 import threading
 import time
-import traceback
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -26,17 +24,13 @@ import e2b
 from e2b import AsyncSandbox, CommandExitException, FileType, NotFoundException, PtySize, Sandbox
 from e2b import SandboxQuery, SandboxState, TimeoutException
 
+from checks import check, equal, run
+
 TEMPLATE = os.environ.get("E2B_TEMPLATE")
 PORTS = os.environ.get("E2B_PORTS_URL") or os.environ["E2B_SANDBOX_URL"]
 DEADLINE = 20
-CHECKS = []
 # One sandbox for all checks that leave nothing behind which another would see.
 SHARED = {}
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
 
 
 def create(**options):
@@ -62,10 +56,6 @@ class own:
 
     def __exit__(self, *_):
         self.sandbox.kill()
-
-
-def equal(seen, expected):
-    assert seen == expected, f"{seen!r} is not {expected!r}"
 
 
 def refuses(error, call, *arguments, **named):
@@ -676,26 +666,10 @@ def the_asynchronous_client():
 
 
 def main():
-    wanted, failed = sys.argv[1:], 0
-    for function in CHECKS:
-        name = function.__name__
-        if wanted and not any(part in name for part in wanted):
-            continue
-        started = time.monotonic()
-        try:
-            function()
-            line = {"name": name, "ok": True, "detail": f"{(time.monotonic() - started) * 1000:.0f} ms"}
-        except BaseException as error:  # Whatever a check does, the next ones are made.
-            failed += 1
-            where = traceback.extract_tb(error.__traceback__)
-            here = [frame.lineno for frame in where if frame.filename == __file__]
-            line = {"name": name, "ok": False, "detail": f"line {here[-1:]}: {type(error).__name__}: {error}"}
-            if isinstance(error, KeyboardInterrupt):
-                raise
-        print(json.dumps(line, ensure_ascii=False), flush=True)
+    held = run()
     if "sandbox" in SHARED:
         SHARED["sandbox"].kill()
-    sys.exit(1 if failed else 0)
+    sys.exit(0 if held else 1)
 
 
 if __name__ == "__main__":

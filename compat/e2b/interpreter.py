@@ -5,11 +5,9 @@ each check, {name, ok, detail}, and ends with 1 if one failed.
 """
 
 import asyncio
-import json
 import sys
 import threading
 import time
-import traceback
 
 from e2b import InvalidArgumentException, NotFoundException, TimeoutException
 from e2b_code_interpreter import AsyncSandbox, Context, Sandbox
@@ -17,13 +15,9 @@ from e2b_code_interpreter.charts import (
     BarChart, BoxAndWhiskerChart, LineChart, PieChart, ScatterChart, SuperChart,
 )
 
-CHECKS = []
+from checks import check, run
+
 FIGURE = "import matplotlib.pyplot as plt\n"
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
 
 
 def result(sandbox, code, **options):
@@ -301,22 +295,12 @@ def another_template_has_it_as_well(_sandbox):
 
 
 def main():
-    failed = False
     sandbox = Sandbox.create(timeout=300, envs={"OWN": "yes"})
     try:
-        for function in CHECKS:
-            began, detail = time.monotonic(), ""
-            try:
-                function(sandbox)
-            except Exception:
-                detail = traceback.format_exc()
-            failed = failed or bool(detail)
-            took = round(time.monotonic() - began, 3)
-            line = {"name": function.__name__, "ok": not detail, "detail": detail, "seconds": took}
-            print(json.dumps(line), flush=True)
+        held = run(sandbox)
     finally:
         sandbox.kill()
-    sys.exit(failed)
+    sys.exit(0 if held else 1)
 
 
 main()

@@ -7,7 +7,6 @@ and ends with 1 if one failed.
 """
 
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -18,17 +17,9 @@ import uuid
 from e2b import AsyncSandbox, AsyncTemplate, Sandbox, Template, wait_for_port
 from e2b.exceptions import BuildException, NotFoundException, SandboxException
 
-CHECKS = []
+from checks import check, equal, run
+
 DEADLINE = 60
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def equal(found, expected):
-    assert found == expected, f"{found!r} instead of {expected!r}"
 
 
 def fails(action, kind, *parts):
@@ -205,26 +196,5 @@ def the_asynchronous_builder():
     asyncio.run(steps())
 
 
-def main():
-    wanted, failed = sys.argv[1:], 0
-    for function in CHECKS:
-        title = function.__name__
-        if wanted and not any(part in title for part in wanted):
-            continue
-        started = time.monotonic()
-        try:
-            function()
-            line = {"name": title, "ok": True, "detail": f"{(time.monotonic() - started) * 1000:.0f} ms"}
-        except BaseException as error:  # Whatever a check does, the next ones are made.
-            failed += 1
-            where = traceback.extract_tb(error.__traceback__)
-            here = [frame.lineno for frame in where if frame.filename == __file__]
-            line = {"name": title, "ok": False, "detail": f"line {here[-1:]}: {type(error).__name__}: {error}"}
-            if isinstance(error, KeyboardInterrupt):
-                raise
-        print(json.dumps(line, ensure_ascii=False), flush=True)
-    sys.exit(1 if failed else 0)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(0 if run() else 1)
