@@ -12,11 +12,13 @@ use std::process::Command;
 pub fn install_packages(source: &Path, project: PathBuf, scripts: &[&str]) -> PathBuf {
     fs::create_dir_all(&project).expect("a directory for the packages");
     let mut is_same = project.join("node_modules").is_dir();
-    let pinned = [".npmrc", "package.json", "package-lock.json"];
-    for file in pinned.iter().chain(scripts) {
+    // Only some directories have settings of npm.
+    let settings = [".npmrc"].into_iter().filter(|file| source.join(file).is_file());
+    let pinned = settings.chain(["package.json", "package-lock.json"]);
+    for file in pinned.chain(scripts.iter().copied()) {
         let content = fs::read(source.join(file)).expect("a file of the package");
         let there = fs::read(project.join(file)).unwrap_or_default();
-        is_same &= there == content || scripts.contains(file);
+        is_same &= there == content || scripts.contains(&file);
         fs::write(project.join(file), content).expect("a copy of it");
     }
     if !is_same {

@@ -1,6 +1,5 @@
 //! E2B's interface: its own clients, unmodified, and what they do not show.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use testkit::{Client, Request, Response, Server, until};
+use testkit::{Client, Request, Response, Server, install_packages, until};
 
 use crate::sessions_support::{SOON, config};
 use crate::shared::{COMPAT, interpreter};
@@ -68,23 +67,8 @@ pub(crate) fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();
     PROJECT.get_or_init(|| {
         let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-e2b");
-        fs::create_dir_all(&project).unwrap();
-        let mut is_same = project.join("node_modules/e2b").is_dir();
-        for file in
-            ["package.json", "package-lock.json", "client.mjs", "interpreter.mjs", "templates.mjs"]
-        {
-            let content = fs::read(Path::new(COMPAT).join("e2b").join(file)).unwrap();
-            let there = fs::read(project.join(file)).unwrap_or_default();
-            is_same &= there == content || file.ends_with(".mjs");
-            fs::write(project.join(file), content).unwrap();
-        }
-        if !is_same {
-            let mut npm = Command::new("npm");
-            npm.args(["install", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
-            let output = npm.current_dir(&project).output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        }
-        project
+        let scripts = ["client.mjs", "interpreter.mjs", "templates.mjs"];
+        install_packages(&Path::new(COMPAT).join("e2b"), project, &scripts)
     })
 }
 
