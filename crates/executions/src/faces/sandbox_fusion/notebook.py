@@ -223,11 +223,6 @@ class Modules:
         self.names = {BACKEND, "IPython", "IPython.display"}
 
     def find_spec(self, name, path=None, target=None):
-        if name == "matplotlib" and "MATPLOTLIBRC" not in os.environ:
-            # Debian's wants /etc/matplotlibrc, which a sandbox does not have; an empty one will do.
-            os.environ["MATPLOTLIBRC"] = "/tmp/matplotlibrc"
-            with open("/tmp/matplotlibrc", "w"):
-                pass
         if name in self.names:
             return importlib.machinery.ModuleSpec(name, self, is_package=name == "IPython")
         return None
