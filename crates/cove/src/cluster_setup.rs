@@ -111,8 +111,7 @@ async fn open(config: &CoveConfig, environment: &Environment) -> Result<SqlStore
     if matches!(settings.url, StoreUrl::Sqlite(_)) {
         bail!("servers of a cluster share a PostgreSQL: set `store.url`, or COVE_STORE__URL");
     }
-    let store = SqlStore::open(settings, &mut Registry::default()).await;
-    store.context("failed to open the store")
+    storage::open(settings, &mut Registry::default()).await
 }
 
 /// The keys of this server; made where there are none.
