@@ -78,12 +78,12 @@ const POLL_BACK_OFF_MAX: Duration = Duration::from_secs(60);
 pub(crate) fn run(args: &WorkerArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     let WorkerCommand::Anthropic(wanted) = &args.command;
     remote::with_server(&args.server, config, environment, async |server| {
-        let worker = Worker::new(wanted, server, environment)?;
+        let worker = EnvironmentWorker::new(wanted, server, environment)?;
         Box::pin(worker.run(wanted)).await
     })
 }
 
-struct Worker {
+struct EnvironmentWorker {
     parts: ToolWorkerParts,
     stop: watch::Sender<StopPhase>,
     /// Waits between polls that fail.
@@ -91,7 +91,7 @@ struct Worker {
 }
 
 /// What a look at the queue has brought.
-enum Claim {
+enum WorkClaim {
     Item(WorkItem),
     Empty,
     /// The control plane or the Cove server is away for now.
@@ -100,12 +100,12 @@ enum Claim {
     Refused(ControlPlaneError),
 }
 
-impl Worker {
+impl EnvironmentWorker {
     fn new(
         args: &WorkerAnthropicArgs,
         server: Remote,
         environment: &Environment,
-    ) -> Result<Worker> {
+    ) -> Result<EnvironmentWorker> {
         let named = args.environment.as_deref().or_else(|| environment.get(ENVIRONMENT_VARIABLE));
         let named = named.ok_or_else(|| {
             UsageError(format!("--environment: name it, or set {ENVIRONMENT_VARIABLE}"))
@@ -140,7 +140,7 @@ impl Worker {
             tool_timeout: args.tool_timeout,
         };
         let back_off = BackOff::new(POLL_BACK_OFF_MAX).context("get random bytes")?;
-        Ok(Worker { parts, stop: watch::Sender::new(StopPhase::Running), back_off })
+        Ok(EnvironmentWorker { parts, stop: watch::Sender::new(StopPhase::Running), back_off })
     }
 
     async fn run(mut self, args: &WorkerAnthropicArgs) -> Result<u8> {
@@ -157,10 +157,10 @@ impl Worker {
                 "concurrency": args.concurrency,
             }),
         );
-        let Worker { parts, stop, back_off } = &mut self;
+        let EnvironmentWorker { parts, stop, back_off } = &mut self;
         let parts = &*parts;
         let mut items = FuturesUnordered::new();
-        let mut claim: Option<Pin<Box<dyn Future<Output = Claim>>>> = None;
+        let mut claim: Option<Pin<Box<dyn Future<Output = WorkClaim>>>> = None;
         let (mut pause, mut code, mut look_at_server) = (Duration::ZERO, 0, false);
         let mut kill_at = None;
         loop {
@@ -197,20 +197,20 @@ impl Worker {
                 claimed = claimed(&mut claim), if claim.is_some() => {
                     claim = None;
                     match claimed {
-                        Claim::Item(work) => {
+                        WorkClaim::Item(work) => {
                             (pause, look_at_server) = (Duration::ZERO, false);
                             back_off.reset();
                             items.push(item::serve(parts, work, stop.subscribe()));
                         }
-                        Claim::Empty => {
+                        WorkClaim::Empty => {
                             (pause, look_at_server) = (back_off.spread(POLL_PAUSE), false);
                             back_off.reset();
                             if args.once && items.is_empty() {
                                 break;
                             }
                         }
-                        Claim::Away => pause = back_off.next(None),
-                        Claim::Refused(error) => {
+                        WorkClaim::Away => pause = back_off.next(None),
+                        WorkClaim::Refused(error) => {
                             report.say("refused", json!({ "error": error.to_string() }));
                             code = EXIT_COVE;
                             stop.send_replace(StopPhase::Draining);
@@ -248,7 +248,7 @@ impl Worker {
 
 impl ToolWorkerParts {
     /// Looks at the queue after a pause; before, at the Cove server, when that was away.
-    async fn claim_after(&self, pause: Duration, look_at_server: bool) -> Claim {
+    async fn claim_after(&self, pause: Duration, look_at_server: bool) -> WorkClaim {
         sleep(pause).await;
         if look_at_server {
             let mut server = self.server.clone();
@@ -257,43 +257,43 @@ impl ToolWorkerParts {
             if let Err(failure) = seen {
                 let fields = json!({ "what": "cove", "error": failure.to_string() });
                 self.report.say("retry", fields);
-                return Claim::Away;
+                return WorkClaim::Away;
             }
         }
         let work = match self.control.poll().await {
             Ok(Some(work)) => work,
-            Ok(None) => return Claim::Empty,
+            Ok(None) => return WorkClaim::Empty,
             Err(error) => return self.missed("poll", error).await,
         };
         let fields = json!({ "work": work.id, "session": work.data.id });
         match self.control.acknowledge(&work.id).await {
             Ok(()) => {
                 self.report.say("claimed", fields);
-                Claim::Item(work)
+                WorkClaim::Item(work)
             }
             // The item is at fault and not the worker: it must not come back for ever.
             Err(error) if error.is_fatal() => {
                 drop(self.control.stop(&work.id, &self.control.key).await);
                 let fields = json!({ "work": work.id, "error": error.to_string() });
                 self.report.say("acknowledge_failed", fields);
-                Claim::Away
+                WorkClaim::Away
             }
             Err(error) => self.missed("acknowledge", error).await,
         }
     }
 
     /// Waits as long as the control plane asks for.
-    async fn missed(&self, what: &str, error: ControlPlaneError) -> Claim {
+    async fn missed(&self, what: &str, error: ControlPlaneError) -> WorkClaim {
         if error.is_fatal() {
-            return Claim::Refused(error);
+            return WorkClaim::Refused(error);
         }
         self.report.say("retry", json!({ "what": what, "error": error.to_string() }));
         sleep(error.asked_wait()).await;
-        Claim::Away
+        WorkClaim::Away
     }
 }
 
-async fn claimed(claim: &mut Option<Pin<Box<dyn Future<Output = Claim> + '_>>>) -> Claim {
+async fn claimed(claim: &mut Option<Pin<Box<dyn Future<Output = WorkClaim> + '_>>>) -> WorkClaim {
     match claim {
         Some(claim) => claim.await,
         None => std::future::pending().await,

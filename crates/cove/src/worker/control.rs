@@ -108,7 +108,7 @@ pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
 }
 
 /// One renewal of a lease.
-pub(super) struct Heartbeat<'a> {
+pub(super) struct WorkHeartbeat<'a> {
     /// Answer to the one before, as it came.
     pub(super) expected: &'a str,
     /// Time for the answer.
@@ -158,7 +158,7 @@ impl ControlPlane {
         &self,
         work: &str,
         credential: &HeaderValue,
-        beat: &Heartbeat<'_>,
+        beat: &WorkHeartbeat<'_>,
     ) -> Result<HeartbeatAnswer, ControlPlaneError> {
         let mut path = format!(
             "{}/{}/heartbeat?expected_last_heartbeat={}&beta=true",

@@ -15,7 +15,7 @@ use super::ledger::{CallLedger, LedgerAction};
 use super::protocol::{ManagedEvent, ToolCall, ToolResultEvent, WorkItem};
 use super::report::WorkerReport;
 use super::tools::{SessionTools, ToolOutput};
-use super::workspace::{Workspace, WorkspaceTemplate};
+use super::workspace::{ServingSession, WorkspaceTemplate};
 use crate::remote::{FailureKind, Remote, RemoteFailure};
 
 /// Time that a Cove server may be away before its work is returned.
@@ -238,15 +238,16 @@ impl<'a> ItemSession<'a> {
         Ok(Box::new(tools))
     }
 
-    async fn open_workspace(&self) -> Result<Workspace, ItemEnd> {
+    async fn open_workspace(&self) -> Result<ServingSession, ItemEnd> {
         let mut back_off = back_off(COVE_BACK_OFF_MAX)?;
         let mut server = self.parts.server.clone();
         let began = clock::now();
         loop {
-            let failure = match Workspace::open(&server, &self.parts.template, self.session).await {
-                Ok(workspace) => return Ok(workspace),
-                Err(failure) => failure,
-            };
+            let failure =
+                match ServingSession::open(&server, &self.parts.template, self.session).await {
+                    Ok(workspace) => return Ok(workspace),
+                    Err(failure) => failure,
+                };
             let away = clock::now().saturating_duration_since(began);
             if failure.fault != FailureKind::Lost || away > COVE_AWAY_MAX {
                 return Err(ItemEnd::CoveLost(failure.to_string()));

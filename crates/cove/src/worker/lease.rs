@@ -9,7 +9,7 @@ use node::clock;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::control::{ControlPlane, Heartbeat};
+use super::control::{ControlPlane, WorkHeartbeat};
 use super::protocol::{NO_HEARTBEAT, WorkState};
 use super::report::WorkerReport;
 
@@ -68,7 +68,7 @@ impl<'a> WorkLease<'a> {
         loop {
             let interval = (self.ttl() / 2).clamp(INTERVAL_MIN, INTERVAL_MAX);
             let expected = self.last.borrow().clone();
-            let beat = Heartbeat { expected: &expected, timeout: interval, ttl_s: None };
+            let beat = WorkHeartbeat { expected: &expected, timeout: interval, ttl_s: None };
             let pause = match self.control.heartbeat(self.work, self.credential, &beat).await {
                 Ok(answer) => {
                     renewed = clock::now();
@@ -107,7 +107,7 @@ impl<'a> WorkLease<'a> {
     pub(super) async fn give_back(&self) {
         let expected = self.last.borrow().clone();
         let timeout = INTERVAL_MAX;
-        let beat = Heartbeat { expected: &expected, timeout, ttl_s: Some(RETURN_TTL_S) };
+        let beat = WorkHeartbeat { expected: &expected, timeout, ttl_s: Some(RETURN_TTL_S) };
         // Without it, the lease runs out a little later.
         drop(self.control.heartbeat(self.work, self.credential, &beat).await);
     }

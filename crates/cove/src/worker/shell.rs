@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::text::TailBuffer;
-use super::workspace::{Workspace, is_asleep};
+use super::workspace::{ServingSession, is_asleep};
 use crate::percent::escaped;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{FailureKind, RemoteFailure};
@@ -54,7 +54,9 @@ pub(super) enum ShellOutcome {
 
 impl PersistentShell {
     /// Starts a shell.
-    pub(super) async fn start(workspace: &Workspace) -> Result<PersistentShell, RemoteFailure> {
+    pub(super) async fn start(
+        workspace: &ServingSession,
+    ) -> Result<PersistentShell, RemoteFailure> {
         let argv = ["/bin/bash", "-c", STARTER].map(|part| format!("&argv={}", escaped(part)));
         let path = workspace.path(&format!("/terminal?rows=24&cols=80{}", argv.concat()));
         let opened = match socket::open(&workspace.server, &path).await {

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 
 use super::protocol::{ResultBlock, ToolCall};
 use super::shell::{COMMAND_BYTES_MAX, PersistentShell, ShellOutcome};
-use super::workspace::Workspace;
+use super::workspace::ServingSession;
 use crate::remote::{FailureKind, RemoteFailure};
 
 /// Longest time that a call may ask for.
@@ -83,7 +83,7 @@ impl ToolError {
 
 /// Tools of one session, with its shell.
 pub(super) struct SessionTools {
-    workspace: Workspace,
+    workspace: ServingSession,
     shell: ShellState,
     timeout: Duration,
     nonces: IdGenerator,
@@ -100,7 +100,10 @@ enum ShellState {
 
 impl SessionTools {
     /// Tools of a session whose commands have `timeout` unless they ask for another one.
-    pub(super) fn new(workspace: Workspace, timeout: Duration) -> std::io::Result<SessionTools> {
+    pub(super) fn new(
+        workspace: ServingSession,
+        timeout: Duration,
+    ) -> std::io::Result<SessionTools> {
         let nonces = IdGenerator::new()?;
         Ok(SessionTools { workspace, shell: ShellState::Fresh, timeout, nonces })
     }
@@ -141,7 +144,7 @@ impl SessionTools {
     }
 
     /// Ends the shell, and gives the workspace back.
-    pub(super) async fn close(mut self) -> Workspace {
+    pub(super) async fn close(mut self) -> ServingSession {
         self.abort().await;
         self.workspace
     }

@@ -28,20 +28,20 @@ pub(super) struct WorkspaceTemplate {
 
 /// A Cove session that serves one Managed Agents session.
 #[derive(Clone)]
-pub(super) struct Workspace {
+pub(super) struct ServingSession {
     pub(super) server: Remote,
     pub(super) id: String,
     /// True if it did not exist before.
     pub(super) is_new: bool,
 }
 
-impl Workspace {
+impl ServingSession {
     /// Finds the workspace of a session, or makes it, and wakes it.
     pub(super) async fn open(
         server: &Remote,
         template: &WorkspaceTemplate,
         session: &str,
-    ) -> Result<Workspace, RemoteFailure> {
+    ) -> Result<ServingSession, RemoteFailure> {
         let path = format!(
             "/v1/sessions?state={USABLE}&metadata.{META_SESSION}={}&metadata.{META_ENVIRONMENT}={}",
             escaped(session),
@@ -50,7 +50,7 @@ impl Workspace {
         let found: SessionList = server.call(Method::GET, &path).await?;
         // The newest are first. The oldest has the files, should there ever be two.
         if let Some(found) = found.sessions.into_iter().next_back() {
-            let workspace = Workspace { server: server.clone(), id: found.id, is_new: false };
+            let workspace = ServingSession { server: server.clone(), id: found.id, is_new: false };
             if found.state != SessionState::Active {
                 workspace.change("resume").await?;
             }
@@ -65,7 +65,7 @@ impl Workspace {
         let mut request = server.request_with(Method::POST, "/v1/sessions", &request)?;
         request.timeout = CHANGE_TIMEOUT;
         let made: SessionView = server.ask(request).await?;
-        Ok(Workspace { server: server.clone(), id: made.id, is_new: true })
+        Ok(ServingSession { server: server.clone(), id: made.id, is_new: true })
     }
 
     /// Address of something in the session.

@@ -18,16 +18,16 @@ use crate::support::{COVE, beside_others};
 pub(crate) const MEMORY: &str = "memory_bytes = 1073741824";
 
 /// A session and its cells.
-pub(crate) struct Cells {
+pub(crate) struct SessionCells {
     pub(crate) sessions: Sessions,
     pub(crate) session: String,
 }
 
-impl Cells {
-    pub(crate) fn new(server: &Server) -> Cells {
+impl SessionCells {
+    pub(crate) fn new(server: &Server) -> SessionCells {
         let sessions = Sessions::from(server);
         let session = sessions.create(&json!({ "env": { "OWN": "yes" } }));
-        Cells { sessions, session }
+        SessionCells { sessions, session }
     }
 
     pub(crate) fn at(&self, rest: &str) -> String {
@@ -93,7 +93,7 @@ impl Cells {
 fn a_context_keeps_what_its_cells_define() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     assert_eq!(cells.value("python", "x = 20; x"), "20");
     assert_eq!(cells.value("python", "x + 1"), "21");
     for (language, first, second, expected) in [
@@ -138,7 +138,7 @@ fn a_context_keeps_what_its_cells_define() {
 fn what_comes_of_a_cell_is_told_as_it_comes() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     let code = "import sys\nprint('a', flush=True)\nprint('b', file=sys.stderr)\ndisplay(1)\n2";
     let request = post_request(&cells.at("/python/execute"), &json!({ "code": code }));
     let events = cells.sessions.client.events_by(&request).unwrap();
@@ -161,7 +161,7 @@ fn what_comes_of_a_cell_is_told_as_it_comes() {
 fn a_cell_over_its_time_ends_and_the_next_one_runs() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     let second = Duration::from_secs(1);
     for (language, define, endless, value, expected) in [
         ("python", "kept = 1", "while True: pass", "kept", "1"),
@@ -189,7 +189,7 @@ fn a_cell_over_its_time_ends_and_the_next_one_runs() {
 fn a_cell_is_interrupted_by_a_request_and_by_a_client_that_leaves() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     cells.value("python", "import time; kept = 1");
     std::thread::scope(|scope| {
         let running = cells.begin(scope, "python", "time.sleep(1000)");
@@ -213,7 +213,7 @@ fn a_cell_is_interrupted_by_a_request_and_by_a_client_that_leaves() {
 fn mistakes_in_requests_for_cells_are_named() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     let client = &cells.sessions.client;
     for (target, body, status, field) in [
         ("", json!({ "language": "cobol" }), 400, Some("language")),
@@ -248,7 +248,7 @@ fn command_line(server: &Server, arguments: &[&str]) -> Output {
 fn the_command_line_runs_cells() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     let id = cells.session.as_str();
     for (arguments, code, stdout) in [
         (vec![id, "--code", "x = 20"], 0, ""),

@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use testkit::Client;
 
 use crate::asynchronous::post;
-use crate::interpreter::{Cells, MEMORY};
+use crate::interpreter::{MEMORY, SessionCells};
 use crate::sessions_support::serve_sessions;
 use crate::support::{COVE, beside_others};
 
 /// Runs a hostile cell in the context of Python; its report, once the next cell works.
-fn attack(cells: &Cells, code: &str) -> Value {
+fn attack(cells: &SessionCells, code: &str) -> Value {
     let report = cells.run_for("python", code, Duration::from_secs(20));
     assert_eq!(cells.value("python", "1 + 1"), "2", "{code}: {report}");
     report
@@ -30,7 +30,7 @@ fd = [fd for fd in fds if is_socket(fd)][0]
 fn what_a_context_writes_to_the_server_is_checked() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     for garbage in [
         "b'garbage\\n'",
         "b'{\"type\":\"ready\",\"x\":' + b'[' * 100000 + b'\\n'",
@@ -64,7 +64,7 @@ fn what_a_context_writes_to_the_server_is_checked() {
 fn a_context_that_dies_says_how_and_the_next_cell_starts_another() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     for (code, name, verdict) in [
         ("import os; os._exit(3)", "ContextEnded", "RE"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "ContextEnded", "SG"),
@@ -99,7 +99,7 @@ fn a_context_that_dies_says_how_and_the_next_cell_starts_another() {
 fn floods_and_giants_are_bounded() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     let report = attack(&cells, "while True: print('x' * 65536)");
     assert_eq!((&report["verdict"], &report["truncated"]), (&json!("OLE"), &json!(true)));
     // A result that is too long is cut, and says so.
@@ -128,7 +128,7 @@ fn floods_and_giants_are_bounded() {
 fn the_contexts_of_another_tenant_are_not_there() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);
-    let cells = Cells::new(&server);
+    let cells = SessionCells::new(&server);
     let context = cells.context(&json!({}));
     let mut create = std::process::Command::new(COVE);
     create.args(["token", "create", "--name", "other", "--data-dir"]).arg(server.data_dir());
@@ -146,12 +146,12 @@ fn the_contexts_of_another_tenant_are_not_there() {
     }
     assert_eq!(other.get(&cells.at(&format!("/{context}"))).status, 404);
     // In a session of its own the id names nothing.
-    let own = Cells {
+    let own = SessionCells {
         sessions: crate::sessions_support::Sessions { client: other },
         session: String::new(),
     };
     let session = own.sessions.create(&json!({}));
-    let own = Cells { session, ..own };
+    let own = SessionCells { session, ..own };
     assert_eq!(own.send(&context, &json!({ "code": "1" })).status, 404);
     assert_eq!(cells.value(&context, "1 + 1"), "2");
 }

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use testkit::{Scratch, Server, process, until};
 
-use crate::managed_plane::{ENVIRONMENT, KEY, ManagedPlane, Outage, text_of};
+use crate::managed_plane::{ENVIRONMENT, KEY, ManagedPlane, PlaneOutage, text_of};
 use crate::sessions_support::{SOON, Sessions, serve_sessions};
 use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, beside_others, wait_for_sleep, wait_until_gone};
@@ -261,7 +261,7 @@ fn a_control_plane_that_goes_away_gets_each_result_once() {
     let (server, plane) = (serve_sessions(""), ManagedPlane::start());
     plane.session("sesn_away", None);
     let worker = WorkerProcess::cove(&server, &plane, &[]);
-    for outage in [Outage::Gone, Outage::Overloaded] {
+    for outage in [PlaneOutage::Gone, PlaneOutage::Overloaded] {
         let marker = format!("88{}", process_number());
         let command = format!("echo run >> runs; sleep {marker}; cat runs; rm runs");
         let call = plane.begin("sesn_away", "bash", json!({ "command": command }));

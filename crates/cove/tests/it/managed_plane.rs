@@ -29,7 +29,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// What the plane answers with while it is out of order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outage {
+pub(crate) enum PlaneOutage {
     /// Connections are closed without an answer.
     Gone,
     /// Every answer is 529, with a second to wait.
@@ -63,7 +63,7 @@ struct PlaneSession {
 struct PlaneState {
     works: Vec<PlaneWork>,
     sessions: BTreeMap<String, PlaneSession>,
-    outage: Option<Outage>,
+    outage: Option<PlaneOutage>,
     /// Every request, by its line, with its authorization.
     requests: Vec<(String, String)>,
     counter: u64,
@@ -263,7 +263,7 @@ impl ManagedPlane {
     }
 
     /// Is out of order, or in order again. Streams of events are cut.
-    pub(crate) fn set_outage(&self, outage: Option<Outage>) {
+    pub(crate) fn set_outage(&self, outage: Option<PlaneOutage>) {
         self.shared.state.lock().outage = outage;
         self.shared.changed.notify_all();
     }
@@ -497,8 +497,8 @@ impl PlaneShared {
             state.outage
         };
         let answer = match outage {
-            Some(Outage::Gone) => return Ok(()),
-            Some(Outage::Overloaded) => PlaneAnswer::error(529, "overloaded_error"),
+            Some(PlaneOutage::Gone) => return Ok(()),
+            Some(PlaneOutage::Overloaded) => PlaneAnswer::error(529, "overloaded_error"),
             None => {
                 let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
                 match (request.method.as_str(), path.as_slice()) {

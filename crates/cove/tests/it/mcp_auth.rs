@@ -23,13 +23,13 @@ fn text(bytes: impl AsRef<[u8]>) -> String {
 }
 
 /// Keys of an issuer, made for this run.
-struct Signer {
+struct TokenSigner {
     rsa: RsaKeyPair,
     ec: EcdsaKeyPair,
 }
 
-impl Signer {
-    fn new() -> Signer {
+impl TokenSigner {
+    fn new() -> TokenSigner {
         let generate = ["genpkey", "-quiet", "-algorithm", "RSA"];
         let mut openssl = command("sh");
         let script =
@@ -38,7 +38,7 @@ impl Signer {
         let rsa = RsaKeyPair::from_pkcs8(&made.stdout).unwrap();
         let (signing, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
         let made = EcdsaKeyPair::generate_pkcs8(signing, &random).unwrap();
-        Signer { rsa, ec: EcdsaKeyPair::from_pkcs8(signing, made.as_ref(), &random).unwrap() }
+        TokenSigner { rsa, ec: EcdsaKeyPair::from_pkcs8(signing, made.as_ref(), &random).unwrap() }
     }
 
     /// The set of keys that the issuer publishes.
@@ -113,7 +113,7 @@ fn names(answer: &Response) -> Vec<String> {
 #[test]
 fn tokens_of_an_issuer_are_honoured_for_their_audience_tenant_and_scopes() {
     let _guard = beside_others();
-    let signer = Signer::new();
+    let signer = TokenSigner::new();
     let body = signer.keys().to_string();
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
     let answer: &'static str = Box::leak(format!("{head}{body}").into_boxed_str());
@@ -172,7 +172,7 @@ fn tokens_of_an_issuer_are_honoured_for_their_audience_tenant_and_scopes() {
 }
 
 /// Sends tokens that are forged or for others.
-fn check_forged(server: &Server, signer: &Signer) {
+fn check_forged(server: &Server, signer: &TokenSigner) {
     let with = |name: &str, value: Value| {
         let mut all = claims("executions");
         all[name] = value;
@@ -180,7 +180,7 @@ fn check_forged(server: &Server, signer: &Signer) {
     };
     let good = with("note", json!(1));
     let (signed, _) = good.rsplit_once('.').unwrap();
-    let stranger = Signer::new();
+    let stranger = TokenSigner::new();
     for (what, token) in [
         ("alg none", signer.token("none", "ec", &claims("executions"))),
         ("no signature", format!("{signed}.")),
@@ -212,7 +212,7 @@ fn check_forged(server: &Server, signer: &Signer) {
 #[test]
 fn an_issuer_that_is_down_is_no_reason_to_let_anybody_in_or_to_ask_for_another_token() {
     let _guard = beside_others();
-    let signer = Signer::new();
+    let signer = TokenSigner::new();
     let receiver = Receiver::start(|_| "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n");
     let mut server = serve(&receiver.url());
     server.expect_log("failed to fetch the keys of an issuer");
@@ -230,7 +230,7 @@ fn without_an_issuer_nothing_is_said_of_one() {
     let anonymous = server.client().anonymous();
     assert_eq!(list(&anonymous).header("www-authenticate"), Some("Bearer"));
     assert_eq!(anonymous.get("/.well-known/oauth-protected-resource/mcp").status, 404);
-    let signer = Signer::new();
+    let signer = TokenSigner::new();
     let token = signer.token("ES256", "ec", &claims("executions"));
     assert_eq!(list(&with_token(&server, &token)).status, 401);
 }

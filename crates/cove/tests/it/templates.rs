@@ -40,18 +40,18 @@ fn cached(build: &Value) -> Vec<bool> {
 }
 
 /// A file of an archive: its name, its mode and content, or what it links to.
-enum Entry<'a> {
+enum TarEntry<'a> {
     File(&'a str, &'a [u8]),
     Link(&'a str, &'a str),
 }
 
 /// A tar archive (POSIX.1-1988, `ustar`).
-fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
+fn archive(entries: &[TarEntry<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in entries {
         let (name, content, link, kind) = match *entry {
-            Entry::File(name, content) => (name, content, "", b'0'),
-            Entry::Link(name, target) => (name, &[] as &[u8], target, b'2'),
+            TarEntry::File(name, content) => (name, content, "", b'0'),
+            TarEntry::Link(name, target) => (name, &[] as &[u8], target, b'2'),
         };
         let mut head = [0_u8; 512];
         head[..name.len()].copy_from_slice(name.as_bytes());
@@ -111,8 +111,10 @@ fn sessions_start_with_what_the_steps_of_a_template_left() {
     let _guard = beside_others();
     let server = serve();
     let sessions = Sessions::from(&server);
-    let files =
-        archive(&[Entry::File("src/app.txt", b"one\n"), Entry::File("src/deep/b.txt", b"two\n")]);
+    let files = archive(&[
+        TarEntry::File("src/app.txt", b"one\n"),
+        TarEntry::File("src/deep/b.txt", b"two\n"),
+    ]);
     let hash = upload(&sessions.client, &files);
     let request = json!({
         "name": "web", "tags": ["v1", "default"], "start": "touch /tmp/up; exec sleep 1000",
@@ -254,14 +256,14 @@ fn archives_lead_nowhere_else_and_are_what_their_names_say() {
     let server = serve_sessions(&settings);
     let sessions = Sessions::from(&server);
     let client = &sessions.client;
-    let plain = archive(&[Entry::File("a", b"a")]);
+    let plain = archive(&[TarEntry::File("a", b"a")]);
     assert_error(&put(client, &"0".repeat(64), &plain), 400, "invalid_request", Some("archive"));
     assert_error(&put(client, "..", &plain), 400, "invalid_request", Some("archive"));
     let large = vec![0; 65_537];
     assert_error(&put(client, &sha256(&large), &large), 413, "body_too_large", None);
     let absent = client.get(&format!("/v1/template-files/{}", sha256(&plain)));
     assert_error(&absent, 404, "not_found", None);
-    let check = |entries: &[Entry<'_>], source: &str, expected: &str| {
+    let check = |entries: &[TarEntry<'_>], source: &str, expected: &str| {
         let hash = upload(client, &archive(entries));
         let steps = json!([
             {"type": "copy", "archive": hash, "source": source, "to": "/workspace/in/"},
@@ -272,14 +274,14 @@ fn archives_lead_nowhere_else_and_are_what_their_names_say() {
         let message = failed["failure"]["message"].as_str().unwrap();
         assert!(message.contains(expected), "{expected} is not in {message}");
     };
-    check(&[Entry::File("../../up", b"x")], ".", "'..'");
+    check(&[TarEntry::File("../../up", b"x")], ".", "'..'");
     // Written through a link, it would be outside of where it is unpacked.
-    let through = [Entry::Link("out", "/workspace"), Entry::File("out/up", b"x")];
+    let through = [TarEntry::Link("out", "/workspace"), TarEntry::File("out/up", b"x")];
     check(&through, ".", "step 1");
     // A link is copied as a link: what it leads to is what the sandbox's user can read.
-    check(&[Entry::Link("key", "/etc/shadow")], ".", "No such file or directory");
-    check(&[Entry::File("a", b"a")], "b*", "nothing in the archive is b*");
-    check(&[Entry::File("-rf", b"a")], "-rf", ".copy-");
+    check(&[TarEntry::Link("key", "/etc/shadow")], ".", "No such file or directory");
+    check(&[TarEntry::File("a", b"a")], "b*", "nothing in the archive is b*");
+    check(&[TarEntry::File("-rf", b"a")], "-rf", ".copy-");
     let hash = upload(client, &plain);
     let body = json!({"name": "x", "steps": [{"type": "copy", "archive": hash, "source": "../a", "to": "."}]});
     assert_error(

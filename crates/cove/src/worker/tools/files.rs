@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::super::protocol::{Base64Source, ResultBlock};
-use super::super::workspace::Workspace;
+use super::super::workspace::ServingSession;
 use super::{ToolError, ToolOutput, absolute, arguments};
 use crate::percent::escaped;
 
@@ -37,7 +37,7 @@ const MEDIA: [(&str, &str); 6] = [
 const PDF: &str = "application/pdf";
 
 pub(super) async fn read(
-    workspace: &Workspace,
+    workspace: &ServingSession,
     input: Map<String, Value>,
 ) -> Result<ToolOutput, ToolError> {
     #[derive(Deserialize)]
@@ -75,7 +75,7 @@ pub(super) async fn read(
 }
 
 async fn read_media(
-    workspace: &Workspace,
+    workspace: &ServingSession,
     path: &str,
     shown: &str,
     media_type: &'static str,
@@ -97,7 +97,7 @@ async fn read_media(
 }
 
 pub(super) async fn write(
-    workspace: &Workspace,
+    workspace: &ServingSession,
     input: Map<String, Value>,
 ) -> Result<ToolOutput, ToolError> {
     #[derive(Deserialize)]
@@ -116,7 +116,7 @@ pub(super) async fn write(
 }
 
 pub(super) async fn edit(
-    workspace: &Workspace,
+    workspace: &ServingSession,
     input: Map<String, Value>,
 ) -> Result<ToolOutput, ToolError> {
     #[derive(Deserialize)]
@@ -164,7 +164,7 @@ fn replaced(text: &str, old: &str, new: &str, all: bool) -> Result<(String, usiz
 
 /// Opens a file; the answer, and the length of the file.
 async fn open(
-    workspace: &Workspace,
+    workspace: &ServingSession,
     path: &str,
     shown: &str,
 ) -> Result<(ClientResponse, u64), ToolError> {
@@ -197,7 +197,7 @@ fn text(bytes: Vec<u8>, shown: &str) -> Result<String, ToolError> {
 }
 
 async fn store(
-    workspace: &Workspace,
+    workspace: &ServingSession,
     path: &str,
     shown: &str,
     content: String,

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::super::glob::GlobPattern;
 use super::super::text::{clean, head};
-use super::super::workspace::{Workspace, is_asleep};
+use super::super::workspace::{ServingSession, is_asleep};
 use super::{ToolError, ToolOutput, WORKDIR, absolute, arguments};
 use crate::percent::escaped;
 use crate::remote::events::EventPage;
@@ -38,7 +38,7 @@ const GREP: &str = "if command -v rg >/dev/null 2>&1; then \
     -e \"$1\" -- \"$2\"";
 
 pub(super) async fn glob(
-    workspace: &Workspace,
+    workspace: &ServingSession,
     input: Map<String, Value>,
 ) -> Result<ToolOutput, ToolError> {
     #[derive(Deserialize)]
@@ -78,7 +78,7 @@ pub(super) async fn glob(
 }
 
 pub(super) async fn grep(
-    workspace: &Workspace,
+    workspace: &ServingSession,
     input: Map<String, Value>,
 ) -> Result<ToolOutput, ToolError> {
     #[derive(Deserialize)]
@@ -141,7 +141,7 @@ pub(super) async fn grep(
 }
 
 /// Starts a program whose output comes as it is written.
-async fn start(workspace: &Workspace, argv: [&str; 6]) -> Result<EventPage, ToolError> {
+async fn start(workspace: &ServingSession, argv: [&str; 6]) -> Result<EventPage, ToolError> {
     let body = SessionExec {
         argv: Some(argv.map(str::to_owned).to_vec()),
         timeout_ms: u64::try_from(SEARCH_TIMEOUT.as_millis()).ok(),
