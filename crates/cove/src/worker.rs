@@ -59,8 +59,6 @@ use crate::remote::{self, Remote};
 use crate::run::EXIT_COVE;
 use crate::usage_error::UsageError;
 
-pub(crate) use self::protocol::API_VERSION;
-
 /// Where the control plane is, unless somebody says otherwise.
 const CONTROL_PLANE: &str = "https://api.anthropic.com";
 /// Variables of the environment that Anthropic's own workers read.

@@ -8,8 +8,10 @@ use clap::{Args, Subcommand};
 use super::grants::GrantOptions;
 use super::{HELP_TEMPLATE, ServerArgs};
 use crate::values;
-use crate::worker::API_VERSION;
 
+/// Version of Anthropic's beta that the worker's types are of: the `anthropic-beta` header of
+/// <https://platform.claude.com/docs/en/managed-agents/self-hosted-sandboxes>.
+const API_VERSION: &str = "managed-agents-2026-04-01";
 /// Most work items at one time.
 const CONCURRENCY_MAX: usize = 256;
 

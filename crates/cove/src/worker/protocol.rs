@@ -1,6 +1,7 @@
 //! Types of Claude Managed Agents' self-hosted environments, as they are published.
 //!
-//! The interface is a beta, with the date of its version in a header. Only what the worker uses is
+//! The interface is a beta, with the date of its version in a header; these types are of the
+//! version that `cove worker anthropic --api-version` has by default. Only what the worker uses is
 //! here. Values that are newer than these types become `Other` and unlock nothing.
 //!
 //! # References
@@ -12,9 +13,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-/// Version of the beta that these types are of.
-pub(crate) const API_VERSION: &str = "managed-agents-2026-04-01";
 
 /// Value of `expected_last_heartbeat` that claims a lease which nobody holds.
 pub(super) const NO_HEARTBEAT: &str = "NO_HEARTBEAT";
