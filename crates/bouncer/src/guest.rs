@@ -109,7 +109,7 @@ impl SandboxListener {
     /// The guest's sandbox rests: of its connections those end that hold one of the server's
     /// without using it, be it that a transaction is open or that something cannot be moved.
     pub fn rest(&self) {
-        self.threads.order(&|| ThreadCommand::RestGuest(self.guest.id));
+        self.threads.order(&|| ThreadCommand::ReleaseIdleOfGuest(self.guest.id));
     }
 }
 

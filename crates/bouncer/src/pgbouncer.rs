@@ -9,9 +9,9 @@
 //! - <https://www.pgbouncer.org/usage.html>
 //! - <https://www.pgbouncer.org/config.html>
 
+pub mod access;
 pub mod command;
 pub mod console;
-pub mod desk;
 mod everywhere;
 pub mod ini;
 pub mod settings;

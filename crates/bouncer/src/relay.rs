@@ -12,11 +12,11 @@
 //! | `server.rs`, `opening.rs` | the life of a server connection |
 //! | `leases.rs`, `pools.rs` | who gets which server connection |
 //! | `cancel.rs`, `kill.rs`, `keys.rs` | cancel requests, and `KILL` |
-//! | `listen.rs`, `ear.rs`, `holders.rs` | clients that listen without a server connection of their own |
+//! | `listen.rs`, `notifier.rs`, `holders.rs` | clients that listen without a server connection of their own |
 //! | `takeover.rs`, `succession.rs` | how another process takes over |
-//! | `visitors.rs` | guests, who come from sandboxes |
+//! | `guests.rs` | guests: clients who come from sandboxes |
 //! | `deadlines.rs`, `timers.rs` | what happens when time is up |
-//! | `obey.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
+//! | `commands.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
 //! | `conn.rs`, `socket.rs`, `handshake.rs`, `buffers.rs`, `slots.rs` | sockets, TLS, memory |
 //! | `accept.rs`, `resolve.rs`, `common.rs`, `stats.rs` | what is there once |
 
@@ -25,6 +25,7 @@ mod buffers;
 mod cancel;
 mod cancel_leg;
 mod client;
+mod commands;
 mod common;
 mod config;
 mod conn;
@@ -32,7 +33,7 @@ mod console;
 pub(crate) mod console_backend;
 mod deadlines;
 pub(crate) mod dialect;
-mod ear;
+mod guests;
 mod handshake;
 mod holders;
 mod journal;
@@ -42,7 +43,7 @@ mod leases;
 mod leave;
 mod listen;
 mod login;
-mod obey;
+mod notifier;
 mod opening;
 pub mod orders;
 pub mod pools;
@@ -58,7 +59,6 @@ mod subscriber;
 mod succession;
 mod takeover;
 mod timers;
-mod visitors;
 mod worker;
 
 use std::fmt;
@@ -85,7 +85,7 @@ use self::orders::{ThreadCommand, ThreadInbox, ThreadMessageKind};
 use self::prover::ProofThread;
 use self::resolve::ResolverThread;
 use self::snapshot::ThreadSnapshot;
-use self::stats::{ThreadBooks, ThreadTenantStats};
+use self::stats::{ThreadCounters, ThreadTenantStats};
 use self::worker::{RelayWorker, WorkerParts};
 use crate::config::{BouncerConfig, TlsTable};
 use crate::guest::client::{LoginPlace, SandboxClient};
@@ -266,9 +266,9 @@ impl Relay {
     }
 
     /// Opens the console; the first one stays.
-    pub fn open_console(&self, desk: Arc<dyn ConsoleBackend>) {
+    pub fn open_console(&self, backend: Arc<dyn ConsoleBackend>) {
         // A second one has nothing to do.
-        drop(self.common.console.set(desk));
+        drop(self.common.console.set(backend));
     }
 
     /// Has cancel requests passed on whose client is not here; the first one stays.
@@ -304,8 +304,8 @@ impl Relay {
     }
 
     /// Returns what each thread counts.
-    pub fn books(&self) -> impl Iterator<Item = &Arc<ThreadBooks>> {
-        self.common.peers.iter().map(|peer| &peer.books)
+    pub fn counters(&self) -> impl Iterator<Item = &Arc<ThreadCounters>> {
+        self.common.peers.iter().map(|peer| &peer.counters)
     }
 
     /// Accepts nobody any more, and sees clients off between their transactions. The threads end
@@ -316,7 +316,7 @@ impl Relay {
 
     /// Returns whether any client is left.
     pub fn has_clients(&self) -> bool {
-        self.books().any(|books| books.stats.clients.load() > 0)
+        self.counters().any(|counters| counters.stats.clients.load() > 0)
     }
 
     /// Closes everything, and waits for the threads to end.
@@ -374,7 +374,7 @@ impl RelayThreads for Relay {
     }
 
     fn stats(&self, tenant: TenantId) -> Vec<Arc<ThreadTenantStats>> {
-        self.books().filter_map(|books| books.known(tenant)).collect()
+        self.counters().filter_map(|counters| counters.known(tenant)).collect()
     }
 }
 
@@ -412,11 +412,11 @@ fn start_threads(
     for _ in 0..count {
         let poll = Poll::new()?;
         let inbox = ThreadInbox::new(poll.registry(), EventSource::Inbox.token())?;
-        peers.push(PeerThread { inbox, books: Arc::default(), load: 0.into() });
+        peers.push(PeerThread { inbox, counters: Arc::default(), load: 0.into() });
         polls.push(poll);
     }
     let wakers = ThreadWakers(peers.iter().map(|peer| Arc::clone(&peer.inbox)).collect());
-    let (registry, desks) = pools::PoolRegistry::new(count, Arc::new(wakers), started);
+    let (registry, handles) = pools::PoolRegistry::new(count, Arc::new(wakers), started);
     let common = Arc::new(RelayShared {
         bound: listeners.iter().map(|it| (it.engine, it.tenant.clone())).collect(),
         live: common::LiveConfig::new(config.clients_max, config.login),
@@ -449,11 +449,11 @@ fn start_threads(
     // The first thread accepts for all.
     let mut listeners = Some(listeners);
     let mut threads = Vec::with_capacity(count);
-    for (index, (poll, desk)) in polls.into_iter().zip(desks).enumerate() {
+    for (index, (poll, handle)) in polls.into_iter().zip(handles).enumerate() {
         let link = ProtocolLinks::new(&key, &schemas);
         let listeners = listeners.take().unwrap_or_default();
         let registry = Arc::clone(&registry);
-        let parts = WorkerParts { poll, listeners, desk, registry, link };
+        let parts = WorkerParts { poll, listeners, handle, registry, link };
         let worker = RelayWorker::new(index, parts, &common)?;
         let thread = std::thread::Builder::new().name(format!("bouncer-{index}"));
         threads.push(thread.spawn(move || worker.run())?);

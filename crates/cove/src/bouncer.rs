@@ -22,9 +22,9 @@ use bouncer::config::{
 use bouncer::health::ServerProber;
 use bouncer::link::ProtocolKeyrings;
 use bouncer::pg::login::{CleartextPolicy, PgPasswordMethod};
+use bouncer::pgbouncer::access::PgBouncerConsole;
 use bouncer::pgbouncer::command::ShutdownWait;
 use bouncer::pgbouncer::console::{AdminConsole, ConsoleHost};
-use bouncer::pgbouncer::desk::FrontDesk;
 use bouncer::pgbouncer::settings::SettingValues;
 use bouncer::relay::{
     ErrorDialect, HandoverConfig, ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts,
@@ -199,8 +199,8 @@ impl RunningBouncer {
         let bouncer = prepared.start(threads, Arc::new(probe), keyrings);
         let console = AdminConsole::new(bouncer.clone(), host);
         let for_peers = console.peer_routes();
-        let desk = FrontDesk::new(console, bouncer.clone(), resolver, Handle::current());
-        relay.open_console(Arc::new(desk));
+        let access = PgBouncerConsole::new(console, bouncer.clone(), resolver, Handle::current());
+        relay.open_console(Arc::new(access));
         metrics::register(&bouncer, registry);
         Ok(Some(RunningBouncer { bouncer, relay, client_tls, server_tls, hangups, for_peers }))
     }

@@ -13,7 +13,7 @@
 //! | tenant | has a part of a server's slots, by its weight; bounds of its own |
 //! | key | what is interchangeable: a tenant's connections as one user |
 //! | slot | the right to one connection; whoever has a [`SlotPermit`] has one |
-//! | hungry | wanting slots, and below its own bound |
+//! | eligible | wanting slots, and below its own bound |
 //! | in line | wanting a slot that only the server's bound denies |
 //! | active | seen in the last [`ACTIVE_FOR`] |
 //! | entitled | to a server's slots by the weights of the active tenants, at least one; never less than the tenant's minimum |
@@ -31,19 +31,19 @@
 //! | file | what |
 //! |---|---|
 //! | `rules.rs` | entitlements, and who gives a slot to whom |
-//! | `books.rs` | who holds and wants what: pure |
-//! | `desk.rs` | the handles, permits and letter boxes: the shell around the books |
+//! | `ledger.rs` | who holds and wants what: pure |
+//! | `handles.rs` | the handles, permits and letter boxes: the shell around the ledger |
 
-mod books;
-mod desk;
+mod handles;
+mod ledger;
 mod rules;
 
-pub use books::{
-    ACTIVE_FOR, DeniedBound, FinishedVerdict, GRANT_COST_US, KeyId, QuotaEffect, QuotaLedger,
-    SharedServerId, SharedTenantId, TenantQuota, VICTIMS_LOOKED_AT_MAX,
-};
-pub use desk::{
+pub use handles::{
     ConnectionShares, ReleaseOutcome, ServerHandle, SlotPermit, TenantHandle, ThreadHandle,
     ThreadLetter, ThreadWake, UserHandle,
+};
+pub use ledger::{
+    ACTIVE_FOR, DeniedBound, FinishedVerdict, GRANT_COST_US, KeyId, QuotaEffect, QuotaLedger,
+    SharedServerId, SharedTenantId, TenantQuota, VICTIMS_LOOKED_AT_MAX,
 };
 pub use rules::{ROTATE_BUSY_US, SIBLING_PATIENCE};

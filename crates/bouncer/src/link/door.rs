@@ -308,7 +308,7 @@ impl LoginMachine {
     }
 
     /// Appends why it has to go.
-    pub fn put_farewell(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
+    pub fn put_fatal_error(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         match self {
             LoginMachine::Pg(_) => backend::error(out, fields),
             LoginMachine::My(login) => put_mysql_error(&mut login.seq(), fields, out),

@@ -281,10 +281,10 @@ impl ClientLink {
     }
 
     /// Appends why it has to go.
-    pub fn put_farewell(&mut self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
+    pub fn put_fatal_error(&mut self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         match self {
             ClientLink::Pg(_) => backend::error(out, fields),
-            ClientLink::My(link) => link.put_farewell(fields, out),
+            ClientLink::My(link) => link.put_fatal_error(fields, out),
         }
     }
 
@@ -394,7 +394,7 @@ impl ServerLink {
 
     /// Returns whether its client may be told something now: what follows a part of a message would
     /// be taken for the rest of it.
-    pub fn takes_words(&self) -> bool {
+    pub fn takes_error(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.body.left == 0 || !link.body.pass,
             ServerLink::My(link) => link.is_between_messages(),

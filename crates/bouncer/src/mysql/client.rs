@@ -298,7 +298,7 @@ impl MysqlClientSession {
     /// Appends the error with which its connection is closed. A client that is still sending a
     /// file, or a command of several packets, gets none: only the packets that it has yet to send
     /// say which number it expects, and it takes any other for a malformed packet.
-    pub(crate) fn put_farewell(&mut self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
+    pub(crate) fn put_fatal_error(&mut self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         if self.turn == NextInput::Command && !self.body.goes_on {
             put_mysql_error(&mut self.seq, fields, out);
         }

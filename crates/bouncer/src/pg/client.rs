@@ -138,13 +138,13 @@ impl PgClientSession {
     }
 
     /// The channels that the relay's listener has to hear before this client's bytes are presented
-    /// again; then [`PgClientSession::channels_heard`] is due.
+    /// again; then [`PgClientSession::channels_confirmed`] is due.
     pub fn wanted_channels(&self) -> &[Box<str>] {
         self.listening.as_ref().map_or(&[], |listening| listening.wanted())
     }
 
     /// The relay's listener hears the channels that were wanted.
-    pub fn channels_heard(&mut self) {
+    pub fn channels_confirmed(&mut self) {
         if let Some(listening) = &mut self.listening {
             listening.heard();
         }

@@ -2,7 +2,7 @@
 //!
 //! A thread reads into one scratch and writes from one scratch. Only what a socket does not take
 //! at once, or what is not a whole message yet, is copied to a [`UnsentBytes`], whose memory comes
-//! from the thread's stock and goes back there.
+//! from the thread's freelist and goes back there.
 
 /// Most bytes that are read at once, and so the size of the thread's scratch.
 pub(crate) const READ_BYTES_MAX: usize = 64 * 1024;
@@ -13,7 +13,7 @@ pub(crate) const BACKLOG_BYTES_HIGH: usize = 64 * 1024;
 /// Buffers kept for the next backlog.
 const STOCK_MAX: usize = 32;
 
-/// A buffer that grew beyond this is given back to the system instead of the stock.
+/// A buffer that grew beyond this is given back to the system instead of the freelist.
 const STOCKED_BYTES_MAX: usize = 2 * READ_BYTES_MAX;
 
 /// Buffers that are not in use.
@@ -60,12 +60,12 @@ impl UnsentBytes {
     }
 
     /// Adds `bytes` at the end.
-    pub(crate) fn push(&mut self, bytes: &[u8], stock: &mut BufferFreelist) {
+    pub(crate) fn push(&mut self, bytes: &[u8], freelist: &mut BufferFreelist) {
         if bytes.is_empty() {
             return;
         }
         if self.bytes.capacity() == 0 {
-            self.bytes = stock.take();
+            self.bytes = freelist.take();
         } else if self.start >= READ_BYTES_MAX {
             // Moving what is left is cheaper than growing for ever.
             self.bytes.drain(..self.start);
@@ -74,18 +74,18 @@ impl UnsentBytes {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Drops the oldest `count` bytes; the memory goes back to the stock with the last of them.
-    pub(crate) fn consume(&mut self, count: usize, stock: &mut BufferFreelist) {
+    /// Drops the oldest `count` bytes; the memory goes back to the freelist with the last of them.
+    pub(crate) fn consume(&mut self, count: usize, freelist: &mut BufferFreelist) {
         self.start = (self.start + count).min(self.bytes.len());
         if self.is_empty() {
-            self.clear(stock);
+            self.clear(freelist);
         }
     }
 
     /// Drops everything.
-    pub(crate) fn clear(&mut self, stock: &mut BufferFreelist) {
+    pub(crate) fn clear(&mut self, freelist: &mut BufferFreelist) {
         self.start = 0;
-        stock.give(std::mem::take(&mut self.bytes));
+        freelist.give(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -95,13 +95,13 @@ mod tests {
 
     #[test]
     fn bytes_come_out_in_order_and_memory_goes_back() {
-        let mut stock = BufferFreelist::default();
+        let mut freelist = BufferFreelist::default();
         let mut backlog = UnsentBytes::default();
         let mut expected = 0_u32;
         let mut next = 0_u32;
         for round in 0..2_000_usize {
             for _ in 0..round % 97 {
-                backlog.push(&next.to_be_bytes(), &mut stock);
+                backlog.push(&next.to_be_bytes(), &mut freelist);
                 next += 1;
             }
             for _ in 0..round % 89 {
@@ -109,24 +109,24 @@ mod tests {
                     break;
                 }
                 assert_eq!(backlog.front()[..4], expected.to_be_bytes());
-                backlog.consume(4, &mut stock);
+                backlog.consume(4, &mut freelist);
                 expected += 1;
             }
             assert_eq!(backlog.len(), 4 * (next - expected) as usize);
         }
         let left = backlog.len();
-        backlog.consume(left, &mut stock);
+        backlog.consume(left, &mut freelist);
         assert!(backlog.is_empty());
         assert_eq!(backlog.bytes.capacity(), 0);
-        assert_eq!(stock.free.len(), 1);
+        assert_eq!(freelist.free.len(), 1);
     }
 
     #[test]
     fn a_buffer_that_grew_large_is_not_kept() {
-        let mut stock = BufferFreelist::default();
+        let mut freelist = BufferFreelist::default();
         let mut backlog = UnsentBytes::default();
-        backlog.push(&vec![0; STOCKED_BYTES_MAX + 1], &mut stock);
-        backlog.clear(&mut stock);
-        assert!(stock.free.is_empty());
+        backlog.push(&vec![0; STOCKED_BYTES_MAX + 1], &mut freelist);
+        backlog.clear(&mut freelist);
+        assert!(freelist.free.is_empty());
     }
 }

@@ -35,7 +35,7 @@ impl RelayWorker {
         let source = self.cancel_source(place);
         self.client_gone(place, &ClientDeparture::Dismissed);
         // Or somebody could try all keys.
-        if !self.common.cancel_rate.allow(source, self.ground.now) {
+        if !self.common.cancel_rate.allow(source, self.context.now) {
             return;
         }
         let Some((thread, client)) = self.common.keys.find(pid, key) else {
@@ -111,13 +111,13 @@ impl RelayWorker {
     /// Answers the request for which a client waits in the queue as the server would, and takes
     /// the client out of there. A request of which a part has yet to come goes on waiting.
     fn cancel_waiting(&mut self, place: u32) {
-        let RelayWorker { clients, pools, ground, outbox, .. } = self;
+        let RelayWorker { clients, pools, context, outbox, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
         let RelayClient { conn, phase: ClientPhase::Session(session), .. } = client else { return };
         let Some(bytes) = session.link.request_bytes(conn.input.front()) else { return };
-        conn.input.consume(bytes, &mut ground.stock);
+        conn.input.consume(bytes, &mut context.freelist);
         if let ServerAttachment::Waiting(ticket) = session.place {
-            pools.give_up_waiting(session.pool, ticket, ground.now);
+            pools.give_up_waiting(session.pool, ticket, context.now);
         }
         if session.place.is_waiting() {
             session.stats.clients_waiting.sub(1);
@@ -159,7 +159,7 @@ impl RelayWorker {
             socket,
             EventSource::Cancel(place),
             true,
-            &self.ground.registry,
+            &self.context.registry,
         ) {
             Ok(conn) => conn,
             Err(error) => {
@@ -167,16 +167,17 @@ impl RelayWorker {
                 return Err(error);
             }
         };
-        let begun_us = self.ground.now_us;
-        let leg = CancelLeg { conn, dial, connects: true, shakes_hands: false, server, begun_us };
+        let begun_us = self.context.now_us;
+        let leg =
+            CancelLeg { conn, dial, connects: true, is_in_handshake: false, server, begun_us };
         self.cancels.occupy(place, leg);
-        self.ground.timers.arm(TimerKey::Cancel(place).id(), begun_us + CANCEL_US);
+        self.context.timers.arm(TimerKey::Cancel(place).id(), begun_us + CANCEL_US);
         Ok(())
     }
 
     /// Epoll says something of a connection that carries a cancel request.
     pub(super) fn cancel_ready(&mut self, place: u32, readiness: SocketReadiness) {
-        let RelayWorker { cancels, outbox, ground, .. } = self;
+        let RelayWorker { cancels, outbox, context, .. } = self;
         let Some(leg) = cancels.get_mut(place) else { return };
         leg.conn.note(readiness);
         if readiness.writable && leg.connects {
@@ -189,7 +190,7 @@ impl RelayWorker {
             }
             return self.end_cancel(place);
         }
-        if readiness.writable && leg.conn.flush(&mut ground.stock, &ground.registry).is_err() {
+        if readiness.writable && leg.conn.flush(&mut context.freelist, &context.registry).is_err() {
             return self.end_cancel(place);
         }
         self.read_cancel(place);
@@ -197,28 +198,28 @@ impl RelayWorker {
 
     fn read_cancel(&mut self, place: u32) {
         loop {
-            let RelayWorker { cancels, outbox, scratch, ground, .. } = self;
+            let RelayWorker { cancels, outbox, scratch, context, .. } = self;
             let Some(leg) = cancels.get_mut(place) else { return };
             if !leg.conn.is_readable() {
                 return;
             }
             let count = match leg.conn.read(scratch) {
                 Ok(ReadOutcome::Data { count, .. }) => count,
-                Ok(ReadOutcome::Nothing) => return self.hands_shaken_for_cancel(place),
+                Ok(ReadOutcome::Nothing) => return self.cancel_tls_started(place),
                 // The signal was sent, or never will be.
                 Ok(ReadOutcome::End) | Err(_) => return self.end_cancel(place),
             };
-            leg.conn.input.push(&scratch[..count], &mut ground.stock);
+            leg.conn.input.push(&scratch[..count], &mut context.freelist);
             let (used, next) = leg.dial.input(leg.conn.input.front(), &mut outbox.to_server);
-            leg.conn.input.consume(used, &mut ground.stock);
+            leg.conn.input.consume(used, &mut context.freelist);
             self.follow_cancel(place, next);
         }
     }
 
     pub(super) fn follow_cancel(&mut self, place: u32, next: ServerDialNext) {
-        let RelayWorker { cancels, outbox, ground, .. } = self;
+        let RelayWorker { cancels, outbox, context, .. } = self;
         let Some(leg) = cancels.get_mut(place) else { return };
-        let sent = leg.conn.send(&outbox.to_server, &mut ground.stock, &ground.registry);
+        let sent = leg.conn.send(&outbox.to_server, &mut context.freelist, &context.registry);
         outbox.to_server.clear();
         match next {
             _ if sent.is_err() => self.end_cancel(place),
@@ -233,7 +234,7 @@ impl RelayWorker {
                     self.end_cancel(place);
                 }
             }
-            ServerDialNext::StartTls => self.shake_hands_for_cancel(place),
+            ServerDialNext::StartTls => self.start_cancel_tls(place),
             ServerDialNext::Ready(_) | ServerDialNext::Fail { .. } => self.end_cancel(place),
         }
     }
@@ -242,8 +243,8 @@ impl RelayWorker {
     /// again.
     pub(super) fn end_cancel(&mut self, place: u32) {
         let Some(leg) = self.cancels.remove(place) else { return };
-        self.ground.timers.disarm(TimerKey::Cancel(place).id());
-        leg.conn.close(&mut self.ground.stock);
+        self.context.timers.disarm(TimerKey::Cancel(place).id());
+        leg.conn.close(&mut self.context.freelist);
         let (server_place, serial) = leg.server;
         let Some(server) = self.servers.get_mut(server_place) else { return };
         if server.serial != serial {
@@ -256,16 +257,16 @@ impl RelayWorker {
         if let Some(client) = server.client {
             self.unstall(client);
         } else if std::mem::take(&mut server.awaits_cancels) {
-            self.give_back(server_place);
+            self.return_server(server_place);
         }
     }
 
     /// A cancel request may have taken too long.
-    pub(super) fn look_at_cancel(&mut self, place: u32) {
+    pub(super) fn check_cancel_deadline(&mut self, place: u32) {
         let Some(leg) = self.cancels.get(place) else { return };
         let due_us = leg.begun_us + CANCEL_US;
-        if due_us > self.ground.now_us {
-            return self.ground.timers.arm(TimerKey::Cancel(place).id(), due_us);
+        if due_us > self.context.now_us {
+            return self.context.timers.arm(TimerKey::Cancel(place).id(), due_us);
         }
         // Whether the signal will come yet is not known; so the server connection is not shared.
         let server = leg.server;

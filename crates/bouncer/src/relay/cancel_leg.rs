@@ -9,7 +9,7 @@ pub(super) struct CancelLeg {
     pub(super) conn: RelayConnection,
     pub(super) dial: ServerDialer,
     pub(super) connects: bool,
-    pub(super) shakes_hands: bool,
+    pub(super) is_in_handshake: bool,
     /// Place and serial of the server connection that is meant.
     pub(super) server: (u32, u64),
     pub(super) begun_us: u64,

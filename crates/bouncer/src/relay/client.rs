@@ -8,6 +8,7 @@ use super::accept::AcceptedConnection;
 use super::common::CountedClient;
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
 use super::console::ConsoleClient;
+use super::guests::{ClientOrigin, ListenerBinding};
 use super::leave::ClientDeparture;
 use super::login::{GreetingWait, LoginFlow, LoginPhase};
 use super::pools::{LeaseOutcome, PoolRef, QueueTicket};
@@ -15,7 +16,6 @@ use super::server::RelayServer;
 use super::socket::{ReadOutcome, RelaySocket};
 use super::stats::ThreadTenantStats;
 use super::subscriber::{ChannelSubscriber, SubscriptionState};
-use super::visitors::{ClientOrigin, ListenerBinding};
 use super::worker::{PendingWork, READS_PER_TURN_MAX, RelayWorker, TimerKey};
 use crate::guest::turns::LeaseQuotaPermit;
 use crate::guest::watch::ConnectionObserver;
@@ -73,7 +73,7 @@ pub(super) struct ClientLogin {
     /// True if it has to take what it was answered before it may ask more.
     is_full: bool,
     /// Channels that it listens to; none if it never did.
-    pub(super) hearing: Option<Box<ChannelSubscriber>>,
+    pub(super) subscriber: Option<Box<ChannelSubscriber>>,
     /// True if its tenant limits the times of clients, or of this user's.
     pub(super) is_timed: bool,
     /// Bytes of input without which there is no progress.
@@ -154,7 +154,7 @@ impl ClientLogin {
             is_stalled: false,
             asks_elsewhere: false,
             is_full: false,
-            hearing: None,
+            subscriber: None,
             is_timed,
             want: 0,
             last_server: None,
@@ -280,7 +280,7 @@ impl RelayClient {
             }
             ClientPhase::Greeting(_) => true,
             ClientPhase::Login(login) => login.is_looked_up(),
-            ClientPhase::Console(visitor) => visitor.is_waiting(),
+            ClientPhase::Console(console_client) => console_client.is_waiting(),
             ClientPhase::Closing => false,
         }
     }
@@ -288,9 +288,9 @@ impl RelayClient {
 
 impl RelayWorker {
     /// Takes a connection that was accepted.
-    pub(super) fn greet(&mut self, accepted: AcceptedConnection, by: ClientOrigin) {
+    pub(super) fn accept_client(&mut self, accepted: AcceptedConnection, by: ClientOrigin) {
         self.serial += 1;
-        self.books.stats.accepted.add(1);
+        self.counters.stats.accepted.add(1);
         let loads = self.common.peers.iter().map(|peer| peer.load.load(Ordering::Relaxed));
         if loads.sum::<usize>() > self.common.connections_max() {
             // Too many to be told one by one: descriptors are needed for those who are in.
@@ -312,7 +312,7 @@ impl RelayWorker {
         let place = self.clients.reserve();
         let begun = self.new_login(&socket, place, by).and_then(|login| {
             let source = EventSource::Client(place);
-            match RelayConnection::new(socket, source, false, &self.ground.registry) {
+            match RelayConnection::new(socket, source, false, &self.context.registry) {
                 Ok(conn) => Ok((login, conn)),
                 Err(error) => {
                     login.pid().inspect(|pid| self.common.keys.remove(*pid));
@@ -329,7 +329,7 @@ impl RelayWorker {
             }
         };
         let phase = ClientPhase::Login(Box::new(login));
-        let now_us = self.ground.now_us;
+        let now_us = self.context.now_us;
         let (serial, clogged_us) = (self.serial, None);
         let (begun_us, since_us) = (now_us, now_us);
         let number = self.common.next_number();
@@ -337,10 +337,10 @@ impl RelayWorker {
         let client =
             RelayClient { conn, phase, serial, number, begun_us, since_us, queued, clogged_us };
         self.clients.occupy(place, client);
-        self.books.stats.clients.add(1);
-        self.books.stats.logins.add(1);
+        self.counters.stats.clients.add(1);
+        self.counters.stats.logins.add(1);
         let login_us = self.common.live.login_us();
-        self.ground.timers.arm(TimerKey::Client(place).id(), now_us + login_us);
+        self.context.timers.arm(TimerKey::Client(place).id(), now_us + login_us);
         // Of MySQL: there the server speaks first.
         self.send_outbox(Some(place), None);
         Ok(())
@@ -361,8 +361,8 @@ impl RelayWorker {
     /// Sends what waits for a client, and reads its server again once that is done.
     fn flush_client(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
-        let ground = &mut self.ground;
-        if let Err(error) = client.conn.flush(&mut ground.stock, &ground.registry) {
+        let context = &mut self.context;
+        if let Err(error) = client.conn.flush(&mut context.freelist, &context.registry) {
             return self.client_gone(place, &ClientDeparture::Lost(error));
         }
         if client.conn.is_clogged() {
@@ -370,14 +370,14 @@ impl RelayWorker {
         }
         client.clogged_us = None;
         if let Some(server) = client.server() {
-            ground.work.push_back(PendingWork::Server(server));
+            context.work.push_back(PendingWork::Server(server));
         }
         let is_full = client.session().is_some_and(|session| session.is_full);
         if is_full || client.conn.is_readable() {
             self.queue_client(place);
         }
-        self.heed(place);
-        self.finish_farewell(place);
+        self.update_channels(place);
+        self.finish_closing(place);
     }
 
     /// Reads a client until it has nothing more, or others should have their turn.
@@ -479,7 +479,7 @@ impl RelayWorker {
             && !client.queued
         {
             client.queued = true;
-            self.ground.work.push_back(PendingWork::Client(place));
+            self.context.work.push_back(PendingWork::Client(place));
         }
     }
 
@@ -487,15 +487,15 @@ impl RelayWorker {
     pub(super) fn go_on_with_client(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
         client.queued = false;
-        if self.expel_violator(place) {
+        if self.disconnect_violator(place) {
             return;
         }
         let Some(client) = self.clients.get_mut(place) else { return };
         if let ClientPhase::Greeting(greeting) = &client.phase {
             match greeting.place {
-                ServerAttachment::Attached(server) => self.greet_by(place, server),
+                ServerAttachment::Attached(server) => self.welcome_by_server(place, server),
                 // The connection that was to greet it broke before its turn came.
-                ServerAttachment::Idle => self.say_welcome(place),
+                ServerAttachment::Idle => self.greet_client(place),
                 ServerAttachment::Parked | ServerAttachment::Waiting(_) => {}
             }
         }
@@ -504,7 +504,7 @@ impl RelayWorker {
             && !client.conn.input.is_empty()
             && !client.is_held_up()
         {
-            self.feed_kept(place);
+            self.feed_backlog(place);
         }
         self.read_client(place);
         self.leave_if_over(place);
@@ -520,17 +520,17 @@ impl RelayWorker {
             let scratch = std::mem::take(&mut self.scratch);
             let used = self.feed_client(place, &scratch[..count]);
             if let Some(client) = self.clients.get_mut(place) {
-                client.conn.input.push(&scratch[used..count], &mut self.ground.stock);
+                client.conn.input.push(&scratch[used..count], &mut self.context.freelist);
             }
             self.scratch = scratch;
         } else {
-            client.conn.input.push(&self.scratch[..count], &mut self.ground.stock);
-            self.feed_kept(place);
+            client.conn.input.push(&self.scratch[..count], &mut self.context.freelist);
+            self.feed_backlog(place);
         }
     }
 
     /// Handles what a client sent earlier, when there is enough of it.
-    fn feed_kept(&mut self, place: u32) {
+    fn feed_backlog(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
         let want = client.session().map_or(0, |session| session.want);
         if client.conn.input.len() < want {
@@ -538,13 +538,13 @@ impl RelayWorker {
         }
         let mut input = std::mem::take(&mut client.conn.input);
         let used = self.feed_client(place, input.front());
-        let stock = &mut self.ground.stock;
+        let freelist = &mut self.context.freelist;
         match self.clients.get_mut(place) {
             Some(client) => {
-                input.consume(used, stock);
+                input.consume(used, freelist);
                 client.conn.input = input;
             }
-            None => input.clear(stock),
+            None => input.clear(freelist),
         }
     }
 
@@ -553,7 +553,7 @@ impl RelayWorker {
         match self.clients.get_mut(place).map(|client| &client.phase) {
             Some(ClientPhase::Login(_)) => self.feed_login(place, bytes),
             Some(ClientPhase::Session(_)) => self.feed_session(place, bytes),
-            Some(ClientPhase::Console(_)) => self.feed_visitor(place, bytes),
+            Some(ClientPhase::Console(_)) => self.feed_console(place, bytes),
             Some(ClientPhase::Greeting(_)) => 0,
             Some(ClientPhase::Closing) | None => bytes.len(),
         }
@@ -563,7 +563,7 @@ impl RelayWorker {
     fn feed_session(&mut self, place: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
-            let RelayWorker { clients, servers, outbox, link, ground, .. } = self;
+            let RelayWorker { clients, servers, outbox, link, context, .. } = self;
             let Some(session) = clients.get_mut(place).and_then(RelayClient::session) else {
                 return bytes.len();
             };
@@ -582,13 +582,13 @@ impl RelayWorker {
             }
             let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
             let mut outputs = outbox.both();
-            session.begin(link, &mut server, ground.now_us, used == 0, &mut outputs);
+            session.begin(link, &mut server, context.now_us, used == 0, &mut outputs);
             let rest = &bytes[used..];
             let result = link.from_client(&mut session.link, server, rest, &mut outputs);
             used += result.consumed;
             if let Some(watch) = &mut session.watch {
                 let sent = rest.get(..result.consumed).unwrap_or_default();
-                watch.sent(sent, ground.now_us);
+                watch.sent(sent, context.now_us);
             }
             session.want = result.want;
             session.is_stalled = result.next == ClientNext::Wait;
@@ -632,12 +632,12 @@ impl RelayWorker {
         if next == ClientNext::Refuse {
             // What is for the client goes with its dismissal.
             self.send_request(server);
-            self.dismiss(place);
+            self.close_when_sent(place);
             return LoginFlow::Took;
         }
         self.send_outbox(Some(place), server);
         match next {
-            ClientNext::NeedListener => match self.hear(place) {
+            ClientNext::NeedListener => match self.subscribe(place) {
                 SubscriptionState::Yes => LoginFlow::Again,
                 SubscriptionState::Waits => LoginFlow::Stop,
                 SubscriptionState::No => LoginFlow::Took,
@@ -651,7 +651,7 @@ impl RelayWorker {
             }
             ClientNext::Released => {
                 if let Some(server) = server {
-                    self.part(place, server);
+                    self.detach(place, server);
                     self.rest(server);
                 }
                 self.again(place)

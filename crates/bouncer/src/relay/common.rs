@@ -21,7 +21,7 @@ use super::orders::{ThreadInbox, ThreadMessageKind};
 use super::prover::ProofThread;
 use super::resolve::ResolverThread;
 use super::server::Parameters;
-use super::stats::ThreadBooks;
+use super::stats::ThreadCounters;
 use super::timers::micros;
 use crate::link::ProtocolKeyrings;
 use crate::mysql;
@@ -170,7 +170,7 @@ pub(super) struct PeerThread {
     /// Orders.
     pub(super) inbox: Arc<ThreadInbox>,
     /// Counters of the thread.
-    pub(super) books: Arc<ThreadBooks>,
+    pub(super) counters: Arc<ThreadCounters>,
     /// Connections that it has or was dealt; who has fewest gets the next one.
     pub(super) load: AtomicUsize,
 }
@@ -249,7 +249,7 @@ pub(super) struct CountedConsoleClient {
 
 impl ClientCount {
     /// Counts one more client of the console, if there may be one.
-    pub(super) fn visit(
+    pub(super) fn route_to_console(
         self: &Arc<Self>,
         user: &Arc<str>,
         all_max: Option<u32>,

@@ -26,7 +26,7 @@ pub(super) enum EventSource {
     /// A connection that carries a cancel request to a server.
     Cancel(u32),
     /// A connection that listens for clients.
-    Ear(u32),
+    Notifier(u32),
 }
 
 const KIND_BITS: u32 = 3;
@@ -40,7 +40,7 @@ impl EventSource {
             EventSource::Client(place) => (2, place),
             EventSource::Server(place) => (3, place),
             EventSource::Cancel(place) => (4, place),
-            EventSource::Ear(place) => (5, place),
+            EventSource::Notifier(place) => (5, place),
         };
         Token(((place as usize) << KIND_BITS) | kind)
     }
@@ -54,7 +54,7 @@ impl EventSource {
             2 => Some(EventSource::Client(place)),
             3 => Some(EventSource::Server(place)),
             4 => Some(EventSource::Cancel(place)),
-            5 => Some(EventSource::Ear(place)),
+            5 => Some(EventSource::Notifier(place)),
             _ => None,
         }
     }
@@ -201,24 +201,24 @@ impl RelayConnection {
     pub(super) fn send(
         &mut self,
         bytes: &[u8],
-        stock: &mut BufferFreelist,
+        freelist: &mut BufferFreelist,
         registry: &Registry,
     ) -> io::Result<()> {
         let written = if self.output.is_empty() { self.socket.write(bytes)? } else { 0 };
-        self.output.push(&bytes[written..], stock);
+        self.output.push(&bytes[written..], freelist);
         self.watch_room(registry)
     }
 
     /// Sends what waits, as far as there is room.
     pub(super) fn flush(
         &mut self,
-        stock: &mut BufferFreelist,
+        freelist: &mut BufferFreelist,
         registry: &Registry,
     ) -> io::Result<()> {
         self.socket.flush()?;
         if !self.output.is_empty() {
             let written = self.socket.write(self.output.front())?;
-            self.output.consume(written, stock);
+            self.output.consume(written, freelist);
         }
         self.watch_room(registry)
     }
@@ -239,9 +239,9 @@ impl RelayConnection {
     }
 
     /// Gives the memory back and says goodbye.
-    pub(super) fn close(mut self, stock: &mut BufferFreelist) {
-        self.input.clear(stock);
-        self.output.clear(stock);
+    pub(super) fn close(mut self, freelist: &mut BufferFreelist) {
+        self.input.clear(freelist);
+        self.output.clear(freelist);
         self.socket.finish();
     }
 }
@@ -259,7 +259,7 @@ mod tests {
             EventSource::Client(u32::MAX),
             EventSource::Server(12),
             EventSource::Cancel(3),
-            EventSource::Ear(9),
+            EventSource::Notifier(9),
         ] {
             assert_eq!(EventSource::of(source.token()), Some(source));
         }

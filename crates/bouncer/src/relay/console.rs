@@ -64,37 +64,37 @@ enum ConsoleRequest {
 
 impl RelayWorker {
     /// Lets somebody in who has proved that it may.
-    pub(super) fn begin_visit(
+    pub(super) fn begin_console(
         &mut self,
         place: u32,
         user: Arc<str>,
         rights: ConsoleRights,
     ) -> Result<(), PgLoginRefusal> {
-        let desk = self.common.console.get();
-        let (all_max, user_max) = match (rights, desk) {
-            (ConsoleRights::Stats, Some(desk)) => desk.watchers_max(&user),
+        let backend = self.common.console.get();
+        let (all_max, user_max) = match (rights, backend) {
+            (ConsoleRights::Stats, Some(backend)) => backend.watchers_max(&user),
             (ConsoleRights::Admin, _) | (_, None) => (None, None),
         };
-        let visit = self.common.population.visit(&user, all_max, user_max);
+        let visit = self.common.population.route_to_console(&user, all_max, user_max);
         let visit = visit.map_err(|full| PgLoginRefusal::new("53300", self.words().full(full)))?;
-        self.books.stats.logins.sub(1);
+        self.counters.stats.logins.sub(1);
         let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
-        client.since_us = self.ground.now_us;
+        client.since_us = self.context.now_us;
         let registered = self.common.keys.register(self.index, place, KEY_BYTES);
         let (pid, key) = registered.map_err(|error| {
             let refusal = PgLoginRefusal::new("58000", "there is no key for this connection");
             PgLoginRefusal { cause: Some(error.to_string()), ..refusal }
         })?;
         welcome(PARAMETERS, pid, &key, &mut self.outbox.to_client);
-        let visitor =
+        let console_client =
             ConsoleClient { user, rights, pid, asks: None, skips: false, _visit: Some(visit) };
-        client.phase = ClientPhase::Console(Box::new(visitor));
+        client.phase = ClientPhase::Console(Box::new(console_client));
         self.send_outbox(Some(place), None);
         Ok(())
     }
 
-    /// Gives bytes to a visitor's connection; says how many were used.
-    pub(super) fn feed_visitor(&mut self, place: u32, bytes: &[u8]) -> usize {
+    /// Gives bytes to the connection of a client of the console; says how many were used.
+    pub(super) fn feed_console(&mut self, place: u32, bytes: &[u8]) -> usize {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
@@ -103,7 +103,7 @@ impl RelayWorker {
                 Ok(None) => return used,
                 Ok(Some(_)) | Err(_) => {
                     let message = "the console takes messages of 16 KiB at most";
-                    self.expel(place, &ErrorFields::fatal("08P01", message));
+                    self.disconnect(place, &ErrorFields::fatal("08P01", message));
                     return bytes.len();
                 }
             };
@@ -111,12 +111,13 @@ impl RelayWorker {
             used += header.total;
             let RelayWorker { clients, outbox, .. } = self;
             let client = clients.get_mut(place);
-            let Some(RelayClient { phase: ClientPhase::Console(visitor), serial, .. }) = client
+            let Some(RelayClient { phase: ClientPhase::Console(console_client), serial, .. }) =
+                client
             else {
                 return bytes.len();
             };
             let serial = *serial;
-            match visitor.take(header.tag, body, &mut outbox.to_client) {
+            match console_client.take(header.tag, body, &mut outbox.to_client) {
                 ConsoleRequest::Nothing => self.send_outbox(Some(place), None),
                 ConsoleRequest::Question(text) => {
                     self.ask(place, serial, text);
@@ -127,7 +128,7 @@ impl RelayWorker {
                     return bytes.len();
                 }
                 ConsoleRequest::Wrong(fields) => {
-                    self.expel(place, &fields);
+                    self.disconnect(place, &fields);
                     return bytes.len();
                 }
             }
@@ -136,23 +137,24 @@ impl RelayWorker {
 
     /// Passes a question on.
     fn ask(&mut self, place: u32, serial: u64, text: String) {
-        let Some(desk) = self.common.console.get() else { return };
+        let Some(backend) = self.common.console.get() else { return };
         let client = self.clients.get_mut(place).map(|client| &mut client.phase);
-        let Some(ClientPhase::Console(visitor)) = client else { return };
+        let Some(ClientPhase::Console(console_client)) = client else { return };
         let (asks, left) = oneshot::channel();
-        visitor.asks = Some(asks);
+        console_client.asks = Some(asks);
         let reply = ConsoleReplySlot { inbox: Arc::clone(&self.inbox), client: place, serial };
-        desk.ask(text, visitor.rights, reply, left);
+        backend.ask(text, console_client.rights, reply, left);
     }
 
     /// The answer to a question has come.
     pub(super) fn answered(&mut self, place: u32, serial: u64, answer: &[u8]) {
         let Some(client) = self.clients.get_mut(place) else { return };
-        let (true, ClientPhase::Console(visitor)) = (client.serial == serial, &mut client.phase)
+        let (true, ClientPhase::Console(console_client)) =
+            (client.serial == serial, &mut client.phase)
         else {
             return;
         };
-        visitor.asks = None;
+        console_client.asks = None;
         self.outbox.to_client.extend_from_slice(answer);
         self.send_outbox(Some(place), None);
         // It may have sent more meanwhile.
@@ -200,17 +202,17 @@ impl ConsoleClient {
 mod tests {
     use super::*;
 
-    fn visitor() -> ConsoleClient {
+    fn console_client() -> ConsoleClient {
         let (user, rights) = ("ann".into(), ConsoleRights::Admin);
         ConsoleClient { user, rights, pid: 1, asks: None, skips: false, _visit: None }
     }
 
     #[test]
-    fn messages_of_visitors() {
-        let mut visitor = visitor();
+    fn messages_of_console_clients() {
+        let mut console_client = console_client();
         let mut said = |tag, body: &[u8]| {
             let mut out = Vec::new();
-            let asked = match visitor.take(tag, body, &mut out) {
+            let asked = match console_client.take(tag, body, &mut out) {
                 ConsoleRequest::Nothing => "nothing".to_owned(),
                 ConsoleRequest::Question(text) => text,
                 ConsoleRequest::Farewell => "farewell".to_owned(),

@@ -51,6 +51,6 @@ impl ConsoleReplySlot {
     /// Gives it, whole: as messages, with what ends them.
     pub fn give(self, answer: Vec<u8>) {
         let ConsoleReplySlot { inbox, client, serial } = self;
-        inbox.push(ThreadMessageKind::Said { client, serial, answer });
+        inbox.push(ThreadMessageKind::ConsoleAnswer { client, serial, answer });
     }
 }

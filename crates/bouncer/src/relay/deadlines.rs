@@ -4,7 +4,7 @@ use wire::pg::message::ErrorFields;
 
 use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
 use super::dialect::ErrorDialect;
-use super::leave::{ClientDeparture, FAREWELL_US};
+use super::leave::{CLOSING_US, ClientDeparture};
 use super::pools::PoolFailure;
 use super::server::{RelayServer, ServerCloseReason, ServerPhase};
 use super::timers::micros;
@@ -59,31 +59,31 @@ struct AttachmentTimes {
 
 impl RelayWorker {
     /// Looks at a client.
-    pub(super) fn look_at_client(&mut self, place: u32) {
+    pub(super) fn check_client_deadline(&mut self, place: u32) {
         let Some((at_us, due)) = self.client_deadline(place) else { return };
-        if at_us > self.ground.now_us {
-            return self.ground.timers.arm(TimerKey::Client(place).id(), at_us);
+        if at_us > self.context.now_us {
+            return self.context.timers.arm(TimerKey::Client(place).id(), at_us);
         }
         match due {
             ClientDeadline::Login => {
                 let message = self.words().of("the login took too long", "client_login_timeout");
-                self.expel(place, &ErrorFields::fatal("08006", message));
+                self.disconnect(place, &ErrorFields::fatal("08006", message));
             }
             ClientDeadline::Farewell => self.client_gone(place, &ClientDeparture::Dismissed),
             ClientDeadline::Write => {
                 let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
                 self.client_gone(place, &ClientDeparture::Lost(error));
             }
-            ClientDeadline::Wait => self.waited_in_vain(place),
+            ClientDeadline::Wait => self.lease_wait_expired(place),
             ClientDeadline::Idle => {
                 let own = "terminating connection due to `client_idle_s`";
                 let message = self.words().of(own, "client_idle_timeout");
-                self.expel(place, &ErrorFields::fatal(self.words().code("57P05"), message));
+                self.disconnect(place, &ErrorFields::fatal(self.words().code("57P05"), message));
             }
             ClientDeadline::IdleInTransaction => {
                 let own = "terminating connection due to `idle_in_transaction_s`";
                 let message = self.words().of(own, "idle transaction timeout");
-                self.expel(place, &ErrorFields::fatal(self.words().code("25P03"), message));
+                self.disconnect(place, &ErrorFields::fatal(self.words().code("25P03"), message));
             }
             ClientDeadline::Query => {
                 let message = self.words().of("the statement exceeded `query_s`", "query timeout");
@@ -108,7 +108,7 @@ impl RelayWorker {
             | ClientPhase::Closing => false,
         });
         if timed && let Some((at_us, _)) = self.client_deadline(place) {
-            self.ground.timers.arm(TimerKey::Client(place).id(), at_us);
+            self.context.timers.arm(TimerKey::Client(place).id(), at_us);
         }
     }
 
@@ -116,9 +116,9 @@ impl RelayWorker {
     pub(super) fn watch_clogged(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
         if client.clogged_us.is_none() {
-            client.clogged_us = Some(self.ground.now_us);
+            client.clogged_us = Some(self.context.now_us);
             if let Some((at_us, _)) = self.client_deadline(place) {
-                self.ground.timers.arm(TimerKey::Client(place).id(), at_us);
+                self.context.timers.arm(TimerKey::Client(place).id(), at_us);
             }
         }
     }
@@ -132,7 +132,7 @@ impl RelayWorker {
             }
             // Its place in the queue has a deadline of its own.
             ClientPhase::Greeting(_) | ClientPhase::Console(_) => None,
-            ClientPhase::Closing => Some((client.since_us + FAREWELL_US, ClientDeadline::Farewell)),
+            ClientPhase::Closing => Some((client.since_us + CLOSING_US, ClientDeadline::Farewell)),
             ClientPhase::Session(session) => {
                 let held = match session.place {
                     ServerAttachment::Idle
@@ -152,7 +152,7 @@ impl RelayWorker {
     /// A statement or transaction takes too long: cancels what runs, and sees the client off when
     /// that does not help or nothing runs.
     fn overtime(&mut self, place: u32, code: &'static str, message: &str) {
-        let (now_us, words) = (self.ground.now_us, self.words());
+        let (now_us, words) = (self.context.now_us, self.words());
         let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
             return;
         };
@@ -163,13 +163,13 @@ impl RelayWorker {
         if waits && first {
             session.overtime_us = Some(now_us);
             self.cancel_at_server(server_place);
-            return self.ground.timers.arm(TimerKey::Client(place).id(), now_us + OVERTIME_US);
+            return self.context.timers.arm(TimerKey::Client(place).id(), now_us + OVERTIME_US);
         }
-        self.expel(place, &ErrorFields::fatal(words.code(code), message));
+        self.disconnect(place, &ErrorFields::fatal(words.code(code), message));
     }
 
     /// Looks at a server connection.
-    pub(super) fn look_at_server(&mut self, place: u32) {
+    pub(super) fn check_server_deadline(&mut self, place: u32) {
         let Some(server) = self.servers.get(place) else { return };
         let (at_us, opening) = match &server.phase {
             ServerPhase::Opening(_) => {
@@ -177,17 +177,17 @@ impl RelayWorker {
             }
             ServerPhase::Live(_) if server.is_resetting => {
                 let (at_us, is_cancelled) = (server.since_us + REST_US, server.is_cancelled);
-                if is_cancelled && at_us > self.ground.now_us {
+                if is_cancelled && at_us > self.context.now_us {
                     self.cancel_at_server(place);
-                    let next_us = at_us.min(self.ground.now_us + CANCEL_AGAIN_US);
-                    return self.ground.timers.arm(TimerKey::Server(place).id(), next_us);
+                    let next_us = at_us.min(self.context.now_us + CANCEL_AGAIN_US);
+                    return self.context.timers.arm(TimerKey::Server(place).id(), next_us);
                 }
                 (at_us, false)
             }
             ServerPhase::Live(_) => return,
         };
-        if at_us > self.ground.now_us {
-            return self.ground.timers.arm(TimerKey::Server(place).id(), at_us);
+        if at_us > self.context.now_us {
+            return self.context.timers.arm(TimerKey::Server(place).id(), at_us);
         }
         if opening {
             let own = "connecting and logging in took longer than `connect_s`";
@@ -199,13 +199,13 @@ impl RelayWorker {
     }
 
     /// Gives a server connection time to come to rest after its client has left.
-    pub(super) fn await_rest(&mut self, place: u32) {
+    pub(super) fn await_idle(&mut self, place: u32) {
         let Some(server) = self.servers.get_mut(place) else { return };
         if !server.is_resetting {
             server.is_resetting = true;
-            server.since_us = self.ground.now_us;
+            server.since_us = self.context.now_us;
             let wait_us = if server.is_cancelled { CANCEL_AGAIN_US } else { REST_US };
-            self.ground.timers.arm(TimerKey::Server(place).id(), self.ground.now_us + wait_us);
+            self.context.timers.arm(TimerKey::Server(place).id(), self.context.now_us + wait_us);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::tls;
 
 impl RelayWorker {
     /// Shakes hands with a client that asked for TLS. `early` is what it sent of that already.
-    pub(super) fn shake_hands(&mut self, place: u32, early: &[u8]) {
+    pub(super) fn start_client_tls(&mut self, place: u32, early: &[u8]) {
         let Some(client) = self.clients.get_mut(place) else { return };
         let ClientPhase::Login(login) = &mut client.phase else { return };
         let shown = self.common.client_tls.load();
@@ -28,20 +28,20 @@ impl RelayWorker {
             client.conn.socket.read_early(early)
         });
         match begun {
-            Ok(()) => login.shakes_hands = Some(shown),
+            Ok(()) => login.is_in_handshake = Some(shown),
             Err(error) => self.client_gone(place, &ClientDeparture::Lost(error)),
         }
     }
 
     /// Shakes hands with a server that has agreed to TLS.
-    pub(super) fn shake_hands_with_server(&mut self, place: u32) {
+    pub(super) fn start_server_tls(&mut self, place: u32) {
         self.send_outbox(None, Some(place));
         let Some(server) = self.servers.get_mut(place) else { return };
         let ServerPhase::Opening(opening) = &mut server.phase else { return };
         let address = &server.tenant.server;
         match self.common.server_tls.connection(&address.tls, &address.address) {
             Ok(tls) => {
-                opening.shakes_hands = true;
+                opening.is_in_handshake = true;
                 server.conn.socket.start_tls(tls);
             }
             Err(error) => {
@@ -49,17 +49,17 @@ impl RelayWorker {
                 return self.opening_failed(place, failure);
             }
         }
-        let ground = &mut self.ground;
-        if let Err(error) = server.conn.flush(&mut ground.stock, &ground.registry) {
+        let context = &mut self.context;
+        if let Err(error) = server.conn.flush(&mut context.freelist, &context.registry) {
             self.server_failed(place, &ServerCloseReason::Lost(error));
         }
     }
 
     /// Goes on with a server once the handshake is done.
-    pub(super) fn hands_shaken_with_server(&mut self, place: u32) {
+    pub(super) fn server_tls_started(&mut self, place: u32) {
         let RelayWorker { servers, outbox, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
-        if server.conn.socket.is_shaking_hands() {
+        if server.conn.socket.is_in_handshake() {
             return;
         }
         let end_point = match server.conn.socket.tls() {
@@ -67,7 +67,7 @@ impl RelayWorker {
             Some(Connection::Server(_)) | None => None,
         };
         let ServerPhase::Opening(opening) = &mut server.phase else { return };
-        if !std::mem::take(&mut opening.shakes_hands) {
+        if !std::mem::take(&mut opening.is_in_handshake) {
             return;
         }
         let next = opening.dial.tls_started(end_point, &mut outbox.to_server);
@@ -75,7 +75,7 @@ impl RelayWorker {
     }
 
     /// Shakes hands with a server to which a cancel request is to be sent.
-    pub(super) fn shake_hands_for_cancel(&mut self, place: u32) {
+    pub(super) fn start_cancel_tls(&mut self, place: u32) {
         let Some(leg) = self.cancels.get_mut(place) else { return };
         let server = self.servers.get(leg.server.0).filter(|it| it.serial == leg.server.1);
         let Some(server) = server else { return self.end_cancel(place) };
@@ -83,20 +83,20 @@ impl RelayWorker {
         let Ok(tls) = self.common.server_tls.connection(&address.tls, &address.address) else {
             return self.end_cancel(place);
         };
-        leg.shakes_hands = true;
+        leg.is_in_handshake = true;
         leg.conn.socket.start_tls(tls);
-        let ground = &mut self.ground;
-        if leg.conn.flush(&mut ground.stock, &ground.registry).is_err() {
+        let context = &mut self.context;
+        if leg.conn.flush(&mut context.freelist, &context.registry).is_err() {
             self.end_cancel(place);
         }
     }
 
     /// Goes on with a cancel request once the handshake is done.
-    pub(super) fn hands_shaken_for_cancel(&mut self, place: u32) {
+    pub(super) fn cancel_tls_started(&mut self, place: u32) {
         let RelayWorker { cancels, outbox, .. } = self;
         let Some(leg) = cancels.get_mut(place) else { return };
-        if leg.shakes_hands && !leg.conn.socket.is_shaking_hands() {
-            leg.shakes_hands = false;
+        if leg.is_in_handshake && !leg.conn.socket.is_in_handshake() {
+            leg.is_in_handshake = false;
             let next = leg.dial.tls_started(None, &mut outbox.to_server);
             self.follow_cancel(place, next);
         }

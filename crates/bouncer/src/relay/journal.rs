@@ -72,7 +72,7 @@ fn address(address: Option<SocketAddr>) -> String {
 impl RelayWorker {
     /// The words in which clients are told what goes wrong.
     pub(super) fn words(&self) -> ErrorDialect {
-        self.common.console.get().map_or(ErrorDialect::Own, |desk| desk.words())
+        self.common.console.get().map_or(ErrorDialect::Own, |backend| backend.words())
     }
 
     /// A client wants to log in.
@@ -104,7 +104,7 @@ impl RelayWorker {
             && let Some(client) = self.clients.get(place)
         {
             let name = who(client);
-            let age = self.ground.now_us.saturating_sub(client.begun_us) / 1_000_000;
+            let age = self.context.now_us.saturating_sub(client.begun_us) / 1_000_000;
             tracing::debug!(target: JOURNAL, "C-{place:#x}: {name} closing because: {reason} (age={age}s)");
         }
     }
@@ -144,7 +144,7 @@ impl RelayWorker {
     pub(super) fn journal_server(&self, place: u32, server: &RelayServer, reason: &str) {
         if is_read() {
             let name = whose(server);
-            let age = self.ground.now_us.saturating_sub(server.begun_us) / 1_000_000;
+            let age = self.context.now_us.saturating_sub(server.begun_us) / 1_000_000;
             tracing::debug!(target: JOURNAL, "S-{place:#x}: {name} closing because: {reason} (age={age}s)");
         }
     }
@@ -176,7 +176,9 @@ fn who(client: &RelayClient) -> String {
         ClientPhase::Greeting(greeting) => {
             format!("{}/{}@{from}", greeting.route.tenant.name, greeting.route.user.name)
         }
-        ClientPhase::Console(visitor) => format!("{DATABASE}/{}@{from}", visitor.user),
+        ClientPhase::Console(console_client) => {
+            format!("{DATABASE}/{}@{from}", console_client.user)
+        }
         ClientPhase::Login(_) | ClientPhase::Closing => format!("(nodb)/(nouser)@{from}"),
     }
 }

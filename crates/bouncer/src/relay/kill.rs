@@ -81,7 +81,7 @@ impl RelayWorker {
     /// A statement that ends itself is interrupted.
     fn kill_self(&mut self, place: u32, connection: bool) -> bool {
         if connection {
-            self.expel(place, &ErrorFields::fatal("57014", KILLED));
+            self.disconnect(place, &ErrorFields::fatal("57014", KILLED));
             return false;
         }
         let RelayWorker { clients, outbox, .. } = self;
@@ -102,7 +102,7 @@ impl RelayWorker {
             | ClientPhase::Closing => false,
         });
         if is_it {
-            self.expel(place, &ErrorFields::fatal("57P01", KILLED));
+            self.disconnect(place, &ErrorFields::fatal("57P01", KILLED));
         }
     }
 }

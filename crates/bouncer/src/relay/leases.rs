@@ -20,10 +20,10 @@ impl RelayWorker {
         if !session.has_turn(self.index, place, &self.common) {
             session.place = ServerAttachment::Parked;
             session.stats.clients_waiting.add(1);
-            session.waiting_us = self.ground.now_us;
+            session.waiting_us = self.context.now_us;
             if let Some(wait) = session.route.tenant.times_of(&session.route.user).wait {
-                let until_us = self.ground.now_us.saturating_add(micros(wait));
-                self.ground.timers.arm(TimerKey::Client(place).id(), until_us);
+                let until_us = self.context.now_us.saturating_add(micros(wait));
+                self.context.timers.arm(TimerKey::Client(place).id(), until_us);
             }
             return LeaseOutcome::Waits;
         }
@@ -32,17 +32,17 @@ impl RelayWorker {
             place,
             session.link.fingerprint(),
             session.last_server,
-            self.ground.now,
+            self.context.now,
         );
         match lease {
             ServerLease::Ready(server) => {
-                self.join(place, server);
+                self.attach(place, server);
                 LeaseOutcome::Yes
             }
             ServerLease::Waiting(ticket) => {
                 session.place = ServerAttachment::Waiting(ticket);
                 session.stats.clients_waiting.add(1);
-                session.waiting_us = self.ground.now_us;
+                session.waiting_us = self.context.now_us;
                 LeaseOutcome::Waits
             }
             ServerLease::Refused(refusal) => {
@@ -56,9 +56,9 @@ impl RelayWorker {
     pub(super) fn lease_for_greeting(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
         let ClientPhase::Greeting(greeting) = &mut client.phase else { return };
-        match self.pools.lease(greeting.pool, place, 0, None, self.ground.now) {
+        match self.pools.lease(greeting.pool, place, 0, None, self.context.now) {
             ServerLease::Ready(server) => {
-                self.join(place, server);
+                self.attach(place, server);
                 self.queue_client(place);
             }
             ServerLease::Waiting(ticket) => greeting.place = ServerAttachment::Waiting(ticket),
@@ -66,31 +66,31 @@ impl RelayWorker {
         }
     }
 
-    /// Gives a client a server connection that is its own from now on. The link hears of it when
+    /// Attaches a server connection to a client. The link hears of it when
     /// the client's next bytes are looked at, so that all goes out in one write.
-    fn join(&mut self, place: u32, server_place: u32) {
-        let RelayWorker { clients, servers, ground, .. } = self;
+    fn attach(&mut self, place: u32, server_place: u32) {
+        let RelayWorker { clients, servers, context, .. } = self;
         let Some(server) = servers.get_mut(server_place) else { return };
         let Some(client) = clients.get_mut(place) else { return };
         server.client = Some(place);
-        server.leased_us = ground.now_us;
-        server.since_us = ground.now_us;
+        server.leased_us = context.now_us;
+        server.since_us = context.now_us;
         server.count_idle(false);
         match &mut client.phase {
             ClientPhase::Session(session) => {
                 if matches!(session.place, ServerAttachment::Waiting(_)) {
                     session.stats.clients_waiting.sub(1);
-                    let waited_us = ground.now_us - session.waiting_us;
+                    let waited_us = context.now_us - session.waiting_us;
                     session.stats.times().wait.record(waited_us);
                 }
                 if let Some(holder) = &server.holder {
-                    holder.taken_by(session.pid, ground.now_us);
+                    holder.taken_by(session.pid, context.now_us);
                 }
                 session.stats.clients_active.add(1);
                 session.place = ServerAttachment::Attached(server_place);
                 session.is_fresh = true;
                 session.last_server = Some(server_place);
-                client.since_us = ground.now_us;
+                client.since_us = context.now_us;
             }
             ClientPhase::Greeting(greeting) => {
                 greeting.place = ServerAttachment::Attached(server_place)
@@ -99,10 +99,10 @@ impl RelayWorker {
         }
     }
 
-    /// Parts a client and its server connection, both of which live on.
-    pub(super) fn part(&mut self, place: u32, server_place: u32) {
-        let RelayWorker { clients, servers, ground, .. } = self;
-        let now_us = ground.now_us;
+    /// Detaches a client from its server connection; both live on.
+    pub(super) fn detach(&mut self, place: u32, server_place: u32) {
+        let RelayWorker { clients, servers, context, .. } = self;
+        let now_us = context.now_us;
         if let Some(server) = servers.get_mut(server_place) {
             server.client = None;
             server.since_us = now_us;
@@ -120,16 +120,16 @@ impl RelayWorker {
             || state.is_removed()
             || state.admission() == WorkAdmission::Draining
         {
-            self.see_off_one(place);
+            self.drain_client(place);
             return;
         }
         self.watch_client(place);
         self.queue_client_with_input(place);
     }
 
-    /// A server connection that nobody has, and that nothing is outstanding on: back to its pool.
-    pub(super) fn give_back(&mut self, place: u32) {
-        let RelayWorker { servers, pools, ground, .. } = self;
+    /// Returns a server connection without client and without outstanding replies to its pool.
+    pub(super) fn return_server(&mut self, place: u32) {
+        let RelayWorker { servers, pools, context, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         if server.cancels > 0 {
             // It could hit whoever comes next; it goes back when the last one has arrived.
@@ -139,21 +139,21 @@ impl RelayWorker {
         let Some(settings) = server.link().map(|link| link.fingerprint()) else {
             return;
         };
-        let busy_us = ground.now_us.saturating_sub(server.leased_us);
-        server.since_us = ground.now_us;
+        let busy_us = context.now_us.saturating_sub(server.leased_us);
+        server.since_us = context.now_us;
         server.count_idle(true);
         server.stats.busy_us.add(busy_us);
         let next =
-            pools.returned(server.pool, place, &mut server.slot, settings, busy_us, ground.now);
-        self.follow(place, next);
+            pools.returned(server.pool, place, &mut server.slot, settings, busy_us, context.now);
+        self.apply_freed_use(place, next);
     }
 
-    /// Does with a free server connection what its pool says.
-    pub(super) fn follow(&mut self, place: u32, next: FreedConnectionUse<u32>) {
+    /// Applies the pool's decision about a free server connection.
+    pub(super) fn apply_freed_use(&mut self, place: u32, next: FreedConnectionUse<u32>) {
         match next {
             FreedConnectionUse::Idle => {}
             FreedConnectionUse::Serve(client) => {
-                self.join(client, place);
+                self.attach(client, place);
                 self.queue_client(client);
             }
             FreedConnectionUse::Close(reason) => {
@@ -163,9 +163,9 @@ impl RelayWorker {
         }
     }
 
-    /// Does what the pools decided. Whether there was anything.
-    pub(super) fn keep_pools(&mut self) -> bool {
-        let now = self.ground.now;
+    /// Applies what the pools decided. Returns whether there was anything.
+    pub(super) fn apply_pool_effects(&mut self) -> bool {
+        let now = self.context.now;
         if self.pools.next_due().is_some_and(|due| due <= now) {
             self.pools.tick(now);
         }
@@ -184,8 +184,8 @@ impl RelayWorker {
         any
     }
 
-    /// Refuses a guest whose turn did not come within the time to wait for a server connection.
-    pub(super) fn waited_in_vain(&mut self, place: u32) {
+    /// Refuses a guest that has waited for a server connection for as long as its tenant allows.
+    pub(super) fn lease_wait_expired(&mut self, place: u32) {
         let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
             return;
         };
@@ -232,6 +232,6 @@ impl RelayWorker {
             }
             LeaseRefusal::Shut => ErrorFields::fatal("57P01", &message),
         };
-        self.expel(place, &fields);
+        self.disconnect(place, &fields);
     }
 }

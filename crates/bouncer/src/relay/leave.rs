@@ -1,4 +1,4 @@
-//! The ways out of a client: it leaves, or it is told to.
+//! The end of a client: it leaves, or it is disconnected with an error.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use super::server::{RelayServer, ServerCloseReason};
 use super::worker::{PendingWork, RelayWorker, TimerKey};
 use crate::link::{ClientLink, DepartureAction};
 
-/// Time that a client that was told why it has to go may take to read that, in microseconds. A
-/// connection closed with unread bytes on it is reset, and the reason is lost on the way.
-pub(super) const FAREWELL_US: u64 = 2_000_000;
+/// Time that a client has to read its last error, in microseconds. A connection that is closed with
+/// unread bytes on it is reset, and the error is lost on the way.
+pub(super) const CLOSING_US: u64 = 2_000_000;
 
 /// Kinds of a client's departure.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl RelayWorker {
     pub(super) fn client_gone(&mut self, place: u32, leaving: &ClientDeparture) {
         self.journal_leaving(place, leaving);
         let Some(client) = self.clients.remove(place) else { return };
-        self.ground.timers.disarm(TimerKey::Client(place).id());
+        self.context.timers.disarm(TimerKey::Client(place).id());
         if let ClientDeparture::Lost(error) = leaving {
             tracing::debug!(
                 client = place,
@@ -45,16 +45,16 @@ impl RelayWorker {
             ClientPhase::Login(login) => self.end_login(&login),
             ClientPhase::Greeting(greeting) => self.end_greeting(*greeting),
             ClientPhase::Session(session) => self.end_session(*session, leaving),
-            ClientPhase::Console(visitor) => self.common.keys.remove(visitor.pid),
+            ClientPhase::Console(console_client) => self.common.keys.remove(console_client.pid),
             ClientPhase::Closing => {}
         }
-        client.conn.close(&mut self.ground.stock);
-        self.books.stats.clients.sub(1);
+        client.conn.close(&mut self.context.freelist);
+        self.counters.stats.clients.sub(1);
         self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Tells a client why it has to go, and lets it read that.
-    pub(super) fn expel(&mut self, place: u32, fields: &ErrorFields<'_>) {
+    /// Sends a client a fatal error, and closes the connection once it was read.
+    pub(super) fn disconnect(&mut self, place: u32, fields: &ErrorFields<'_>) {
         if self.clients.get(place).is_none() {
             return;
         }
@@ -70,47 +70,48 @@ impl RelayWorker {
                     | ServerAttachment::Parked
                     | ServerAttachment::Waiting(_) => None,
                 };
-                if server.is_none_or(RelayServer::takes_words) {
-                    session.link.put_farewell(fields, out);
+                if server.is_none_or(RelayServer::takes_error) {
+                    session.link.put_fatal_error(fields, out);
                 }
             }
-            Some(ClientPhase::Login(login)) => login.put_farewell(fields, out),
+            Some(ClientPhase::Login(login)) => login.put_fatal_error(fields, out),
             Some(ClientPhase::Greeting(_) | ClientPhase::Console(_)) => backend::error(out, fields),
             // It was told already.
             Some(ClientPhase::Closing) | None => {}
         }
-        self.dismiss(place);
+        self.close_when_sent(place);
     }
 
-    /// Sends what is for the client, which is its last, and lets it read that.
-    pub(super) fn dismiss(&mut self, place: u32) {
+    /// Sends the client's last output, and closes the connection once it was read.
+    pub(super) fn close_when_sent(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else {
             self.outbox.to_client.clear();
             return;
         };
-        let ground = &mut self.ground;
-        client.conn.input.clear(&mut ground.stock);
-        let sent = client.conn.send(&self.outbox.to_client, &mut ground.stock, &ground.registry);
+        let context = &mut self.context;
+        client.conn.input.clear(&mut context.freelist);
+        let sent =
+            client.conn.send(&self.outbox.to_client, &mut context.freelist, &context.registry);
         self.outbox.to_client.clear();
-        client.since_us = ground.now_us;
+        client.since_us = context.now_us;
         match std::mem::replace(&mut client.phase, ClientPhase::Closing) {
             ClientPhase::Login(login) => self.end_login(&login),
             ClientPhase::Greeting(greeting) => self.end_greeting(*greeting),
             ClientPhase::Session(session) => {
                 self.end_session(*session, &ClientDeparture::Dismissed)
             }
-            ClientPhase::Console(visitor) => self.common.keys.remove(visitor.pid),
+            ClientPhase::Console(console_client) => self.common.keys.remove(console_client.pid),
             ClientPhase::Closing => {}
         }
         if let Err(error) = sent {
             return self.client_gone(place, &ClientDeparture::Lost(error));
         }
-        self.ground.timers.arm(TimerKey::Client(place).id(), self.ground.now_us + FAREWELL_US);
-        self.finish_farewell(place);
+        self.context.timers.arm(TimerKey::Client(place).id(), self.context.now_us + CLOSING_US);
+        self.finish_closing(place);
     }
 
-    /// Says that nothing more comes, once everything was sent. The client's own end is awaited.
-    pub(super) fn finish_farewell(&mut self, place: u32) {
+    /// Shuts down the sending side once everything was sent. The client closes its own.
+    pub(super) fn finish_closing(&mut self, place: u32) {
         if let Some(client) = self.clients.get_mut(place)
             && matches!(client.phase, ClientPhase::Closing)
             && client.conn.is_flushed()
@@ -127,8 +128,8 @@ impl RelayWorker {
         if let Some(pid) = login.pid() {
             self.common.keys.remove(pid);
         }
-        self.books.stats.logins.sub(1);
-        self.books.stats.logins_failed.add(1);
+        self.counters.stats.logins.sub(1);
+        self.counters.stats.logins_failed.add(1);
     }
 
     /// Undoes what a client holds that is in, but was not told so.
@@ -137,20 +138,20 @@ impl RelayWorker {
         match greeting.place {
             ServerAttachment::Idle | ServerAttachment::Parked => {}
             ServerAttachment::Waiting(ticket) => {
-                self.pools.give_up_waiting(greeting.pool, ticket, self.ground.now);
+                self.pools.give_up_waiting(greeting.pool, ticket, self.context.now);
             }
             ServerAttachment::Attached(server) => {
                 self.abandon(server, None, &ClientDeparture::Dismissed)
             }
         }
-        self.pools.leave(greeting.pool, self.ground.now);
+        self.pools.leave(greeting.pool, self.context.now);
     }
 
     /// Undoes what a session holds.
     pub(super) fn end_session(&mut self, session: ClientLogin, leaving: &ClientDeparture) {
         self.common.keys.remove(session.pid);
-        if let Some(hearing) = &session.hearing {
-            self.hush(hearing);
+        if let Some(subscriber) = &session.subscriber {
+            self.unsubscribe(subscriber);
         }
         session.stats.clients.sub(1);
         match session.place {
@@ -158,7 +159,7 @@ impl RelayWorker {
             ServerAttachment::Parked => session.stats.clients_waiting.sub(1),
             ServerAttachment::Waiting(ticket) => {
                 session.stats.clients_waiting.sub(1);
-                self.pools.give_up_waiting(session.pool, ticket, self.ground.now);
+                self.pools.give_up_waiting(session.pool, ticket, self.context.now);
             }
             ServerAttachment::Attached(server) => {
                 session.stats.clients_active.sub(1);
@@ -166,7 +167,7 @@ impl RelayWorker {
                 self.abandon(server, link, leaving);
             }
         }
-        self.pools.leave(session.pool, self.ground.now);
+        self.pools.leave(session.pool, self.context.now);
     }
 
     /// A server connection whose client has left: brings it to rest, or closes it. A client that
@@ -177,14 +178,14 @@ impl RelayWorker {
         client: Option<&ClientLink>,
         leaving: &ClientDeparture,
     ) {
-        let RelayWorker { servers, outbox, ground, link, .. } = self;
+        let RelayWorker { servers, outbox, context, link, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         server.client = None;
         if server.conn.is_readable() {
             // What the client did not take was left in the kernel, of which epoll told already.
-            ground.work.push_back(PendingWork::Server(place));
+            context.work.push_back(PendingWork::Server(place));
         }
-        let Some(client) = client else { return self.give_back(place) };
+        let Some(client) = client else { return self.return_server(place) };
         let Some(server_link) = server.link() else { return };
         let was_idle = !server_link.has_client_entries();
         let gone = link.client_gone(client, server_link, &mut outbox.both());
@@ -197,13 +198,13 @@ impl RelayWorker {
         server.is_cancelled = cancels;
         self.send_outbox(None, Some(place));
         match gone {
-            DepartureAction::Idle => self.give_back(place),
-            DepartureAction::Draining => self.await_rest(place),
+            DepartureAction::Idle => self.return_server(place),
+            DepartureAction::Draining => self.await_idle(place),
             DepartureAction::Cancel => {
                 if cancels {
                     self.cancel_at_server(place);
                 }
-                self.await_rest(place);
+                self.await_idle(place);
             }
             DepartureAction::Close => self.close_server(place, &ServerCloseReason::Unclean),
         }

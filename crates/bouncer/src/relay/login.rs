@@ -15,6 +15,7 @@ use wire::pg::message::ErrorFields;
 use super::client::{ClientLogin, ClientPhase, ServerAttachment};
 use super::common::{ClientLimit, CountedClient, RelayShared, SecretReply};
 use super::dialect::DATABASE;
+use super::guests::{ClientOrigin, ListenerBinding};
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
 use super::leave::ClientDeparture;
 use super::pools::{PoolRef, PoolTerms};
@@ -22,7 +23,6 @@ use super::prover;
 use super::server::Parameters;
 use super::socket::RelaySocket;
 use super::stats::ThreadTenantStats;
-use super::visitors::{ClientOrigin, ListenerBinding};
 use super::worker::{RelayWorker, TimerKey};
 use crate::guest::client::SandboxClient;
 use crate::link::{
@@ -72,7 +72,7 @@ pub(super) struct LoginPhase {
     /// True if its failure was counted where it was found out.
     pub(super) is_counted: bool,
     /// TLS configuration of the handshake that is under way.
-    pub(super) shakes_hands: Option<Arc<tls::ListenerTls>>,
+    pub(super) is_in_handshake: Option<Arc<tls::ListenerTls>>,
 }
 
 /// A client that has proved who it is, and waits until a server tells its parameters.
@@ -102,8 +102,8 @@ impl LoginPhase {
     }
 
     /// Appends why it has to go.
-    pub(super) fn put_farewell(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
-        self.login.put_farewell(fields, out);
+    pub(super) fn put_fatal_error(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
+        self.login.put_fatal_error(fields, out);
     }
 
     /// Returns what is known of it without its word.
@@ -112,7 +112,7 @@ impl LoginPhase {
     }
 
     /// Records its route.
-    pub(super) fn lead(&mut self, route: TenantRoute) {
+    pub(super) fn set_route(&mut self, route: TenantRoute) {
         self.route = Some(route);
     }
 
@@ -122,18 +122,18 @@ impl LoginPhase {
     }
 
     /// Returns what a client has to show that wants to the console; nothing of any other.
-    fn visit(
+    fn route_to_console(
         &mut self,
         common: &RelayShared,
         peer: Option<SocketAddr>,
         now: Instant,
     ) -> Option<Result<ClientProofRequest, PgLoginRefusal>> {
         let requested = self.login.pg_requested()?;
-        let desk = common.console.get()?;
+        let backend = common.console.get()?;
         if requested.database_or_user() != DATABASE {
             return None;
         }
-        let (user, rights) = match desk.guest(requested) {
+        let (user, rights) = match backend.guest(requested) {
             Ok(guest) => guest,
             Err(refusal) => return Some(Err(refusal)),
         };
@@ -165,7 +165,7 @@ impl LoginPhase {
             is_looked_up: false,
             origin: None,
             is_counted: false,
-            shakes_hands: None,
+            is_in_handshake: None,
         }
     }
 }
@@ -244,15 +244,15 @@ impl RelayWorker {
         let (login, next) = mysql::login::MysqlLogin::change_user(of, &payload, out);
         let phase = LoginPhase::new(LoginMachine::My(login), Some(pid), bound);
         let phase = LoginPhase { former, ..phase };
-        client.since_us = self.ground.now_us;
+        client.since_us = self.context.now_us;
         let before = std::mem::replace(&mut client.phase, ClientPhase::Login(Box::new(phase)));
         if let ClientPhase::Session(session) = before {
             self.end_session(*session, &ClientDeparture::Dismissed);
         }
         self.common.keys.restore(pid, self.index, place, &[]);
-        self.books.stats.logins.add(1);
+        self.counters.stats.logins.add(1);
         let login_us = self.common.live.login_us();
-        self.ground.timers.arm(TimerKey::Client(place).id(), self.ground.now_us + login_us);
+        self.context.timers.arm(TimerKey::Client(place).id(), self.context.now_us + login_us);
         self.follow_login(place, next.into(), rest);
     }
 
@@ -266,7 +266,7 @@ impl RelayWorker {
                 // It is somebody by now; the rest is for its session.
                 return used + self.feed_client(place, &bytes[used..]);
             };
-            let shaken = phase.shakes_hands.take();
+            let shaken = phase.is_in_handshake.take();
             let step = match &shaken {
                 Some(shown) => {
                     let facts = client.conn.tls_facts(shown);
@@ -299,7 +299,7 @@ impl RelayWorker {
             }
             ClientLoginNext::StartTls => {
                 self.send_outbox(Some(place), None);
-                self.shake_hands(place, rest);
+                self.start_client_tls(place, rest);
                 LoginFlow::Took
             }
             ClientLoginNext::Route => match self.route(place) {
@@ -317,7 +317,7 @@ impl RelayWorker {
                     Err((proved, refusal)) => {
                         self.journal_client(place, &refusal.message);
                         proved.put_refusal(&refusal, &mut self.outbox.to_client);
-                        self.dismiss(place);
+                        self.close_when_sent(place);
                         LoginFlow::Took
                     }
                 }
@@ -328,10 +328,10 @@ impl RelayWorker {
             }
             ClientLoginNext::Fail(refusal) => {
                 self.journal_client(place, &refusal.message);
-                self.tell_of_failure(place, &refusal);
+                self.log_failure(place, &refusal);
                 self.doubt(place, &refusal);
                 self.count_failure(place, &refusal);
-                self.dismiss(place);
+                self.close_when_sent(place);
                 LoginFlow::Took
             }
         }
@@ -339,7 +339,7 @@ impl RelayWorker {
 
     /// Logs that a login failed. Code in sandboxes is not to fill the log: what guests do is told
     /// elsewhere.
-    fn tell_of_failure(&self, place: u32, refusal: &PgLoginRefusal) {
+    fn log_failure(&self, place: u32, refusal: &PgLoginRefusal) {
         let (code, cause, message) = (refusal.code, refusal.cause.as_deref(), &refusal.message);
         match self.clients.get(place).map(|client| &client.phase) {
             Some(ClientPhase::Login(phase)) if phase.bound.guest.is_some() => {
@@ -385,7 +385,7 @@ impl RelayWorker {
         if let Some(guest) = phase.bound.guest.clone() {
             return self.route_guest(place, &guest);
         }
-        if let Some(answer) = phase.visit(&self.common, peer, self.ground.now) {
+        if let Some(answer) = phase.route_to_console(&self.common, peer, self.context.now) {
             return Some(answer);
         }
         let asked = phase.login.asked()?;
@@ -428,7 +428,7 @@ impl RelayWorker {
         };
         let demand = self.common.keyrings.demand(&route, &phase.login, replication)?;
         let origin = LoginSource::new(Some(route.tenant.id), reached, peer);
-        let demand = prover::restrained(&self.common, origin, self.ground.now, demand);
+        let demand = prover::restrained(&self.common, origin, self.context.now, demand);
         phase.origin = Some(origin);
         phase.replication = replication;
         let answer = match demand {
@@ -497,7 +497,7 @@ impl RelayWorker {
         {
             Some(ClientPhase::Login(phase)) => match phase.visit.take() {
                 Some((user, rights)) => {
-                    let begun = self.begin_visit(place, user, rights);
+                    let begun = self.begin_console(place, user, rights);
                     return begun.map_err(|refusal| (proved, refusal));
                 }
                 None => {
@@ -515,14 +515,14 @@ impl RelayWorker {
             Err(refusal) => return Err((proved, refusal)),
         };
         let terms = PoolTerms::of(&route.tenant, &route.user);
-        let pool = self.pools.join(pool_id, route.tenant.id, terms, self.ground.now);
+        let pool = self.pools.join(pool_id, route.tenant.id, terms, self.context.now);
         self.remember_role(pool_id, &route, &proved);
-        self.set_gate(pool_id);
-        let stats = self.books.tenant(route.tenant.id);
+        self.apply_admission(pool_id);
+        let stats = self.counters.tenant(route.tenant.id);
         stats.clients.add(1);
         stats.logins.add(1);
-        self.books.stats.logins.sub(1);
-        let now_us = self.ground.now_us;
+        self.counters.stats.logins.sub(1);
+        let now_us = self.context.now_us;
         let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
         client.since_us = now_us;
         match proved {
@@ -540,7 +540,7 @@ impl RelayWorker {
                     bound,
                 };
                 client.phase = ClientPhase::Greeting(Box::new(greeting));
-                self.say_welcome(place);
+                self.greet_client(place);
             }
             LoggedInClient::My(authenticated) => {
                 let pid = pid.unwrap_or_default();
@@ -554,7 +554,7 @@ impl RelayWorker {
                 mysql::login::welcome(&authenticated, StatusFlags::AUTOCOMMIT, out);
                 let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
                 client.phase = ClientPhase::Session(Box::new(session));
-                self.ground.timers.disarm(TimerKey::Client(place).id());
+                self.context.timers.disarm(TimerKey::Client(place).id());
                 self.send_outbox(Some(place), None);
                 self.begin_watch(place, guest.as_ref());
                 self.watch_client(place);
@@ -615,7 +615,7 @@ impl RelayWorker {
     }
 
     /// Tells a client that it is in, or gets it a server connection to learn what to tell it.
-    pub(super) fn say_welcome(&mut self, place: u32) {
+    pub(super) fn greet_client(&mut self, place: u32) {
         let Some(client) = self.clients.get(place) else { return };
         let ClientPhase::Greeting(greeting) = &client.phase else { return };
         let epoch = greeting.route.tenant.state.epoch();
@@ -627,12 +627,12 @@ impl RelayWorker {
 
     /// Tells a client that it is in, with the parameters of a server connection that it was given
     /// for that alone.
-    pub(super) fn greet_by(&mut self, place: u32, server_place: u32) {
+    pub(super) fn welcome_by_server(&mut self, place: u32, server_place: u32) {
         let Some(server) = self.servers.get_mut(server_place) else { return };
         server.client = None;
         let parameters = Arc::clone(&server.parameters);
         self.welcome(place, &parameters);
-        self.give_back(server_place);
+        self.return_server(server_place);
     }
 
     /// Tells a client that it is in, and begins its session.
@@ -642,7 +642,7 @@ impl RelayWorker {
         if greeting.bound.guest.is_some() && RelayWorker::refuses_parameters(parameters) {
             let message = "the role of this grant is a superuser, for whom no limit holds: a role of \
                            its own has to be granted";
-            return self.expel(place, &ErrorFields::fatal("28000", message));
+            return self.disconnect(place, &ErrorFields::fatal("28000", message));
         }
         let Some(client) = self.clients.get_mut(place) else { return };
         let ClientPhase::Greeting(greeting) =
@@ -684,7 +684,7 @@ impl RelayWorker {
         let mut session = ClientLogin::new(ClientLink::Pg(link), route, head, pool, pid, stats);
         session.bound = bound;
         client.phase = ClientPhase::Session(Box::new(session));
-        client.since_us = self.ground.now_us;
+        client.since_us = self.context.now_us;
         self.send_outbox(Some(place), None);
         self.begin_watch(place, guest.as_ref());
         self.watch_client(place);

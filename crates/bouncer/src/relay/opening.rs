@@ -219,7 +219,7 @@ impl RelayWorker {
                     } else {
                         let message = "too many names are being looked up";
                         let failure = Arc::new(PoolFailure::unreached("53000", message));
-                        self.pools.open_failed(pool, slot, failure, self.ground.now);
+                        self.pools.open_failed(pool, slot, failure, self.context.now);
                     }
                 }
             },
@@ -242,13 +242,13 @@ impl RelayWorker {
     fn unresolved(&mut self, pool: PoolRef, slot: pools::PooledSlot, error: &str) {
         let message = format!("look up the server's name: {error}");
         let failure = Arc::new(PoolFailure::unreached("08001", message));
-        self.pools.open_failed(pool, slot, failure, self.ground.now);
+        self.pools.open_failed(pool, slot, failure, self.context.now);
     }
 
     /// The tenant was removed while a connection for it was on its way.
     fn roleless(&mut self, pool: PoolRef, slot: pools::PooledSlot) {
         let failure = PoolFailure::unreached("08000", "no such tenant");
-        self.pools.open_failed(pool, slot, Arc::new(failure), self.ground.now);
+        self.pools.open_failed(pool, slot, Arc::new(failure), self.context.now);
     }
 
     /// Begins to connect to one address; others are tried after it.
@@ -269,7 +269,7 @@ impl RelayWorker {
                 socket,
                 EventSource::Server(place),
                 true,
-                &self.ground.registry,
+                &self.context.registry,
             )?;
             Ok((dial, conn))
         });
@@ -282,16 +282,16 @@ impl RelayWorker {
                     return self.connect_server(pool, slot, next, others);
                 }
                 let failure = Arc::new(ServerCloseReason::Lost(error).failure());
-                return self.pools.open_failed(pool, slot, failure, self.ground.now);
+                return self.pools.open_failed(pool, slot, failure, self.context.now);
             }
         };
         self.serial += 1;
-        let opening = OpeningServer { dial, connects: true, shakes_hands: false, others };
-        let now_us = self.ground.now_us;
+        let opening = OpeningServer { dial, connects: true, is_in_handshake: false, others };
+        let now_us = self.context.now_us;
         let connect_us = micros(tenant.limits.connect);
-        let stats = self.books.tenant(tenant.id);
+        let stats = self.counters.tenant(tenant.id);
         stats.servers.add(1);
-        self.books.stats.servers.add(1);
+        self.counters.stats.servers.add(1);
         let purpose = ServerPurpose { pool, slot, tenant, user, target };
         let server = RelayServer::new(
             conn,
@@ -303,7 +303,7 @@ impl RelayWorker {
             stats,
         );
         self.servers.occupy(place, server);
-        self.ground.timers.arm(TimerKey::Server(place).id(), now_us + connect_us);
+        self.context.timers.arm(TimerKey::Server(place).id(), now_us + connect_us);
     }
 
     /// A login at the server as the role of a pool.
@@ -420,7 +420,7 @@ impl RelayWorker {
     pub(super) fn follow_dial(&mut self, place: u32, next: ServerDialNext) {
         match next {
             ServerDialNext::More => self.send_outbox(None, Some(place)),
-            ServerDialNext::StartTls => self.shake_hands_with_server(place),
+            ServerDialNext::StartTls => self.start_server_tls(place),
             ServerDialNext::Ready(greeting) => self.opened(place, greeting),
             ServerDialNext::Cancelled => {}
             ServerDialNext::Fail { stage, code, message } => {
@@ -433,7 +433,7 @@ impl RelayWorker {
 
     /// A server connection has logged in.
     fn opened(&mut self, place: u32, greeting: ServerGreeting) {
-        let RelayWorker { servers, pools, ground, common, .. } = self;
+        let RelayWorker { servers, pools, context, common, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         let link = match greeting {
             ServerGreeting::Pg(greeting) => server.begin_pg(*greeting, common),
@@ -441,11 +441,11 @@ impl RelayWorker {
         };
         let fingerprint = link.fingerprint();
         server.phase = ServerPhase::Live(link);
-        server.since_us = ground.now_us;
+        server.since_us = context.now_us;
         server.stats.opened.add(1);
         server.count_idle(true);
-        let next = pools.opened(server.pool, place, &mut server.slot, fingerprint, ground.now);
-        self.follow(place, next);
+        let next = pools.opened(server.pool, place, &mut server.slot, fingerprint, context.now);
+        self.apply_freed_use(place, next);
     }
 
     /// A server connection could not be had.
@@ -459,27 +459,27 @@ impl RelayWorker {
             stats.open_failures.add(1);
         }
         tracing::info!(code = &*failure.code, "cannot connect to the server: {}", failure.message);
-        self.pools.open_failed(pool, slot, Arc::new(failure), self.ground.now);
+        self.pools.open_failed(pool, slot, Arc::new(failure), self.context.now);
     }
 
     /// Takes a connection apart that is not ready.
     fn take_opening(&mut self, place: u32) -> Option<(PoolRef, pools::PooledSlot)> {
         let server = self.servers.remove(place)?;
-        self.ground.timers.disarm(TimerKey::Server(place).id());
+        self.context.timers.disarm(TimerKey::Server(place).id());
         server.stats.servers.sub(1);
-        self.books.stats.servers.sub(1);
-        server.conn.close(&mut self.ground.stock);
+        self.counters.stats.servers.sub(1);
+        server.conn.close(&mut self.context.freelist);
         Some((server.pool, server.slot))
     }
 
     /// Sends an idle server connection to another thread.
     pub(super) fn move_server(&mut self, place: u32, thread: usize) {
         let Some(mut server) = self.servers.remove(place) else { return };
-        self.ground.timers.disarm(TimerKey::Server(place).id());
+        self.context.timers.disarm(TimerKey::Server(place).id());
         server.stats.servers.sub(1);
         server.count_idle(false);
-        self.books.stats.servers.sub(1);
-        if let Err(error) = server.conn.deregister(&self.ground.registry) {
+        self.counters.stats.servers.sub(1);
+        if let Err(error) = server.conn.deregister(&self.context.registry) {
             tracing::debug!(error = &error as &dyn std::error::Error, "move a server connection");
             return;
         }
@@ -496,20 +496,20 @@ impl RelayWorker {
             return;
         };
         let place = self.servers.reserve();
-        let registered = server.conn.register(EventSource::Server(place), &self.ground.registry);
+        let registered = server.conn.register(EventSource::Server(place), &self.context.registry);
         // Registered first: what the pool gives away must be there.
         let taken = registered.ok().and_then(|()| {
-            self.pools.received(place, &mut server.slot, fingerprint, self.ground.now)
+            self.pools.received(place, &mut server.slot, fingerprint, self.context.now)
         });
         let Some((pool, next)) = taken else { return self.servers.give_up(place) };
         self.serial += 1;
         server.pool = pool;
         server.serial = self.serial;
-        server.stats = self.books.tenant(server.tenant.id);
+        server.stats = self.counters.tenant(server.tenant.id);
         server.stats.servers.add(1);
         server.count_idle(true);
-        self.books.stats.servers.add(1);
+        self.counters.stats.servers.add(1);
         self.servers.occupy(place, *server);
-        self.follow(place, next);
+        self.apply_freed_use(place, next);
     }
 }

@@ -37,13 +37,13 @@ pub enum ThreadCommand {
     /// Close all clients of a guest: what it had was taken back.
     RevokeGuest(u64),
     /// Close those clients of a guest that hold a server connection and do nothing with it.
-    RestGuest(u64),
+    ReleaseIdleOfGuest(u64),
     /// Tell what is there.
     Snapshot(oneshot::Sender<ThreadSnapshot>),
     /// Accept nobody, see clients off after their transactions, then end.
     Drain,
     /// Accept nobody any more; whoever is there goes on.
-    Deafen,
+    StopListening,
     /// Close everything and end.
     Stop,
     /// Orders of the relay to itself.
@@ -119,7 +119,7 @@ pub(super) enum ThreadMessageKind {
         is_found: bool,
     },
     /// The console has answered.
-    Said {
+    ConsoleAnswer {
         /// Place of the client that asked.
         client: u32,
         /// Tells it from later ones in that place.
@@ -128,7 +128,7 @@ pub(super) enum ThreadMessageKind {
         answer: Vec<u8>,
     },
     /// Give everything to another process.
-    GiveAway(Sender<HandoverMessage>),
+    HandOver(Sender<HandoverMessage>),
     /// A client of a former process.
     Adopted(AdoptedClient),
     /// An idle server connection, with its slot.

@@ -80,7 +80,7 @@ impl RelayWorker {
             && refusal.code == "28P01"
             && !phase.is_counted
         {
-            self.common.failed_logins.count(origin, self.ground.now);
+            self.common.failed_logins.count(origin, self.context.now);
         }
     }
 

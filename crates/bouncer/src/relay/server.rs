@@ -31,7 +31,7 @@ pub(super) struct OpeningServer {
     /// True if the socket has yet to be connected.
     pub(super) connects: bool,
     /// True if the handshake of TLS is under way.
-    pub(super) shakes_hands: bool,
+    pub(super) is_in_handshake: bool,
     /// Addresses to try after this one.
     pub(super) others: Vec<SocketAddr>,
 }
@@ -211,8 +211,8 @@ impl RelayServer {
     }
 
     /// Returns whether its client may be told something now.
-    pub(super) fn takes_words(&self) -> bool {
-        self.live().is_none_or(ServerLink::takes_words)
+    pub(super) fn takes_error(&self) -> bool {
+        self.live().is_none_or(ServerLink::takes_error)
     }
 
     /// Returns whether its client waits for a reply.

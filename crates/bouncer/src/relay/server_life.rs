@@ -31,8 +31,8 @@ impl RelayWorker {
     /// Sends what waits for a server, and reads its client again once that is done.
     fn flush_server(&mut self, place: u32) {
         let Some(server) = self.servers.get_mut(place) else { return };
-        let ground = &mut self.ground;
-        if let Err(error) = server.conn.flush(&mut ground.stock, &ground.registry) {
+        let context = &mut self.context;
+        if let Err(error) = server.conn.flush(&mut context.freelist, &context.registry) {
             return self.server_failed(place, &ServerCloseReason::Lost(error));
         }
         if let (false, Some(client)) = (server.conn.is_clogged(), server.client) {
@@ -52,12 +52,12 @@ impl RelayWorker {
             }
             match server.conn.read(&mut self.scratch) {
                 Ok(ReadOutcome::Data { count, .. }) => self.server_sent(place, count),
-                Ok(ReadOutcome::Nothing) => return self.hands_shaken_with_server(place),
+                Ok(ReadOutcome::Nothing) => return self.server_tls_started(place),
                 Ok(ReadOutcome::End) => return self.server_failed(place, &ServerCloseReason::End),
                 Err(error) => return self.server_failed(place, &ServerCloseReason::Lost(error)),
             }
         }
-        self.ground.work.push_back(PendingWork::Server(place));
+        self.context.work.push_back(PendingWork::Server(place));
     }
 
     /// Handles what a server sent: `count` bytes in the scratch.
@@ -67,16 +67,16 @@ impl RelayWorker {
         if server.conn.input.is_empty() {
             let used = self.feed_server(place, &scratch[..count]);
             if let Some(server) = self.servers.get_mut(place) {
-                server.conn.input.push(&scratch[used..count], &mut self.ground.stock);
+                server.conn.input.push(&scratch[used..count], &mut self.context.freelist);
             }
         } else {
-            server.conn.input.push(&scratch[..count], &mut self.ground.stock);
+            server.conn.input.push(&scratch[..count], &mut self.context.freelist);
             let mut input = std::mem::take(&mut server.conn.input);
             let used = self.feed_server(place, input.front());
-            input.consume(used, &mut self.ground.stock);
+            input.consume(used, &mut self.context.freelist);
             match self.servers.get_mut(place) {
                 Some(server) => server.conn.input = input,
-                None => input.clear(&mut self.ground.stock),
+                None => input.clear(&mut self.context.freelist),
             }
         }
         self.scratch = scratch;
@@ -90,7 +90,7 @@ impl RelayWorker {
                 let client = self.servers.get(place).and_then(|server| server.client);
                 let used = self.feed_live(place, bytes);
                 if let Some(client) = client {
-                    self.heed(client);
+                    self.update_channels(client);
                 }
                 used
             }
@@ -128,7 +128,7 @@ impl RelayWorker {
                 ServerNext::Released => {
                     self.send_outbox(client_place, Some(place));
                     if let Some(client) = client_place {
-                        self.part(client, place);
+                        self.detach(client, place);
                     }
                     self.rest(place);
                 }
@@ -141,7 +141,7 @@ impl RelayWorker {
                     self.close_server(place, &ServerCloseReason::Failed);
                     if let Some(client) = client_place {
                         self.server_taken(client);
-                        self.dismiss(client);
+                        self.close_when_sent(client);
                     }
                     return bytes.len();
                 }
@@ -162,7 +162,7 @@ impl RelayWorker {
 impl RelayWorker {
     /// Counts what a link has counted since the last look.
     fn account(&mut self, place: u32) {
-        let RelayWorker { clients, servers, ground, .. } = self;
+        let RelayWorker { clients, servers, context, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         let Some(counts) = server.link().map(|link| link.counts()) else { return };
         if counts == server.counted {
@@ -175,7 +175,7 @@ impl RelayWorker {
         server.stats.transactions.add(counts.1.wrapping_sub(transactions));
         let session = server.client.and_then(|client| clients.get_mut(client)?.session());
         let Some(session) = session else { return };
-        let now_us = ground.now_us;
+        let now_us = context.now_us;
         server.stats.times().query.record(now_us.saturating_sub(session.request_us));
         session.request_us = now_us;
         session.ready_us = now_us;
@@ -198,9 +198,9 @@ impl RelayWorker {
                 if std::mem::take(&mut server.is_resetting) {
                     server.stats.resets.add(1);
                 }
-                self.give_back(place);
+                self.return_server(place);
             }
-            Some(false) => self.await_rest(place),
+            Some(false) => self.await_idle(place),
             None => {}
         }
     }
@@ -213,7 +213,7 @@ impl RelayWorker {
         }
         let is_told = server.link().is_some_and(|link| link.is_closing());
         let client = server.client.take();
-        let is_told = is_told || !server.takes_words();
+        let is_told = is_told || !server.takes_error();
         self.close_server(place, closing);
         let Some(client_place) = client else { return };
         if self.server_taken(client_place) {
@@ -221,10 +221,10 @@ impl RelayWorker {
             return self.queue_client(client_place);
         }
         if is_told {
-            return self.dismiss(client_place);
+            return self.close_when_sent(client_place);
         }
         let message = format!("the connection to the server was lost: {closing}");
-        self.expel(client_place, &ErrorFields::fatal("08006", &message));
+        self.disconnect(client_place, &ErrorFields::fatal("08006", &message));
     }
 
     /// Takes note that a client's server connection is no more. Whether nothing of it was used.
@@ -248,7 +248,7 @@ impl RelayWorker {
     /// Closes a server connection that has no client.
     pub(super) fn close_server(&mut self, place: u32, closing: &ServerCloseReason) {
         let Some(mut server) = self.servers.remove(place) else { return };
-        self.ground.timers.disarm(TimerKey::Server(place).id());
+        self.context.timers.disarm(TimerKey::Server(place).id());
         if server.is_resetting {
             server.stats.reset_failures.add(1);
         }
@@ -260,11 +260,11 @@ impl RelayWorker {
         server.count_idle(false);
         // Whose pool decided has forgotten it already.
         if !matches!(closing, ServerCloseReason::Pool(_)) {
-            self.pools.lost(server.pool, place, self.ground.now);
+            self.pools.lost(server.pool, place, self.context.now);
         }
         server.stats.servers.sub(1);
-        self.books.stats.servers.sub(1);
-        let ground = &mut self.ground;
+        self.counters.stats.servers.sub(1);
+        let context = &mut self.context;
         if let ServerPhase::Live(link) = &server.phase
             && server.conn.is_flushed()
         {
@@ -272,10 +272,10 @@ impl RelayWorker {
             link.put_goodbye(&mut self.outbox.to_server);
             let bytes = &self.outbox.to_server;
             // Politeness; the end of the connection says the same.
-            drop(server.conn.send(bytes, &mut ground.stock, &ground.registry));
+            drop(server.conn.send(bytes, &mut context.freelist, &context.registry));
             self.outbox.to_server.clear();
         }
-        server.conn.close(&mut ground.stock);
+        server.conn.close(&mut context.freelist);
     }
 
     /// Sends what was assembled for a client and for a server.
@@ -294,21 +294,21 @@ impl RelayWorker {
     }
 
     fn send_to_server(&mut self, place: Option<u32>) {
-        let RelayWorker { servers, outbox, ground, .. } = self;
+        let RelayWorker { servers, outbox, context, .. } = self;
         let server = place.and_then(|place| servers.get_mut(place));
         debug_assert!(server.is_some(), "bytes for a server that is not there");
         let Some(server) = server else { return outbox.to_server.clear() };
-        let sent = server.conn.send(&outbox.to_server, &mut ground.stock, &ground.registry);
+        let sent = server.conn.send(&outbox.to_server, &mut context.freelist, &context.registry);
         outbox.to_server.clear();
         if sent.is_err() {
             // What it said before it went away is still to be read: it tells why.
             server.conn.mark_closed();
-            ground.work.push_back(PendingWork::Server(place.unwrap_or_default()));
+            context.work.push_back(PendingWork::Server(place.unwrap_or_default()));
         }
     }
 
     fn send_to_client(&mut self, place: Option<u32>) {
-        let RelayWorker { clients, outbox, ground, .. } = self;
+        let RelayWorker { clients, outbox, context, .. } = self;
         let client = place.and_then(|place| clients.get_mut(place));
         debug_assert!(client.is_some(), "bytes for a client that is not there");
         let Some(client) = client else { return outbox.to_client.clear() };
@@ -316,12 +316,12 @@ impl RelayWorker {
         if let ClientPhase::Session(session) = &mut client.phase {
             session.stats.sent_bytes.add(outbox.to_client.len() as u64);
             if let Some(watch) = &mut session.watch
-                && watch.received(&mut outbox.to_client, ground.now_us) == ReplyAction::Violation
+                && watch.received(&mut outbox.to_client, context.now_us) == ReplyAction::Violation
             {
                 is_violator = true;
             }
         }
-        let sent = client.conn.send(&outbox.to_client, &mut ground.stock, &ground.registry);
+        let sent = client.conn.send(&outbox.to_client, &mut context.freelist, &context.registry);
         outbox.to_client.clear();
         match sent {
             Ok(()) if client.conn.is_flushed() => {}

@@ -121,7 +121,7 @@ impl RelaySocket {
     }
 
     /// Returns whether a handshake is under way.
-    pub(crate) fn is_shaking_hands(&self) -> bool {
+    pub(crate) fn is_in_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 

@@ -236,14 +236,14 @@ pub struct ThreadStats {
 
 /// All counters of one thread.
 #[derive(Debug, Default)]
-pub struct ThreadBooks {
+pub struct ThreadCounters {
     /// Counters that belong to no tenant.
     pub stats: ThreadStats,
     /// Locked when a client logs in or somebody reads, never by a query.
     tenants: RwLock<HashMap<TenantId, Arc<ThreadTenantStats>>>,
 }
 
-impl ThreadBooks {
+impl ThreadCounters {
     /// Returns what is counted for a tenant.
     pub fn tenant(&self, id: TenantId) -> Arc<ThreadTenantStats> {
         if let Some(stats) = self.tenants.read().get(&id) {

@@ -13,8 +13,8 @@ pub(super) struct ChannelSubscriber {
     /// The client's place.
     pub(super) client: u32,
     /// Notification connection of its pool.
-    pub(super) ear: u32,
-    /// The channels that the ear has it down for.
+    pub(super) notifier: u32,
+    /// The channels that the notifier has it down for.
     pub(super) channels: Vec<Arc<str>>,
     /// Version of the link's list of channels when it was last read.
     pub(super) version: u32,

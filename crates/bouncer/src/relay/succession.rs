@@ -25,12 +25,12 @@ use super::accept::{RelayListener, SocketFile};
 use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
 use super::common::RelayShared;
 use super::conn::{EventSource, RelayConnection};
+use super::guests::ListenerBinding;
 use super::opening::ServerRole;
 use super::orders::ThreadMessageKind;
 use super::pools::PoolTerms;
 use super::socket::RelaySocket;
 use super::takeover::{self, AdoptedClient, CarriedStatement, HandoverMessage, HandoverSession};
-use super::visitors::ListenerBinding;
 use super::worker::RelayWorker;
 use crate::link::{ClientId, ClientLink, put_mysql_error};
 use crate::pg::client::{PgClientSession, PgClientSetup};
@@ -67,7 +67,7 @@ pub(super) fn offer(
     // The first thread tells the others, once nobody is accepted any more who could be dealt to
     // one that has given everything away.
     if let Some(first) = common.peers.first() {
-        first.inbox.push(ThreadMessageKind::GiveAway(sender));
+        first.inbox.push(ThreadMessageKind::HandOver(sender));
     }
     common.is_taken_over.store(true, Ordering::Release);
     pass_on(&mut stream, &parcels);
@@ -75,13 +75,13 @@ pub(super) fn offer(
 
 fn pass_on(stream: &mut UnixStream, parcels: &Receiver<HandoverMessage>) {
     let mut is_broken = false;
-    for parcel in parcels {
-        if !is_broken && let Err(error) = takeover::send(stream, &parcel) {
+    for message in parcels {
+        if !is_broken && let Err(error) = takeover::send(stream, &message) {
             let error = &error as &dyn std::error::Error;
             tracing::error!(error, "the process that takes over is gone");
             is_broken = true;
         }
-        if is_broken && let HandoverMessage::Client(fd, carried) = parcel {
+        if is_broken && let HandoverMessage::Client(fd, carried) = message {
             farewell(fd, carried.engine());
         }
     }
@@ -135,35 +135,37 @@ fn farewell(fd: OwnedFd, engine: TenantEngine) {
 
 impl RelayWorker {
     /// Begins to give everything away.
-    pub(super) fn give_away(&mut self, heir: Sender<HandoverMessage>) {
+    pub(super) fn hand_over(&mut self, successor: Sender<HandoverMessage>) {
         if self.index == 0 {
             for listener in self.take_listeners() {
-                match listener.give(&self.ground.registry) {
-                    Ok((fd, address)) => drop(heir.send(HandoverMessage::Listener(fd, address))),
+                match listener.give(&self.context.registry) {
+                    Ok((fd, address)) => {
+                        drop(successor.send(HandoverMessage::Listener(fd, address)))
+                    }
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
                         tracing::error!(error, "give a listener away");
                     }
                 }
             }
-            drop(heir.send(HandoverMessage::ListenersEnd));
+            drop(successor.send(HandoverMessage::ListenersEnd));
             for peer in self.common.peers.iter().skip(1) {
-                peer.inbox.push(ThreadMessageKind::GiveAway(heir.clone()));
+                peer.inbox.push(ThreadMessageKind::HandOver(successor.clone()));
             }
         }
-        self.heir = Some(heir);
+        self.successor = Some(successor);
     }
 
     /// Gives those clients away that are at rest.
-    pub(super) fn give_clients(&mut self) {
-        if self.heir.is_none() {
+    pub(super) fn hand_over_clients(&mut self) {
+        if self.successor.is_none() {
             return;
         }
         for place in self.clients.keys() {
             self.give_client(place);
         }
         if self.clients.keys().is_empty() {
-            self.heir = None;
+            self.successor = None;
         }
     }
 
@@ -200,15 +202,15 @@ impl RelayWorker {
                 .map(|mysql| HandoverSession { mysql: Some(mysql), ..carried }),
         };
         let Some(carried) = carried.filter(|_| is_known && !is_tls) else {
-            return self.expel(place, &ErrorFields::fatal("57P01", RECONNECT));
+            return self.disconnect(place, &ErrorFields::fatal("57P01", RECONNECT));
         };
         let Some(client) = self.clients.get_mut(place) else { return };
-        let fd = client.conn.leave(&self.ground.registry);
+        let fd = client.conn.leave(&self.context.registry);
         // Its socket lives on: it is not said that nothing more comes.
         self.client_moved(place);
-        match (fd, &self.heir) {
-            (Ok(fd), Some(heir)) => {
-                drop(heir.send(HandoverMessage::Client(fd, Box::new(carried))));
+        match (fd, &self.successor) {
+            (Ok(fd), Some(successor)) => {
+                drop(successor.send(HandoverMessage::Client(fd, Box::new(carried))));
             }
             (Ok(_), None) => {}
             (Err(error), _) => {
@@ -262,7 +264,7 @@ impl RelayWorker {
         };
         let place = self.clients.reserve();
         let conn = socket.and_then(|socket| {
-            RelayConnection::new(socket, EventSource::Client(place), false, &self.ground.registry)
+            RelayConnection::new(socket, EventSource::Client(place), false, &self.context.registry)
         });
         let conn = match conn {
             Ok(conn) => conn,
@@ -272,13 +274,13 @@ impl RelayWorker {
             }
         };
         let terms = PoolTerms::of(&route.tenant, &route.user);
-        let pool = self.pools.join(pool_id, route.tenant.id, terms, self.ground.now);
+        let pool = self.pools.join(pool_id, route.tenant.id, terms, self.context.now);
         let (tenant, user) = (Arc::clone(&route.tenant), Arc::clone(&route.user));
         self.roles.entry(pool_id).or_insert_with(|| ServerRole::known(tenant, user, credentials));
-        self.set_gate(pool_id);
-        let stats = self.books.tenant(route.tenant.id);
+        self.apply_admission(pool_id);
+        let stats = self.counters.tenant(route.tenant.id);
         stats.clients.add(1);
-        self.books.stats.clients.add(1);
+        self.counters.stats.clients.add(1);
         self.common.keys.restore(it.pid, self.index, place, &it.key);
         let session = match &it.mysql {
             None => {
@@ -305,11 +307,11 @@ impl RelayWorker {
             session,
             self.serial,
             self.common.next_number(),
-            self.ground.now_us,
+            self.context.now_us,
         );
         self.clients.occupy(place, client);
         // It may come after all others were told.
-        if !self.see_off_one(place) {
+        if !self.drain_client(place) {
             self.watch_client(place);
             self.queue_client(place);
         }
@@ -339,11 +341,11 @@ impl RelayWorker {
     /// A client lives on elsewhere: undoes what it holds here.
     fn client_moved(&mut self, place: u32) {
         let Some(client) = self.clients.remove(place) else { return };
-        self.ground.timers.disarm(super::worker::TimerKey::Client(place).id());
+        self.context.timers.disarm(super::worker::TimerKey::Client(place).id());
         if let ClientPhase::Session(session) = client.phase {
             self.end_session(*session, &super::leave::ClientDeparture::Dismissed);
         }
-        self.books.stats.clients.sub(1);
+        self.counters.stats.clients.sub(1);
         self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -157,16 +157,16 @@ fn hear_hello(stream: &mut UnixStream) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidData, "it hands over in another version"))
 }
 
-/// Sends a parcel.
-pub(super) fn send(stream: &mut UnixStream, parcel: &HandoverMessage) -> io::Result<()> {
-    let (fd, body) = match parcel {
+/// Sends a message.
+pub(super) fn send(stream: &mut UnixStream, message: &HandoverMessage) -> io::Result<()> {
+    let (fd, body) = match message {
         HandoverMessage::Listener(fd, address) => (Some(fd), serde_json::to_vec(address)?),
         HandoverMessage::ListenersEnd => (None, Vec::new()),
         HandoverMessage::Client(fd, carried) => (Some(fd), serde_json::to_vec(carried)?),
     };
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= FRAME_BYTES_MAX);
     let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
-    let mut head = [parcel.kind(); HEAD_BYTES];
+    let mut head = [message.kind(); HEAD_BYTES];
     head[1..].copy_from_slice(&length.to_be_bytes());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
@@ -179,7 +179,7 @@ pub(super) fn send(stream: &mut UnixStream, parcel: &HandoverMessage) -> io::Res
     stream.write_all(&body)
 }
 
-/// Receives a parcel; `None` at the end.
+/// Receives a message; `None` at the end.
 pub(super) fn receive(stream: &mut UnixStream) -> io::Result<Option<HandoverMessage>> {
     let bad = |what| io::Error::new(io::ErrorKind::InvalidData, what);
     let mut head = [0; HEAD_BYTES];

@@ -21,17 +21,17 @@ use super::cancel_leg::CancelLeg;
 use super::client::RelayClient;
 use super::common::RelayShared;
 use super::conn::{EventSource, SocketReadiness};
-use super::ear::NotificationConnection;
+use super::guests::ClientOrigin;
+use super::notifier::NotificationConnection;
 use super::opening::{PendingResolve, ServerRole};
 use super::orders::{ThreadCommand, ThreadInbox, ThreadMessageKind};
 use super::pools::{self, ThreadPools};
 use super::server::RelayServer;
 use super::slots::SlotMap;
-use super::stats::ThreadBooks;
+use super::stats::ThreadCounters;
 use super::takeover::HandoverMessage;
 use super::timers::TimerWheel;
 use super::timers::micros;
-use super::visitors::ClientOrigin;
 use crate::link::{LinkOutputs, ProtocolLinks};
 use crate::pg::settings::{PgSettings, ReportedParameters as Reported};
 use crate::tenants::{PoolId, TenantRouting};
@@ -43,7 +43,7 @@ const EVENTS_MAX: usize = 1024;
 pub(super) const READS_PER_TURN_MAX: usize = 4;
 
 /// Kinds of what a timer can be for; see [`TimerKey`].
-const LOOKS: u32 = 4;
+const TIMER_KINDS: u32 = 4;
 
 /// Subject of a timer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,25 +55,25 @@ pub(super) enum TimerKey {
     /// A connection that carries a cancel request.
     Cancel(u32),
     /// A connection that listens.
-    Ear(u32),
+    Notifier(u32),
 }
 
 impl TimerKey {
     pub(super) fn id(self) -> u32 {
         match self {
-            TimerKey::Client(place) => place * LOOKS,
-            TimerKey::Server(place) => place * LOOKS + 1,
-            TimerKey::Cancel(place) => place * LOOKS + 2,
-            TimerKey::Ear(place) => place * LOOKS + 3,
+            TimerKey::Client(place) => place * TIMER_KINDS,
+            TimerKey::Server(place) => place * TIMER_KINDS + 1,
+            TimerKey::Cancel(place) => place * TIMER_KINDS + 2,
+            TimerKey::Notifier(place) => place * TIMER_KINDS + 3,
         }
     }
 
     fn of(id: u32) -> TimerKey {
-        match id % LOOKS {
-            0 => TimerKey::Client(id / LOOKS),
-            1 => TimerKey::Server(id / LOOKS),
-            2 => TimerKey::Cancel(id / LOOKS),
-            _ => TimerKey::Ear(id / LOOKS),
+        match id % TIMER_KINDS {
+            0 => TimerKey::Client(id / TIMER_KINDS),
+            1 => TimerKey::Server(id / TIMER_KINDS),
+            2 => TimerKey::Cancel(id / TIMER_KINDS),
+            _ => TimerKey::Notifier(id / TIMER_KINDS),
         }
     }
 }
@@ -95,7 +95,7 @@ pub(super) struct EventContext {
     /// To register sockets.
     pub(super) registry: Registry,
     /// Memory for backlogs.
-    pub(super) stock: BufferFreelist,
+    pub(super) freelist: BufferFreelist,
     /// Deadlines.
     pub(super) timers: TimerWheel,
     /// Work to go on with.
@@ -125,13 +125,13 @@ impl EventOutbox {
 pub(super) struct RelayWorker {
     pub(super) index: usize,
     poll: Poll,
-    pub(super) ground: EventContext,
+    pub(super) context: EventContext,
     pub(super) outbox: EventOutbox,
     pub(super) scratch: Box<[u8]>,
     pub(super) clients: SlotMap<RelayClient>,
     pub(super) servers: SlotMap<RelayServer>,
     pub(super) cancels: SlotMap<CancelLeg>,
-    pub(super) ears: SlotMap<NotificationConnection>,
+    pub(super) notifiers: SlotMap<NotificationConnection>,
     pub(super) link: ProtocolLinks,
     /// Server connections and clients are known to the pools by their places.
     pub(super) pools: ThreadPools<u32, u32>,
@@ -146,7 +146,7 @@ pub(super) struct RelayWorker {
     /// Settings that clients started with lately.
     pub(super) startups: VecDeque<Arc<PgSettings>>,
     pub(super) inbox: Arc<ThreadInbox>,
-    pub(super) books: Arc<ThreadBooks>,
+    pub(super) counters: Arc<ThreadCounters>,
     /// Listeners, of the first thread only.
     listeners: Vec<RelayListener>,
     /// When to accept again after the process ran out of something.
@@ -155,7 +155,7 @@ pub(super) struct RelayWorker {
     pub(super) serial: u64,
     pub(super) ending: WorkerShutdown,
     /// Gets the clients, while another process takes over.
-    pub(super) heir: Option<Sender<HandoverMessage>>,
+    pub(super) successor: Option<Sender<HandoverMessage>>,
 }
 
 /// Dependencies of a thread.
@@ -163,7 +163,7 @@ pub(super) struct RelayWorker {
 pub(super) struct WorkerParts {
     pub(super) poll: Poll,
     pub(super) listeners: Vec<RelayListener>,
-    pub(super) desk: ThreadHandle,
+    pub(super) handle: ThreadHandle,
     pub(super) registry: Arc<pools::PoolRegistry>,
     pub(super) link: ProtocolLinks,
 }
@@ -186,7 +186,7 @@ impl RelayWorker {
         parts: WorkerParts,
         common: &Arc<RelayShared>,
     ) -> io::Result<RelayWorker> {
-        let WorkerParts { poll, mut listeners, desk, registry, link } = parts;
+        let WorkerParts { poll, mut listeners, handle, registry, link } = parts;
         let epoll = poll.registry().try_clone()?;
         for (place, listener) in (0..).zip(&mut listeners) {
             listener.register(&epoll, EventSource::Listener(place).token())?;
@@ -194,13 +194,13 @@ impl RelayWorker {
         let peer = &common.peers[index];
         let mut seed = [0; 8];
         getrandom::fill(&mut seed)?;
-        let pools = ThreadPools::new(registry, desk, u64::from_ne_bytes(seed));
+        let pools = ThreadPools::new(registry, handle, u64::from_ne_bytes(seed));
         Ok(RelayWorker {
             index,
             poll,
-            ground: EventContext {
+            context: EventContext {
                 registry: epoll,
-                stock: BufferFreelist::default(),
+                freelist: BufferFreelist::default(),
                 timers: TimerWheel::new(0),
                 work: VecDeque::new(),
                 now: common.started,
@@ -211,7 +211,7 @@ impl RelayWorker {
             clients: SlotMap::new(),
             servers: SlotMap::new(),
             cancels: SlotMap::new(),
-            ears: SlotMap::new(),
+            notifiers: SlotMap::new(),
             link,
             pools,
             roles: HashMap::new(),
@@ -220,13 +220,13 @@ impl RelayWorker {
             seen: VecDeque::new(),
             startups: VecDeque::new(),
             inbox: Arc::clone(&peer.inbox),
-            books: Arc::clone(&peer.books),
+            counters: Arc::clone(&peer.counters),
             common: Arc::clone(common),
             listeners,
             accept_again_us: None,
             serial: 0,
             ending: WorkerShutdown::No,
-            heir: None,
+            successor: None,
         })
     }
 
@@ -247,45 +247,45 @@ impl RelayWorker {
                 }
             }
             self.read_clock();
-            self.books.stats.turns.add(1);
+            self.counters.stats.turns.add(1);
             for event in &events {
-                self.books.stats.events.add(1);
+                self.counters.stats.events.add(1);
                 let Some(source) = EventSource::of(event.token()) else { continue };
                 self.dispatch(source, SocketReadiness::from(event), &mut orders);
             }
             self.finish_work();
-            self.ground.timers.advance(self.ground.now_us, &mut due);
+            self.context.timers.advance(self.context.now_us, &mut due);
             for id in due.drain(..) {
-                self.look(TimerKey::of(id));
+                self.check_deadline(TimerKey::of(id));
             }
             self.accept_again();
             self.finish_work();
-            while self.keep_pools() {
+            while self.apply_pool_effects() {
                 self.finish_work();
             }
-            self.give_clients();
+            self.hand_over_clients();
             self.clients.turn();
             self.servers.turn();
             self.cancels.turn();
-            self.ears.turn();
+            self.notifiers.turn();
         }
         self.close_everything();
     }
 
     fn read_clock(&mut self) {
-        self.ground.now = node::clock::now();
-        self.ground.now_us = micros(self.ground.now - self.common.started);
+        self.context.now = node::clock::now();
+        self.context.now_us = micros(self.context.now - self.common.started);
     }
 
     /// Returns how long to sleep at most.
     fn sleep(&self) -> Option<Duration> {
-        if !self.ground.work.is_empty() {
+        if !self.context.work.is_empty() {
             return Some(Duration::ZERO);
         }
         let pools_us = self.pools.next_due().map(|due| micros(due - self.common.started));
-        let deadlines = [self.ground.timers.next_us(), self.accept_again_us, pools_us];
+        let deadlines = [self.context.timers.next_us(), self.accept_again_us, pools_us];
         let next_us = deadlines.into_iter().flatten().min()?;
-        Some(Duration::from_micros(next_us.saturating_sub(self.ground.now_us)))
+        Some(Duration::from_micros(next_us.saturating_sub(self.context.now_us)))
     }
 
     fn dispatch(
@@ -298,23 +298,23 @@ impl RelayWorker {
             EventSource::Inbox => {
                 self.inbox.take(orders);
                 for order in orders.drain(..) {
-                    self.obey(order);
+                    self.handle_command(order);
                 }
-                self.pools.mail(self.ground.now);
+                self.pools.mail(self.context.now);
             }
             EventSource::Listener(place) => self.accept(place),
             EventSource::Client(place) => self.client_ready(place, readiness),
             EventSource::Server(place) => self.server_ready(place, readiness),
             EventSource::Cancel(place) => self.cancel_ready(place, readiness),
-            EventSource::Ear(place) => self.ear_ready(place, readiness),
+            EventSource::Notifier(place) => self.notifier_ready(place, readiness),
         }
     }
 
     /// Does what the events made possible: what is on the list now, not what is added meanwhile by
     /// connections that have ever more to read.
     fn finish_work(&mut self) {
-        for _ in 0..self.ground.work.len() {
-            let Some(work) = self.ground.work.pop_front() else { break };
+        for _ in 0..self.context.work.len() {
+            let Some(work) = self.context.work.pop_front() else { break };
             match work {
                 PendingWork::Client(place) => self.go_on_with_client(place),
                 PendingWork::Server(place) => self.read_server(place),
@@ -323,12 +323,12 @@ impl RelayWorker {
         }
     }
 
-    fn look(&mut self, look: TimerKey) {
-        match look {
-            TimerKey::Client(place) => self.look_at_client(place),
-            TimerKey::Server(place) => self.look_at_server(place),
-            TimerKey::Cancel(place) => self.look_at_cancel(place),
-            TimerKey::Ear(place) => self.look_at_ear(place),
+    fn check_deadline(&mut self, timer: TimerKey) {
+        match timer {
+            TimerKey::Client(place) => self.check_client_deadline(place),
+            TimerKey::Server(place) => self.check_server_deadline(place),
+            TimerKey::Cancel(place) => self.check_cancel_deadline(place),
+            TimerKey::Notifier(place) => self.check_notifier_deadline(place),
         }
     }
 
@@ -345,20 +345,20 @@ impl RelayWorker {
                 Ok(None) => return,
                 Err(error) => {
                     tracing::warn!(error = &error as &dyn std::error::Error, "accept a client");
-                    self.accept_again_us = Some(self.ground.now_us + ACCEPT_PAUSE_US);
+                    self.accept_again_us = Some(self.context.now_us + ACCEPT_PAUSE_US);
                     return;
                 }
             }
         }
-        self.ground.work.push_back(PendingWork::Accept(place));
+        self.context.work.push_back(PendingWork::Accept(place));
     }
 
     /// Accepts again after a pause, from every listener: epoll told of them only once.
     fn accept_again(&mut self) {
-        if self.accept_again_us.is_some_and(|at| at <= self.ground.now_us) {
+        if self.accept_again_us.is_some_and(|at| at <= self.context.now_us) {
             self.accept_again_us = None;
             for place in (0..).take(self.listeners.len()) {
-                self.ground.work.push_back(PendingWork::Accept(place));
+                self.context.work.push_back(PendingWork::Accept(place));
             }
         }
     }
@@ -380,7 +380,7 @@ impl RelayWorker {
         let (index, peer) = fewest.unwrap_or((self.index, &self.common.peers[self.index]));
         peer.load.fetch_add(1, Ordering::Relaxed);
         if index == self.index {
-            self.greet(accepted, ClientOrigin::Listener(listener));
+            self.accept_client(accepted, ClientOrigin::Listener(listener));
         } else {
             peer.inbox.push(ThreadMessageKind::Accepted(accepted, listener));
         }

@@ -297,7 +297,7 @@ async fn end(file: &IniFile, bouncer: &Bouncer, relay: &Relay) {
                     return;
                 }
                 wait = *endings.borrow_and_update();
-                relay.order(&|| ThreadCommand::Deafen);
+                relay.order(&|| ThreadCommand::StopListening);
                 if wait == Some(ShutdownWait::Servers) {
                     each(bouncer, |name| bouncer.pause(name, false));
                 }

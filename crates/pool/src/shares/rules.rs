@@ -1,8 +1,8 @@
-//! The rules of fairness, apart from the books: who is entitled to how much, and who gives.
+//! The rules of fairness, apart from the ledger: who is entitled to how much, and who gives.
 
 use std::time::Duration;
 
-use super::books::TenantQuota;
+use super::ledger::TenantQuota;
 
 /// Busy time, in microseconds, that a tenant must have had more than another before a slot moves
 /// between two that have about their share. Moving one costs a login, so that it must not happen at

@@ -19,7 +19,7 @@ use crate::tenants::{PoolId, TenantId};
 /// All pools of one thread. `C` names a server connection, `W` a client.
 pub struct ThreadPools<C, W> {
     registry: Arc<PoolRegistry>,
-    desk: ThreadHandle,
+    handle: ThreadHandle,
     pools: Vec<Option<LocalPool<C, W>>>,
     free: Vec<PoolRef>,
     by_id: HashMap<PoolId, PoolRef>,
@@ -36,11 +36,11 @@ pub struct ThreadPools<C, W> {
 }
 
 impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
-    /// None yet. The desk says which thread this is; `seed` makes its jitter.
-    pub fn new(registry: Arc<PoolRegistry>, desk: ThreadHandle, seed: u64) -> ThreadPools<C, W> {
+    /// None yet. The handle says which thread this is; `seed` makes its jitter.
+    pub fn new(registry: Arc<PoolRegistry>, handle: ThreadHandle, seed: u64) -> ThreadPools<C, W> {
         ThreadPools {
             registry,
-            desk,
+            handle,
             pools: Vec::new(),
             free: Vec::new(),
             by_id: HashMap::new(),
@@ -129,7 +129,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
     /// server are closed, those that are in use when they come back.
     pub fn set_terms(&mut self, pool: PoolRef, tenant: TenantId, terms: PoolTerms, now: Instant) {
         let registry = Arc::clone(&self.registry);
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         if local.terms == terms {
             return;
@@ -145,7 +145,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
         local.terms = terms;
         if unfit || moved {
-            // Who waits has to say so anew, to the other server's books.
+            // Who waits has to say so anew, to the other server's ledger.
             self.calm(pool, now);
             let local = self.local(pool);
             let before = std::mem::replace(&mut local.common, Arc::clone(&common)).key.index();
@@ -192,7 +192,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         last: Option<C>,
         now: Instant,
     ) -> ServerLease<C> {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         if local.waiting.is_empty()
             && local.gate == PoolGate::Open
@@ -315,7 +315,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
     /// A connection broke, or was closed on the thread's own account; not for those that an effect
     /// or an answer said to close or move.
     pub fn lost(&mut self, pool: PoolRef, conn: C, now: Instant) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         match local.idle.iter().position(|idle| idle.conn == conn) {
             Some(at) => {
@@ -337,7 +337,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         settings: u64,
         now: Instant,
     ) -> FreedConnectionUse<W> {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         local.leased = local.leased.saturating_sub(1);
         let is_old = place.expires.is_some_and(|expires| expires <= now);
@@ -390,7 +390,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         place: &mut PooledSlot,
         now: Instant,
     ) -> Option<FreedConnectionUse<W>> {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         let own = local.waits_since();
         if local.common.key.is_contended() {
@@ -412,7 +412,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
 
     /// Opens, fetches or asks for what the clients that wait need.
     fn need(&mut self, pool: PoolRef, now: Instant) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         let Some(since) = local.waits_since().filter(|_| local.gate == PoolGate::Open) else {
             return;
@@ -446,7 +446,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
 
     /// Lets everybody know that somebody waits here for want of a slot.
     fn starve(&mut self, pool: PoolRef, since: Instant, now: Instant) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         local.charge(now);
         let wanted = local.waiters().saturating_sub(local.opening());
@@ -461,7 +461,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
 
     /// Asks the thread that has the longest idle connection of this pool for it.
     fn ask(&mut self, pool: PoolRef) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         if local.asking {
             return;
@@ -484,7 +484,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
 
     /// After a client got what it waited for.
     fn served(&mut self, pool: PoolRef, now: Instant) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         if !local.starving {
             return;
@@ -497,7 +497,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
 
     /// Withdraws the claim to slots of a pool that needs none any more.
     fn calm(&mut self, pool: PoolRef, now: Instant) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         if std::mem::take(&mut local.starving) {
             local.common.key.set_waiting(thread, None);
@@ -508,7 +508,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
     /// Handles messages of other threads. To be called when this thread was woken.
     pub fn mail(&mut self, now: Instant) {
         let mut letters = std::mem::take(&mut self.letters);
-        self.desk.take_letters(&mut letters);
+        self.handle.take_letters(&mut letters);
         for letter in letters.drain(..) {
             match letter {
                 ThreadLetter::Granted(permit) => self.granted(permit),
@@ -521,7 +521,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         }
         self.letters = letters;
         let mut notes = std::mem::take(&mut self.notes);
-        self.registry.take_notes(self.desk.thread(), &mut notes);
+        self.registry.take_notes(self.handle.thread(), &mut notes);
         for note in notes.drain(..) {
             match note {
                 PoolMessage::Ask { pool, by, wanted } => self.asked(pool, by, wanted),
@@ -548,7 +548,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
     fn asked(&mut self, id: PoolId, by: usize, wanted: u32) {
         let mut sent = 0;
         if let Some(pool) = self.find(id) {
-            let thread = self.desk.thread();
+            let thread = self.handle.thread();
             while sent < wanted && !self.local(pool).idle.is_empty() {
                 let local = self.local(pool);
                 let conn = local.idle.remove(0).conn;
@@ -655,7 +655,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
 
     /// Closes the longest idle connections.
     fn close_idle(&mut self, pool: PoolRef, count: usize, reason: CloseReason) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let Some(local) = self.pools[pool.0 as usize].as_mut() else { return };
         let count = count.min(local.idle.len());
         let closed = local.idle.drain(..count);
@@ -665,7 +665,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
 
     /// Closes what is idle for too long or too old.
     fn close_old(&mut self, pool: PoolRef, now: Instant) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let Some(local) = self.pools[pool.0 as usize].as_mut() else { return };
         let (limit, live) = (local.terms.idle, local.common.live());
         let kept = if local.members > 0 { local.terms.connections_min } else { 0 };
@@ -688,7 +688,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
 
     /// Opens what the minimum lacks, one after another.
     fn keep_min(&mut self, pool: PoolRef, now: Instant) {
-        let thread = self.desk.thread();
+        let thread = self.handle.thread();
         let local = self.local(pool);
         let lacks = local.lacks_min(thread) && local.opening() == 0;
         let is_time = local.common.trouble().is_none_or(|trouble| now >= trouble.retry_at);

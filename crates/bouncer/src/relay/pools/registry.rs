@@ -156,16 +156,16 @@ impl ThreadWake for WakeShared {
 }
 
 impl PoolRegistry {
-    /// For so many threads; each gets one of the desks for its [`super::ThreadPools`].
+    /// For so many threads; each gets one of the handles for its [`super::ThreadPools`].
     pub fn new(
         threads: usize,
         wake: Arc<dyn ThreadWake>,
         now: Instant,
     ) -> (Arc<PoolRegistry>, Vec<ThreadHandle>) {
-        let (shares, desks) =
+        let (shares, handles) =
             ConnectionShares::new(threads, Box::new(WakeShared(Arc::clone(&wake))), now);
         let notes = (0..threads).map(|_| Mutex::default()).collect();
-        (Arc::new(PoolRegistry { shares, known: Mutex::default(), notes, wake }), desks)
+        (Arc::new(PoolRegistry { shares, known: Mutex::default(), notes, wake }), handles)
     }
 
     /// The pool as all threads know it, made or brought up to date.

@@ -53,10 +53,10 @@ struct Bench {
 impl Bench {
     fn new(threads: usize, terms: &PoolTerms) -> Bench {
         let now = node::clock::now();
-        let (registry, desks) = PoolRegistry::new(threads, Arc::new(Silent), now);
-        let mut pools: Vec<ThreadPools<u32, u32>> = desks
+        let (registry, handles) = PoolRegistry::new(threads, Arc::new(Silent), now);
+        let mut pools: Vec<ThreadPools<u32, u32>> = handles
             .into_iter()
-            .map(|desk| ThreadPools::new(Arc::clone(&registry), desk, 7))
+            .map(|handle| ThreadPools::new(Arc::clone(&registry), handle, 7))
             .collect();
         let join = |pools: &mut ThreadPools<u32, u32>| {
             pools.join(PoolId(0), TenantId(0), terms.clone(), now)

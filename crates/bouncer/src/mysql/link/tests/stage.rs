@@ -123,7 +123,9 @@ impl Stage<'_> {
         }
         if let Some((_, wanted)) = line.split_once(" farewell: ") {
             let client = self.client(who);
-            client.session.put_farewell(&ErrorFields::fatal("08006", "closed"), &mut client.given);
+            client
+                .session
+                .put_fatal_error(&ErrorFields::fatal("08006", "closed"), &mut client.given);
             let said = self.client(who).said();
             let said = if said.is_empty() { "nothing" } else { &said };
             assert_eq!(said, wanted, "{line} (chunk {chunk})");

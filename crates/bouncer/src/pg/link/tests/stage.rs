@@ -246,7 +246,7 @@ impl Stage<'_> {
                 ClientNext::NeedListener => {
                     let channels = client.session.wanted_channels().join(",");
                     self.heard.push(channels);
-                    client.session.channels_heard();
+                    client.session.channels_confirmed();
                 }
                 ClientNext::Drain
                 | ClientNext::Kill { .. }

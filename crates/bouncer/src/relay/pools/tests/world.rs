@@ -105,12 +105,12 @@ impl World {
     fn new(seed: u64, clients: usize, pools: usize, failures: u64) -> World {
         let now = node::clock::now();
         let bells = Arc::new(Bells(std::array::from_fn(|_| AtomicBool::new(false))));
-        let (registry, desks) =
+        let (registry, handles) =
             PoolRegistry::new(THREADS, Arc::clone(&bells) as Arc<dyn ThreadWake>, now);
         let mut world = World {
-            pools: desks
+            pools: handles
                 .into_iter()
-                .map(|desk| ThreadPools::new(Arc::clone(&registry), desk, seed))
+                .map(|handle| ThreadPools::new(Arc::clone(&registry), handle, seed))
                 .collect(),
             bells,
             registry,

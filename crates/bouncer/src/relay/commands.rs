@@ -5,24 +5,24 @@ use std::sync::Arc;
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientPhase, ServerAttachment};
+use super::guests::ClientOrigin;
 use super::orders::{ThreadCommand, ThreadMessage, ThreadMessageKind};
 use super::pools::PoolTerms;
 use super::server::{RelayServer, ServerCloseReason, ServerPhase};
 use super::snapshot::{ClientState, ClientView, ServerState, ServerView, ThreadSnapshot};
-use super::visitors::ClientOrigin;
 use super::worker::{RelayWorker, WorkerShutdown};
 use crate::tenants::{PoolId, TenantId, WorkAdmission};
 
 impl RelayWorker {
-    /// Obeys an order.
-    pub(super) fn obey(&mut self, order: ThreadCommand) {
+    /// Handles a command of the control plane.
+    pub(super) fn handle_command(&mut self, order: ThreadCommand) {
         match order {
-            ThreadCommand::Routing => self.take_routing(),
+            ThreadCommand::Routing => self.apply_routing(),
             ThreadCommand::Admission(tenant) => {
                 for (id, _) in self.pools_of(tenant) {
-                    self.set_gate(id);
+                    self.apply_admission(id);
                 }
-                self.see_off(Some(tenant));
+                self.drain_clients(Some(tenant));
             }
             ThreadCommand::Reconnect(tenant) => self.renew_terms(tenant),
             ThreadCommand::Kill(tenant) => {
@@ -30,7 +30,7 @@ impl RelayWorker {
             }
             ThreadCommand::KillClient(pid) => self.kill_client(pid),
             ThreadCommand::RevokeGuest(guest) => self.revoke_guest(guest),
-            ThreadCommand::RestGuest(guest) => self.rest_guest(guest),
+            ThreadCommand::ReleaseIdleOfGuest(guest) => self.release_idle_of_guest(guest),
             ThreadCommand::Snapshot(reply) => {
                 // Whoever asked may have given up waiting.
                 drop(reply.send(self.snapshot()));
@@ -38,23 +38,23 @@ impl RelayWorker {
             ThreadCommand::Drain => {
                 self.ending = self.ending.max(WorkerShutdown::Draining);
                 self.stop_listening();
-                self.see_off(None);
+                self.drain_clients(None);
             }
-            ThreadCommand::Deafen => self.stop_listening(),
+            ThreadCommand::StopListening => self.stop_listening(),
             ThreadCommand::Stop => self.ending = WorkerShutdown::Now,
-            ThreadCommand::Internal(ThreadMessage(inner)) => self.obey_inner(inner),
+            ThreadCommand::Internal(ThreadMessage(inner)) => self.handle_message(inner),
         }
     }
 
-    fn obey_inner(&mut self, inner: ThreadMessageKind) {
+    fn handle_message(&mut self, inner: ThreadMessageKind) {
         match inner {
             ThreadMessageKind::Accepted(accepted, listener) => {
-                self.greet(accepted, ClientOrigin::Listener(listener));
+                self.accept_client(accepted, ClientOrigin::Listener(listener));
             }
             ThreadMessageKind::Guest(stream, guest, place) => {
-                self.greet_guest(stream, guest, place)
+                self.accept_guest(stream, guest, place)
             }
-            ThreadMessageKind::Turn { client, pid, turn } => self.called(client, pid, turn),
+            ThreadMessageKind::Turn { client, pid, turn } => self.turn_granted(client, pid, turn),
             ThreadMessageKind::Cancel { client, pid } => self.cancel_client(client, pid),
             ThreadMessageKind::KillClient { client, pid } => self.kill_one(client, pid),
             ThreadMessageKind::Resolved { serial, addresses } => self.resolved(serial, addresses),
@@ -67,10 +67,10 @@ impl RelayWorker {
             ThreadMessageKind::Killed { client, serial, is_found } => {
                 self.killed_elsewhere(client, serial, is_found)
             }
-            ThreadMessageKind::Said { client, serial, answer } => {
+            ThreadMessageKind::ConsoleAnswer { client, serial, answer } => {
                 self.answered(client, serial, &answer)
             }
-            ThreadMessageKind::GiveAway(heir) => self.give_away(heir),
+            ThreadMessageKind::HandOver(successor) => self.hand_over(successor),
             ThreadMessageKind::Adopted(adopted) => self.adopt(adopted),
             ThreadMessageKind::Moved(moved) => self.receive_server(moved),
         }
@@ -82,7 +82,7 @@ impl RelayWorker {
     }
 
     /// Takes over a new snapshot of tenants.
-    fn take_routing(&mut self) {
+    fn apply_routing(&mut self) {
         self.routing = self.common.current.load();
         let tenants: Vec<TenantId> = self.roles.values().map(|role| role.tenant.id).collect();
         for role in self.roles.values_mut() {
@@ -118,7 +118,7 @@ impl RelayWorker {
             }
         }
         self.end_removed();
-        self.see_off(None);
+        self.drain_clients(None);
     }
 
     /// Ends what tenants that were removed still have: whatever their clients are doing.
@@ -141,7 +141,7 @@ impl RelayWorker {
 
     /// Forgets what belongs to pools that are no more, and to tenants.
     fn forget_unused(&mut self) {
-        let RelayWorker { roles, pools, common, routing, link, books, .. } = self;
+        let RelayWorker { roles, pools, common, routing, link, counters, .. } = self;
         roles.retain(|id, role| {
             let is_used = pools.find(*id).is_some() || !role.tenant.state.is_removed();
             if !is_used {
@@ -152,7 +152,7 @@ impl RelayWorker {
         });
         common.forced.keep_only(|id| routing.tenant(id).is_some());
         common.mysql_forced.keep_only(|id| routing.tenant(id).is_some());
-        books.keep_only(|id| routing.tenant(id).is_some());
+        counters.keep_only(|id| routing.tenant(id).is_some());
     }
 
     /// Lets what a tenant's definition says hold for its pools.
@@ -160,14 +160,14 @@ impl RelayWorker {
         for (id, pool) in self.pools_of(tenant) {
             let Some(role) = self.roles.get(&id) else { continue };
             let terms = PoolTerms::of(&role.tenant, &role.user);
-            self.pools.set_terms(pool, tenant, terms, self.ground.now);
-            self.set_gate(id);
+            self.pools.set_terms(pool, tenant, terms, self.context.now);
+            self.apply_admission(id);
         }
     }
 
     /// Opens, holds or shuts a pool, as its tenant's admission says.
-    pub(super) fn set_gate(&mut self, id: PoolId) {
-        let now = self.ground.now;
+    pub(super) fn apply_admission(&mut self, id: PoolId) {
+        let now = self.context.now;
         let (Some(role), Some(pool)) = (self.roles.get(&id), self.pools.find(id)) else { return };
         let state = &role.tenant.state;
         match state.admission() {
@@ -176,12 +176,12 @@ impl RelayWorker {
             WorkAdmission::Paused => self.pools.hold(pool, now),
             WorkAdmission::Refusing => self.pools.shut(pool, now),
         }
-        self.tend_ear(id);
+        self.refresh_notifier(id);
     }
 
     /// Sees idle clients off that have to leave: of one tenant, or of all. Others are looked at
     /// when their transaction ends.
-    fn see_off(&mut self, tenant: Option<TenantId>) {
+    fn drain_clients(&mut self, tenant: Option<TenantId>) {
         for place in self.clients.keys() {
             let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
                 ClientPhase::Session(session) => {
@@ -192,13 +192,13 @@ impl RelayWorker {
                 ClientPhase::Greeting(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
             });
             if is_meant {
-                self.see_off_one(place);
+                self.drain_client(place);
             }
         }
     }
 
     /// Sees a client off that is between transactions, if it has to leave. Whether it had to.
-    pub(super) fn see_off_one(&mut self, place: u32) -> bool {
+    pub(super) fn drain_client(&mut self, place: u32) -> bool {
         let Some(client) = self.clients.get(place) else { return false };
         let leaves = match &client.phase {
             ClientPhase::Session(session) => {
@@ -217,7 +217,7 @@ impl RelayWorker {
                     "terminating connection: the server is stopping"
                 }
             };
-            self.expel(place, &ErrorFields::fatal("57P01", message));
+            self.disconnect(place, &ErrorFields::fatal("57P01", message));
         }
         leaves
     }
@@ -231,7 +231,7 @@ impl RelayWorker {
                 ClientPhase::Login(_) | ClientPhase::Console(_) | ClientPhase::Closing => false,
             });
             if is_meant {
-                self.expel(place, &ErrorFields::fatal("57P01", message));
+                self.disconnect(place, &ErrorFields::fatal("57P01", message));
             }
         }
         for place in self.servers.keys() {
@@ -244,7 +244,7 @@ impl RelayWorker {
                 None => {}
             }
         }
-        self.end_ears(Some(tenant));
+        self.remove_notifiers(Some(tenant));
     }
 
     fn kill_client(&mut self, pid: u32) {
@@ -257,7 +257,7 @@ impl RelayWorker {
         });
         if let Some((place, _)) = meant {
             let message = "terminating connection due to administrator command";
-            self.expel(place, &ErrorFields::fatal("57P01", message));
+            self.disconnect(place, &ErrorFields::fatal("57P01", message));
         }
     }
 
@@ -269,7 +269,7 @@ impl RelayWorker {
     }
 
     fn client_view(&self, client: &super::client::RelayClient) -> ClientView {
-        let now_us = self.ground.now_us;
+        let now_us = self.context.now_us;
         let mut view = ClientView {
             number: client.number,
             pid: 0,
@@ -287,9 +287,9 @@ impl RelayWorker {
         };
         match &client.phase {
             ClientPhase::Login(_) => {}
-            ClientPhase::Console(visitor) => {
-                view.pid = visitor.pid;
-                view.user = Some(Arc::clone(&visitor.user));
+            ClientPhase::Console(console_client) => {
+                view.pid = console_client.pid;
+                view.user = Some(Arc::clone(&console_client.user));
                 view.state = ClientState::Console;
             }
             ClientPhase::Greeting(greeting) => {
@@ -321,7 +321,7 @@ impl RelayWorker {
     }
 
     fn server_view(&self, server: &RelayServer) -> ServerView {
-        let now_us = self.ground.now_us;
+        let now_us = self.context.now_us;
         let client = server.client.and_then(|client| self.clients.get(client));
         let state = match &server.phase {
             ServerPhase::Opening(_) => ServerState::Login,
@@ -357,7 +357,7 @@ impl RelayWorker {
         for place in self.clients.keys() {
             let own = "terminating connection: the server is stopping";
             let message = self.words().of(own, "database removed");
-            self.expel(place, &ErrorFields::fatal("57P01", message));
+            self.disconnect(place, &ErrorFields::fatal("57P01", message));
             self.client_gone(place, &super::leave::ClientDeparture::Dismissed);
         }
         for place in self.servers.keys() {
@@ -372,6 +372,6 @@ impl RelayWorker {
         for place in self.cancels.keys() {
             self.end_cancel(place);
         }
-        self.end_ears(None);
+        self.remove_notifiers(None);
     }
 }

@@ -1,5 +1,5 @@
-//! The console's front door: who may come in, and the way from a relay thread to the console and
-//! back.
+//! Access to PgBouncer's console: who may use it, and the exchange between relay threads and the
+//! console.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::secrets::{ClientSecret, is_reference};
 use crate::service::{Bouncer, Resolver};
 use crate::tenants::{ClientAuth, ServerSecret, TenantUser, UserTimes};
 
-/// The front door.
-pub struct FrontDesk {
+/// The console as relay threads reach it.
+pub struct PgBouncerConsole {
     console: AdminConsole,
     bouncer: Bouncer,
     resolve: Arc<Resolver>,
     runtime: Handle,
 }
 
-impl fmt::Debug for FrontDesk {
+impl fmt::Debug for PgBouncerConsole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrontDesk").field("console", &self.console).finish_non_exhaustive()
+        f.debug_struct("PgBouncerConsole").field("console", &self.console).finish_non_exhaustive()
     }
 }
 
-impl FrontDesk {
+impl PgBouncerConsole {
     /// Creates a console, whose commands run on `runtime`. Who may use it says the bouncer's
     /// configuration at each login; `resolve` knows what references in it stand for.
     #[must_use]
@@ -40,12 +40,12 @@ impl FrontDesk {
         bouncer: Bouncer,
         resolve: Arc<Resolver>,
         runtime: Handle,
-    ) -> FrontDesk {
-        FrontDesk { console, bouncer, resolve, runtime }
+    ) -> PgBouncerConsole {
+        PgBouncerConsole { console, bouncer, resolve, runtime }
     }
 }
 
-impl ConsoleBackend for FrontDesk {
+impl ConsoleBackend for PgBouncerConsole {
     fn guest(
         &self,
         requested: &PgStartupRequest,

@@ -1,4 +1,4 @@
-//! The books themselves: pure, by ids, for whoever holds the lock around them.
+//! The ledger itself: pure, by ids, for whoever holds the lock around it.
 //!
 //! Every operation ends *settled*: a server has no free slot, or nobody is in line for one. So who
 //! asks and finds a free slot overtakes nobody.
@@ -25,7 +25,7 @@ pub const VICTIMS_LOOKED_AT_MAX: usize = 64;
 const SERVER_OVER: u32 = 1 << 31;
 /// A tenant's flag: it is in line.
 const IN_LINE: u32 = 1;
-/// A tenant's flag: its own books want to see every release.
+/// A tenant's flag: its own quotas have to see every release.
 const LOOK: u32 = 2;
 
 /// A server that tenants share.
@@ -98,7 +98,7 @@ pub enum FinishedVerdict {
     },
 }
 
-/// Task for a thread because the books changed.
+/// Task for a thread because the ledger changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaEffect {
     /// The key got a slot that this thread wanted.
@@ -150,7 +150,7 @@ struct TenantRecord {
     /// When it was last seen, if that makes it active.
     seen: Option<Instant>,
     /// Keys that want slots and are below their own bound, the longest waiting first.
-    hungry: BTreeSet<(Instant, KeyId)>,
+    eligible: BTreeSet<(Instant, KeyId)>,
     /// Slots wanted by those.
     wanted: u32,
     /// Slots that others will close for it.
@@ -169,7 +169,7 @@ struct UserRecord {
     connections_max: u32,
     held: u32,
     wants: Vec<ThreadWant>,
-    /// Its entry in the tenant's `hungry`, and how many it wants there.
+    /// Its entry in the tenant's `eligible`, and how many it wants there.
     filed: Option<(Instant, u32)>,
     /// It is counted in the tenant's `keys_over`.
     over: bool,
@@ -268,7 +268,7 @@ impl QuotaLedger {
             keys_over: 0,
             time: 0,
             seen: None,
-            hungry: BTreeSet::new(),
+            eligible: BTreeSet::new(),
             wanted: 0,
             promised: 0,
             reserve_open: false,
@@ -416,7 +416,7 @@ impl QuotaLedger {
         let server_id = tenant.server;
         let server = self.server(server_id);
         let limits = &tenant.limits;
-        let allowed = match tenant.hungry.is_empty() && waiting_since.is_none() {
+        let allowed = match tenant.eligible.is_empty() && waiting_since.is_none() {
             true => limits.connections_max,
             false => limits.connections_max.saturating_add(limits.reserve),
         };
@@ -516,7 +516,7 @@ impl QuotaLedger {
     }
 }
 
-/// Returns whether a release has to ask the books: somebody else is in line, or a bound was
+/// Returns whether a release has to ask the ledger: somebody else is in line, or a bound was
 /// lowered, or the tenant's own keys compete. A stale answer is harmless: who waits says so again.
 pub(super) fn must_ask(server: &AtomicU32, tenant: &AtomicU32) -> bool {
     let own = tenant.load(Ordering::Relaxed);
@@ -578,7 +578,7 @@ impl QuotaLedger {
     fn settle(&mut self, id: SharedServerId) {
         while self.server(id).held < self.server(id).connections_max {
             let Some(tenant_id) = self.next_in_line(id) else { break };
-            let Some(&(_, key_id)) = self.tenant(tenant_id).hungry.first() else { break };
+            let Some(&(_, key_id)) = self.tenant(tenant_id).eligible.first() else { break };
             let Some(index) = self.key(key_id).oldest_want() else { break };
             let time = self.tenant(tenant_id).time;
             let server = self.server_mut(id);
@@ -596,12 +596,12 @@ impl QuotaLedger {
         }
     }
 
-    /// Writes down anew whether a key is hungry, and so its tenant.
+    /// Writes down anew whether a key is eligible, and so its tenant.
     fn refile_key(&mut self, id: KeyId) {
         let key = &mut self.keys[id.index()];
         let tenant = &mut self.tenants[key.tenant.0 as usize];
         if let Some((since, wanted)) = key.filed.take() {
-            tenant.hungry.remove(&(since, id));
+            tenant.eligible.remove(&(since, id));
             tenant.wanted -= wanted;
         }
         let since = key.wants.iter().map(|want| want.since).min();
@@ -610,7 +610,7 @@ impl QuotaLedger {
             // The sum over a tenant's keys must not wrap either.
             let wanted = wanted.min(u32::MAX - tenant.wanted);
             key.filed = Some((since, wanted));
-            tenant.hungry.insert((since, id));
+            tenant.eligible.insert((since, id));
             tenant.wanted += wanted;
         }
         tenant.keys_over -= u32::from(std::mem::take(&mut key.over));
@@ -624,7 +624,7 @@ impl QuotaLedger {
     fn refile(&mut self, id: SharedTenantId) {
         let tenant = &mut self.tenants[id.0 as usize];
         let server = &mut self.servers[tenant.server.0 as usize];
-        if tenant.hungry.is_empty() {
+        if tenant.eligible.is_empty() {
             tenant.reserve_open = false;
         }
         if let Some((line, time)) = tenant.line.take() {
@@ -646,7 +646,7 @@ impl QuotaLedger {
             server.holders.extend(rank);
             tenant.rank = rank;
         }
-        let compete = tenant.keys.len() > 1 && !tenant.hungry.is_empty();
+        let compete = tenant.keys.len() > 1 && !tenant.eligible.is_empty();
         let over = tenant.held > tenant.limits.connections_max || tenant.keys_over > 0;
         let own = if tenant.line.is_some() { IN_LINE } else { 0 };
         tenant.flags.store(own | if compete || over { LOOK } else { 0 }, Ordering::SeqCst);
@@ -752,9 +752,9 @@ impl QuotaLedger {
     fn sibling_waits(&self, id: KeyId, now: Instant) -> bool {
         let holder = self.key(id);
         let tenant = self.tenant(holder.tenant);
-        // The first of the hungry gets the slot; giving it up to oneself would be a login for
+        // The first of the eligible gets the slot; giving it up to oneself would be a login for
         // nothing.
-        match tenant.hungry.first() {
+        match tenant.eligible.first() {
             Some(&(since, other)) if other != id && tenant.wanted > tenant.promised => {
                 let waited = now.saturating_duration_since(since);
                 rules::sibling_gives(holder.held, self.key(other).held, waited)

@@ -58,8 +58,8 @@ impl ClientLogin {
         self.bound.guest.is_some() && tenant.mode_of(user) != PoolMode::Session
     }
 
-    /// Returns whether it may use a server connection now. If not, it is called
-    /// ([`RelayWorker::called`]). Only guests wait for one another, and only where connections go
+    /// Returns whether it may use a server connection now. If not, [`RelayWorker::turn_granted`]
+    /// follows. Only guests wait for one another, and only where connections go
     /// back between transactions.
     pub(super) fn has_turn(
         &mut self,
@@ -103,7 +103,7 @@ impl RelayWorker {
     }
 
     /// Takes a connection of a guest.
-    pub(super) fn greet_guest(
+    pub(super) fn accept_guest(
         &mut self,
         stream: TcpStream,
         guest: Arc<SandboxClient>,
@@ -114,13 +114,13 @@ impl RelayWorker {
             self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        self.greet(
+        self.accept_client(
             AcceptedConnection::Tcp(MioStream::from_std(stream)),
             ClientOrigin::Guest(guest, place),
         );
     }
 
-    /// Leads a guest to its tenant: nothing that it says decides that.
+    /// Routes a guest to the tenant of its grant, whatever it asks for.
     pub(super) fn route_guest(
         &mut self,
         place: u32,
@@ -142,7 +142,7 @@ impl RelayWorker {
             }),
             LoginMachine::My(_) => ClientProofRequest::My(mysql::login::MysqlProof::Nothing),
         };
-        phase.lead(route);
+        phase.set_route(route);
         Some(Ok(proof))
     }
 
@@ -154,7 +154,7 @@ impl RelayWorker {
 
     /// Reads along from now on, with a guest.
     pub(super) fn begin_watch(&mut self, place: u32, guest: Option<&Arc<SandboxClient>>) {
-        let (Some(guest), now_us) = (guest, self.ground.now_us) else { return };
+        let (Some(guest), now_us) = (guest, self.context.now_us) else { return };
         let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
             return;
         };
@@ -165,34 +165,34 @@ impl RelayWorker {
     }
 
     /// Ends the connection of a guest that got more than it may have. Whether it did.
-    pub(super) fn expel_violator(&mut self, place: u32) -> bool {
+    pub(super) fn disconnect_violator(&mut self, place: u32) -> bool {
         let session = self.clients.get_mut(place).and_then(RelayClient::session);
         let watch = session.and_then(|session| session.watch.as_ref());
         let Some(violation) = watch.and_then(|watch| watch.violation()) else { return false };
         // It was told with what it got last.
         watch.inspect(|watch| watch.refused(&violation.to_string()));
-        self.dismiss(place);
+        self.close_when_sent(place);
         true
     }
 
-    fn expel_guest(&mut self, place: u32, code: &str, sentence: &str) {
+    fn disconnect_guest(&mut self, place: u32, code: &str, sentence: &str) {
         let session = self.clients.get_mut(place).and_then(RelayClient::session);
         if let Some(watch) = session.and_then(|session| session.watch.as_ref()) {
             watch.refused(sentence);
         }
         let sentence = format!("terminating connection: {sentence}");
-        self.expel(place, &ErrorFields::fatal(code, &sentence));
+        self.disconnect(place, &ErrorFields::fatal(code, &sentence));
     }
 
     /// Ends the connections of a guest whose grant was revoked.
     pub(super) fn revoke_guest(&mut self, id: u64) {
         for place in self.guests(id) {
-            self.expel_guest(place, "57P01", "the grant was taken back");
+            self.disconnect_guest(place, "57P01", "the grant was taken back");
         }
     }
 
-    /// A guest's sandbox rests: what of the server's it holds without using it is given back.
-    pub(super) fn rest_guest(&mut self, id: u64) {
+    /// Closes the clients of a paused sandbox that hold a server connection and do not use it.
+    pub(super) fn release_idle_of_guest(&mut self, id: u64) {
         for place in self.guests(id) {
             let session = self.clients.get_mut(place).and_then(RelayClient::session);
             let Some(ServerAttachment::Attached(server)) = session.map(|session| session.place)
@@ -200,13 +200,13 @@ impl RelayWorker {
                 continue;
             };
             if self.servers.get(server).is_some_and(|server| !RelayServer::owes_reply(server)) {
-                self.expel_guest(place, "57P01", "the sandbox rests");
+                self.disconnect_guest(place, "57P01", "the sandbox rests");
             }
         }
     }
 
     /// Gives a guest's client its turn, if it still waits for it.
-    pub(super) fn called(&mut self, place: u32, pid: u32, turn: LeaseQuotaPermit) {
+    pub(super) fn turn_granted(&mut self, place: u32, pid: u32, turn: LeaseQuotaPermit) {
         let session = self.clients.get_mut(place).and_then(RelayClient::session);
         let Some(session) =
             session.filter(|it| it.pid == pid && it.place == ServerAttachment::Parked)

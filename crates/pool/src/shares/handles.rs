@@ -1,10 +1,10 @@
-//! Handles, permits and letter boxes: the books behind a lock, and what is read without it.
+//! Handles, permits and letter boxes: the ledger behind a lock, and what is read without it.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::books::{
+use super::ledger::{
     DeniedBound, FinishedVerdict, KeyId, QuotaEffect, QuotaLedger, SharedServerId, SharedTenantId,
     TenantQuota, must_ask,
 };
@@ -35,7 +35,7 @@ pub enum ReleaseOutcome {
     GiveUp,
 }
 
-/// The books of one process, shared by all its threads. Cheap to clone.
+/// The ledger of one process, shared by all its threads. Cheap to clone.
 #[derive(Clone)]
 pub struct ConnectionShares(Arc<SharesInner>);
 
@@ -49,7 +49,7 @@ struct SharesInner {
 }
 
 struct SharesState {
-    books: QuotaLedger,
+    ledger: QuotaLedger,
     /// By [`KeyId::index`].
     keys: Vec<(Weak<KeyInner>, Arc<[ThreadSeat]>)>,
     /// Kept for its memory.
@@ -79,11 +79,11 @@ impl ThreadHandle {
     }
 }
 
-/// A server's slots. The last clone removes it from the books.
+/// A server's slots. The last clone removes it from the ledger.
 #[derive(Clone, Debug)]
 pub struct ServerHandle(Arc<ServerInner>);
 
-/// A tenant of a server. The last clone, counting its keys, removes it from the books.
+/// A tenant of a server. The last clone, counting its keys, removes it from the ledger.
 #[derive(Clone, Debug)]
 pub struct TenantHandle(Arc<TenantInner>);
 
@@ -97,7 +97,7 @@ struct ServerInner {
 }
 
 struct TenantInner {
-    /// Keeps it in the books.
+    /// Keeps it in the ledger.
     server: ServerHandle,
     id: SharedTenantId,
 }
@@ -124,36 +124,37 @@ struct ThreadSeat {
 }
 
 impl ConnectionShares {
-    /// Books for so many threads, and a desk for each. `now` is the earliest time it is ever told.
+    /// A ledger for so many threads, and a handle for each. `now` is the earliest time it is
+    /// ever told.
     #[must_use]
     pub fn new(
         threads: usize,
         wake: Box<dyn ThreadWake>,
         now: Instant,
     ) -> (ConnectionShares, Vec<ThreadHandle>) {
-        let desks: Vec<ThreadHandle> = (0..threads)
+        let handles: Vec<ThreadHandle> = (0..threads)
             .map(|thread| ThreadHandle {
                 thread,
                 letters: Arc::new(LetterBox(Mutex::new(Vec::new()))),
             })
             .collect();
-        let boxes = desks.iter().map(|desk| Arc::downgrade(&desk.letters)).collect();
+        let boxes = handles.iter().map(|handle| Arc::downgrade(&handle.letters)).collect();
         let state =
-            SharesState { books: QuotaLedger::default(), keys: Vec::new(), effects: Vec::new() };
+            SharesState { ledger: QuotaLedger::default(), keys: Vec::new(), effects: Vec::new() };
         let inner = SharesInner { state: Mutex::new(state), boxes, wake, begin: now };
-        (ConnectionShares(Arc::new(inner)), desks)
+        (ConnectionShares(Arc::new(inner)), handles)
     }
 
     /// Adds a server with that many slots.
     #[must_use]
     pub fn server(&self, connections_max: u32) -> ServerHandle {
-        let id = self.turn(|books| books.add_server(connections_max));
+        let id = self.turn(|ledger| ledger.add_server(connections_max));
         ServerHandle(Arc::new(ServerInner { shares: self.clone(), id }))
     }
 
-    /// Does something in the books, and delivers what comes of it.
+    /// Does something in the ledger, and delivers what comes of it.
     fn turn<T>(&self, act: impl FnOnce(&mut QuotaLedger) -> T) -> T {
-        self.turn_with(|state| act(&mut state.books))
+        self.turn_with(|state| act(&mut state.ledger))
     }
 
     fn turn_with<T>(&self, act: impl FnOnce(&mut SharesState) -> T) -> T {
@@ -191,7 +192,7 @@ impl SharesState {
     /// Makes letters of effects.
     fn write_letters(&mut self, post: &mut Vec<(usize, ThreadLetter)>) {
         loop {
-            self.books.take_effects(&mut self.effects);
+            self.ledger.take_effects(&mut self.effects);
             if self.effects.is_empty() {
                 return;
             }
@@ -204,7 +205,7 @@ impl SharesState {
                                 post.push((thread, ThreadLetter::Granted(permit)));
                             }
                             // Its last handle is being dropped and waits for this lock.
-                            None => self.books.closed(id, None),
+                            None => self.ledger.closed(id, None),
                         }
                     }
                     QuotaEffect::Reclaim { key: id, thread } => {
@@ -224,25 +225,25 @@ impl ServerHandle {
     /// Adds a tenant.
     #[must_use]
     pub fn tenant(&self, limits: TenantQuota) -> TenantHandle {
-        let id = self.0.shares.turn(|books| books.add_tenant(self.0.id, limits));
+        let id = self.0.shares.turn(|ledger| ledger.add_tenant(self.0.id, limits));
         TenantHandle(Arc::new(TenantInner { server: self.clone(), id }))
     }
 
     /// Changes how many slots there are.
     pub fn set_connections_max(&self, connections_max: u32) {
-        self.0.shares.turn(|books| books.set_server(self.0.id, connections_max));
+        self.0.shares.turn(|ledger| ledger.set_server(self.0.id, connections_max));
     }
 
     /// Returns how many slots are held.
     #[must_use]
     pub fn held(&self) -> u32 {
-        self.0.shares.turn(|books| books.server_held(self.0.id))
+        self.0.shares.turn(|ledger| ledger.server_held(self.0.id))
     }
 }
 
 impl Drop for ServerInner {
     fn drop(&mut self) {
-        self.shares.turn(|books| books.remove_server(self.id));
+        self.shares.turn(|ledger| ledger.remove_server(self.id));
     }
 }
 
@@ -255,8 +256,8 @@ impl TenantHandle {
     #[must_use]
     pub fn key(&self, connections_max: u32) -> UserHandle {
         self.shares().turn_with(|state| {
-            let id = state.books.add_key(self.0.id, connections_max);
-            let (server_flags, tenant_flags) = state.books.flags(id);
+            let id = state.ledger.add_key(self.0.id, connections_max);
+            let (server_flags, tenant_flags) = state.ledger.flags(id);
             let seats: Arc<[ThreadSeat]> = (0..self.shares().0.boxes.len())
                 .map(|_| ThreadSeat {
                     idle_since: AtomicU64::new(0),
@@ -282,19 +283,19 @@ impl TenantHandle {
 
     /// Changes what it may have.
     pub fn set_limits(&self, limits: TenantQuota) {
-        self.shares().turn(|books| books.set_tenant(self.0.id, limits));
+        self.shares().turn(|ledger| ledger.set_tenant(self.0.id, limits));
     }
 
     /// Slots it holds, and how many it is entitled to now.
     #[must_use]
     pub fn held(&self) -> (u32, u32) {
-        self.shares().turn(|books| books.tenant_held(self.0.id))
+        self.shares().turn(|ledger| ledger.tenant_held(self.0.id))
     }
 }
 
 impl Drop for TenantInner {
     fn drop(&mut self) {
-        self.server.0.shares.turn(|books| books.remove_tenant(self.id));
+        self.server.0.shares.turn(|ledger| ledger.remove_tenant(self.id));
     }
 }
 
@@ -318,18 +319,18 @@ impl UserHandle {
     /// Slots that are held beyond a bound that was lowered: its own, its tenant's or its server's.
     #[must_use]
     pub fn surplus(&self) -> u32 {
-        self.shares().turn(|books| books.surplus(self.0.id))
+        self.shares().turn(|ledger| ledger.surplus(self.0.id))
     }
 
     /// Changes its own bound.
     pub fn set_connections_max(&self, connections_max: u32) {
-        self.shares().turn(|books| books.set_key(self.0.id, connections_max));
+        self.shares().turn(|ledger| ledger.set_key(self.0.id, connections_max));
     }
 
     /// Slots it holds.
     #[must_use]
     pub fn held(&self) -> u32 {
-        self.shares().turn(|books| books.key_held(self.0.id))
+        self.shares().turn(|ledger| ledger.key_held(self.0.id))
     }
 
     /// Takes a free slot. `since` is when the first client began to wait for it.
@@ -337,7 +338,7 @@ impl UserHandle {
     /// # Errors
     /// The bound that is in the way; then there is [`UserHandle::want`].
     pub fn open(&self, since: Instant, now: Instant) -> Result<SlotPermit, DeniedBound> {
-        self.shares().turn(|books| books.open(self.0.id, since, now))?;
+        self.shares().turn(|ledger| ledger.open(self.0.id, since, now))?;
         Ok(SlotPermit { key: self.clone(), to: None })
     }
 
@@ -345,14 +346,14 @@ impl UserHandle {
     /// again every few milliseconds while clients wait, because claims change with time.
     pub fn want(&self, thread: usize, wanted: u32, since: Instant, now: Instant) {
         self.shares().turn_with(|state| {
-            let SharesState { books, keys, .. } = state;
+            let SharesState { ledger, keys, .. } = state;
             let idle = |key: KeyId| {
                 // Pairs with the one in `needed_elsewhere`: either that release sees that somebody
                 // is in line, or its idle connection is seen here.
                 fence(Ordering::SeqCst);
                 keys.get(key.index()).and_then(|(_, seats)| longest_idle(seats, None))
             };
-            books.want(self.0.id, thread, wanted, since, now, &|key| {
+            ledger.want(self.0.id, thread, wanted, since, now, &|key| {
                 idle(key).map(|(thread, _)| thread)
             });
         });
@@ -371,7 +372,7 @@ impl UserHandle {
         if permit.to.is_some() {
             return ReleaseOutcome::GiveUp;
         }
-        match self.shares().turn(|books| books.release(self.0.id, waiting_since, now)) {
+        match self.shares().turn(|ledger| ledger.release(self.0.id, waiting_since, now)) {
             FinishedVerdict::Keep => ReleaseOutcome::Keep,
             FinishedVerdict::GiveUp { to } => {
                 permit.to = to;
@@ -382,7 +383,7 @@ impl UserHandle {
 
     /// Charges the key's tenant for having kept the server busy.
     pub fn charge(&self, busy_us: u64, now: Instant) {
-        self.shares().turn(|books| books.charge(self.0.id, busy_us, now));
+        self.shares().turn(|ledger| ledger.charge(self.0.id, busy_us, now));
     }
 
     /// Returns whether a connection that became idle may be needed by somebody else: by another
@@ -478,7 +479,7 @@ fn longest_idle(seats: &[ThreadSeat], except: Option<usize>) -> Option<(usize, u
 
 impl Drop for KeyInner {
     fn drop(&mut self) {
-        self.tenant.shares().turn(|books| books.remove_key(self.id));
+        self.tenant.shares().turn(|ledger| ledger.remove_key(self.id));
     }
 }
 
@@ -501,7 +502,7 @@ impl SlotPermit {
 
 impl Drop for SlotPermit {
     fn drop(&mut self) {
-        self.key.shares().turn(|books| books.closed(self.key.0.id, self.to));
+        self.key.shares().turn(|ledger| ledger.closed(self.key.0.id, self.to));
     }
 }
 
