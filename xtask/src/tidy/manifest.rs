@@ -12,7 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["sessions", "executions", "bouncer", "catalog", "gateway", "mcp"],
     &["sandbox", "wire"],
     &["node"],
-    &["pool", "iceberg"],
+    &["pool", "iceberg", "cells"],
     &["api"],
 ];
 /// Crates beside the layers: they are used by tests only and use no crate of Cove, or just the

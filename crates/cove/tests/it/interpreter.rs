@@ -135,6 +135,34 @@ fn a_context_keeps_what_its_cells_define() {
 }
 
 #[test]
+fn cells_run_without_ipython() {
+    let _guard = beside_others();
+    let server = serve_sessions(MEMORY);
+    let sessions = Sessions::from(&server);
+    let session = sessions.create(&json!({ "env": { "PYTHONPATH": "/workspace/without" } }));
+    let cells = SessionCells { sessions, session };
+    let hide = "mkdir without; echo 'raise ImportError' > without/IPython.py";
+    assert_eq!(cells.run("bash", hide)["verdict"], "OK");
+    for (code, expected) in [
+        ("import sys; 'IPython.core' in sys.modules", "False"),
+        ("x = 20; await __import__('asyncio').sleep(0, x + 1)", "21"),
+        ("!echo nothing to show", ""),
+        ("list(range(30))", "[0,"),
+    ] {
+        let report = cells.run("python", code);
+        if expected.is_empty() {
+            assert_eq!(report["results"], json!([]), "{code}: {report}");
+        } else {
+            let text = report["results"][0]["data"]["text/plain"].as_str().unwrap_or_default();
+            assert!(text.starts_with(expected), "{code}: {report}");
+        }
+    }
+    let report = cells.run("python", "%timeit 1");
+    let value = report["error"]["value"].as_str().unwrap();
+    assert!(value.contains("no magic `timeit`"), "{report}");
+}
+
+#[test]
 fn what_comes_of_a_cell_is_told_as_it_comes() {
     let _guard = beside_others();
     let server = serve_sessions(MEMORY);

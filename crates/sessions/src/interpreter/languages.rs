@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use api::ExecuteCell;
+use cells::PYTHON_CELLS;
 use serde_json::json;
 
 const PYTHON_CONTEXT: &str = include_str!("drivers/context.py");
@@ -160,7 +161,7 @@ impl ContextStart {
     /// The first that is written to a context that was started by itself.
     pub(super) fn greeting(&self) -> Vec<u8> {
         let source = match self.language {
-            CellLanguage::Python => format!("{PYTHON_CONTEXT}{PYTHON_CHARTS}\nserve_alone()\n"),
+            CellLanguage::Python => python_driver("serve_alone()"),
             CellLanguage::JavaScript | CellLanguage::TypeScript => NODE_CONTEXT.to_owned(),
             CellLanguage::Bash => {
                 let cwd = quoted(&self.cwd);
@@ -188,6 +189,11 @@ impl ContextStart {
     }
 }
 
+/// The program of a context in Python, with what is done once all is defined.
+fn python_driver(last: &str) -> String {
+    format!("{PYTHON_CELLS}{PYTHON_CONTEXT}{PYTHON_CHARTS}\n{last}\n")
+}
+
 /// The command of the parked interpreter.
 pub(super) fn parked_argv() -> Vec<Vec<u8>> {
     ["python3", "-c", PARKED_BOOT].iter().map(|part| part.as_bytes().to_vec()).collect()
@@ -195,7 +201,7 @@ pub(super) fn parked_argv() -> Vec<Vec<u8>> {
 
 /// Driver of the parked interpreter.
 pub(super) fn parked_source() -> Vec<u8> {
-    format!("{PYTHON_CONTEXT}{PYTHON_CHARTS}{PYTHON_PARKED}\nserve_parked()\n").into_bytes()
+    python_driver(&format!("{PYTHON_PARKED}\nserve_parked()")).into_bytes()
 }
 
 /// The message to the parked interpreter that has it import what it is to have, without modules

@@ -6,6 +6,7 @@ use std::time::Duration;
 use api::{BytesEncoding, ErrorCode, ExecutionRequest, LanguageView, LimitSpec, SourceFile};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use cells::PYTHON_CELLS;
 use node::http::HttpError;
 use serde::Deserialize;
 use serde_json::json;
@@ -29,8 +30,8 @@ const CELLS_MAX: usize = 1000;
 const WORKSPACE: &str = "/workspace/";
 /// Files with this in their names are not placed.
 const IGNORED: &str = "IGNORE_THIS_FILE";
-/// Runs the cells of a notebook.
-const NOTEBOOK: &str = include_str!("notebook.py");
+/// Driver that runs the cells of a notebook.
+const NOTEBOOK_DRIVER: &str = include_str!("notebook.py");
 
 /// Exit code of [`PYTEST_RUNNER`] where there is no pytest.
 pub(super) const NO_PYTEST: i32 = 93;
@@ -203,7 +204,7 @@ pub(super) fn plan_notebook(
     let limits = planner.rules(LimitTable::Run).clamped(&asked);
     let mut files = placed(body.files.unwrap_or_default())?;
     let entry = unused(&entry_name(&view.name, &view.extensions), &files);
-    files.insert(0, text_file(entry, NOTEBOOK));
+    files.insert(0, text_file(entry, &format!("{PYTHON_CELLS}\n{NOTEBOOK_DRIVER}")));
     let fetched = fetched(body.fetch_files.unwrap_or_default())?;
     let cell_timeout = Duration::from_millis(cell_ms.min(u64::from(u32::MAX))).as_secs_f64();
     let request = ExecutionRequest {

@@ -1,27 +1,17 @@
-"""Context of a code interpreter: runs cells of Python, one after the other, in one namespace.
+# Context of a code interpreter: runs cells of Python, one after the other, in one namespace. The
+# definitions of `PlainCells` stand before it.
+#
+# Lines of JSON come and go on one socket. Standard output and standard error are pipes of their own,
+# so that output of child processes and of native code arrives as well, byte by byte.
+#
+# IPython runs the cells where it is installed: then magics, `!`, rich display and its tracebacks
+# work. Without it `PlainCells` run them.
 
-Lines of JSON come and go on one socket. Standard output and standard error are pipes of their own,
-so that output of child processes and of native code arrives as well, byte by byte.
-
-IPython runs the cells where it is installed: then magics, `!`, rich display and its tracebacks
-work. Without it the standard library alone runs them, with `display()` and `_repr_*_` methods.
-"""
-
-import ast
-import base64
 import gc
-import importlib.util
-import io
 import json
-import linecache
-import os
 import resource
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
-import traceback
 
 # A representation that is longer is left out, or cut if it is plain text. What is JSON is decoded
 # by the server, which has its own and larger limit.
@@ -63,16 +53,6 @@ class Channel:
         return True
 
 
-def flush():
-    """Writes out what the streams hold."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:
-            # A program may have replaced or closed it.
-            pass
-
-
 def plain_json(value, depth=0):
     """Returns a value as JSON has it: no NaN, NumPy and pandas scalars as Python's own."""
     if value is None or isinstance(value, (bool, int, str)):
@@ -100,13 +80,6 @@ def plain_key(key):
     return str(key)
 
 
-def is_of(value, module, name):
-    """Returns whether a value is of a class, without importing it."""
-    loaded = sys.modules.get(module)
-    kind = getattr(loaded, name, None)
-    return isinstance(kind, type) and isinstance(value, kind)
-
-
 def extra_data(value):
     """Returns what is shown of a value beside its own representations."""
     data = {}
@@ -115,7 +88,6 @@ def extra_data(value):
             data["e2b/data"] = plain_json(value.to_dict(orient="list"))
         elif is_of(value, "matplotlib.figure", "Figure"):
             data["e2b/chart"] = chart_of(value)
-            data["image/png"] = figure_png(value)
         elif isinstance(value, (list, dict)):
             data["application/json"] = plain_json(value)
     except Exception:
@@ -184,45 +156,17 @@ class Output:
         })
 
 
-# ---- figures and pictures ------------------------------------------------------------------------
-
-
-def figure_png(figure):
-    """Returns a figure as a picture, without the margins around it."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", bbox_inches="tight", dpi=figure.dpi)
-    return buffer.getvalue()
-
-
-def figure_bundle(figure):
-    width, height = (int(side) for side in figure.get_size_inches() * figure.dpi)
-    text = "<Figure size %dx%d with %d Axes>" % (width, height, len(figure.axes))
-    return {"text/plain": text, **extra_data(figure)}
+# ---- pictures ------------------------------------------------------------------------------------
 
 
 def patch_matplotlib(matplotlib, output):
-    """Has figures drawn in memory, and shown as results."""
-    import types
+    """Has figures shown as results, with their data."""
 
-    from matplotlib import _pylab_helpers
-    from matplotlib.backends import backend_agg
+    def show_figure(figure):
+        output.show({**figure_bundle(figure), **extra_data(figure)}, False)
 
-    managers = _pylab_helpers.Gcf
-
-    def show(*_args, **_kwargs):
-        for manager in managers.get_all_fig_managers():
-            output.show(figure_bundle(manager.canvas.figure), False)
-        managers.destroy_all()
-
-    backend = types.ModuleType("cove_figures")
-    backend.FigureCanvas = backend_agg.FigureCanvasAgg
-    backend.show = show
-    sys.modules["cove_figures"] = backend
-    # Not by the environment, which programs that a cell starts would have as well.
-    matplotlib.rcParams["backend"] = "module://cove_figures"
-    pyplot = sys.modules.get("matplotlib.pyplot")
-    if pyplot is not None:
-        pyplot.switch_backend("module://cove_figures")
+    draw_in_memory(matplotlib, show_figure)
+    if "matplotlib.pyplot" in sys.modules:
         watch_boxes()
 
 
@@ -251,29 +195,6 @@ def patch_pillow(module, output):
     module.Image.save = save_and_show
 
 
-class ImportHook:
-    """Patches modules as they are imported."""
-
-    def __init__(self, patches):
-        self.patches = patches
-
-    def find_spec(self, name, path=None, target=None):
-        patch = self.patches.pop(name, None)
-        if patch is None:
-            return None
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def exec_module(module):
-            execute(module)
-            patch(module)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
 def patch_modules(output):
     """Patches what is imported already, and what will be."""
     patches = {
@@ -287,25 +208,7 @@ def patch_modules(output):
     sys.meta_path.insert(0, ImportHook(patches))
 
 
-def show_open_figures():
-    """Shows what a cell has drawn and not shown."""
-    pyplot, backend = sys.modules.get("matplotlib.pyplot"), sys.modules.get("cove_figures")
-    if pyplot is not None and backend is not None:
-        backend.show()
-
-
 # ---- cells ---------------------------------------------------------------------------------------
-
-
-def shell_command(command):
-    """Runs a line for the shell, with the context's own streams."""
-    flush()
-    shell = os.environ.get("SHELL") or "/bin/sh"
-    try:
-        return subprocess.call(command, shell=True, executable=shell)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
 
 
 def make_ipython():
@@ -366,7 +269,7 @@ def make_ipython():
         if include is None:
             data = {**data, **extra_data(value)}
         if is_of(value, "matplotlib.figure", "Figure"):
-            data["text/plain"] = figure_bundle(value)["text/plain"]
+            data.update(figure_bundle(value))
         return data, metadata
 
     shell.display_formatter.format = format
@@ -395,113 +298,14 @@ class IPythonRunner:
 class PlainRunner:
     """Runs cells with the standard library."""
 
-    REPRESENTATIONS = (
-        ("text/html", "_repr_html_"),
-        ("text/markdown", "_repr_markdown_"),
-        ("image/svg+xml", "_repr_svg_"),
-        ("image/png", "_repr_png_"),
-        ("image/jpeg", "_repr_jpeg_"),
-        ("application/pdf", "_repr_pdf_"),
-        ("text/latex", "_repr_latex_"),
-        ("application/json", "_repr_json_"),
-        ("application/javascript", "_repr_javascript_"),
-    )
-
     def __init__(self, output):
-        import types
+        def fail(name, value, lines):
+            output.fail(name, value, "".join(lines))
 
-        self.output = output
-        self.loop = None
-        module = types.ModuleType("__main__")
-        module.__builtins__ = __builtins__
-        sys.modules["__main__"] = module
-        self.namespace = module.__dict__
-        self.namespace["display"] = lambda *values: [
-            output.show(self.bundle(value), False) for value in values
-        ]
-
-    def bundle(self, value):
-        if is_of(value, "matplotlib.figure", "Figure"):
-            return figure_bundle(value)
-        data = {"text/plain": repr(value)}
-        for mime, name in self.REPRESENTATIONS:
-            method = getattr(value, name, None)
-            if isinstance(value, type) or not callable(method):
-                continue
-            try:
-                shown = method()
-            except Exception:
-                continue
-            if shown is not None:
-                data[mime] = shown[0] if isinstance(shown, tuple) else shown
-        method = getattr(value, "_repr_mimebundle_", None)
-        if callable(method) and not isinstance(value, type):
-            try:
-                shown = method()
-                data.update(shown[0] if isinstance(shown, tuple) else shown)
-            except Exception:
-                pass
-        return {**data, **extra_data(value)}
-
-    def run(self, code, count):
-        name = "<cell %d>" % count
-        code = textwrap.dedent(code)
-        linecache.cache[name] = (len(code), None, code.splitlines(True), name)
-        try:
-            value = self.evaluate(code, name)
-            if value is not None:
-                self.namespace["_"] = value
-                self.output.show(self.bundle(value), True)
-        except BaseException as error:
-            self.explain(error, name)
-        show_open_figures()
-
-    def evaluate(self, code, name):
-        import inspect
-
-        try:
-            body = ast.parse(code, name).body
-        except SyntaxError:
-            # A line for the shell, as IPython has it.
-            if not any(line.lstrip().startswith("!") for line in code.splitlines()):
-                raise
-            self.namespace.setdefault("__shell__", shell_command)
-            lines = []
-            for line in code.splitlines():
-                bare = line.lstrip()
-                if bare.startswith("!"):
-                    line = "%s__shell__(%r)" % (line[: len(line) - len(bare)], bare[1:])
-                    line += ";None"
-                lines.append(line)
-            body = ast.parse("\n".join(lines), name).body
-        last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
-        parts = [ast.Module(body, [])] if body else []
-        parts += [ast.Expression(last.value)] if last else []
-        value = None
-        for part in parts:
-            mode = "eval" if isinstance(part, ast.Expression) else "exec"
-            compiled = compile(part, name, mode, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-            if compiled.co_flags & inspect.CO_COROUTINE:
-                value = self.wait_for(eval(compiled, self.namespace))
-            else:
-                value = eval(compiled, self.namespace)
-        # A semicolon at the end says that nothing is to be shown.
-        return None if code.rstrip().endswith(";") else value
-
-    def wait_for(self, coroutine):
-        import asyncio
-
-        if self.loop is None or self.loop.is_closed():
-            self.loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self.loop)
-        return self.loop.run_until_complete(coroutine)
-
-    def explain(self, error, name):
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename != name:
-            trace = trace.tb_next
-        lines = traceback.format_exception(type(error), error, trace)
-        self.output.fail(type(error).__name__, error, "".join(lines))
+        cells = PlainCells(output.show, fail, extra_data)
+        self.run = cells.run
+        # At the end, so that a cell may install the true ones.
+        sys.meta_path.append(DisplayModules(cells))
 
 
 def usage():
