@@ -237,6 +237,7 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::MessageRequest>(requests);
     define::<api::SessionExec>(requests);
     define::<api::CreateCodeContext>(requests);
+    define::<api::ForkCodeContext>(requests);
     define::<api::ExecuteCell>(requests);
     define::<api::ForkRequest>(requests);
     define::<api::MoveFile>(requests);
@@ -496,6 +497,7 @@ mod tests {
             "UpdateSession" => again::<api::UpdateSession>(value),
             "MessageRequest" => again::<api::MessageRequest>(value),
             "SessionExec" => again::<api::SessionExec>(value),
+            "ForkCodeContext" => again::<api::ForkCodeContext>(value),
             "CreateCodeContext" => again::<api::CreateCodeContext>(value),
             "ExecuteCell" => again::<api::ExecuteCell>(value),
             "ForkRequest" => again::<api::ForkRequest>(value),

@@ -24,6 +24,16 @@ pub struct CreateCodeContext {
     pub env: BTreeMap<String, String>,
 }
 
+/// Body of `POST /v1/sessions/{id}/contexts/{context}/fork`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ForkCodeContext {
+    /// Forks it although threads run in it: the copy does not have them, and a lock that one of
+    /// them holds stays locked in it.
+    pub force: bool,
+}
+
 /// Context of a code interpreter: a process that keeps what its cells have defined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "CodeContext"))]
@@ -36,10 +46,13 @@ pub struct CodeContextView {
     pub cwd: String,
     /// State of its process.
     pub state: CodeContextState,
-    /// Cells that it has run since it was started.
+    /// Cells that it has run since it was started; a copy counts on from those of its origin.
     pub executions: u64,
     /// True for the one that the name of its language stands for.
     pub default: bool,
+    /// Id of the context that it is a copy of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<String>,
 }
 
 /// State of a context.

@@ -31,7 +31,7 @@ pub use agent::{
 };
 pub use context::{
     CellEnd, CellEvent, CellFailure, CellReport, CellResult, CodeContextList, CodeContextState,
-    CodeContextView, CreateCodeContext, ExecuteCell,
+    CodeContextView, CreateCodeContext, ExecuteCell, ForkCodeContext,
 };
 pub use conversation::{
     InterruptAnswer, MessageAnswer, SessionEventList, SessionLogLine, SessionLogs, SessionMessage,

@@ -285,6 +285,11 @@ class PlainCells:
             asyncio.set_event_loop(self.loop)
         return self.loop.run_until_complete(coroutine)
 
+    def leave_loop(self):
+        """Returns the event loop of `await`, which the next cell is to have anew."""
+        loop, self.loop = self.loop, None
+        return loop
+
     def explain(self, error):
         """Reports an error, without the frames of this file."""
         trace = error.__traceback__

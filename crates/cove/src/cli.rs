@@ -3,6 +3,7 @@
 mod audit;
 mod catalog;
 mod cluster;
+mod contexts;
 mod grants;
 mod mcp;
 mod nodes;
@@ -34,6 +35,7 @@ pub(crate) use self::catalog::{
     ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
 };
 pub(crate) use self::cluster::{ClusterArgs, ClusterCommand};
+pub(crate) use self::contexts::{ContextCommand, OneContextArgs, SessionRunArgs};
 pub(crate) use self::mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs};
 pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
 pub(crate) use self::remote::{
@@ -43,7 +45,7 @@ pub(crate) use self::remote::{
 pub(crate) use self::sessions::{
     AgentArgs, AgentCommand, AgentUpdateArgs, ChatArgs, CreateArgs, DeployArgs, DisconnectPolicy,
     FilesCommand, GrantsArgs, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionExecArgs,
-    SessionFilePath, SessionListArgs, SessionRunArgs, SqlArgs, TailArgs, TopArgs,
+    SessionFilePath, SessionListArgs, SqlArgs, TailArgs, TopArgs,
 };
 pub(crate) use self::templates::{TemplateArgs, TemplateBuildArgs, TemplateCommand};
 pub(crate) use self::tenants::{

@@ -2,6 +2,7 @@
 
 mod cell;
 mod chat;
+mod context;
 mod exec;
 mod files;
 mod grants;
@@ -77,6 +78,7 @@ async fn obey(args: &SessionArgs, server: Remote) -> Result<u8> {
         SessionCommand::Exec(exec) if exec.tty => return terminal::run(exec, &server).await,
         SessionCommand::Exec(exec) => return exec::run(exec, &server, json).await,
         SessionCommand::Run(run) => return cell::run(run, &server, json).await,
+        SessionCommand::Context(args) => context::run(&args.command, &server, json).await?,
         SessionCommand::Files(files) => files::run(&files.command, &server, json).await?,
         SessionCommand::Logs(one) => logs(&server, &one.id, json).await?,
         SessionCommand::Tail(tail) => self::tail(tail, server, json).await?,

@@ -101,7 +101,7 @@ pub use session::files::{
 pub use session::{
     ProcessEnd, ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, ProgramChannel,
     SandboxUsage, SandboxedSession, SessionProcess, SessionProgram, SessionSandboxLimits,
-    SessionSetup, output_pipe,
+    SessionSetup, output_pipe, send_with_descriptors,
 };
 pub use shared::SharedFile;
 pub use spec::{

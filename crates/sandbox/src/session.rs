@@ -36,7 +36,7 @@ use files::SandboxFiles;
 pub use crate::codec::session::{ProcessEnd, SandboxUsage, SessionSandboxLimits};
 pub use process::{
     ProcessHandle, ProcessPipes, ProcessStreams, ProcessTerminal, ProgramChannel, SessionProcess,
-    SessionProgram, output_pipe,
+    SessionProgram, output_pipe, send_with_descriptors,
 };
 
 /// Requests of one session that may be under way; further ones wait.

@@ -89,6 +89,7 @@ fn of_sandboxes() -> Router<Sessions> {
         .at("/v1/sessions/{id}/contexts", post(contexts::create).get(contexts::list))
         .at("/v1/sessions/{id}/contexts/{context}", get(contexts::fetch).delete(contexts::remove))
         .at("/v1/sessions/{id}/contexts/{context}/restart", post(contexts::restart))
+        .at("/v1/sessions/{id}/contexts/{context}/fork", post(contexts::fork))
         .at("/v1/sessions/{id}/contexts/{context}/interrupt", post(contexts::interrupt))
         .at("/v1/sessions/{id}/contexts/{context}/execute", post(contexts::execute))
         .at("/v1/sessions/{id}/files", get(files::list))

@@ -6,6 +6,7 @@ use std::time::Duration;
 use api::Grant;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
+use super::contexts::{ContextArgs, SessionRunArgs};
 use super::grants::{GrantOptions, parse_grant};
 use super::{HELP_TEMPLATE, ServerArgs};
 use crate::values;
@@ -224,6 +225,8 @@ pub(crate) enum SessionCommand {
     Exec(SessionExecArgs),
     /// Run a cell in a context that keeps what cells define
     Run(SessionRunArgs),
+    /// List, create, fork, restart and delete contexts of cells
+    Context(ContextArgs),
     /// List, fetch, write and remove files of a session
     Files(FilesArgs),
     /// Show what the agent writes to its standard error
@@ -528,49 +531,6 @@ pub(crate) struct SessionExecArgs {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// `cove session run`.
-#[derive(Clone, Debug, Args)]
-#[command(
-    help_template = HELP_TEMPLATE,
-    override_usage = "cove session run [OPTIONS] ID [FILE]",
-    after_help = "\
-A cell is read from FILE, from --code, or from here. What it defines is there for the next one in \
-the same context.
-
-Examples:
-  cove session run $id --code 'x = 20'
-  cove session run $id --code 'x + 1'
-  cove session run $id --language bash < setup.sh
-  cove session run $id --context ctx_1 analysis.py
-  cove session run $id --json --code 'df' | jq '.results[0].data'
-
-Exit codes: 0 the cell ended well, 1 it failed or Cove did, 124 its time was up, 137 it had too \
-much memory or output, or its context ended; 2 wrong usage or refused."
-)]
-pub(crate) struct SessionRunArgs {
-    /// Id of the session
-    #[arg(value_name = "ID", value_parser = name)]
-    pub(crate) id: String,
-    /// File that has the cell; `-` is what comes in here [default: -]
-    #[arg(value_name = "FILE", conflicts_with = "code")]
-    pub(crate) file: Option<std::path::PathBuf>,
-    /// The cell itself
-    #[arg(long, short, value_name = "TEXT")]
-    pub(crate) code: Option<String>,
-    /// Id of a context [default: that of the language]
-    #[arg(long, value_name = "ID", value_parser = name, conflicts_with = "language")]
-    pub(crate) context: Option<String>,
-    /// python, javascript, typescript or bash [default: python]
-    #[arg(long, short, value_name = "NAME", value_parser = name)]
-    pub(crate) language: Option<String>,
-    /// Environment variable for this cell
-    #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
-    pub(crate) env: Vec<(String, String)>,
-    /// Time after which it is interrupted, such as 30s [default: 30m]
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
-    pub(crate) timeout: Option<Duration>,
-}
-
 /// `cove session files`.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -703,7 +663,7 @@ pub(crate) struct TopArgs {
 }
 
 /// A name or id: it becomes a part of an address as it is.
-fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(plain) {
         return Err("ids and names are letters, digits, `_` and `-`".to_owned());

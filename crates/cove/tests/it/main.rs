@@ -22,6 +22,7 @@
 //! | `sandbox_fusion.rs` | reward functions get verdicts: its client and verl's, load, hostile programs |
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
 //! | `interpreter.rs` | cells keep what they define; results, limits, interrupts, E2B's clients |
+//! | `interpreter_forks.rs` | contexts that are forked, interpreters that are parked ahead, their metrics |
 //! | `interpreter_attacks.rs` | hostile cells bring down their own context and nothing else |
 //! | `e2b_ports.rs` | who knows a sandbox's id reaches its programs, and nothing that it was granted |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
@@ -74,6 +75,7 @@ mod gojudge;
 mod https;
 mod interpreter;
 mod interpreter_attacks;
+mod interpreter_forks;
 mod jobs;
 mod judge;
 mod judge0;

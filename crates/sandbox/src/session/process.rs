@@ -270,6 +270,18 @@ pub fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
     Ok((pipe::Receiver::from_owned_fd(read)?, write))
 }
 
+/// Sends a short message with copies of descriptors over a stream socket that does not block.
+///
+/// # Errors
+/// `WouldBlock` when there is no room for it; when the other end is closed.
+pub fn send_with_descriptors(
+    socket: BorrowedFd<'_>,
+    message: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    sys::send(socket, message, fds)
+}
+
 /// The server's end of a socket that keeps message boundaries, for a program that is sent
 /// descriptors. The other end becomes the program's standard input.
 #[derive(Debug)]

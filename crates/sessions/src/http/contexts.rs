@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 
 use api::{
-    CellEvent, CodeContextList, CodeContextView, CreateCodeContext, ExecuteCell, InterruptAnswer,
+    CellEvent, CodeContextList, CodeContextView, CreateCodeContext, ExecuteCell, ForkCodeContext,
+    InterruptAnswer,
 };
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
@@ -82,6 +83,17 @@ pub(super) async fn restart(
 ) -> Result<axum::Json<CodeContextView>, http::HttpError> {
     let guard = sessions.sandbox(&who.tenant, &id).await?;
     Ok(axum::Json(Box::pin(guard.restart_code_context(&context, WORKSPACE)).await?))
+}
+
+pub(super) async fn fork(
+    State(sessions): State<Sessions>,
+    who: TokenPrincipal,
+    ContextPath(id, context): ContextPath,
+    JsonBody(request): JsonBody<ForkCodeContext>,
+) -> Result<(StatusCode, axum::Json<CodeContextView>), http::HttpError> {
+    let guard = sessions.sandbox(&who.tenant, &id).await?;
+    let copy = Box::pin(guard.fork_code_context(&context, request, WORKSPACE)).await?;
+    Ok((StatusCode::CREATED, axum::Json(copy)))
 }
 
 pub(super) async fn interrupt(

@@ -239,7 +239,10 @@ impl<'a> CellRun<'a> {
                 stop
             }
             // Out of turn, which does no harm.
-            ContextFrame::Ready | ContextFrame::Failed(_) | ContextFrame::Done(_) => None,
+            ContextFrame::Ready(_)
+            | ContextFrame::Failed(_)
+            | ContextFrame::Forked
+            | ContextFrame::Done(_) => None,
         }
     }
 

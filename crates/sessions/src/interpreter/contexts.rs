@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use api::{CellEnd, CellEvent, CodeContextState, CodeContextView, ExecuteCell, Verdict};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::cell::{CellMessage, CellRun, CellStream, ContextFate, failure};
 use super::languages::{CellLanguage, ContextStart};
 use super::parked::ParkedInterpreter;
-use super::process::{ContextControl, ContextProcess};
+use super::process::{ContextControl, ContextProcess, CopyFailure};
 use crate::error::SessionError;
 use crate::service::SandboxGuard;
 
@@ -47,7 +47,7 @@ enum ParkedSlot {
 }
 
 /// A context that is asked for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct NewContext {
     pub(crate) id: String,
     pub(crate) language: CellLanguage,
@@ -68,6 +68,8 @@ pub(crate) struct CodeContext {
     is_running: AtomicBool,
     is_removed: AtomicBool,
     executions: AtomicU64,
+    /// The context that it is a copy of.
+    forked_from: Option<String>,
 }
 
 /// A process, and what it was started with.
@@ -95,22 +97,22 @@ impl SandboxContexts {
         {
             return Ok(Arc::clone(known));
         }
-        if all.len() >= CONTEXTS_MAX {
-            return Err(SessionError::TooMany(format!(
-                "the session has {CONTEXTS_MAX} contexts, which is the most; delete one first"
-            )));
-        }
-        let context = Arc::new(CodeContext {
-            new,
-            process: tokio::sync::Mutex::default(),
-            control: Mutex::default(),
-            cells: Arc::new(Semaphore::new(CELLS_MAX)),
-            is_running: AtomicBool::new(false),
-            is_removed: AtomicBool::new(false),
-            executions: AtomicU64::new(0),
-        });
+        check_room(&all)?;
+        let context = Arc::new(CodeContext::new(new, None));
         all.push(Arc::clone(&context));
         Ok(context)
+    }
+
+    /// Adds a copy of a context, which has its process already.
+    async fn add_copy(&self, copy: &Arc<CodeContext>) -> Result<(), SessionError> {
+        let added = {
+            let mut all = self.all.lock();
+            check_room(&all).map(|()| all.push(Arc::clone(copy)))
+        };
+        if added.is_err() {
+            copy.kill().await;
+        }
+        added
     }
 
     /// Returns a context by its id.
@@ -170,7 +172,30 @@ impl SandboxContexts {
     }
 }
 
+/// Refuses another context when there are as many as there may be.
+fn check_room(all: &[Arc<CodeContext>]) -> Result<(), SessionError> {
+    if all.len() < CONTEXTS_MAX {
+        return Ok(());
+    }
+    Err(SessionError::TooMany(format!(
+        "the session has {CONTEXTS_MAX} contexts, which is the most; delete one first"
+    )))
+}
+
 impl CodeContext {
+    fn new(new: NewContext, forked_from: Option<String>) -> CodeContext {
+        CodeContext {
+            new,
+            process: tokio::sync::Mutex::default(),
+            control: Mutex::default(),
+            cells: Arc::new(Semaphore::new(CELLS_MAX)),
+            is_running: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            executions: AtomicU64::new(0),
+            forked_from,
+        }
+    }
+
     /// Returns what callers are shown.
     pub(crate) fn view(&self) -> CodeContextView {
         let state = match (self.is_running.load(Ordering::Relaxed), &*self.control.lock()) {
@@ -185,6 +210,7 @@ impl CodeContext {
             state,
             executions: self.executions.load(Ordering::Relaxed),
             default: self.new.is_default,
+            forked_from: self.forked_from.clone(),
         }
     }
 
@@ -228,11 +254,7 @@ impl CodeContext {
         if let Some(why) = self.new.language.refusal(&cell.code) {
             return Err(SessionError::invalid("code", why));
         }
-        let place = Arc::clone(&self.cells).try_acquire_owned().map_err(|_| {
-            SessionError::TooMany(format!(
-                "{CELLS_MAX} cells run or wait in this context, which is the most; wait for one"
-            ))
-        })?;
+        let place = self.place()?;
         let (told, events) = mpsc::channel(EVENTS_MAX);
         let context = Arc::clone(self);
         node::task::spawn(async move {
@@ -240,6 +262,82 @@ impl CodeContext {
             drop((place, guard));
         });
         Ok(CellStream { events })
+    }
+
+    /// A place among what runs or waits in this context.
+    fn place(&self) -> Result<OwnedSemaphorePermit, SessionError> {
+        Arc::clone(&self.cells).try_acquire_owned().map_err(|_| {
+            SessionError::TooMany(format!(
+                "{CELLS_MAX} cells run or wait in this context, which is the most; wait for one"
+            ))
+        })
+    }
+
+    /// Forks it when the cells before have ended: a context with the id `id` that has all that is
+    /// defined here.
+    ///
+    /// # Errors
+    /// When its language, threads in it or the sandbox forbid that; when nothing is defined in it;
+    /// when there are too many contexts.
+    pub(crate) async fn fork(
+        self: &Arc<Self>,
+        guard: SandboxGuard,
+        id: String,
+        force: bool,
+    ) -> Result<Arc<CodeContext>, SessionError> {
+        if let Some(why) = self.new.language.fork_refusal() {
+            let language = self.new.language.as_str();
+            let message = format!("contexts of {language} cannot be forked: {why}");
+            return Err(SessionError::Conflict(message));
+        }
+        check_room(&guard.contexts().all.lock())?;
+        let place = self.place()?;
+        let (context, (told, answer)) = (Arc::clone(self), oneshot::channel());
+        // Goes on when its caller leaves: the context's answer has to be read.
+        node::task::spawn(async move {
+            let made = context.copy(&guard, id, force).await;
+            if let Err(Ok(unwanted)) = told.send(made) {
+                guard.contexts().remove(&unwanted).await;
+            }
+            drop(place);
+        });
+        answer.await.unwrap_or_else(|_| Err(SessionError::internal("its task has ended")))
+    }
+
+    async fn copy(
+        &self,
+        guard: &SandboxGuard,
+        id: String,
+        force: bool,
+    ) -> Result<Arc<CodeContext>, SessionError> {
+        let mut slot = self.process.lock().await;
+        if self.is_removed.load(Ordering::Relaxed) {
+            return Err(SessionError::NotFound("context"));
+        }
+        let Some(started) = slot.as_mut() else {
+            return Err(SessionError::Conflict(
+                "the context has no process, so nothing is defined in it; create one instead"
+                    .to_owned(),
+            ));
+        };
+        let start = started.start.clone();
+        let process = match started.process.copy(guard.frame_memory(), force).await {
+            Ok(process) => process,
+            Err(CopyFailure::Refused(error)) => return Err(error),
+            Err(CopyFailure::Ended(error)) => {
+                *slot = None;
+                *self.control.lock() = None;
+                return Err(error);
+            }
+        };
+        let new = NewContext { id, is_default: false, ..self.new.clone() };
+        let copy = CodeContext::new(new, Some(self.new.id.clone()));
+        copy.executions.store(self.executions.load(Ordering::Relaxed), Ordering::Relaxed);
+        *copy.control.lock() = Some(process.control.clone());
+        *copy.process.lock().await = Some(StartedContext { process, start });
+        let copy = Arc::new(copy);
+        guard.contexts().add_copy(&copy).await?;
+        Ok(copy)
     }
 
     async fn run(

@@ -26,14 +26,16 @@ const JSON_TYPES: [&str; 3] = ["application/json", "e2b/data", "e2b/chart"];
 /// Message of a context.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ContextFrame {
-    /// Waits for the first cell.
-    Ready,
+    /// Waits for the first cell; its process id in the sandbox, if it is a copy of another one.
+    Ready(Option<u32>),
     /// Cannot begin; why.
     Failed(String),
     /// A value.
     Result(CellResult),
     /// The cell has failed.
     Error(CellFailure),
+    /// Has copied itself.
+    Forked,
     /// The cell has ended.
     Done(CellFigures),
 }
@@ -110,6 +112,7 @@ impl FrameReader {
 enum FrameKind {
     Ready,
     Failed,
+    Forked,
     Result,
     Error,
     Done,
@@ -124,6 +127,8 @@ struct RawFrame {
     kind: FrameKind,
     #[serde(default)]
     message: String,
+    #[serde(default)]
+    pid: Option<u32>,
     #[serde(default)]
     is_main_result: bool,
     #[serde(default)]
@@ -147,7 +152,8 @@ struct RawFrame {
 impl RawFrame {
     fn check(self) -> Result<ContextFrame, ContextFrameError> {
         Ok(match self.kind {
-            FrameKind::Ready => ContextFrame::Ready,
+            FrameKind::Ready => ContextFrame::Ready(self.pid),
+            FrameKind::Forked => ContextFrame::Forked,
             FrameKind::Failed => ContextFrame::Failed(self.message),
             FrameKind::Error => {
                 let RawFrame { name, value, traceback, .. } = self;
@@ -275,15 +281,16 @@ mod tests {
     #[test]
     fn frames_are_the_same_however_they_arrive() {
         let text = concat!(
-            "{\"type\":\"ready\"}\n",
+            "{\"type\":\"forked\"}\n{\"type\":\"ready\",\"pid\":7}\n",
             "{\"type\":\"result\",\"is_main_result\":true,",
             "\"data\":{\"text/plain\":\"1\",\"application/json\":\"[1,null]\"}}\n",
             "{\"type\":\"error\",\"name\":\"E\",\"value\":\"v\",\"traceback\":\"t\"}\n",
             "{\"type\":\"done\",\"failed\":true,\"cpu_us\":5,\"memory_bytes\":7}\n",
         );
         let whole = read(text.as_bytes(), text.len());
-        assert_eq!(whole.len(), 4);
-        let Ok(ContextFrame::Result(result)) = &whole[1] else { panic!("{:?}", whole[1]) };
+        assert_eq!(whole.len(), 5);
+        assert_eq!(whole[..2], [Ok(ContextFrame::Forked), Ok(ContextFrame::Ready(Some(7)))]);
+        let Ok(ContextFrame::Result(result)) = &whole[2] else { panic!("{:?}", whole[2]) };
         assert_eq!(result.data["application/json"], serde_json::json!([1, null]));
         for cut in [1, 2, 7, 64] {
             assert_eq!(read(text.as_bytes(), cut), whole, "{cut}");
@@ -300,6 +307,7 @@ mod tests {
             "{}".to_owned(),
             "{\"type\":\"run\"}".to_owned(),
             "{\"type\":\"ready\",\"more\":[[[]]]}".to_owned(),
+            "{\"type\":\"ready\",\"pid\":-1}".to_owned(),
             "{\"type\":\"result\",\"data\":{\"text/plain\":1}}".to_owned(),
             "{\"type\":\"result\",\"data\":{\"application/json\":\"[\"}}".to_owned(),
             format!("{{\"type\":\"result\",\"data\":{{{}}}}}", many.join(",")),

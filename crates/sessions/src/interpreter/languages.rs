@@ -117,6 +117,20 @@ impl CellLanguage {
         argv.iter().map(|part| part.as_bytes().to_vec()).collect()
     }
 
+    /// Returns why a context of this language cannot be forked; none if it can.
+    pub(crate) fn fork_refusal(self) -> Option<&'static str> {
+        match self {
+            CellLanguage::Python => None,
+            CellLanguage::JavaScript | CellLanguage::TypeScript => {
+                Some("Node.js runs threads, of which a copy of its process would have one")
+            }
+            CellLanguage::Bash => Some(
+                "a shell cannot be handed the sockets of a copy; write what it has defined to a \
+                 file (`declare -p > state`) and read that in a new context",
+            ),
+        }
+    }
+
     /// Returns why a cell cannot be written to a context of this language.
     pub(crate) fn refusal(self, code: &str) -> Option<&'static str> {
         let is_refused = self == CellLanguage::Bash && code.contains('\0');
@@ -192,6 +206,16 @@ impl ContextStart {
 /// The program of a context in Python, with what is done once all is defined.
 fn python_driver(last: &str) -> String {
     format!("{PYTHON_CELLS}{PYTHON_CONTEXT}{PYTHON_CHARTS}\n{last}\n")
+}
+
+/// The message to a context that has it fork itself.
+pub(super) fn copy_request(force: bool) -> Vec<u8> {
+    format!("{}\n", json!({ "fork": { "force": force } })).into_bytes()
+}
+
+/// The message to the parked interpreter that makes a copy of a context its own.
+pub(super) fn adoption(id: u64, pid: u32) -> Vec<u8> {
+    json!({ "op": "adopt", "id": id, "pid": pid }).to_string().into_bytes()
 }
 
 /// The command of the parked interpreter.

@@ -1,3 +1,4 @@
+    node::task::spawn(Arc::clone(&parked).listen());
 //! The parked interpreter of a sandbox: one Python that has imported its libraries, and forks
 //! contexts that have them, too.
 //!
@@ -5,7 +6,7 @@
 //! and the next one that is asked for starts another.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::watch;
 use tokio::time;
 
-use super::languages::{ContextStart, parked_argv, parked_source, parked_start};
+use super::languages::{ContextStart, adoption, parked_argv, parked_source, parked_start};
 use crate::error::SessionError;
 
 /// Bytes of one message of the parked interpreter.
@@ -116,16 +117,26 @@ impl ParkedInterpreter {
         start: &ContextStart,
         fds: [OwnedFd; 3],
     ) -> Result<ForkedContext, SessionError> {
+        let context = self.expect_context()?;
+        let borrowed = fds.each_ref().map(|fd| fd.as_fd());
+        self.tell(&start.fork(context.id), &borrowed).await?;
+        Ok(context)
+    }
+
+    /// Has a number for a context that is about to be.
+    fn expect_context(self: &Arc<Self>) -> Result<ForkedContext, SessionError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (ended, exit) = watch::channel(None);
         match &mut *self.contexts.lock() {
             Some(contexts) => drop(contexts.insert(id, ended)),
             None => return Err(over()),
         }
-        let borrowed = fds.each_ref().map(|fd| fd.as_fd());
-        let sent = time::timeout(SEND_MAX, self.channel.send(&start.fork(id), &borrowed)).await;
-        match sent {
-            Ok(Ok(())) => Ok(ForkedContext { parked: Arc::clone(self), id, exit }),
+        Ok(ForkedContext { parked: Arc::clone(self), id, exit })
+    }
+
+    async fn tell(&self, message: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), SessionError> {
+        match time::timeout(SEND_MAX, self.channel.send(message, fds)).await {
+            Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => {
                 self.kill().await;
                 Err(over())
@@ -171,14 +182,35 @@ fn over() -> SessionError {
 }
 
 impl ForkedContext {
+    /// Has a number for a copy of this context. Nothing reaches the copy before it is adopted.
+    ///
+    /// # Errors
+    /// When the parked interpreter has ended.
+    pub(super) fn expect_copy(&self) -> Result<ForkedContext, SessionError> {
+        self.parked.expect_context()
+    }
+
+    /// Makes the process with this id, which is a child of the parked interpreter by now, the one
+    /// that signals go to and whose end is reported.
+    ///
+    /// # Errors
+    /// When the parked interpreter has ended.
+    pub(super) async fn adopt(&self, pid: u32) -> Result<(), SessionError> {
+        self.parked.tell(&adoption(self.id, pid), &[]).await
+    }
+
+    /// Gives up the number of a copy that did not come to be.
+    pub(super) fn forget(&self) {
+        if let Some(contexts) = &mut *self.parked.contexts.lock() {
+            contexts.remove(&self.id);
+        }
+    }
+
     /// Sends a signal to the context and to what it has started.
     pub(super) async fn signal(&self, signal: i32) {
         let request = serde_json::json!({ "op": "signal", "id": self.id, "signal": signal });
-        let request = request.to_string();
-        let sending = self.parked.channel.send(request.as_bytes(), &[]);
-        if !matches!(time::timeout(SEND_MAX, sending).await, Ok(Ok(()))) {
-            self.kill_parent().await;
-        }
+        // One whose parked interpreter has ended has ended as well.
+        drop(self.parked.tell(request.to_string().as_bytes(), &[]).await);
     }
 
     /// Kills the parked interpreter, when nothing else helps: the context dies with it.
@@ -242,7 +274,6 @@ async fn attempt(
         next_id: AtomicU64::new(1),
         contexts: Mutex::new(Some(HashMap::new())),
     });
-    node::task::spawn(Arc::clone(&parked).listen());
     Ok(ParkingOutcome::Ready(parked))
 }
 

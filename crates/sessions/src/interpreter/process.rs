@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use node::http::{Share, ShareOwner, Shares};
 use sandbox::{ProcessHandle, ProcessStreams, SandboxedSession, SessionProgram, output_pipe};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
 use tokio::time;
 
 use super::frames::{ContextFrame, ContextFrameError, FrameReader, SMALL_FRAME_BYTES_MAX};
-use super::languages::ContextStart;
+use super::languages::{ContextStart, copy_request};
 use super::parked::{ContextExit, ForkedContext, ParkedInterpreter};
 use crate::error::SessionError;
 
@@ -32,6 +32,14 @@ const PLACE_EVERY: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 << 10;
 /// Reads of output from before the first cell, which is thrown away.
 const BEFORE_FIRST_READS_MAX: usize = 4;
+/// Time that a context may take to fork itself.
+const COPY_MAX: Duration = Duration::from_secs(20);
+/// Characters of a reason that a context gives.
+const REASON_CHARS_MAX: usize = 600;
+/// Why a context that was started by itself is not copied.
+const NOT_FORKED: &str = "the context cannot be forked: no interpreter is parked in this sandbox \
+    that would be the parent of a copy, because its libraries start threads or it has too little \
+    memory (limits.memory_bytes); `cove doctor` names the libraries";
 /// Ends a cell.
 const SIGINT: i32 = 2;
 /// The signal that nobody ignores.
@@ -44,6 +52,15 @@ pub(super) enum ContextControl {
     Started(ProcessHandle),
     /// A copy of the parked interpreter.
     Forked(ForkedContext),
+}
+
+/// Why a context has not been copied.
+#[derive(Debug)]
+pub(super) enum CopyFailure {
+    /// It goes on as it was.
+    Refused(SessionError),
+    /// Its process did not answer, and is no more.
+    Ended(SessionError),
 }
 
 /// The process of a context.
@@ -299,6 +316,93 @@ impl ContextProcess {
         ContextProcess::over(ours, memory, [stdout, stderr], control)?.wait_until_ready(start).await
     }
 
+    /// Has the process fork itself, between two cells. Not cancel-safe: its answer would be taken
+    /// for that to the next request.
+    ///
+    /// # Errors
+    /// When it refuses, because threads run in it; when it was not forked itself, or ends.
+    pub(super) async fn copy(
+        &mut self,
+        memory: FrameMemory,
+        force: bool,
+    ) -> Result<ContextProcess, CopyFailure> {
+        let ContextControl::Forked(origin) = &self.control else {
+            return Err(CopyFailure::Refused(SessionError::Conflict(NOT_FORKED.to_owned())));
+        };
+        let copy = origin.expect_copy().map_err(CopyFailure::Ended)?;
+        let made = match self.ask_for_copy(memory, &copy, force).await {
+            Ok(made) => made.become_copy(&copy).await.map_err(CopyFailure::Refused),
+            Err(failure) => Err(failure),
+        };
+        if made.is_err() {
+            copy.forget();
+        }
+        made
+    }
+
+    /// Waits for the first frame of a copy, and has it adopted. One that is given up ends when its
+    /// socket closes.
+    async fn become_copy(mut self, copy: &ForkedContext) -> Result<ContextProcess, SessionError> {
+        match time::timeout(COPY_MAX, self.frames.next()).await {
+            Ok(Ok((ContextFrame::Ready(Some(pid)), _))) => {
+                copy.adopt(pid).await?;
+                Ok(self)
+            }
+            _ => Err(SessionError::Conflict(
+                "the context cannot be forked: the copy ended, or was too slow, before it was \
+                 ready; give the session more memory (limits.memory_bytes) if it needs more"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    async fn ask_for_copy(
+        &mut self,
+        memory: FrameMemory,
+        copy: &ForkedContext,
+        force: bool,
+    ) -> Result<ContextProcess, CopyFailure> {
+        let internal = |error: io::Error| CopyFailure::Refused(SessionError::internal(error));
+        let (ours, theirs) = socket_pair().map_err(CopyFailure::Refused)?;
+        let (stdout, out) = output_pipe().map_err(internal)?;
+        let (stderr, err) = output_pipe().map_err(internal)?;
+        let control = ContextControl::Forked(copy.clone());
+        let made = ContextProcess::over(ours, memory, [stdout, stderr], control)
+            .map_err(CopyFailure::Refused)?;
+        let fds = [theirs, out, err];
+        let borrowed = fds.each_ref().map(|fd| fd.as_fd());
+        let (request, stream) = (copy_request(force), self.requests.as_ref());
+        let sending = stream.async_io(Interest::WRITABLE, || {
+            sandbox::send_with_descriptors(stream.as_fd(), &request, &borrowed)
+        });
+        let answering = async {
+            sending.await.ok()?;
+            loop {
+                match self.frames.next().await.ok()?.0 {
+                    ContextFrame::Forked => return Some(Ok(())),
+                    ContextFrame::Failed(why) => return Some(Err(why)),
+                    // Of a cell that has ended.
+                    ContextFrame::Ready(_)
+                    | ContextFrame::Result(_)
+                    | ContextFrame::Error(_)
+                    | ContextFrame::Done(_) => {}
+                }
+            }
+        };
+        match time::timeout(COPY_MAX, answering).await {
+            Ok(Some(Ok(()))) => Ok(made),
+            Ok(Some(Err(why))) => {
+                Err(CopyFailure::Refused(SessionError::Conflict(copy_refusal(&why))))
+            }
+            Ok(None) | Err(_) => {
+                self.control.kill().await;
+                let why = "the context's process has ended, or did not answer when it was to be \
+                    forked and was killed; its next cell starts a new one";
+                Err(CopyFailure::Ended(SessionError::Conflict(why.to_owned())))
+            }
+        }
+    }
+
     fn over(
         socket: UnixStream,
         memory: FrameMemory,
@@ -325,7 +429,7 @@ impl ContextProcess {
         start: &ContextStart,
     ) -> Result<ContextProcess, SessionError> {
         match time::timeout(READY_MAX, self.frames.next()).await {
-            Ok(Ok((ContextFrame::Ready, _))) => {
+            Ok(Ok((ContextFrame::Ready(_), _))) => {
                 // A shell greets with what it cannot do without a terminal.
                 for pipe in [&mut self.stdout, &mut self.stderr] {
                     let _greeting = (0..BEFORE_FIRST_READS_MAX).find(|_| pipe.now().is_none());
@@ -367,6 +471,19 @@ impl ContextProcess {
             }
         })
     }
+}
+
+/// Says why a context cannot be copied, and what helps.
+fn copy_refusal(why: &str) -> String {
+    let why: String = why.chars().take(REASON_CHARS_MAX).collect();
+    let Some(threads) = why.strip_prefix("threads: ") else {
+        return format!("the context cannot be forked: {why}");
+    };
+    format!(
+        "the context cannot be forked: {threads}. A thread is not copied, and a lock that it holds \
+         stays locked in the copy: end the threads (libraries for linear algebra start none with \
+         `OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1` in the context's `env`), or ask with `force`"
+    )
 }
 
 /// A connected pair of sockets: the server's, which does not block, and the context's.

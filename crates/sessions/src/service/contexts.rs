@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::{
     CellEvent, CellReport, CodeContextList, CodeContextView, CreateCodeContext, ExecuteCell,
+    ForkCodeContext,
 };
 
 use super::{SandboxGuard, limits};
@@ -125,6 +126,21 @@ impl SandboxGuard {
         let context = self.find_context(name, home)?;
         context.restart(self).await?;
         Ok(context.view())
+    }
+
+    /// Forks a context, which has its own process with all that is defined in the other.
+    ///
+    /// # Errors
+    /// When there is no such context, or it cannot be forked.
+    pub(crate) async fn fork_code_context(
+        &self,
+        name: &str,
+        request: ForkCodeContext,
+        home: ContextHome,
+    ) -> Result<CodeContextView, SessionError> {
+        let context = self.find_context(name, home)?;
+        let copy = context.fork(self.clone(), self.new_context_id(), request.force).await?;
+        Ok(copy.view())
     }
 
     /// Interrupts the cell that a context runs. Returns whether it runs one.

@@ -7,11 +7,16 @@
 # IPython runs the cells where it is installed: then magics, `!`, rich display and its tracebacks
 # work. Without it `PlainCells` run them.
 
+import array
+import ctypes
 import gc
 import json
 import resource
 import signal
 import socket
+import threading
+import time
+import warnings
 
 # A representation that is longer is left out, or cut if it is plain text. What is JSON is decoded
 # by the server, which has its own and larger limit.
@@ -24,6 +29,15 @@ MESSAGE_MAX = 11 << 20
 ERROR_MAX = 256 << 10
 # MIME types whose value is JSON rather than text.
 JSON_TYPES = ("application/json", "e2b/data", "e2b/chart")
+# Descriptors of a context: its socket, its standard output and its standard error.
+CONTEXT_FDS = 3
+# Threads that a refusal names.
+NAMED_THREADS_MAX = 8
+# Signal that a process gets when its parent ends (prctl(2)).
+PR_SET_PDEATHSIG = 1
+
+# Process id of the parked interpreter, in what was forked from it.
+parked_pid = None
 
 
 class Channel:
@@ -32,15 +46,19 @@ class Channel:
     def __init__(self, fd):
         self.socket = socket.socket(fileno=fd)
         self.pending = b""
+        # Descriptors that came with the last message.
+        self.fds = array.array("i")
 
     def receive(self):
         """Returns the next message; none when the server has closed its end."""
         parts = [self.pending]
+        self.fds = array.array("i")
         while b"\n" not in parts[-1]:
-            part = self.socket.recv(1 << 16)
+            part, fds = receive_with_fds(self.socket, 1 << 16)
             if not part:
                 return None
             parts.append(part)
+            self.fds += fds
         line, _, self.pending = b"".join(parts).partition(b"\n")
         return json.loads(line)
 
@@ -51,6 +69,17 @@ class Channel:
             return False
         self.socket.sendall(data + b"\n")
         return True
+
+
+def receive_with_fds(source, bytes_max):
+    """Receives bytes and the descriptors that came with them."""
+    fds = array.array("i")
+    data, control, _, _ = source.recvmsg(
+        bytes_max, socket.CMSG_SPACE(CONTEXT_FDS * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
+    for level, kind, payload in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
+    return data, fds
 
 
 def plain_json(value, depth=0):
@@ -286,6 +315,14 @@ class IPythonRunner:
         self.output = output
         shell.user_ns["__name__"] = "__main__"
 
+    def leave_loop(self):
+        """Returns the event loop of `await`, which the next cell is to have anew."""
+        helpers = sys.modules.get("IPython.core.async_helpers")
+        loop = getattr(helpers, "_asyncio_event_loop", None)
+        if loop is not None:
+            helpers._asyncio_event_loop = None
+        return loop
+
     def run(self, code, count):
         self.shell.execution_count = count
         result = self.shell.run_cell(code, store_history=True)
@@ -304,6 +341,7 @@ class PlainRunner:
 
         cells = PlainCells(output.show, fail, extra_data)
         self.run = cells.run
+        self.leave_loop = cells.leave_loop
         # At the end, so that a cell may install the true ones.
         sys.meta_path.append(DisplayModules(cells))
 
@@ -377,7 +415,10 @@ def serve(channel, start, make_runner):
         request = channel.receive()
         if request is None:
             os._exit(0)
-        run_cell(request, channel, output, runner)
+        if "fork" in request:
+            channel = output.channel = fork_context(request["fork"], channel, runner)
+        else:
+            run_cell(request, channel, output, runner)
 
 
 def run_cell(request, channel, output, runner):
@@ -407,6 +448,116 @@ def run_cell(request, channel, output, runner):
         "cpu_us": max(usage() - began, 0),
         "memory_bytes": peak_bytes(),
     })
+
+
+# ---- copies --------------------------------------------------------------------------------------
+
+# What a copy must not close: its origin still uses it.
+left_alone = []
+
+
+def end_with_parent(parent):
+    """Has this process killed when its parent ends; ends it when that has happened already."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def seed_again():
+    """Gives NumPy's legacy generator a state of its own; `random` does this by itself."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def other_tasks():
+    """Returns the names of the threads of this process beside the one that asks, by their ids."""
+    known = {thread.native_id: thread.name for thread in threading.enumerate()}
+    own, names = threading.get_native_id(), {}
+    for task in map(int, os.listdir("/proc/self/task")):
+        if task == own:
+            continue
+        name = known.get(task)
+        if name is None:
+            try:
+                with open("/proc/self/task/%d/comm" % task) as file:
+                    name = "%s (native)" % file.read().strip()
+            except OSError:
+                # It has ended meanwhile.
+                continue
+        names[task] = name
+    return names
+
+
+def fork_context(request, channel, runner):
+    """Forks this process between two cells. Returns the channel of whichever process goes on.
+
+    The child forks once more and ends, so that the copy is a child of the parked interpreter, which
+    adopts what loses its parent, and depends on this process in nothing.
+    """
+    fds = list(channel.fds)
+    others = list(other_tasks().values())
+    try:
+        if others and not request["force"]:
+            names = ", ".join(others[:NAMED_THREADS_MAX])
+            raise OSError("threads: %d thread%s: %s%s" % (
+                len(others), "s run in it" if len(others) > 1 else " runs in it", names,
+                ", ..." if len(others) > NAMED_THREADS_MAX else ""))
+        if parked_pid is None or len(fds) != CONTEXT_FDS:
+            raise OSError("it was not forked from a parked interpreter")
+        flush()
+        with warnings.catch_warnings():
+            # Newer interpreters warn about threads, which the caller has been told of.
+            warnings.simplefilter("ignore")
+            child = os.fork()
+    except OSError as error:
+        channel.send({"type": "failed", "message": str(error)})
+    else:
+        if child == 0:
+            return become_copy(channel, fds, runner)
+        if has_failed(child):
+            channel.send({"type": "failed", "message": "the session has no room for a process"})
+        else:
+            channel.send({"type": "forked"})
+    for fd in fds:
+        os.close(fd)
+    return channel
+
+
+def has_failed(child):
+    """Waits for a child. Returns whether it has failed."""
+    try:
+        return os.waitpid(child, 0)[1] != 0
+    except ChildProcessError:
+        # A cell has children reaped as they end.
+        return False
+
+
+def become_copy(channel, fds, runner):
+    """Forks again, and has the copy take over these descriptors. Returns its channel."""
+    try:
+        between = os.getpid()
+        if os.fork() != 0:
+            os._exit(0)
+        while os.getppid() == between:
+            time.sleep(0.0002)
+        os.setsid()
+        end_with_parent(parked_pid)
+        channel.socket.close()
+        control, stdout, stderr = fds
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        os.close(stdout)
+        os.close(stderr)
+        seed_again()
+        # The loop waits on a descriptor of the kernel's that both processes have: a copy that closed
+        # it, or used it, would change what its origin waits for.
+        left_alone.append(runner.leave_loop())
+        copied = Channel(control)
+        copied.send({"type": "ready", "pid": os.getpid()})
+        return copied
+    except BaseException:
+        os._exit(1)
 
 
 def make_runner(output):

@@ -8,7 +8,6 @@ for ever. So libraries are kept from starting threads, and this process refuses 
 done so all the same.
 """
 
-import array
 import select
 
 # Each library starts one thread for each processor unless it is told not to, most of them while
@@ -19,7 +18,8 @@ for name in (
 ):
     os.environ[name] = "1"
 
-PR_SET_PDEATHSIG = 1
+# Makes a process the parent of descendants whose own has ended (prctl(2)).
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def threads():
@@ -77,6 +77,8 @@ class Parked:
         gc.freeze()
         gc.enable()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Copies of contexts become its children.
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
@@ -93,7 +95,7 @@ class Parked:
                     self.request(wake, woken)
 
     def reap(self):
-        while self.children:
+        while True:
             try:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
@@ -102,6 +104,7 @@ class Parked:
                 return
             number = self.children.pop(pid, None)
             if number is None:
+                # What a program of a cell has left behind, or a copy that ended too early.
                 continue
             code = os.waitstatus_to_exitcode(status)
             self.send({
@@ -112,22 +115,19 @@ class Parked:
             })
 
     def request(self, wake, woken):
-        rights = array.array("i")
-        data, control, _, _ = self.socket.recvmsg(
-            1 << 18, socket.CMSG_SPACE(3 * rights.itemsize), socket.MSG_CMSG_CLOEXEC)
+        data, rights = receive_with_fds(self.socket, 1 << 18)
         if not data:
             # The server is gone, or does not want contexts any more.
             for pid in self.children:
                 self.signal(pid, signal.SIGKILL)
             os._exit(0)
-        for level, kind, payload in control:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                rights.frombytes(payload[: len(payload) - len(payload) % rights.itemsize])
         request = json.loads(data)
         if request["op"] == "signal":
             for pid, number in self.children.items():
                 if number == request["id"]:
                     self.signal(pid, request["signal"])
+        elif request["op"] == "adopt":
+            self.adopt(request["id"], request["pid"])
         elif request["op"] == "fork":
             self.fork(request, list(rights), wake, woken)
             rights = []
@@ -144,6 +144,19 @@ class Parked:
                 os.kill(pid, number)
             except ProcessLookupError:
                 pass
+
+    def adopt(self, number, pid):
+        """Takes a copy of a context as a context."""
+        try:
+            with open("/proc/%d/stat" % pid) as file:
+                # The name of the program, in brackets, may have any character.
+                parent = int(file.read().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            parent = None
+        if parent == os.getpid() and pid not in self.children:
+            self.children[pid] = number
+        else:
+            self.send({"event": "ended", "id": number, "code": None, "signal": None})
 
     def fork(self, request, fds, wake, woken):
         parent = os.getpid()
@@ -166,15 +179,14 @@ class Parked:
 
     def become(self, request, fds, parent, wake, woken):
         """What the copy does: it becomes a context."""
-        import ctypes
+        global parked_pid
 
+        parked_pid = parent
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         # A context does not outlive who reports its end.
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
+        end_with_parent(parent)
         self.socket.close()
         os.close(wake)
         os.close(woken)
@@ -183,10 +195,7 @@ class Parked:
         os.dup2(stderr, 2)
         os.close(stdout)
         os.close(stderr)
-        # `random` does this by itself.
-        numpy_random = sys.modules.get("numpy.random")
-        if numpy_random is not None:
-            numpy_random.seed()
+        seed_again()
         self.children = {}
         importlib.invalidate_caches()
         for name in list(sys.path_importer_cache):

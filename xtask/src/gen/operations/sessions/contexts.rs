@@ -18,6 +18,14 @@ fn context() -> Value {
     })
 }
 
+fn copy() -> Value {
+    let mut copy = context();
+    copy["id"] = json!("ctx_01M8044T3W9XQ6H2JQ5V8K7D2P");
+    copy["forked_from"] = json!(CONTEXT);
+    copy["executions"] = json!(3);
+    copy
+}
+
 fn contexts() -> Vec<Operation> {
     let one = "/v1/sessions/{id}/contexts/{context}";
     vec![
@@ -103,6 +111,18 @@ fn cells() -> Vec<Operation> {
         )
         .answers(200, "InterruptAnswer", "Whether one was running.", json!({ "interrupted": true }))
         .fails(&[404, 409, 410]),
+        operation(
+            "post",
+            "/v1/sessions/{id}/contexts/{context}/fork",
+            "forkCodeContext",
+            "Fork a context",
+            "A context of Python whose process is forked from this one, in its turn among the \
+             cells: it has all that is defined, and from then on the two know nothing of each \
+             other. Refused while threads run in it, unless `force` is true.",
+        )
+        .takes("ForkCodeContext", "plain", "A copy", json!({ "force": false }))
+        .answers(201, "CodeContext", "It waits for a cell.", copy())
+        .fails(&[400, 404, 409, 410, 413, 415, 429]),
         operation(
             "post",
             "/v1/sessions/{id}/contexts/{context}/restart",
