@@ -83,6 +83,9 @@ pub struct AgentSettings {
     pub prewarm_sandboxes: u32,
     /// Sandboxes kept ready in which the agent has started, too.
     pub prewarm_agents: u32,
+    /// Park an interpreter in the agent's sandboxes before the first context is asked for, in those
+    /// that wait as in new ones: it costs its memory, and the first context is there at once.
+    pub park_interpreter: bool,
     /// Start the agent with the first message rather than with the session.
     pub lazy: bool,
     /// Seconds without a message after which a session gives up its sandbox; the server's default

@@ -73,6 +73,9 @@ pub struct SessionsConfig {
     /// True if files go to the object store after every turn, so that another server can go on with
     /// them when this one is lost, or only when a session stops.
     pub snapshot_after_turn: bool,
+    /// True if sessions without an agent begin to park an interpreter when they are created, rather
+    /// than with their first context; those of agents by `settings.park_interpreter`.
+    pub park_interpreter: bool,
     /// Endpoint of the model: see [`ModelEndpointConfig`].
     pub model: ModelEndpointConfig,
     /// Directory of Claude's command line on this host; looked for on `PATH` when absent.
@@ -169,6 +172,7 @@ impl Default for SessionsConfig {
             turn_s: 60 * 60,
             install_s: 300,
             snapshot_after_turn: false,
+            park_interpreter: false,
             model: ModelEndpointConfig::default(),
             claude: None,
             templates: TemplatesConfig::default(),

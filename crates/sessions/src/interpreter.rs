@@ -13,6 +13,7 @@
 //! | `process.rs` | the process of a context, started or forked |
 //! | `cell.rs` | one cell: its output, its limits, its end |
 //! | `contexts.rs` | the contexts of one sandbox |
+//! | `metrics.rs` | what of all that is counted |
 //! | `drivers/` | what runs inside, in Python and JavaScript |
 //!
 //! It never listens inside of a sandbox, and never waits for a context without a limit of time.
@@ -21,12 +22,14 @@ mod cell;
 mod contexts;
 mod frames;
 mod languages;
+mod metrics;
 mod parked;
 mod process;
 
 pub(crate) use cell::CellStream;
 pub(crate) use contexts::{CodeContext, NewContext, SandboxContexts};
 pub(crate) use languages::CellLanguage;
+pub(crate) use metrics::InterpreterMetrics;
 pub(crate) use process::FrameMemory;
 
 /// Long lines of contexts that the server holds at the same time, for all tenants: each is 12 MiB

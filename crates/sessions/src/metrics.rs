@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
+use crate::interpreter::InterpreterMetrics;
 use crate::model::{TokenCounts, UsageTotals};
 
 /// Operations with a histogram: ways to get a sandbox, and others that take time.
@@ -132,6 +133,8 @@ pub(crate) struct SessionCounters {
     counted: Family<CountedLabels, Counter>,
     resumed: [AtomicU64; 3],
     prewarm_hits: AtomicU64,
+    /// Those of the code interpreter.
+    pub(crate) interpreter: Arc<InterpreterMetrics>,
 }
 
 impl SessionCounters {
@@ -150,6 +153,7 @@ impl SessionCounters {
             counted,
             resumed: Default::default(),
             prewarm_hits: AtomicU64::new(0),
+            interpreter: Arc::new(InterpreterMetrics::new(registry)),
         }
     }
 

@@ -1,13 +1,14 @@
-//! Contexts that are forked from others.
+//! Contexts that are forked from others, interpreters that are parked before a session is there,
+//! and what the metrics say of both.
 
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::{Request, Response, Server};
+use testkit::{Client, Request, Response, Server, until};
 
 use crate::asynchronous::post;
 use crate::interpreter::{MEMORY, SessionCells};
-use crate::sessions_support::{ok, serve_sessions};
+use crate::sessions_support::{SOON, Sessions, ok, serve_sessions};
 use crate::support::{COVE, beside_others};
 
 /// Starts a thread that stays.
@@ -163,4 +164,83 @@ fn the_command_line_forks_contexts() {
     assert!(refused.contains("contexts of bash cannot be forked"), "{refused}");
     assert_eq!(run(&["delete", id, &copy]), Ok(String::new()));
     assert!(run(&["delete", id, &copy]).is_err());
+}
+
+/// The value of a line of the metrics; 0 if it is not there.
+fn metric(client: &Client, line: &str) -> f64 {
+    let text = client.get("/metrics").text();
+    let value = text.lines().find_map(|it| it.strip_prefix(line)?.strip_prefix(' '));
+    value.map_or(0.0, |value| value.parse().unwrap())
+}
+
+fn wait_for_metric(client: &Client, line: &str, wanted: f64) {
+    until(line, SOON, || match metric(client, line) {
+        value if value.total_cmp(&wanted).is_eq() => Ok(()),
+        value => Err(format!("{line} is {value}, not {wanted}")),
+    });
+}
+
+#[test]
+fn cells_and_contexts_are_counted() {
+    let _guard = beside_others();
+    let server = serve_sessions(MEMORY);
+    let cells = SessionCells::new(&server);
+    let client = &cells.sessions.client;
+    cells.value("python", "x = 1");
+    cells.run("python", "missing");
+    cells.run_for("bash", "sleep 1000", std::time::Duration::from_millis(200));
+    fork(&cells, "python");
+    for (line, expected) in [
+        (r#"cove_interpreter_cells_total{language="python",verdict="OK"}"#, 1.0),
+        (r#"cove_interpreter_cells_total{language="python",verdict="RE"}"#, 1.0),
+        (r#"cove_interpreter_cells_total{language="bash",verdict="TLE"}"#, 1.0),
+        (r#"cove_interpreter_cell_duration_seconds_count{language="python"}"#, 2.0),
+        (r#"cove_interpreter_contexts_started_total{language="python",origin="parked"}"#, 1.0),
+        (r#"cove_interpreter_contexts_started_total{language="python",origin="context"}"#, 1.0),
+        (r#"cove_interpreter_contexts_started_total{language="bash",origin="fresh"}"#, 1.0),
+        ("cove_interpreter_contexts", 3.0),
+        ("cove_interpreter_parked", 1.0),
+    ] {
+        assert!(
+            metric(client, line).total_cmp(&expected).is_eq(),
+            "{line}: {}",
+            metric(client, line)
+        );
+    }
+    cells.sessions.end(&cells.session);
+    wait_for_metric(client, "cove_interpreter_contexts", 0.0);
+    wait_for_metric(client, "cove_interpreter_parked", 0.0);
+}
+
+#[test]
+fn an_interpreter_is_parked_before_its_session_is_there() {
+    let _guard = beside_others();
+    let server = serve_sessions(&format!("{MEMORY}\npark_interpreter = true"));
+    let sessions = Sessions::from(&server);
+    let client = sessions.client.clone();
+    sessions.deploy(&json!({
+        "name": "ready", "runtime": { "type": "none" }, "env": { "AGENT": "yes" },
+        "settings": { "prewarm_sandboxes": 1, "park_interpreter": true },
+    }));
+    // It waits in a sandbox that nobody has asked for.
+    wait_for_metric(&client, "cove_interpreter_parked", 1.0);
+    let hits = || sessions.counts()["prewarm_hits"].as_u64().unwrap();
+    let session = sessions.create(&json!({ "agent": "ready" }));
+    assert_eq!(hits(), 1);
+    let cells = SessionCells { sessions: sessions.clone(), session };
+    let code = "import os, sys; 'numpy' in sys.modules, os.environ['AGENT']";
+    assert_eq!(cells.value("python", code), "(True, 'yes')");
+    // That was forked by the interpreter which had been there: the other one is in the sandbox that
+    // waits for the next session.
+    wait_for_metric(&client, "cove_interpreter_parked", 2.0);
+    // A session whose programs have another environment has one of its own.
+    let own = json!({ "agent": "ready", "env": { "PYTHONPATH": "/workspace/own" } });
+    let session = sessions.create(&own);
+    assert_eq!(hits(), 2);
+    let cells = SessionCells { sessions: sessions.clone(), session };
+    assert_eq!(cells.value("python", "import sys; '/workspace/own' in sys.path"), "True");
+    // One without an agent begins to park when it is created, because the server says so.
+    wait_for_metric(&client, "cove_interpreter_parked", 3.0);
+    sessions.create(&json!({}));
+    wait_for_metric(&client, "cove_interpreter_parked", 4.0);
 }

@@ -104,14 +104,19 @@ impl<'a> CellRun<'a> {
         }
     }
 
-    /// Runs it to its end, and tells all that comes of it. The end is not told when the sandbox is
-    /// gone.
+    /// When it began.
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Runs it to its end, and tells all that comes of it. The end is not told, and there is no
+    /// verdict, when the sandbox is gone.
     pub(super) async fn run(
         mut self,
         process: &mut ContextProcess,
         request: &[u8],
         oom_kills_before: u64,
-    ) -> ContextFate {
+    ) -> (ContextFate, Option<Verdict>) {
         let finish = self.follow(process, request).await;
         let (failure, end) = match finish {
             CellFinish::Done(figures) => self.done(figures),
@@ -127,7 +132,7 @@ impl<'a> CellRun<'a> {
                 process.control.kill().await;
                 match self.closed(exit, oom_kills_before).await {
                     Some((failure, verdict)) => (Some(failure), self.end(verdict, None)),
-                    None => return ContextFate::Ended,
+                    None => return (ContextFate::Ended, None),
                 }
             }
         };
@@ -136,7 +141,8 @@ impl<'a> CellRun<'a> {
             self.tell(CellEvent::Error(failure)).await;
         }
         self.tell(CellEvent::Ended(end)).await;
-        if end.context_ended { ContextFate::Ended } else { ContextFate::Waits }
+        let fate = if end.context_ended { ContextFate::Ended } else { ContextFate::Waits };
+        (fate, Some(end.verdict))
     }
 
     /// Follows the cell until its context has done with it, or has to be done with.

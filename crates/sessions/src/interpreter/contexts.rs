@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::{CellEnd, CellEvent, CodeContextState, CodeContextView, ExecuteCell, Verdict};
+use node::clock;
 use parking_lot::Mutex;
+use sandbox::SandboxedSession;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::cell::{CellMessage, CellRun, CellStream, ContextFate, failure};
 use super::languages::{CellLanguage, ContextStart};
+use super::metrics::{ContextOrigin, GaugeShare, InterpreterMetrics};
 use super::parked::ParkedInterpreter;
 use super::process::{ContextControl, ContextProcess, CopyFailure};
 use crate::error::SessionError;
@@ -26,8 +29,9 @@ const EVENTS_MAX: usize = 2;
 const FORKS_MAX: usize = 2;
 
 /// The contexts of one sandbox.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SandboxContexts {
+    metrics: Arc<InterpreterMetrics>,
     /// Oldest first.
     all: Mutex<Vec<Arc<CodeContext>>>,
     /// Locked while it is being started, so that a context waits for that.
@@ -42,6 +46,8 @@ enum ParkedSlot {
     #[default]
     NotStarted,
     Parked(Arc<ParkedInterpreter>),
+    /// Started before the session was known, with this environment, and used by none so far.
+    Ahead(Arc<ParkedInterpreter>, Vec<Vec<u8>>),
     /// There can be none in this sandbox: contexts are started by themselves.
     Impossible,
 }
@@ -77,9 +83,20 @@ pub(crate) struct CodeContext {
 struct StartedContext {
     process: ContextProcess,
     start: ContextStart,
+    _counted: GaugeShare,
 }
 
 impl SandboxContexts {
+    /// None yet.
+    pub(crate) fn new(metrics: Arc<InterpreterMetrics>) -> SandboxContexts {
+        SandboxContexts {
+            metrics,
+            all: Mutex::default(),
+            parked: tokio::sync::Mutex::default(),
+            oom_kills: AtomicU64::new(0),
+        }
+    }
+
     /// All there are, oldest first.
     pub(crate) fn list(&self) -> Vec<CodeContextView> {
         self.all.lock().iter().map(|context| context.view()).collect()
@@ -135,6 +152,28 @@ impl SandboxContexts {
         self.parked(guard).await.map(drop)
     }
 
+    /// Has an interpreter parked before a session is there. One whose programs have another
+    /// environment does not get it: modules may be imported otherwise there.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub(crate) async fn park_ahead(
+        &self,
+        sandbox: &SandboxedSession,
+        env: Vec<Vec<u8>>,
+    ) -> Result<(), SessionError> {
+        let mut slot = self.parked.lock().await;
+        if matches!(*slot, ParkedSlot::NotStarted) {
+            let parked = ParkedInterpreter::start(sandbox, &env, &self.metrics).await?;
+            *slot = match parked {
+                Some(parked) => ParkedSlot::Ahead(parked, env),
+                // With what its session sets there may be one.
+                None => ParkedSlot::NotStarted,
+            };
+        }
+        Ok(())
+    }
+
     async fn parked(
         &self,
         guard: &SandboxGuard,
@@ -143,10 +182,18 @@ impl SandboxContexts {
         match &*slot {
             ParkedSlot::Impossible => return Ok(None),
             ParkedSlot::Parked(parked) if parked.is_alive() => return Ok(Some(Arc::clone(parked))),
-            ParkedSlot::Parked(_) | ParkedSlot::NotStarted => {}
+            ParkedSlot::Parked(_) | ParkedSlot::Ahead(..) | ParkedSlot::NotStarted => {}
         }
         let env = guard.environment(&BTreeMap::new()).await?;
-        let parked = ParkedInterpreter::start(&guard.sandbox()?, &env).await?;
+        if let ParkedSlot::Ahead(parked, its_env) = &*slot {
+            if parked.is_alive() && *its_env == env {
+                let parked = Arc::clone(parked);
+                *slot = ParkedSlot::Parked(Arc::clone(&parked));
+                return Ok(Some(parked));
+            }
+            parked.kill().await;
+        }
+        let parked = ParkedInterpreter::start(&guard.sandbox()?, &env, &self.metrics).await?;
         *slot = match &parked {
             Some(parked) => ParkedSlot::Parked(Arc::clone(parked)),
             None => ParkedSlot::Impossible,
@@ -158,17 +205,18 @@ impl SandboxContexts {
         &self,
         guard: &SandboxGuard,
         start: &ContextStart,
-    ) -> Result<ContextProcess, SessionError> {
+    ) -> Result<(ContextProcess, ContextOrigin), SessionError> {
         if start.language == CellLanguage::Python {
             for _ in 0..FORKS_MAX {
                 let Some(parked) = self.parked(guard).await? else { break };
                 match ContextProcess::fork(&parked, guard.frame_memory(), start).await {
                     Err(_) if !parked.is_alive() => {}
-                    other => return other,
+                    other => return other.map(|process| (process, ContextOrigin::Parked)),
                 }
             }
         }
-        ContextProcess::start(&guard.sandbox()?, guard.frame_memory(), start).await
+        let process = ContextProcess::start(&guard.sandbox()?, guard.frame_memory(), start).await?;
+        Ok((process, ContextOrigin::Fresh))
     }
 }
 
@@ -233,10 +281,12 @@ impl CodeContext {
             env.extend(self.new.env.clone());
             let start =
                 ContextStart { language: self.new.language, cwd: self.new.cwd.clone(), env };
-            let process = guard.contexts().start(guard, &start).await?;
+            let (process, origin) = guard.contexts().start(guard, &start).await?;
             *self.control.lock() = Some(process.control.clone());
             self.executions.store(0, Ordering::Relaxed);
-            *slot = Some(StartedContext { process, start });
+            let metrics = &guard.contexts().metrics;
+            let counted = metrics.context_started(self.new.language, origin);
+            *slot = Some(StartedContext { process, start, _counted: counted });
         }
         slot.as_mut().ok_or_else(|| SessionError::internal("it was just started"))
     }
@@ -334,7 +384,9 @@ impl CodeContext {
         let copy = CodeContext::new(new, Some(self.new.id.clone()));
         copy.executions.store(self.executions.load(Ordering::Relaxed), Ordering::Relaxed);
         *copy.control.lock() = Some(process.control.clone());
-        *copy.process.lock().await = Some(StartedContext { process, start });
+        let metrics = &guard.contexts().metrics;
+        let counted = metrics.context_started(self.new.language, ContextOrigin::Context);
+        *copy.process.lock().await = Some(StartedContext { process, start, _counted: counted });
         let copy = Arc::new(copy);
         guard.contexts().add_copy(&copy).await?;
         Ok(copy)
@@ -367,8 +419,14 @@ impl CodeContext {
         let request = self.new.language.cell(cell, count, &started.start);
         self.is_running.store(true, Ordering::Relaxed);
         let run = CellRun::new(guard, told, timeout);
+        let began = run.began();
         let seen = &guard.contexts().oom_kills;
-        let fate = run.run(&mut started.process, &request, seen.load(Ordering::Relaxed)).await;
+        let (fate, verdict) =
+            run.run(&mut started.process, &request, seen.load(Ordering::Relaxed)).await;
+        if let Some(verdict) = verdict {
+            let wall = clock::now().duration_since(began);
+            guard.contexts().metrics.cell_ended(self.new.language, verdict, wall);
+        }
         self.is_running.store(false, Ordering::Relaxed);
         if fate == ContextFate::Ended {
             *process = None;

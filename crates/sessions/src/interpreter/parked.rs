@@ -1,4 +1,3 @@
-    node::task::spawn(Arc::clone(&parked).listen());
 //! The parked interpreter of a sandbox: one Python that has imported its libraries, and forks
 //! contexts that have them, too.
 //!
@@ -19,6 +18,7 @@ use tokio::sync::watch;
 use tokio::time;
 
 use super::languages::{ContextStart, adoption, parked_argv, parked_source, parked_start};
+use super::metrics::{GaugeShare, InterpreterMetrics};
 use crate::error::SessionError;
 
 /// Bytes of one message of the parked interpreter.
@@ -88,11 +88,15 @@ impl ParkedInterpreter {
     pub(super) async fn start(
         sandbox: &SandboxedSession,
         env: &[Vec<u8>],
+        metrics: &InterpreterMetrics,
     ) -> Result<Option<Arc<ParkedInterpreter>>, SessionError> {
         let mut without = Vec::new();
         for _ in 0..ATTEMPTS_MAX {
             match attempt(sandbox, env, &without).await? {
-                ParkingOutcome::Ready(parked) => return Ok(Some(parked)),
+                ParkingOutcome::Ready(parked) => {
+                    node::task::spawn(Arc::clone(&parked).listen(metrics.parked()));
+                    return Ok(Some(parked));
+                }
                 ParkingOutcome::Threads(module) => {
                     tracing::info!(module, "a module starts threads and is not imported ahead");
                     without.push(module);
@@ -145,13 +149,13 @@ impl ParkedInterpreter {
     }
 
     /// Kills it, and so its contexts.
-    async fn kill(&self) {
+    pub(super) async fn kill(&self) {
         // One that is gone needs no signal.
         drop(self.handle.signal(SIGKILL).await);
     }
 
-    /// Reads what it says until it ends.
-    async fn listen(self: Arc<Self>) {
+    /// Reads what it says until it ends, and is counted for as long.
+    async fn listen(self: Arc<Self>, _counted: GaugeShare) {
         while let Ok(Some(message)) = self.channel.receive(MESSAGE_BYTES_MAX).await {
             // What it says is the session's business alone: what makes no sense is no event.
             let (id, exit) = match serde_json::from_slice(&message) {

@@ -59,7 +59,8 @@ impl SessionsInner {
         let setup = SessionSetup { disk: &disk.disk, layers: &newest_first, limits };
         // One that dies while it is made is this server's fault, and no session's end.
         let session = sandbox.into_session(setup).await.map_err(SessionError::internal)?;
-        Ok(SessionSandbox::new(session, disk, newest_first))
+        let metrics = Arc::clone(&self.metrics.interpreter);
+        Ok(SessionSandbox::new(session, disk, newest_first, metrics))
     }
 
     /// A fresh disk for complete limits.

@@ -19,7 +19,7 @@ use super::files::SandboxGuard;
 use super::launch::{LaunchEnvironment, SessionSink};
 use super::lifecycle::{DeadlineAction, detached};
 use super::logs::LogLevel;
-use super::prewarm::{ClaimedSandbox, SessionOverrides};
+use super::prewarm::{ClaimedSandbox, SessionOverrides, park_ahead};
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits};
 use crate::error::SessionError;
@@ -305,8 +305,15 @@ impl SessionsInner {
                 return Err(error);
             }
         };
-        let entry = self.enlist(row, base.launch);
         let body = Arc::new(body);
+        let parks = match &base.agent {
+            Some((agent, _)) => agent.settings.park_interpreter,
+            None => self.config.park_interpreter,
+        };
+        if parks {
+            park_ahead(&body, &base.launch);
+        }
+        let entry = self.enlist(row, base.launch);
         let at_work = self.give_body(&entry, Arc::clone(&body), first_use)?;
         self.start_in_background(&entry, &body);
         if let Some((agent, _)) = base.agent {

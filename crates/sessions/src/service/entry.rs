@@ -22,7 +22,7 @@ use super::turns::OpenTurns;
 use crate::agent::{AgentHandle, LaunchPlan};
 use crate::error::SessionError;
 use crate::events::SessionLog;
-use crate::interpreter::SandboxContexts;
+use crate::interpreter::{InterpreterMetrics, SandboxContexts};
 use crate::store::rows::SessionRow;
 use crate::workspace::AttachedDisk;
 
@@ -188,6 +188,7 @@ impl SessionSandbox {
         sandbox: sandbox::SandboxedSession,
         disk: AttachedDisk,
         layers: Vec<Arc<AttachedLayer>>,
+        metrics: Arc<InterpreterMetrics>,
     ) -> SessionSandbox {
         SessionSandbox {
             sandbox: Mutex::new(Some(sandbox)),
@@ -200,7 +201,7 @@ impl SessionSandbox {
             gate: tokio::sync::Mutex::default(),
             frozen: watch::Sender::new(false),
             cpu_parts: AtomicU32::new(1),
-            contexts: Arc::default(),
+            contexts: Arc::new(SandboxContexts::new(metrics)),
         }
     }
 

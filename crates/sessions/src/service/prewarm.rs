@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::books::{ResidentKey, ResidentLedger};
 use super::create::{SessionBase, has_agent};
 use super::entry::{RunningAgent, SessionEntry, SessionSandbox};
-use super::launch::{LaunchEnvironment, StartSpec};
+use super::launch::{LaunchEnvironment, StartSpec, environment};
 use super::logs::LogLevel;
 use super::{SessionsInner, limits};
 use crate::agent::OptionChange;
@@ -294,6 +294,10 @@ impl SessionsInner {
             body,
             agent: None,
         };
+        if agent.settings.park_interpreter {
+            let launch = self.launch_ahead(agent, version, &ready)?;
+            park_ahead(&ready.body, &launch);
+        }
         if with_agent {
             match self.start_ahead(agent, version, &ready).await {
                 Ok(running) => {
@@ -309,6 +313,20 @@ impl SessionsInner {
         Ok(ready)
     }
 
+    /// Returns what the programs of a session that does not exist yet are started with.
+    fn launch_ahead(
+        &self,
+        agent: &AgentRow,
+        version: &VersionRow,
+        ready: &ReadySandbox,
+    ) -> Result<LaunchEnvironment, SessionError> {
+        let mut launch = LaunchEnvironment::bare();
+        self.add_grants(&ready.session, &agent.tenant, &agent.grants, &mut launch)?;
+        launch.runtime = version.runtime.clone();
+        launch.env.extend(self.secrets.open_env(&agent.tenant, &agent.id, agent.env.as_ref())?);
+        Ok(launch)
+    }
+
     /// Starts an agent whose session does not exist yet.
     async fn start_ahead(
         &self,
@@ -316,10 +334,7 @@ impl SessionsInner {
         version: &VersionRow,
         ready: &ReadySandbox,
     ) -> Result<RunningAgent, SessionError> {
-        let mut launch = LaunchEnvironment::bare();
-        self.add_grants(&ready.session, &agent.tenant, &agent.grants, &mut launch)?;
-        launch.runtime = version.runtime.clone();
-        launch.env.extend(self.secrets.open_env(&agent.tenant, &agent.id, agent.env.as_ref())?);
+        let launch = self.launch_ahead(agent, version, ready)?;
         let options = limits::options(&agent.options, &api::AgentOptions::default());
         let spec = StartSpec {
             options: &options,
@@ -394,6 +409,19 @@ impl SessionsInner {
             }
         });
     }
+}
+
+/// Parks an interpreter in a sandbox, in the background, before a context is asked for. A context
+/// that is asked for meanwhile waits for it.
+pub(super) fn park_ahead(body: &SessionSandbox, launch: &LaunchEnvironment) {
+    let (contexts, env) = (Arc::clone(&body.contexts), environment(&launch.env));
+    let Ok(sandbox) = body.sandbox() else { return };
+    node::task::spawn(async move {
+        // Whoever asks for a context tries again.
+        if let Err(error) = contexts.park_ahead(&sandbox, env).await {
+            tracing::debug!(%error, "no interpreter was parked ahead");
+        }
+    });
 }
 
 /// Returns how many an agent wants with its process, and how many without.
