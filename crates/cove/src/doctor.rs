@@ -3,6 +3,8 @@
 //! It does not guess from versions alone: it starts the engine and runs programs that exceed their
 //! limits.
 
+mod interpreter;
+
 use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -15,6 +17,7 @@ use executions::{ExecutionService, Languages, ProgramIo};
 use node::telemetry::{self, LevelFilter, LogFormat};
 use sandbox::{Engine, IsolationLayers, LaunchedSpawners};
 use serde::Serialize;
+use sessions::ForkHazards;
 
 use crate::config::{CoveConfig, Environment};
 use crate::{engine, host, languages};
@@ -54,6 +57,9 @@ struct DoctorReport {
     version: &'static str,
     root: bool,
     checks: Vec<DoctorCheck>,
+    /// What the code interpreter's libraries start when they are imported; none if that was not
+    /// tried, for which a check says why.
+    interpreter: Option<ForkHazards>,
     languages: Vec<api::LanguageView>,
 }
 
@@ -65,6 +71,7 @@ pub(crate) fn run(config: &CoveConfig, environment: &Environment, json: bool) ->
     let languages = languages::load(config, environment)?;
     // Told to go on without limits, so that everything else can be looked at as well.
     let launched = Engine::launch(engine::for_one_program(languages.toolchains(), true));
+    let mut interpreter = None;
     let list = match launched {
         Ok(launched) => {
             let layers = launched.layers().clone();
@@ -72,7 +79,8 @@ pub(crate) fn run(config: &CoveConfig, environment: &Environment, json: bool) ->
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let limited = layers.cgroups.is_sufficient();
             let tried = runtime.block_on(try_engine(launched, languages.clone(), config, limited));
-            checks.extend(tried);
+            checks.extend(tried.0);
+            interpreter = tried.1;
             runtime.block_on(languages.list_with_versions())
         }
         Err(error) => {
@@ -90,7 +98,7 @@ pub(crate) fn run(config: &CoveConfig, environment: &Environment, json: bool) ->
     let ok = checks.iter().all(|check| check.status != CheckStatus::Missing);
     let version = env!("CARGO_PKG_VERSION");
     let root = environment.is_root;
-    let report = DoctorReport { ok, version, root, checks, languages: list.languages };
+    let report = DoctorReport { ok, version, root, checks, interpreter, languages: list.languages };
     let mut out = io::stdout().lock();
     if json {
         serde_json::to_writer(&mut out, &report)?;
@@ -274,9 +282,10 @@ async fn try_engine(
     languages: Languages,
     config: &CoveConfig,
     limited: bool,
-) -> Vec<DoctorCheck> {
+) -> (Vec<DoctorCheck>, Option<ForkHazards>) {
     let failed = |error: &dyn std::fmt::Display| {
-        vec![check("engine", error.to_string()).but(CheckStatus::Missing, "no program can be run")]
+        let missing = CheckStatus::Missing;
+        (vec![check("engine", error.to_string()).but(missing, "no program can be run")], None)
     };
     let engine = match Engine::attach(launched) {
         Ok(engine) => engine,
@@ -291,7 +300,7 @@ async fn try_engine(
         host::capacity(),
         &mut registry,
     );
-    let checks = match service {
+    let tried = match service {
         Err(error) => failed(&error),
         Ok(service) => {
             let mut checks = Vec::new();
@@ -306,11 +315,13 @@ async fn try_engine(
                         .await;
                 checks.push(trial.judge(result));
             }
-            checks
+            let (hazards, found) = interpreter::inspect(&service).await;
+            checks.extend(found);
+            (checks, hazards)
         }
     };
     engine.close().await;
-    checks
+    tried
 }
 
 impl TrialProgram {
@@ -387,6 +398,7 @@ mod tests {
             version: "1.2.3",
             root: false,
             checks: vec![check("kernel", "Linux"), missing],
+            interpreter: None,
             languages: Vec::new(),
         };
         let text = report.text(false);

@@ -13,6 +13,7 @@
 //! | `process.rs` | the process of a context, started or forked |
 //! | `cell.rs` | one cell: its output, its limits, its end |
 //! | `contexts.rs` | the contexts of one sandbox |
+//! | `hazards.rs` | what would keep an interpreter from forking, for `cove doctor` |
 //! | `metrics.rs` | what of all that is counted |
 //! | `drivers/` | what runs inside, in Python and JavaScript |
 //!
@@ -21,12 +22,15 @@
 mod cell;
 mod contexts;
 mod frames;
+mod hazards;
 mod languages;
 mod metrics;
 mod parked;
 mod process;
 
 pub(crate) use cell::CellStream;
+pub use hazards::{ForkHazards, ModuleHazard, ParkedImports};
+
 pub(crate) use contexts::{CodeContext, NewContext, SandboxContexts};
 pub(crate) use languages::CellLanguage;
 pub(crate) use metrics::InterpreterMetrics;

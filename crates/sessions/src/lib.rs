@@ -54,6 +54,7 @@ pub use everywhere::peer_routes;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use interpreter::fuzzing as context_frames;
+pub use interpreter::{ForkHazards, ModuleHazard, ParkedImports};
 pub use model::door as model_door;
 pub use routing::{SessionInterface, SessionOwners, session_of};
 pub use service::Sessions;

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{Host, Scratch, Watch, process, until};
 
 use crate::support::{COVE, SOON, alone_on_host, beside_others, wait_until_gone};
@@ -224,7 +224,7 @@ fn tokens_and_the_version_are_printed_as_json() {
     };
     let made = run(&["token", "create", "--name", "ci", "--scope", "executions"]);
     assert!(made["token"].as_str().is_some_and(|token| !token.is_empty()), "{made}");
-    assert_eq!(made["scopes"], serde_json::json!(["executions"]));
+    assert_eq!(made["scopes"], json!(["executions"]));
     let id = made["id"].as_str().unwrap();
     let listed = run(&["token", "list"]);
     assert_eq!((&listed["id"], &listed["name"]), (&id.into(), &"ci".into()));
@@ -245,6 +245,18 @@ fn doctor_and_languages_say_what_is_there() {
     for layer in ["seccomp", "memory", "pids"] {
         assert!(whole.contains(layer), "doctor does not speak of {layer}: {whole}");
     }
+    // The imports were done, in a sandbox.
+    let interpreter = &report["interpreter"];
+    let modules = interpreter["parked"]["modules"].as_array().expect("the imports were tried");
+    let numpy = modules.iter().find(|it| it["module"] == "numpy").unwrap();
+    assert_eq!((&numpy["error"], &numpy["threads"]), (&Value::Null, &json!([])), "{interpreter}");
+    assert_eq!(interpreter["parked"]["copy_calculates"], true, "{interpreter}");
+    let plain = interpreter["plain"].as_array().unwrap();
+    let numpy = plain.iter().find(|it| it["module"] == "numpy").unwrap();
+    // OpenBLAS starts a thread for each processor but one.
+    let expected = std::thread::available_parallelism().unwrap().get() - 1;
+    assert_eq!(numpy["threads"].as_array().unwrap().len(), expected, "{interpreter}");
+    assert_eq!(whole.contains("OPENBLAS_NUM_THREADS=1"), expected > 0, "{whole}");
     let output = cove(["doctor"], "");
     assert!(text(&output.stdout).contains("seccomp"), "{}", text(&output.stdout));
     let output = cove(["languages"], "");

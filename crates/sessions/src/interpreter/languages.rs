@@ -10,6 +10,7 @@ use serde_json::json;
 const PYTHON_CONTEXT: &str = include_str!("drivers/context.py");
 const PYTHON_CHARTS: &str = include_str!("drivers/charts.py");
 const PYTHON_PARKED: &str = include_str!("drivers/parked.py");
+const PYTHON_HAZARDS: &str = include_str!("drivers/hazards.py");
 const NODE_CONTEXT: &str = include_str!("drivers/context.cjs");
 
 /// Reads the driver from standard input and becomes it. Its length comes first, on a line.
@@ -226,6 +227,13 @@ pub(super) fn parked_argv() -> Vec<Vec<u8>> {
 /// Driver of the parked interpreter.
 pub(super) fn parked_source() -> Vec<u8> {
     python_driver(&format!("{PYTHON_PARKED}\nserve_parked()")).into_bytes()
+}
+
+/// The program that says what would keep an interpreter from forking.
+pub(super) fn hazard_source() -> String {
+    let modules = ["IPython"].iter().chain(&PRELOADED).collect::<Vec<_>>();
+    let last = format!("report_hazards({})", json!(modules));
+    python_driver(&format!("{PYTHON_PARKED}{PYTHON_HAZARDS}\n{last}"))
 }
 
 /// The message to the parked interpreter that has it import what it is to have, without modules

@@ -12,10 +12,11 @@ import select
 
 # Each library starts one thread for each processor unless it is told not to, most of them while
 # they are imported.
-for name in (
+THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
     "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS",
-):
+)
+for name in THREAD_VARIABLES:
     os.environ[name] = "1"
 
 # Makes a process the parent of descendants whose own has ended (prctl(2)).
