@@ -5,7 +5,8 @@
 
 Starts one server and speaks E2B's protocol of the code interpreter to it: makes contexts, runs
 cells in them, looks at every result. A context of Cove's and a kernel of Jupyter's are made in
-turn, round after round, so that both meet the same machine. The interpreter of `--jupyter` has
+turn, round after round, so that both meet the same machine. Then come the first context of sessions
+from the pool, whose sandboxes wait with a parked interpreter or without, and forks of contexts. The interpreter of `--jupyter` has
 `jupyter_client` and `ipykernel` (Debian's python3-ipykernel) and the same numpy, pandas and
 matplotlib; without it Cove stands alone. Prints medians and percentiles in milliseconds; exits
 with 1 when an answer was wrong.
@@ -106,6 +107,12 @@ class Interpreter:
             raise SystemExit(f"{code!r} gave {text[:500]!r}")
         return took, results
 
+    def end(self):
+        # These send a request to a port of the sandbox.
+        for name in ("e2b-sandbox-id", "e2b-sandbox-port"):
+            del self.headers[name]
+        self.raw("DELETE", f"/sandboxes/{self.id}", None, (204,))
+
     def remove(self, context):
         self.raw("DELETE", f"/contexts/{context}", None, (200, 204))
 
@@ -125,6 +132,71 @@ def measure_cove(interpreter):
     times["plot"], _ = interpreter.cell(context, code, has_picture)
     interpreter.remove(context)
     return times
+
+
+class PooledSessions:
+    """Sessions of an agent whose sandboxes wait with an interpreter parked in them, or without."""
+
+    def __init__(self, server, agent, parked):
+        self.server, self.agent, self.parked = server, agent, parked
+        server.call("POST", "/v1/agents", {
+            "name": agent, "runtime": {"type": "none"},
+            "settings": {"prewarm_sandboxes": 1, "park_interpreter": parked}})
+
+    def wait_for(self, interpreters):
+        """Waits until a sandbox waits for a session, and so many interpreters are parked."""
+        server = self.server
+        rivals.wait_until(
+            lambda: server.is_ready(1) and parked_interpreters(server) == interpreters or None,
+            server.process.process, server.process.log, "a sandbox that waits")
+
+    def measure(self):
+        """Times of the first two contexts of a session, and of a fork of the second."""
+        server = self.server
+        self.wait_for(int(self.parked))
+        session = server.call("POST", "/v1/sessions", {"agent": self.agent})["id"]
+        contexts = f"/v1/sessions/{session}/contexts"
+        first, context = timed(server, "POST", contexts, {})
+        second, _ = timed(server, "POST", contexts, {})
+        imports = {"code": IMPORTS + "\nnumpy.arange(3).sum()"}
+        cell = server.call("POST", f"{contexts}/{context['id']}/execute", imports)
+        if cell["verdict"] != "OK" or cell["results"][0]["data"]["text/plain"] != "3":
+            raise SystemExit(f"a cell gave {cell}")
+        forked, copy = timed(server, "POST", f"{contexts}/{context['id']}/fork", {})
+        value = {"code": "numpy.arange(4).sum()"}
+        cell = server.call("POST", f"{contexts}/{copy['id']}/execute", value)
+        if cell["verdict"] != "OK" or cell["results"][0]["data"]["text/plain"] != "6":
+            raise SystemExit(f"a cell of a fork gave {cell}")
+        # With that of the next session, so that this one's is not taken for it.
+        self.wait_for(1 + self.parked)
+        server.call("DELETE", f"/v1/sessions/{session}", None, 200, 204)
+        return {"first": first, "second": second, "fork": forked}
+
+
+def parked_interpreters(server):
+    lines = server.wire.call("GET", "/metrics").body.decode().splitlines()
+    found = [line for line in lines if line.startswith("cove_interpreter_parked ")]
+    return int(found[0].split()[1])
+
+
+def timed(server, method, path, body):
+    """Milliseconds of a request, and its answer."""
+    began = time.perf_counter()
+    answer = server.call(method, path, body)
+    return (time.perf_counter() - began) * 1000, answer
+
+
+def measure_pooled(server, rounds):
+    """Times of sessions from the pool, with and without a parked interpreter."""
+    figures = {}
+    for agent, parked in (("cold", False), ("parked", True)):
+        pooled = PooledSessions(server, agent, parked)
+        found = [pooled.measure() for _ in range(rounds)]
+        figures[agent] = {name: {"p50": round(percentile([it[name] for it in found], 0.5), 2),
+                                 "p95": round(percentile([it[name] for it in found], 0.95), 2)}
+                          for name in ("first", "second", "fork")}
+        server.call("DELETE", f"/v1/agents/{agent}", None, 200, 204)
+    return figures
 
 
 def measure_jupyter(python):
@@ -180,10 +252,13 @@ def main():
                 if arguments.jupyter:
                     jupyter.append(measure_jupyter(arguments.jupyter))
             sizes = private_memory(interpreter)
+            interpreter.end()
+            pooled = measure_pooled(server, arguments.rounds)
         finally:
             server.stop()
     figures = {"machine": machine.describe(), "load": machine.load_average(),
                "rounds": arguments.rounds, "cove_ms": summary(cove),
+               "pooled_ms": pooled,
                "private_kib": {"p50": sizes[len(sizes) // 2], "max": sizes[-1]}}
     if jupyter:
         figures["jupyter_ms"] = summary(jupyter)
