@@ -196,7 +196,8 @@ impl AccessControl {
                 ids: IdGenerator::new().map_err(CatalogError::internal)?,
                 generator: SecretGenerator::new()?,
                 known: TokenCache::default(),
-                issuers: TrustedIssuers::new(settings.issuers).map_err(oidc::catalog_error)?,
+                issuers: TrustedIssuers::of_principals(settings.issuers)
+                    .map_err(oidc::catalog_error)?,
                 audit: CatalogAudit::new(settings.audit),
                 guests: TemporaryPrincipals::default(),
                 wrong_secrets: WrongSecrets::default(),

@@ -77,7 +77,7 @@ pub(crate) struct CoveConfig {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AuthConfig {
     /// Identity providers.
-    pub(crate) issuers: Vec<node::auth::TokenIssuerConfig>,
+    pub(crate) issuers: Vec<node::issuers::IssuerConfig>,
 }
 
 /// The `[tls]` table: HTTPS at all listeners of HTTP.

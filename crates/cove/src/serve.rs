@@ -425,7 +425,7 @@ fn mcp_endpoint(config: &CoveConfig) -> Result<::mcp::McpEndpoint> {
         Some(first) => {
             let address = config.mcp.resource.as_ref().unwrap_or(&first.audience);
             let names: Vec<&str> = issuers.iter().map(|it| it.issuer.as_str()).collect();
-            let scopes = issuers.iter().flat_map(|it| it.scopes.iter()).collect();
+            let scopes = issuers.iter().flat_map(|it| it.token_scopes().iter()).collect();
             Some(::mcp::ProtectedResource::new(address, &names, scopes)?)
         }
     };

@@ -40,7 +40,7 @@ use crate::store::SqlStore;
 use crate::{clock, hex, http};
 
 pub use self::error::TokenError;
-pub use self::issued::{ISSUED_TOKENS_MAX, TokenIssuerConfig};
+pub use self::issued::ISSUED_TOKENS_MAX;
 pub use self::revocation::RevocationSignal;
 pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
 pub use self::secret::{TokenSecret, as_e2b};

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use self::jwt::UnverifiedToken;
 use self::keys::{IssuerKeys, SignatureAlgorithm};
+use crate::auth::{TokenScope, TokenScopes};
 use crate::client::{AddressGuard, AllowedNetwork, ClientRequest, HttpClient};
 use crate::{clock, task};
 
@@ -56,10 +57,16 @@ const FETCH_MAX: Duration = Duration::from_secs(5);
 /// withdrew is honoured for that long beyond [`JWKS_AGE`].
 pub const VERIFIED_MAX: Duration = Duration::from_secs(300);
 
+/// Usual claim that says which groups somebody is in.
+pub const GROUPS_CLAIM: &str = "groups";
+/// Usual claim that says for what a token is (RFC 8693 §4.2).
+pub const SCOPE_CLAIM: &str = "scope";
 /// Longest leeway for clocks that differ.
 pub const LEEWAY_MAX: Duration = Duration::from_secs(300);
 
-/// An issuer of tokens, as it is configured.
+/// An issuer of tokens, as it is configured: one of `catalog.issuers`, whose tokens show principals
+/// in groups, or of `auth.issuers`, whose tokens are for a tenant and scopes. What is said of the
+/// one is refused of the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IssuerConfig {
@@ -79,10 +86,19 @@ pub struct IssuerConfig {
     pub algorithms: Vec<String>,
     /// The claim that says who somebody is.
     pub principal_claim: String,
-    /// The claim that says which groups he is in.
-    pub groups_claim: String,
     /// Tolerance for its clock, in seconds.
     pub leeway_seconds: u64,
+    /// Of principals: the claim that says which groups somebody is in; [`GROUPS_CLAIM`] without.
+    pub groups_claim: Option<String>,
+    /// Of tokens: the tenant of all of them.
+    pub tenant: Option<String>,
+    /// Of tokens: or the claim that names it.
+    pub tenant_claim: Option<String>,
+    /// Of tokens: the most that one may be for; to run executions and sessions without.
+    pub scopes: Option<TokenScopes>,
+    /// Of tokens: the claim that says for what of it one is, a list or a text of words;
+    /// [`SCOPE_CLAIM`] without. Empty: for all.
+    pub scope_claim: Option<String>,
 }
 
 impl Default for IssuerConfig {
@@ -96,9 +112,55 @@ impl Default for IssuerConfig {
             jwks_allowed: Vec::new(),
             algorithms: SignatureAlgorithm::ALL.iter().map(|it| it.name().to_owned()).collect(),
             principal_claim: "sub".to_owned(),
-            groups_claim: "groups".to_owned(),
             leeway_seconds: 30,
+            groups_claim: None,
+            tenant: None,
+            tenant_claim: None,
+            scopes: None,
+            scope_claim: None,
         }
+    }
+}
+
+impl IssuerConfig {
+    /// Checks that nothing is said that is only said of issuers of principals.
+    ///
+    /// # Errors
+    /// One that names the field.
+    pub(crate) fn check_for_tokens(&self) -> Result<()> {
+        self.check_absent("catalog.issuers", &[("groups_claim", self.groups_claim.is_some())])
+    }
+
+    fn check_for_principals(&self) -> Result<()> {
+        let of_tokens = [
+            ("tenant", self.tenant.is_some()),
+            ("tenant_claim", self.tenant_claim.is_some()),
+            ("scopes", self.scopes.is_some()),
+            ("scope_claim", self.scope_claim.is_some()),
+        ];
+        self.check_absent("auth.issuers", &of_tokens)
+    }
+
+    fn check_absent(&self, elsewhere: &str, fields: &[(&str, bool)]) -> Result<()> {
+        match fields.iter().find(|(_, is_there)| *is_there) {
+            None => Ok(()),
+            Some((field, _)) => {
+                let message = format!("`{}`: `{field}` is a setting of {elsewhere}", self.name);
+                Err(wrong(&message))
+            }
+        }
+    }
+
+    /// The most that one of its tokens may be for.
+    #[must_use]
+    pub fn token_scopes(&self) -> TokenScopes {
+        let usual = || [TokenScope::Executions, TokenScope::Sessions].into_iter().collect();
+        self.scopes.unwrap_or_else(usual)
+    }
+
+    /// The claim with words about somebody.
+    fn words_claim(&self) -> &str {
+        self.groups_claim.as_deref().unwrap_or(GROUPS_CLAIM)
     }
 }
 
@@ -160,6 +222,15 @@ pub struct VerifiedBearer {
 pub struct TrustedIssuers(Vec<TrustedIssuer>);
 
 impl TrustedIssuers {
+    /// [`TrustedIssuers::new`] of issuers of principals.
+    ///
+    /// # Errors
+    /// See there; and when one has settings of others.
+    pub fn of_principals(all: Vec<IssuerConfig>) -> Result<TrustedIssuers> {
+        all.iter().try_for_each(IssuerConfig::check_for_principals)?;
+        TrustedIssuers::new(all)
+    }
+
     /// Makes them ready. Their keys are fetched when they are needed.
     ///
     /// # Errors
@@ -232,8 +303,11 @@ impl TrustedIssuer {
             ("issuer", &config.issuer),
             ("audience", &config.audience),
             ("principal_claim", &config.principal_claim),
-            ("groups_claim", &config.groups_claim),
-        ] {
+        ]
+        .map(|(field, value)| (field, value.as_str()))
+        .into_iter()
+        .chain([("groups_claim", config.words_claim())])
+        {
             if value.is_empty() {
                 return Err(wrong(&format!("`{field}` is empty")));
             }

@@ -5,17 +5,16 @@
 //! names. Nobody becomes an operator by such a token.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{TokenError, TokenPrincipal, TokenRegistry, TokenScope, TokenScopes, hash, is_tenant};
+use super::{TokenError, TokenPrincipal, TokenRegistry, TokenScopes, hash, is_tenant};
 use crate::hex;
 use crate::issuers::{
-    IssuerConfig, IssuerError, JWT_BYTES_MAX, TrustedIssuers, VerifiedBearer, VerifiedClaims,
+    IssuerConfig, IssuerError, JWT_BYTES_MAX, SCOPE_CLAIM, TrustedIssuers, VerifiedBearer,
+    VerifiedClaims,
 };
 
 /// Most tokens of issuers that are remembered at one time. Of more, those that end first are
@@ -33,7 +32,7 @@ impl TokenRegistry {
     ///
     /// # Errors
     /// When something is wrong in the configuration: a message that names it.
-    pub fn trust(&self, issuers: Vec<TokenIssuerConfig>) -> Result<(), TokenError> {
+    pub fn trust(&self, issuers: Vec<IssuerConfig>) -> Result<(), TokenError> {
         if !issuers.is_empty() {
             let issued = IssuedTokens::new(issuers).map_err(TokenError::Issuers)?;
             // Said once, before anything is served.
@@ -43,99 +42,43 @@ impl TokenRegistry {
     }
 }
 
-/// An identity provider whose tokens are honoured: one of `[[auth.issuers]]`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TokenIssuerConfig {
-    /// Name here.
-    pub name: String,
-    /// Value of `iss`.
-    pub issuer: String,
-    /// Audience that its tokens need in `aud`.
-    pub audience: String,
-    /// Address of its keys.
-    pub jwks_url: Option<String>,
-    /// Or the file that they are in.
-    pub jwks_file: Option<PathBuf>,
-    /// Networks and hosts that `jwks_url` may lead to beside the public Internet.
-    pub jwks_allowed: Vec<String>,
-    /// The algorithms that its tokens may be signed with: `RS256`, `ES256`, `EdDSA`.
-    pub algorithms: Vec<String>,
-    /// Tolerance for its clock, in seconds.
-    pub leeway_seconds: u64,
-    /// The claim that says who somebody is.
-    pub principal_claim: String,
-    /// The tenant of all of its tokens.
-    pub tenant: Option<String>,
-    /// Or the claim that names it.
-    pub tenant_claim: Option<String>,
-    /// Most that its tokens may be for.
-    pub scopes: TokenScopes,
-    /// The claim that says for what of it a token is: a list, or a text of words. Empty: for all.
-    pub scope_claim: String,
+/// An identity provider whose tokens are honoured: one of `[[auth.issuers]]`, checked.
+#[derive(Clone, Debug)]
+struct TokenIssuer {
+    config: IssuerConfig,
+    scopes: TokenScopes,
+    /// The claim that says for what of them a token is; none where it is for all.
+    scope_claim: Option<String>,
 }
 
-impl Default for TokenIssuerConfig {
-    fn default() -> TokenIssuerConfig {
-        let IssuerConfig { algorithms, principal_claim, leeway_seconds, .. } =
-            IssuerConfig::default();
-        TokenIssuerConfig {
-            name: String::new(),
-            issuer: String::new(),
-            audience: String::new(),
-            jwks_url: None,
-            jwks_file: None,
-            jwks_allowed: Vec::new(),
-            algorithms,
-            leeway_seconds,
-            principal_claim,
-            tenant: None,
-            tenant_claim: None,
-            scopes: [TokenScope::Executions, TokenScope::Sessions].into_iter().collect(),
-            scope_claim: "scope".to_owned(),
+impl TokenIssuer {
+    fn new(config: IssuerConfig) -> Result<TokenIssuer, IssuerError> {
+        config.check_for_tokens()?;
+        let name = &config.name;
+        let wrong = |what: &str| Err(IssuerError::Configuration(format!("`{name}`: {what}")));
+        match (&config.tenant, &config.tenant_claim) {
+            (Some(tenant), None) if !is_tenant(tenant) => {
+                return wrong("`tenant` has 1 to 64 letters, digits, `-`, `_` and `.`");
+            }
+            (None, Some(claim)) if claim.is_empty() => return wrong("`tenant_claim` is empty"),
+            (Some(_), None) | (None, Some(_)) => {}
+            _ => return wrong("it has either a `tenant` or a `tenant_claim`"),
         }
+        let scope_claim = config.scope_claim.as_deref().unwrap_or(SCOPE_CLAIM);
+        let scope_claim = (!scope_claim.is_empty()).then(|| scope_claim.to_owned());
+        Ok(TokenIssuer { scopes: config.token_scopes(), config, scope_claim })
     }
-}
 
-impl TokenIssuerConfig {
     /// What verifies its tokens. Scopes are read as groups are.
     fn verifier(&self) -> IssuerConfig {
-        let all = self.clone();
-        let scope_claim = match self.scope_claim.is_empty() {
-            true => "scope",
-            false => &self.scope_claim,
-        };
-        IssuerConfig {
-            name: all.name,
-            issuer: all.issuer,
-            audience: all.audience,
-            jwks_url: all.jwks_url,
-            jwks_file: all.jwks_file,
-            jwks_allowed: all.jwks_allowed,
-            algorithms: all.algorithms,
-            principal_claim: all.principal_claim,
-            groups_claim: scope_claim.to_owned(),
-            leeway_seconds: all.leeway_seconds,
-        }
-    }
-
-    fn check(&self) -> Result<(), IssuerError> {
-        let name = &self.name;
-        let wrong = |what: &str| Err(IssuerError::Configuration(format!("`{name}`: {what}")));
-        match (&self.tenant, &self.tenant_claim) {
-            (Some(tenant), None) if !is_tenant(tenant) => {
-                wrong("`tenant` has 1 to 64 letters, digits, `-`, `_` and `.`")
-            }
-            (None, Some(claim)) if claim.is_empty() => wrong("`tenant_claim` is empty"),
-            (Some(_), None) | (None, Some(_)) => Ok(()),
-            _ => wrong("it has either a `tenant` or a `tenant_claim`"),
-        }
+        let claim = self.scope_claim.as_deref().unwrap_or(SCOPE_CLAIM);
+        IssuerConfig { groups_claim: Some(claim.to_owned()), ..self.config.clone() }
     }
 
     /// Returns who shows a token with these claims.
     fn principal(&self, claims: &VerifiedClaims) -> Result<TokenPrincipal, IssuerError> {
         let refused = |why: &str| IssuerError::Refused(why.to_owned());
-        let tenant = match (&self.tenant, &self.tenant_claim) {
+        let tenant = match (&self.config.tenant, &self.config.tenant_claim) {
             (Some(tenant), _) => tenant.as_str(),
             (None, Some(claim)) => {
                 let named = claims.all.get(claim).and_then(Value::as_str);
@@ -146,20 +89,20 @@ impl TokenIssuerConfig {
         if !is_tenant(tenant) {
             return Err(refused("it names a tenant that there cannot be"));
         }
-        let scopes: TokenScopes = match self.scope_claim.is_empty() {
-            true => self.scopes,
-            false => {
+        let scopes: TokenScopes = match self.scope_claim {
+            None => self.scopes,
+            Some(_) => {
                 let named = claims.groups.iter().filter_map(|word| word.parse().ok());
                 named.filter(|scope| self.scopes.has(*scope)).collect()
             }
         };
         // One id for all tokens that say the same, so that accounts go by who somebody is.
-        let parts = [&self.name, &claims.principal, tenant, &format!("{scopes:?}")];
+        let parts = [&self.config.name, &claims.principal, tenant, &format!("{scopes:?}")];
         let id = hex::encode(&hash(&serde_json::json!(parts).to_string()));
         let id = format!("{ID_PREFIX}{}", &id[..ID_DIGITS]);
         Ok(TokenPrincipal {
             token_id: id.into(),
-            name: format!("{}:{}", self.name, claims.principal).into(),
+            name: format!("{}:{}", self.config.name, claims.principal).into(),
             operator: false,
             tenant: tenant.into(),
             scopes,
@@ -180,7 +123,7 @@ struct IssuedToken {
 /// Issuers, and tokens of theirs that were seen.
 #[derive(Debug)]
 pub(super) struct IssuedTokens {
-    configs: Vec<TokenIssuerConfig>,
+    of_tokens: Vec<TokenIssuer>,
     issuers: TrustedIssuers,
     /// By hash.
     known: Mutex<HashMap<[u8; 32], Arc<IssuedToken>>>,
@@ -191,11 +134,11 @@ impl IssuedTokens {
     ///
     /// # Errors
     /// One that names what is wrong in the configuration.
-    pub(super) fn new(configs: Vec<TokenIssuerConfig>) -> Result<IssuedTokens, IssuerError> {
-        configs.iter().try_for_each(TokenIssuerConfig::check)?;
-        let issuers = configs.iter().map(TokenIssuerConfig::verifier).collect();
+    pub(super) fn new(configs: Vec<IssuerConfig>) -> Result<IssuedTokens, IssuerError> {
+        let of_tokens = configs.into_iter().map(TokenIssuer::new).collect::<Result<Vec<_>, _>>()?;
+        let issuers = of_tokens.iter().map(TokenIssuer::verifier).collect();
         let issuers = TrustedIssuers::new(issuers)?;
-        Ok(IssuedTokens { configs, issuers, known: Mutex::default() })
+        Ok(IssuedTokens { of_tokens, issuers, known: Mutex::default() })
     }
 
     /// Returns whether a token looks like one of theirs.
@@ -244,9 +187,9 @@ impl IssuedTokens {
 
     fn issued(&self, bearer: VerifiedBearer) -> Result<IssuedToken, IssuerError> {
         let VerifiedBearer { issuer, claims, known_until_ms } = bearer;
-        let config = self.configs.iter().find(|config| config.name == issuer);
+        let issuer = self.of_tokens.iter().find(|it| it.config.name == issuer);
         let unknown = || IssuerError::Refused("its issuer is not configured".to_owned());
-        let principal = config.ok_or_else(unknown)?.principal(&claims)?;
+        let principal = issuer.ok_or_else(unknown)?.principal(&claims)?;
         Ok(IssuedToken { principal, known_until_ms, ends_ms: claims.ends_ms })
     }
 
@@ -272,16 +215,18 @@ impl IssuedTokens {
 mod tests {
     use serde_json::{Map, json};
 
+    use crate::auth::TokenScope;
+
     use super::*;
 
-    fn config() -> TokenIssuerConfig {
-        TokenIssuerConfig {
+    fn config() -> IssuerConfig {
+        IssuerConfig {
             name: "id".to_owned(),
             issuer: "https://id.example".to_owned(),
             audience: "https://cove.example/mcp".to_owned(),
             jwks_file: Some("/keys".into()),
             tenant_claim: Some("org".to_owned()),
-            ..TokenIssuerConfig::default()
+            ..IssuerConfig::default()
         }
     }
 
@@ -297,10 +242,10 @@ mod tests {
     #[test]
     fn a_token_is_for_the_tenant_and_the_scopes_that_are_configured() {
         let shop = json!("shop");
-        let fixed = TokenIssuerConfig {
+        let fixed = IssuerConfig {
             tenant: Some("team".to_owned()),
             tenant_claim: None,
-            scope_claim: String::new(),
+            scope_claim: Some(String::new()),
             ..config()
         };
         for (config, claims, expected) in [
@@ -314,7 +259,7 @@ mod tests {
             (config(), claims(&json!("a/b"), &["executions"]), None),
             (config(), claims(&json!(""), &["executions"]), None),
         ] {
-            let found = config.principal(&claims).ok();
+            let found = TokenIssuer::new(config).unwrap().principal(&claims).ok();
             assert!(!found.as_ref().is_some_and(|it| it.operator));
             let found = found.map(|it| {
                 let scopes: Vec<&str> = it.scopes.iter().map(TokenScope::name).collect();
@@ -328,10 +273,11 @@ mod tests {
     #[test]
     fn a_wrong_configuration_says_what_is_wrong() {
         for (wrong, expected) in [
-            (TokenIssuerConfig { tenant_claim: None, ..config() }, "`tenant`"),
-            (TokenIssuerConfig { tenant: Some("a".to_owned()), ..config() }, "`tenant`"),
-            (TokenIssuerConfig { tenant_claim: Some(String::new()), ..config() }, "`tenant_claim`"),
-            (TokenIssuerConfig { audience: String::new(), ..config() }, "`audience`"),
+            (IssuerConfig { tenant_claim: None, ..config() }, "`tenant`"),
+            (IssuerConfig { tenant: Some("a".to_owned()), ..config() }, "`tenant`"),
+            (IssuerConfig { tenant_claim: Some(String::new()), ..config() }, "`tenant_claim`"),
+            (IssuerConfig { audience: String::new(), ..config() }, "`audience`"),
+            (IssuerConfig { groups_claim: Some("g".to_owned()), ..config() }, "`groups_claim`"),
         ] {
             let refused = IssuedTokens::new(vec![wrong]).map(drop).unwrap_err();
             assert!(refused.to_string().contains(expected), "{refused} {expected}");
@@ -342,7 +288,8 @@ mod tests {
     #[test]
     fn what_is_known_is_bounded_and_ends() {
         let issued = IssuedTokens::new(vec![config()]).unwrap();
-        let principal = config().principal(&claims(&json!("shop"), &["executions"])).unwrap();
+        let issuer = TokenIssuer::new(config()).unwrap();
+        let principal = issuer.principal(&claims(&json!("shop"), &["executions"])).unwrap();
         let id = principal.token_id.clone();
         for number in 0..=ISSUED_TOKENS_MAX {
             let ends_ms = 100 + number as u64;

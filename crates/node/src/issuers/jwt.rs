@@ -195,7 +195,7 @@ impl<'a> UnverifiedToken<'a> {
         let principal = principal.filter(|it| !it.is_empty());
         let missing = || refused(&format!("it has no `{}`", issuer.principal_claim));
         let principal = principal.ok_or_else(missing)?.to_owned();
-        let groups = self.groups(&issuer.groups_claim)?;
+        let groups = self.groups(issuer.words_claim())?;
         Ok(VerifiedClaims { principal, groups, ends_ms, all: self.claims.clone() })
     }
 

@@ -361,6 +361,8 @@ fn a_wrong_configuration_says_what_is_wrong() {
         (IssuerConfig { name: "a b".to_owned(), ..good.clone() }, "`name`"),
         (IssuerConfig { issuer: String::new(), ..good.clone() }, "`issuer`"),
         (IssuerConfig { audience: String::new(), ..good.clone() }, "`audience`"),
+        (IssuerConfig { tenant: Some("a".to_owned()), ..good.clone() }, "`tenant`"),
+        (IssuerConfig { scope_claim: Some(String::new()), ..good.clone() }, "`scope_claim`"),
         (IssuerConfig { leeway_seconds: 301, ..good.clone() }, "`leeway_seconds`"),
         (IssuerConfig { algorithms: vec!["HS256".to_owned()], ..good.clone() }, "`HS256`"),
         (IssuerConfig { algorithms: Vec::new(), ..good.clone() }, "`algorithms`"),
@@ -377,7 +379,7 @@ fn a_wrong_configuration_says_what_is_wrong() {
             "`jwks_allowed`",
         ),
     ] {
-        let refused = TrustedIssuers::new(vec![wrong]).unwrap_err();
+        let refused = TrustedIssuers::of_principals(vec![wrong]).unwrap_err();
         assert!(refused.to_string().contains(expected), "{refused} {expected}");
     }
     assert!(TrustedIssuers::new(vec![good.clone(), good.clone()]).is_err());
