@@ -11,7 +11,8 @@ use std::process::Command;
 /// When npm fails.
 pub fn install_packages(source: &Path, project: PathBuf, scripts: &[&str]) -> PathBuf {
     fs::create_dir_all(&project).expect("a directory for the packages");
-    let mut is_same = project.join("node_modules").is_dir();
+    // What npm writes last.
+    let mut is_same = project.join("node_modules/.package-lock.json").is_file();
     // Only some directories have settings of npm.
     let settings = [".npmrc"].into_iter().filter(|file| source.join(file).is_file());
     let pinned = settings.chain(["package.json", "package-lock.json"]);

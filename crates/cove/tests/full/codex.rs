@@ -2,22 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use testkit::Server;
+use testkit::{Server, install_packages};
 
 use crate::shared::{COMPAT, COVE, finish};
 
 /// Codex' program, installed once below the target directory.
 fn codex() -> PathBuf {
     let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-codex");
-    fs::create_dir_all(&project).unwrap();
-    let mut is_same = true;
-    for file in ["package.json", "package-lock.json"] {
-        let content = fs::read(Path::new(COMPAT).join("codex").join(file)).unwrap();
-        is_same &= fs::read(project.join(file)).unwrap_or_default() == content;
-        fs::write(project.join(file), content).unwrap();
-    }
+    let project = install_packages(&Path::new(COMPAT).join("codex"), project, &[]);
     let program = || {
         let packages = fs::read_dir(project.join("node_modules/@openai")).ok()?;
         let vendors =
@@ -25,11 +18,6 @@ fn codex() -> PathBuf {
         let mut programs = vendors.flatten().flatten().map(|it| it.path().join("bin/codex"));
         programs.find(|program| program.is_file())
     };
-    if !is_same || program().is_none() {
-        let mut npm = Command::new("npm");
-        npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
-        finish(npm.current_dir(&project));
-    }
     program().expect("npm has installed Codex' program")
 }
 

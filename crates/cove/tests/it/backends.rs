@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use testkit::{Client, Postgres, Redis, Server, process, until};
+use testkit::{Client, Postgres, Redis, Server, install_packages, process, until};
 
 use crate::asynchronous::{
     SOON, assert_error, delete, ended, figures, id, post_request, record, set_paused, submit,
@@ -246,24 +246,9 @@ fn a_server_whose_clock_is_ahead_takes_no_job_from_another_in_redis() {
 fn project() -> &'static Path {
     static PROJECT: OnceLock<PathBuf> = OnceLock::new();
     PROJECT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../compat/bullmq");
         let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-bullmq");
-        std::fs::create_dir_all(&project).unwrap();
-        let mut is_same = project.join("node_modules/bullmq").is_dir();
-        for file in [".npmrc", "package.json", "package-lock.json", "requests.mjs"] {
-            let content = std::fs::read(root.join("compat/bullmq").join(file)).unwrap();
-            let there = std::fs::read(project.join(file)).unwrap_or_default();
-            is_same &= there == content || file.ends_with(".mjs");
-            std::fs::write(project.join(file), content).unwrap();
-        }
-        if !is_same {
-            let mut npm = Command::new("npm");
-            // Not `ci`: it wants to know of the builds for other systems, which are left out.
-            npm.args(["install", "--omit=optional", "--ignore-scripts", "--no-progress"]);
-            let output = npm.current_dir(&project).output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        }
-        project
+        install_packages(&source, project, &["requests.mjs"])
     })
 }
 

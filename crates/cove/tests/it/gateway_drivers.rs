@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use testkit::Scratch;
+use testkit::{Scratch, install_packages};
 
 use crate::gateway::{CANARY, Stage, audit, judge, patch, shop, stage};
 use crate::go::go;
@@ -25,19 +25,7 @@ const NOTES_OF_MARIADB: &str =
 /// The program for JavaScript in one file, with its drivers.
 fn bundle(scratch: &Scratch) -> PathBuf {
     let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-gateway-js");
-    fs::create_dir_all(&project).unwrap();
-    let mut is_same = project.join("node_modules/.package-lock.json").is_file();
-    for file in ["package.json", "package-lock.json", "client.mjs"] {
-        let content = fs::read(Path::new(COMPAT).join("gateway").join(file)).unwrap();
-        let there = fs::read(project.join(file)).unwrap_or_default();
-        is_same &= there == content || file.ends_with(".mjs");
-        fs::write(project.join(file), content).unwrap();
-    }
-    if !is_same {
-        let mut npm = Command::new("npm");
-        npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
-        finish(npm.current_dir(&project));
-    }
+    let project = install_packages(&Path::new(COMPAT).join("gateway"), project, &["client.mjs"]);
     let made = scratch.path().join("client.cjs");
     let mut esbuild = Command::new("esbuild");
     esbuild.args(["client.mjs", "--bundle", "--platform=node", "--external:pg-native"]);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use testkit::{Scratch, Server};
+use testkit::{Scratch, Server, install_packages};
 
 use crate::asynchronous::{id, post};
 use crate::sessions_support::{Sessions, Turn, ok, path, serve_sessions, with};
@@ -28,19 +28,7 @@ fn claude() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
         let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-claude");
-        fs::create_dir_all(&project).unwrap();
-        let mut is_same = true;
-        for file in ["package.json", "package-lock.json"] {
-            let content = fs::read(root().join("compat/claude").join(file)).unwrap();
-            is_same &= fs::read(project.join(file)).unwrap_or_default() == content;
-            fs::write(project.join(file), content).unwrap();
-        }
-        if !is_same || program(&project).is_none() {
-            let mut npm = Command::new("npm");
-            npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
-            let output = npm.current_dir(&project).output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        }
+        let project = install_packages(&root().join("compat/claude"), project, &[]);
         program(&project).expect("npm has installed Claude's program")
     })
 }
