@@ -148,6 +148,9 @@ pub(crate) mod to_guest {
     pub(crate) const STOP: u8 = 3;
     /// Send the signal of the second byte to the running command.
     pub(crate) const SIGNAL: u8 = 4;
+    /// Mount layers below the workspace, before the first command: the path of the working
+    /// directory, and the layers as descriptors, the newest first.
+    pub(crate) const LAYERS: u8 = 5;
 }
 
 /// First byte of a message from a guest init to the server.
@@ -164,6 +167,8 @@ pub(crate) mod from_guest {
     pub(crate) const TERMINAL: u8 = 5;
     /// Sockets that listen on the command's ports, as descriptors; before all else.
     pub(crate) const LISTENING: u8 = 6;
+    /// The layers are mounted.
+    pub(crate) const MOUNTED: u8 = 7;
 }
 
 /// Setup of a command's standard streams.

@@ -22,7 +22,7 @@ use crate::cgroup::ParentGroups;
 use crate::codec::{MessageReader, MessageWriter, from_spawner, to_spawner};
 use crate::failure::StepFailure;
 use crate::layers::IsolationLayers;
-use crate::run::{self, GuestConnection, SandboxError};
+use crate::run::{self, GuestConnection, SandboxError, SandboxLayers};
 use crate::session::{self, SandboxedSession, SessionSetup};
 use crate::spawner::{self, NetworkMode, SpawnerHello, SpawnerSetup};
 use crate::spec::{EngineConfig, OutputSink, ProgramExit, SandboxCommand, WarmRuntime};
@@ -34,7 +34,7 @@ mod pools;
 
 use keeper::SpawnerKeeper;
 use pools::{
-    LoopbackSandboxes, PreparedKind, WarmRuntimeSandboxes, key_limits, pool_config,
+    PreparedKind, WantedSandboxes, WarmRuntimeSandboxes, key_limits, pool_config,
     session_pool_config,
 };
 
@@ -211,7 +211,9 @@ struct EngineShared {
     pool: Pool<PreparedKind, PreparedSandbox>,
     plain: KeyHandle<PreparedKind, PreparedSandbox>,
     /// Plain ones with a loopback.
-    connected: LoopbackSandboxes,
+    connected: WantedSandboxes,
+    /// Those over layers, without a loopback and with one.
+    layered: [WantedSandboxes; 2],
     /// For each of the configured runtimes.
     warm: Vec<WarmRuntimeSandboxes>,
     /// Apart from the others, so that neither takes places of the other.
@@ -381,14 +383,17 @@ impl Engine {
         let pool = Pool::new(pool_config(&recipe.config), now());
         let no_key = |_| EngineStartError::Config("the pool takes no key");
         let plain = pool.key(&PreparedKind::PLAIN).map_err(no_key)?;
-        let connected = LoopbackSandboxes::new(&pool, &recipe.config, None).map_err(no_key)?;
+        let wanted = |kind| WantedSandboxes::new(&pool, &recipe.config, kind).map_err(no_key);
+        let connected = wanted(PreparedKind::CONNECTED)?;
+        let [over_layers, over_layers_connected] = PreparedKind::LAYERED.map(wanted);
+        let layered = [over_layers?, over_layers_connected?];
         let mut warm = Vec::new();
         for (index, runtime) in recipe.config.runtimes.iter().enumerate() {
             let limits = key_limits(&recipe.config, runtime.ready);
             let kind = PreparedKind { runtime: Some(index), ..PreparedKind::PLAIN };
             let sandboxes = pool.key_with(&kind, limits).map_err(no_key)?;
             let connected =
-                LoopbackSandboxes::new(&pool, &recipe.config, Some(index)).map_err(no_key)?;
+                wanted(PreparedKind { runtime: Some(index), ..PreparedKind::CONNECTED })?;
             warm.push(WarmRuntimeSandboxes { sandboxes, connected, failures: AtomicU32::new(0) });
         }
         let session_pool = Pool::new(session_pool_config(&recipe.config), now());
@@ -398,6 +403,7 @@ impl Engine {
             pool,
             plain,
             connected,
+            layered,
             warm,
             session_pool,
             sessions,
@@ -424,7 +430,13 @@ impl Engine {
     pub fn stats(&self) -> EngineStats {
         let warm = self.shared.warm.iter();
         let warm = warm.flat_map(|it| [&it.sandboxes, &it.connected.sandboxes]);
-        let plain = [&self.shared.plain, &self.shared.connected.sandboxes];
+        let [layered, layered_connected] = &self.shared.layered;
+        let plain = [
+            &self.shared.plain,
+            &self.shared.connected.sandboxes,
+            &layered.sandboxes,
+            &layered_connected.sandboxes,
+        ];
         let sessions = self.shared.sessions.stats();
         let mut figures = EngineStats {
             sessions_prepared: sessions.idle,
@@ -453,6 +465,31 @@ impl Engine {
     /// one that is asked for, as many are kept prepared as of those without.
     pub async fn connected_sandbox(&self) -> Result<Sandbox, SandboxError> {
         acquire(self.shared.connected.wanted(now())).await.map_err(refused)
+    }
+
+    /// A sandbox whose `/workspace` and `/home/user` begin as layers say, used by nobody: what its
+    /// programs change is in memory, within their limits, and no layer changes. With a loopback
+    /// where `is_connected`. Waits like [`Engine::sandbox`]; as many are kept prepared from the
+    /// first that is asked for.
+    ///
+    /// # Errors
+    /// [`SandboxError::Unavailable`] without root; [`SandboxError::File`] when the working
+    /// directory cannot be one.
+    pub async fn layered_sandbox(
+        &self,
+        is_connected: bool,
+        layers: &SandboxLayers,
+    ) -> Result<Sandbox, SandboxError> {
+        if !self.shared.recipe.root {
+            let why = "layers need a server that is started as root";
+            return Err(SandboxError::Unavailable(why.to_owned()));
+        }
+        let [plain, connected] = &self.shared.layered;
+        let wanted = if is_connected { connected } else { plain };
+        let sandbox = acquire(wanted.wanted(now())).await.map_err(refused)?;
+        let prepared = sandbox.lease.as_ref().and_then(|lease| lease.control.as_ref());
+        prepared.ok_or(SandboxError::Closed)?.mount(layers).await?;
+        Ok(sandbox)
     }
 
     /// A sandbox in which the runtime called `name` waits for its program
@@ -661,7 +698,8 @@ impl EngineShared {
             let order = MessageWriter::new(to_spawner::PREPARE)
                 .u64(id)
                 .u8(kind.network.number())
-                .u32(u32::try_from(number).unwrap_or(u32::MAX));
+                .u32(u32::try_from(number).unwrap_or(u32::MAX))
+                .u8(kind.ground.number());
             if let Err(error) = link.send(order).await {
                 link.pending.lock().remove(&id);
                 // Its keeper ends a link when it is closed, not when the kernel is short of memory.

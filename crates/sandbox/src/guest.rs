@@ -30,7 +30,8 @@ use crate::seccomp::{FilterSet, FilterSubject};
 use crate::spec::ProgramLimits;
 use crate::sys::{self, ChildEnd, FailurePage, KernelClock};
 use crate::terminal;
-use crate::workspace;
+use crate::workspace::{self, HomeContent, ScratchContent};
+use mounts::OVERLAY_CAPABILITIES;
 
 pub(crate) mod files;
 mod loopback;
@@ -105,7 +106,9 @@ pub(crate) struct GuestSetup<'a> {
     pub(crate) waiting: Option<WaitingRuntime<'a>>,
     /// True if it is to hold a session rather than to run commands.
     pub(crate) is_session: bool,
-    /// Maps the owners of files on a session's disk to the users of the slot.
+    /// True if its commands begin over layers, which the server names before the first.
+    pub(crate) has_layers: bool,
+    /// Maps the owners of files on a session's disk, and on layers, to the users of the slot.
     pub(crate) disk_users: Option<BorrowedFd<'a>>,
     /// True if its network namespace has a loopback, for programs that ask for ports.
     pub(crate) has_loopback: bool,
@@ -133,6 +136,7 @@ struct ParkedProcess {
 struct GuestEnvironment {
     /// The root of the file system for everything writable; hidden behind `/workspace`.
     scratch: OwnedFd,
+    /// The directory that commands begin in, and that their files are placed in.
     workspace: OwnedFd,
     sigchld: OwnedFd,
     landlock: Option<OwnedFd>,
@@ -157,8 +161,13 @@ pub(crate) fn main(guest: GuestSetup<'_>) -> c_int {
     let parked = guest.set_up().and_then(|place| {
         // Ahead of the request that will need it; most are for a program, not for a compiler.
         let (parked, streams) = match &guest.waiting {
-            None => (guest.park(&place, guest.holder())?, Vec::new()),
-            Some(waiting) => guest.park_warm(&place, waiting)?,
+            // Its directory is not there yet.
+            None if guest.has_layers => (None, Vec::new()),
+            None => (Some(guest.park(&place, guest.holder())?), Vec::new()),
+            Some(waiting) => {
+                let (parked, streams) = guest.park_warm(&place, waiting)?;
+                (Some(parked), streams)
+            }
         };
         Ok((place, parked, streams))
     });
@@ -167,7 +176,7 @@ pub(crate) fn main(guest: GuestSetup<'_>) -> c_int {
             let handles: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
             guest.tell(&[from_guest::READY], &handles);
             drop(streams);
-            guest.serve(&place, parked)
+            guest.serve(place, parked)
         }
         Err(failure) => {
             guest.tell(&failure.encode(from_guest::FAILED), &[]);
@@ -209,7 +218,10 @@ impl GuestSetup<'_> {
         reset_signals()?;
         let sigchld = sys::sigchld_fd().step("watch for children")?;
         let page = FailurePage::new().step("share a page with programs")?;
-        self.lower_privileges_to(SETTING_UP)?;
+        self.lower_privileges_to(match self.has_layers {
+            true => SETTING_UP | OVERLAY_CAPABILITIES,
+            false => SETTING_UP,
+        })?;
         // The host's /proc and the namespace have served; the init goes on without a way to either.
         for fd in [self.host_proc, self.netns] {
             let number = fd.as_raw_fd().cast_unsigned();
@@ -267,9 +279,8 @@ impl GuestSetup<'_> {
 
     // ---- serving -------------------------------------------------------------------------------
 
-    fn serve(mut self, place: &GuestEnvironment, parked: ParkedProcess) -> c_int {
+    fn serve(mut self, mut place: GuestEnvironment, mut parked: Option<ParkedProcess>) -> c_int {
         let mut buf = [0u8; codec::MESSAGE_BYTES_MAX];
-        let mut parked = Some(parked);
         let mut command = 0;
         loop {
             let Ok((n, fds)) = self.next_message(&mut buf, parked.as_ref()) else { return 0 };
@@ -278,9 +289,19 @@ impl GuestSetup<'_> {
                 None => return 0,
                 // The command that it was for has ended on its own meanwhile.
                 Some(&(to_guest::STOP | to_guest::SIGNAL)) => continue,
+                Some(&to_guest::LAYERS) if self.has_layers && command == 0 && parked.is_none() => {
+                    match self.stand_on_layers(&mut place, message, &fds) {
+                        Ok(process) => parked = Some(process),
+                        Err((kind, failure)) => {
+                            self.tell(&failure.encode(kind), &[]);
+                            return 1;
+                        }
+                    }
+                    continue;
+                }
                 Some(_) => {}
             }
-            match self.command(place, parked.take(), message, fds, command) {
+            match self.command(&place, parked.take(), message, fds, command) {
                 Ok(true) => return 0,
                 Ok(false) => command += 1,
                 Err(failure) => {
@@ -310,6 +331,43 @@ impl GuestSetup<'_> {
         }
     }
 
+    /// Mounts the layers of a message below the workspace, and has a process wait in the directory
+    /// that it names. Fails with the kind of the answer.
+    fn stand_on_layers(
+        &self,
+        place: &mut GuestEnvironment,
+        message: &[u8],
+        layers: &[OwnedFd],
+    ) -> Result<ParkedProcess, (u8, StepFailure)> {
+        let ours = |failure| (from_guest::FAILED, failure);
+        let workdir = MessageReader(message.get(1..).unwrap_or(&[])).bytes();
+        let workdir = workdir.map_err(|error| ours(error.into()))?;
+        if !layers.is_empty() {
+            workspace::make_upper(place.scratch.as_fd(), self.users).map_err(ours)?;
+            mounts::mount_layers(place.scratch.as_fd(), layers, self.disk_users).map_err(ours)?;
+        }
+        // Nothing is mounted any more but what all sandboxes mount.
+        let permitted = sys::capabilities().step("read capabilities").map_err(ours)?;
+        let lowered = sys::set_capabilities(SETTING_UP & permitted).step("lower capabilities");
+        lowered.map_err(ours)?;
+        // Below what a template's steps have made: with the rights of the user that made it.
+        place.workspace = self
+            .as_program(|| workspace::open_workdir(workdir))
+            .map_err(|failure| (from_guest::FILE, failure))?;
+        let parked = self.park(place, self.holder()).map_err(ours)?;
+        self.tell(&[from_guest::MOUNTED], &[]);
+        Ok(parked)
+    }
+
+    /// Does something with the program's user's rights to files.
+    fn as_program<T>(&self, act: impl FnOnce() -> T) -> T {
+        let Some((init, user)) = self.users else { return act() };
+        sys::setfsids(user, user);
+        let result = act();
+        sys::setfsids(init, init);
+        result
+    }
+
     /// Runs one command from its message to its report. Tells whether it was the last.
     fn command(
         &mut self,
@@ -331,7 +389,11 @@ impl GuestSetup<'_> {
         if command > 0 {
             self.renew(place, command)?;
         }
-        workspace::set_disk_limits(place.scratch.as_fd(), &start.limits, command > 0)?;
+        let content = match command > 0 || self.has_layers {
+            true => ScratchContent::Used,
+            false => ScratchContent::New,
+        };
+        workspace::set_disk_limits(place.scratch.as_fd(), &start.limits, content)?;
         if !self.groups.is_empty() {
             self.groups
                 .set_limits(start.limits.memory_bytes, start.limits.processes)
@@ -387,7 +449,9 @@ impl GuestSetup<'_> {
     /// Makes everything but the workspace fresh for another command.
     fn renew(&mut self, place: &GuestEnvironment, command: u32) -> Result<(), StepFailure> {
         sys::unshare(libc::CLONE_NEWIPC).step("renew the ipc namespace")?;
-        workspace::bind_writable(place.scratch.as_fd(), command, self.users.map(|(_, user)| user))?;
+        let home = if self.has_layers { HomeContent::Kept } else { HomeContent::Fresh };
+        let user = self.users.map(|(_, user)| user);
+        workspace::bind_writable(place.scratch.as_fd(), command, user, home)?;
         if !self.groups.is_empty() {
             let name = cgroup::group_name(self.spawner, self.sandbox, command);
             self.groups =
@@ -429,19 +493,12 @@ impl GuestSetup<'_> {
         if start.files.is_empty() && start.symlinks.is_empty() {
             return Ok(());
         }
-        let place_all = || {
-            workspace::place_files(place.workspace.as_fd(), &start.files, shared)?;
-            workspace::place_symlinks(place.workspace.as_fd(), &start.symlinks)
-        };
         // As the program's user, so that the files are its own. What keeps them in the workspace is
         // how they are opened: beneath it, following no link, and never one that is there already.
-        if let Some((init, user)) = self.users {
-            sys::setfsids(user, user);
-            let result = place_all();
-            sys::setfsids(init, init);
-            return result;
-        }
-        place_all()
+        self.as_program(|| {
+            workspace::place_files(place.workspace.as_fd(), &start.files, shared)?;
+            workspace::place_symlinks(place.workspace.as_fd(), &start.symlinks)
+        })
     }
 
     /// Starts a process that waits to become a program.
@@ -457,6 +514,7 @@ impl GuestSetup<'_> {
             hide_groups: !self.groups.is_empty(),
             unlimited: self.groups.unlimited(),
             user: self.users.map(|(_, user)| user),
+            workdir: place.workspace.as_fd(),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
             filter: self.filters.of(holder),
             socket: theirs.as_fd(),

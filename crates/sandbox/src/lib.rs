@@ -91,7 +91,7 @@ pub use engine::{
 };
 pub use failure::StepFailure;
 pub use layers::IsolationLayers;
-pub use run::{OUTPUTS_MAX, SandboxError};
+pub use run::{OUTPUTS_MAX, SandboxError, SandboxLayers};
 pub use seccomp::denied_calls;
 pub use session::files::{
     ATTRIBUTE_BYTES_MAX, DirectoryListing, EntryKind, FileWriter, FilesError, LIST_ENTRIES_MAX,

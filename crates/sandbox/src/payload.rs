@@ -81,6 +81,8 @@ pub(crate) struct ParkingPlan<'a> {
     pub(crate) unlimited: UnlimitedResources,
     /// User and group to become; `None` where there is only one (rootless).
     pub(crate) user: Option<u32>,
+    /// Directory that the program begins in.
+    pub(crate) workdir: BorrowedFd<'a>,
     /// File system restriction, where it is used.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
     pub(crate) filter: &'a [BpfInstruction],
@@ -117,7 +119,7 @@ impl ParkingPlan<'_> {
         attempt(&sys::setsid)?;
         attempt(&set_common_limits)?;
         attempt(&sys::unblock_signals)?;
-        attempt(&|| std::env::set_current_dir("/workspace"))?;
+        attempt(&|| sys::change_directory(self.workdir))?;
         attempt(&|| self.user.map_or(Ok(()), sys::setresgid))?;
         attempt(&|| self.user.map_or(Ok(()), sys::setresuid))?;
         attempt(&|| sys::set_capabilities(0))?;

@@ -15,10 +15,12 @@ use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
 use crate::codec::{
-    self, EndReport, MalformedMessage, MessageReader, PlacedFile, StartMessage, StoredContent,
-    StreamSetup, from_guest, to_guest,
+    self, EndReport, MalformedMessage, MessageReader, MessageWriter, PlacedFile, StartMessage,
+    StoredContent, StreamSetup, from_guest, to_guest,
 };
+use crate::disk::AttachedLayer;
 use crate::failure::StepFailure;
+use crate::guest::mounts::LAYERS_MAX;
 use crate::shared::SharedFile;
 use crate::spec::{
     self, EXTRA_MAX, EXTRA_NUMBER_MAX, LimitBreach, LoopbackListen, OutputMode, OutputSink,
@@ -49,6 +51,8 @@ const _: () = assert!(PORTS_MAX <= sys::MESSAGE_FDS_MAX);
 const SIGNAL_MAX: u8 = 31;
 /// Largest message of a guest init: a report with the state of [`OUTPUTS_MAX`] outputs.
 const REPORT_BYTES_MAX: usize = 1 << 10;
+/// Directory that commands begin in.
+const WORKSPACE: &str = "/workspace";
 /// Outputs of one command: as many descriptors as one message may carry.
 pub const OUTPUTS_MAX: usize = 64;
 
@@ -93,6 +97,16 @@ impl From<MalformedMessage> for SandboxError {
     fn from(_: MalformedMessage) -> Self {
         SandboxError::Lost("its message was malformed")
     }
+}
+
+/// Layers below what a sandbox for commands writes, and where its commands work.
+#[derive(Clone, Debug, Default)]
+pub struct SandboxLayers {
+    /// The layers, the newest first.
+    pub layers: Vec<Arc<AttachedLayer>>,
+    /// Directory that commands begin in and that their files go to, relative to `/workspace` or
+    /// absolute below `/home/user`; made when it is missing. `/workspace` without.
+    pub workdir: Option<String>,
 }
 
 /// The server's end of a guest init's connection.
@@ -166,6 +180,22 @@ impl GuestConnection {
             Some(_) => Err(SandboxError::Lost("it spoke out of turn")),
             None => Err(SandboxError::Lost("it ended before it was ready")),
         }
+    }
+
+    /// Has the guest init mount layers. For a sandbox that waits for them.
+    pub(crate) async fn mount(&self, layers: &SandboxLayers) -> Result<(), SandboxError> {
+        if layers.layers.len() > LAYERS_MAX {
+            return Err(SandboxError::Command("layers: at most 64"));
+        }
+        // Clones of mounts that nobody sees; they go with the sandbox.
+        let mounts: Vec<OwnedFd> =
+            layers.layers.iter().map(|layer| layer.mount()).collect::<io::Result<_>>()?;
+        let fds: Vec<BorrowedFd<'_>> = mounts.iter().map(AsFd::as_fd).collect();
+        let workdir = layers.workdir.as_deref().unwrap_or(WORKSPACE);
+        let message = MessageWriter::new(to_guest::LAYERS).bytes(workdir.as_bytes()).finish();
+        self.send(&message, &fds).await?;
+        let by = Instant::now() + REPORT_GRACE;
+        self.made(from_guest::MOUNTED, "it does not mount its layers", by).await.map(drop)
     }
 
     /// Waits for the sockets that the guest init opens before it starts the program, and hands

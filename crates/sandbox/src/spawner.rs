@@ -166,7 +166,7 @@ struct SandboxSlot {
     netns: Option<OwnedFd>,
     /// With a loopback. Used again only if the last sandbox did not use it.
     connected_netns: Option<OwnedFd>,
-    /// Maps the owners of files on the disks of sessions to the users of the slot.
+    /// Maps the owners of files on disks and layers to the users of the slot.
     disk_users: Option<OwnedFd>,
     /// Control groups that stay; made with the first sandbox.
     standing: Option<Vec<(HierarchyRole, OwnedFd)>>,
@@ -191,6 +191,31 @@ enum SlotState {
     Retired,
 }
 
+/// Files that a sandbox for commands begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum SandboxGround {
+    /// None.
+    #[default]
+    Empty,
+    /// Layers of disks, which the server names before the first command.
+    Layers,
+}
+
+impl SandboxGround {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            SandboxGround::Empty => 0,
+            SandboxGround::Layers => 1,
+        }
+    }
+
+    fn from_number(number: u8) -> Option<SandboxGround> {
+        [SandboxGround::Empty, SandboxGround::Layers]
+            .into_iter()
+            .find(|ground| ground.number() == number)
+    }
+}
+
 /// A sandbox that is asked for.
 #[derive(Clone, Copy, Debug)]
 struct SandboxOrder {
@@ -198,6 +223,7 @@ struct SandboxOrder {
     /// Index of the runtime that is to wait in it.
     runtime: Option<usize>,
     network: NetworkMode,
+    ground: SandboxGround,
 }
 
 #[derive(Debug)]
@@ -325,7 +351,8 @@ impl SpawnerLoop {
                 // 0 stands for none.
                 let runtime = r.u32().ok().and_then(|number| usize::try_from(number).ok());
                 let runtime = runtime.and_then(|number| number.checked_sub(1));
-                self.queue.push(SandboxOrder { sandbox, runtime, network });
+                let ground = r.u8().ok().and_then(SandboxGround::from_number).unwrap_or_default();
+                self.queue.push(SandboxOrder { sandbox, runtime, network, ground });
             }
             (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox, socket),
             _ => {
@@ -396,6 +423,8 @@ impl SpawnerLoop {
         let slot = self.slots.get_mut(index).ok_or(MalformedMessage)?;
         let (is_session, has_loopback) =
             (order.network == NetworkMode::Session, order.network != NetworkMode::Nothing);
+        let has_layers = order.ground == SandboxGround::Layers;
+        let has_disk = is_session || has_layers;
         let place = if has_loopback { &mut slot.connected_netns } else { &mut slot.netns };
         if place.is_none() {
             // Creating one costs as much as all else together, so it stays with the slot. It is
@@ -403,7 +432,7 @@ impl SpawnerLoop {
             *place = Some(self.networks.make(self.host_proc.as_fd(), has_loopback)?);
         }
         let netns = place.as_ref().ok_or(MalformedMessage)?;
-        if let (true, None, Some(users)) = (is_session, &slot.disk_users, users) {
+        if let (true, None, Some(users)) = (has_disk, &slot.disk_users, users) {
             let mapped = disk::slot_users(self.host_proc.as_fd(), users.0, users.1);
             slot.disk_users = Some(mapped.step("map the owners of files on disks")?);
         }
@@ -451,7 +480,8 @@ impl SpawnerLoop {
             landlock: self.landlock,
             waiting,
             is_session,
-            disk_users: slot.disk_users.as_ref().filter(|_| is_session).map(AsFd::as_fd),
+            has_layers,
+            disk_users: slot.disk_users.as_ref().filter(|_| has_disk).map(AsFd::as_fd),
             has_loopback,
         };
         let child = sys::fork(FRESH, None, || guest::main(guest))

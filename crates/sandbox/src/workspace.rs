@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::codec::{self, PlacedFile, StoredContent};
+use crate::disk;
 use crate::failure::{FailureContext, StepFailure};
 use crate::spec::ProgramLimits;
 use crate::sys;
@@ -28,7 +29,7 @@ pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, StepFailure> {
         .step("mount the scratch file system")?;
     let scratch = sys::open(c"/workspace", libc::O_RDONLY | libc::O_DIRECTORY)
         .step("open the scratch file system")?;
-    bind_writable(scratch.as_fd(), 0, user)?;
+    bind_writable(scratch.as_fd(), 0, user, HomeContent::Fresh)?;
     make_and_bind(scratch.as_fd(), c"workspace", c"/workspace", 0o755, user)?;
     Ok(scratch)
 }
@@ -64,19 +65,84 @@ fn mount_proc() -> Result<(), StepFailure> {
     .step("mount /proc")
 }
 
-/// Puts fresh directories of the scratch file system at `/tmp`, `/dev/shm` and `/home/user`.
+/// Puts fresh directories of the scratch file system at `/tmp` and `/dev/shm`, and at `/home/user`
+/// unless that has what a layer and earlier commands have put there.
 pub(crate) fn bind_writable(
     scratch: BorrowedFd<'_>,
     command: u32,
     user: Option<u32>,
+    home: HomeContent,
 ) -> Result<(), StepFailure> {
-    for (kind, target, mode) in
-        [("tmp", c"/tmp", 0o1777), ("shm", c"/dev/shm", 0o1777), ("home", c"/home/user", 0o755)]
-    {
+    let home = (home == HomeContent::Fresh).then_some(("home", c"/home/user", 0o755));
+    let always = [("tmp", c"/tmp", 0o1777), ("shm", c"/dev/shm", 0o1777)];
+    for (kind, target, mode) in always.into_iter().chain(home) {
         let name = CString::new(format!("{kind}{command}")).map_err(|_| codec::MalformedMessage)?;
         make_and_bind(scratch, &name, target, mode, user)?;
     }
     Ok(())
+}
+
+/// Content of `/home/user` when another command starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HomeContent {
+    /// Nothing.
+    Fresh,
+    /// What is there.
+    Kept,
+}
+
+/// Makes the directories that an overlay over layers writes to, as every disk has them.
+pub(crate) fn make_upper(
+    scratch: BorrowedFd<'_>,
+    users: Option<(u32, u32)>,
+) -> Result<(), StepFailure> {
+    let step = "make the directories of an overlay";
+    let make = |dir: BorrowedFd<'_>, name: &str, owner: Option<u32>| {
+        let name = CString::new(name)?;
+        sys::mkdirat(dir, &name, DIRECTORY_MODE)?;
+        let made = sys::openat(dir, &name, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        if let Some(owner) = owner {
+            sys::fchown(made.as_fd(), owner, owner)?;
+        }
+        Ok::<OwnedFd, io::Error>(made)
+    };
+    let (init, user) = (users.map(|(init, _)| init), users.map(|(_, user)| user));
+    let upper = make(scratch, disk::UPPER, init).step(step)?;
+    make(scratch, disk::UPPER_WORK, init).step(step)?;
+    for name in disk::SHOWN {
+        make(upper.as_fd(), name, user).step(step)?;
+    }
+    Ok(())
+}
+
+/// Opens the directory that commands work in, `/workspace`, `/home/user` or below one of them, and
+/// makes it when it is missing. To be called with the rights of the program's user for files.
+pub(crate) fn open_workdir(path: &[u8]) -> Result<OwnedFd, StepFailure> {
+    let step = || format!("open the working directory `{}`", String::from_utf8_lossy(path));
+    let opened = || {
+        let outside = || io::Error::from_raw_os_error(libc::EXDEV);
+        let roots = [c"/workspace", c"/home/user"];
+        let below = |root: &&CStr| path.strip_prefix(root.to_bytes());
+        let root = roots.iter().find(|root| below(root).is_some()).ok_or_else(outside)?;
+        let rest = below(root).unwrap_or_default();
+        if !rest.is_empty() && !rest.starts_with(b"/") {
+            return Err(outside());
+        }
+        let flags = libc::O_PATH | libc::O_DIRECTORY;
+        let root = sys::open(root, flags)?;
+        let rest = rest.strip_prefix(b"/").unwrap_or(rest);
+        let (parent, name) = make_parents(root.as_fd(), rest)?;
+        if name.is_empty() {
+            return Ok(parent.unwrap_or(root));
+        }
+        let here = parent.as_ref().map_or(root.as_fd(), AsFd::as_fd);
+        match sys::mkdirat(here, &name, DIRECTORY_MODE) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        sys::open_beneath(here, &name, flags, 0)
+    };
+    opened().map_err(|error| StepFailure::new(&step(), &error))
 }
 
 /// Makes a directory on one file system for each writable place, so that one limit holds for all.
@@ -115,32 +181,43 @@ fn prepared_inodes() -> u64 {
     ProgramLimits::default().disk_inodes + OWN_INODES
 }
 
-/// Sets how much the program may store, beyond what an earlier command of the sandbox has left.
+/// What is on a scratch file system before a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ScratchContent {
+    /// The directories of every sandbox.
+    New,
+    /// More: what an earlier command has left, or the directories of an overlay.
+    Used,
+}
+
+/// Sets how much the program may store, beyond what is there.
 pub(crate) fn set_disk_limits(
     scratch: BorrowedFd<'_>,
     limits: &ProgramLimits,
-    has_predecessor: bool,
+    content: ScratchContent,
 ) -> Result<(), StepFailure> {
-    let (bytes, inodes) = if has_predecessor {
+    let is_used = content == ScratchContent::Used;
+    let (bytes, inodes) = if is_used {
         sys::usage(scratch).step("measure the scratch file system")?
     } else {
         (0, OWN_INODES)
     };
     let bytes = limits.disk_bytes.saturating_add(bytes);
     let inodes = limits.disk_inodes.saturating_add(inodes);
-    if !has_predecessor
-        && (bytes, inodes) == (ProgramLimits::default().disk_bytes, prepared_inodes())
-    {
+    if !is_used && (bytes, inodes) == (ProgramLimits::default().disk_bytes, prepared_inodes()) {
         // As it was mounted.
         return Ok(());
     }
     let options = disk_options(bytes, inodes);
     let flags = libc::MS_REMOUNT | libc::MS_NOSUID | libc::MS_NODEV;
-    sys::mount(None, c"/workspace", None, flags, Some(&options)).step("set the disk limits")
+    // Any of its directories stands for the file system; at `/workspace` may be an overlay.
+    sys::mount(None, c"/tmp", None, flags, Some(&options)).step("set the disk limits")
 }
 
 /// Places files below a directory, making the directories that their paths need. `shared` are the
 /// descriptors of content that does not come with the message.
+///
+/// Where there is a file already, of a layer or of an earlier command, this one takes its place.
 pub(crate) fn place_files(
     root: BorrowedFd<'_>,
     files: &[PlacedFile<'_>],
@@ -153,7 +230,14 @@ pub(crate) fn place_files(
         let here = dir.as_ref().map_or(root, AsFd::as_fd);
         let mode = if *executable { 0o755 } else { 0o644 };
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
-        let file = sys::open_beneath(here, &name, flags, mode).step(&step())?;
+        let file = match sys::open_beneath(here, &name, flags, mode) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                sys::files::unlink(here, &name).step(&step())?;
+                sys::open_beneath(here, &name, flags, mode)
+            }
+            opened => opened,
+        };
+        let file = file.step(&step())?;
         match content {
             StoredContent::Bytes(bytes) => sys::write_all(file.as_fd(), bytes).step(&step())?,
             StoredContent::Shared { index, len } => {

@@ -7,7 +7,7 @@ use pool::{AcquireError, KeyHandle, KeyLimits, Pool};
 
 use super::{PreparedSandbox, now};
 use crate::run::SandboxError;
-use crate::spawner::NetworkMode;
+use crate::spawner::{NetworkMode, SandboxGround};
 use crate::spec::EngineConfig;
 
 /// Callers that may wait for a sandbox.
@@ -24,37 +24,46 @@ pub(super) struct PreparedKind {
     /// Index of the runtime that waits in it; otherwise a bare process, for any program.
     pub(super) runtime: Option<usize>,
     pub(super) network: NetworkMode,
+    /// Files that it begins with.
+    pub(super) ground: SandboxGround,
 }
 
 impl PreparedKind {
     /// For any program without a loopback.
     pub(super) const PLAIN: PreparedKind =
-        PreparedKind { runtime: None, network: NetworkMode::Nothing };
+        PreparedKind { runtime: None, network: NetworkMode::Nothing, ground: SandboxGround::Empty };
     /// Kind that is to hold a session.
     pub(super) const SESSION: PreparedKind =
-        PreparedKind { runtime: None, network: NetworkMode::Session };
+        PreparedKind { network: NetworkMode::Session, ..PreparedKind::PLAIN };
+    /// For any program with a loopback.
+    pub(super) const CONNECTED: PreparedKind =
+        PreparedKind { network: NetworkMode::Loopback, ..PreparedKind::PLAIN };
+    /// For programs over layers, without a loopback and with one.
+    pub(super) const LAYERED: [PreparedKind; 2] = [
+        PreparedKind { ground: SandboxGround::Layers, ..PreparedKind::PLAIN },
+        PreparedKind { ground: SandboxGround::Layers, ..PreparedKind::CONNECTED },
+    ];
 }
 
-/// Sandboxes with a loopback. None is prepared before one was asked for.
-pub(super) struct LoopbackSandboxes {
+/// Sandboxes of a kind that not every server needs. None is prepared before one was asked for.
+pub(super) struct WantedSandboxes {
     pub(super) sandboxes: KeyHandle<PreparedKind, PreparedSandbox>,
     /// Number that are kept prepared from then on.
     limits: KeyLimits,
     is_wanted: AtomicBool,
 }
 
-impl LoopbackSandboxes {
-    /// Creates the kind with this runtime, or with a bare process.
+impl WantedSandboxes {
+    /// Registers a kind.
     pub(super) fn new(
         pool: &Pool<PreparedKind, PreparedSandbox>,
         config: &EngineConfig,
-        runtime: Option<usize>,
-    ) -> Result<LoopbackSandboxes, AcquireError> {
-        let configured = runtime.and_then(|index| config.runtimes.get(index));
+        kind: PreparedKind,
+    ) -> Result<WantedSandboxes, AcquireError> {
+        let configured = kind.runtime.and_then(|index| config.runtimes.get(index));
         let limits = key_limits(config, configured.map_or(config.warm, |it| it.ready));
-        let kind = PreparedKind { runtime, network: NetworkMode::Loopback };
-        let sandboxes = pool.key_with(&kind, KeyLimits { min_idle: 0, ..limits })?;
-        Ok(LoopbackSandboxes { sandboxes, limits, is_wanted: AtomicBool::new(false) })
+        let sandboxes = pool.key_with(&kind, KeyLimits { min_idle: 0, ..limits.clone() })?;
+        Ok(WantedSandboxes { sandboxes, limits, is_wanted: AtomicBool::new(false) })
     }
 
     /// Returns where to ask for one; others are prepared from now on.
@@ -76,7 +85,7 @@ impl LoopbackSandboxes {
 /// The sandboxes of one warm runtime.
 pub(super) struct WarmRuntimeSandboxes {
     pub(super) sandboxes: KeyHandle<PreparedKind, PreparedSandbox>,
-    pub(super) connected: LoopbackSandboxes,
+    pub(super) connected: WantedSandboxes,
     /// Attempts in a row to prepare one that failed; at [`WARM_FAILURES_MAX`] the runtime is off.
     pub(super) failures: AtomicU32,
 }
@@ -107,12 +116,12 @@ impl WarmRuntimeSandboxes {
     }
 }
 
-/// A key for plain sandboxes and one for each runtime, each without a loopback and with one, and
-/// resources that are used once. Those that are ready make room for whoever finds no slot free.
+/// A key for plain sandboxes, one for those over layers and one for each runtime, each without a
+/// loopback and with one, and resources that are used once. Those that are ready make room for whoever finds no slot free.
 pub(super) fn pool_config(config: &EngineConfig) -> pool::PoolConfig {
     pool::PoolConfig {
         total_max: config.slots,
-        keys_max: 2 * (1 + config.runtimes.len()),
+        keys_max: 2 * (2 + config.runtimes.len()),
         waiters_max: WAITERS_MAX,
         key: key_limits(config, config.warm),
         ..pool::PoolConfig::default()

@@ -1,4 +1,5 @@
-//! The file system of a session: its disk over its layers, at `/workspace` and `/home/user`.
+//! The file system of a session: its disk over its layers, at `/workspace` and `/home/user`; and
+//! that of commands over layers, whose changes are in memory.
 //!
 //! One overlay for both, because one is half the time and half the memory of two. It is mounted
 //! where nothing else is, both places are bound to directories in it, and then it goes from sight
@@ -44,6 +45,29 @@ pub(crate) fn mount_session(
     layers: Vec<OwnedFd>,
     users: Option<BorrowedFd<'_>>,
 ) -> Result<(), StepFailure> {
+    let mounts: Vec<&OwnedFd> = std::iter::once(&disk).chain(&layers).collect();
+    mount_overlay(&mounts, disk.as_fd(), &layers, users)
+}
+
+/// Mounts layers, the newest first and at least one, below what programs write, likewise. What
+/// they write goes to directories of `scratch`, a file system in memory that has [`UPPER`] and
+/// [`UPPER_WORK`] ([`crate::workspace::make_upper`]).
+pub(super) fn mount_layers(
+    scratch: BorrowedFd<'_>,
+    layers: &[OwnedFd],
+    users: Option<BorrowedFd<'_>>,
+) -> Result<(), StepFailure> {
+    let mounts: Vec<&OwnedFd> = layers.iter().collect();
+    mount_overlay(&mounts, scratch, layers, users)
+}
+
+/// [`mount_all`] with the capabilities of overlays, and no others.
+fn mount_overlay(
+    mounts: &[&OwnedFd],
+    upper: BorrowedFd<'_>,
+    layers: &[OwnedFd],
+    users: Option<BorrowedFd<'_>>,
+) -> Result<(), StepFailure> {
     let refuse = |step: &str, errno| StepFailure { step: step.to_owned(), errno };
     let users = users.ok_or_else(|| refuse("mount a disk without root", libc::EPERM))?;
     if layers.len() > LAYERS_MAX {
@@ -55,22 +79,29 @@ pub(crate) fn mount_session(
     }
     // Overlays do their work with what is effective now.
     kernel::set_effective(OVERLAY_CAPABILITIES).step("lower capabilities")?;
-    let mounted = mount_all(&disk, &layers, users);
+    let mounted = mount_all(mounts, upper, layers, users);
     kernel::set_effective(permitted).step("take capabilities back")?;
     mounted
 }
 
-fn mount_all(disk: &OwnedFd, layers: &[OwnedFd], users: BorrowedFd<'_>) -> Result<(), StepFailure> {
-    // In the name space, because older kernels take nothing else for an overlay. All on the disk
-    // and one upon the other, so that all goes with the disk; they are named by descriptors anyway.
+/// `mounts` are put aside in this order; the first of them has a directory [`EMPTY`]. `upper` is
+/// where changes go.
+fn mount_all(
+    mounts: &[&OwnedFd],
+    upper: BorrowedFd<'_>,
+    layers: &[OwnedFd],
+    users: BorrowedFd<'_>,
+) -> Result<(), StepFailure> {
+    // In the name space, because older kernels take nothing else for an overlay. All on the first
+    // and one upon the other, so that all goes with it; they are named by descriptors anyway.
     let (aside, below) = (c_path(ASIDE)?, c_path(&format!("{ASIDE}/{EMPTY}"))?);
     let places = std::iter::once(&aside).chain(std::iter::repeat(&below));
-    for (mount, place) in std::iter::once(disk).chain(layers).zip(places) {
+    for (mount, place) in mounts.iter().zip(places) {
         kernel::map_owners(mount.as_fd(), users).step("map the owners of files on a disk")?;
         kernel::move_mount(mount.as_fd(), place).step("put a disk aside")?;
     }
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
-    let options = c_path(&overlay_options(disk.as_fd(), layers))?;
+    let options = c_path(&overlay_options(upper, layers))?;
     sys::mount(Some(c"disk"), &below, Some(c"overlay"), flags, Some(&options))
         .step("mount a disk over its layers")?;
     for (name, place) in SHOWN.iter().zip(PLACES) {

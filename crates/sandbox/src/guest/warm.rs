@@ -114,6 +114,7 @@ impl GuestSetup<'_> {
             hide_groups: !self.groups.is_empty(),
             unlimited: self.groups.unlimited(),
             user: self.users.map(|(_, user)| user),
+            workdir: place.workspace.as_fd(),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
             filter: self.filters.of(self.holder()),
             socket: theirs.as_fd(),

@@ -90,6 +90,12 @@ pub(crate) fn fchmod(fd: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
     check_int(unsafe { libc::fchmod(fd.as_raw_fd(), mode) }).map(drop)
 }
 
+/// `fchdir(2)`.
+pub(crate) fn change_directory(directory: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: touches no memory.
+    check_int(unsafe { libc::fchdir(directory.as_raw_fd()) }).map(drop)
+}
+
 /// `fchown(2)`.
 pub(crate) fn fchown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: touches no memory.
