@@ -26,7 +26,7 @@ pub struct ExecutionRequest {
     /// Text of a program that is one file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Files placed in the working directory `/workspace` before the first stage; with `source`,
+    /// Files placed in the working directory, `/workspace` unless a template has another, before the first stage; with `source`,
     /// beside it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<SourceFile>,
@@ -54,11 +54,17 @@ pub struct ExecutionRequest {
     /// clients look for are set, unless `env` has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
+    /// Template that every sandbox of it begins with: `name`, `name:tag` or an id. Its files are at
+    /// their places, its environment is below that of `env`, and files, programs and outputs are in
+    /// its working directory. What programs change is their own. The token needs the scope
+    /// `sessions`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
     /// Limits of the run stage. What is left out has the server's default.
     pub limits: LimitSpec,
     /// Limits of the compile stage. What is left out has the language's default.
     pub compile_limits: LimitSpec,
-    /// Files below `/workspace` to return when the run stage has ended.
+    /// Files below the working directory to return when the run stage has ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
     /// Test cases: the program is compiled once and run once for each, every run in a sandbox of

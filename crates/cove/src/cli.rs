@@ -344,6 +344,7 @@ Examples:
   cove run --server http://judge:4100 main.py
   cove run --server http://judge:4100 --tty -- /bin/bash
   cove run --server http://judge:4100 --grant postgres:shop report.py
+  cove run --server http://judge:4100 --template science report.py
 
 With --server the program runs there: input, output, signals to end it and exit codes
 are the same, limits are the server's. `cove exec --help` says where its token is from.
@@ -410,6 +411,9 @@ pub(crate) struct ProgramArgs {
     /// Environment variable of the program
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) env: Vec<(String, String)>,
+    /// Template of the server that it starts from, by NAME, NAME:TAG or id (`cove template`)
+    #[arg(long, value_name = "TEMPLATE")]
+    pub(crate) template: Option<String>,
 }
 
 /// Limits of the program, and of its compiler.

@@ -61,6 +61,10 @@ pub(crate) fn run(
     telemetry::init_logs(LogFormat::Text, LevelFilter::WARN, environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
     let prepared = languages::load(&config, environment).and_then(|languages| {
+        if args.program.template.is_some() {
+            let message = "--template: templates are kept by a server; name it with --server URL";
+            return Err(UsageError(message.to_owned()).into());
+        }
         let request = request(&args.program, &args.limits, &KnownLanguages::here(&languages))?;
         Ok((request, input(&args.program)?, languages))
     });

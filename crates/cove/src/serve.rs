@@ -218,6 +218,7 @@ impl ServerParts<'_> {
             gateway: Arc::new(gate.clone()),
             tokens: tokens.clone(),
             membership: membership.clone(),
+            executions: jobs.service().clone(),
         };
         let sessions =
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;

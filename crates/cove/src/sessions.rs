@@ -6,15 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use executions::{ExecutionService, ExecutionTemplate, TemplateSource};
 use node::auth::TokenRegistry;
 use node::cluster::NodeMembership;
 use node::data_dir::DataDir;
 use node::gateway::GrantGateway;
+use node::http::HttpError;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
 use node::store::{SqlStore, StoreUrl};
+use node::task::Boxed;
 use node::telemetry::Registry;
-use sandbox::{Engine, Toolchain};
+use sandbox::{AttachedLayer, Engine, Toolchain};
 use sessions::Sessions;
 use sessions::service::{ReadyNodes, SessionParts};
 
@@ -43,6 +46,41 @@ pub(crate) struct SessionNeighbours {
     pub(crate) gateway: Arc<dyn GrantGateway>,
     pub(crate) tokens: TokenRegistry,
     pub(crate) membership: NodeMembership,
+    /// Executions, which start from the templates of sessions.
+    pub(crate) executions: ExecutionService,
+}
+
+/// Templates of sessions, for executions.
+#[derive(Debug)]
+struct SessionTemplates(Sessions);
+
+impl TemplateSource for SessionTemplates {
+    fn find<'a>(
+        &'a self,
+        tenant: &'a str,
+        reference: &'a str,
+    ) -> Boxed<'a, Result<ExecutionTemplate, HttpError>> {
+        Box::pin(async move {
+            let ground = self.0.template_ground(tenant, reference).await?;
+            Ok(ExecutionTemplate {
+                reference: reference.to_owned(),
+                build: ground.build,
+                layers: ground.layers,
+                env: ground.env,
+                workdir: ground.workdir,
+            })
+        })
+    }
+
+    fn attach<'a>(
+        &'a self,
+        tenant: &'a str,
+        template: &'a ExecutionTemplate,
+    ) -> Boxed<'a, Result<Vec<Arc<AttachedLayer>>, HttpError>> {
+        Box::pin(async move {
+            Ok(self.0.template_layers(tenant, &template.build, &template.layers).await?)
+        })
+    }
 }
 
 /// Nodes that keep sandboxes ready: those that sessions of the agent are placed at.
@@ -101,8 +139,22 @@ impl SessionsSettings {
         self.claude.as_ref()?.toolchain.clone()
     }
 
-    /// Begins, or says of every operation why not.
+    /// Begins, or says of every operation why not. Executions start from the templates from then
+    /// on.
     pub(crate) async fn start(
+        self,
+        config: &CoveConfig,
+        engine: Engine,
+        neighbours: SessionNeighbours,
+        registry: &mut Registry,
+    ) -> Result<Sessions> {
+        let executions = neighbours.executions.clone();
+        let sessions = self.begin(config, engine, neighbours, registry).await?;
+        executions.set_templates(Arc::new(SessionTemplates(sessions.clone())));
+        Ok(sessions)
+    }
+
+    async fn begin(
         self,
         config: &CoveConfig,
         engine: Engine,
@@ -115,7 +167,7 @@ impl SessionsSettings {
         if config.sessions.resident_max == 0 {
             return Ok(Sessions::unavailable("sessions.resident_max is 0"));
         }
-        let SessionNeighbours { store, gateway, tokens, membership } = neighbours;
+        let SessionNeighbours { store, gateway, tokens, membership, .. } = neighbours;
         let parts = SessionParts {
             config: config.sessions.clone(),
             engine,

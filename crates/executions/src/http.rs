@@ -73,11 +73,11 @@ async fn submit(
     who: TokenPrincipal,
     uri: Uri,
     headers: HeaderMap,
-    JsonBody(request): JsonBody<ExecutionRequest>,
+    JsonBody(mut request): JsonBody<ExecutionRequest>,
 ) -> Result<Response, http::HttpError> {
     let WaitQuery { wait } = query(&uri)?;
     let idempotency_key = idempotency_key(&headers)?;
-    jobs.service().authorize(&who, &request)?;
+    jobs.service().authorize(&who, &mut request)?;
     if !wait {
         let submission = JobSubmission { request, idempotency_key, face: None };
         let records = Box::pin(jobs.submit(&who.token_id, vec![submission])).await?;
@@ -127,11 +127,11 @@ async fn batch(
     State(jobs): State<Jobs>,
     who: TokenPrincipal,
     headers: HeaderMap,
-    JsonBody(request): JsonBody<BatchRequest>,
+    JsonBody(mut request): JsonBody<BatchRequest>,
 ) -> Result<(StatusCode, axum::Json<BatchAnswer>), http::HttpError> {
     let key = idempotency_key(&headers)?;
     let alone = request.executions.len() == 1;
-    for (index, request) in request.executions.iter().enumerate() {
+    for (index, request) in request.executions.iter_mut().enumerate() {
         let may = jobs.service().authorize(&who, request);
         may.map_err(|error| if alone { error } else { error.at(index) })?;
     }

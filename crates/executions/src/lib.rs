@@ -32,6 +32,7 @@
 //! | `run`, `cache` | one execution under way: compiled or found, run, judged |
 //! | `judge` | comparisons, checkers and interactors: what their ends mean, pure |
 //! | `grants` | what a program may reach, and who serves it |
+//! | `templates` | what its sandboxes begin with, and whose that is |
 //! | `verdict` | from how a program ended to what is said about it, pure |
 //! | `service` | the operations |
 //! | [`http`] | the native HTTP face |
@@ -71,6 +72,7 @@ pub mod queue;
 mod run;
 mod sandboxes;
 mod service;
+mod templates;
 mod verdict;
 
 pub use config::{ConfigError, ExecutionsConfig, HostCapacity, JobsConfig};
@@ -80,6 +82,7 @@ pub use languages::{Languages, LoadError, Tie, ToolHost};
 pub use service::{
     ExecutionPlaces, ExecutionService, ProgramIo, ProgressObserver, ServiceStartError,
 };
+pub use templates::{ExecutionTemplate, TemplateSource};
 pub use verdict::signal_number;
 
 #[cfg(test)]

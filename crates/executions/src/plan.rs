@@ -23,6 +23,7 @@ use crate::judge::compare::ComparisonRule;
 use crate::judge::{ANSWER, INPUT, OUTPUT, PEER_GRACE, SAID_BYTES_MAX};
 use crate::languages::{ArgumentTemplate, ENVIRONMENT, LanguageProgram, TemplateValues};
 use crate::limits::{LimitRules, LimitTable};
+use crate::templates::ExecutionTemplate;
 
 /// Arguments and environment of one program, pointers to them included. Linux takes this much
 /// whatever the stack limit (`ARG_MAX`, 32 pages; see execve(2)).
@@ -189,14 +190,19 @@ impl ExecutionPlanner {
 
     /// Checks `request` and turns it into commands. `program` is what its `language` stands for,
     /// `companion` what the language of its checker or interactor does; `stdin` takes the place of
-    /// the request's own.
+    /// the request's own. Environments of all programs stand on that of `template`.
     pub(crate) fn plan(
         &self,
         mut request: ExecutionRequest,
         program: Option<&LanguageProgram>,
         companion: Option<&LanguageProgram>,
         stdin: Option<StdinSource>,
+        template: Option<&ExecutionTemplate>,
     ) -> Result<ExecutionPlan, RequestRefusal> {
+        let mut ground = BTreeMap::new();
+        if let Some(template) = template {
+            template.extend(&mut ground, &self.path);
+        }
         let subject = PlannedProgram::of_request(&mut request);
         subject.check()?;
         checks::check_whole(&request, stdin.is_some())?;
@@ -210,7 +216,8 @@ impl ExecutionPlanner {
         if tests.is_some() || request.interactor.is_some() {
             check_has_artifacts(program)?;
         }
-        let (recipe, starter) = self.recipe(subject, program, &limits, &request.compile_limits)?;
+        let (recipe, starter) =
+            self.recipe(subject, program, &limits, &request.compile_limits, &ground)?;
         let start = starter.start(&starter.args, limits)?;
         let mut memory_bytes = limits.memory_bytes;
         let terminal = request.terminal;
@@ -239,7 +246,7 @@ impl ExecutionPlanner {
         };
         let has_tests = matches!(runs, RunPlan::Cases(..));
         let judge = (request.interactor, request.comparison);
-        let judge = self.judge(judge, companion, has_tests, longest)?;
+        let judge = self.judge(judge, companion, has_tests, longest, &ground)?;
         let memory_bytes = self.memory(memory_bytes, &recipe, &judge)?;
         let answer_bytes = self.answer_bytes(&recipe, &runs);
         Ok(ExecutionPlan {
@@ -261,6 +268,7 @@ impl ExecutionPlanner {
         program: Option<&LanguageProgram>,
         has_tests: bool,
         longest: Duration,
+        ground: &BTreeMap<String, String>,
     ) -> Result<JudgePlan, RequestRefusal> {
         let rule = match asked {
             (Some(interactor), _) => {
@@ -268,7 +276,7 @@ impl ExecutionPlanner {
                 let added: &[&str] = if has_tests { &[INPUT, OUTPUT, ANSWER] } else { &[] };
                 let patient = interactor.limits.wall_ms.is_none();
                 let (recipe, mut start) =
-                    self.companion(interactor, program, added).map_err(below)?;
+                    self.companion(interactor, program, added, ground).map_err(below)?;
                 if patient {
                     // When both wait for each other, it is the program's time that ends.
                     start.limits.wall = start.limits.wall.max(longest.saturating_add(PEER_GRACE));
@@ -278,7 +286,8 @@ impl ExecutionPlanner {
             (None, Some(OutputComparison::Checker(checker))) => {
                 let below = |refusal| below("comparison", refusal);
                 let added = [INPUT, OUTPUT, ANSWER];
-                let (recipe, start) = self.companion(*checker, program, &added).map_err(below)?;
+                let companion = self.companion(*checker, program, &added, ground);
+                let (recipe, start) = companion.map_err(below)?;
                 return Ok(JudgePlan::Checker(recipe, start));
             }
             (None, None) if !has_tests => return Ok(JudgePlan::Nobody),
@@ -355,14 +364,19 @@ impl ExecutionPlanner {
         self.run.resolve(path, asked, program.map_or(&none, |program| &program.language.limits))
     }
 
-    /// Returns everything about a program but its start.
+    /// Returns everything about a program but its start. `ground` is below its environment, and is
+    /// its compiler's.
     fn recipe<'a>(
         &'a self,
         mut subject: PlannedProgram,
         program: Option<&'a LanguageProgram>,
         limits: &ProgramLimits,
         compile_limits: &LimitSpec,
+        ground: &BTreeMap<String, String>,
     ) -> Result<(ProgramRecipe, RunStarter<'a>), RequestRefusal> {
+        for (name, value) in ground {
+            subject.env.entry(name.clone()).or_insert_with(|| value.clone());
+        }
         let files = self.files(&mut subject, program)?;
         let none = LimitSpec::default();
         let mut of_language = *program.map_or(&none, |program| &program.language.compile_limits);
@@ -392,7 +406,7 @@ impl ExecutionPlanner {
                 let env = &program.way().compile_env;
                 let start = ProgramStart {
                     argv: template.fill_compile(&values, &subject.compile_args),
-                    env: self.environment(env, &values, &BTreeMap::new()),
+                    env: self.environment(env, &values, ground),
                     limits: compile_limits,
                 };
                 let given = subject.compile_args.iter().map(String::len).sum::<usize>();
@@ -420,6 +434,7 @@ impl ExecutionPlanner {
         mut companion: JudgeProgram,
         program: Option<&LanguageProgram>,
         added: &[&str],
+        ground: &BTreeMap<String, String>,
     ) -> Result<(ProgramRecipe, ProgramStart), RequestRefusal> {
         companion.args.extend(added.iter().map(|name| (*name).to_owned()));
         let (limits, compile_limits) = (companion.limits, companion.compile_limits);
@@ -427,7 +442,7 @@ impl ExecutionPlanner {
         subject.check()?;
         check_has_artifacts(program)?;
         let limits = self.limits_of(program, "limits", &limits)?;
-        let (recipe, starter) = self.recipe(subject, program, &limits, &compile_limits)?;
+        let (recipe, starter) = self.recipe(subject, program, &limits, &compile_limits, ground)?;
         let start = starter.start(&starter.args, limits)?;
         for (index, file) in recipe.files.iter().enumerate() {
             let top = file.path.split('/').next().unwrap_or_default();

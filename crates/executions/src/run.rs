@@ -31,6 +31,7 @@ use crate::plan::{
 };
 use crate::sandboxes::{LeasedSandbox, SandboxFailure, SandboxProvider};
 use crate::service::ProgressObserver;
+use crate::templates::AttachedTemplate;
 use crate::verdict;
 
 /// Output that is compared on the task that runs the program; more goes to a thread of its own.
@@ -79,6 +80,8 @@ pub(crate) struct ExecutionRun<'a> {
     needs_artifacts: bool,
     is_cached: bool,
     warm: ExecutionMode,
+    /// Template that every sandbox begins with.
+    pub(crate) template: Option<&'a AttachedTemplate>,
     /// Grants of the program in every run, and of no other.
     pub(crate) granted: Option<&'a ExecutionGrants>,
 }
@@ -116,6 +119,7 @@ impl<'a> ExecutionRun<'a> {
                 || matches!(plan.judge, JudgePlan::Interactor(..)),
             is_cached: false,
             warm: ExecutionMode::Fresh,
+            template: None,
             granted: None,
         }
     }
@@ -201,9 +205,7 @@ impl<'a> ExecutionRun<'a> {
 
     /// Waits for a sandbox.
     async fn sandbox(&mut self) -> Result<Box<dyn LeasedSandbox>, SandboxFailure> {
-        let sandbox = self.machine.sandboxes.sandbox().await?;
-        self.since = self.machine.metrics.observe(TimedPart::Sandbox, self.since);
-        Ok(sandbox)
+        self.sandbox_with(false).await
     }
 
     /// Waits for a sandbox in which a program may have what it was granted.
@@ -211,10 +213,12 @@ impl<'a> ExecutionRun<'a> {
         &mut self,
         loopback: bool,
     ) -> Result<Box<dyn LeasedSandbox>, SandboxFailure> {
-        if !loopback {
-            return self.sandbox().await;
-        }
-        let sandbox = self.machine.sandboxes.connected().await?;
+        let sandboxes = &self.machine.sandboxes;
+        let sandbox = match (self.template, loopback) {
+            (Some(template), loopback) => sandboxes.layered(loopback, &template.ground).await?,
+            (None, true) => sandboxes.connected().await?,
+            (None, false) => sandboxes.sandbox().await?,
+        };
         self.since = self.machine.metrics.observe(TimedPart::Sandbox, self.since);
         Ok(sandbox)
     }
@@ -225,13 +229,15 @@ impl<'a> ExecutionRun<'a> {
     }
 
     /// Waits for a sandbox to run `command` in: one whose runtime waits for such a program, where
-    /// there is one and the request lets it.
+    /// there is one and the request lets it. None has started over the layers of a template, and
+    /// there may be modules among those.
     async fn enter(
         &mut self,
         command: &mut SandboxCommand,
     ) -> Result<(Box<dyn LeasedSandbox>, ExecutionMode), SandboxFailure> {
         let sandboxes = &*self.machine.sandboxes;
         if !self.fresh
+            && self.template.is_none()
             && let Some(runtime) = warm::runtime_for(sandboxes.runtimes(), command)
             && let Some(sandbox) = match command.listen {
                 None => sandboxes.warm(&runtime.name).await?,

@@ -5,7 +5,12 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::error::RequestRefusal;
-use sandbox::{OutputSink, ProgramExit, SandboxCommand, SandboxError, WarmRuntime};
+use crate::templates;
+use sandbox::{OutputSink, ProgramExit, SandboxCommand, SandboxError, SandboxLayers, WarmRuntime};
+
+/// Errors of a file that only what a template has put there can be the reason of: EACCES, ENOTDIR,
+/// EISDIR, ELOOP. Without one, a sandbox begins with nothing.
+const IN_THE_WAY: [i32; 4] = [13, 20, 21, 40];
 
 /// Why a program was not run to its end.
 #[derive(Debug)]
@@ -28,6 +33,13 @@ pub(crate) trait SandboxProvider: Send + Sync {
 
     /// Waits for one with a loopback, for commands that listen there.
     fn connected(&self) -> Pending<'_, Box<dyn LeasedSandbox>>;
+
+    /// Waits for one that begins with these layers, with a loopback if it is to be connected.
+    fn layered<'a>(
+        &'a self,
+        is_connected: bool,
+        layers: &'a SandboxLayers,
+    ) -> Pending<'a, Box<dyn LeasedSandbox>>;
 
     /// The runtimes that are started ahead of their programs.
     fn runtimes(&self) -> &[WarmRuntime];
@@ -61,6 +73,18 @@ impl SandboxProvider for sandbox::Engine {
     fn connected(&self) -> Pending<'_, Box<dyn LeasedSandbox>> {
         Box::pin(async {
             let sandbox: Box<dyn LeasedSandbox> = Box::new(self.connected_sandbox().await?);
+            Ok(sandbox)
+        })
+    }
+
+    fn layered<'a>(
+        &'a self,
+        is_connected: bool,
+        layers: &'a SandboxLayers,
+    ) -> Pending<'a, Box<dyn LeasedSandbox>> {
+        Box::pin(async move {
+            let sandbox = self.layered_sandbox(is_connected, layers).await?;
+            let sandbox: Box<dyn LeasedSandbox> = Box::new(sandbox);
             Ok(sandbox)
         })
     }
@@ -100,6 +124,9 @@ impl From<SandboxError> for SandboxFailure {
             // ENOSPC, and ENOMEM where memory runs out before the disk limit does.
             SandboxError::File(failure) if [28, 12].contains(&failure.errno) => {
                 SandboxFailure::NoRoom
+            }
+            SandboxError::File(failure) if IN_THE_WAY.contains(&failure.errno) => {
+                SandboxFailure::Refused(templates::in_the_way(failure.to_string()))
             }
             error => SandboxFailure::Infrastructure(Box::new(error)),
         }

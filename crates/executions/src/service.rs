@@ -29,6 +29,7 @@ use crate::metrics::{ExecutionMetrics, TimedPart};
 use crate::plan::{ExecutionPlan, ExecutionPlanner};
 use crate::run::{ExecutionOutcome, ExecutionRun, RunEnvironment};
 use crate::sandboxes::{SandboxFailure, SandboxProvider};
+use crate::templates::{OwnedTemplate, TemplateCell, TemplateSource};
 
 /// Patient callers that wait at one time. Their requests are in memory, which the shell bounds.
 const PATIENT_MAX: usize = 4096;
@@ -59,6 +60,7 @@ struct ServiceInner {
     answers: Arc<AnswerBudget>,
     machine: RunEnvironment,
     gateways: GatewayCell,
+    templates: TemplateCell,
     ids: IdGenerator,
 }
 
@@ -181,8 +183,16 @@ impl ExecutionService {
         };
         let planner = ExecutionPlanner::new(config, memory_bytes_max, languages.path())?;
         let ids = IdGenerator::new().map_err(ServiceStartError::Random)?;
-        let gateways = GatewayCell::default();
-        let inner = ServiceInner { languages, planner, admission, answers, machine, gateways, ids };
+        let inner = ServiceInner {
+            languages,
+            planner,
+            admission,
+            answers,
+            machine,
+            gateways: GatewayCell::default(),
+            templates: TemplateCell::default(),
+            ids,
+        };
         Ok(ExecutionService { inner: Arc::new(inner) })
     }
 
@@ -191,6 +201,11 @@ impl ExecutionService {
     pub fn with_gateway(self, gateway: Arc<dyn GrantGateway>) -> ExecutionService {
         self.inner.gateways.set(gateway);
         self
+    }
+
+    /// Adds the provider of templates. Without, every template is refused.
+    pub fn set_templates(&self, source: Arc<dyn TemplateSource>) {
+        self.inner.templates.set(source);
     }
 
     /// Adds the tokens, so that places are kept for others where there is more than one.
@@ -208,17 +223,19 @@ impl ExecutionService {
         ExecutionPlaces { running: load.running, running_max, waiting: load.waiting }
     }
 
-    /// Returns whether somebody may have this run: its grants must be his to give. To be asked by
-    /// whoever knows him, before the request goes on; all else about it is said then.
+    /// Checks that somebody may have this run: its grants must be his to give, and its template is
+    /// one of his tenant, which the request says from then on. To be asked by whoever knows him,
+    /// before the request goes on; all else about it is said then.
     ///
     /// # Errors
     /// When they are not.
     pub fn authorize(
         &self,
         who: &TokenPrincipal,
-        request: &ExecutionRequest,
+        request: &mut ExecutionRequest,
     ) -> Result<(), ExecutionError> {
-        Ok(self.inner.gateways.authorize(who, &request.grants)?)
+        self.inner.gateways.authorize(who, &request.grants)?;
+        Ok(self.inner.templates.authorize(who, request)?)
     }
 
     /// Every language, available or not, with its version.
@@ -286,7 +303,7 @@ impl ExecutionService {
         tenant: &str,
         request: ExecutionRequest,
     ) -> Result<String, ExecutionError> {
-        Ok(self.inner.plan(id, tenant, request, None).await?.0.language)
+        Ok(self.inner.plan(id, tenant, request, None).await?.plan.language)
     }
 
     /// Returns how many run at one time.
@@ -344,13 +361,18 @@ impl ExecutionService {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
-            let (plan, granted) = inner.plan(&id, tenant, request, io.stdin).await?;
-            let (permit, room) = inner.admit(waiter, tenant, &plan).await?;
-            Ok((plan, granted, permit, room))
+            let planned = inner.plan(&id, tenant, request, io.stdin).await?;
+            let (permit, room) = inner.admit(waiter, tenant, &planned.plan).await?;
+            let template = match &planned.template {
+                Some(template) => Some(template.attach().await?),
+                None => None,
+            };
+            Ok((planned, template, permit, room))
         };
         let metrics = &inner.machine.metrics;
-        let (plan, granted, permit, room) =
+        let (planned, template, permit, room) =
             admitted.await.inspect_err(|error| metrics.refused(error))?;
+        let PlannedExecution { plan, granted, .. } = planned;
         let admitted = metrics.observe(TimedPart::Queue, started);
 
         let language = plan.language.clone();
@@ -361,6 +383,7 @@ impl ExecutionService {
         };
         let mut run = ExecutionRun::new(&inner.machine, &id, tenant, &plan, admitted, progress);
         run.granted = granted.as_ref();
+        run.template = template.as_ref();
         // Boxed: it holds everything that one of several ways of running needs.
         match Box::pin(run.all(plan, io.control)).await {
             Ok(()) => {}
@@ -386,6 +409,13 @@ impl ExecutionService {
         );
         Ok((Execution { id, outcome, mode, stages, files, tests, last_seq: 0 }, room))
     }
+}
+
+/// An execution that was planned.
+struct PlannedExecution {
+    plan: ExecutionPlan,
+    granted: Option<ExecutionGrants>,
+    template: Option<OwnedTemplate>,
 }
 
 impl ServiceInner {
@@ -431,14 +461,15 @@ impl ServiceInner {
         }
     }
 
-    /// Returns what is to be run, and what it may reach.
+    /// Returns what is to be run, what it may reach, and what it begins with.
     async fn plan(
         &self,
         id: &ExecutionId,
         tenant: &str,
         mut request: ExecutionRequest,
         stdin: Option<StdinSource>,
-    ) -> Result<(ExecutionPlan, Option<ExecutionGrants>), ExecutionError> {
+    ) -> Result<PlannedExecution, ExecutionError> {
+        let template = self.templates.take(&mut request).await?;
         let granted = self.gateways.take(id, tenant, &mut request)?;
         let program = self.program(request.language.as_deref(), "language").await?;
         let companion = match (&request.interactor, &request.comparison) {
@@ -452,8 +483,10 @@ impl ServiceInner {
             Some((companion, field)) => self.program(companion.language.as_deref(), field).await?,
             None => None,
         };
-        let plan = self.planner.plan(request, program.as_ref(), companion.as_ref(), stdin)?;
-        Ok((plan, granted))
+        let start = template.as_ref().map(|it| &it.template);
+        let plan =
+            self.planner.plan(request, program.as_ref(), companion.as_ref(), stdin, start)?;
+        Ok(PlannedExecution { plan, granted, template })
     }
 
     /// The language of this name, which stands in `field`.

@@ -15,6 +15,7 @@
 //! A file is complete or not there: it gets its name when it is.
 
 mod image;
+mod recent;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -29,6 +30,7 @@ use parking_lot::Mutex;
 use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
 
 pub(crate) use self::image::{StoredDisk, disk_of};
+use self::recent::RecentLayers;
 use crate::error::SessionError;
 
 /// Time that an image may be held by a server that is just going away.
@@ -77,6 +79,8 @@ struct WorkspaceShared {
     ready_max: usize,
     ready: Mutex<VecDeque<AttachedDisk>>,
     layers: Mutex<HashMap<LayerId, Weak<AttachedLayer>>>,
+    /// Those that stay attached although nobody uses them.
+    recent: RecentLayers,
     /// Lock for downloading and attaching a layer, so that it is done once.
     fetching: tokio::sync::Mutex<()>,
     /// Layers known to be in the object store.
@@ -113,6 +117,7 @@ impl WorkspaceStore {
             ready_max,
             ready: Mutex::default(),
             layers: Mutex::default(),
+            recent: RecentLayers::default(),
             fetching: tokio::sync::Mutex::default(),
             published: Mutex::default(),
             publishing: tokio::sync::Mutex::default(),
@@ -220,6 +225,24 @@ impl WorkspaceStore {
             found.push(self.layer(id).await?);
         }
         Ok(found)
+    }
+
+    /// The same, the newest first, for somebody who is soon done with them: they stay attached for
+    /// a while.
+    pub(crate) async fn recent_layers(
+        &self,
+        chain: &[LayerId],
+    ) -> Result<Vec<Arc<AttachedLayer>>, SessionError> {
+        let layers = self.layers(chain).await?;
+        let used: Vec<_> = chain.iter().cloned().zip(layers.iter().cloned()).collect();
+        let gone = self.0.recent.keep(&used, node::clock::now());
+        drop_elsewhere(gone).await?;
+        Ok(layers.into_iter().rev().collect())
+    }
+
+    /// Detaches layers that nobody has used for a while.
+    pub(crate) async fn detach_unused(&self) -> Result<(), SessionError> {
+        drop_elsewhere(self.0.recent.take_unused(node::clock::now())).await
     }
 
     async fn layer(&self, id: &str) -> Result<Arc<AttachedLayer>, SessionError> {
@@ -385,6 +408,10 @@ impl WorkspaceStore {
 
     /// Removes a layer for good. Whoever still stands on it here goes on.
     pub(crate) async fn remove_layer(&self, layer: &str) {
+        if let Err(error) = drop_elsewhere(self.0.recent.take(layer).into_iter().collect()).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, layer, "failed to detach a layer");
+        }
         self.remove_file(self.layer_path(layer)).await;
         self.0.published.lock().remove(layer);
         image::remove(&self.0.objects, image::LAYERS, layer).await;
@@ -458,6 +485,18 @@ async fn copy(
 fn settle(path: &Path) -> Result<(), SessionError> {
     let disk = AttachedDiskImage::attach(path, ATTACH_WAIT).map_err(SessionError::internal)?;
     disk.sync().and_then(|()| disk.trim()).map_err(SessionError::internal)
+}
+
+/// Detaches layers, unless others have them.
+async fn drop_elsewhere(layers: Vec<Arc<AttachedLayer>>) -> Result<(), SessionError> {
+    if layers.is_empty() {
+        return Ok(());
+    }
+    let detach = move || {
+        drop(layers);
+        Ok(())
+    };
+    blocking(detach).await
 }
 
 /// Does what may wait for the disk where nothing else waits for it.

@@ -92,6 +92,7 @@ Examples:
   cove exec submit main.cpp --tests cases/ --checker check.cpp
   cove exec submit --priority 10 --deadline 5m --idempotency-key job-17 main.py
   cove exec submit --grant postgres:shop --wait report.py
+  cove exec submit --template science --wait report.py
   cove exec submit --request job.json --watch
 
 A directory of tests holds pairs of files: 1.in and 1.out, 2.in and 2.out, ...

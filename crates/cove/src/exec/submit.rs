@@ -40,6 +40,7 @@ pub(super) async fn request(args: &SubmitArgs, server: &Remote) -> Result<Execut
     if !args.grants.is_empty() {
         request.grants.clone_from(&args.grants);
     }
+    request.template = args.program.template.clone().or(request.template);
     request.priority = args.priority.unwrap_or(request.priority);
     request.deadline_ms = args.deadline.map(milliseconds).or(request.deadline_ms);
     if let Some(label) = &args.label {

@@ -81,6 +81,7 @@ pub(crate) fn request(
 ) -> Result<ExecutionRequest> {
     let mut request = ExecutionRequest {
         env: args.env.iter().cloned().collect(),
+        template: args.template.clone(),
         limits: run_limits(limits),
         compile_limits: compile_limits(limits),
         ..ExecutionRequest::default()

@@ -103,6 +103,7 @@ mod shared;
 mod suite;
 mod support;
 mod templates;
+mod templates_executions;
 mod templates_mirrors;
 mod verdicts;
 mod webhooks;

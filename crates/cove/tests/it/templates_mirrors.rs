@@ -17,13 +17,13 @@ use crate::support::{COVE, beside_others};
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mirrors/packages.py");
 
 /// The mirrors of a test, at a port of 127.0.0.2.
-struct Mirrors {
+pub(crate) struct Mirrors {
     child: Child,
     port: u16,
 }
 
 impl Mirrors {
-    fn start() -> Mirrors {
+    pub(crate) fn start() -> Mirrors {
         let mut command = Command::new("python3");
         command.arg(PACKAGES).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -40,7 +40,7 @@ impl Mirrors {
     }
 
     /// A server whose builds reach them.
-    fn serve(&self) -> Server {
+    pub(crate) fn serve(&self) -> Server {
         let table = format!(
             "memory_bytes = 536870912\n[sessions.templates]\ndisk_bytes = 268435456\n\
              pip_index = {:?}\nnpm_registry = {:?}\nhosts = [\"127.0.0.2:{}\"]\n\

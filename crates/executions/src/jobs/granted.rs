@@ -1,8 +1,8 @@
-//! Requests with grants on their way through the queue: only those that were accepted here, from
-//! somebody whose grants they are to give, have them when they run.
+//! Requests with grants or a template on their way through the queue: only those that were accepted
+//! here, from somebody whose they are to give, have them when they run.
 //!
-//! Whoever can write to the queue can add executions, and could write any grant into them. So a
-//! request with grants has a proof beside it that only a server can make, bound to its owner.
+//! Whoever can write to the queue can add executions, and could write any grant into them, and any
+//! tenant's template. So such a request has a proof beside it that only a server can make, bound to its owner.
 
 use api::ExecutionRequest;
 use hmac::{Hmac, Mac as _};
@@ -12,7 +12,7 @@ use sha2::Sha256;
 /// Context of a proof, so that none of anything else is one.
 const ABOUT: &[u8] = b"cove: grants of an execution";
 
-/// Stored form of a request with grants.
+/// Stored form of a request with grants or a template.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredGrants {
@@ -31,7 +31,7 @@ pub(super) fn stored(
     tenant: &str,
     request: &ExecutionRequest,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    if request.grants.is_empty() {
+    if !needs_proof(request) {
         return serde_json::to_vec(request);
     }
     let request = serde_json::to_string(request)?;
@@ -51,9 +51,9 @@ pub(super) fn request(
     let malformed = |error| format!("its request is malformed: {error}");
     let Ok(StoredGrants { granted, request }) = serde_json::from_slice(stored) else {
         let request: ExecutionRequest = serde_json::from_slice(stored).map_err(malformed)?;
-        return match request.grants.is_empty() {
-            true => Ok(request),
-            false => Err("grants: nobody who may give them has asked for this".to_owned()),
+        return match needs_proof(&request) {
+            false => Ok(request),
+            true => Err("grants: nobody who may give them has asked for this".to_owned()),
         };
     };
     let is_proven = (undigits(&granted)).is_some_and(|proof| {
@@ -63,6 +63,11 @@ pub(super) fn request(
         return Err("grants: they are not those that were given to it here".to_owned());
     }
     serde_json::from_str(&request).map_err(malformed)
+}
+
+/// Returns whether a request is for what only some may have.
+fn needs_proof(request: &ExecutionRequest) -> bool {
+    !request.grants.is_empty() || request.template.is_some()
 }
 
 /// Returns whether a stored request is one for somebody who attaches. Only that is looked at:

@@ -45,6 +45,14 @@ impl SandboxProvider for Programs {
         self.sandbox()
     }
 
+    fn layered<'a>(
+        &'a self,
+        _is_connected: bool,
+        _layers: &'a sandbox::SandboxLayers,
+    ) -> Pending<'a, Box<dyn LeasedSandbox>> {
+        self.sandbox()
+    }
+
     fn runtimes(&self) -> &[sandbox::WarmRuntime] {
         &[]
     }

@@ -22,6 +22,7 @@ use crate::queue::{
     AttemptDisposition, AttemptResult, ClaimQuota, JobClaim, JobLease, LeaseRenewal, QueueError,
 };
 use crate::service::ProgramIo;
+use crate::templates;
 
 /// Jobs taken from the queue at one time.
 const CLAIMS_MAX: usize = 16;
@@ -508,6 +509,10 @@ impl JobWorker {
                 AttemptEnd::Failed(message.unwrap_or_else(|| "the server failed".to_owned()))
             }
             Ok((execution, room)) => AttemptEnd::Ran(Box::new(execution), room),
+            // Its owner has deleted it, and another attempt would not find it either.
+            Err(ExecutionError::Refused(refusal)) if templates::is_gone(&refusal) => {
+                AttemptEnd::Cancelled(format!("{}: {}", refusal.field, refusal.message))
+            }
             Err(error) => AttemptEnd::Failed(refused(&error)),
         }
     }

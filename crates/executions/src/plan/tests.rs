@@ -36,7 +36,7 @@ fn plan(languages: &Languages, request: ExecutionRequest) -> Result<ExecutionPla
         Some(name) => Some(at_once(languages.choose(name))?),
         None => None,
     };
-    planner.plan(request, program.as_ref(), companion.as_ref(), None)
+    planner.plan(request, program.as_ref(), companion.as_ref(), None, None)
 }
 
 fn single(plan: &ExecutionPlan) -> &SingleRun {
@@ -316,10 +316,11 @@ fn live_input_takes_the_place_of_the_request_s() {
     let planner = ExecutionPlanner::new(config(), BUDGET, "/bin").unwrap();
     let request = || ExecutionRequest { argv: Some(vec!["x".to_owned()]), ..Default::default() };
     let (_sender, receiver) = tokio::sync::mpsc::channel(1);
-    let plan = planner.plan(request(), None, None, Some(StdinSource::Live(receiver))).unwrap();
+    let plan =
+        planner.plan(request(), None, None, Some(StdinSource::Live(receiver)), None).unwrap();
     assert!(matches!(single(&plan).stdin, StdinSource::Live(_)));
     let both = ExecutionRequest { stdin: Some(String::new()), ..request() };
-    let refusal = planner.plan(both, None, None, Some(StdinSource::Empty)).unwrap_err();
+    let refusal = planner.plan(both, None, None, Some(StdinSource::Empty), None).unwrap_err();
     assert_eq!(refusal.field, "stdin");
 }
 
@@ -565,7 +566,7 @@ fn test_cases_and_judges_are_checked_with_their_place() {
         let request =
             ExecutionRequest { argv: Some(vec!["x".to_owned()]), tests, ..Default::default() };
         let planner = ExecutionPlanner::new(config, BUDGET, "/bin").unwrap();
-        let refusal = planner.plan(request, None, None, None).unwrap_err();
+        let refusal = planner.plan(request, None, None, None, None).unwrap_err();
         (refusal.field, refusal.message)
     };
     let many = ExecutionsConfig { tests_max: 2, ..ExecutionsConfig::default() };

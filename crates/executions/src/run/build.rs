@@ -49,7 +49,13 @@ impl ExecutionRun<'_> {
             return self.compile(stage, (command, files), artifacts, None).await;
         };
         let machine = self.machine;
-        let key = machine.cache.key(self.tenant, &program.tools(), &command, &files);
+        let mut tools = program.tools();
+        if let Some(template) = self.template {
+            // Files that a compiler may read, and programs that it may start.
+            tools.push_str("\ntemplate\n");
+            tools.push_str(&template.key);
+        }
+        let key = machine.cache.key(self.tenant, &tools, &command, &files);
         match machine.cache.find(key).await {
             CacheLookup::Hit(compiled) | CacheLookup::Joined(CompileEnd::Compiled(compiled)) => {
                 let outcome = self.cached(stage, &command, &compiled.exit);

@@ -54,6 +54,14 @@ impl SandboxProvider for Engine {
         self.sandbox()
     }
 
+    fn layered<'a>(
+        &'a self,
+        _is_connected: bool,
+        _layers: &'a sandbox::SandboxLayers,
+    ) -> Pending<'a, Box<dyn LeasedSandbox>> {
+        self.sandbox()
+    }
+
     fn runtimes(&self) -> &[sandbox::WarmRuntime] {
         &self.0.runtimes
     }

@@ -179,19 +179,19 @@ async fn what_cannot_be_given_is_refused(fixture: Fixture) {
         assert_eq!(error.code(), ErrorCode::InvalidRequest);
         assert_eq!(error.detail().field.as_deref(), Some(field));
     }
-    let request = shell(ASK);
+    let mut request = shell(ASK);
     let error =
         fixture.alone.execute("somebody", request.clone(), ProgramIo::default(), &mut ()).await;
     assert_eq!(error.unwrap_err().detail().field.as_deref(), Some("grants"));
     let who = TokenPrincipal::without_token("somebody", "somebody");
-    let error = fixture.alone.authorize(&who, &request).unwrap_err();
+    let error = fixture.alone.authorize(&who, &mut request).unwrap_err();
     assert_eq!(error.detail().field.as_deref(), Some("grants"));
-    fixture.service.authorize(&who, &request).unwrap();
-    let request = ExecutionRequest { grants: vec![postgres(None), model], ..request };
-    let error = fixture.service.authorize(&who, &request).unwrap_err();
+    fixture.service.authorize(&who, &mut request).unwrap();
+    let mut request = ExecutionRequest { grants: vec![postgres(None), model], ..request };
+    let error = fixture.service.authorize(&who, &mut request).unwrap_err();
     assert_eq!((error.code(), error.detail().message), (ErrorCode::Forbidden, "not yours".into()));
     assert_eq!(error.detail().field.as_deref(), Some("grants[1]"));
-    fixture.service.authorize(&TokenPrincipal { operator: true, ..who }, &request).unwrap();
+    fixture.service.authorize(&TokenPrincipal { operator: true, ..who }, &mut request).unwrap();
     assert_eq!(fixture.opened(), 0);
 }
 

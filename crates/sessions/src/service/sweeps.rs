@@ -158,11 +158,19 @@ impl SessionsInner {
             }
             if rounds.is_multiple_of(every(FORGET_EVERY)) {
                 self.forget_cold().await;
+                self.detach_unused_layers().await;
                 self.sweep_due().await;
                 if self.sweeps.layers.load(Ordering::Relaxed) {
                     self.sweep_layers().await;
                 }
             }
+        }
+    }
+
+    async fn detach_unused_layers(&self) {
+        if let Err(error) = self.workspaces.detach_unused().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "layers that nobody uses could not be detached");
         }
     }
 

@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::build::RunningBuilds;
 use self::build::{LOST_AFTER, RunningBuild};
+pub use self::ground::TemplateGround;
 pub(crate) use self::plan::{ArchiveHash, BuildSpec, check_run, check_user};
 use self::plan::{TemplateBase, TemplatePlan};
 use super::lifecycle::detached;
@@ -30,6 +31,7 @@ use crate::store::rows::{
 use crate::store::{BuildBounds, ReleasedTemplates};
 
 mod build;
+mod ground;
 mod log;
 pub(crate) mod network;
 mod plan;

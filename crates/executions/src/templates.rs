@@ -1,0 +1,282 @@
+//! Templates of executions: whose they are, and what their sandboxes begin with.
+//!
+//! What a template is, and where its layers are, is the sessions' to know; executions meet them in
+//! [`TemplateSource`]. A template belongs to a tenant of sessions, which several tokens may share,
+//! while an execution belongs to a token. So whoever knows the token writes the tenant beside the
+//! name before the request goes on ([`TemplateCell::authorize`]); without it, none is used.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use api::{ErrorCode, ExecutionRequest};
+use node::auth::{TokenPrincipal, TokenScope};
+use node::http;
+use node::task::Boxed;
+use sandbox::{AttachedLayer, SandboxLayers};
+
+use crate::error::RequestRefusal;
+
+/// The field of a request that names one.
+const FIELD: &str = "template";
+/// Between a reference and the tenant that it is for; no reference has one.
+const OF: char = '@';
+/// Characters of a reference that are shown.
+const SHOWN_MAX: usize = 200;
+/// Separates directories of programs.
+const PATH_SEPARATOR: char = ':';
+/// Variable with the directories of programs.
+const PATH: &str = "PATH";
+
+/// Provider of templates.
+pub trait TemplateSource: Send + Sync + fmt::Debug {
+    /// Finds the build that `reference` (`name`, `name:tag`, an id) names for a tenant.
+    ///
+    /// # Errors
+    /// 404 when there is none, 409 when it is not ready, 503 with the reason when this server has
+    /// no templates.
+    fn find<'a>(
+        &'a self,
+        tenant: &'a str,
+        reference: &'a str,
+    ) -> Boxed<'a, Result<ExecutionTemplate, http::HttpError>>;
+
+    /// Attaches the layers of a build, the newest first. They are there for as long as one of them
+    /// is held, whatever becomes of the template.
+    ///
+    /// # Errors
+    /// 404 when the template was deleted since it was found.
+    fn attach<'a>(
+        &'a self,
+        tenant: &'a str,
+        template: &'a ExecutionTemplate,
+    ) -> Boxed<'a, Result<Vec<Arc<AttachedLayer>>, http::HttpError>>;
+}
+
+/// A build that an execution starts from.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ExecutionTemplate {
+    /// Reference that it was found by.
+    pub reference: String,
+    /// Id of the build.
+    pub build: String,
+    /// Ids of its layers, the oldest first.
+    pub layers: Vec<String>,
+    /// Environment of the programs.
+    pub env: BTreeMap<String, String>,
+    /// Absolute path of the directory that programs begin in.
+    pub workdir: Option<String>,
+}
+
+impl fmt::Debug for ExecutionTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The environment has secrets.
+        f.debug_struct("ExecutionTemplate").field("build", &self.build).finish_non_exhaustive()
+    }
+}
+
+impl ExecutionTemplate {
+    /// Puts its environment below what the request sets. Of `PATH`, its directories come first and
+    /// those of `usual` behind them.
+    pub(crate) fn extend(&self, env: &mut BTreeMap<String, String>, usual: &str) {
+        for (name, value) in &self.env {
+            let value = match name.as_str() {
+                PATH => joined(value, usual),
+                _ => value.clone(),
+            };
+            env.entry(name.clone()).or_insert(value);
+        }
+    }
+}
+
+/// Directories of one list, then those of another that are not in it.
+fn joined(first: &str, second: &str) -> String {
+    let mut all: Vec<&str> = first.split(PATH_SEPARATOR).collect();
+    for directory in second.split(PATH_SEPARATOR) {
+        if !all.contains(&directory) {
+            all.push(directory);
+        }
+    }
+    all.join(&PATH_SEPARATOR.to_string())
+}
+
+/// Templates, once it is known who has them.
+#[derive(Debug, Default)]
+pub(crate) struct TemplateCell(OnceLock<Arc<dyn TemplateSource>>);
+
+impl TemplateCell {
+    /// From now on it is this one. The first one stays.
+    pub(crate) fn set(&self, source: Arc<dyn TemplateSource>) {
+        let _there_is_one = self.0.set(source);
+    }
+
+    fn get(&self) -> Result<&Arc<dyn TemplateSource>, RequestRefusal> {
+        let none = || {
+            let message = "templates are kept by a server with sessions, and none is here";
+            RequestRefusal::invalid(FIELD, message)
+        };
+        self.0.get().ok_or_else(none)
+    }
+
+    /// Says in the request whose template it names.
+    ///
+    /// # Errors
+    /// When the token is not for what sessions start from.
+    pub(crate) fn authorize(
+        &self,
+        who: &TokenPrincipal,
+        request: &mut ExecutionRequest,
+    ) -> Result<(), RequestRefusal> {
+        let Some(reference) = &request.template else { return Ok(()) };
+        who.require(TokenScope::Sessions).map_err(refusal)?;
+        if reference.is_empty() || reference.contains(OF) {
+            let message = "must be `name`, `name:tag` or the id of a template";
+            return Err(RequestRefusal::invalid(FIELD, message));
+        }
+        request.template = Some(format!("{reference}{OF}{}", who.tenant));
+        Ok(())
+    }
+
+    /// Takes the template out of a request and finds it. `None` when the request names none.
+    ///
+    /// # Errors
+    /// When it is not there, not ready, or nobody has said whose it is.
+    pub(crate) async fn take(
+        &self,
+        request: &mut ExecutionRequest,
+    ) -> Result<Option<OwnedTemplate>, RequestRefusal> {
+        let Some(owned) = request.template.take() else { return Ok(None) };
+        let source = Arc::clone(self.get()?);
+        let Some((reference, tenant)) = owned.split_once(OF) else {
+            let message = "nobody who may use it has asked for this";
+            return Err(RequestRefusal::new(ErrorCode::Forbidden, FIELD, message));
+        };
+        let found =
+            source.find(tenant, reference).await.map_err(|error| named(error, reference))?;
+        Ok(Some(OwnedTemplate { source, tenant: tenant.to_owned(), template: found }))
+    }
+}
+
+/// Returns whether this is why a request cannot run any more: its template is not what it was.
+pub(crate) fn is_gone(refusal: &RequestRefusal) -> bool {
+    refusal.field == FIELD && matches!(refusal.code, ErrorCode::NotFound | ErrorCode::Conflict)
+}
+
+/// Refuses what a template does not let a request do.
+pub(crate) fn in_the_way(what: String) -> RequestRefusal {
+    let message = format!("has something else in the way: {what}");
+    RequestRefusal::new(ErrorCode::Conflict, FIELD, message)
+}
+
+/// What a source refuses, as an error of the request.
+fn refusal(error: http::HttpError) -> RequestRefusal {
+    let detail = error.detail();
+    RequestRefusal::new(detail.code, FIELD, detail.message.clone())
+}
+
+/// The same, with the name of what was looked for.
+fn named(error: http::HttpError, reference: &str) -> RequestRefusal {
+    let refusal = refusal(error);
+    let shown: String = reference.chars().take(SHOWN_MAX).collect();
+    match refusal.code {
+        ErrorCode::NotFound => {
+            let message = format!("unknown template `{shown}`; `cove template list` shows them");
+            RequestRefusal { message, ..refusal }
+        }
+        _ => refusal,
+    }
+}
+
+/// A template that was found for its tenant.
+#[derive(Debug)]
+pub(crate) struct OwnedTemplate {
+    source: Arc<dyn TemplateSource>,
+    tenant: String,
+    /// The template.
+    pub(crate) template: ExecutionTemplate,
+}
+
+impl OwnedTemplate {
+    /// Attaches its layers, for as long as they are held.
+    ///
+    /// # Errors
+    /// When it was deleted meanwhile.
+    pub(crate) async fn attach(&self) -> Result<AttachedTemplate, RequestRefusal> {
+        let attached = self.source.attach(&self.tenant, &self.template).await;
+        let layers = attached.map_err(|error| named(error, &self.template.reference))?;
+        let key = format!(
+            "{}\n{}",
+            self.template.workdir.as_deref().unwrap_or_default(),
+            self.template.layers.join("\n")
+        );
+        let ground = SandboxLayers { layers, workdir: self.template.workdir.clone() };
+        Ok(AttachedTemplate { ground, key })
+    }
+}
+
+/// A template whose layers are attached.
+#[derive(Debug)]
+pub(crate) struct AttachedTemplate {
+    /// What sandboxes begin with.
+    pub(crate) ground: SandboxLayers,
+    /// Names all of its files.
+    pub(crate) key: String,
+}
+
+impl Drop for AttachedTemplate {
+    fn drop(&mut self) {
+        let layers = std::mem::take(&mut self.ground.layers);
+        if !layers.is_empty() {
+            // The last holder detaches them, which waits for the kernel.
+            let _ends_by_itself = node::task::blocking(move || drop(layers));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use node::auth::TokenScopes;
+
+    use super::*;
+
+    #[test]
+    fn a_template_is_used_for_the_tenant_of_the_token_alone() {
+        let cell = TemplateCell::default();
+        let who =
+            TokenPrincipal { tenant: "shop".into(), ..TokenPrincipal::without_token("a", "a") };
+        let asked = |reference: &str| ExecutionRequest {
+            template: Some(reference.to_owned()),
+            ..ExecutionRequest::default()
+        };
+        let mut request = asked("web:v2");
+        cell.authorize(&who, &mut request).unwrap();
+        assert_eq!(request.template.as_deref(), Some("web:v2@shop"));
+        for reference in ["", "web@other", "@", "web:v2@shop"] {
+            let refused = cell.authorize(&who, &mut asked(reference)).unwrap_err();
+            assert_eq!((refused.code, &*refused.field), (ErrorCode::InvalidRequest, FIELD));
+        }
+        let narrow =
+            TokenPrincipal { scopes: TokenScopes::from_iter([TokenScope::Executions]), ..who };
+        let refused = cell.authorize(&narrow, &mut asked("web")).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Forbidden);
+        assert!(refused.message.contains("sessions"), "{refused}");
+    }
+
+    #[test]
+    fn its_environment_is_below_the_requests_and_its_path_before_the_usual_one() {
+        let of = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let template = ExecutionTemplate {
+            env: of(&[("A", "template"), ("B", "template"), ("PATH", "/mine:/usr/bin")]),
+            ..ExecutionTemplate::default()
+        };
+        let mut env = of(&[("B", "request")]);
+        template.extend(&mut env, "/usr/bin:/opt/x/bin");
+        let path = "/mine:/usr/bin:/opt/x/bin";
+        assert_eq!(env, of(&[("A", "template"), ("B", "request"), ("PATH", path)]));
+        let mut env = of(&[("PATH", "/own")]);
+        template.extend(&mut env, "/usr/bin");
+        assert_eq!(env["PATH"], "/own");
+    }
+}

@@ -1,0 +1,98 @@
+//! Templates of those who have sandboxes without a session: executions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use sandbox::AttachedLayer;
+
+use super::{Sessions, SessionsInner};
+use crate::error::SessionError;
+use crate::store::rows::SessionTemplate;
+
+/// What a sandbox begins with that is of a template.
+#[derive(Clone, PartialEq, Eq)]
+pub struct TemplateGround {
+    /// Id of the build.
+    pub build: String,
+    /// Ids of its layers, the oldest first.
+    pub layers: Vec<String>,
+    /// Environment of programs.
+    pub env: BTreeMap<String, String>,
+    /// Directory that programs begin in.
+    pub workdir: Option<String>,
+}
+
+impl fmt::Debug for TemplateGround {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The environment has secrets.
+        f.debug_struct("TemplateGround").field("build", &self.build).finish_non_exhaustive()
+    }
+}
+
+impl Sessions {
+    /// What a reference (`name`, `name:tag`, an id) stands for now.
+    ///
+    /// # Errors
+    /// `NotFound` when the tenant has no such template, `Conflict` when the build is not ready,
+    /// `NotHere` when this server has no sessions.
+    pub async fn template_ground(
+        &self,
+        tenant: &str,
+        reference: &str,
+    ) -> Result<TemplateGround, SessionError> {
+        let inner = self.ready()?;
+        if reference == super::BASE {
+            let build = super::BASE.to_owned();
+            let (layers, env, workdir) = (Vec::new(), BTreeMap::new(), None);
+            return Ok(TemplateGround { build, layers, env, workdir });
+        }
+        let start = inner.template_for_session(tenant, reference).await?;
+        Ok(TemplateGround {
+            build: start.kept.build,
+            layers: start.chain,
+            env: start.env,
+            workdir: start.kept.workdir,
+        })
+    }
+
+    /// Attaches the layers of a build, the newest first. They are there for as long as one holds
+    /// them, also when the template is deleted.
+    ///
+    /// # Errors
+    /// `NotFound` when the build was deleted.
+    pub async fn template_layers(
+        &self,
+        tenant: &str,
+        build: &str,
+        layers: &[String],
+    ) -> Result<Vec<Arc<AttachedLayer>>, SessionError> {
+        let inner = self.ready()?;
+        match inner.workspaces.recent_layers(layers).await {
+            Ok(layers) => Ok(layers),
+            Err(error) => Err(inner.why_no_layers(tenant, build, error).await),
+        }
+    }
+}
+
+impl SessionsInner {
+    /// The environment that a session's template adds to its own; none when the build is gone.
+    pub(in crate::service) async fn template_env(
+        &self,
+        tenant: &str,
+        kept: &SessionTemplate,
+    ) -> Result<BTreeMap<String, String>, SessionError> {
+        match self.store.template_build(tenant, &kept.build).await? {
+            Some(build) => self.secrets.open_env(tenant, &build.id, build.env.as_ref()),
+            None => Ok(BTreeMap::new()),
+        }
+    }
+
+    /// A layer that is not there is missing only while its build is.
+    async fn why_no_layers(&self, tenant: &str, build: &str, error: SessionError) -> SessionError {
+        match self.store.template_build(tenant, build).await {
+            Ok(None) => SessionError::NotFound("template"),
+            Ok(Some(_)) | Err(_) => error,
+        }
+    }
+}
