@@ -169,6 +169,58 @@ fn sessions_start_with_what_the_steps_of_a_template_left() {
     drop(sessions.end(&session));
 }
 
+/// What a template starts is a process, and those end with their sandbox.
+#[test]
+fn the_start_command_runs_in_every_sandbox_that_is_made_anew() {
+    let _guard = beside_others();
+    let mut server = serve();
+    server.expect_log("a session could not be resumed");
+    let sessions = Sessions::from(&server);
+    let request = json!({
+        "name": "served",
+        "start": "[ -e /workspace/broken ] && exit 3; echo $NAME >> starts; sleep 0.2; \
+            touch /tmp/up; exec sleep 1000",
+        "ready": "[ -e /tmp/up ]",
+        "steps": [
+            {"type": "env", "values": {"NAME": "started"}},
+            {"type": "workdir", "path": "/workspace/app"},
+        ],
+    });
+    ready(&sessions.client, &request);
+    let session = sessions.create(&json!({"template": "served"}));
+    let started = |session: &str, times: usize| {
+        let seen = shell(&sessions, session, "ls /tmp; cat starts");
+        assert_eq!(seen, format!("up\n{}", "started\n".repeat(times)));
+    };
+    started(&session, 1);
+    // In the same sandbox it goes on.
+    sessions.did(&session, "pause");
+    sessions.did(&session, "resume");
+    started(&session, 1);
+    sessions.did(&session, "stop");
+    sessions.did(&session, "resume");
+    started(&session, 2);
+    // Whoever uses a session that rests wakes it.
+    sessions.did(&session, "stop");
+    started(&session, 3);
+    let copy = sessions.fork(&session);
+    started(&copy, 4);
+    let snapshot =
+        ok(&post(&sessions.client, &format!("{}/snapshots", path(&session)), &json!({})));
+    let of_snapshot = sessions.create(&json!({"snapshot": snapshot["id"]}));
+    started(&of_snapshot, 4);
+    // One that does not come up says so, and can be resumed when it is mended.
+    drop(shell(&sessions, &session, "touch /workspace/broken"));
+    sessions.did(&session, "stop");
+    let refused = sessions.act(&session, "resume");
+    assert_error(&refused, 409, "conflict", None);
+    assert!(refused.text().contains("start command exited with code 3"), "{}", refused.text());
+    assert_eq!(sessions.record(&session)["state"], "error");
+    for session in [&session, &copy, &of_snapshot] {
+        drop(sessions.end(session));
+    }
+}
+
 #[test]
 fn layers_are_shared_by_what_they_come_from_and_go_with_the_last_template() {
     let _guard = beside_others();

@@ -134,7 +134,8 @@ impl SessionsInner {
     }
 
     /// Makes the sandbox of a session that has none, for its caller to work with: nobody takes it
-    /// away in between. The caller holds its transition.
+    /// away in between. What its template starts has been started then. The caller holds its
+    /// transition.
     pub(super) async fn bring_up(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
@@ -145,10 +146,15 @@ impl SessionsInner {
         }
         self.admit(&entry.key, &entry.tenant).await?;
         let made = Box::pin(self.bring_up_admitted(entry)).await;
-        if made.is_err() {
-            self.books.give_up(&entry.key, clock::now());
+        let (source, at_work) =
+            made.inspect_err(|_| self.books.give_up(&entry.key, clock::now()))?;
+        let body = Arc::clone(&at_work.body);
+        if let Err(error) = Box::pin(self.start_template_in(entry, &body)).await {
+            drop(at_work);
+            self.put_down(entry, &body).await;
+            return Err(error);
         }
-        made
+        Ok((source, at_work))
     }
 
     async fn bring_up_admitted(

@@ -199,20 +199,26 @@ impl SessionsInner {
             )?);
             of_agent = (agent.limits, agent.options.clone());
         }
+        let mut template = None;
         if let Some(snapshot) = &request.snapshot {
             let found = self.store.snapshot(tenant, snapshot).await?;
-            chain = found.ok_or(SessionError::NotFound("snapshot"))?.chain;
+            let found = found.ok_or(SessionError::NotFound("snapshot"))?;
+            chain = found.chain;
+            // Its files are as the template's start command left them, and want it again.
+            if let Some(kept) = found.template.filter(|_| agent.is_none()) {
+                let env = self.template_env(tenant, &kept).await?;
+                template = Some((kept, env));
+            }
         }
-        let template = match &request.template {
-            Some(name) => Some(self.template_for_session(tenant, name).await?),
-            None => None,
-        };
-        let template = template.map(|start| {
+        if let Some(name) = &request.template {
+            let start = self.template_for_session(tenant, name).await?;
             chain = start.chain;
             of_agent.0.memory_bytes = start.memory_bytes;
-            launch.env.extend(start.env.clone());
-            (start.kept, start.env)
-        });
+            template = Some((start.kept, start.env));
+        }
+        if let Some((_, env)) = &template {
+            launch.env.extend(env.clone());
+        }
         if let Some(credential) = &request.credential {
             self.add_credential(tenant, credential, &mut launch).await?;
         }

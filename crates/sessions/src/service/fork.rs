@@ -144,7 +144,7 @@ impl Sessions {
                 name,
                 chain,
                 bytes,
-                extra: serde_json::Value::Null,
+                template: entry.state.lock().row.template.clone(),
                 created_ms: clock::wall_ms(),
             };
             let shown = shown(row.clone());
@@ -316,6 +316,13 @@ impl SessionsInner {
         if let Err(error) = self.copy_conversation(parent, &child).await {
             let _transition = child.transition.lock().await;
             self.finish(&child, "its conversation could not be copied").await?;
+            return Err(error);
+        }
+        // Processes are not copied, and what the template starts is one.
+        if let Err(error) = Box::pin(self.run_start_command(&child)).await {
+            drop(at_work);
+            let _transition = child.transition.lock().await;
+            self.finish(&child, "its start command failed").await?;
             return Err(error);
         }
         self.enter(&child, "forked");

@@ -7,6 +7,7 @@ use super::rows::{LayerRow, SnapshotRow};
 use super::schema::{SessionColumns, json, limit, number, text, text_or_null};
 use crate::error::SessionError;
 
+// What a session is made from beside files is in `extra`.
 const SNAPSHOT: &str = "id, tenant, session, name, chain, bytes, extra, created_ms";
 
 impl SessionStore {
@@ -89,7 +90,7 @@ impl SessionStore {
                 text_or_null(row.name.as_deref()),
                 json(&row.chain)?,
                 number(row.bytes),
-                json(&row.extra)?,
+                json(&row.template)?,
                 number(row.created_ms),
             ];
             it.execute(&sql, &parameters)?;
@@ -167,7 +168,7 @@ fn snapshot(row: &SqlRow) -> Result<SnapshotRow, SqlStoreError> {
         name: columns.text_or_null()?,
         chain: columns.json()?,
         bytes: columns.take()?,
-        extra: columns.json()?,
+        template: columns.json()?,
         created_ms: columns.take()?,
     })
 }

@@ -248,8 +248,8 @@ pub(crate) struct SnapshotRow {
     pub(crate) chain: Vec<String>,
     /// Bytes of its own layer.
     pub(crate) bytes: u64,
-    /// Other data that a session is made from.
-    pub(crate) extra: serde_json::Value,
+    /// Template of that session.
+    pub(crate) template: Option<SessionTemplate>,
     /// When it was taken.
     pub(crate) created_ms: u64,
 }

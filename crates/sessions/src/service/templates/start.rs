@@ -1,4 +1,4 @@
-//! The start command of a template, in a new session.
+//! The start command of a template: in a new session, and whenever its sandbox is made anew.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time;
 
 use crate::error::SessionError;
 use crate::service::SessionsInner;
-use crate::service::entry::{SandboxUse, SessionEntry};
+use crate::service::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use crate::service::launch::environment;
 use crate::service::logs::LogLevel;
 use crate::store::rows::SessionTemplate;
@@ -25,24 +25,33 @@ const CHUNK_BYTES: usize = 16 << 10;
 const SIGKILL: i32 = 9;
 
 impl SessionsInner {
-    /// Runs the start command of a new session's template, and waits until it is ready. Its output
-    /// is in the session's log.
+    /// Runs the start command of a new session's template, and waits until it is ready.
     pub(in crate::service) async fn run_start_command(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
     ) -> Result<(), SessionError> {
-        let template = entry.state.lock().row.template.clone();
-        let Some(template) = template else { return Ok(()) };
-        if template.start.is_none() && template.ready.is_none() {
+        if !has_commands(entry) {
             return Ok(());
         }
         let at_work = SandboxUse::begin(self, entry, clock::now());
         let gone = || SessionError::SandboxEnded("before its start command ran".to_owned());
         let at_work = at_work.ok_or_else(gone)?;
+        self.start_template_in(entry, &at_work.body).await
+    }
+
+    /// Runs the start command of a session's template in a sandbox that was just made, where no
+    /// program runs yet, and waits until it is ready. Its output is in the session's log.
+    pub(in crate::service) async fn start_template_in(
+        &self,
+        entry: &Arc<SessionEntry>,
+        body: &SessionSandbox,
+    ) -> Result<(), SessionError> {
+        let template = entry.state.lock().row.template.clone();
+        let Some(template) = template.filter(|_| has_commands(entry)) else { return Ok(()) };
         let launch = self.launch(entry).await?;
-        self.open_gate(entry, &at_work.body).await?;
+        self.open_gate(entry, body).await?;
         let env = environment(&launch.env);
-        let sandbox = at_work.body.sandbox()?;
+        let sandbox = body.sandbox()?;
         let mut ended = None;
         if let Some(start) = &template.start {
             let process = sandbox.start(shell(start, &env, &template)).await?;
@@ -59,6 +68,12 @@ impl SessionsInner {
             ))),
         }
     }
+}
+
+/// Returns whether there is something to start, or to wait for.
+fn has_commands(entry: &SessionEntry) -> bool {
+    let state = entry.state.lock();
+    state.row.template.as_ref().is_some_and(|it| it.start.is_some() || it.ready.is_some())
 }
 
 fn shell(command: &str, env: &[Vec<u8>], template: &SessionTemplate) -> SessionProgram {

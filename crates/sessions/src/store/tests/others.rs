@@ -22,7 +22,7 @@ async fn a_layer_stays_for_as_long_as_anybody_stands_on_it() {
             name: Some("n".to_owned()),
             chain: chain(&["l_1"]),
             bytes: 7,
-            extra: json!({"x": 1}),
+            template: Some(SessionTemplate { name: "web".to_owned(), ..Default::default() }),
             created_ms: NOW,
         };
         store.insert_snapshot(snapshot.clone(), 1).await.unwrap();
