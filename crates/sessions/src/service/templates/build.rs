@@ -187,7 +187,7 @@ impl SessionsInner {
             StepAction::Copy { archive, .. } => {
                 Some(self.archive_of_step(&row.tenant, archive).await?)
             }
-            StepAction::Run(_) | StepAction::MakeWorkdir => None,
+            StepAction::Run(_) | StepAction::PipInstall(_) | StepAction::MakeWorkdir => None,
         };
         let key = ResidentKey::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
         self.admit(&key, &row.tenant.as_str().into()).await?;
@@ -374,6 +374,7 @@ impl SessionsInner {
             && mirrors.npm_registry.is_none();
         let wants_network = |step: &&LayerStep| match &step.action {
             StepAction::Run(command) => is_install(command) || command.starts_with("git clone"),
+            StepAction::PipInstall(_) => true,
             StepAction::Copy { .. } | StepAction::MakeWorkdir => false,
         };
         if is_closed && step.filter(wants_network).is_some() {

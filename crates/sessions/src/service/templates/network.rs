@@ -10,12 +10,17 @@ use crate::error::SessionError;
 
 /// Environment of every step. Packages go to the user's own directories, and what is only a cache
 /// to `/tmp`, so that no layer has it.
-const OF_STEPS: [(&str, &str); 9] = [
+const OF_STEPS: [(&str, &str); 13] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     ("PIP_BREAK_SYSTEM_PACKAGES", "1"),
     ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
     ("PIP_NO_CACHE_DIR", "1"),
     ("PIP_NO_INPUT", "1"),
+    ("UV_CACHE_DIR", "/tmp/uv"),
+    // As pip does: an execution would else compile all that it imports, every time.
+    ("UV_COMPILE_BYTECODE", "1"),
+    ("UV_NO_PROGRESS", "1"),
+    ("UV_PYTHON_DOWNLOADS", "never"),
     ("npm_config_audit", "false"),
     ("npm_config_cache", "/tmp/npm"),
     ("npm_config_prefix", "/home/user/.local"),

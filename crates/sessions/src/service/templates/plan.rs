@@ -26,6 +26,8 @@ const PATH_BYTES_MAX: usize = 1024;
 const SHOWN_MAX: usize = 200;
 /// Packages that one step names.
 const PACKAGES_MAX: usize = 1000;
+/// Beginning of the command that a step with packages of Python is.
+pub(super) const PIP_INSTALL: &str = "pip install ";
 /// Directories whose files are kept.
 const KEPT: [&str; 2] = ["/workspace", "/home/user"];
 /// Directory where commands run unless a template says otherwise.
@@ -80,6 +82,8 @@ pub(crate) struct LayerStep {
 pub(crate) enum StepAction {
     /// Runs a command with `bash`.
     Run(String),
+    /// Runs `pip install` with these words behind it, or `uv` with the same where it is there.
+    PipInstall(String),
     /// Unpacks files of an archive.
     Copy {
         /// Name of the archive in the store.
@@ -243,7 +247,13 @@ impl Planner<'_> {
             }
             TemplateStep::PipInstall { packages } => {
                 let command = install(&["pip", "install"], packages, Some("."), &field)?;
-                self.layer(number, format!("RUN {command}"), StepAction::Run(command));
+                // Not every option of pip is one of uv.
+                let has_options = packages.iter().any(|word| word.starts_with('-'));
+                let action = match command.strip_prefix(PIP_INSTALL) {
+                    Some(words) if !has_options => StepAction::PipInstall(words.to_owned()),
+                    _ => StepAction::Run(command.clone()),
+                };
+                self.layer(number, format!("RUN {command}"), action);
             }
             TemplateStep::NpmInstall { packages, global } => {
                 let program: &[&str] = match global {
@@ -624,7 +634,7 @@ mod tests {
     fn words_of_packages_are_no_commands() {
         let step = TemplateStep::PipInstall { packages: vec!["a; rm -rf ~".to_owned()] };
         let made = of(vec![step]).unwrap();
-        assert_eq!(made.steps[0].action, StepAction::Run("pip install 'a; rm -rf ~'".to_owned()));
+        assert_eq!(made.steps[0].action, StepAction::PipInstall("'a; rm -rf ~'".to_owned()));
         for (command, expected) in [
             ("pip install numpy 'pandas<3'", true),
             ("npm install -g typescript", true),

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::time;
 
 use super::log::BuildLog;
-use super::plan::{LayerStep, StepAction};
+use super::plan::{LayerStep, PIP_INSTALL, StepAction};
 use crate::error::SessionError;
 use crate::service::exec::signal_name;
 use crate::service::launch::environment;
@@ -33,6 +33,15 @@ const SIGKILL: i32 = 9;
 
 /// Runs a command in the working directory, which is made when it is missing.
 const RUN: &str = r#"mkdir -p -- "$1" && cd -- "$1" && exec /bin/bash -c "$2""#;
+
+/// Installs packages with uv where there is one and the interpreter is the host's: several times as
+/// fast, to the same place. Its cache is on the disk of the layer, where files need not be copied.
+const UV_INSTALL: &str = r#"
+if command -v uv > /dev/null && [ "$(command -v python3)" = /usr/bin/python3 ]; then
+export UV_CACHE_DIR=/home/user/.cache/uv-of-a-step
+trap 'rm -rf -- "$UV_CACHE_DIR"; rmdir -- /home/user/.cache 2> /dev/null' EXIT
+uv pip install --python /usr/bin/python3 --prefix /home/user/.local "#;
+const PIP_ELSE: &str = "else\n";
 
 /// Unpacks an archive beside its destination, and copies what is taken from it: a directory as
 /// what is in it, all else by its name. All paths are arguments, never part of this text.
@@ -171,8 +180,13 @@ async fn kill(handle: &mut ProcessHandle) {
 }
 
 fn argv(step: &LayerStep, is_compressed: bool) -> Vec<Vec<u8>> {
+    let command;
     let words: Vec<&str> = match &step.action {
         StepAction::Run(command) => vec![RUN, "step", &step.workdir, command],
+        StepAction::PipInstall(words) => {
+            command = format!("{UV_INSTALL}{words}\n{PIP_ELSE}{PIP_INSTALL}{words}\nfi");
+            vec![RUN, "step", &step.workdir, &command]
+        }
         StepAction::MakeWorkdir => vec![RUN, "step", &step.workdir, "true"],
         StepAction::Copy { source, to, mode, .. } => vec![
             COPY,
