@@ -20,7 +20,7 @@ pub enum ExecutionState {
     Running,
     /// Has a result.
     Finished,
-    /// Ended at its owner's wish, or because an attached caller went away.
+    /// Ended at its owner's wish, or because an attached caller or its template went away.
     Cancelled,
     /// Did not start before its deadline.
     Expired,

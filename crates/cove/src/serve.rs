@@ -206,8 +206,7 @@ impl ServerParts<'_> {
         let SandboxServices { pooler, lake, gate } =
             SandboxServices::start(source, &data_dir, used, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
-        let limits = config.executions.clone();
-        let service = begin_executions(engine, &languages, limits, self.capacity, &mut registry)?;
+        let service = begin_executions(engine, &languages, config, self.capacity, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
         let settings = config.executions.jobs.clone();
         let queue = storage.queue.open(&store, &settings).await?;
@@ -350,10 +349,11 @@ async fn close_all(
 fn begin_executions(
     engine: &Engine,
     languages: &Languages,
-    limits: executions::ExecutionsConfig,
+    config: &CoveConfig,
     capacity: HostCapacity,
     registry: &mut Registry,
 ) -> Result<ExecutionService> {
+    let limits = config.executions.clone();
     let service =
         ExecutionService::new(engine.clone(), languages.clone(), limits, capacity, registry);
     service.context("failed to start executions")

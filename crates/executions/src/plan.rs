@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use sandbox::{ProgramLimits, StdinSource, TerminalDimensions, WorkspaceFile};
 
-use self::checks::{PlannedProgram, directories};
+use self::checks::{PlannedProgram, check_argument_bytes, directories};
 pub(crate) use self::checks::{check_env_name, check_path};
 use crate::config::{ConfigError, ExecutionsConfig};
 use crate::error::RequestRefusal;
@@ -736,21 +736,6 @@ fn language_files<'a>(files: &'a [WorkspaceFile], extensions: &[String]) -> Vec<
     };
     let names = files.iter().map(|file| file.path.as_str()).enumerate();
     names.filter(|(index, name)| *index == 0 || of_language(name)).map(|(_, name)| name).collect()
-}
-
-/// Refuses arguments that `execve` would refuse as too long, with the field's name.
-fn check_argument_bytes(start: &ProgramStart, field: &str) -> Result<(), RequestRefusal> {
-    let bytes = |words: &[Vec<u8>]| -> usize {
-        words.iter().map(|word| word.len() + 1 + size_of::<usize>()).sum()
-    };
-    let (argv, env) = (bytes(&start.argv), bytes(&start.env));
-    if argv + env <= ARGUMENT_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!(
-        "arguments and environment of one program must be at most {ARGUMENT_BYTES_MAX} bytes"
-    );
-    Err(RequestRefusal::invalid(if env > argv { "env" } else { field }, message))
 }
 
 /// Returns what files take where they are placed: bytes in whole pages, files with the directories

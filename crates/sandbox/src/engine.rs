@@ -430,13 +430,8 @@ impl Engine {
     pub fn stats(&self) -> EngineStats {
         let warm = self.shared.warm.iter();
         let warm = warm.flat_map(|it| [&it.sandboxes, &it.connected.sandboxes]);
-        let [layered, layered_connected] = &self.shared.layered;
-        let plain = [
-            &self.shared.plain,
-            &self.shared.connected.sandboxes,
-            &layered.sandboxes,
-            &layered_connected.sandboxes,
-        ];
+        let plain = [&self.shared.plain, &self.shared.connected.sandboxes];
+        let layered = self.shared.layered.iter().map(|it| &it.sandboxes);
         let sessions = self.shared.sessions.stats();
         let mut figures = EngineStats {
             sessions_prepared: sessions.idle,
@@ -444,7 +439,7 @@ impl Engine {
             spawners_replaced: *self.shared.replaced.borrow(),
             ..EngineStats::default()
         };
-        for key in plain.into_iter().chain(warm) {
+        for key in plain.into_iter().chain(layered).chain(warm) {
             let of_key = key.stats();
             figures.prepared += of_key.idle;
             figures.leased += of_key.leased;

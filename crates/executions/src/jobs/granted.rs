@@ -2,7 +2,8 @@
 //! here, from somebody whose they are to give, have them when they run.
 //!
 //! Whoever can write to the queue can add executions, and could write any grant into them, and any
-//! tenant's template. So such a request has a proof beside it that only a server can make, bound to its owner.
+//! tenant's template. So such a request has a proof beside it that only a server can make, bound to
+//! its owner.
 
 use api::ExecutionRequest;
 use hmac::{Hmac, Mac as _};

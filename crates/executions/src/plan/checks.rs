@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use api::{ExecutionRequest, OutputComparison, SourceFile};
 use sandbox::WorkspaceFile;
 
+use super::{ARGUMENT_BYTES_MAX, ProgramStart};
 use crate::error::RequestRefusal;
 
 /// A part of a path: Linux's `NAME_MAX`.
@@ -337,4 +338,22 @@ pub(super) fn check_no_file_is_a_directory(files: &[WorkspaceFile]) -> Result<()
 /// Every directory above `path`: `a` and `a/b` of `a/b/c`.
 pub(super) fn directories(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('/').map(|(at, _)| &path[..at])
+}
+
+/// Refuses arguments that `execve` would refuse as too long, with the field's name.
+pub(super) fn check_argument_bytes(
+    start: &ProgramStart,
+    field: &str,
+) -> Result<(), RequestRefusal> {
+    let bytes = |words: &[Vec<u8>]| -> usize {
+        words.iter().map(|word| word.len() + 1 + size_of::<usize>()).sum()
+    };
+    let (argv, env) = (bytes(&start.argv), bytes(&start.env));
+    if argv + env <= ARGUMENT_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "arguments and environment of one program must be at most {ARGUMENT_BYTES_MAX} bytes"
+    );
+    Err(RequestRefusal::invalid(if env > argv { "env" } else { field }, message))
 }

@@ -117,7 +117,8 @@ impl WarmRuntimeSandboxes {
 }
 
 /// A key for plain sandboxes, one for those over layers and one for each runtime, each without a
-/// loopback and with one, and resources that are used once. Those that are ready make room for whoever finds no slot free.
+/// loopback and with one, and resources that are used once. Those that are ready make room for
+/// whoever finds no slot free.
 pub(super) fn pool_config(config: &EngineConfig) -> pool::PoolConfig {
     pool::PoolConfig {
         total_max: config.slots,
