@@ -34,18 +34,18 @@ Every request is a line of JSON in the log: what it was, what it had, how it was
 """
 
 import argparse
-import hashlib
 import json
 import socket
 import sys
 import threading
 import time
 
+from answer import Answer, Stream, identifier
+from conversation import Closed, Conversation, Refused, words
+
 # Requests of agents are some 50 KB; what is larger than any context is refused.
 BODY_BYTES_MAX = 64 << 20
 HEAD_BYTES_MAX = 64 << 10
-# A word each; a line of a test that asks for more than this is a mistake.
-STREAM_WORDS_MAX = 1_000_000
 IDLE_SECONDS_MAX = 600
 MODELS = ["claude-stand-in", "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"]
 ERRORS = {
@@ -59,181 +59,9 @@ ERRORS = {
     529: "overloaded_error",
 }
 REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed"}
-DIRECTIVES = {"say", "run", "tool", "think", "stream", "wait", "fail", "cut"}
-# What agents put into a conversation beside what a user said.
-REMINDER = "<system-reminder>"
-INTERRUPTED = "[Request interrupted by user"
-
-
-class Refused(Exception):
-    """An answer that is an error of the protocol."""
-
-    def __init__(self, status, message):
-        super().__init__(message)
-        self.status = status
-
-
-class Closed(Exception):
-    """The connection is over: the client left, or it is to be broken off."""
-
-
-# --- what is asked ---
-
-
-def blocks(content):
-    """The blocks of a message; a string is one block of text."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
-        raise Refused(400, "messages: content must be a string or a list of blocks")
-    return content
-
-
-def plain(content):
-    """The text of content, one block a line."""
-    texts = [b.get("text", "") for b in blocks(content) if b.get("type") == "text"]
-    return "\n".join(texts)
-
-
-def said(message):
-    """What a user typed in this message, without what the agent added; None if nothing."""
-    if message.get("role") != "user":
-        return None
-    texts = []
-    for block in blocks(message.get("content", "")):
-        text = block.get("text", "").strip() if block.get("type") == "text" else ""
-        if text.startswith(INTERRUPTED):
-            # What was asked before was taken back, and agents merge it with what is asked now.
-            texts = []
-        elif text and not text.startswith(REMINDER):
-            texts.append(text)
-    return "\n".join(texts) or None
-
-
-class Conversation:
-    """One request, understood."""
-
-    def __init__(self, body, size):
-        messages = body.get("messages")
-        if not isinstance(messages, list) or not messages:
-            raise Refused(400, "messages: at least one message is required")
-        if not isinstance(body.get("model"), str):
-            raise Refused(400, "model: Field required")
-        if not all(isinstance(message, dict) for message in messages):
-            raise Refused(400, "messages: every message must be an object")
-        self.body = body
-        # Four bytes are a token, as everywhere where nobody counts.
-        self.input_tokens = max(1, size // 4)
-        self.messages = messages
-        self.turns = [text for text in map(said, messages) if text]
-        self.text = self.turns[-1] if self.turns else ""
-        self.system = plain(body.get("system") or "")
-        self.results = self.results_of_this_turn()
-        self.orders = list(self.directives())
-
-    def results_of_this_turn(self):
-        """Results of tools that were used since the user said something."""
-        results = []
-        for message in reversed(self.messages):
-            found = [
-                block
-                for block in blocks(message.get("content", ""))
-                if message.get("role") == "user" and block.get("type") == "tool_result"
-            ]
-            if said(message):
-                break
-            results = found + results
-        return results
-
-    def directives(self):
-        # Not splitlines(): it ends lines at characters that are text here.
-        for line in self.text.split("\n"):
-            name, colon, rest = line.strip().partition(":")
-            if colon and name in DIRECTIVES:
-                yield name, rest.strip()
-            elif line.strip() in ("recall", "system"):
-                yield line.strip(), ""
-
-    def order(self, *names):
-        """The first directive of these names, or None."""
-        return next((rest for name, rest in self.orders if name in names), None)
-
-    def number(self, name, index=0, default=None):
-        """A number of a directive."""
-        parts = (self.order(name) or "").split()
-        if len(parts) <= index:
-            return default
-        if not parts[index].isdigit():
-            raise Refused(400, f"messages: {name}: {parts[index]!r} is not a number")
-        return int(parts[index])
-
-    def tool(self):
-        """The use of a tool that is next: name and input, or None."""
-        uses = [(name, rest) for name, rest in self.orders if name in ("run", "tool")]
-        if len(self.results) >= len(uses):
-            return None
-        kind, rest = uses[len(self.results)]
-        if kind == "run":
-            return "Bash", {"command": rest, "description": "Run what was asked"}
-        name, _, arguments = rest.partition(" ")
-        try:
-            return name, json.loads(arguments or "{}")
-        except ValueError as error:
-            raise Refused(400, f"messages: tool: input of {name}: {error}") from error
-
-    def answer(self):
-        """The words to answer with."""
-        asked = {name for name, _ in self.orders}
-        if "stream" in asked:
-            count = min(self.number("stream", default=1), STREAM_WORDS_MAX)
-            return (f"word{index} " for index in range(count))
-        if "say" in asked:
-            text = self.order("say").replace("\\n", "\n")
-        elif self.results:
-            last = self.results[-1]
-            verb = "failed" if last.get("is_error") else "said"
-            result = plain(last.get("content") or "").partition(REMINDER)[0]
-            text = f"The tool {verb}: {result.rstrip()}"
-        elif "recall" in asked:
-            text = "I remember: " + " | ".join(self.turns)
-        elif "system" in asked:
-            text = "My system prompt: " + self.system
-        else:
-            counts = f"[messages: {len(self.messages)}, turns: {len(self.turns)}]"
-            text = f"You said: {self.text} {counts}"
-        return words(text)
-
-
-def words(text):
-    """The text in pieces which, put together, are the text."""
-    start = 0
-    for index, character in enumerate(text):
-        if character in " \n" and index + 1 < len(text) and text[index + 1] not in " \n":
-            yield text[start : index + 1]
-            start = index + 1
-    if start < len(text) or not text:
-        yield text[start:]
 
 
 # --- how it is answered ---
-
-
-class Stream:
-    """The events of a streamed answer, as chunks."""
-
-    def __init__(self, connection):
-        self.connection = connection
-        self.pending = []
-
-    def event(self, kind, **fields):
-        data = json.dumps({"type": kind, **fields}, separators=(",", ":"), ensure_ascii=False)
-        self.pending.append(f"event: {kind}\ndata: {data}\n\n".encode())
-
-    def flush(self):
-        data = b"".join(self.pending)
-        self.pending.clear()
-        if data:
-            self.connection.send(b"%x\r\n%s\r\n" % (len(data), data))
 
 
 class Model:
@@ -262,35 +90,8 @@ class Model:
             self.log.flush()
 
 
-def identifier(prefix, *of):
-    """An id that is the same for the same request."""
-    digest = hashlib.sha256("\n".join(map(str, of)).encode()).hexdigest()
-    return f"{prefix}_{digest[:24]}"
-
-
-class Answer:
-    """One answer to one conversation."""
-
-    def __init__(self, model, connection, conversation, entry):
-        self.model, self.connection, self.entry = model, connection, entry
-        self.conversation = conversation
-        last = json.dumps(conversation.messages[-1])
-        self.key = (conversation.text, len(conversation.messages), len(conversation.results), last)
-        self.tool = conversation.tool()
-
-    def give(self):
-        conversation = self.conversation
-        status, times = conversation.number("fail"), conversation.number("fail", 1)
-        if status is not None:
-            seen = self.model.count(("fail", conversation.text, len(conversation.turns)))
-            if times is None or seen <= times:
-                raise Refused(status, "the conversation asks for this error")
-        time.sleep(conversation.number("wait", default=0) / 1000)
-        self.entry["status"] = 200
-        if conversation.body.get("stream") is True:
-            self.stream()
-        else:
-            self.whole()
+class MessagesAnswer(Answer):
+    """One answer by the Messages protocol."""
 
     def message(self, content, stop_reason, output_tokens):
         return {
@@ -380,23 +181,11 @@ class Answer:
         block = {"type": "text", "text": ""}
         stream.event("content_block_start", index=index, content_block=block)
         stream.event("ping")
-        pause = self.conversation.number("stream", 1, 0) / 1000
-        cut = self.conversation.number("cut")
-        count, start = 0, []
-        for piece in self.conversation.answer():
-            if count == cut:
-                stream.flush()
-                raise Closed("the conversation asks for it")
+        count = 0
+        for piece in self.pieces(stream):
             delta = {"type": "text_delta", "text": piece}
             stream.event("content_block_delta", index=index, delta=delta)
             count += 1
-            if count <= 20:
-                start.append(piece)
-                self.entry["answer"] = "".join(start)
-            # Without pauses all of it is one write, but for what nobody would hold in memory.
-            if pause or len(stream.pending) >= 1000:
-                stream.flush()
-            time.sleep(pause)
         stream.event("content_block_stop", index=index)
         return count
 
@@ -515,7 +304,7 @@ class Connection:
                 entry["status"] = 200
                 self.json(200, {"input_tokens": conversation.input_tokens})
             else:
-                Answer(self.model, self, conversation, entry).give()
+                MessagesAnswer(self.model, self, conversation, entry).give()
         else:
             raise Refused(404, f"there is no {method} {path}")
 
