@@ -71,6 +71,7 @@ class Conversation:
         self.text = self.turns[-1] if self.turns else ""
         self.system = plain(body.get("system") or "")
         self.results = self.results_of_this_turn()
+        self.take_step()
         self.orders = list(self.directives())
 
     def results_of_this_turn(self):
@@ -86,6 +87,19 @@ class Conversation:
                 break
             results = found + results
         return results
+
+    def take_step(self):
+        """Puts the step that is next, where the user laid down steps, in the place of the text."""
+        answers = 0
+        for message in reversed(self.messages):
+            text = said(message) or ""
+            lines = [line.strip().partition(":") for line in text.split("\n")]
+            steps = [rest.strip() for name, _, rest in lines if name == "step"]
+            if steps:
+                if answers < len(steps):
+                    self.text, self.results = steps[answers], []
+                return
+            answers += message.get("role") == "assistant"
 
     def directives(self):
         # Not splitlines(): it ends lines at characters that are text here.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A stand-in for a model: the Messages protocol over HTTP, answered by rules instead of by a model.
+"""A stand-in for a model: Anthropic's and OpenAI's protocols, answered by rules, not by a model.
 
 For tests and examples of agents where no model can be reached or none should be paid. Needs nothing
 but Python. It is deterministic: the same request has the same answer.
@@ -8,8 +8,10 @@ but Python. It is deterministic: the same request has the same answer.
 
 prints `listening on http://127.0.0.1:PORT` and serves, to clients that have the key:
 
-    POST /v1/messages               streamed and not
+    POST /v1/messages               Anthropic's Messages, streamed and not
     POST /v1/messages/count_tokens
+    POST /v1/chat/completions       OpenAI's Chat Completions, streamed and not
+    POST /v1/responses              OpenAI's Responses, streamed and not
     GET  /v1/models, /v1/models/ID
 
 Unless it is told something else, it answers with what was said, the number of messages that it was
@@ -29,6 +31,8 @@ A line of what the user says may tell it what to do instead:
     wait: MS            send nothing for that time
     fail: STATUS [N]    answer with this error, the first N times only if N is given
     cut: N              break the connection off after N words
+    step: ONE OF THESE  do this in the first answer to what the user says, the next such line in the
+                        second, and so on: for agents that say what came of a tool as a user would
 
 Every request is a line of JSON in the log: what it was, what it had, how it was answered.
 """
@@ -40,6 +44,7 @@ import sys
 import threading
 import time
 
+import openai_protocols as openai
 from answer import Answer, Stream, identifier
 from conversation import Closed, Conversation, Refused, words
 
@@ -48,6 +53,7 @@ BODY_BYTES_MAX = 64 << 20
 HEAD_BYTES_MAX = 64 << 10
 IDLE_SECONDS_MAX = 600
 MODELS = ["claude-stand-in", "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"]
+OPENAI_MODELS = ["gpt-stand-in", "gpt-5"]
 ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -72,6 +78,7 @@ class Model:
         self.log = log
         self.lock = threading.Lock()
         self.numbers = {"request": 0}
+        self.memory = openai.Memory()
 
     def count(self, key):
         """How many times this was asked for, this time included."""
@@ -281,8 +288,11 @@ class Connection:
             other = "api_error" if error.status >= 500 else "invalid_request_error"
             kind = ERRORS.get(error.status, other)
             detail = {"type": kind, "message": str(error)}
+            document = {"type": "error", "error": detail}
+            if is_openai(path, headers):
+                document = openai.error(error.status, str(error))
             self.model.write(entry)
-            self.json(error.status, {"type": "error", "error": detail})
+            self.json(error.status, document)
         except Closed:
             entry["closed"] = True
             raise
@@ -296,8 +306,17 @@ class Connection:
             self.head(200, "text/plain", 0)
             return
         self.check_key(headers, entry)
-        if method == "GET" and path.startswith("/v1/models"):
+        if method == "GET" and path.startswith("/v1/models") and is_openai(path, headers):
+            self.openai_models(path, entry)
+        elif method == "GET" and path.startswith("/v1/models"):
             self.models(path, entry)
+        elif method == "POST" and path == "/v1/chat/completions":
+            conversation = self.parse(headers, body, entry, openai.chat)
+            openai.ChatAnswer(self.model, self, conversation, entry).give()
+        elif method == "POST" and path == "/v1/responses":
+            memory = self.model.memory
+            conversation = self.parse(headers, body, entry, lambda it: openai.responses(it, memory))
+            openai.ResponsesAnswer(self.model, self, conversation, entry).give()
         elif method == "POST" and path in ("/v1/messages", "/v1/messages/count_tokens"):
             conversation = self.parse(headers, body, entry)
             if path.endswith("count_tokens"):
@@ -316,14 +335,14 @@ class Connection:
         if wanted is not None and key != wanted:
             raise Refused(401, "invalid x-api-key")
 
-    def parse(self, headers, body, entry):
+    def parse(self, headers, body, entry, translate=lambda value: value):
         try:
             value = json.loads(body)
         except ValueError as error:
             raise Refused(400, f"the body is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise Refused(400, "the body is not an object")
-        conversation = Conversation(value, len(body))
+        conversation = Conversation(translate(value), len(body))
         entry.update(
             session=headers.get("x-claude-code-session-id"),
             model=value["model"],
@@ -331,7 +350,7 @@ class Connection:
             messages=len(conversation.messages),
             turns=len(conversation.turns),
             text=conversation.text,
-            tools=[tool.get("name") for tool in value.get("tools") or []],
+            tools=list(openai.offered(value)),
             system=conversation.system[: self.model.options.log_system],
         )
         if self.model.options.log_bodies:
@@ -339,6 +358,15 @@ class Connection:
             entry["headers"].pop("x-api-key", None)
             entry["headers"].pop("authorization", None)
         return conversation
+
+    def openai_models(self, path, entry):
+        wanted = path.removeprefix("/v1/models").removeprefix("/")
+        every = openai.models(OPENAI_MODELS)
+        found = [model for model in every["data"] if model["id"] == wanted]
+        if wanted and not found:
+            raise Refused(404, f"there is no model {wanted}")
+        entry["status"] = 200
+        self.json(200, found[0] if wanted else every)
 
     def models(self, path, entry):
         entry["status"] = 200
@@ -357,8 +385,15 @@ class Connection:
         raise Refused(404, f"there is no model {wanted}")
 
 
+def is_openai(path, headers):
+    """Whether a request is of OpenAI's protocols; some addresses are in both vendors'."""
+    if path.startswith("/v1/models"):
+        return not ("anthropic-version" in headers or "x-api-key" in headers)
+    return path in ("/v1/chat/completions", "/v1/responses")
+
+
 def options():
-    parser = argparse.ArgumentParser(description="Answer the Messages protocol by rules.")
+    parser = argparse.ArgumentParser(description="Answer the protocols of models by rules.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
     parser.add_argument("--api-key", help="refuse other keys; without it every key is right")
