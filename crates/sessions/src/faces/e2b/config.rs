@@ -1,6 +1,9 @@
 //! Settings of this face.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
+
+/// Longest time in seconds that an operator may give a cell: that of the native interface.
+const CELL_TIMEOUT_S_MAX: u64 = 24 * 60 * 60;
 
 /// The `[compat.e2b.settings]` table.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -15,6 +18,9 @@ pub struct E2bConfig {
     pub url: Option<String>,
     /// Longest time to live that a sandbox may ask for at a time.
     pub timeout_s_max: u64,
+    /// Seconds after which a cell of the code interpreter is interrupted: its clients send no limit.
+    #[serde(deserialize_with = "cell_seconds")]
+    pub cell_timeout_s: u64,
     /// True if a sandbox reaches all of the internet that is offered to its tenant, unless it says
     /// otherwise, as with E2B. Left out: what it names.
     pub internet: bool,
@@ -29,9 +35,19 @@ impl Default for E2bConfig {
             domain: None,
             url: None,
             timeout_s_max: 24 * 60 * 60,
+            cell_timeout_s: 30 * 60,
             internet: false,
             // Half of what a listener takes by default.
             port_connections_max: 512,
         }
     }
+}
+
+fn cell_seconds<'de, D: Deserializer<'de>>(input: D) -> Result<u64, D::Error> {
+    let seconds = u64::deserialize(input)?;
+    if (1..=CELL_TIMEOUT_S_MAX).contains(&seconds) {
+        return Ok(seconds);
+    }
+    let message = format!("cell_timeout_s must be between 1 and {CELL_TIMEOUT_S_MAX}");
+    Err(de::Error::custom(message))
 }

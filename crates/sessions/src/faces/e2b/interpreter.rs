@@ -108,7 +108,7 @@ pub(super) async fn answer(
             let message = "the X-Access-Token of the sandbox is missing or wrong";
             Err(PlainRefusal(StatusCode::UNAUTHORIZED, message.to_owned()))
         }
-        ["execute"] if post => execute(port_use, body).await,
+        ["execute"] if post => execute(face, port_use, body).await,
         _ => {
             discard(body).await;
             let message = format!("{method} {} is not served here", shown(&path));
@@ -171,7 +171,11 @@ async fn restart(guard: &SandboxGuard, id: &str) -> Result<Response, PlainRefusa
     Ok(Json(Value::Null).into_response())
 }
 
-async fn execute(port_use: PortUse, body: UploadBody) -> Result<Response, PlainRefusal> {
+async fn execute(
+    face: &E2bContext,
+    port_use: PortUse,
+    body: UploadBody,
+) -> Result<Response, PlainRefusal> {
     let ExecutionBody { code, context_id, language, env_vars } = read(body).await?;
     let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
     if is_given(&context_id) && is_given(&language) {
@@ -195,7 +199,9 @@ async fn execute(port_use: PortUse, body: UploadBody) -> Result<Response, PlainR
     let guard = port_use.guard();
     // Where contexts are listed, the default ones come first.
     guard.code_contexts(HOME)?;
-    let cell = ExecuteCell { code, env: env_vars.unwrap_or_default(), timeout_ms: None };
+    let timeout_ms = face.config.cell_timeout_s * 1000;
+    let env = env_vars.unwrap_or_default();
+    let cell = ExecuteCell { code, env, timeout_ms: Some(timeout_ms) };
     let events = guard.execute_cell(&name, cell, HOME);
     let events = events.map_err(|error| PlainRefusal::of_context(error, &name))?;
     let lines = lines(ExecutionLines { events, _port_use: port_use });
