@@ -1,6 +1,7 @@
 """What a model was asked, whichever protocol asked it: for the stand-in for a model beside this."""
 
 import json
+import re
 
 # A word each; a line of a test that asks for more than this is a mistake.
 STREAM_WORDS_MAX = 1_000_000
@@ -133,9 +134,22 @@ class Conversation:
             return "Bash", {"command": rest, "description": "Run what was asked"}
         name, _, arguments = rest.partition(" ")
         try:
-            return name, json.loads(arguments or "{}")
+            value = json.loads(arguments or "{}")
         except ValueError as error:
             raise Refused(400, f"messages: tool: input of {name}: {error}") from error
+        return name, self.filled(value)
+
+    def filled(self, value):
+        """The value with what earlier results of this turn have in the places that ask for it."""
+        if isinstance(value, dict) and list(value) == ["$find"]:
+            for result in reversed(self.results):
+                found = re.search(value["$find"], plain(result.get("content") or ""))
+                if found:
+                    return int(found[1]) if found[1].isdigit() else found[1]
+            raise Refused(400, f"messages: tool: no result has {value['$find']!r}")
+        if isinstance(value, dict):
+            return {name: self.filled(inner) for name, inner in value.items()}
+        return [self.filled(inner) for inner in value] if isinstance(value, list) else value
 
     def answer(self):
         """The words to answer with."""

@@ -25,7 +25,8 @@ A line of what the user says may tell it what to do instead:
     recall              answer with everything that the user said in this conversation
     system              answer with the system prompt
     run: COMMAND        use the tool Bash; answer with what came of it
-    tool: NAME JSON     use any tool with this input; several such lines are several uses
+    tool: NAME JSON     use any tool with this input; several such lines are several uses;
+                        {"$find": "REGEX"} is what its first group finds in an earlier result
     think: TEXT         think TEXT before answering
     stream: N [MS]      answer with N words, MS milliseconds apart
     wait: MS            send nothing for that time

@@ -25,6 +25,7 @@
 //! | `interpreter_forks.rs` | contexts that are forked, interpreters that are parked ahead, their metrics |
 //! | `interpreter_attacks.rs` | hostile cells bring down their own context and nothing else |
 //! | `e2b_ports.rs` | who knows a sandbox's id reaches its programs, and nothing that it was granted |
+//! | `integrations.rs` | recipes: frameworks of agents, unmodified, with a stand-in for the model |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
 //! | `sessions_limits.rs` | what a session is held to, and who gives way to whom |
@@ -73,6 +74,7 @@ mod gateway_secrets;
 mod go;
 mod gojudge;
 mod https;
+mod integrations;
 mod interpreter;
 mod interpreter_attacks;
 mod interpreter_forks;
