@@ -18,7 +18,7 @@ pub struct E2bConfig {
     pub url: Option<String>,
     /// Longest time to live that a sandbox may ask for at a time.
     pub timeout_s_max: u64,
-    /// Seconds after which a cell of the code interpreter is interrupted: its clients send no limit.
+    /// Seconds after which a cell of the code interpreter is interrupted; clients send no limit.
     #[serde(deserialize_with = "cell_seconds")]
     pub cell_timeout_s: u64,
     /// True if a sandbox reaches all of the internet that is offered to its tenant, unless it says
