@@ -347,6 +347,10 @@ pub struct SessionExecResult {
     /// Name of the signal that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
+    /// Why it was not started, when it was not: no such program or directory, no right to execute
+    /// it. Its exit code is then 127 (not found) or 126, as a shell has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_error: Option<String>,
     /// True if it was killed because its time was up.
     pub timed_out: bool,
     /// Standard output; bytes that are not UTF-8 are replaced.

@@ -78,6 +78,9 @@ pub(super) fn end(result: &SessionExecResult) -> u8 {
     if result.timed_out {
         complain("the command was killed: its time was up");
     }
+    if let Some(why) = &result.start_error {
+        complain(&format!("the command was not started: {}", plain(why)));
+    }
     exit_code(result)
 }
 

@@ -479,7 +479,14 @@ fn commands_are_followed_while_they_run() {
     );
     check(json!({"argv": ["cat"], "stdin": "in"}), b"in", b"", json!({"exit_code": 0}));
     check(json!({"argv": ["pwd"], "cwd": "/tmp"}), b"/tmp\n", b"", json!({"exit_code": 0}));
-    check(json!({"argv": ["nope"]}), b"", b"", json!({"exit_code": 127}));
+    let absent = json!({"exit_code": 127, "start_error": "program: No such file or directory"});
+    check(json!({"argv": ["nope"]}), b"", b"", absent);
+    let denied = json!({"exit_code": 126, "start_error": "program: Permission denied"});
+    check(json!({"argv": ["/etc/passwd"]}), b"", b"", denied);
+    let elsewhere =
+        json!({"exit_code": 126, "start_error": "working directory: No such file or directory"});
+    check(json!({"argv": ["ls"], "cwd": "/nowhere"}), b"", b"", elsewhere);
+    check(json!({"command": "exit 127"}), b"", b"", json!({"exit_code": 127, "start_error": null}));
     check(json!({"command": "echo $A", "env": {"A": "1"}}), b"1\n", b"", json!({"exit_code": 0}));
     check(json!({"command": "kill -9 $$"}), b"", b"", json!({"signal": "SIGKILL"}));
     check(json!({"argv": ["sleep", "99"], "timeout_ms": 50}), b"", b"", json!({"timed_out": true}));

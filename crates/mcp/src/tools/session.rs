@@ -226,6 +226,9 @@ fn shown(result: &Value) -> String {
     let mut text = content::output_text(result);
     let end = match (&result["exit_code"], result["signal"].as_str()) {
         _ if result["timed_out"] == true => "killed, because its time was up".to_owned(),
+        _ if result["start_error"].is_string() => {
+            format!("not started: {}", result["start_error"].as_str().unwrap_or_default())
+        }
         (Value::Number(code), _) => format!("exit code {code}"),
         (_, Some(signal)) => format!("ended by {signal}"),
         _ => "it could not be started".to_owned(),
@@ -268,6 +271,10 @@ mod tests {
                 "[killed, because its time was up]",
             ),
             (json!({ "exit_code": null, "signal": "SIGSEGV" }), "[ended by SIGSEGV]"),
+            (
+                json!({ "exit_code": 127, "start_error": "program: Not there" }),
+                "[not started: program: Not there]",
+            ),
         ] {
             assert_eq!(shown(&result), expected);
         }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
-use api::{ClientMessage, ErrorCode, SessionExecEvent, SessionExecResult, TerminalSize};
+use api::{ClientMessage, ErrorCode, SessionExecEvent, TerminalSize};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use axum::extract::{FromRequestParts as _, Query, Request, State, WebSocketUpgrade};
 use axum::http::Uri;
@@ -34,7 +34,7 @@ use super::SessionIdPath;
 use super::commands::SANDBOX_GONE;
 use super::conversation::HEARTBEAT;
 use crate::error::SessionError;
-use crate::service::{SandboxGuard, Sessions, signal_name};
+use crate::service::{SandboxGuard, Sessions, exec_result, signal_name};
 
 /// Time that a client may leave a message unread before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -234,7 +234,7 @@ async fn show(
     let mut grace = Box::pin(time::sleep(OUTPUT_GRACE));
     loop {
         if let Some(end) = end.as_ref().filter(|_| !is_open) {
-            return TerminalEnd::Ended(SessionExecEvent::Ended(result(end)));
+            return TerminalEnd::Ended(SessionExecEvent::Ended(exec_result(end, false)));
         }
         tokio::select! {
             // Output first, and the end after it.
@@ -271,17 +271,6 @@ async fn show(
 
 fn lost() -> TerminalEnd {
     TerminalEnd::Ended(SessionExecEvent::Error { error: SANDBOX_GONE.to_owned() })
-}
-
-fn result(end: &ProcessEnd) -> SessionExecResult {
-    // As a shell has it: 127 for what is not there, 126 for what cannot be executed.
-    const ENOENT: i32 = 2;
-    let not_started = end.exec_errno.map(|errno| if errno == ENOENT { 127 } else { 126 });
-    SessionExecResult {
-        exit_code: not_started.or(end.code),
-        signal: end.signal.map(signal_name),
-        ..SessionExecResult::default()
-    }
 }
 
 /// Input that waits for the program, in order.

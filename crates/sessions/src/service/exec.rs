@@ -293,7 +293,7 @@ impl RunningCommand {
         }
         drop(streams);
         if let Some(end) = end {
-            let _nobody = told.send(ExecEvent::Ended(result(&end, timed_out))).await;
+            let _nobody = told.send(ExecEvent::Ended(exec_result(&end, timed_out))).await;
         }
         drop(at_work);
     }
@@ -327,13 +327,24 @@ async fn pump(
     }
 }
 
-fn result(end: &ProcessEnd, timed_out: bool) -> SessionExecResult {
+/// Returns how a program ended, without its output.
+pub(crate) fn exec_result(end: &ProcessEnd, timed_out: bool) -> SessionExecResult {
     // As a shell has it: 127 for what is not there, 126 for what cannot be executed.
     const ENOENT: i32 = 2;
-    let not_started = end.exec_errno.map(|errno| if errno == ENOENT { 127 } else { 126 });
+    let (code, start_error) = match (end.directory_errno, end.exec_errno) {
+        (Some(errno), _) => (Some(126), Some(("working directory", errno))),
+        (None, Some(ENOENT)) => (Some(127), Some(("program", ENOENT))),
+        (None, Some(errno)) => (Some(126), Some(("program", errno))),
+        (None, None) => (None, None),
+    };
+    let start_error = start_error.map(|(what, errno)| {
+        let why = std::io::Error::from_raw_os_error(errno).to_string();
+        format!("{what}: {}", why.split(" (os error").next().unwrap_or_default())
+    });
     SessionExecResult {
-        exit_code: not_started.or(end.code),
+        exit_code: code.or(end.code),
         signal: end.signal.map(signal_name),
+        start_error,
         timed_out,
         ..SessionExecResult::default()
     }
