@@ -21,7 +21,8 @@ pub(crate) fn interpreter() -> &'static Path {
     MADE.get_or_init(|| interpreter_with("requirements.txt", "compat-python"))
 }
 
-/// An interpreter with the packages that a file of `compat` names, kept under a name.
+/// An interpreter with the packages that a file of `compat` names, kept under a name. A file
+/// `alone.txt` names all that is needed: what its packages depend on otherwise is left out.
 pub(crate) fn interpreter_with(requirements: &str, name: &str) -> PathBuf {
     // Several tests may be the first one.
     static ONE: Mutex<()> = Mutex::new(());
@@ -35,7 +36,11 @@ pub(crate) fn interpreter_with(requirements: &str, name: &str) -> PathBuf {
         finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
         let mut install = Command::new(&python);
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
-        finish(install.arg(&wanted));
+        install.arg(&wanted);
+        if requirements.ends_with("alone.txt") {
+            install.arg("--no-deps");
+        }
+        finish(&mut install);
         fs::copy(&wanted, &made).unwrap();
     }
     python
