@@ -33,6 +33,7 @@
 //! | `sessions_isolation.rs` | what a session must not reach: server, keys, host, other sessions |
 //! | `sessions_shared.rs` | servers that share a store and an object store |
 //! | `sessions_claude.rs` | the real command line of Claude, with a stand-in for the model |
+//! | `integrations_agents.rs` | recipes for Inspect, the AI SDK, CrewAI, LlamaIndex and Claude Code, as their pages say |
 //! | `gateway.rs`, `gateway_*.rs` | what code in sandboxes reaches by its grants, and what it does not |
 //! | `managed_agents.rs` | `cove worker anthropic`: tools of agents that are kept elsewhere; `managed_plane.rs` is the other end |
 //! | `templates.rs` | templates: steps, layers, refusals, sessions that start from one |
@@ -75,6 +76,7 @@ mod go;
 mod gojudge;
 mod https;
 mod integrations;
+mod integrations_agents;
 mod interpreter;
 mod interpreter_attacks;
 mod interpreter_forks;
