@@ -10,7 +10,7 @@ use testkit::{Client, Request, Server, until};
 
 use crate::asynchronous::{id, post, submit};
 use crate::sessions_support::{SOON, config};
-use crate::support::{COVE, beside_others, held};
+use crate::support::{COVE, beside_others, held, wait_for_sleep, wait_until_gone};
 
 /// Something that lasts, and what it was asked for with.
 struct Lasting {
@@ -147,6 +147,36 @@ fn of_e2b(server: &Server, token: &str) -> (Vec<Lasting>, Client, Request) {
     (streams, client, read)
 }
 
+/// Requests whose answer is their program's end, and how long their programs sleep.
+const WAITING: [(&str, &str); 3] = [
+    ("a waiting execution", "61.8"),
+    ("SandboxFusion's run_code", "61.5"),
+    ("SandboxFusion's run_jupyter", "61.4"),
+];
+
+/// Requests that have no answer yet, on the native face and on SandboxFusion's.
+fn of_requests_that_wait(client: &Client) -> Vec<Lasting> {
+    let fusion = |path: &str, body: &Value| {
+        let request = Request::new("POST", &format!("/compat/sandbox-fusion/{path}"));
+        request.header("content-type", "application/json").body(body.to_string())
+    };
+    let code = json!({"language": "bash", "code": "sleep 61.5", "run_timeout": 300});
+    let cell = "import subprocess; subprocess.run(['sleep', '61.4'])";
+    let notebook = json!({"cells": [cell], "total_timeout": 300});
+    let requests = [
+        client.execution(&held("sleep 61.8")),
+        fusion("run_code", &code),
+        fusion("run_jupyter", &notebook),
+    ];
+    let opened = WAITING.into_iter().zip(requests).map(|((name, seconds), request)| {
+        let stream = client.open(&request).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        wait_for_sleep(seconds);
+        Lasting { name, client: client.clone(), request, stream }
+    });
+    opened.collect()
+}
+
 fn of_the_catalog(client: &Client) -> Vec<Lasting> {
     let changes = "/catalog/management/v1/main/changes?after=latest";
     vec![
@@ -158,7 +188,9 @@ fn of_the_catalog(client: &Client) -> Vec<Lasting> {
 #[test]
 fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
     let _guard = beside_others();
-    let server = Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&config("")));
+    // Everything below runs at one time.
+    let table = format!("executions.running_max = 8\n{}", config(""));
+    let server = Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&table));
     let (token_id, text) = token(&server);
     let client = Client::new(server.client().address(), Some(text.clone()));
     until("the new token to be known", SOON, || {
@@ -170,18 +202,20 @@ fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
     all.extend(of_the_catalog(&client));
     let (of_e2b, e2b, read) = of_e2b(&server, &text);
     assert_ne!(e2b.send(&read).status, 401);
-    // A request that waits has no answer yet.
-    let waits = client.execution(&held("sleep 61.8"));
-    let mut waiting = client.open(&waits).unwrap();
-    waiting.set_read_timeout(Some(SOON)).unwrap();
-    crate::support::wait_for_sleep("61.8");
+    let waiting = of_requests_that_wait(&client);
 
     let mut revoke = Command::new(COVE);
     revoke.args(["token", "--data-dir"]).arg(server.data_dir()).args(["revoke", &token_id]);
     assert!(revoke.status().unwrap().success());
     all.into_iter().for_each(Lasting::ends);
-    let refused = read_until(&mut waiting, "\r\n");
-    assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
+    for Lasting { name, client, request, mut stream } in waiting {
+        let refused = read_until(&mut stream, "\r\n");
+        assert!(refused.starts_with("HTTP/1.1 401"), "{name}: {refused}");
+        let again = client.send(&request);
+        assert_eq!(again.status, 401, "{name}: {}", again.text());
+    }
+    // Their programs end with them.
+    WAITING.map(|(_, seconds)| seconds).iter().for_each(|seconds| wait_until_gone(seconds));
     for Lasting { name, mut stream, .. } in of_e2b {
         let mut rest = Vec::new();
         let end = stream.read_to_end(&mut rest).err().map(|error| error.kind());
