@@ -83,7 +83,7 @@ pub(crate) fn write(root: &Path) -> Result<String> {
 fn openapi() -> Result<String> {
     let schemas = contract_schemas()?;
     let (mut paths, mut errors) = (Map::new(), Map::new());
-    for operation in operations::all() {
+    for operation in operations::all().into_iter().chain(operations::mcp::all()) {
         check_references(&operation, &schemas)?;
         errors.extend(operation.failures().map(|it| (it.to_string(), error_response(*it))));
         let methods = paths.entry(operation.path).or_insert_with(|| json!({}));
@@ -131,6 +131,7 @@ fn openapi() -> Result<String> {
                     the catalog."
             },
             { "name": "gateway", "description": "What sandboxes did with what they were granted." },
+            { "name": "mcp", "description": "Tools for agents, by the Model Context Protocol." },
             {
                 "name": "nodes",
                 "description": "Servers on one store: who is there, and which take work."
@@ -193,7 +194,9 @@ fn contract_schemas() -> Result<Map<String, Value>> {
         }
     }
     let mut schemas = schemas::simplified(schemas)?;
-    for (name, schema) in operations::catalog::schemas()? {
+    for (name, schema) in
+        operations::catalog::schemas()?.into_iter().chain(operations::mcp::schemas())
+    {
         if schemas.insert(name.clone(), schema).is_some() {
             bail!("two schemas have the name `{name}`");
         }

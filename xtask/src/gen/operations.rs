@@ -5,6 +5,7 @@
 
 pub(super) mod catalog;
 mod gateway;
+pub(super) mod mcp;
 mod nodes;
 mod sessions;
 mod tenants;

@@ -50,10 +50,6 @@ const FOREIGN: &[(&str, &str, &str)] = &[
     ("GET", "/api/credentials", "sessions"),
     ("GET", "/api/queue", "sessions"),
     ("GET", "/api/usage", "sessions"),
-    // For every token; what its tools need is tested in `mcp.rs`.
-    ("POST", "/mcp", ""),
-    ("GET", "/mcp", ""),
-    ("DELETE", "/mcp", ""),
     ("GET", "/catalog/v1/config", "catalog"),
     ("GET", "/catalog/v1/main/namespaces", "catalog"),
     ("POST", "/catalog/v1/main/namespaces", "catalog"),
@@ -171,8 +167,9 @@ fn native(server: &Server, owned: &Owned) -> Vec<Route> {
                 "agents" => "agents",
                 "sessions" => "sessions",
                 "tenants" => "tenants",
-                // For every token; of the audit, what its own sandboxes did.
-                "gateway" => "",
+                // For every token; of the audit, what its own sandboxes did. What the tools of
+                // MCP need is tested in `mcp.rs`.
+                "gateway" | "mcp" => "",
                 _ if path == "/v1/languages" => "",
                 _ => "executions",
             };
@@ -257,6 +254,10 @@ fn every_route_of_every_face_refuses_what_a_token_is_not_for() {
     let owned = make_things(&sessions);
     let mut routes = native(&server, &owned);
     assert!(routes.len() > 70, "{}", routes.len());
+    for method in ["POST", "GET", "DELETE"] {
+        let is_there = |route: &Route| route.target == "/mcp" && route.method == method;
+        assert_eq!(routes.iter().filter(|route| is_there(route)).count(), 1, "{method} /mcp");
+    }
     routes.extend(foreign(&owned));
 
     let anonymous = server.client().anonymous();
