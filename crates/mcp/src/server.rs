@@ -101,6 +101,7 @@ impl McpServer {
             ("tasks/get" | "tasks/update" | "tasks/cancel", McpRevision::Stateless) => {
                 self.task(request, &call).await
             }
+            ("subscriptions/listen", McpRevision::Stateless) => Err(no_subscriptions()),
             (method, _) => Err(unknown_method(method)),
         }
     }
@@ -240,6 +241,14 @@ fn header_text(value: &Value) -> Option<String> {
 
 fn unknown_method(method: &str) -> McpError {
     McpError::new(METHOD_NOT_FOUND, format!("unknown method \"{method}\""))
+}
+
+/// No capability that can be subscribed to is declared (`listChanged`, `resources.subscribe`), so
+/// that the method is none of this server's.
+fn no_subscriptions() -> McpError {
+    let message = "this server has no subscriptions: its lists hold for `ttlMs`, and tasks are \
+                   asked for by `tasks/get`";
+    McpError::new(METHOD_NOT_FOUND, message)
 }
 
 /// All lists have one page.

@@ -354,6 +354,20 @@ fn requests_that_are_not_of_the_protocol_are_refused_as_it_says() {
     }
     let unknown = stateless(&client, "no/such", json!({}));
     assert_eq!((unknown.status, unknown.json()["error"]["code"].as_i64()), (404, Some(-32_601)));
+    // Nothing that can be subscribed to is declared, so that this is no method.
+    let declared = stateless(&client, "server/discover", json!({})).json();
+    let capabilities = declared["result"]["capabilities"].clone();
+    assert!(capabilities["tools"].is_object(), "{declared}");
+    for (list, field) in
+        [("tools", "listChanged"), ("resources", "listChanged"), ("resources", "subscribe")]
+    {
+        assert_ne!(capabilities[list][field], true, "{capabilities}");
+    }
+    let filter = json!({ "notifications": { "toolsListChanged": true } });
+    let listen = stateless(&client, "subscriptions/listen", filter);
+    let error = &listen.json()["error"];
+    assert_eq!((listen.status, error["code"].as_i64()), (404, Some(-32_601)), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("tasks/get"), "{error}");
     for method in ["GET", "DELETE"] {
         let answer = client.send(&Request::new(method, "/mcp"));
         assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")), "{method}");
