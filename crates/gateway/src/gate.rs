@@ -1,5 +1,7 @@
 //! The listeners of one sandbox, served until they are taken back.
 
+mod reading;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +25,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;
 
+pub(crate) use self::reading::ReadingListener;
 use crate::doors::{AuditSink, DatabaseDoor, GatewayEvent, LoginPlace, StreamDoor};
 use crate::kinds::{self, GrantListener, OpenContext, ResolvedGrant};
-use crate::reader::{DoorReader, READERS_MAX, ReaderDoor, ReaderRooms};
+use crate::reader::{DoorReader, READERS_MAX, ReaderDoor, ReaderRooms, WarehouseDoor};
 use crate::service::{GatewayShared, TenantShare};
 
 /// Wait after a connection could not be accepted, for want of descriptors.
@@ -93,6 +96,8 @@ struct ServedGrant {
     door: GrantListener,
     /// Door of readers from the server's side, where `door` lets programs write.
     reading: Option<GrantListener>,
+    /// The same for programs of readers, where `door` leads to a warehouse.
+    reading_inside: Option<Arc<ReadingListener>>,
     rooms: ReaderRooms,
     /// Dropped with it, which ends readers.
     held: watch::Sender<()>,
@@ -189,6 +194,7 @@ impl GrantGate for OpenSockets {
             door,
             rooms: served.rooms.clone(),
             revoked: served.held.subscribe(),
+            audit: Arc::clone(&served.witness),
         }))
     }
 }
@@ -198,12 +204,25 @@ impl OpenSockets {
     /// it, whose clients are counted with those of the grant.
     fn reading_door(&self, served: &mut ServedGrant) -> Result<ReaderDoor, HttpError> {
         let engine = match &served.grant {
-            Grant::Catalog(CatalogGrant { warehouse, .. }) => {
+            Grant::Catalog(grant) => {
                 let GrantListener::Stream(door) = &served.door else {
                     return Err(HttpError::internal());
                 };
-                // Readers only ask.
-                return Ok(ReaderDoor::Warehouse(warehouse.clone(), Arc::downgrade(door)));
+                // Readers here only ask. Programs of theirs get a door of their own.
+                let beside = match grant.access {
+                    GrantAccess::ReadOnly => None,
+                    GrantAccess::ReadWrite => {
+                        let (rooms, witness) = (&served.rooms, &served.witness);
+                        let made = || Arc::new(self.reading_inside(grant, rooms, witness));
+                        Some(Arc::clone(served.reading_inside.get_or_insert_with(made)))
+                    }
+                };
+                return Ok(ReaderDoor::Warehouse(WarehouseDoor {
+                    warehouse: grant.warehouse.clone(),
+                    door: Arc::downgrade(door),
+                    port: served.grant.port(),
+                    beside,
+                }));
             }
             Grant::Postgres(_) => TenantEngine::Postgres,
             Grant::Mysql(_) => TenantEngine::Mysql,
@@ -217,7 +236,11 @@ impl OpenSockets {
             None => &served.door,
             Some(grant) => match &mut served.reading {
                 Some(door) => door,
-                empty => empty.insert(self.open_beside(&grant, &served.witness)?),
+                empty => {
+                    let (shared, tenant) = (&self.shared, &self.tenant);
+                    let witness = &served.witness;
+                    empty.insert(open_door(shared, tenant, &self.holder, &grant, witness)?)
+                }
             },
         };
         match door {
@@ -226,21 +249,22 @@ impl OpenSockets {
         }
     }
 
-    fn open_beside(
+    /// Returns the listener for programs of readers of a grant that may write.
+    fn reading_inside(
         &self,
-        grant: &Grant,
+        grant: &CatalogGrant,
+        rooms: &ReaderRooms,
         witness: &Arc<dyn AuditSink>,
-    ) -> Result<GrantListener, HttpError> {
-        let resolved = kinds::kind_of(grant).resolve(&self.shared);
-        let resolved = resolved.map_err(|error| HttpError::invalid(error.to_string()))?;
-        let context = OpenContext {
-            shared: &self.shared,
-            tenant: &self.tenant,
+    ) -> ReadingListener {
+        ReadingListener {
+            shared: Arc::clone(&self.shared),
+            tenant: Arc::clone(&self.tenant),
             holder: self.holder.clone(),
-            port: grant.port(),
-            audit: Arc::clone(witness),
-        };
-        resolved.open(context).map_err(|why| HttpError::new(ErrorCode::Conflict, why))
+            grant: grant.clone(),
+            witness: Arc::clone(witness),
+            rooms: rooms.clone(),
+            opened: Mutex::default(),
+        }
     }
 
     /// Serves what is not served yet, with the listeners of ports that have none.
@@ -305,7 +329,8 @@ impl OpenSockets {
         };
         let (grant, task) = (grant.clone(), task.abort_handle());
         let (witness, held) = (Arc::clone(witness), watch::Sender::default());
-        Ok(ServedGrant { grant, door, reading: None, rooms, held, slot, witness, task })
+        let (reading, reading_inside) = (None, None);
+        Ok(ServedGrant { grant, door, reading, reading_inside, rooms, held, slot, witness, task })
     }
 }
 
@@ -394,6 +419,21 @@ impl AcceptTask {
         }
         sleep(REFUSED_PAUSE).await;
     }
+}
+
+/// Opens a door beside that of a grant, on the same audit.
+fn open_door(
+    shared: &Arc<GatewayShared>,
+    tenant: &Arc<TenantShare>,
+    holder: &GrantHolder,
+    grant: &Grant,
+    witness: &Arc<dyn AuditSink>,
+) -> Result<GrantListener, HttpError> {
+    let resolved = kinds::kind_of(grant).resolve(shared);
+    let resolved = resolved.map_err(|error| HttpError::invalid(error.to_string()))?;
+    let (holder, port, audit) = (holder.clone(), grant.port(), Arc::clone(witness));
+    let opened = resolved.open(OpenContext { shared, tenant, holder, port, audit });
+    opened.map_err(|why| HttpError::new(ErrorCode::Conflict, why))
 }
 
 /// Returns a grant of a database as one that only reads, if it is one that writes.

@@ -38,5 +38,9 @@ mod store;
 pub use self::config::GatewayConfig;
 pub use self::service::{GRANTS_MAX, GatewayParts, GatewayService};
 
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub use self::reader::fuzzing as replies;
+
 #[cfg(test)]
 mod tests;

@@ -13,9 +13,12 @@
 //! | `reader/room.rs` | what is kept of a result, pure |
 //! | `reader/describe.rs` | tables of databases |
 //! | `reader/lake.rs` | tables of a warehouse |
+//! | `reader/lake_query.rs` | statements over them, which a program in the sandbox runs |
+//! | `reader/fuzzing.rs` | entries of fuzz targets |
 
 mod describe;
 mod lake;
+mod lake_query;
 mod mysql;
 mod pg;
 pub(crate) mod room;
@@ -27,22 +30,25 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::{
-    ErrorCode, GrantDescription, GrantQuery, GrantQueryResult, QueryColumn, QueryLimit,
-    TenantEngine,
+    AuditEvent, AuditOutcome, ErrorCode, GrantDescription, GrantQuery, GrantQueryResult,
+    QueryColumn, QueryLimit, TenantEngine,
 };
 use node::clock;
-use node::gateway::GrantReader;
+use node::gateway::{GrantReader, HolderSandbox};
 use node::http::HttpError;
 use node::task::Boxed;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use wire::mask::{SqlDialect, mask};
 
 use self::mysql::MysqlClient;
 use self::pg::PgClient;
 use self::room::{ROWS_DEFAULT, ROWS_MAX, ResultRoom};
-use crate::doors::{DatabaseDoor, LoginPlace, StreamDoor};
+use crate::config::AuditStatements;
+use crate::doors::{AuditSink, DatabaseDoor, GatewayEvent, LoginPlace, StreamDoor};
+use crate::gate::ReadingListener;
 
 /// Statements and descriptions of one grant that are under way at one time.
 pub(crate) const READERS_MAX: usize = 4;
@@ -56,6 +62,9 @@ const PARAMETERS_MAX: usize = 1_000;
 /// Longest message of a database, in bytes: above [`room::RESULT_BYTES_MAX`], so that every row
 /// that is kept is one.
 const MESSAGE_BYTES_MAX: usize = 8 << 20;
+
+/// Most bytes of a statement's text that are written down, as of those of databases.
+const AUDIT_TEXT_BYTES_MAX: usize = 4096;
 
 /// Name that readers tell databases, which do not go by it.
 const WHO: &str = "cove";
@@ -71,8 +80,21 @@ const DISCARD_BYTES: usize = 16 << 10;
 pub(crate) enum ReaderDoor {
     /// A database. Not held while a statement runs, so that it is gone when it is taken back.
     Database(TenantEngine, Weak<dyn DatabaseDoor>),
-    /// A warehouse, by its name.
-    Warehouse(String, Weak<dyn StreamDoor>),
+    /// A warehouse.
+    Warehouse(WarehouseDoor),
+}
+
+/// The door of a warehouse, as readers need it.
+#[derive(Clone, Debug)]
+pub(crate) struct WarehouseDoor {
+    /// Name of the warehouse.
+    pub(crate) warehouse: String,
+    /// The grant's own door, for questions of the server.
+    pub(crate) door: Weak<dyn StreamDoor>,
+    /// Port of the grant inside, for programs of readers where the grant only reads.
+    pub(crate) port: u16,
+    /// Listener for programs of readers where the grant may write.
+    pub(crate) beside: Option<Arc<ReadingListener>>,
 }
 
 /// Places that a reader takes.
@@ -93,6 +115,8 @@ pub(crate) struct DoorReader {
     pub(crate) rooms: ReaderRooms,
     /// Closed when the grant is taken back, or the sandbox ends.
     pub(crate) revoked: watch::Receiver<()>,
+    /// Sink of the grant's audit records, for statements that no server behind it sees.
+    pub(crate) audit: Arc<dyn AuditSink>,
 }
 
 impl fmt::Debug for DoorReader {
@@ -178,18 +202,23 @@ impl GrantReader for DoorReader {
     fn query(
         self: Box<Self>,
         query: GrantQuery,
+        inside: Box<dyn HolderSandbox>,
     ) -> Boxed<'static, Result<GrantQueryResult, HttpError>> {
         Box::pin(async move {
             let rows = checked(&query)?;
             let _place = self.place()?;
             let began = clock::now();
-            let ReaderDoor::Database(engine, door) = &self.door else {
-                return Err(no_engine(&self.label));
-            };
             let running = async {
-                let stream = self.connect(door).await?;
-                let room = ResultRoom::new(rows);
-                run(*engine, stream, &query, room).await.map_err(|failure| failure.answer("sql"))
+                match &self.door {
+                    ReaderDoor::Database(engine, door) => {
+                        let stream = self.connect(door).await?;
+                        let done = run(*engine, stream, &query, ResultRoom::new(rows)).await;
+                        done.map_err(|failure| failure.answer("sql"))
+                    }
+                    ReaderDoor::Warehouse(door) => {
+                        self.query_tables(door, &query, rows, &*inside).await
+                    }
+                }
             };
             let ResultTable { columns, rows, limit } = self.unless_revoked(running).await?;
             Ok(GrantQueryResult {
@@ -218,7 +247,7 @@ impl GrantReader for DoorReader {
                         let found = found.map_err(|failure| failure.answer("name"))?;
                         found.ok_or_else(|| describe::not_found(name.unwrap_or_default()))
                     }
-                    ReaderDoor::Warehouse(warehouse, door) => {
+                    ReaderDoor::Warehouse(WarehouseDoor { warehouse, door, .. }) => {
                         self.browse(door, warehouse, name).await
                     }
                 }
@@ -267,6 +296,48 @@ impl DoorReader {
         let outer = outer.into_std().map_err(no_socket)?;
         door.upgrade().ok_or_else(|| self.taken_back())?.admit(outer, place);
         Ok(inner)
+    }
+
+    /// Runs a statement over tables of a warehouse, by a program inside, and writes it down.
+    async fn query_tables(
+        &self,
+        door: &WarehouseDoor,
+        query: &GrantQuery,
+        rows: u32,
+        inside: &dyn HolderSandbox,
+    ) -> Result<ResultTable, HttpError> {
+        let began = clock::now();
+        let statements = self.audit.statements();
+        let text = match statements {
+            AuditStatements::None => None,
+            AuditStatements::Full => Some(query.sql.clone()),
+            // DuckDB reads PostgreSQL's dialect.
+            AuditStatements::Normalised => {
+                let mut masked = Vec::new();
+                let dialect = SqlDialect::Postgres;
+                mask(dialect, query.sql.as_bytes(), AUDIT_TEXT_BYTES_MAX, &mut masked);
+                Some(String::from_utf8_lossy(&masked).into_owned())
+            }
+        };
+        let done = lake_query::run(door, query, rows, inside).await;
+        let outcome = match &done {
+            Ok(_) => AuditOutcome::Done,
+            Err(failure) if failure.is_refusal() => AuditOutcome::Refused,
+            Err(_) => AuditOutcome::Failed,
+        };
+        let rows = done.as_ref().ok().map(|table| u64::try_from(table.rows.len()).unwrap_or(0));
+        let done = done.map_err(|failure| failure.answer(&self.label));
+        // A message may have values in it.
+        let error = done.as_ref().err().map(|error| error.detail().message.clone());
+        let error = error.filter(|_| statements == AuditStatements::Full);
+        self.audit.saw(&GatewayEvent {
+            text: text.as_deref(),
+            error: error.as_deref(),
+            took: clock::now().duration_since(began),
+            rows,
+            ..GatewayEvent::new(AuditEvent::Statement, outcome)
+        });
+        done
     }
 
     /// Asks a warehouse what it has, over a connection that is served meanwhile.
@@ -365,15 +436,6 @@ fn no_socket(error: io::Error) -> HttpError {
     HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
 }
 
-fn no_engine(label: &str) -> HttpError {
-    HttpError::invalid(format!(
-        "`{label}` leads to Iceberg tables, and Cove has no SQL engine for them: run Python with \
-         pyiceberg in the session (`load_catalog()` finds the grant; \
-         `table.scan(...).to_arrow()` or DuckDB on it), or describe them here"
-    ))
-    .at("sql")
-}
-
 /// Reads bytes that nobody wants.
 async fn discard(stream: &mut (impl AsyncRead + Unpin), length: usize) -> io::Result<()> {
     let mut buffer = vec![0; DISCARD_BYTES.min(length)];
@@ -384,6 +446,9 @@ async fn discard(stream: &mut (impl AsyncRead + Unpin), length: usize) -> io::Re
     }
     Ok(())
 }
+
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 
 #[cfg(test)]
 mod tests;

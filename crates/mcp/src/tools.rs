@@ -174,8 +174,9 @@ pub(crate) const TOOLS: &[McpTool] = &[
         name: "query_sql",
         title: "Query a database",
         description: "Runs one SQL statement over a grant of a session and returns its rows. It \
-                      only reads: the database refuses everything else. describe_data says which \
-                      grants and tables there are.",
+                      only reads: all else is refused. Iceberg grants take DuckDB's SQL, with \
+                      tables as namespace.table. describe_data says which grants and tables \
+                      there are.",
         scope: TokenScope::Sessions,
         hints: READS,
         schema: data::query_schema,

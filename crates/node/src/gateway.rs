@@ -15,8 +15,10 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{ErrorCode, Grant, GrantDescription, GrantQuery, GrantQueryResult};
+use bytes::Bytes;
 use tokio::net::TcpListener;
 
 use crate::auth::TokenPrincipal;
@@ -98,15 +100,17 @@ pub trait GrantGate: Send + Sync + fmt::Debug {
 /// A way to read what is behind a grant, for the holder's own tenant. Dropping one of its futures
 /// ends what was begun at the other end; so does taking the grant back.
 pub trait GrantReader: Send + fmt::Debug {
-    /// Runs one statement, which can change nothing.
+    /// Runs one statement, which can change nothing. `inside` is the sandbox of the holder, where
+    /// statements run that no server behind the grant runs.
     ///
     /// # Errors
     /// 400 with what the database says of the statement, or the limit that ended it; 409 when the
-    /// grant was taken back; 429 when the grant has too many of them; 503 when the database cannot
-    /// be reached.
+    /// grant was taken back, or the sandbox has not what the statement needs; 429 when the grant
+    /// has too many of them; 503 when the database cannot be reached.
     fn query(
         self: Box<Self>,
         query: GrantQuery,
+        inside: Box<dyn HolderSandbox>,
     ) -> Boxed<'static, Result<GrantQueryResult, http::HttpError>>;
 
     /// Returns what is there: all, or one object by its name.
@@ -117,4 +121,65 @@ pub trait GrantReader: Send + fmt::Debug {
         self: Box<Self>,
         name: Option<String>,
     ) -> Boxed<'static, Result<GrantDescription, http::HttpError>>;
+}
+
+/// The sandbox of a grant's holder, as a reader of the grant uses it: for a program that has the
+/// rights of the holder's other programs, and no more.
+pub trait HolderSandbox: Send + Sync + fmt::Debug {
+    /// Listens on a free port of the sandbox's loopback, which only its programs reach.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    fn listen(&self) -> Boxed<'_, Result<TcpListener, http::HttpError>>;
+
+    /// Starts a program with the environment that the holder's programs have. Dropping what is
+    /// returned kills it.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    fn start(
+        &self,
+        program: HolderProgram,
+    ) -> Boxed<'_, Result<Box<dyn HolderProcess>, http::HttpError>>;
+}
+
+/// Program that a reader runs in a holder's sandbox.
+#[derive(Clone, Debug)]
+pub struct HolderProgram {
+    /// Program and arguments; the program is looked for in `PATH`.
+    pub argv: Vec<String>,
+    /// Variables beside those that the holder's programs have.
+    pub env: BTreeMap<String, String>,
+    /// Standard input.
+    pub stdin: String,
+    /// Time after which it is killed.
+    pub time_max: Duration,
+}
+
+/// Program of a reader that runs.
+pub trait HolderProcess: Send + fmt::Debug {
+    /// Returns what happens next; none after [`HolderOutput::Ended`].
+    fn next(&mut self) -> Boxed<'_, Option<HolderOutput>>;
+}
+
+/// Event of a reader's program. All of it comes from code that is not trusted.
+#[derive(Clone, Debug)]
+pub enum HolderOutput {
+    /// Bytes of its standard output.
+    Stdout(Bytes),
+    /// Bytes of its standard error.
+    Stderr(Bytes),
+    /// End of the program.
+    Ended(HolderExit),
+}
+
+/// End of a reader's program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HolderExit {
+    /// Exit code; 126 and 127 when it could not be started, as a shell has it.
+    pub code: Option<i32>,
+    /// Name of the signal that ended it.
+    pub signal: Option<String>,
+    /// True if it was killed after its time.
+    pub timed_out: bool,
 }

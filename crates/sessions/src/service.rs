@@ -28,6 +28,7 @@ mod logs;
 #[cfg(test)]
 mod overhead;
 mod prewarm;
+mod programs;
 mod records;
 mod recover;
 mod starts;

@@ -246,6 +246,7 @@ Examples:
   cove session sql $id postgres:shop
   cove session sql $id postgres:shop --describe orders
   cove session sql $id postgres:shop 'SELECT count(*) FROM orders'
+  cove session sql $id catalog:lake 'SELECT * FROM shop.orders LIMIT 10'
   cove session sql $id mysql:judge 'SELECT * FROM runs WHERE id = ?' 7 --json
 
 Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."

@@ -21,23 +21,23 @@ fn target(session: &str, grant: &str, what: &str) -> String {
     format!("{}/grants/{}/{what}", path(session), grant.replace(':', "%3A"))
 }
 
-fn query(client: &Client, session: &str, grant: &str, body: &Value) -> Response {
+pub(crate) fn query(client: &Client, session: &str, grant: &str, body: &Value) -> Response {
     post(client, &target(session, grant, "query"), body)
 }
 
-fn rows(client: &Client, session: &str, grant: &str, body: &Value) -> Value {
+pub(crate) fn rows(client: &Client, session: &str, grant: &str, body: &Value) -> Value {
     let answer = query(client, session, grant, body);
     assert_eq!(answer.status, 200, "{body}: {}", answer.text());
     answer.json()
 }
 
-fn types(result: &Value) -> Vec<String> {
+pub(crate) fn types(result: &Value) -> Vec<String> {
     let columns = result["columns"].as_array().unwrap().iter();
     columns.map(|column| column["type"].as_str().unwrap().to_owned()).collect()
 }
 
 /// What a statement is refused for.
-fn refusal(client: &Client, session: &str, grant: &str, sql: &str) -> String {
+pub(crate) fn refusal(client: &Client, session: &str, grant: &str, sql: &str) -> String {
     let answer = query(client, session, grant, &json!({"sql": sql}));
     assert_eq!(answer.status, 400, "{sql}: {}", answer.text());
     let error = answer.json()["error"].clone();
@@ -323,19 +323,23 @@ fn busy(stage: &Stage) -> (String, String) {
 }
 
 /// Begins a query as a client that can leave.
-fn begin(stage: &Stage, session: &str, grant: &str, sql: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(stage.server.client().address()).unwrap();
+pub(crate) fn begin_query(server: &Server, session: &str, grant: &str, sql: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.client().address()).unwrap();
     let body = json!({"sql": sql}).to_string();
     write!(
         stream,
         "POST {} HTTP/1.1\r\nhost: cove\r\nauthorization: Bearer {}\r\n\
          content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         target(session, grant, "query"),
-        stage.server.token(),
+        server.token(),
         body.len()
     )
     .unwrap();
     stream
+}
+
+fn begin(stage: &Stage, session: &str, grant: &str, sql: &str) -> TcpStream {
+    begin_query(&stage.server, session, grant, sql)
 }
 
 fn wait_for_busy(stage: &Stage, expected: (&str, &str)) {

@@ -19,27 +19,12 @@ const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/gatew
 /// Tries what a reader may not do.
 const READER: &str = include_str!("../programs/lake_reader.py");
 /// Where sessions have the packages of Python that the host has not.
-const PACKAGES: &str = "packages";
+pub(crate) const PACKAGES: &str = "packages";
 
 /// PyIceberg and what it needs for the interpreter that sandboxes have, which need not be the one
 /// that tests are run by; made when it has changed.
-fn packages() -> PathBuf {
-    let wanted = fs::read_to_string(Path::new(COMPAT).join("iceberg/requirements.txt")).unwrap();
-    let version = "import sys; print('%d.%d' % sys.version_info[:2])";
-    let version = finish(Command::new("/usr/bin/python3").args(["-c", version]));
-    let wanted = format!("{wanted}{version}");
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-iceberg-inside");
-    let (files, made) = (home.join("files"), home.join("made-of"));
-    if fs::read_to_string(&made).ok().as_deref() != Some(wanted.as_str()) {
-        drop(fs::remove_dir_all(&home));
-        let mut install = Command::new(interpreter());
-        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        install.args(["--only-binary=:all:", "--no-compile", "--python-version", version.trim()]);
-        install.arg("--target").arg(&files);
-        install.arg("-r").arg(Path::new(COMPAT).join("iceberg/requirements.txt"));
-        finish(&mut install);
-        fs::write(&made, wanted).unwrap();
-    }
+pub(crate) fn packages() -> PathBuf {
+    let files = inside_packages("iceberg/requirements.txt", "compat-iceberg-inside");
     // Arrow works without them, and takes the host's, which may be too old for it.
     for optional in ["numpy.py", "pandas.py"] {
         fs::write(files.join(optional), "raise ImportError('not for this test')\n").unwrap();
@@ -47,26 +32,56 @@ fn packages() -> PathBuf {
     files
 }
 
+/// Packages of a file of requirements for the same interpreter, in a directory of the cache.
+pub(crate) fn inside_packages(requirements: &str, home: &str) -> PathBuf {
+    let requirements = Path::new(COMPAT).join(requirements);
+    let wanted = fs::read_to_string(&requirements).unwrap();
+    let version = "import sys; print('%d.%d' % sys.version_info[:2])";
+    let version = finish(Command::new("/usr/bin/python3").args(["-c", version]));
+    let wanted = format!("{wanted}{version}");
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(home);
+    let (files, made) = (home.join("files"), home.join("made-of"));
+    if fs::read_to_string(&made).ok().as_deref() != Some(wanted.as_str()) {
+        drop(fs::remove_dir_all(&home));
+        let mut install = Command::new(interpreter());
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        install.args(["--only-binary=:all:", "--no-compile", "--python-version", version.trim()]);
+        install.arg("--target").arg(&files).arg("-r").arg(&requirements);
+        finish(&mut install);
+        fs::write(&made, wanted).unwrap();
+    }
+    files
+}
+
 /// A server whose warehouse is a bucket, and which knows a database.
 fn serve(store: &S3, postgres: &Postgres, scratch: &Scratch) -> Server {
+    let mut table = lake_config(store, scratch);
+    let _ = write!(
+        table,
+        "[bouncer]\nlisten = \"127.0.0.1:0\"\n\
+         [[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\ndatabase = \"postgres\"\n\
+         users = [{{ name = \"clerk\", password = \"{CANARY}\" }}]\n",
+        postgres.tcp(),
+    );
+    Server::start_with(COVE, &[], Some(&table))
+}
+
+/// The configuration of a server whose warehouse is a bucket, for sessions with large packages.
+pub(crate) fn lake_config(store: &S3, scratch: &Scratch) -> String {
     let id = scratch.file("id", &store.access_key_id);
     let secret = scratch.file("secret", &store.secret_access_key);
     // Arrow is large.
     let small = format!("disk_bytes = {DISK_BYTES}");
-    let mut table = config("").replace(&small, "disk_bytes = 1073741824");
+    let mut table = config("memory_bytes = 1073741824").replace(&small, "disk_bytes = 1073741824");
     let _ = write!(
         table,
         "[catalog]\nwarehouse = \"lake\"\nroot = \"{}\"\naccess_key_id = \"file:{}\"\n\
-         secret_access_key = \"file:{}\"\nremote_signing = true\n\
-         [bouncer]\nlisten = \"127.0.0.1:0\"\n\
-         [[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\ndatabase = \"postgres\"\n\
-         users = [{{ name = \"clerk\", password = \"{CANARY}\" }}]\n",
+         secret_access_key = \"file:{}\"\nremote_signing = true\n",
         store.url("w"),
         id.display(),
         secret.display(),
-        postgres.tcp(),
     );
-    Server::start_with(COVE, &[], Some(&table))
+    table
 }
 
 /// A session with PyIceberg in its workspace.

@@ -68,6 +68,7 @@ mod gateway_egress;
 mod gateway_flood;
 mod gateway_hashes;
 mod gateway_lake;
+mod gateway_lake_sql;
 mod gateway_models;
 mod gateway_outside;
 mod gateway_secrets;

@@ -10,7 +10,7 @@ mod types;
 
 use api::QueryColumn;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use wire::mysql::capabilities::CapabilityFlags;
 use wire::mysql::frame::{HEADER_BYTES, PacketHeader, put_packet};
@@ -53,9 +53,9 @@ const CAPABILITIES: CapabilityFlags = CapabilityFlags::LONG_PASSWORD
     .union(CapabilityFlags::SECURE_CONNECTION)
     .union(CapabilityFlags::PLUGIN_AUTH);
 
-/// A connection whose server has let it in.
-pub(super) struct MysqlClient {
-    stream: BufReader<TcpStream>,
+/// A connection whose server has let it in. Fuzz targets have a stream of their own.
+pub(super) struct MysqlClient<S = TcpStream> {
+    stream: BufReader<S>,
     /// Number of the next packet.
     seq: u8,
 }
@@ -77,12 +77,12 @@ fn malformed() -> SqlFailure {
     SqlFailure::protocol("the database sends what is no packet of its protocol")
 }
 
-impl MysqlClient {
+impl<S: AsyncRead + AsyncWrite + Unpin> MysqlClient<S> {
     /// Logs in. Nothing is proved, because the socket says who it is.
     ///
     /// # Errors
     /// When the server refuses, or goes away.
-    pub(super) async fn connect(stream: TcpStream) -> Result<MysqlClient, SqlFailure> {
+    pub(super) async fn connect(stream: S) -> Result<MysqlClient<S>, SqlFailure> {
         let mut client = MysqlClient { stream: BufReader::new(stream), seq: 0 };
         let greeting = client.packet().await?;
         fail_on_error(&greeting).map_err(SqlFailure::of_connection)?;

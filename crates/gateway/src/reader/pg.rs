@@ -8,7 +8,7 @@
 mod types;
 
 use api::QueryColumn;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use wire::pg::frame::{HEADER_BYTES, PgHeader, backend, split_string};
 use wire::pg::message::frontend;
@@ -37,9 +37,9 @@ const SETTINGS: [(&str, &str); 7] = [
 const TYPE_NAMES: &str = "SELECT t.oid, format_type(t.oid, NULL) FROM pg_catalog.pg_type t \
      WHERE t.oid::text = ANY (string_to_array($1, ','))";
 
-/// A connection whose server has let it in.
-pub(super) struct PgClient {
-    stream: BufReader<TcpStream>,
+/// A connection whose server has let it in. Fuzz targets have a stream of their own.
+pub(super) struct PgClient<S = TcpStream> {
+    stream: BufReader<S>,
 }
 
 /// Column as the server describes it.
@@ -73,12 +73,12 @@ enum PgMessage {
     Stopped,
 }
 
-impl PgClient {
+impl<S: AsyncRead + AsyncWrite + Unpin> PgClient<S> {
     /// Logs in. Nothing is proved, because the socket says who it is.
     ///
     /// # Errors
     /// When the server refuses, or goes away.
-    pub(super) async fn connect(stream: TcpStream) -> Result<PgClient, SqlFailure> {
+    pub(super) async fn connect(stream: S) -> Result<PgClient<S>, SqlFailure> {
         let mut client = PgClient { stream: BufReader::new(stream) };
         let mut out = Vec::new();
         frontend::startup(&mut out, ProtocolVersion::V3_0, &SETTINGS);

@@ -15,8 +15,9 @@ use node::http::HttpError;
 use tokio::net::TcpListener;
 use tokio::sync::MutexGuard;
 
-use super::entry::{SessionEntry, SessionSandbox};
+use super::entry::{SandboxUse, SessionEntry, SessionSandbox};
 use super::launch::LaunchEnvironment;
+use super::programs::SessionPrograms;
 use super::{Sessions, SessionsInner};
 use crate::agent::MODEL_PORT;
 use crate::error::SessionError;
@@ -97,8 +98,9 @@ impl Sessions {
         name: &str,
         query: GrantQuery,
     ) -> Result<GrantQueryResult, SessionError> {
-        let (reader, _at_work) = self.grant_reader(tenant, id, name).await?;
-        Ok(reader.query(query).await?)
+        let (reader, at_work) = self.grant_reader(tenant, id, name).await?;
+        let inside = SessionPrograms::new(self, &at_work);
+        Ok(reader.query(query, Box::new(inside)).await?)
     }
 
     /// Returns what is behind a grant of a session, or one object there.
@@ -122,7 +124,7 @@ impl Sessions {
         tenant: &str,
         id: &str,
         name: &str,
-    ) -> Result<(Box<dyn GrantReader>, impl Send + use<>), SessionError> {
+    ) -> Result<(Box<dyn GrantReader>, SandboxUse), SessionError> {
         let inner = self.ready()?;
         let at_work = inner.active(tenant, id).await?;
         let grant = named(&at_work.entry.state.lock().row.grants, name)?;

@@ -1,0 +1,58 @@
+//! Entries of the fuzz targets: all bytes that a database, or a program in a sandbox, may send to
+//! a reader. A connection is a stream whose other end says everything at once.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use serde_json::json;
+use tokio::io::{Join, Sink, join, sink};
+
+use super::mysql::MysqlClient;
+use super::pg::PgClient;
+use super::room::ResultRoom;
+use super::{ResultTable, SqlFailure, lake_query};
+
+/// Rows that are asked for.
+const ROWS: u32 = 3;
+
+/// A server that has sent these bytes, and takes whatever is sent to it.
+type SaidServer<'a> = Join<&'a [u8], Sink>;
+
+/// Reads what a server of PostgreSQL sends: its login and the answers to a statement.
+pub fn postgres(bytes: &[u8]) -> String {
+    told(async {
+        let server: SaidServer<'_> = join(bytes, sink());
+        let mut client = PgClient::connect(server).await?;
+        client.run("SELECT $1", &[Some("1".to_owned())], ResultRoom::new(ROWS)).await
+    })
+}
+
+/// Reads what a server of MySQL sends: its login, and the answers to a statement of this many
+/// parameters. With some of them it is prepared, and its rows are binary.
+pub fn mysql(bytes: &[u8], parameters: usize) -> String {
+    told(async {
+        let server: SaidServer<'_> = join(bytes, sink());
+        let mut client = MysqlClient::connect(server).await?;
+        let values = vec![json!(1); parameters];
+        client.run("SELECT ?", &values, ResultRoom::new(ROWS)).await
+    })
+}
+
+/// Reads what the program of a statement over a warehouse writes, in parts of `cut` bytes.
+pub fn lake_answer(bytes: &[u8], cut: usize) -> String {
+    lake_query::fuzzing::answer(bytes, ROWS, cut)
+}
+
+/// Runs a client whose server has sent everything, and checks what it keeps.
+fn told(client: impl Future<Output = Result<ResultTable, SqlFailure>>) -> String {
+    let mut client = pin!(client);
+    let mut context = Context::from_waker(Waker::noop());
+    // Nothing to wait for is left: a client that waits has hung.
+    let Poll::Ready(result) = client.as_mut().poll(&mut context) else {
+        panic!("the client waits for what will never come");
+    };
+    if let Ok(table) = &result {
+        assert!(table.rows.len() <= ROWS as usize, "more rows than were asked for");
+    }
+    format!("{result:?}")
+}
