@@ -56,3 +56,39 @@ fn a_failure_says_whose_fault_it_is() {
         assert_eq!((error.detail().code, error.detail().field.as_deref()), (code, field));
     }
 }
+
+/// A seed of a fuzz target: what a real server has sent.
+fn seed(target: &str, name: &str) -> Vec<u8> {
+    let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus");
+    std::fs::read(format!("{corpus}/{target}/{name}")).unwrap()
+}
+
+#[test]
+fn what_real_servers_have_sent_is_read() {
+    let postgres = |name: &str| fuzzing::postgres(&seed("pg_replies", name));
+    let mysql =
+        |name: &str, parameters: usize| fuzzing::mysql(&seed("mysql_replies", name), parameters);
+    let lake = |name: &str| fuzzing::lake_answer(&seed("lake_answers", name), 7);
+    for (read, expected) in [
+        (postgres("values"), r#"String("1.10"), String("AP8=")"#),
+        (postgres("many"), "limit: Some(Rows)"),
+        (postgres("named"), r#"type_name: "mood""#),
+        (postgres("failure"), r#"code: "22012""#),
+        (postgres("copy"), "COPY has no rows"),
+        (postgres("refused"), "Err(Connection"),
+        (mysql("values", 0), r#"String("18446744073709551615"), String("1.10")"#),
+        (mysql("many", 0), "limit: Some(Rows)"),
+        (mysql("prepared", 1), r#"String("18446744073709551615"), String("1.10")"#),
+        (mysql("done", 0), "rows: [], limit: None"),
+        (mysql("failure", 0), r#"Err(Database"#),
+        (mysql("prepared_failure", 1), r#"code: "1064""#),
+        (mysql("infile", 0), "Err(Database"),
+        (lake("values"), "limit: Some(Rows)"),
+        (lake("limit"), r#"String("DECIMAL(10,2)")"#),
+        (lake("failure"), "Statement"),
+        (lake("parameters"), "Parameters"),
+        (lake("refused"), "Refused"),
+    ] {
+        assert!(read.contains(expected), "{expected}: {read}");
+    }
+}

@@ -1,0 +1,11 @@
+//! What the program of a statement over a warehouse writes: how it arrives changes nothing.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let whole = gateway::replies::lake_answer(bytes, bytes.len().max(1));
+    for cut in [1, 3, 64] {
+        assert_eq!(gateway::replies::lake_answer(bytes, cut), whole, "{cut}");
+    }
+});
