@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, Uri, header};
 ///
 /// # Errors
 /// When they are another's: a sentence that names the remedy.
-pub(crate) fn check(
+pub fn check(
     headers: &HeaderMap,
     peer: Option<SocketAddr>,
     known: &[String],

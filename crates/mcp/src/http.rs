@@ -11,7 +11,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::TokenPrincipal;
-use node::http::{ConnectionPeer, RouteTable as _, get, post};
+use node::http::{ConnectionPeer, InProcessRoutes, RouteTable as _, ServedInProcess, get, post};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -21,7 +21,6 @@ use crate::message::{
     self, ClientBody, ClientRpc, HEADER_MISMATCH, INVALID_REQUEST, META_CAPABILITIES, META_VERSION,
     McpError, RpcRequest, STATELESS, WITH_HANDSHAKE,
 };
-use crate::native::NativeRoutes;
 use crate::offer::{McpCall, McpOffer, NOTICES_MAX, NoticeSender};
 use crate::own::CoveOffer;
 use crate::resource::{METADATA_PATH, ProtectedResource};
@@ -40,7 +39,7 @@ const NAME: &str = "mcp-name";
 #[derive(Clone, Debug)]
 pub struct McpEndpoint {
     server: McpServer,
-    native: NativeRoutes,
+    native: InProcessRoutes,
     config: Arc<McpConfig>,
     resource: Option<Arc<ProtectedResource>>,
 }
@@ -50,7 +49,7 @@ impl McpEndpoint {
     /// travels with clients.
     #[must_use]
     pub fn new(version: &'static str, config: McpConfig, key: &[u8; 32]) -> McpEndpoint {
-        let native = NativeRoutes::default();
+        let native = InProcessRoutes::default();
         let offer = Arc::new(CoveOffer::new(native.clone(), version));
         McpEndpoint { native, ..McpEndpoint::offering(offer, config, key) }
     }
@@ -59,7 +58,7 @@ impl McpEndpoint {
     #[must_use]
     pub fn offering(offer: Arc<dyn McpOffer>, config: McpConfig, key: &[u8; 32]) -> McpEndpoint {
         let server = McpServer::new(offer, key);
-        let (native, config) = (NativeRoutes::default(), Arc::new(config));
+        let (native, config) = (InProcessRoutes::default(), Arc::new(config));
         McpEndpoint { server, native, config, resource: None }
     }
 
@@ -78,19 +77,8 @@ impl McpEndpoint {
     /// Puts the native interface behind it, all routes in their shell, until what is returned is
     /// dropped.
     #[must_use]
-    pub fn serve_from(&self, routes: Router) -> ServedTools {
-        self.native.set(Some(routes));
-        ServedTools(self.native.clone())
-    }
-}
-
-/// Tools that have the native interface behind them.
-#[derive(Debug)]
-pub struct ServedTools(NativeRoutes);
-
-impl Drop for ServedTools {
-    fn drop(&mut self) {
-        self.0.set(None);
+    pub fn serve_from(&self, routes: Router) -> ServedInProcess {
+        self.native.serve_from(routes)
     }
 }
 

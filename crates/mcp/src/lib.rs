@@ -48,7 +48,8 @@ mod stream;
 mod tasks;
 mod tools;
 
-pub use http::{McpEndpoint, PATH, ServedTools, routes};
+pub use hosts::check as check_hosts;
+pub use http::{McpEndpoint, PATH, routes};
 pub use input::{InputMethod, NeededInput, STATE_BYTES_MAX};
 pub use message::{INTERNAL_ERROR, INVALID_PARAMS, META_VERSION, McpError, PARSE_ERROR};
 pub use offer::{McpCall, McpOffer, McpOutcome, McpReply};

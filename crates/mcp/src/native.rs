@@ -1,49 +1,20 @@
 //! Requests to the native interface, in this process and with the caller's own token.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
-use hyper::service::Service as _;
-use hyper_util::service::TowerToHyperService;
-use node::http::ConnectionPeer;
-use parking_lot::RwLock;
+use node::http::{ConnectionPeer, InProcessCaller, InProcessRoutes};
 use serde_json::Value;
 
 /// Longest answer that is taken from the native interface, in bytes.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Headers that say who a caller is, and by which name it reached the server.
-const IDENTIFYING: [HeaderName; 4] = [
-    header::AUTHORIZATION,
-    HeaderName::from_static("x-api-key"),
-    HeaderName::from_static("x-auth-token"),
-    header::HOST,
-];
-
-/// Routes of the native interface in their shell, for as long as it is served. Those of this crate
-/// are among them and refer to this, so that somebody has to take them away in the end.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct NativeRoutes(Arc<RwLock<Option<Router>>>);
-
-impl NativeRoutes {
-    pub(crate) fn set(&self, routes: Option<Router>) {
-        *self.0.write() = routes;
-    }
-}
-
 /// The native interface as one caller may use it.
 #[derive(Clone, Debug)]
-pub(crate) struct NativeApi {
-    routes: NativeRoutes,
-    /// Headers of the caller that say who it is and which node it wants.
-    headers: HeaderMap,
-    peer: Option<SocketAddr>,
-}
+pub(crate) struct NativeApi(InProcessCaller);
 
 /// An answer of the native interface that is not one of success.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,17 +27,11 @@ pub(crate) struct NativeError {
 impl NativeApi {
     /// Takes from a request of the caller what identifies it.
     pub(crate) fn of(
-        routes: NativeRoutes,
+        routes: InProcessRoutes,
         headers: &HeaderMap,
         peer: Option<SocketAddr>,
     ) -> NativeApi {
-        let mut kept = HeaderMap::new();
-        for name in IDENTIFYING {
-            for value in headers.get_all(&name) {
-                kept.append(name.clone(), value.clone());
-            }
-        }
-        NativeApi { routes, headers: kept, peer }
+        NativeApi(InProcessCaller::of(routes, headers, peer.map(ConnectionPeer)))
     }
 
     /// Sends JSON, or nothing, and reads JSON.
@@ -101,29 +66,18 @@ impl NativeApi {
         content_type: &'static str,
         body: Option<Bytes>,
     ) -> Result<Bytes, NativeError> {
-        let routes = self.routes.0.read().clone();
-        let routes = routes.ok_or_else(|| failed("the server starts or ends; try again"))?;
         let mut request = Request::builder().method(method).uri(path);
-        if let Some(headers) = request.headers_mut() {
-            headers.extend(self.headers.clone());
-            if let Some(body) = &body {
-                headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-                headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
-            }
+        if let (Some(headers), Some(body)) = (request.headers_mut(), &body) {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+            headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         }
         let body = body.map_or_else(Body::empty, Body::from);
-        let mut request = request.body(body).map_err(|error| NativeError {
+        let request = request.body(body).map_err(|error| NativeError {
             status: StatusCode::BAD_REQUEST,
             message: format!("an argument cannot be part of an address: {error}"),
         })?;
-        if let Some(peer) = self.peer {
-            request.extensions_mut().insert(ConnectionPeer(peer));
-        }
-        let service = TowerToHyperService::new(routes);
-        let response = match service.call(request).await {
-            Ok(response) => response,
-            Err(never) => match never {},
-        };
+        let response = self.0.send(request).await;
+        let response = response.ok_or_else(|| failed("the server starts or ends; try again"))?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
         let body = body

@@ -1,12 +1,13 @@
 //! What Cove itself offers: its [tools](crate::tools), and files of sessions as resources.
 
 use node::auth::TokenPrincipal;
+use node::http::InProcessRoutes;
 use node::task::Boxed;
 use serde_json::{Map, Value, json};
 
 use crate::content;
 use crate::message::{INVALID_PARAMS, McpError};
-use crate::native::{NativeApi, NativeRoutes};
+use crate::native::NativeApi;
 use crate::offer::{McpCall, McpOffer, McpOutcome, McpReply};
 use crate::tasks::{self, TASKS_EXTENSION};
 use crate::tools::{self, McpTool, TOOLS, cell};
@@ -18,13 +19,13 @@ const INSTRUCTIONS: &str = "Cove runs untrusted code in sandboxes. For one progr
 /// Cove's own tools and resources.
 #[derive(Clone, Debug)]
 pub(crate) struct CoveOffer {
-    native: NativeRoutes,
+    native: InProcessRoutes,
     /// Version of the server.
     version: &'static str,
 }
 
 impl CoveOffer {
-    pub(crate) fn new(native: NativeRoutes, version: &'static str) -> CoveOffer {
+    pub(crate) fn new(native: InProcessRoutes, version: &'static str) -> CoveOffer {
         CoveOffer { native, version }
     }
 
