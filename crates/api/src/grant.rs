@@ -298,15 +298,82 @@ pub enum AuditOutcome {
     Refused,
 }
 
-/// Answer of `GET /v1/audit`: oldest first.
+/// Answer of `GET /v1/audit`: oldest first, or newest first where that is asked for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AuditRecordList {
     /// This page.
     pub records: Vec<AuditRecord>,
-    /// Value of `after` for the next page; none on the last one.
+    /// Value of `after` for the next page; none on the last one, and where the newest come first.
+    /// A page may be empty and have one: a request looks at 20,000 records at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<u64>,
+    /// Value of `before` for the next page, where the newest come first; none on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_before: Option<u64>,
+    /// Greatest number of a record when this was read: value of `after` for those that come later.
+    #[serde(default)]
+    pub newest: u64,
+}
+
+/// What records of the audit are counted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AuditSummaryKey {
+    /// What was reached: the host of a request, or else the grant.
+    #[default]
+    Target,
+    /// The session or execution.
+    Holder,
+    /// The grant.
+    Grant,
+}
+
+/// Answer of `GET /v1/audit/summary`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct AuditSummaryReport {
+    /// Groups, those with most records first.
+    pub groups: Vec<AuditSummaryGroup>,
+    /// Records of groups that are not listed.
+    pub others: u64,
+    /// Value of `before` for the records that were not looked at: a request looks at 20,000. None
+    /// where all were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_before: Option<u64>,
+}
+
+/// Records of the audit that have something in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct AuditSummaryGroup {
+    /// What they have in common: a target, a session or execution, a grant.
+    pub name: String,
+    /// Tenant that owns the sandboxes.
+    pub tenant: String,
+    /// Records.
+    pub records: u64,
+    /// Records of what was refused.
+    pub refused: u64,
+    /// Records of what failed.
+    pub failed: u64,
+    /// Records that were too many to be kept.
+    pub missing: u64,
+    /// Rows of statements.
+    pub rows: u64,
+    /// Bytes that went out of sandboxes.
+    pub bytes_out: u64,
+    /// Bytes that came into them.
+    pub bytes_in: u64,
+    /// When the first one ended (Unix milliseconds).
+    pub first_ms: u64,
+    /// When the last one ended.
+    pub last_ms: u64,
+    /// Distinct targets that were reached or refused: 1,000 at most are told apart.
+    pub targets_count: u64,
+    /// Some of them, by name.
+    pub targets: Vec<String>,
 }
 
 /// Values of a grant that all kinds have in common.

@@ -18,6 +18,7 @@ mod grant;
 mod job;
 pub mod json_message;
 mod language;
+mod live;
 mod node;
 mod object;
 mod session;
@@ -48,15 +49,16 @@ pub use execution::{
     TerminalSize, TestCase, TestResult, TruncatedStreams, Verdict, WebhookTarget,
 };
 pub use grant::{
-    AuditEvent, AuditOutcome, AuditRecord, AuditRecordList, CatalogGrant, DatabaseGrant,
-    DatabaseGrantLimits, Grant, GrantAccess, GrantSummary, HeaderSource, HttpEffect, HttpGrant,
-    HttpGrantLimits, HttpRule, ModelGrant,
+    AuditEvent, AuditOutcome, AuditRecord, AuditRecordList, AuditSummaryGroup, AuditSummaryKey,
+    AuditSummaryReport, CatalogGrant, DatabaseGrant, DatabaseGrantLimits, Grant, GrantAccess,
+    GrantSummary, HeaderSource, HttpEffect, HttpGrant, HttpGrantLimits, HttpRule, ModelGrant,
 };
 pub use job::{
     BatchAnswer, BatchRequest, ClientMessage, EventBytes, EventKind, ExecutionEvent, ExecutionList,
     ExecutionRecord, ExecutionState, QueueChange, QueueStats, WebhookSecret,
 };
 pub use language::{LanguageList, LanguageView};
+pub use live::{LiveClientMessage, LiveServerMessage, LiveSubscribe};
 pub use node::{NodeList, NodeLoadView, NodeStatus, NodeView};
 pub use session::{
     CreateSession, CredentialView, FileEntry, MessageContent, MessageRequest, OnDisconnect,

@@ -7,6 +7,7 @@
 //! is not lost.
 
 mod pace;
+mod summary;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, mem};
 
-use api::{AuditEvent, AuditOutcome, AuditRecordList};
+use api::{AuditEvent, AuditOutcome, AuditRecordList, AuditSummaryKey, AuditSummaryReport};
 use node::clock;
 use node::gateway::GrantHolder;
 use node::store::SqlStoreError;
@@ -22,6 +23,7 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use self::pace::GrantPace;
+pub(crate) use self::summary::{AuditSummary, SummarizedRecord};
 use crate::config::{AuditStatements, GatewayConfig};
 use crate::doors::{AuditSink, GatewayEvent};
 use crate::store::AuditStore;
@@ -110,8 +112,20 @@ pub struct AuditFilter {
     pub event: Option<AuditEvent>,
     /// That ended so.
     pub outcome: Option<AuditOutcome>,
+    /// Records of this grant: `postgres:shop`, `http`.
+    pub grant: Option<String>,
+    /// With this in their text or error, whatever the case of ASCII letters.
+    pub text: Option<String>,
+    /// That ended at this time or later, in Unix milliseconds.
+    pub from_ms: Option<u64>,
+    /// That ended before this time.
+    pub to_ms: Option<u64>,
     /// With a greater number.
     pub after: u64,
+    /// With a smaller number.
+    pub before: Option<u64>,
+    /// True to begin with the newest.
+    pub is_newest_first: bool,
     /// Maximum number of records.
     pub limit: usize,
 }
@@ -405,7 +419,7 @@ impl GatewayAudit {
         Ok(())
     }
 
-    /// Records that are wanted, oldest first.
+    /// Records that are wanted, oldest first or newest first.
     ///
     /// # Errors
     /// When the store cannot be read or written.
@@ -414,12 +428,32 @@ impl GatewayAudit {
         filter: AuditFilter,
     ) -> Result<AuditRecordList, SqlStoreError> {
         self.write().await?;
+        let is_newest_first = filter.is_newest_first;
         let limit = filter.limit.clamp(1, PAGE_MAX);
-        let mut records = self.0.store.read(AuditFilter { limit: limit + 1, ..filter }).await?;
-        let is_more = records.len() > limit;
-        records.truncate(limit);
-        let next_after = records.last().filter(|_| is_more).map(|record| record.seq);
-        Ok(AuditRecordList { records, next_after })
+        let page = self.0.store.read(AuditFilter { limit, ..filter }).await?;
+        let (next_after, next_before) = match is_newest_first {
+            true => (None, page.next),
+            false => (page.next, None),
+        };
+        Ok(AuditRecordList { records: page.records, next_after, next_before, newest: page.newest })
+    }
+
+    /// Counts the newest records that fit by what they have in common.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub(crate) async fn summary(
+        &self,
+        by: AuditSummaryKey,
+        filter: AuditFilter,
+    ) -> Result<AuditSummaryReport, SqlStoreError> {
+        self.write().await?;
+        let limit = filter.limit;
+        let (summary, next_before) = self.0.store.summarize(by, filter).await?;
+        let (mut groups, mut others) = summary.finish();
+        others += groups.iter().skip(limit).map(|group| group.records).sum::<u64>();
+        groups.truncate(limit);
+        Ok(AuditSummaryReport { groups, others, next_before })
     }
 
     /// Removes records that are too old or too many.

@@ -1,6 +1,6 @@
-//! The native HTTP face: `GET /v1/audit`.
+//! The native HTTP face: `GET /v1/audit` and what is counted of it.
 
-use api::AuditRecordList;
+use api::{AuditRecordList, AuditSummaryKey, AuditSummaryReport};
 use axum::Router;
 use axum::extract::State;
 use axum::http::Uri;
@@ -12,9 +12,24 @@ use crate::audit::{AuditFilter, PAGE_DEFAULT, PAGE_MAX};
 use crate::service::GatewayService;
 use crate::store::{event_of, outcome_of};
 
+/// Longest text that is looked for in records, in bytes.
+const TEXT_BYTES_MAX: usize = 256;
+
 /// Routes below this path, for [`node::http::HttpShell`] to wrap.
 pub fn routes(service: GatewayService) -> Router {
-    Router::new().at("/v1/audit", get(audit)).with_state(service)
+    Router::new()
+        .at("/v1/audit", get(audit))
+        .at("/v1/audit/summary", get(summary))
+        .with_state(service)
+}
+
+/// Order of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum AuditOrder {
+    #[default]
+    Asc,
+    Desc,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -22,10 +37,52 @@ pub fn routes(service: GatewayService) -> Router {
 struct AuditQuery {
     holder: Option<String>,
     tenant: Option<String>,
+    grant: Option<String>,
     event: Option<String>,
     outcome: Option<String>,
+    text: Option<String>,
+    from_ms: Option<u64>,
+    to_ms: Option<u64>,
     after: Option<u64>,
+    before: Option<u64>,
+    order: AuditOrder,
     limit: Option<usize>,
+    /// What records are counted by; for a summary only.
+    by: Option<AuditSummaryKey>,
+}
+
+impl AuditQuery {
+    fn filter(self) -> Result<AuditFilter, http::HttpError> {
+        let event = known("event", self.event.as_deref(), event_of)?;
+        let outcome = known("outcome", self.outcome.as_deref(), outcome_of)?;
+        let limit = self.limit.unwrap_or(PAGE_DEFAULT);
+        if !(1..=PAGE_MAX).contains(&limit) {
+            return Err(http::HttpError::invalid(format!("must be 1 to {PAGE_MAX}")).at("limit"));
+        }
+        let texts = [("holder", &self.holder), ("tenant", &self.tenant), ("grant", &self.grant)];
+        for (field, text) in texts.into_iter().chain([("text", &self.text)]) {
+            let text = text.as_deref().unwrap_or_default();
+            // PostgreSQL has no such character in a text.
+            if text.len() > TEXT_BYTES_MAX || text.contains('\0') {
+                let message = format!("must have at most {TEXT_BYTES_MAX} bytes, none of them NUL");
+                return Err(http::HttpError::invalid(message).at(field));
+            }
+        }
+        Ok(AuditFilter {
+            holder: self.holder,
+            tenant: self.tenant,
+            grant: self.grant,
+            event,
+            outcome,
+            text: self.text.filter(|text| !text.is_empty()),
+            from_ms: self.from_ms,
+            to_ms: self.to_ms,
+            after: self.after.unwrap_or(0),
+            before: self.before,
+            is_newest_first: self.order == AuditOrder::Desc,
+            limit,
+        })
+    }
 }
 
 async fn audit(
@@ -34,16 +91,23 @@ async fn audit(
     uri: Uri,
 ) -> Result<axum::Json<AuditRecordList>, http::HttpError> {
     let wanted: AuditQuery = query(&uri)?;
-    let event = known("event", wanted.event.as_deref(), event_of)?;
-    let outcome = known("outcome", wanted.outcome.as_deref(), outcome_of)?;
-    let limit = wanted.limit.unwrap_or(PAGE_DEFAULT);
-    if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(http::HttpError::invalid(format!("must be 1 to {PAGE_MAX}")).at("limit"));
+    if wanted.by.is_some() {
+        return Err(http::HttpError::invalid("is for `/v1/audit/summary`").at("by"));
     }
-    let AuditQuery { holder, tenant, after, .. } = wanted;
-    let after = after.unwrap_or(0);
-    let filter = AuditFilter { holder, tenant, event, outcome, after, limit };
-    Ok(axum::Json(service.audit(&who, filter).await?))
+    Ok(axum::Json(service.audit(&who, wanted.filter()?).await?))
+}
+
+async fn summary(
+    State(service): State<GatewayService>,
+    who: TokenPrincipal,
+    uri: Uri,
+) -> Result<axum::Json<AuditSummaryReport>, http::HttpError> {
+    let wanted: AuditQuery = query(&uri)?;
+    if wanted.order != AuditOrder::default() {
+        return Err(http::HttpError::invalid("is for `/v1/audit`").at("order"));
+    }
+    let by = wanted.by.unwrap_or_default();
+    Ok(axum::Json(service.audit_summary(&who, by, wanted.filter()?).await?))
 }
 
 fn known<T>(
@@ -71,6 +135,21 @@ mod tests {
         let uri = "/v1/audit?holder=ses_1&after=5&limit=10".parse().unwrap();
         let wanted: AuditQuery = query(&uri).unwrap();
         assert_eq!((wanted.after, wanted.limit), (Some(5), Some(10)));
-        assert!(query::<AuditQuery>(&"/v1/audit?wait=1".parse().unwrap()).is_err());
+        for bad in ["/v1/audit?wait=1", "/v1/audit?order=up", "/v1/audit?by=tenant"] {
+            assert!(query::<AuditQuery>(&bad.parse().unwrap()).is_err(), "{bad}");
+        }
+        let long = format!("/v1/audit?text={}", "x".repeat(TEXT_BYTES_MAX + 1));
+        for (uri, field) in [
+            (long.as_str(), "text"),
+            ("/v1/audit?grant=%00", "grant"),
+            ("/v1/audit?limit=0", "limit"),
+        ] {
+            let wanted: AuditQuery = query(&uri.parse().unwrap()).unwrap();
+            let error = wanted.filter().unwrap_err();
+            assert_eq!(error.detail().field.as_deref(), Some(field), "{uri}");
+        }
+        let uri = "/v1/audit?order=desc&before=9&from_ms=1&to_ms=2&text=DROP".parse().unwrap();
+        let filter = query::<AuditQuery>(&uri).unwrap().filter().unwrap();
+        assert!(filter.is_newest_first && filter.before == Some(9) && filter.to_ms == Some(2));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use api::{AuditRecordList, ErrorCode, Grant};
+use api::{AuditRecordList, AuditSummaryKey, AuditSummaryReport, ErrorCode, Grant};
 use node::auth::{TokenPrincipal, TokenScope};
 use node::client::TlsRoots;
 use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
@@ -158,32 +158,54 @@ impl GatewayService {
         self.0.shared.audit.write().await
     }
 
-    /// Returns what was done, oldest first. Operators see all, others what their own tenant's
-    /// sandboxes did.
+    /// Returns what was done, oldest first or newest first. Operators see all, others what their
+    /// own tenant's sandboxes did.
     ///
     /// # Errors
     /// 403 for whoever asks for others', or lacks a scope; when the store cannot be read.
     pub async fn audit(
         &self,
         who: &TokenPrincipal,
-        mut filter: AuditFilter,
+        filter: AuditFilter,
     ) -> Result<AuditRecordList, http::HttpError> {
-        if !who.scopes.has(TokenScope::Executions) {
-            who.require(TokenScope::Sessions)?;
-        }
-        if !who.operator {
-            let own = who.tenant.to_string();
-            if filter.tenant.as_ref().is_some_and(|tenant| *tenant != own) {
-                let message = "this is not the token's tenant";
-                return Err(http::HttpError::new(ErrorCode::Forbidden, message).at("tenant"));
-            }
-            filter.tenant = Some(own);
-        }
-        self.0.shared.audit.records(filter).await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "read the audit");
-            http::HttpError::internal()
-        })
+        let filter = allowed(who, filter)?;
+        self.0.shared.audit.records(filter).await.map_err(unreadable)
     }
+
+    /// Counts what was done by what it has in common, of the same records.
+    ///
+    /// # Errors
+    /// As for [`GatewayService::audit`].
+    pub async fn audit_summary(
+        &self,
+        who: &TokenPrincipal,
+        by: AuditSummaryKey,
+        filter: AuditFilter,
+    ) -> Result<AuditSummaryReport, http::HttpError> {
+        let filter = allowed(who, filter)?;
+        self.0.shared.audit.summary(by, filter).await.map_err(unreadable)
+    }
+}
+
+/// The filter with what of the audit a caller may see.
+fn allowed(who: &TokenPrincipal, filter: AuditFilter) -> Result<AuditFilter, http::HttpError> {
+    if !who.scopes.has(TokenScope::Executions) {
+        who.require(TokenScope::Sessions)?;
+    }
+    if who.operator {
+        return Ok(filter);
+    }
+    let own = who.tenant.to_string();
+    if filter.tenant.as_ref().is_some_and(|tenant| *tenant != own) {
+        let message = "this is not the token's tenant";
+        return Err(http::HttpError::new(ErrorCode::Forbidden, message).at("tenant"));
+    }
+    Ok(AuditFilter { tenant: Some(own), ..filter })
+}
+
+fn unreadable(error: SqlStoreError) -> http::HttpError {
+    tracing::error!(error = &error as &dyn std::error::Error, "read the audit");
+    http::HttpError::internal()
 }
 
 impl GrantGateway for GatewayService {

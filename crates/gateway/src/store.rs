@@ -1,5 +1,7 @@
-//! The audit at rest: the only SQL of this crate. Records are added and, when they are old,
+//! The audit at rest: the only SQL of this crate, with `reading`. Records are added and, when they are old,
 //! removed; none is ever changed.
+
+mod reading;
 
 use std::sync::Arc;
 
@@ -10,7 +12,7 @@ use node::store::{
     MigrationStep, SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction, take_numbers,
 };
 
-use crate::audit::{AuditFilter, AuditSource, Bounds, MissingRecords, WaitingRecord};
+use crate::audit::{AuditSource, Bounds, MissingRecords, WaitingRecord};
 
 /// Service that owns the tables.
 const SERVICE: &str = "gateway";
@@ -132,41 +134,6 @@ impl AuditStore {
     ) -> Result<(), SqlStoreError> {
         let written = self.0.transact("gateway.write_audit", move |it| insert(it, &records));
         written.await
-    }
-
-    /// Records that are wanted, oldest first.
-    ///
-    /// # Errors
-    /// When they cannot be read.
-    pub(crate) async fn read(
-        &self,
-        filter: AuditFilter,
-    ) -> Result<Vec<AuditRecord>, SqlStoreError> {
-        let texts = [
-            ("tenant", filter.tenant),
-            ("holder", filter.holder),
-            ("event", filter.event.map(|it| name_of(&EVENTS, &it).to_owned())),
-            ("outcome", filter.outcome.map(|it| name_of(&OUTCOMES, &it).to_owned())),
-        ];
-        let limit = u64::try_from(filter.limit).unwrap_or(u64::MAX);
-        let read = self.0.read("gateway.audit", move |it| {
-            let mut parameters = vec![number(filter.after), number(limit)];
-            // A text for each set of conditions, so that the indexes are used.
-            let mut conditions = String::from("seq > $1");
-            for (column, text) in &texts {
-                if let Some(text) = text {
-                    parameters.push(SqlValue::from(text));
-                    conditions.push_str(&format!(" AND {column} = ${}", parameters.len()));
-                }
-            }
-            let sql = format!(
-                "SELECT seq, at_ms, tenant, holder, granted, event, outcome, said, error, \
-                 took_us, returned, bytes_out, bytes_in FROM gateway_audit \
-                 WHERE {conditions} ORDER BY seq LIMIT $2"
-            );
-            it.query(&sql, &parameters)?.iter().map(record).collect()
-        });
-        read.await
     }
 
     /// Removes records from before then, and those that are too many: of who has too many himself,
@@ -345,6 +312,7 @@ mod tests {
     use node::telemetry::Registry;
 
     use super::*;
+    use crate::audit::AuditFilter;
 
     #[test]
     fn who_has_most_loses_first() {
@@ -401,7 +369,7 @@ mod tests {
             for _ in 0..again {
                 let after = followed.last().map_or(0, |(seq, _)| *seq);
                 let filter = AuditFilter { after, limit: 10, ..AuditFilter::default() };
-                let read = two.read(filter).await.unwrap();
+                let read = two.read(filter).await.unwrap().records;
                 followed.extend(read.into_iter().map(|it| (it.seq, it.grant)));
             }
             followed.len()

@@ -100,6 +100,37 @@ async fn what_was_done_is_found_again() {
         let both = AuditFilter { outcome: refused, tenant: Some("b".to_owned()), ..all() };
         assert_eq!(of(both).await, 0);
 
+        let granted = AuditFilter { grant: Some("http".to_owned()), ..all() };
+        assert_eq!(of(granted).await, 1);
+        for (text, expected) in [("select ?", 1), ("%", 0), ("_", 0)] {
+            assert_eq!(of(AuditFilter { text: Some(text.to_owned()), ..all() }).await, expected);
+        }
+        let now = clock::wall_ms();
+        for (from_ms, to_ms, expected) in [
+            (Some(now - 600_000), Some(now + 600_000), 3),
+            (Some(now + 600_000), None, 0),
+            (None, Some(now - 600_000), 0),
+        ] {
+            assert_eq!(of(AuditFilter { from_ms, to_ms, ..all() }).await, expected);
+        }
+
+        // From the newest on, in pages.
+        let newest = AuditFilter { is_newest_first: true, limit: 2, ..all() };
+        let first = audit.records(newest.clone()).await.unwrap();
+        assert_eq!(first.records[0].seq, first.newest);
+        let next = AuditFilter { before: first.next_before, ..newest };
+        let last = audit.records(next).await.unwrap();
+        assert_eq!((first.records.len(), last.records.len(), last.next_before), (2, 1, None));
+        assert_eq!(last.records[0].text.as_deref(), Some("SELECT ?"));
+
+        // Counted.
+        let summary = audit.summary(api::AuditSummaryKey::Grant, all()).await.unwrap();
+        let counts: Vec<_> =
+            summary.groups.iter().map(|it| (it.name.as_str(), it.records, it.refused)).collect();
+        assert!(counts.contains(&("postgres:shop", 1, 0)), "{counts:?}");
+        assert_eq!(counts.iter().map(|(_, records, _)| records).sum::<u64>(), 3);
+        assert_eq!((summary.others, summary.next_before), (0, None));
+
         // In pages, and after a restart.
         store.close().await;
         let (store, audit) = open(url).await;
