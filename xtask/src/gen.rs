@@ -130,6 +130,7 @@ fn openapi() -> Result<String> {
                 "description": "Clients, rights, policies, warehouses, the past and maintenance of \
                     the catalog."
             },
+            { "name": "live", "description": "Everything that happens, on one WebSocket." },
             { "name": "gateway", "description": "What sandboxes did with what they were granted." },
             { "name": "mcp", "description": "Tools for agents, by the Model Context Protocol." },
             {
@@ -184,6 +185,9 @@ fn contract_schemas() -> Result<Map<String, Value>> {
     define_sessions(&mut requests, &mut answers);
     define_tenants(&mut requests, &mut answers);
     define::<api::AuditRecordList>(&mut answers);
+    define::<api::AuditSummaryReport>(&mut answers);
+    define::<api::LiveClientMessage>(&mut requests);
+    define::<api::LiveServerMessage>(&mut answers);
     let mut schemas = requests.take_definitions(true);
     for (name, schema) in answers.take_definitions(true) {
         match schemas.get(&name) {

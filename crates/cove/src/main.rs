@@ -23,6 +23,7 @@
 //! | `cluster.rs`, `nodes.rs` | this server among those that share its store, and all of them seen from the command line |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
 //! | `storage.rs` | where the server keeps what must survive it |
+//! | `live.rs` | one WebSocket for all that a client follows |
 //! | `docs.rs` | `openapi.json` as a page to read |
 //! | `plain_text.rs` | foreign text, as it is shown on a terminal |
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
@@ -44,6 +45,7 @@ mod exec;
 mod gateway;
 mod host;
 mod languages;
+mod live;
 mod mcp;
 mod nodes;
 mod percent;

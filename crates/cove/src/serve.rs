@@ -18,7 +18,8 @@ use node::cluster::{NodeMembership, PeerForwarder};
 use node::data_dir::DataDir;
 use node::drain::DrainHandle;
 use node::http::{
-    self, BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, RouteTable, get,
+    self, BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, RouteTable,
+    ServedInProcess, get,
 };
 use node::readiness::ReadinessChecks;
 use node::shared_keys::KeyCheck;
@@ -36,7 +37,7 @@ use crate::config::{CoveConfig, Flags};
 use crate::sessions::{SessionNeighbours, SessionsSettings};
 use crate::storage::ServerStorage;
 use crate::{
-    Source, bouncer, catalog, cluster, compat, docs, engine, gateway, host, ready, storage,
+    Source, bouncer, catalog, cluster, compat, docs, engine, gateway, host, live, ready, storage,
 };
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
@@ -250,7 +251,8 @@ impl ServerParts<'_> {
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
         announce(source, &data_dir, listener.address(), &others)?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
-        let (main, tools) = main_site(&shell, endpoint, routes, shapes, of_lake);
+        let live = live::LiveEndpoint::new(&config.mcp.hosts);
+        let (main, tools) = main_site(&shell, (endpoint, live), routes, shapes, of_lake);
         let of_beside = join_nodes(pooler.as_ref(), lake.as_ref(), forwarder.as_ref());
         let of_others = of_faces.merge(of_e2b).merge(of_beside);
         let for_peers =
@@ -328,7 +330,7 @@ impl SandboxServices {
 
 /// Writes what is left to write, and says that this server has stopped.
 async fn close_all(
-    tools: ::mcp::ServedTools,
+    tools: [ServedInProcess; 2],
     ending: Option<catalog::CatalogShutdown>,
     gate: &::gateway::GatewayService,
     membership: &NodeMembership,
@@ -434,19 +436,19 @@ fn mcp_endpoint(config: &CoveConfig) -> Result<::mcp::McpEndpoint> {
     Ok(endpoint.protected_as(resource))
 }
 
-/// Returns what is served at the main listener, and the tools for agents, which use the same
-/// routes.
+/// Returns what is served at the main listener, and what holds its routes for tools of agents and
+/// for live topics, which use them in this process.
 fn main_site(
     shell: &HttpShell,
-    endpoint: ::mcp::McpEndpoint,
+    (endpoint, live): (::mcp::McpEndpoint, live::LiveEndpoint),
     routes: Router,
     shapes: Vec<(&'static str, CompatFace)>,
     of_lake: Option<catalog::CatalogRoutes>,
-) -> (ListenerSite, ::mcp::ServedTools) {
-    let routes = routes.merge(::mcp::routes(endpoint.clone()));
+) -> (ListenerSite, [ServedInProcess; 2]) {
+    let routes = routes.merge(::mcp::routes(endpoint.clone())).merge(live::routes(live.clone()));
     let main = catalog::site(shell, routes, shapes, of_lake);
-    let tools = endpoint.serve_from(main.routes());
-    (main, tools)
+    let served = [endpoint.serve_from(main.routes()), live.serve_from(main.routes())];
+    (main, served)
 }
 
 /// Returns all listeners; those beside the main one show its certificate.

@@ -168,8 +168,8 @@ fn native(server: &Server, owned: &Owned) -> Vec<Route> {
                 "sessions" => "sessions",
                 "tenants" => "tenants",
                 // For every token; of the audit, what its own sandboxes did. What the tools of
-                // MCP need is tested in `mcp.rs`.
-                "gateway" | "mcp" => "",
+                // MCP need is tested in `mcp.rs`; topics of `live` have the rights of their routes.
+                "gateway" | "mcp" | "live" => "",
                 _ if path == "/v1/languages" => "",
                 _ => "executions",
             };

@@ -1,0 +1,96 @@
+//! `GET /v1/live`: one WebSocket for everything that a client follows.
+//!
+//! A browser opens six HTTP/1.1 connections to a server, over all of its tabs, so that a page
+//! cannot follow each thing on a connection of its own. Here a message subscribes to a *topic*. A
+//! topic is a translation: it names a route of the native interface, which is called in this
+//! process with the token that opened the WebSocket. So rights, limits, the passing on to other
+//! nodes and revocation are those of that route, and nothing here decides who may see what.
+//!
+//! # Files
+//! | file | what |
+//! |---|---|
+//! | `topics.rs` | the table of topics: what each is called and which route it reads: pure |
+//! | `parameters.rs` | parameters of a subscription, as part of an address: pure |
+//! | `events.rs` | parser of server-sent events: pure |
+//! | `source.rs` | how a route is read: as events, or again and again |
+//! | `socket.rs` | subscriptions of one WebSocket, and what waits to be sent |
+//!
+//! # References
+//! - <https://www.rfc-editor.org/rfc/rfc6455>
+
+mod events;
+mod parameters;
+mod socket;
+mod source;
+mod topics;
+
+use std::sync::Arc;
+
+use api::ErrorCode;
+use axum::Router;
+use axum::extract::{Extension, FromRequestParts as _, Request, State, WebSocketUpgrade};
+use axum::response::Response;
+use node::auth::TokenPrincipal;
+use node::drain::DrainHandle;
+use node::http::{
+    ConnectionPeer, HttpError, InProcessCaller, InProcessRoutes, RouteTable as _, ServedInProcess,
+    get,
+};
+
+use self::socket::{LiveConversation, MESSAGE_BYTES_MAX};
+
+/// Path of the WebSocket.
+pub(crate) const PATH: &str = "/v1/live";
+
+/// Subprotocol of the WebSocket. A browser offers its token beside it, as `bearer.<token>`.
+const PROTOCOL: &str = "cove.live.v1";
+
+/// The WebSocket, without anything behind it yet.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveEndpoint {
+    native: InProcessRoutes,
+    /// Names of this server, of `mcp.hosts`.
+    hosts: Arc<[String]>,
+}
+
+impl LiveEndpoint {
+    pub(crate) fn new(hosts: &[String]) -> LiveEndpoint {
+        LiveEndpoint { native: InProcessRoutes::default(), hosts: hosts.into() }
+    }
+
+    /// Puts the native interface behind it, all routes in their shell, until what is returned is
+    /// dropped.
+    pub(crate) fn serve_from(&self, routes: Router) -> ServedInProcess {
+        self.native.serve_from(routes)
+    }
+}
+
+/// Routes for [`node::http::HttpShell`] to wrap.
+pub(crate) fn routes(endpoint: LiveEndpoint) -> Router {
+    Router::new().at(PATH, get(open)).with_state(endpoint)
+}
+
+async fn open(
+    State(endpoint): State<LiveEndpoint>,
+    _who: TokenPrincipal,
+    peer: Option<Extension<ConnectionPeer>>,
+    drain: DrainHandle,
+    request: Request,
+) -> Result<Response, HttpError> {
+    let (mut parts, _body) = request.into_parts();
+    let peer = peer.map(|Extension(peer)| peer);
+    let address = peer.map(|ConnectionPeer(address)| address);
+    ::mcp::check_hosts(&parts.headers, address, &endpoint.hosts)
+        .map_err(|message| HttpError::new(ErrorCode::Forbidden, message))?;
+    let Ok(upgrade) = WebSocketUpgrade::from_request_parts(&mut parts, &()).await else {
+        let message = "live topics need a WebSocket";
+        return Err(HttpError::new(ErrorCode::UpgradeRequired, message));
+    };
+    let caller = InProcessCaller::of(endpoint.native, &parts.headers, peer);
+    let upgrade = upgrade
+        .protocols([PROTOCOL])
+        .max_message_size(MESSAGE_BYTES_MAX)
+        .max_frame_size(MESSAGE_BYTES_MAX);
+    Ok(upgrade
+        .on_upgrade(move |socket| Box::pin(LiveConversation::new(caller).hold(socket, drain))))
+}

@@ -1,0 +1,294 @@
+//! The table of topics: what each is called, and which route it reads. Pure.
+
+use node::http::HttpError;
+use serde_json::{Map, Value};
+
+use super::parameters::TopicParameters;
+
+/// Records of a list that a topic looks at: the newest ones that fit its filter.
+const RECORDS_MAX: usize = 100;
+
+/// Something that can be followed.
+pub(super) trait LiveTopic: Sync {
+    /// Name of the topic in messages.
+    fn name(&self) -> &'static str;
+
+    /// Returns what is read for a subscription.
+    ///
+    /// # Errors
+    /// When a parameter is missing, not known or has a value that it cannot have. What the route
+    /// refuses, it refuses itself.
+    fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError>;
+}
+
+/// Route that a topic reads, and how it becomes events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TopicSource {
+    /// Server-sent events, each of which is one.
+    Events {
+        target: String,
+        /// True if an event of the name `error` is not one of the topic, but why it ends.
+        has_end_reason: bool,
+    },
+    /// A list that is read each second: records that are new or have changed are events.
+    Changed {
+        target: String,
+        /// Fields of the list in its document, and of the key in a record.
+        list: &'static str,
+        key: &'static str,
+    },
+    /// A list of numbered records that is read behind the last one: each is an event.
+    Numbered {
+        /// With a query, to which `after` is added.
+        target: String,
+        /// Address of a list that begins with the newest record there is.
+        newest: &'static str,
+        list: &'static str,
+        /// Number of the last record that the client has; none for the newest there is.
+        after: Option<u64>,
+    },
+    /// A document that is read each second: each is an event.
+    Document { target: String },
+}
+
+/// All topics.
+pub(super) static TOPICS: [&dyn LiveTopic; 9] = [
+    &ExecutionsTopic,
+    &ExecutionEventsTopic,
+    &SessionsTopic,
+    &SessionEventsTopic,
+    &SessionFilesTopic,
+    &AuditTopic,
+    &TenantsTopic,
+    &HistoryTopic,
+    &CatalogChangesTopic,
+];
+
+/// Returns what is read for a subscription to a topic.
+///
+/// # Errors
+/// When there is no such topic, or a parameter is wrong.
+pub(super) fn source(
+    topic: &str,
+    parameters: Map<String, Value>,
+) -> Result<TopicSource, HttpError> {
+    match TOPICS.iter().find(|it| it.name() == topic) {
+        Some(found) => found.source(TopicParameters::new(parameters)),
+        None => {
+            let names: Vec<_> = TOPICS.iter().map(|it| it.name()).collect();
+            let topic: String = topic.chars().take(64).collect();
+            let message = format!("unknown topic {topic:?}; there are {}", names.join(", "));
+            Err(HttpError::invalid(message).at("topic"))
+        }
+    }
+}
+
+/// Records of executions that are new or have changed.
+struct ExecutionsTopic;
+
+impl LiveTopic for ExecutionsTopic {
+    fn name(&self) -> &'static str {
+        "executions"
+    }
+
+    fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let names = ["state", "language", "label", "verdict", "text", "tenant"];
+        let limit = format!("limit={RECORDS_MAX}");
+        let target = parameters.into_target("/v1/executions", &limit, &names)?;
+        Ok(TopicSource::Changed { target, list: "executions", key: "id" })
+    }
+}
+
+/// What happens to one execution.
+struct ExecutionEventsTopic;
+
+impl LiveTopic for ExecutionEventsTopic {
+    fn name(&self) -> &'static str {
+        "execution.events"
+    }
+
+    fn source(&self, mut parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let path = format!("/v1/executions/{}/events", parameters.segment("execution")?);
+        let target = parameters.into_target(&path, "", &["after"])?;
+        Ok(TopicSource::Events { target, has_end_reason: false })
+    }
+}
+
+/// Records of sessions that are new or have changed.
+struct SessionsTopic;
+
+impl LiveTopic for SessionsTopic {
+    fn name(&self) -> &'static str {
+        "sessions"
+    }
+
+    fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let limit = format!("limit={RECORDS_MAX}");
+        let target = parameters.into_target("/v1/sessions", &limit, &["state", "agent"])?;
+        Ok(TopicSource::Changed { target, list: "sessions", key: "id" })
+    }
+}
+
+/// What happens in one session.
+struct SessionEventsTopic;
+
+impl LiveTopic for SessionEventsTopic {
+    fn name(&self) -> &'static str {
+        "session.events"
+    }
+
+    fn source(&self, mut parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let path = format!("/v1/sessions/{}/events", parameters.segment("session")?);
+        let target = parameters.into_target(&path, "", &["after", "types"])?;
+        Ok(TopicSource::Events { target, has_end_reason: false })
+    }
+}
+
+/// Changes of a session's files.
+struct SessionFilesTopic;
+
+impl LiveTopic for SessionFilesTopic {
+    fn name(&self) -> &'static str {
+        "session.files"
+    }
+
+    fn source(&self, mut parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let path = format!("/v1/sessions/{}/watch", parameters.segment("session")?);
+        let target = parameters.into_target(&path, "", &["path", "recursive"])?;
+        Ok(TopicSource::Events { target, has_end_reason: false })
+    }
+}
+
+/// Records of the gateway's audit.
+struct AuditTopic;
+
+impl LiveTopic for AuditTopic {
+    fn name(&self) -> &'static str {
+        "audit"
+    }
+
+    fn source(&self, mut parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let after = parameters.take("after")?.map(|text| {
+            let wrong = |_| HttpError::invalid("must be the number of a record").at("after");
+            text.parse().map_err(wrong)
+        });
+        let names = ["holder", "tenant", "grant", "event", "outcome", "text"];
+        let target = parameters.into_target("/v1/audit", "limit=200", &names)?;
+        // Without the filter: it would look for a record that fits, which may be long ago.
+        let newest = "/v1/audit?limit=1&order=desc";
+        Ok(TopicSource::Numbered { target, newest, list: "records", after: after.transpose()? })
+    }
+}
+
+/// Statistics of all tenants of the bouncer.
+struct TenantsTopic;
+
+impl LiveTopic for TenantsTopic {
+    fn name(&self) -> &'static str {
+        "tenants"
+    }
+
+    fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let target = parameters.into_target("/v1/tenants/stats", "", &[])?;
+        Ok(TopicSource::Document { target })
+    }
+}
+
+/// Newest values of the server's series.
+struct HistoryTopic;
+
+impl LiveTopic for HistoryTopic {
+    fn name(&self) -> &'static str {
+        "history"
+    }
+
+    fn source(&self, mut parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let window_s = parameters.take("window_s")?.unwrap_or_else(|| "5".to_owned());
+        let fixed = format!("window_s={}", crate::percent::escaped(&window_s));
+        let target = parameters.into_target("/v1/history", &fixed, &["series"])?;
+        Ok(TopicSource::Document { target })
+    }
+}
+
+/// Changes of a warehouse.
+struct CatalogChangesTopic;
+
+impl LiveTopic for CatalogChangesTopic {
+    fn name(&self) -> &'static str {
+        "catalog.changes"
+    }
+
+    fn source(&self, mut parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let prefix = parameters.segment("warehouse")?;
+        let after = parameters.take("after")?.unwrap_or_else(|| "latest".to_owned());
+        let fixed = format!("after={}", crate::percent::escaped(&after));
+        let path = format!("/catalog/management/v1/{prefix}/changes");
+        let target = parameters.into_target(&path, &fixed, &["namespace", "table"])?;
+        Ok(TopicSource::Events { target, has_end_reason: true })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_subscription_is_one_route() {
+        let events = |target: &str| {
+            Ok(TopicSource::Events { target: target.to_owned(), has_end_reason: false })
+        };
+        for (topic, parameters, expected) in [
+            (
+                "session.events",
+                json!({ "session": "ses_1", "after": 7, "types": ["text", "done"] }),
+                events("/v1/sessions/ses_1/events?after=7&types=text%2Cdone"),
+            ),
+            (
+                "session.files",
+                json!({ "session": "a/../b?c", "path": "/workspace/a b", "recursive": true }),
+                events(
+                    "/v1/sessions/a%2F..%2Fb%3Fc/watch?path=%2Fworkspace%2Fa%20b&recursive=true",
+                ),
+            ),
+            (
+                "execution.events",
+                json!({ "execution": "ex_1", "after": null }),
+                events("/v1/executions/ex_1/events"),
+            ),
+            (
+                "audit",
+                json!({ "after": 3, "text": "a&tenant=b" }),
+                Ok(TopicSource::Numbered {
+                    target: "/v1/audit?limit=200&text=a%26tenant%3Db".to_owned(),
+                    newest: "/v1/audit?limit=1&order=desc",
+                    list: "records",
+                    after: Some(3),
+                }),
+            ),
+            ("tenants", json!({ "tenant": "x" }), Err("tenant")),
+            ("session.events", json!({}), Err("session")),
+            ("session.events", json!({ "session": ".." }), Err("session")),
+            ("session.events", json!({ "session": "s", "attach": true }), Err("attach")),
+            ("session.events", json!({ "session": { "id": 1 } }), Err("session")),
+            ("executions", json!({ "state": [["queued"]] }), Err("state")),
+            ("audit", json!({ "after": -1 }), Err("after")),
+            ("terminals", json!({}), Err("topic")),
+        ] {
+            let Value::Object(given) = parameters.clone() else { panic!("{parameters}") };
+            let found = source(topic, given);
+            let found = found.map_err(|error| error.detail().field.clone().unwrap_or_default());
+            let expected = expected.map_err(str::to_owned);
+            assert_eq!(found, expected, "{topic} {parameters}");
+        }
+    }
+
+    #[test]
+    fn names_of_topics_are_unique() {
+        for (index, topic) in TOPICS.iter().enumerate() {
+            let first = TOPICS.iter().position(|other| other.name() == topic.name());
+            assert_eq!(first, Some(index), "{}", topic.name());
+        }
+    }
+}
