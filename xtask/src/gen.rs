@@ -303,6 +303,7 @@ fn define_tenants(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator)
     define::<api::TenantView>(answers);
     define::<api::TenantList>(answers);
     define::<api::TenantStats>(answers);
+    define::<api::TenantStatsList>(answers);
     define::<api::TenantHealthReport>(answers);
     define::<api::BouncerClientList>(answers);
     define::<api::BouncerServerList>(answers);
@@ -578,6 +579,8 @@ mod tests {
             "Tenant" => again::<api::TenantView>(value),
             "TenantList" => again::<api::TenantList>(value),
             "TenantStats" => again::<api::TenantStats>(value),
+            "TenantStatsList" => again::<api::TenantStatsList>(value),
+            "AuditSummaryReport" => again::<api::AuditSummaryReport>(value),
             "TenantHealthReport" => again::<api::TenantHealthReport>(value),
             "BouncerClientList" => again::<api::BouncerClientList>(value),
             "BouncerServerList" => again::<api::BouncerServerList>(value),

@@ -74,7 +74,8 @@ pub use tenant::{
     AuthQuerySpec, BouncerClient, BouncerClientList, BouncerReloaded, BouncerServer,
     BouncerServerList, ClientTransportMode, Percentiles, PoolMode, TenantAdmission, TenantDefaults,
     TenantEngine, TenantHealth, TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin,
-    TenantSpec, TenantStats, TenantUserSpec, TenantView, TlsMode, UserAuth, VerifyMode,
+    TenantSpec, TenantStats, TenantStatsList, TenantUserSpec, TenantView, TlsMode, UserAuth,
+    VerifyMode,
 };
 pub use workspace::{
     AgentFileEntry, AgentFileList, ArchiveImported, CreateCredential, CredentialList, FileChange,

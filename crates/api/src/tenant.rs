@@ -465,6 +465,17 @@ pub struct Percentiles {
     pub max: f64,
 }
 
+/// Answer of `GET /v1/tenants/stats`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct TenantStatsList {
+    /// Figures of all tenants, by name.
+    pub tenants: Vec<TenantStats>,
+    /// Nodes that did not answer in time, whose figures are not in these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
 /// A client that is connected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
@@ -487,8 +498,20 @@ pub struct BouncerClient {
     pub pins: Vec<String>,
     /// True if it is in a transaction.
     pub in_transaction: bool,
+    /// Its `application_name`, of PostgreSQL: what it says of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application_name: Option<String>,
     /// Since when it is connected, in seconds.
     pub connected_s: f64,
+    /// Since when it is in its state, in seconds.
+    #[serde(default)]
+    pub state_s: f64,
+    /// Since when it waits for a server connection, in seconds; none while it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_s: Option<f64>,
+    /// Since when its statement waits or runs, in seconds; none between statements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statement_s: Option<f64>,
     /// True if it came by TLS.
     pub tls: bool,
     /// Node at which it is, where there are several.

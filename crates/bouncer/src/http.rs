@@ -5,7 +5,7 @@
 
 use api::{
     BouncerClientList, BouncerReloaded, BouncerServerList, TenantHealthReport, TenantList,
-    TenantSpec, TenantStats, TenantView,
+    TenantSpec, TenantStats, TenantStatsList, TenantView,
 };
 use axum::Router;
 use axum::extract::rejection::PathRejection;
@@ -26,11 +26,16 @@ use crate::service::{Bouncer, TenantOrder};
 /// Paths, by their beginnings, that need the scope `tenants`.
 pub const PATHS: [&str; 2] = ["/v1/tenants", "/v1/bouncer"];
 
+/// Path of the figures of all tenants.
+const ALL_STATS: &str = "/v1/tenants/stats";
+
 /// Routes below these paths, for [`node::http::HttpShell`] to wrap. Without a bouncer every one
 /// says why there is none.
 pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
     let routes = Router::new()
         .at("/v1/tenants", post(create).get(list))
+        // A tenant of this name is in the list, and can be changed and removed as all others.
+        .at(ALL_STATS, get(all_stats).put(replace_stats).delete(remove_stats))
         .at("/v1/tenants/{name}", get(fetch).put(replace).delete(remove))
         .at("/v1/tenants/{name}/stats", get(stats))
         .at("/v1/tenants/{name}/health", get(health))
@@ -136,6 +141,21 @@ async fn stats(
     TenantPath(name): TenantPath,
 ) -> Result<axum::Json<TenantStats>, http::HttpError> {
     Ok(axum::Json(bouncer.stats_everywhere(&name).await?))
+}
+
+async fn all_stats(RequestState(bouncer): RequestState) -> axum::Json<TenantStatsList> {
+    axum::Json(bouncer.all_stats_everywhere().await)
+}
+
+async fn replace_stats(
+    state: RequestState,
+    body: JsonBody<TenantSpec>,
+) -> Result<axum::Json<TenantView>, http::HttpError> {
+    replace(state, TenantPath("stats".to_owned()), body).await
+}
+
+async fn remove_stats(state: RequestState) -> Result<StatusCode, http::HttpError> {
+    remove(state, TenantPath("stats".to_owned())).await
 }
 
 async fn health(

@@ -26,7 +26,7 @@ use node::shared_keys::KeyCheck;
 use self::grants::parse_grant;
 use crate::values;
 
-pub(crate) use self::audit::SandboxAuditArgs;
+pub(crate) use self::audit::{RecordOrder, SandboxAuditArgs};
 pub(crate) use self::catalog::{
     AsOfArgs, AuditArgs, CatalogArgs, CatalogCommand, CatalogServeArgs, ChangesArgs,
     CreateTableArgs, FunctionCommand, GrantCommand, GrantedArgs, JobArgs, KeyCommand,

@@ -1,5 +1,6 @@
 //! `cove tenant`: databases behind a server's bouncer.
 
+use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,7 +9,7 @@ use anyhow::{Context as _, Result};
 use api::{
     BouncerClientList, BouncerServerList, TenantAdmission, TenantEngine, TenantHealth,
     TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin, TenantSpec, TenantStats,
-    TenantUserSpec, TenantView,
+    TenantStatsList, TenantUserSpec, TenantView,
 };
 use axum::http::Method;
 
@@ -204,15 +205,15 @@ pub(crate) struct TenantRow {
 /// All tenants of a server.
 pub(crate) async fn look(server: &Remote) -> Result<Vec<TenantRow>> {
     let list: TenantList = server.call(Method::GET, "/v1/tenants").await?;
-    let mut rows = Vec::with_capacity(list.tenants.len());
-    for tenant in list.tenants {
-        let path = format!("/v1/tenants/{}/stats", tenant.spec.name);
-        // It may have gone since the list was made.
-        if let Ok(stats) = server.call(Method::GET, &path).await {
-            rows.push(TenantRow { tenant, stats });
-        }
-    }
-    Ok(rows)
+    let stats: TenantStatsList = server.call(Method::GET, "/v1/tenants/stats").await?;
+    let mut stats: HashMap<String, TenantStats> =
+        stats.tenants.into_iter().map(|it| (it.name.clone(), it)).collect();
+    // One may have gone since the list was made.
+    let row = |tenant: TenantView| {
+        let stats = stats.remove(&tenant.spec.name)?;
+        Some(TenantRow { tenant, stats })
+    };
+    Ok(list.tenants.into_iter().filter_map(row).collect())
 }
 
 fn table(rows: &[TenantRow]) -> String {

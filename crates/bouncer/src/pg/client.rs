@@ -102,6 +102,11 @@ impl PgClientSession {
         }
     }
 
+    /// Returns how it calls itself, for those who look at it.
+    pub fn application_name(&self) -> Option<&str> {
+        self.wanted.value("application_name").filter(|name| !name.is_empty())
+    }
+
     /// Notes that it is code in a sandbox, before anything of it is taken.
     pub fn confine(&mut self) {
         self.is_sandbox = true;

@@ -13,6 +13,9 @@ use super::snapshot::{ClientState, ClientView, ServerState, ServerView, ThreadSn
 use super::worker::{RelayWorker, WorkerShutdown};
 use crate::tenants::{PoolId, TenantId, WorkAdmission};
 
+/// Characters of an `application_name` that are shown: the servers themselves keep 63 bytes.
+const APPLICATION_NAME_MAX: usize = 63;
+
 impl RelayWorker {
     /// Handles a command of the control plane.
     pub(super) fn handle_command(&mut self, order: ThreadCommand) {
@@ -284,6 +287,8 @@ impl RelayWorker {
             pins: Vec::new(),
             in_transaction: false,
             statements: 0,
+            statement_us: None,
+            application_name: None,
         };
         match &client.phase {
             ClientPhase::Login(_) => {}
@@ -304,11 +309,20 @@ impl RelayWorker {
                 view.user = Some(Arc::clone(&session.route.user.name));
                 view.in_transaction = session.is_in_transaction();
                 view.statements = session.link.statement_count();
+                let name = session.link.pg().and_then(|link| link.application_name());
+                view.application_name =
+                    name.map(|name| name.chars().take(APPLICATION_NAME_MAX).collect());
+                let statement_us = now_us.saturating_sub(session.request_us);
                 view.state = match session.place {
                     ServerAttachment::Idle => ClientState::Idle,
-                    ServerAttachment::Parked | ServerAttachment::Waiting(_) => ClientState::Waiting,
+                    ServerAttachment::Parked | ServerAttachment::Waiting(_) => {
+                        view.statement_us = Some(statement_us);
+                        ClientState::Waiting
+                    }
                     ServerAttachment::Attached(server) => {
                         let server = self.servers.get(server);
+                        let is_asked = server.is_some_and(RelayServer::is_in_request);
+                        view.statement_us = is_asked.then_some(statement_us);
                         view.server_pid = server.and_then(RelayServer::pid);
                         view.pins = server.map(RelayServer::pins).unwrap_or_default();
                         ClientState::Active

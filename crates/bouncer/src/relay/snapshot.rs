@@ -62,6 +62,10 @@ pub struct ClientView {
     pub in_transaction: bool,
     /// Statements that it has prepared.
     pub statements: usize,
+    /// Microseconds since the statement began that waits or runs; nothing between statements.
+    pub statement_us: Option<u64>,
+    /// Its `application_name`, of PostgreSQL.
+    pub application_name: Option<Box<str>>,
 }
 
 /// State of a server connection.

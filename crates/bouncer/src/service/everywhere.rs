@@ -1,9 +1,10 @@
 //! Figures of a tenant at all nodes: each is asked for its own, and what does not answer in time is
 //! named.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::{BouncerClientList, BouncerServerList, TenantStats as Figures};
+use api::{BouncerClientList, BouncerServerList, TenantStats as Figures, TenantStatsList};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode};
@@ -18,11 +19,15 @@ use sha2::{Digest as _, Sha256};
 use super::{Bouncer, views};
 use crate::error::BouncerError;
 use crate::relay::stats::DurationDistribution;
+use crate::tenants::TenantSnapshot;
 
 /// Role of nodes that have tenants.
 const ROLE: &str = "bouncer";
 /// Path, for nodes alone, at which a node is told that another one has changed a tenant.
 const CHANGED: &str = "/peer/tenants";
+/// Path, for nodes alone, at which a node tells the figures of all its tenants. No tenant is meant:
+/// it has one part less than those of a tenant.
+const ALL_STATS: &str = "/peer/tenant-stats";
 /// Bytes of a node's answer: some hundreds for each client.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
@@ -62,15 +67,28 @@ impl Bouncer {
         let AnswersOfOthers { answers, missing } = self.ask_others(name, "stats").await;
         let nodes = answers.len() + 1;
         answers.into_iter().for_each(|of_node| sum.add(of_node));
-        let NodeTenantFigures { stats, query, transaction, wait } = sum;
-        Ok(Figures {
-            nodes: u64::try_from(nodes).unwrap_or(u64::MAX),
-            missing,
-            query_ms: views::percentiles(&query),
-            transaction_ms: views::percentiles(&transaction),
-            wait_ms: views::percentiles(&wait),
-            ..stats
-        })
+        let nodes = u64::try_from(nodes).unwrap_or(u64::MAX);
+        Ok(Figures { nodes, missing, ..sum.finish() })
+    }
+
+    /// Returns the figures of all tenants by name, of all nodes together: each of those is asked
+    /// once. Tenants that this node does not know are left out.
+    pub async fn all_stats_everywhere(&self) -> TenantStatsList {
+        let mut sums: BTreeMap<String, (NodeTenantFigures, u64)> = BTreeMap::new();
+        for of_tenant in self.all_node_figures() {
+            sums.insert(of_tenant.stats.name.clone(), (of_tenant, 1));
+        }
+        let AnswersOfOthers { answers, missing } =
+            self.ask_others_at::<Vec<NodeTenantFigures>>(ALL_STATS).await;
+        for of_tenant in answers.into_iter().flatten() {
+            if let Some((sum, nodes)) = sums.get_mut(&of_tenant.stats.name) {
+                sum.add(of_tenant);
+                *nodes += 1;
+            }
+        }
+        let tenants = sums.into_values();
+        let tenants = tenants.map(|(sum, nodes)| Figures { nodes, ..sum.finish() }).collect();
+        TenantStatsList { tenants, missing }
     }
 
     /// Returns the clients of a tenant, of all nodes.
@@ -140,16 +158,26 @@ impl Bouncer {
     }
 
     fn node_figures(&self, name: &str) -> Result<NodeTenantFigures, BouncerError> {
-        let tenant = self.found(name)?;
+        Ok(self.figures_of(&*self.found(name)?))
+    }
+
+    fn all_node_figures(&self) -> Vec<NodeTenantFigures> {
+        self.0.current.load().tenants().map(|tenant| self.figures_of(tenant)).collect()
+    }
+
+    fn figures_of(&self, tenant: &TenantSnapshot) -> NodeTenantFigures {
         let stats = self.0.threads.stats(tenant.id);
         let [query, transaction, wait] = views::distributions(&stats);
-        Ok(NodeTenantFigures { stats: views::figures(&tenant, &stats), query, transaction, wait })
+        NodeTenantFigures { stats: views::figures(tenant, &stats), query, transaction, wait }
     }
 
     async fn ask_others<T: DeserializeOwned>(&self, name: &str, what: &str) -> AnswersOfOthers<T> {
+        self.ask_others_at(&format!("/peer/tenants/{name}/{what}")).await
+    }
+
+    async fn ask_others_at<T: DeserializeOwned>(&self, path: &str) -> AnswersOfOthers<T> {
         let mut others = AnswersOfOthers { answers: Vec::new(), missing: Vec::new() };
-        let path = format!("/peer/tenants/{name}/{what}");
-        for PeerAnswer { node, answer } in self.ask_nodes(&Method::GET, &path).await {
+        for PeerAnswer { node, answer } in self.ask_nodes(&Method::GET, path).await {
             match answer {
                 // It has not heard of the tenant yet, or its file has none of this name.
                 Some((StatusCode::NOT_FOUND, _)) => {}
@@ -175,12 +203,24 @@ impl NodeTenantFigures {
         self.transaction.add(&transaction);
         self.wait.add(&wait);
     }
+
+    /// Returns the figures with their percentiles.
+    fn finish(self) -> Figures {
+        let NodeTenantFigures { stats, query, transaction, wait } = self;
+        Figures {
+            query_ms: views::percentiles(&query),
+            transaction_ms: views::percentiles(&transaction),
+            wait_ms: views::percentiles(&wait),
+            ..stats
+        }
+    }
 }
 
 /// Routes for other nodes.
 pub fn peer_routes(bouncer: Bouncer) -> Router {
     Router::new()
         .at(CHANGED, post(changed))
+        .at(ALL_STATS, get(all_stats))
         .at("/peer/tenants/{name}/stats", get(stats))
         .at("/peer/tenants/{name}/clients", get(clients))
         .at("/peer/tenants/{name}/servers", get(servers))
@@ -190,6 +230,10 @@ pub fn peer_routes(bouncer: Bouncer) -> Router {
 
 async fn changed(State(bouncer): State<Arc<Bouncer>>) -> Response {
     answer(bouncer.look_at_store().await)
+}
+
+async fn all_stats(State(bouncer): State<Arc<Bouncer>>) -> Response {
+    Json(bouncer.all_node_figures()).into_response()
 }
 
 async fn stats(State(bouncer): State<Arc<Bouncer>>, Path(name): Path<String>) -> Response {

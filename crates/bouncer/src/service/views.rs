@@ -188,7 +188,11 @@ pub(super) fn client(view: &ClientView, node: Option<String>) -> BouncerClient {
         server_pid: view.server_pid,
         pins: view.pins.iter().map(|it| (*it).to_owned()).collect(),
         in_transaction: view.in_transaction,
+        application_name: view.application_name.as_deref().map(str::to_owned),
         connected_s: us_as_seconds(view.age_us),
+        state_s: us_as_seconds(view.state_us),
+        waiting_s: (view.state == ClientState::Waiting).then(|| us_as_seconds(view.state_us)),
+        statement_s: view.statement_us.map(us_as_seconds),
         tls: view.tls,
         node,
     }

@@ -2,12 +2,13 @@
 
 use std::num::NonZeroUsize;
 
-use api::{AuditEvent, AuditOutcome};
-use clap::Args;
+use api::{AuditEvent, AuditOutcome, AuditSummaryKey};
+use clap::{Args, ValueEnum};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{HELP_TEMPLATE, ServerArgs};
+use crate::values;
 
 /// `cove audit`.
 #[derive(Clone, Debug, Args)]
@@ -15,8 +16,9 @@ use super::{HELP_TEMPLATE, ServerArgs};
     help_template = HELP_TEMPLATE,
     after_help = "\
 Every grant that was given and taken back, every connection, statement, call of the catalog
-and request of a sandbox, and every refusal, the oldest first; where they were too many, how
-many are missing. Statements are written down without their values unless the server is told
+and request of a sandbox, and every refusal, the oldest first, or the newest with --order desc;
+where they were too many, how many are missing. --follow goes on until Ctrl-C; --summary counts
+what was reached. Statements are written down without their values unless the server is told
 otherwise. The token sees what sandboxes of
 its tenant did, an operator's what all did. `cove exec --help` says where it is from.
 
@@ -26,6 +28,10 @@ Outcomes: done, failed, refused.
 Examples:
   cove audit --holder $id
   cove audit --outcome refused --all
+  cove audit --order desc --since 2h --text DROP
+  cove audit --holder $id --follow
+  cove audit --summary target --since 1d
+  cove audit --all --csv > audit.csv
   cove audit --holder $id --event statement --json | jq -r 'select(.took_us > 1e6).text'
 
 Exit codes: 0 shown, 2 wrong usage or refused, 125 no server answers."
@@ -43,9 +49,34 @@ pub(crate) struct SandboxAuditArgs {
     /// Only what ended so
     #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
     pub(crate) outcome: Option<AuditOutcome>,
+    /// Only of this grant, such as postgres:shop
+    #[arg(long, value_name = "GRANT")]
+    pub(crate) grant: Option<String>,
+    /// Only with this in the text or the error
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// From then on: a time such as 2026-11-21T03:05:09Z, or for how long, such as 1h
+    #[arg(long, value_name = "TIME", value_parser = values::moment_ms)]
+    pub(crate) since: Option<u64>,
+    /// Before then: a time, or how long ago
+    #[arg(long, value_name = "TIME", value_parser = values::moment_ms)]
+    pub(crate) until: Option<u64>,
+    /// Whether the oldest come first or the newest
+    #[arg(long, value_enum, default_value_t = RecordOrder::Asc, hide_default_value = true)]
+    pub(crate) order: RecordOrder,
     /// Only those behind the record of this number
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
-    pub(crate) after: u64,
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) after: Option<u64>,
+    /// Only those before the record of this number
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) before: Option<u64>,
+    /// Go on with what happens from now on, or behind --after
+    #[arg(long, conflicts_with_all = ["limit", "all", "before", "until", "order", "summary"])]
+    pub(crate) follow: bool,
+    /// Count records by target, holder or grant in place of showing them
+    #[arg(long, value_name = "BY", value_parser = summary,
+        conflicts_with_all = ["order", "all", "csv"])]
+    pub(crate) summary: Option<AuditSummaryKey>,
     /// How many are shown
     #[arg(long, value_name = "COUNT", default_value = "100")]
     pub(crate) limit: NonZeroUsize,
@@ -55,8 +86,24 @@ pub(crate) struct SandboxAuditArgs {
     /// Print each record as a line of JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Print records as comma-separated values with a heading (RFC 4180)
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+}
+
+/// Which records come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RecordOrder {
+    /// The oldest
+    Asc,
+    /// The newest
+    Desc,
+}
+
+fn summary(text: &str) -> Result<AuditSummaryKey, String> {
+    known(text).ok_or_else(|| "there are target, holder and grant".to_owned())
 }
 
 fn event(text: &str) -> Result<AuditEvent, String> {
@@ -93,6 +140,10 @@ mod tests {
             ("cove audit --outcome ok", "done"),
             ("cove audit --limit 0", "--limit"),
             ("cove audit --limit 5 --all", "--all"),
+            ("cove audit --follow --order desc", "--order"),
+            ("cove audit --summary tenant", "holder"),
+            ("cove audit --csv --json", "--json"),
+            ("cove audit --since yesterday", "--since"),
         ] {
             let message = parse(line).unwrap_err().to_string();
             assert!(message.contains(words), "{line}: {message}");

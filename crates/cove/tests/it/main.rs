@@ -86,6 +86,7 @@ mod judge;
 mod judge0;
 mod lifecycle;
 mod live;
+mod live_socket;
 mod managed_agents;
 mod managed_plane;
 mod mcp;

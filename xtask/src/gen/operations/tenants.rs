@@ -133,7 +133,8 @@ fn figures() -> Vec<Operation> {
     let client = json!({
         "pid": 100_042, "tenant": "shop", "user": "app", "address": "10.0.0.7:51312",
         "state": "active", "server_pid": 2211, "pins": ["temp_table"], "in_transaction": false,
-        "connected_s": 12.5, "tls": true
+        "application_name": "psql", "connected_s": 12.5, "state_s": 0.2, "statement_s": 0.2,
+        "tls": true
     });
     let server = json!({
         "pid": 2211, "tenant": "shop", "user": "app", "address": "db.internal:5432",
@@ -144,6 +145,19 @@ fn figures() -> Vec<Operation> {
     });
     let clients = || json!({ "clients": [client] });
     vec![
+        operation(
+            "get",
+            "/v1/tenants/stats",
+            "allTenantStats",
+            "Figures of all tenants",
+            "As those of one, of all tenants by name, in one request.",
+        )
+        .answers(
+            200,
+            "TenantStatsList",
+            "Figures of all.",
+            json!({ "tenants": [stats.clone()] }),
+        ),
         operation(
             "get",
             "/v1/tenants/{name}/stats",
