@@ -43,6 +43,7 @@ mod plans;
 mod polaris;
 mod policies;
 mod request;
+mod search;
 mod tables;
 mod tail;
 #[cfg(test)]
@@ -296,6 +297,7 @@ async fn carry_out_rarer(op: CatalogOperation, input: &CatalogRequest<'_>) -> Re
         CatalogOperation::LoadRetention => dropped::retention(input).await,
         CatalogOperation::SetRetention => dropped::set_retention(input).await,
         CatalogOperation::Changes => changes::changes(input).await,
+        CatalogOperation::Search => search::search(input).await,
         CatalogOperation::ListWarehouses => warehouses::list(input).await,
         CatalogOperation::CreateWarehouse => warehouses::create(input).await,
         CatalogOperation::LoadWarehouse => warehouses::load(input).await,

@@ -30,7 +30,8 @@
 //! | [`CatalogHistory`] | `past.rs` | the limit of readers of past documents |
 //!
 //! Rules without state are functions: `homes.rs` (where files may be), `documents.rs` (documents
-//! and their files), `expiry.rs`, `managed_updates.rs`.
+//! and their files), `expiry.rs`, `managed_updates.rs`. `search.rs` and `inspect.rs` read by the
+//! operations of others.
 
 mod catalog;
 mod changes;
@@ -58,6 +59,7 @@ mod protection;
 mod recover;
 mod relations;
 mod rights;
+mod search;
 mod settings;
 mod tables;
 mod views;
@@ -100,6 +102,10 @@ pub use self::protection::{ProtectionLevel, ProtectionRules};
 pub use self::recover::RecoveryReport;
 pub use self::relations::RelationService;
 pub use self::rights::RightGuard;
+pub use self::search::{
+    FoundKind, FoundName, FoundNames, SEARCH_RESULTS_DEFAULT, SEARCH_RESULTS_MAX,
+    SEARCH_TEXT_BYTES_MAX,
+};
 pub use self::settings::CatalogSettings;
 pub use self::warehouses::{
     LOCATIONS_MAX, NewStorageKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange,

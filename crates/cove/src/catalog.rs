@@ -12,6 +12,7 @@ mod past;
 mod policies;
 mod principals;
 mod rows;
+mod search;
 mod tables;
 mod upkeep;
 mod views;
@@ -84,6 +85,7 @@ async fn obey(args: &CatalogArgs, server: &Remote) -> Result<()> {
         }
         CatalogCommand::Retention(it) => upkeep::obey_retention(&lake().await?, &it.command).await,
         CatalogCommand::Undrop(it) => past::obey_undrop(&lake().await?, &it.command).await,
+        CatalogCommand::Search(it) => search::show(&lake().await?, it, args.json).await,
         CatalogCommand::Changes(it) => past::changes(server, &lake().await?, it, args.json).await,
     }
 }

@@ -28,8 +28,8 @@ use crate::values;
 
 pub(crate) use self::audit::{RecordOrder, SandboxAuditArgs};
 pub(crate) use self::catalog::{
-    AsOfArgs, AuditArgs, CatalogArgs, CatalogCommand, CatalogServeArgs, ChangesArgs,
-    CreateTableArgs, FunctionCommand, GrantCommand, GrantedArgs, JobArgs, KeyCommand,
+    AsOfArgs, AuditArgs, CatalogArgs, CatalogCommand, CatalogSearchArgs, CatalogServeArgs,
+    ChangesArgs, CreateTableArgs, FunctionCommand, GrantCommand, GrantedArgs, JobArgs, KeyCommand,
     MaintainCommand, MaintainedArgs, NamespaceCommand, PolicyCommand, PrincipalCommand,
     ProtectionCommand, RetentionCommand, RoleCommand, RowsArgs, SetPolicyArgs, TableCommand,
     ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,

@@ -126,6 +126,7 @@ pub enum CatalogOperation {
     LoadRetention,
     SetRetention,
     Changes,
+    Search,
     ListWarehouses,
     CreateWarehouse,
     LoadWarehouse,
@@ -181,6 +182,7 @@ impl CatalogOperation {
             | CatalogOperation::LoadRetention
             | CatalogOperation::SetRetention
             | CatalogOperation::Changes
+            | CatalogOperation::Search
             | CatalogOperation::Inspect
             | CatalogOperation::ListMaintenance
             | CatalogOperation::StartMaintenance
@@ -269,7 +271,7 @@ const JOBS: &str = "/management/v1/{prefix}/maintenance";
 const JOB: &str = "/management/v1/{prefix}/maintenance/{job}";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [OperationEntry; 75] = [
+const OPERATIONS: [OperationEntry; 76] = [
     get("/v1/config", CatalogOperation::Config),
     post("/v1/oauth/tokens", CatalogOperation::Token),
     post("/v1/oauth/revoke", CatalogOperation::RevokeToken),
@@ -338,6 +340,7 @@ const OPERATIONS: [OperationEntry; 75] = [
     get(RETENTION, CatalogOperation::LoadRetention),
     post(RETENTION, CatalogOperation::SetRetention),
     get("/management/v1/{prefix}/changes", CatalogOperation::Changes),
+    get("/management/v1/{prefix}/search", CatalogOperation::Search),
     get(WAREHOUSES, CatalogOperation::ListWarehouses),
     post(WAREHOUSES, CatalogOperation::CreateWarehouse),
     get(WAREHOUSE, CatalogOperation::LoadWarehouse),

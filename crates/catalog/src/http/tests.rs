@@ -16,6 +16,7 @@ mod plans;
 mod polaris;
 mod restrict;
 mod rights;
+mod search;
 mod time;
 mod warehouses;
 

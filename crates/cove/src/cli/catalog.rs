@@ -95,6 +95,8 @@ pub(crate) enum CatalogCommand {
     Undrop(UndropArgs),
     /// Show what was changed, and follow what is being changed
     Changes(ChangesArgs),
+    /// Find namespaces, tables, views and columns by their names
+    Search(CatalogSearchArgs),
 }
 
 /// `cove catalog warehouse`.
@@ -258,6 +260,27 @@ pub(crate) struct ChangesArgs {
     /// Go on with what is being changed
     #[arg(long)]
     pub(crate) follow: bool,
+}
+
+/// `cove catalog search`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+What the token may list is found, whatever the case of its name: namespaces, then tables and
+views, then columns. The columns of 100 tables are looked at.
+
+Examples:
+  cove catalog search order
+  cove catalog search mail --json | jq -r 'select(.kind == \"column\").column'"
+)]
+pub(crate) struct CatalogSearchArgs {
+    /// A part of the name
+    #[arg(value_name = "TEXT")]
+    pub(crate) text: String,
+    /// How many at most, up to 500
+    #[arg(long, value_name = "COUNT", default_value = "50")]
+    pub(crate) limit: usize,
 }
 
 /// `cove catalog serve`.

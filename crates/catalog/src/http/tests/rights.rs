@@ -47,6 +47,7 @@ fn need(op: CatalogOperation) -> Need {
         | CatalogOperation::LoadProtection
         | CatalogOperation::LoadRetention
         | CatalogOperation::Inspect
+        | CatalogOperation::Search
         | CatalogOperation::ListViews
         | CatalogOperation::LoadView
         | CatalogOperation::ViewExists => Need::To(AccessRight::Read),
@@ -304,7 +305,12 @@ fn every_operation_asks_for_its_right() {
             let (here, there) = match need {
                 Need::Nothing | Need::ToBeKnown => (true, true),
                 // What is listed leads to what may be read.
-                Need::To(wanted) if operation.op == CatalogOperation::ListNamespaces => {
+                Need::To(wanted)
+                    if matches!(
+                        operation.op,
+                        CatalogOperation::ListNamespaces | CatalogOperation::Search
+                    ) =>
+                {
                     (has(right, wanted), has(right, wanted))
                 }
                 Need::To(wanted) => (has(right, wanted), false),

@@ -249,6 +249,16 @@ fn time() -> Vec<CatalogOperation> {
         .gives(200, "CatalogChangePage", "A page of them."),
         operation(
             "get",
+            manage!("search"),
+            "searchCatalog",
+            "Namespaces, tables, views and columns with a text in their names",
+            "`read` of something; what it may list is found",
+        )
+        .asks("q", "string", "What is looked for, whatever its case: 1 to 256 bytes.")
+        .asks("limit", "integer", "How many at most: 1 to 500, 50 when absent.")
+        .gives(200, "CatalogFoundNames", "What was found, and whether there may be more."),
+        operation(
+            "get",
             manage!("tables/{namespace}/{table}/{aspect}"),
             "inspectTable",
             "Metadata of a table in rows; with `format=csv` as CSV",
