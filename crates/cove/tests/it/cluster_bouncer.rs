@@ -145,6 +145,10 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
             let is_all = stats["nodes"] == 2 && stats["clients"] == 2 && stats["queries"] == 2;
             if is_all { Ok(()) } else { Err(stats.to_string()) }
         });
+        let all = ok(&client.get("/v1/tenants/stats"));
+        let shop = all["tenants"].as_array().unwrap().iter().find(|it| it["name"] == "shop");
+        let shop = shop.expect("the tenant is among all");
+        assert_eq!((&shop["nodes"], &shop["queries"]), (&json!(2), &json!(2)), "{all}");
         let clients = ok(&client.get("/v1/tenants/shop/clients"));
         let clients = clients["clients"].as_array().unwrap().clone();
         let of = |pid: u32| clients.iter().find(|it| it["pid"] == pid).unwrap()["node"].clone();
