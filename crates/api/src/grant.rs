@@ -316,12 +316,12 @@ pub struct AuditRecordList {
     pub newest: u64,
 }
 
-/// What records of the audit are counted by.
+/// Property by which records of the audit are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AuditSummaryKey {
-    /// What was reached: the host of a request, or else the grant.
+    /// The host of a request, or else the grant: what was reached.
     #[default]
     Target,
     /// The session or execution.
@@ -348,7 +348,7 @@ pub struct AuditSummaryReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(JsonSchema))]
 pub struct AuditSummaryGroup {
-    /// What they have in common: a target, a session or execution, a grant.
+    /// Name that they have in common: a target, a session or execution, a grant.
     pub name: String,
     /// Tenant that owns the sandboxes.
     pub tenant: String,

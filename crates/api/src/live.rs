@@ -45,7 +45,7 @@ pub struct LiveServerMessage {
     /// True once, when the topic is followed: the token may, and what it names is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<bool>,
-    /// What happened, as the route of the topic has it.
+    /// Event, as the route of the topic has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<Value>,
     /// Number of times that the topic was not looked at because this client did not read; the

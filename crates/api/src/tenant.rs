@@ -498,7 +498,7 @@ pub struct BouncerClient {
     pub pins: Vec<String>,
     /// True if it is in a transaction.
     pub in_transaction: bool,
-    /// Its `application_name`, of PostgreSQL: what it says of itself.
+    /// The `application_name` of a client of PostgreSQL: what it says of itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub application_name: Option<String>,
     /// Since when it is connected, in seconds.

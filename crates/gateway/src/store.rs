@@ -1,5 +1,5 @@
-//! The audit at rest: the only SQL of this crate, with `reading`. Records are added and, when they are old,
-//! removed; none is ever changed.
+//! The audit at rest: the only SQL of this crate, with that of `reading`. Records are added and,
+//! when they are old, removed; none is ever changed.
 
 mod reading;
 

@@ -64,7 +64,7 @@ pub struct ClientView {
     pub statements: usize,
     /// Microseconds since the statement began that waits or runs; nothing between statements.
     pub statement_us: Option<u64>,
-    /// Its `application_name`, of PostgreSQL.
+    /// The `application_name` of a client of PostgreSQL.
     pub application_name: Option<Box<str>>,
 }
 

@@ -50,14 +50,14 @@ pub enum FoundKind {
     Column,
 }
 
-/// Something whose name contains what was looked for.
+/// Name that contains what was looked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FoundName {
     /// Kind.
     pub kind: FoundKind,
     /// The namespace, or that which it is in.
     pub namespace: NamespaceIdent,
-    /// Its own name; of a column the table's.
+    /// The name itself; of a column the table's.
     pub name: String,
     /// The column, with dots for those within others.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ pub struct FoundName {
 /// Results of a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FoundNames {
-    /// What was found: namespaces, then tables and views, then columns.
+    /// Names that were found: namespaces, then tables and views, then columns.
     pub results: Vec<FoundName>,
     /// True if there may be more: there are more results than were asked for, or more names than
     /// one search reads.

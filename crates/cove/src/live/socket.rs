@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 use tokio::time;
 
 use super::source::{
-    BYTES_QUEUED_MAX, LiveOutlet, MESSAGES_QUEUED_MAX, QueuedMessage, TopicReader,
+    BYTES_QUEUED_MAX, LiveOutlet, MESSAGES_QUEUED_MAX, QueuedLiveMessage, TopicReader,
 };
 use super::topics;
 
@@ -66,8 +66,8 @@ pub(super) struct LiveConversation {
     subscriptions: HashMap<Arc<str>, Subscription>,
     /// Number of the last subscription.
     last: u64,
-    sender: mpsc::Sender<QueuedMessage>,
-    queued: mpsc::Receiver<QueuedMessage>,
+    sender: mpsc::Sender<QueuedLiveMessage>,
+    queued: mpsc::Receiver<QueuedLiveMessage>,
     room: Arc<Semaphore>,
     turn: Arc<Mutex<()>>,
 }
@@ -129,7 +129,7 @@ impl LiveConversation {
     }
 
     /// Returns the text of a message, unless its subscription has ended meanwhile.
-    fn current(&mut self, message: QueuedMessage) -> Option<String> {
+    fn current(&mut self, message: QueuedLiveMessage) -> Option<String> {
         let subscription = self.subscriptions.get(&message.id)?;
         if subscription.number != message.number {
             return None;

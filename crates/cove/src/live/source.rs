@@ -39,7 +39,7 @@ pub(super) const MESSAGES_QUEUED_MAX: usize = 256;
 pub(super) const BYTES_QUEUED_MAX: usize = 2 << 20;
 
 /// A message that waits to be sent.
-pub(super) struct QueuedMessage {
+pub(super) struct QueuedLiveMessage {
     pub(super) id: Arc<str>,
     /// Number of the subscription on its socket: an `id` may be used again.
     pub(super) number: u64,
@@ -55,7 +55,7 @@ pub(super) struct QueuedMessage {
 pub(super) struct LiveOutlet {
     pub(super) id: Arc<str>,
     pub(super) number: u64,
-    pub(super) sender: mpsc::Sender<QueuedMessage>,
+    pub(super) sender: mpsc::Sender<QueuedLiveMessage>,
     pub(super) room: Arc<Semaphore>,
 }
 
@@ -81,7 +81,7 @@ impl LiveOutlet {
         let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
         let _room = room.map_err(|_| SocketGone)?;
         let (id, number) = (Arc::clone(&self.id), self.number);
-        let message = QueuedMessage { id, number, text, is_last, _room };
+        let message = QueuedLiveMessage { id, number, text, is_last, _room };
         self.sender.send(message).await.map_err(|_| SocketGone)
     }
 

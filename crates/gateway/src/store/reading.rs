@@ -24,7 +24,7 @@ const LATE_MS: u64 = 10 * 60 * 1000;
 const BEGINNING_ROWS: u64 = 1000;
 
 /// A page of records, and where the next one begins.
-pub(crate) struct AuditPage {
+pub(crate) struct AuditRecordPage {
     pub(crate) records: Vec<AuditRecord>,
     /// Number of the last row that was looked at, if there may be more behind it.
     pub(crate) next: Option<u64>,
@@ -154,7 +154,7 @@ impl AuditStore {
     ///
     /// # Errors
     /// When they cannot be read.
-    pub(crate) async fn read(&self, filter: AuditFilter) -> Result<AuditPage, SqlStoreError> {
+    pub(crate) async fn read(&self, filter: AuditFilter) -> Result<AuditRecordPage, SqlStoreError> {
         let read = self.0.read("gateway.audit", move |it| {
             // First, so that a record which is written meanwhile has a greater number.
             let newest = it.query("SELECT COALESCE(MAX(seq), 0) FROM gateway_audit", &[])?;
@@ -182,7 +182,7 @@ impl AuditStore {
                 }
                 false => end_of_rows(it, &conditions, filter.is_newest_first)?,
             };
-            Ok(AuditPage { records, next, newest })
+            Ok(AuditRecordPage { records, next, newest })
         });
         read.await
     }
