@@ -10,6 +10,7 @@
 mod error;
 mod file;
 mod issued;
+mod principal;
 mod revocation;
 mod scope;
 mod secret;
@@ -22,8 +23,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -37,10 +36,11 @@ use crate::data_dir::write_atomic;
 use crate::issuers::IssuerError;
 use crate::lookup::{SharedLookup, SharedLookupError};
 use crate::store::SqlStore;
-use crate::{clock, hex, http};
+use crate::{clock, hex};
 
 pub use self::error::TokenError;
 pub use self::issued::ISSUED_TOKENS_MAX;
+pub use self::principal::TokenPrincipal;
 pub use self::revocation::RevocationSignal;
 pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
 pub use self::secret::{TokenSecret, as_e2b};
@@ -69,41 +69,6 @@ const FIRST_TOKEN_FILE: &str = "token";
 
 /// Name of the token that the first start makes.
 const FIRST_TOKEN_NAME: &str = "first";
-
-/// Caller of a request: the token that came with it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TokenPrincipal {
-    /// Id of the token; limits and accounts of executions go by it.
-    pub token_id: Arc<str>,
-    /// Name given by its owner.
-    pub name: Arc<str>,
-    /// True if it may do what concerns everybody: pause the queue, see all figures.
-    pub operator: bool,
-    /// Tenant that it belongs to, with all that sessions and agents make: several tokens may share
-    /// one. The token's own id when nothing else was said.
-    pub tenant: Arc<str>,
-    /// Scopes.
-    pub scopes: TokenScopes,
-}
-
-impl TokenPrincipal {
-    /// Creates the caller without a token where that is allowed: a tenant of its own.
-    #[must_use]
-    pub fn without_token(id: &str, name: &str) -> TokenPrincipal {
-        let id: Arc<str> = id.into();
-        let tenant = Arc::clone(&id);
-        let name = name.into();
-        TokenPrincipal { token_id: id, name, operator: false, tenant, scopes: TokenScopes::ALL }
-    }
-
-    /// Refuses what the token is not for.
-    ///
-    /// # Errors
-    /// When the scope is missing: 403, with its name.
-    pub fn require(&self, scope: TokenScope) -> Result<(), http::HttpError> {
-        if self.scopes.has(scope) { Ok(()) } else { Err(http::HttpError::missing_scope(scope)) }
-    }
-}
 
 /// Stored form of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -775,20 +740,6 @@ pub(crate) fn bearer(headers: &axum::http::HeaderMap) -> Option<&str> {
     }
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// Handlers below `/v1` take the principal the shell found out. One that is reached without the
-/// check, by a mistake in the routes, refuses.
-impl<S: Sync> FromRequestParts<S> for TokenPrincipal {
-    type Rejection = http::HttpError;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
-        parts
-            .extensions
-            .get::<TokenPrincipal>()
-            .cloned()
-            .ok_or_else(http::HttpError::unauthenticated)
-    }
 }
 
 #[cfg(test)]
