@@ -262,6 +262,11 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::SessionMetrics>(answers);
     define::<api::SandboxCounts>(answers);
     define::<api::NodeView>(answers);
+    define::<api::ConsoleCodeRequest>(requests);
+    define::<api::ConsoleLogin>(requests);
+    define::<api::ConsoleCodeView>(answers);
+    define::<api::ConsoleLoginAnswer>(answers);
+    define::<api::WhoamiView>(answers);
     define::<api::NodeList>(answers);
     define::<api::SessionEvent>(answers);
     define::<api::SessionEventList>(answers);
@@ -525,6 +530,11 @@ mod tests {
             "SandboxCounts" => again::<api::SandboxCounts>(value),
             "Node" => again::<api::NodeView>(value),
             "NodeList" => again::<api::NodeList>(value),
+            "CreateConsoleCode" => again::<api::ConsoleCodeRequest>(value),
+            "ConsoleLogin" => again::<api::ConsoleLogin>(value),
+            "ConsoleCode" => again::<api::ConsoleCodeView>(value),
+            "ConsoleSession" => again::<api::ConsoleLoginAnswer>(value),
+            "Whoami" => again::<api::WhoamiView>(value),
             "SessionEvent" => again::<api::SessionEvent>(value),
             "SessionEventList" => again::<api::SessionEventList>(value),
             "MessageAnswer" => again::<api::MessageAnswer>(value),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod console;
 mod context;
 mod conversation;
 mod data;
@@ -29,6 +30,10 @@ mod workspace;
 pub use agent::{
     AgentFile, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate, AgentVersion,
     AgentVersionList, AgentView, DeployRequest, SessionLimits,
+};
+pub use console::{
+    ConsoleCodeRequest, ConsoleCodeView, ConsoleLogin, ConsoleLoginAnswer, CredentialKind,
+    EnabledServices, WhoamiView,
 };
 pub use context::{
     CellEnd, CellEvent, CellFailure, CellReport, CellResult, CodeContextList, CodeContextState,

@@ -3,6 +3,7 @@
 mod audit;
 mod catalog;
 mod cluster;
+mod console;
 mod contexts;
 mod grants;
 mod mcp;
@@ -35,6 +36,7 @@ pub(crate) use self::catalog::{
     ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
 };
 pub(crate) use self::cluster::{ClusterArgs, ClusterCommand};
+pub(crate) use self::console::ConsoleArgs;
 pub(crate) use self::contexts::{ContextCommand, OneContextArgs, SessionRunArgs};
 pub(crate) use self::mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs};
 pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
@@ -121,6 +123,8 @@ pub(crate) enum CliCommand {
     Top(TopArgs),
     /// Show what sandboxes did with their grants: statements, requests, refusals
     Audit(SandboxAuditArgs),
+    /// Print an address that opens the console of a server in a browser, signed in
+    Console(ConsoleArgs),
     /// Make several servers one: the keys that they share, and tokens to join with
     Cluster(ClusterArgs),
     /// List the servers of a cluster, show one, and let it take no new work

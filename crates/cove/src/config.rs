@@ -59,6 +59,7 @@ pub(crate) struct CoveConfig {
     pub(crate) gateway: gateway::GatewayConfig,
     pub(crate) mcp: ::mcp::config::McpConfig,
     pub(crate) auth: AuthConfig,
+    pub(crate) console: ConsoleConfig,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     pub(crate) cluster: ClusterConfig,
@@ -78,6 +79,20 @@ pub(crate) struct CoveConfig {
 pub(crate) struct AuthConfig {
     /// Identity providers.
     pub(crate) issuers: Vec<node::issuers::IssuerConfig>,
+}
+
+/// The `[console]` table: the page for browsers.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ConsoleConfig {
+    /// Serve it, and let people sign in there.
+    pub(crate) enabled: bool,
+}
+
+impl Default for ConsoleConfig {
+    fn default() -> ConsoleConfig {
+        ConsoleConfig { enabled: true }
+    }
 }
 
 /// The `[tls]` table: HTTPS at all listeners of HTTP.
@@ -251,6 +266,7 @@ impl Default for CoveConfig {
             gateway: gateway::GatewayConfig::default(),
             mcp: ::mcp::config::McpConfig::default(),
             auth: AuthConfig::default(),
+            console: ConsoleConfig::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
             cluster: ClusterConfig::default(),

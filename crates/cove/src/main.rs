@@ -26,6 +26,7 @@
 //! | `live.rs` | one WebSocket for all that a client follows |
 //! | `docs.rs` | `openapi.json` as a page to read |
 //! | `plain_text.rs` | foreign text, as it is shown on a terminal |
+//! | `identity.rs`, `console.rs` | who a caller is, signing in at the console; `cove console` |
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
 #![forbid(unsafe_code)]
 
@@ -38,12 +39,14 @@ mod cluster;
 mod cluster_setup;
 mod compat;
 mod config;
+mod console;
 mod docs;
 mod doctor;
 mod engine;
 mod exec;
 mod gateway;
 mod host;
+mod identity;
 mod languages;
 mod live;
 mod mcp;
@@ -155,6 +158,10 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Node(args) => {
             let config = load(&args.command.output().server.config, Flags::new())?;
             return Ok(nodes::run(&args, &config, &environment));
+        }
+        CliCommand::Console(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(console::run(&args, &config, &environment));
         }
         CliCommand::Tenant(args) => {
             let config = load(&args.server.config, Flags::new())?;

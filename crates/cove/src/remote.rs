@@ -194,6 +194,11 @@ impl Remote {
         })
     }
 
+    /// Returns its address, without a slash at its end.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// Looks again where the server is: one that has restarted may have another port.
     pub(crate) fn look_again(&mut self) {
         let found = self.data_dir.as_deref().and_then(address_in);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::bouncer::Bouncer;
 use anyhow::{Context as _, Result};
-use api::{ErrorCode, TenantEngine};
+use api::{EnabledServices, ErrorCode, TenantEngine};
 use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
@@ -34,10 +34,12 @@ use crate::bouncer::BouncerContext;
 use crate::cli::ServeArgs;
 use crate::cluster::PeerAccess;
 use crate::config::{CoveConfig, Flags};
+use crate::identity::ServerIdentity;
 use crate::sessions::{SessionNeighbours, SessionsSettings};
 use crate::storage::ServerStorage;
 use crate::{
-    Source, bouncer, catalog, cluster, compat, docs, engine, gateway, host, live, ready, storage,
+    Source, bouncer, catalog, cluster, compat, docs, engine, gateway, host, identity, live, ready,
+    storage,
 };
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
@@ -198,7 +200,9 @@ impl ServerParts<'_> {
         let store = storage::open(storage.store, &mut registry).await?;
         storage::check_keys(&store, self.sessions.sealer(), Some(&storage.webhook_key), keys)
             .await?;
-        let tokens = storage::tokens_of_issuers(data_dir.path(), &store, config).await?;
+        let tokens =
+            storage::tokens_of_issuers(data_dir.path(), &store, config, self.sessions.sealer())
+                .await?;
         let endpoint = mcp_endpoint(config)?;
         let membership = peers.join(&store, source, data_dir.path(), listener.address()).await?;
         telemetry::register_node(&mut registry, &membership.identity().id, &config.cluster.zone);
@@ -240,6 +244,8 @@ impl ServerParts<'_> {
         let native = native_routes(open, &jobs, &sessions, control.as_ref());
         let of_nodes = cluster::routes(&membership, jobs.service(), &sessions);
         let native = native.merge(::gateway::http::routes(gate.clone())).merge(of_nodes);
+        let identity = identity(&tokens, &membership, &sessions, control.is_some(), lake.is_some());
+        let native = native.merge(identity);
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
         let of_lake = lake.as_ref().map(catalog::RunningCatalog::routes);
@@ -249,7 +255,7 @@ impl ServerParts<'_> {
         let dbbouncer =
             compat::dbbouncer(&config.compat, &shell, control.as_ref(), &drain, metrics).await?;
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
-        announce(source, &data_dir, listener.address(), &others)?;
+        announce(source, &data_dir, listener.address(), &others, &tokens).await?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let live = live::LiveEndpoint::new(&config.mcp.hosts);
         let (main, tools) = main_site(&shell, (endpoint, live), routes, shapes, of_lake);
@@ -407,6 +413,26 @@ fn native_routes(
         .merge(::bouncer::http::routes(bouncer.cloned().ok_or(why)))
 }
 
+/// Returns the routes that say who a caller is and what this server has, and let people sign in.
+fn identity(
+    tokens: &TokenRegistry,
+    membership: &NodeMembership,
+    sessions: &sessions::Sessions,
+    bouncer: bool,
+    catalog: bool,
+) -> Router {
+    let services = EnabledServices {
+        executions: true,
+        queue: true,
+        sessions: sessions.resident_max() > 0,
+        bouncer,
+        catalog,
+        gateway: true,
+    };
+    let node = membership.identity().id.clone();
+    identity::routes(ServerIdentity { tokens: tokens.clone(), node, services })
+}
+
 /// Returns who may use what of it.
 fn native_shapes(
     endpoint: &::mcp::McpEndpoint,
@@ -416,7 +442,7 @@ fn native_shapes(
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     let scoped = scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)));
     let of_mcp = CompatFace { challenge: endpoint.challenge(), ..CompatFace::NATIVE };
-    scoped.chain([(::mcp::PATH, of_mcp)])
+    scoped.chain([(::mcp::PATH, of_mcp)]).chain(identity::shapes())
 }
 
 /// Returns the endpoint of tools for agents, without anything behind it yet.
@@ -461,16 +487,36 @@ fn with_tls_of_main(
 }
 
 /// Says where the server listens: in the data directory, in the log, and to whoever started it.
-fn announce(
+async fn announce(
     source: &Source,
     data_dir: &DataDir,
     address: SocketAddr,
     others: &[(&'static str, SocketAddr)],
+    tokens: &TokenRegistry,
 ) -> Result<()> {
     data_dir.write_addresses(address, others).context("failed to write the addresses")?;
     tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
-    greet(source, address, data_dir.path(), StartHint::Server);
+    let console = first_sign_in(source, tokens).await;
+    greet(source, address, data_dir.path(), StartHint::Server { console });
     Ok(())
+}
+
+/// Returns the path of the console with a code of the first token, for whoever started the server.
+/// None where that token is another server's or was revoked, and where nobody reads the greeting.
+async fn first_sign_in(source: &Source, tokens: &TokenRegistry) -> Option<String> {
+    if !tokens.has_console() || source.config.log.format != LogFormat::Text {
+        return None;
+    }
+    let first = std::fs::read_to_string(tokens.first_token_path()).ok()?;
+    let who = tokens.verify(first.trim())?;
+    match tokens.console_code(&who, None).await {
+        Ok(code) => Some(identity::url_path(code.expose())),
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "failed to make a code for the console");
+            None
+        }
+    }
 }
 
 /// Returns where listeners are that are not the main one.
@@ -547,15 +593,18 @@ pub(crate) fn open_routes(
 }
 
 /// Who says what to try.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StartHint {
     /// The server with everything.
-    Server,
+    Server {
+        /// Path of its console with a code that signs in once.
+        console: Option<String>,
+    },
     /// The catalog alone.
     Catalog,
 }
 
-/// Says what to try next, with the real paths and ports. Never a token.
+/// Says what to try next, with the real paths and ports. Never a token; of the console a code that
+/// works once and soon ends.
 pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: StartHint) {
     // An address that stands for all of them is reached through loopback.
     let shown = match address.ip() {
@@ -573,13 +622,19 @@ pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: 
     };
     let token = format!("$(cove token{option})");
     let version = env!("CARGO_PKG_VERSION");
+    let scheme = if source.config.tls.cert.is_some() { "https" } else { "http" };
     let text = match who {
-        StartHint::Server => format!(
-            "\nCove {version} listens at http://{shown} (interface: http://{shown}/docs). Try:\n\n  \
+        StartHint::Server { console } => format!(
+            "\nCove {version} listens at {scheme}://{shown} (interface: {scheme}://{shown}/docs).\n\
+             {}Try:\n\n  \
              echo 'print(6*7)' | cove run --lang python -\n  \
              curl -s http://{shown}/v1/languages -H \"authorization: Bearer {token}\"\n  \
              curl -s 'http://{shown}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
              -d '{{\"language\": \"python\", \"source\": \"print(6*7)\"}}'\n\n",
+            console.map_or_else(String::new, |path| format!(
+                "Console: {scheme}://{shown}{path}\n\
+                 (signs in once, within 5 minutes; `cove console{option}` prints another)\n"
+            )),
         ),
         StartHint::Catalog => format!(
             "\nCove {version} has an Iceberg catalog at http://{shown}/catalog. Try:\n\n  \

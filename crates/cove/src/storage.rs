@@ -148,14 +148,18 @@ pub(crate) async fn open(config: StoreConfig, registry: &mut Registry) -> Result
     SqlStore::open(config, registry).await.context("failed to open the store")
 }
 
-/// Returns the tokens of a server that honours those of other issuers as well.
+/// Returns the tokens of a server that honours those of other issuers, and of its console, as well.
 pub(crate) async fn tokens_of_issuers(
     data_dir: &Path,
     store: &SqlStore,
     config: &CoveConfig,
+    sealer: &Sealer,
 ) -> Result<TokenRegistry> {
     let tokens = tokens(data_dir, store).await?;
     tokens.trust(config.auth.issuers.clone()).context("failed to set up issuers")?;
+    if config.console.enabled {
+        tokens.open_console(store, sealer).await.context("failed to set up the console")?;
+    }
     Ok(tokens)
 }
 

@@ -142,7 +142,7 @@ fn has_label(offer: &GrantOffer, label: &str, access: GrantAccess) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use node::auth::TokenScopes;
+    use node::auth::{CallerCredential, TokenScopes};
 
     use super::*;
 
@@ -167,7 +167,8 @@ mod tests {
 
     fn who(tenant: &str, operator: bool, scopes: TokenScopes) -> TokenPrincipal {
         let (token_id, name) = ("tok_1".into(), "x".into());
-        TokenPrincipal { token_id, name, operator, tenant: tenant.into(), scopes }
+        let credential = CallerCredential::Token;
+        TokenPrincipal { token_id, name, operator, tenant: tenant.into(), scopes, credential }
     }
 
     fn grant(json: &str) -> Grant {

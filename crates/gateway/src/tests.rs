@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{AuditEvent, AuditOutcome, DatabaseGrant, Grant, TenantEngine};
-use node::auth::{TokenPrincipal, TokenScope, TokenScopes};
+use node::auth::{CallerCredential, TokenPrincipal, TokenScope, TokenScopes};
 use node::client::TlsRoots;
 use node::gateway::{GrantGate, GrantGateway as _, GrantHolder, GrantOpening};
 use node::store::{SqlStore, StoreConfig, StoreUrl};
@@ -148,7 +148,8 @@ impl Ground {
 
 fn who(tenant: &str, operator: bool, scopes: TokenScopes) -> TokenPrincipal {
     let (token_id, name) = ("tok_1".into(), "x".into());
-    TokenPrincipal { token_id, name, operator, tenant: tenant.into(), scopes }
+    let credential = CallerCredential::Token;
+    TokenPrincipal { token_id, name, operator, tenant: tenant.into(), scopes, credential }
 }
 
 async fn listeners(count: usize) -> (Vec<TcpListener>, Vec<SocketAddr>) {

@@ -7,6 +7,7 @@
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6750>
 
+mod console;
 mod error;
 mod file;
 mod issued;
@@ -28,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+use self::console::ConsoleTokens;
 use self::error::file_error;
 use self::file::{FileVersion, TokenFile};
 use self::issued::IssuedTokens;
@@ -38,9 +40,13 @@ use crate::lookup::{SharedLookup, SharedLookupError};
 use crate::store::SqlStore;
 use crate::{clock, hex};
 
+pub use self::console::{
+    CODE_LIFETIME, CODES_OF_TOKEN_MAX, ConsoleAccessError, ConsoleCode, ConsoleToken, GUESSES_MAX,
+    SIGN_IN_LIFETIME,
+};
 pub use self::error::TokenError;
 pub use self::issued::ISSUED_TOKENS_MAX;
-pub use self::principal::TokenPrincipal;
+pub use self::principal::{CallerCredential, ConsoleSignIn, TokenPrincipal};
 pub use self::revocation::RevocationSignal;
 pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
 pub use self::secret::{TokenSecret, as_e2b};
@@ -148,6 +154,8 @@ struct TokenRegistryShared {
     unknown: SharedLookup,
     /// Tokens of identity providers, where there are any.
     issued: OnceLock<IssuedTokens>,
+    /// Sign-ins of the console, where there is one.
+    console: OnceLock<ConsoleTokens>,
     /// Told when something else was loaded, or a token has expired.
     changes: watch::Sender<()>,
 }
@@ -207,6 +215,7 @@ impl From<StoredTokens> for LoadedTokens {
                 operator: record.operator,
                 tenant: record.tenant().into(),
                 scopes: record.scopes,
+                credential: CallerCredential::Token,
             };
             let known = KnownToken { principal, expires_ms: record.expires_ms };
             loaded.by_id.insert(Arc::clone(&known.principal.token_id), known.clone());
@@ -289,6 +298,7 @@ impl TokenRegistry {
             reloading: Mutex::new(()),
             unknown: SharedLookup::new(LOOK_INTERVAL),
             issued: OnceLock::new(),
+            console: OnceLock::new(),
             changes: watch::Sender::new(()),
         }))
     }
@@ -375,6 +385,9 @@ impl TokenRegistry {
         if let Some(issued) = self.0.issued.get().filter(|issued| issued.may_be_of(token)) {
             return issued.verify(token, clock::wall_ms());
         }
+        if console::may_be_of(token) {
+            return self.verify_console(token);
+        }
         let hash = hash(&secret::canonical(token)?);
         let known = self.known(&hash);
         if known.is_some() || self.is_shared() {
@@ -409,8 +422,11 @@ impl TokenRegistry {
         if !self.is_shared() {
             return Ok(());
         }
-        let Some(hash) = secret::canonical(token).map(|text| hash(&text)) else { return Ok(()) };
-        if self.0.loaded.read().by_hash.contains_key(&hash) {
+        let is_known = match secret::canonical(token).map(|text| hash(&text)) {
+            Some(hash) => self.0.loaded.read().by_hash.contains_key(&hash),
+            None => !(console::may_be_of(token) && self.is_console_without_token(token)),
+        };
+        if is_known {
             return Ok(());
         }
         let looked = self.0.unknown.run(async { self.refresh().await.map(drop) }).await;
@@ -453,10 +469,14 @@ impl TokenRegistry {
     /// Tells when the token behind a principal is revoked, has expired, or is for something else.
     #[must_use]
     pub fn revocation(&self, principal: &TokenPrincipal) -> RevocationSignal {
+        self.note_sign_in(principal);
         let (tokens, expected) = (Arc::downgrade(&self.0), principal.clone());
         RevocationSignal::new(self.0.changes.subscribe(), move || {
             let Some(tokens) = tokens.upgrade().map(TokenRegistry) else { return true };
-            tokens.principal(&expected.token_id).is_some_and(|found| found == expected)
+            match &expected.credential {
+                CallerCredential::Console(sign_in) => tokens.has_sign_in(&expected, sign_in),
+                _ => tokens.principal(&expected.token_id).is_some_and(|found| found == expected),
+            }
         })
     }
 
@@ -525,7 +545,8 @@ impl TokenRegistry {
                 |record: &TokenRecord| !record.is_expired(seen_ms) && record.is_expired(now_ms);
             let issued = self.0.issued.get();
             let has_issued = issued.is_some_and(|it| it.forget_ended(clock::wall_ms()));
-            if has_issued || self.0.loaded.read().records.iter().any(ends) {
+            let has_console = self.refresh_console(now_ms).await;
+            if has_issued || has_console || self.0.loaded.read().records.iter().any(ends) {
                 self.0.changes.send_replace(());
             }
             seen_ms = now_ms;

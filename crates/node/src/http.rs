@@ -55,7 +55,7 @@ pub use server::{
     BindError, BoundListener, HttpListenerTls, PlaintextPolicy, ShellLimits, serve_all,
 };
 pub use shares::{Share, ShareOwner, ShareRefusal, Shares};
-pub use shell::{HttpShell, MAIN_LISTENER, PeerHop, RequestId, VerbatimAnswer};
+pub use shell::{HttpShell, MAIN_LISTENER, PeerHop, RequestId, VerbatimAnswer, not_found};
 pub(crate) use stream::UpgradedRequest;
 pub use upload::UploadBody;
 

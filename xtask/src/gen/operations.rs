@@ -5,6 +5,7 @@
 
 pub(super) mod catalog;
 mod gateway;
+mod identity;
 pub(super) mod mcp;
 mod nodes;
 mod sessions;
@@ -26,6 +27,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(tenants::all());
     all.extend([gateway::audit(), gateway::audit_summary(), gateway::live()]);
     all.extend(nodes::all());
+    all.extend(identity::all());
     all.extend(server());
     all
 }

@@ -39,6 +39,7 @@
 //! | `templates.rs` | templates: steps, layers, refusals, sessions that start from one |
 //! | `templates_mirrors.rs` | packages in templates from local mirrors; the builders of E2B's clients |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
+//! | `console.rs` | who a token is, signing in at the console, and what ends that |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
     clippy::unwrap_used,
@@ -57,6 +58,7 @@ mod cli_remote;
 mod cluster;
 mod cluster_bouncer;
 mod command_line;
+mod console;
 mod durability;
 mod e2b;
 mod e2b_ports;

@@ -167,9 +167,10 @@ fn native(server: &Server, owned: &Owned) -> Vec<Route> {
                 "agents" => "agents",
                 "sessions" => "sessions",
                 "tenants" => "tenants",
-                // For every token; of the audit, what its own sandboxes did. What the tools of
-                // MCP need is tested in `mcp.rs`; topics of `live` have the rights of their routes.
-                "gateway" | "mcp" | "live" => "",
+                // For every token: who one is, signing in at the console, and of the audit what
+                // its own sandboxes did. What the tools of MCP need is tested in `mcp.rs`;
+                // topics of `live` have the rights of their routes.
+                "server" | "gateway" | "mcp" | "live" => "",
                 _ if path == "/v1/languages" => "",
                 _ => "executions",
             };

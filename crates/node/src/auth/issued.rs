@@ -10,7 +10,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::{TokenError, TokenPrincipal, TokenRegistry, TokenScopes, hash, is_tenant};
+use super::{
+    CallerCredential, TokenError, TokenPrincipal, TokenRegistry, TokenScopes, hash, is_tenant,
+};
 use crate::hex;
 use crate::issuers::{
     IssuerConfig, IssuerError, JWT_BYTES_MAX, SCOPE_CLAIM, TrustedIssuers, VerifiedBearer,
@@ -22,7 +24,7 @@ use crate::issuers::{
 pub const ISSUED_TOKENS_MAX: usize = 10_000;
 
 /// Beginning of the ids of such principals.
-const ID_PREFIX: &str = "iss_";
+pub(super) const ID_PREFIX: &str = "iss_";
 
 /// Digits of the hash in such an id.
 const ID_DIGITS: usize = 32;
@@ -106,6 +108,7 @@ impl TokenIssuer {
             operator: false,
             tenant: tenant.into(),
             scopes,
+            credential: CallerCredential::Issued,
         })
     }
 }
@@ -160,6 +163,22 @@ impl IssuedTokens {
         let known = self.known.lock();
         let mut good = known.values().filter(|it| now_ms < it.ends_ms);
         good.find(|it| *it.principal.token_id == *id).map(|it| it.principal.clone())
+    }
+
+    /// Returns when the first of the tokens ends that somebody with this id has shown.
+    pub(super) fn ends_ms(&self, id: &str, now_ms: u64) -> Option<u64> {
+        let known = self.known.lock();
+        let good = known.values().filter(|it| now_ms < it.ends_ms && *it.principal.token_id == *id);
+        good.map(|it| it.ends_ms).min()
+    }
+
+    /// Returns the most that tokens of somebody with this name may be for; none when no issuer
+    /// that is configured gives such names.
+    pub(super) fn scopes_of(&self, name: &str) -> Option<TokenScopes> {
+        let is_of = |it: &&TokenIssuerConfig| {
+            name.strip_prefix(&*it.name).is_some_and(|rest| rest.starts_with(':'))
+        };
+        self.configs.iter().find(is_of).map(|config| config.scopes)
     }
 
     /// Verifies a token that is not known. One that is refused stays unknown.

@@ -8,6 +8,41 @@ use axum::http::request::Parts;
 use super::{TokenScope, TokenScopes};
 use crate::http;
 
+/// Credential that a caller showed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CallerCredential {
+    /// None, where that is allowed.
+    Absent,
+    /// An API token.
+    Token,
+    /// A token of an identity provider.
+    Issued,
+    /// A sign-in of the console, on behalf of one of the others.
+    Console(ConsoleSignIn),
+}
+
+impl CallerCredential {
+    /// Returns its name in the interface.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            CallerCredential::Absent => "absent",
+            CallerCredential::Token => "token",
+            CallerCredential::Issued => "issued",
+            CallerCredential::Console(_) => "console",
+        }
+    }
+}
+
+/// A sign-in of the console.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConsoleSignIn {
+    /// Names it, for the end that its owner gives it.
+    pub id: Arc<str>,
+    /// When it ends by itself, in milliseconds since 1970.
+    pub expires_ms: u64,
+}
+
 /// Caller of a request: the token that came with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenPrincipal {
@@ -22,6 +57,8 @@ pub struct TokenPrincipal {
     pub tenant: Arc<str>,
     /// Scopes.
     pub scopes: TokenScopes,
+    /// What was shown: the token itself, or a sign-in of the console that it stands behind.
+    pub credential: CallerCredential,
 }
 
 impl TokenPrincipal {
@@ -31,7 +68,9 @@ impl TokenPrincipal {
         let id: Arc<str> = id.into();
         let tenant = Arc::clone(&id);
         let name = name.into();
-        TokenPrincipal { token_id: id, name, operator: false, tenant, scopes: TokenScopes::ALL }
+        let (operator, scopes) = (false, TokenScopes::ALL);
+        let credential = CallerCredential::Absent;
+        TokenPrincipal { token_id: id, name, operator, tenant, scopes, credential }
     }
 
     /// Refuses what the token is not for.

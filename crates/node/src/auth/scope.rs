@@ -105,6 +105,12 @@ impl TokenScopes {
         self.0 & !others.0 == 0
     }
 
+    /// Those that are among `others` as well.
+    #[must_use]
+    pub const fn intersection(self, others: TokenScopes) -> TokenScopes {
+        TokenScopes(self.0 & others.0)
+    }
+
     /// Each of them.
     pub fn iter(self) -> impl Iterator<Item = TokenScope> {
         TokenScope::ALL.into_iter().filter(move |scope| self.has(*scope))

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ErrorCode, json_message};
-use axum::body::Body;
-use axum::extract::{FromRequest, Request};
+use axum::body::{Body, HttpBody as _};
+use axum::extract::{FromRequest, OptionalFromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
@@ -113,6 +113,18 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         let declared = content_length(&parts.headers);
         let bytes = read(body, budget, declared).await?;
         parse_json("the request body", &bytes).map(JsonBody)
+    }
+}
+
+/// None where there is no body at all.
+impl<S: Send + Sync, T: DeserializeOwned> OptionalFromRequest<S> for JsonBody<T> {
+    type Rejection = HttpError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Option<Self>, HttpError> {
+        if request.body().is_end_stream() {
+            return Ok(None);
+        }
+        <JsonBody<T> as FromRequest<S>>::from_request(request, state).await.map(Some)
     }
 }
 

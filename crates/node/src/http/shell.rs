@@ -436,7 +436,8 @@ impl<F: Future> Future for CatchPanic<F> {
     }
 }
 
-async fn not_found(uri: Uri) -> HttpError {
+/// Says that there is nothing at a path.
+pub async fn not_found(uri: Uri) -> HttpError {
     let path = shortened(uri.path());
     HttpError::new(
         ErrorCode::NotFound,

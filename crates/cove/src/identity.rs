@@ -1,0 +1,186 @@
+//! Who a caller is, and signing in at the console: `/v1/whoami` and `/v1/console`.
+
+use std::sync::Arc;
+
+use api::{
+    ConsoleCodeRequest, ConsoleCodeView, ConsoleLogin, ConsoleLoginAnswer, CredentialKind,
+    EnabledServices, ErrorCode, WhoamiView,
+};
+use axum::extract::State;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+use node::auth::{
+    CallerCredential, ConsoleAccessError, TokenPrincipal, TokenRegistry, TokenScopes,
+};
+use node::http::{
+    self, CompatFace, ConnectionPeer, FaceAccess, HttpError, JsonBody, RouteTable, get, post,
+};
+use node::readiness::CHECK_INTERVAL;
+
+/// Path at which codes are redeemed: without a token, because it is there that one gets it.
+const LOGIN_PATH: &str = "/v1/console/login";
+
+/// Where the console is, from the server's root.
+const CONSOLE_PATH: &str = "/console/";
+
+/// What the server is, for those who ask.
+pub(crate) struct ServerIdentity {
+    pub(crate) tokens: TokenRegistry,
+    /// Id of this server.
+    pub(crate) node: String,
+    pub(crate) services: EnabledServices,
+}
+
+/// Returns the routes.
+pub(crate) fn routes(identity: ServerIdentity) -> Router {
+    Router::new()
+        .at("/", get(root))
+        .at("/v1/whoami", get(whoami))
+        .at("/v1/console/codes", post(make_code))
+        .at(LOGIN_PATH, post(login))
+        .at("/v1/console/logout", post(logout))
+        .with_state(Arc::new(identity))
+}
+
+/// Returns what of it has rules of its own.
+pub(crate) fn shapes() -> [(&'static str, CompatFace); 1] {
+    [(LOGIN_PATH, CompatFace { access: FaceAccess::Own, ..CompatFace::NATIVE })]
+}
+
+/// `GET /`: leads people to the console.
+async fn root(
+    State(identity): State<Arc<ServerIdentity>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    if !identity.tokens.has_console() || !wants_page(&headers) {
+        return http::not_found(uri).await.into_response();
+    }
+    // Relative, for servers that a proxy shows below another path.
+    let place = CONSOLE_PATH.trim_start_matches('/');
+    (StatusCode::SEE_OTHER, [(header::LOCATION, place), (header::CACHE_CONTROL, "no-store")])
+        .into_response()
+}
+
+/// Returns whether a browser asks for a page (RFC 9110 §12.5.1).
+fn wants_page(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut ranges = values.flat_map(|value| value.split(','));
+    ranges.any(|range| {
+        let kind = range.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case("text/html")
+    })
+}
+
+/// `GET /v1/whoami`.
+async fn whoami(
+    who: TokenPrincipal,
+    State(identity): State<Arc<ServerIdentity>>,
+) -> Json<WhoamiView> {
+    let kind = match &who.credential {
+        CallerCredential::Absent | CallerCredential::Token => CredentialKind::Token,
+        CallerCredential::Issued => CredentialKind::Issued,
+        CallerCredential::Console(_) => CredentialKind::Console,
+    };
+    Json(WhoamiView {
+        name: who.name.to_string(),
+        kind,
+        tenant: who.tenant.to_string(),
+        scopes: who.scopes.iter().map(|scope| scope.name().to_owned()).collect(),
+        operator: who.operator,
+        expires_ms: identity.tokens.expires_ms(&who),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        node: identity.node.clone(),
+        services: identity.services,
+    })
+}
+
+/// `POST /v1/console/codes`.
+async fn make_code(
+    who: TokenPrincipal,
+    State(identity): State<Arc<ServerIdentity>>,
+    body: Option<JsonBody<ConsoleCodeRequest>>,
+) -> Result<Response, HttpError> {
+    let JsonBody(request) = body.unwrap_or(JsonBody(ConsoleCodeRequest::default()));
+    let scopes = request.scopes.map(|names| scopes(&names)).transpose()?;
+    let code = identity.tokens.console_code(&who, scopes).await.map_err(refusal)?;
+    let view = ConsoleCodeView {
+        url_path: url_path(code.expose()),
+        code: code.expose().to_owned(),
+        expires_ms: code.expires_ms,
+    };
+    Ok(secret(StatusCode::CREATED, view))
+}
+
+/// Returns the address of the console with a code, from the server's root.
+pub(crate) fn url_path(code: &str) -> String {
+    format!("{CONSOLE_PATH}#c={code}")
+}
+
+fn scopes(names: &[String]) -> Result<TokenScopes, HttpError> {
+    let parsed = names.iter().enumerate().map(|(index, name)| {
+        name.parse().map_err(|error: node::auth::UnknownScope| {
+            HttpError::invalid(error.to_string()).at(format!("scopes[{index}]"))
+        })
+    });
+    parsed.collect()
+}
+
+/// `POST /v1/console/login`.
+async fn login(
+    State(identity): State<Arc<ServerIdentity>>,
+    parts: Parts,
+    JsonBody(ConsoleLogin { code }): JsonBody<ConsoleLogin>,
+) -> Result<Response, HttpError> {
+    let peer = parts.extensions.get::<ConnectionPeer>();
+    let address = peer.map(|ConnectionPeer(address)| address.ip());
+    let token = identity.tokens.redeem_code(&code, address).await.map_err(refusal)?;
+    let expires_ms = token.expires_ms;
+    let answer = ConsoleLoginAnswer { token: token.expose().to_owned(), expires_ms };
+    Ok(secret(StatusCode::OK, answer))
+}
+
+/// `POST /v1/console/logout`.
+async fn logout(
+    who: TokenPrincipal,
+    State(identity): State<Arc<ServerIdentity>>,
+) -> Result<StatusCode, HttpError> {
+    identity.tokens.sign_out(&who).await.map_err(refusal)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// An answer that no cache may keep.
+fn secret(status: StatusCode, body: impl serde::Serialize) -> Response {
+    (status, [(header::CACHE_CONTROL, "no-store")], Json(body)).into_response()
+}
+
+fn refusal(error: ConsoleAccessError) -> HttpError {
+    let message = error.to_string();
+    match error {
+        ConsoleAccessError::Disabled => HttpError::new(ErrorCode::NotFound, message),
+        ConsoleAccessError::OfConsole | ConsoleAccessError::WrongCode => {
+            HttpError::new(ErrorCode::Forbidden, message)
+        }
+        ConsoleAccessError::MoreScopes => {
+            HttpError::new(ErrorCode::Forbidden, message).at("scopes")
+        }
+        ConsoleAccessError::NoScope => HttpError::invalid(message).at("scopes"),
+        ConsoleAccessError::NotOfConsole => HttpError::invalid(message),
+        ConsoleAccessError::TooManyCodes => HttpError::new(ErrorCode::TooManyRequests, message)
+            .retry_after(node::auth::CODE_LIFETIME),
+        ConsoleAccessError::TooManyGuesses(wait) => {
+            HttpError::new(ErrorCode::TooManyRequests, message).retry_after(wait)
+        }
+        ConsoleAccessError::Token(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to sign in");
+            HttpError::internal()
+        }
+        ConsoleAccessError::Store(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to sign in");
+            HttpError::new(ErrorCode::Overloaded, "the store cannot be reached")
+                .retry_after(CHECK_INTERVAL)
+        }
+    }
+}
