@@ -495,6 +495,26 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them.
+    pub const ALL: [Verdict; 10] = [
+        Verdict::Ok,
+        Verdict::Re,
+        Verdict::Sg,
+        Verdict::Tle,
+        Verdict::Mle,
+        Verdict::Ole,
+        Verdict::Ce,
+        Verdict::Wa,
+        Verdict::Jf,
+        Verdict::Ie,
+    ];
+
+    /// Returns the verdict with this short name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Verdict> {
+        Verdict::ALL.into_iter().find(|verdict| verdict.as_str() == name)
+    }
+
     /// The short name, as in JSON.
     pub fn as_str(self) -> &'static str {
         match self {

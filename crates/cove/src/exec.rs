@@ -232,10 +232,20 @@ async fn cancel(args: &CancelArgs, server: &Remote) -> Result<()> {
 
 async fn list(args: &ListArgs, server: &Remote) -> Result<()> {
     let limit = args.limit.map(|limit| limit.to_string());
+    let (from_ms, to_ms) =
+        (args.from_ms.map(|it| it.to_string()), args.to_ms.map(|it| it.to_string()));
+    let order = args.oldest_first.then(|| "asc".to_owned());
     let filters = [
         ("state", &args.state),
         ("language", &args.language),
         ("label", &args.label),
+        ("verdict", &args.verdict),
+        ("text", &args.text),
+        ("id", &args.id),
+        ("from_ms", &from_ms),
+        ("to_ms", &to_ms),
+        ("order", &order),
+        ("tenant", &args.tenant),
         ("limit", &limit),
     ];
     let given = filters.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));

@@ -4,7 +4,7 @@ mod live;
 
 use api::{
     BatchAnswer, BatchRequest, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
-    ExecutionState as JobState, LanguageList, QueueChange, QueueStats, WebhookSecret,
+    ExecutionState as JobState, LanguageList, QueueChange, QueueStats, Verdict, WebhookSecret,
 };
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, State};
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use crate::answers::AnswerDocument;
 use crate::error::{ExecutionError, IDEMPOTENCY_KEY};
 use crate::jobs::{JobSubmission, Jobs};
-use crate::queue::{JobFilter, JobParts as QueueParts};
+use crate::queue::{JobFilter, JobOrder, JobParts as QueueParts};
 use crate::service::ProgramIo;
 
 /// Executions on a page of a list, unless the caller says otherwise.
@@ -153,12 +153,31 @@ async fn fetch(
     ExecutionIdPath(id): ExecutionIdPath,
     uri: Uri,
 ) -> Result<Response, http::HttpError> {
-    let WaitQuery { wait } = query(&uri)?;
+    let FetchQuery { wait, include } = query(&uri)?;
+    let has_request = match include.as_deref() {
+        None => false,
+        Some("request") => true,
+        Some(_) => {
+            return Err(http::HttpError::invalid("must be `request`").at("include"));
+        }
+    };
     if wait {
         Box::pin(jobs.ended(&who.token_id, &id)).await?;
     }
-    Ok(jobs.document(&who.token_id, &id).await?.answer(StatusCode::OK))
+    Ok(jobs.document(&who.token_id, &id, has_request).await?.answer(StatusCode::OK))
 }
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct FetchQuery {
+    /// True to answer when the execution has ended.
+    wait: bool,
+    /// `request` for the request beside the record.
+    include: Option<String>,
+}
+
+/// Longest text that is looked for in ids and labels.
+const SEARCH_BYTES_MAX: usize = 256;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -167,11 +186,43 @@ struct ExecutionListQuery {
     state: Option<String>,
     language: Option<String>,
     label: Option<String>,
+    verdict: Option<String>,
+    from_ms: Option<u64>,
+    to_ms: Option<u64>,
+    /// Beginning of ids.
+    id: Option<String>,
+    /// Part of labels.
+    text: Option<String>,
+    order: Option<ListOrder>,
+    /// Id of a token whose executions are listed, or `*`; for operators.
+    tenant: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
 }
 
+/// Order of a list.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ListOrder {
+    Asc,
+    Desc,
+}
+
 impl ExecutionListQuery {
+    /// Returns whose executions are asked for; none for all.
+    fn owner(&self, who: &TokenPrincipal) -> Result<Option<String>, http::HttpError> {
+        match self.tenant.as_deref() {
+            None => Ok(Some(who.token_id.to_string())),
+            Some(own) if *own == *who.token_id => Ok(Some(own.to_owned())),
+            Some(_) if !who.operator => {
+                let message = "only an operator's token may list others' executions";
+                Err(http::HttpError::new(api::ErrorCode::Forbidden, message).at("tenant"))
+            }
+            Some("*") => Ok(None),
+            Some(other) => Ok(Some(other.to_owned())),
+        }
+    }
+
     fn filter(self) -> Result<JobFilter, http::HttpError> {
         let limit = self.limit.unwrap_or(PAGE_DEFAULT);
         if limit == 0 || limit > crate::jobs::PAGE_MAX {
@@ -189,13 +240,37 @@ impl ExecutionListQuery {
                 http::HttpError::invalid(message).at("state")
             })?);
         }
-        let before = self.cursor.map(ExecutionId);
+        let verdict = self.verdict.map(|name| {
+            Verdict::from_name(&name).ok_or_else(|| {
+                let message = format!(
+                    "there is no verdict {:?}; there are {}",
+                    name.chars().take(64).collect::<String>(),
+                    Verdict::ALL.map(Verdict::as_str).join(", ")
+                );
+                http::HttpError::invalid(message).at("verdict")
+            })
+        });
+        for (text, field) in [(&self.id, "id"), (&self.text, "text")] {
+            if text.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
+                let message = format!("has at most {SEARCH_BYTES_MAX} bytes");
+                return Err(http::HttpError::invalid(message).at(field));
+            }
+        }
         Ok(JobFilter {
             tenant: None,
             states,
             language: self.language,
             label: self.label,
-            before,
+            verdict: verdict.transpose()?,
+            id_prefix: self.id.filter(|prefix| !prefix.is_empty()),
+            label_text: self.text.filter(|text| !text.is_empty()),
+            from_ms: self.from_ms,
+            to_ms: self.to_ms,
+            order: match self.order {
+                None | Some(ListOrder::Desc) => JobOrder::Descending,
+                Some(ListOrder::Asc) => JobOrder::Ascending,
+            },
+            before: self.cursor.map(ExecutionId),
             limit,
         })
     }
@@ -219,14 +294,16 @@ async fn list(
     who: TokenPrincipal,
     uri: Uri,
 ) -> Result<axum::Json<ExecutionList>, http::HttpError> {
-    let filter = query::<ExecutionListQuery>(&uri)?.filter()?;
+    let asked = query::<ExecutionListQuery>(&uri)?;
+    let tenant = asked.owner(&who)?;
+    let filter = JobFilter { tenant, ..asked.filter()? };
     if let Some(cursor) = filter.before.as_ref().filter(|cursor| !clock::is_id("ex_", &cursor.0))
         && jobs.job(&who.token_id, cursor, QueueParts::default()).await.is_err()
     {
         let message = "must be the `next_cursor` of another page";
         return Err(http::HttpError::invalid(message).at("cursor"));
     }
-    Ok(axum::Json(jobs.list(&who.token_id, filter).await?))
+    Ok(axum::Json(jobs.list(filter).await?))
 }
 
 async fn cancel(
@@ -391,7 +468,10 @@ mod tests {
             ("?limit=0", "limit: must be 1 to 200"),
             ("?limit=201", "limit: must be 1 to 200"),
             ("?limit=x", "the query is wrong: limit"),
-            ("?tenant=x", "the query is wrong: tenant: unknown field"),
+            ("?verdict=ok", "verdict: there is no verdict \"ok\"; there are OK, RE"),
+            ("?order=up", "the query is wrong: order"),
+            ("?from_ms=-1", "the query is wrong: from_ms"),
+            ("?state_=x", "the query is wrong: state_: unknown field"),
         ] {
             let error = filter(text).unwrap_err().to_string();
             assert!(error.starts_with(says), "{text:?}: {error}");

@@ -314,10 +314,14 @@ impl Jobs {
         &self,
         tenant: &str,
         id: &ExecutionId,
+        has_request: bool,
     ) -> Result<AnswerDocument, ExecutionError> {
-        let parts = JobParts { request: false, result: true };
+        let parts = JobParts { request: has_request, result: true };
         let (mut job, room) = self.fetch(Some(tenant), id, parts, AnswerPatience::Caller).await?;
-        let stored = job.result.take().filter(|text| is_json(id, text));
+        let mut stored = Vec::new();
+        for (name, part) in [("request", job.request.take()), ("result", job.result.take())] {
+            stored.extend(part.filter(|text| is_json(id, text)).map(|text| (name, text)));
+        }
         let record = self.with_place(self.record(job)).await?;
         Ok(written(&record, stored)?.held([room]))
     }
@@ -325,7 +329,7 @@ impl Jobs {
     /// The body of a webhook: the same, of a job that was read.
     fn webhook_body(&self, mut job: QueuedJob) -> Result<AnswerDocument, ExecutionError> {
         let stored = job.result.take().filter(|text| is_json(&job.id, text));
-        written(&self.record(job), stored)
+        written(&self.record(job), stored.map(|text| ("result", text)).into_iter().collect())
     }
 
     /// A job with parts that may be large, and memory for them twice. `tenant` is whose it must be.
@@ -397,18 +401,22 @@ impl Jobs {
         Ok(self.inner.queue.list(filter).await?)
     }
 
-    /// Returns one page of this tenant's executions, newest first.
+    /// Returns one page of executions, of the filter's tenant or of all.
     ///
     /// # Errors
-    /// When the queue cannot be reached.
-    pub async fn list(
-        &self,
-        tenant: &str,
-        filter: JobFilter,
-    ) -> Result<ExecutionList, ExecutionError> {
+    /// When the queue cannot be reached, and when it cannot filter so.
+    pub async fn list(&self, filter: JobFilter) -> Result<ExecutionList, ExecutionError> {
+        let queue = &self.inner.queue;
+        if filter.verdict.is_some() && !queue.knows_verdicts() {
+            let message = format!(
+                "the back end of this queue ({}) keeps no verdicts to filter by; filter by `state`",
+                queue.backend()
+            );
+            return Err(RequestRefusal::invalid("verdict", message).into());
+        }
         let limit = filter.limit.clamp(1, PAGE_MAX);
         // One more tells whether there is another page.
-        let mut jobs = self.jobs(tenant, JobFilter { limit: limit + 1, ..filter }).await?;
+        let mut jobs = queue.list(JobFilter { limit: limit + 1, ..filter }).await?;
         let more = jobs.len() > limit;
         jobs.truncate(limit);
         let next_cursor = jobs.last().filter(|_| more).map(|job| job.id.0.clone());
@@ -624,6 +632,7 @@ impl Jobs {
             attempts: job.attempts,
             position: None,
             estimated_start_ms: None,
+            verdict: job.verdict,
             message: job.message,
             result,
             id: job.id,
@@ -658,20 +667,18 @@ fn accepted(job: &NewJob) -> ExecutionRecord {
         attempts: 0,
         position: None,
         estimated_start_ms: None,
+        verdict: None,
         message: None,
         result: None,
     }
 }
 
-/// A record, with its result as it was stored.
+/// A record, with its request and its result as they were stored.
 fn written(
     record: &ExecutionRecord,
-    stored: Option<Vec<u8>>,
+    stored: Vec<(&str, Vec<u8>)>,
 ) -> Result<AnswerDocument, ExecutionError> {
-    let document = match stored {
-        None => AnswerDocument::of(record),
-        Some(stored) => AnswerDocument::with_member(record, "result", stored),
-    };
+    let document = AnswerDocument::with_members(record, stored);
     document.map_err(|error| {
         let error = &error as &dyn std::error::Error;
         tracing::error!(execution = %record.id, error, "a record cannot be written");

@@ -34,7 +34,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use api::{ExecutionId, ExecutionState, QueueStats};
+use api::{ExecutionId, ExecutionState, QueueStats, Verdict};
 
 pub use self::quota::ClaimQuota;
 
@@ -240,6 +240,9 @@ pub struct QueuedJob {
     pub message: Option<String>,
     /// Data of the face, as pushed; never in a list, since nothing bounds it there.
     pub face: Option<String>,
+    /// What came of it, once it is finished; none where the back end does not keep it beside the
+    /// state ([`JobQueue::knows_verdicts`]), and where an earlier version finished it.
+    pub verdict: Option<Verdict>,
     /// The request, as JSON; only where it was asked for.
     pub request: Option<Vec<u8>>,
     /// The result, as JSON; only where it was asked for and there is one.
@@ -255,7 +258,17 @@ pub struct JobParts {
     pub result: bool,
 }
 
-/// Filter of a list of jobs, newest first.
+/// Order of a list of jobs, by their ids: those that a server gives sort by time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobOrder {
+    /// Newest first.
+    #[default]
+    Descending,
+    /// Oldest first.
+    Ascending,
+}
+
+/// Filter of a list of jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobFilter {
     /// Tenant; `None` is all of them (for operators).
@@ -266,7 +279,19 @@ pub struct JobFilter {
     pub language: Option<String>,
     /// With this label.
     pub label: Option<String>,
-    /// Only ids below this one: the cursor.
+    /// With this verdict; only of back ends that know them.
+    pub verdict: Option<Verdict>,
+    /// With an id that begins so.
+    pub id_prefix: Option<String>,
+    /// With a label that contains this, to the letter.
+    pub label_text: Option<String>,
+    /// Accepted at this time or later, in milliseconds since 1970.
+    pub from_ms: Option<u64>,
+    /// Accepted before this time.
+    pub to_ms: Option<u64>,
+    /// Order of the list.
+    pub order: JobOrder,
+    /// Only ids behind this one, in the order of the list: the cursor.
     pub before: Option<ExecutionId>,
     /// Maximum number of jobs.
     pub limit: usize,
@@ -381,8 +406,13 @@ pub trait JobQueue: Send + Sync + fmt::Debug {
     /// Returns one job, of any tenant; who may see it is the caller's business.
     fn get(&self, id: ExecutionId, parts: JobParts) -> Pending<'_, Option<QueuedJob>>;
 
-    /// Jobs, newest first, without what may be large: request, result and [`QueuedJob::face`],
-    /// which are read job by job with [`JobQueue::get`].
+    /// Returns whether lists can be filtered by verdict.
+    fn knows_verdicts(&self) -> bool {
+        true
+    }
+
+    /// Jobs, in the order of the filter, without what may be large: request, result and
+    /// [`QueuedJob::face`], which are read job by job with [`JobQueue::get`].
     fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>>;
 
     /// Returns how many go before a job that waits; `None` when it does not wait.

@@ -178,6 +178,12 @@ fn list() -> Operation {
             "schema": { "type": "string" }
         })
     };
+    let time = |name: &str, description: &str| {
+        json!({
+            "name": name, "in": "query", "required": false, "description": description,
+            "schema": { "type": "integer", "format": "int64", "minimum": 0 }
+        })
+    };
     Operation {
         method: "get",
         path: "/v1/executions",
@@ -191,6 +197,17 @@ fn list() -> Operation {
             text("state", "Only those in one of these states, separated by commas."),
             text("language", "Only those of this language, or `argv`."),
             text("label", "Only those with this label."),
+            text("verdict", "Only those with this verdict, such as `TLE`. Refused in Redis."),
+            text("id", "Only those whose id begins so."),
+            text("text", "Only those whose label contains this, to the letter."),
+            time("from_ms", "Only those accepted at this time or later, in milliseconds since 1970."),
+            time("to_ms", "Only those accepted before this time."),
+            {
+                "name": "order", "in": "query", "required": false,
+                "description": "Newest first, or oldest first.",
+                "schema": { "type": "string", "enum": ["desc", "asc"], "default": "desc" }
+            },
+            text("tenant", "Those of the token with this id, or of all with `*`; for operators."),
             {
                 "name": "limit", "in": "query", "required": false,
                 "description": "How many on a page.",
@@ -263,6 +280,12 @@ fn fetch() -> Operation {
                 "name": "wait", "in": "query", "required": false,
                 "description": "Answer when it has ended.",
                 "schema": { "type": "boolean", "default": false }
+            },
+            {
+                "name": "include", "in": "query", "required": false,
+                "description": "`request`: the answer has a member `request` more, the \
+                    `ExecutionRequest` as it was sent.",
+                "schema": { "type": "string", "enum": ["request"] }
             }
         ]),
         request: None,

@@ -279,6 +279,27 @@ pub(crate) struct ListArgs {
     /// Only those with this label
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+    /// Only those with this verdict, such as OK or TLE
+    #[arg(long, value_name = "VERDICT")]
+    pub(crate) verdict: Option<String>,
+    /// Only those whose label contains this
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) text: Option<String>,
+    /// Only those whose id begins so
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) id: Option<String>,
+    /// Only those accepted at this time or later, in milliseconds since 1970
+    #[arg(long, value_name = "MS")]
+    pub(crate) from_ms: Option<u64>,
+    /// Only those accepted before this time
+    #[arg(long, value_name = "MS")]
+    pub(crate) to_ms: Option<u64>,
+    /// Oldest first
+    #[arg(long)]
+    pub(crate) oldest_first: bool,
+    /// Those of the token with this id, or of all with `*`; for operators
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) tenant: Option<String>,
     /// Executions on a page [default: 50]
     #[arg(long, value_name = "COUNT")]
     pub(crate) limit: Option<u32>,

@@ -111,6 +111,7 @@ mod tests {
             attempts: 0,
             position: Some(3),
             estimated_start_ms: Some(12_000),
+            verdict: None,
             message: None,
             result: None,
         };

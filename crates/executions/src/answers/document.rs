@@ -81,20 +81,21 @@ impl AnswerDocument {
         Ok(pieces.finish())
     }
 
-    /// An object with one more member, whose value is stored JSON. The object has others.
+    /// An object with more members, whose values are stored JSON. The object has others.
     ///
     /// # Errors
     /// When it cannot be JSON.
-    pub(crate) fn with_member(
+    pub(crate) fn with_members(
         object: &impl Serialize,
-        name: &str,
-        stored: Vec<u8>,
+        members: Vec<(&str, Vec<u8>)>,
     ) -> Result<AnswerDocument, serde_json::Error> {
         let mut text = serde_json::to_vec(object)?;
         text.pop();
         let mut pieces = DocumentWriter { open: text, ..DocumentWriter::default() };
-        pieces.open.extend_from_slice(format!(",\"{name}\":").as_bytes());
-        pieces.push(DocumentPart::Written(stored.into()));
+        for (name, stored) in members {
+            pieces.open.extend_from_slice(format!(",\"{name}\":").as_bytes());
+            pieces.push(DocumentPart::Written(stored.into()));
+        }
         pieces.open.push(b'}');
         Ok(pieces.finish())
     }

@@ -68,7 +68,8 @@ fn documents_are_written_piece_by_piece_and_say_what_serde_says() {
     let plain = json!({ "text": "x".repeat(1 << 20), "number": 1.5 });
     assert_eq!(whole(AnswerDocument::of(&plain).unwrap()), serde_json::to_vec(&plain).unwrap());
     let stored = serde_json::to_vec(&plain).unwrap();
-    let joined = AnswerDocument::with_member(&json!({ "id": "x" }), "result", stored).unwrap();
+    let joined =
+        AnswerDocument::with_members(&json!({ "id": "x" }), vec![("result", stored)]).unwrap();
     let read: Value = serde_json::from_slice(&whole(joined)).unwrap();
     assert_eq!(read, json!({ "id": "x", "result": plain }));
 }

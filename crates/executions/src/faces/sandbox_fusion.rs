@@ -180,10 +180,11 @@ async fn run_jupyter(
     let (execution, room) = context.execute(&who, &mut run).await?;
     let reply::NotebookReply { object, cells } = reply::of_notebook(&run, &execution);
     drop(execution);
-    let document = AnswerDocument::with_member(&object, "cells", cells).map_err(|error| {
-        tracing::error!(%error, "an answer cannot be written");
-        HttpError::internal()
-    })?;
+    let document =
+        AnswerDocument::with_members(&object, vec![("cells", cells)]).map_err(|error| {
+            tracing::error!(%error, "an answer cannot be written");
+            HttpError::internal()
+        })?;
     Ok(document.held([room]).answer(StatusCode::OK))
 }
 

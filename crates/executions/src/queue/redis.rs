@@ -219,6 +219,10 @@ impl JobQueue for RedisQueue {
         Box::pin(self.show(id, parts))
     }
 
+    fn knows_verdicts(&self) -> bool {
+        false
+    }
+
     fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>> {
         Box::pin(self.search(filter))
     }

@@ -159,7 +159,10 @@ impl JobQueue for SqlQueue {
     }
 
     fn list(&self, filter: JobFilter) -> Pending<'_, Vec<QueuedJob>> {
-        Box::pin(self.0.read("queue.list", move |transaction| look::list(transaction, &filter)))
+        let dialect = self.0.store.dialect();
+        Box::pin(
+            self.0.read("queue.list", move |transaction| look::list(transaction, &filter, dialect)),
+        )
     }
 
     fn position(&self, id: ExecutionId, now_ms: u64) -> Pending<'_, Option<u64>> {

@@ -323,6 +323,7 @@ fn entry(new: &NewJob) -> Entry {
         finished_ms: None,
         attempts: 0,
         message: None,
+        verdict: None,
         face: new.face.clone(),
         request: Some(new.request.clone()),
         result: None,

@@ -31,6 +31,7 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Jo
         finished_ms: None,
         attempts: 0,
         message: None,
+        verdict: None,
         face: new.face,
         request: None,
         result: None,
@@ -532,6 +533,31 @@ pub(super) async fn lists_are_filtered(queue: &dyn JobQueue) {
     assert_eq!(list(queue, JobFilter { before: Some(id(4)), ..of("a") }).await, [3, 2, 1]);
     assert_eq!(list(queue, JobFilter { limit: 2, before: Some(id(6)), ..of("a") }).await, [5, 4]);
     assert_eq!(list(queue, JobFilter { limit: 0, ..all() }).await, NOTHING);
+    // Oldest first, with the cursor at either end, and the search for parts.
+    let ascending = || JobFilter { order: JobOrder::Ascending, ..all() };
+    assert_eq!(list(queue, ascending()).await, (1..=12).collect::<Vec<u64>>());
+    let from = JobFilter { before: Some(id(4)), limit: 2, ..ascending() };
+    assert_eq!(list(queue, from).await, [5, 6]);
+    for (part, expected) in [("xa", vec![12, 8, 4]), ("exam", vec![12, 8, 4]), ("Exam", vec![])] {
+        let filter = JobFilter { label_text: Some(part.to_owned()), ..all() };
+        assert_eq!(list(queue, filter).await, expected, "{part}");
+    }
+    let prefix =
+        |prefix: &str, order| JobFilter { id_prefix: Some(prefix.to_owned()), order, ..all() };
+    let whole = id(5).0;
+    for order in [JobOrder::Ascending, JobOrder::Descending] {
+        assert_eq!(list(queue, prefix(&whole, order)).await, [5]);
+        assert_eq!(list(queue, prefix(&whole[..3], order)).await.len(), 12);
+        assert_eq!(list(queue, prefix("zz", order)).await, NOTHING);
+        let beyond = JobFilter { before: Some(id(5)), ..prefix(&whole, order) };
+        assert_eq!(list(queue, beyond).await, NOTHING, "{order:?}");
+    }
+    let made = queue.get(id(6), JobParts::default()).await.unwrap().unwrap().created_ms;
+    let since = JobFilter { from_ms: Some(made), ..ascending() };
+    let until = JobFilter { to_ms: Some(made), ..ascending() };
+    let (since, until) = (list(queue, since).await, list(queue, until).await);
+    assert!(since.contains(&6) && !until.contains(&6), "{since:?} {until:?}");
+    assert_eq!(since.len() + until.len(), 12);
 }
 
 pub(super) async fn a_cursor_walks_over_everything_once(queue: &dyn JobQueue) {

@@ -174,6 +174,7 @@ pub(super) fn job(mut row: RedisReply) -> Result<QueuedJob, QueueError> {
         finished_ms: row.number()?,
         attempts: row.count()?,
         message: row.text()?,
+        verdict: None,
         face: row.text()?,
         request: row.bytes()?,
         result: row.bytes()?,

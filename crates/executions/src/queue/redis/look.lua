@@ -28,21 +28,38 @@ function ops.show()
   return row(arg(1), st, true, arg(2) == '1', arg(3) == '1')
 end
 
--- One step through the ids, newest first: where it stopped (empty at the end), then rows.
+-- One step through the ids, in either order: where it stopped (empty at the end), then rows.
 function ops.list()
   local t, states, lang, label = marked(1), arg(2), marked(3), marked(4)
   local before, limit, step = arg(5), num(6), num(7)
+  local asc, prefix, text = arg(8) == 'asc', marked(9), marked(10)
+  local since, till = num(11), num(12)
   local set = t and O .. 'ids:' .. t or O .. 'ids'
-  local from = before == '' and '+' or '(' .. before
-  local ids = rcall('ZREVRANGEBYLEX', set, from, '-', 'LIMIT', 0, step)
+  -- No text in UTF-8 has a byte of 255.
+  local low, high = prefix and '[' .. prefix or '-', prefix and '(' .. prefix .. '\255' or '+'
+  local ids
+  if asc then
+    if before ~= '' and (not prefix or string.sub(before, 1, #prefix) == prefix) then
+      low = '(' .. before
+    end
+    ids = rcall('ZRANGEBYLEX', set, low, high, 'LIMIT', 0, step)
+  else
+    if before ~= '' and (not prefix or string.sub(before, 1, #prefix) == prefix) then
+      high = '(' .. before
+    end
+    ids = rcall('ZREVRANGEBYLEX', set, high, low, 'LIMIT', 0, step)
+  end
   local out = { #ids == step and ids[#ids] or '' }
   for at, id in ipairs(ids) do
     if #out > limit then
       out[1] = ids[at - 1]
       break
     end
-    local r = fields(id, 'lang', 'label')
-    if (not lang or lang == r[1]) and (not label or label == r[2]) then
+    local r = fields(id, 'lang', 'label', 'created')
+    local created = tonumber(r[3] or 0) or 0
+    if (not lang or lang == r[1]) and (not label or label == r[2])
+      and (not text or (r[2] and string.find(r[2], text, 1, true)))
+      and created >= since and created < till then
       local st = view(id)
       if st and (states == '' or string.find(states, ',' .. st .. ',', 1, true)) then
         table.insert(out, row(id, st, false, false, false))

@@ -7,12 +7,15 @@ use api::{ExecutionId, QueueStats};
 use super::codec::{RedisReply, job};
 use super::link::{ScriptCall, within};
 use super::{RedisQueue, millis};
-use crate::queue::{JobFilter, JobParts, QueueError, QueuedJob, WebhookDelivery};
+use crate::queue::{JobFilter, JobOrder, JobParts, QueueError, QueuedJob, WebhookDelivery};
 
 /// Ids that one step of a list looks at.
 const LIST_STEP: usize = 500;
 /// Steps of a list: what comes after so many that do not match needs a cursor nearer to it.
 const LIST_STEPS_MAX: usize = 200;
+
+/// A time behind all others that Lua's numbers hold exactly (2^53 - 1).
+const TIME_MAX_MS: u64 = (1 << 53) - 1;
 
 impl RedisQueue {
     pub(super) async fn show(
@@ -32,6 +35,10 @@ impl RedisQueue {
         for state in &filter.states {
             states.push_str(&format!(",{},", state.as_str()));
         }
+        let order = match filter.order {
+            JobOrder::Descending => "desc",
+            JobOrder::Ascending => "asc",
+        };
         let mut before = filter.before.map(|id| id.0).unwrap_or_default();
         let mut jobs = Vec::new();
         for _ in 0..LIST_STEPS_MAX {
@@ -46,7 +53,12 @@ impl RedisQueue {
                 .marked(filter.label.as_deref())
                 .arg(&*before)
                 .num(left)
-                .num(LIST_STEP);
+                .num(LIST_STEP)
+                .arg(order)
+                .marked(filter.id_prefix.as_deref())
+                .marked(filter.label_text.as_deref())
+                .num(filter.from_ms.unwrap_or(0))
+                .num(filter.to_ms.unwrap_or(TIME_MAX_MS));
             let mut reply = RedisReply::of(self.link.ask(list).await?);
             before = reply.word()?;
             while let Some(row) = reply.list() {

@@ -1,6 +1,6 @@
 //! Statements about one attempt at a job: its claim, its heartbeats and its end.
 
-use api::{ExecutionId, ExecutionState};
+use api::{ExecutionId, ExecutionState, Verdict};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::super::schedule::WaitingJob;
@@ -27,7 +27,7 @@ const BEAT: &str = "UPDATE execution_jobs SET lease_until = $3
 
 const FINISH: &str = "UPDATE execution_jobs
     SET state = 'finished', finished_ms = $3, lease_until = NULL, message = NULL,
-        result_bytes = $4,
+        result_bytes = $4, verdict = $5,
         webhook_due = CASE webhook WHEN 1 THEN CAST($3 AS BIGINT) END, webhook_attempts = 0
     WHERE id = $1 AND token = $2 AND state = 'running'";
 
@@ -145,11 +145,13 @@ pub(super) fn finish(
     finish: &AttemptResult,
     now_ms: u64,
     attempts_max: u32,
+    verdict: Option<Verdict>,
 ) -> Result<Option<AttemptOutcome>, SqlStoreError> {
     let (id, token) = (text(&lease.id.0), token(lease));
     if let AttemptResult::Result(body) = finish {
         let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
-        let row = [id.clone(), token, number(now_ms), number(bytes)];
+        let verdict = text_or_null(verdict.map(Verdict::as_str));
+        let row = [id.clone(), token, number(now_ms), number(bytes), verdict];
         if transaction.execute(FINISH, &row)? == 0 {
             return Ok(None);
         }

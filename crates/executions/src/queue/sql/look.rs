@@ -1,14 +1,14 @@
 //! Statements that only look.
 
-use api::{ExecutionId, ExecutionState, QueueStats};
-use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
+use api::{ExecutionId, ExecutionState, QueueStats, Verdict};
+use node::store::{SqlRow, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
-use super::super::{JobFilter, JobParts, QueuedJob};
+use super::super::{JobFilter, JobOrder, JobParts, QueuedJob};
 use super::schema::{JobColumns, number, original, text};
 
 /// Columns that [`job`] reads: what lists need, so nothing that may be large.
 const JOB: &str = "id, tenant, state, language, label, priority, created_ms, deadline_ms,
-    started_ms, finished_ms, attempts, message";
+    started_ms, finished_ms, attempts, message, verdict";
 
 /// Jobs that one list may hold.
 const LIST_MAX: usize = 1_000;
@@ -36,6 +36,7 @@ fn job(row: &SqlRow) -> Result<QueuedJob, SqlStoreError> {
         finished_ms: columns.take()?,
         attempts: columns.take()?,
         message: columns.text_or_null()?,
+        verdict: columns.take::<Option<String>>()?.as_deref().and_then(Verdict::from_name),
         face: None,
         request: None,
         result: None,
@@ -67,24 +68,50 @@ pub(super) fn get(
     Ok(Some(job))
 }
 
-/// Jobs, newest first. The text depends on which conditions there are, not on their values, so
+/// Jobs, in the order of the filter. The text depends on which conditions there are, not values, so
 /// that there are few of it to keep prepared.
 pub(super) fn list(
     transaction: &mut dyn StoreTransaction,
     filter: &JobFilter,
+    dialect: StoreDialect,
 ) -> Result<Vec<QueuedJob>, SqlStoreError> {
     let mut parameters: Vec<SqlValue> = Vec::new();
     let mut conditions = String::from("1 = 1");
+    let (beyond, direction) = match filter.order {
+        JobOrder::Descending => ("id <", "DESC"),
+        JobOrder::Ascending => ("id >", "ASC"),
+    };
     let equal = [
         ("tenant =", filter.tenant.as_deref()),
         ("language =", filter.language.as_deref()),
         ("label =", filter.label.as_deref()),
-        ("id <", filter.before.as_ref().map(|id| id.0.as_str())),
+        ("verdict =", filter.verdict.map(Verdict::as_str)),
+        (beyond, filter.before.as_ref().map(|id| id.0.as_str())),
+        ("id >=", filter.id_prefix.as_deref()),
     ];
+    let mut add = |left: &str, value: SqlValue, right: &str| {
+        parameters.push(value);
+        conditions.push_str(&format!(" AND {left} ${}{right}", parameters.len()));
+    };
     for (left, value) in equal {
         if let Some(value) = value {
-            parameters.push(text(value));
-            conditions.push_str(&format!(" AND {left} ${}", parameters.len()));
+            add(left, text(value), "");
+        }
+    }
+    if let Some(prefix) = &filter.id_prefix {
+        // Above all that begin so: ids are compared by their bytes, and no character is above.
+        add("id <", text(&format!("{prefix}{}", char::MAX)), "");
+    }
+    if let Some(part) = filter.label_text.as_deref().filter(|part| !part.is_empty()) {
+        let position = match dialect {
+            StoreDialect::Sqlite => "instr",
+            StoreDialect::Postgres => "strpos",
+        };
+        add(&format!("{position}(label,"), text(part), ") > 0");
+    }
+    for (left, value) in [("created_ms >=", filter.from_ms), ("created_ms <", filter.to_ms)] {
+        if let Some(value) = value {
+            add(left, number(value), "");
         }
     }
     let mut states = filter.states.clone();
@@ -98,7 +125,7 @@ pub(super) fn list(
     let limit = u32::try_from(filter.limit.min(LIST_MAX)).unwrap_or(u32::MAX);
     parameters.push(limit.into());
     let sql = format!(
-        "SELECT {JOB} FROM execution_jobs WHERE {conditions} ORDER BY id DESC LIMIT ${}",
+        "SELECT {JOB} FROM execution_jobs WHERE {conditions} ORDER BY id {direction} LIMIT ${}",
         parameters.len()
     );
     transaction.query(&sql, &parameters)?.iter().map(job).collect()

@@ -15,6 +15,10 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
         sqlite: include_str!("bytes.sqlite.sql"),
         postgres: include_str!("bytes.postgres.sql"),
     },
+    MigrationStep::Each {
+        sqlite: include_str!("verdict.sqlite.sql"),
+        postgres: include_str!("verdict.postgres.sql"),
+    },
 ];
 
 /// Begins a replacement in a stored text: the control character named "substitute".

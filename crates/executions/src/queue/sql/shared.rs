@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use api::{ExecutionId, ExecutionState};
+use api::{ExecutionId, ExecutionState, Verdict};
 use node::store::{SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 use parking_lot::Mutex;
+use serde::Deserialize;
 use tokio::sync::Notify;
 
 use super::super::schedule::{JobSchedule, WaitingJob};
@@ -379,9 +380,16 @@ impl SqlQueueShared {
         now_ms: u64,
     ) -> Result<AttemptDisposition, QueueError> {
         let attempts_max = self.config.attempts_max;
+        // Here, not on the thread that writes for all.
+        let verdict = match &finish {
+            AttemptResult::Result(result) => verdict_of(result),
+            AttemptResult::Cancelled { .. }
+            | AttemptResult::Failed { .. }
+            | AttemptResult::Returned => None,
+        };
         let after = self
             .write("queue.finish", move |transaction| {
-                attempt::finish(transaction, &lease, &finish, now_ms, attempts_max)
+                attempt::finish(transaction, &lease, &finish, now_ms, attempts_max, verdict)
             })
             .await?;
         Ok(match after {
@@ -621,4 +629,13 @@ fn waiting(job: &NewJob) -> WaitingJob {
         deadline_ms: job.deadline_ms,
         bytes: job.bytes(),
     }
+}
+
+/// Returns the verdict of a result; none when it has none.
+fn verdict_of(result: &[u8]) -> Option<Verdict> {
+    #[derive(Deserialize)]
+    struct ResultVerdict {
+        verdict: Verdict,
+    }
+    serde_json::from_slice::<ResultVerdict>(result).ok().map(|result| result.verdict)
 }

@@ -62,6 +62,7 @@ fn job(state: ExecutionState, result: Option<&Execution>) -> QueuedJob {
         finished_ms: result.map(|_| 3500),
         attempts: 1,
         message: None,
+        verdict: None,
         face: Some(serde_json::to_string(&remembered()).unwrap()),
         request: None,
         result: result.map(|result| serde_json::to_vec(result).unwrap()),
