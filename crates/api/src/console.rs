@@ -45,7 +45,7 @@ pub struct WhoamiView {
     pub kind: CredentialKind,
     /// Tenant that the token belongs to.
     pub tenant: String,
-    /// What it is for: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`.
+    /// Scopes: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`.
     pub scopes: Vec<String>,
     /// True if it may do what concerns everybody.
     pub operator: bool,
@@ -66,7 +66,7 @@ pub struct WhoamiView {
 #[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "CreateConsoleCode"))]
 #[serde(deny_unknown_fields)]
 pub struct ConsoleCodeRequest {
-    /// What the sign-in is for, at most what the token is for; left out, all of that.
+    /// Scopes of the sign-in, at most those of the token; left out, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scopes: Option<Vec<String>>,
 }

@@ -81,7 +81,7 @@ pub struct ExecutionRecord {
     /// In how many milliseconds it will start, estimated from what ran lately; while queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_start_ms: Option<u64>,
-    /// What came of it, once it is finished. Absent in Redis, and for what a server of an earlier
+    /// Verdict, once it is finished. Absent in Redis, and for what a server of an earlier
     /// version finished; the result has it always.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,

@@ -240,7 +240,7 @@ pub struct QueuedJob {
     pub message: Option<String>,
     /// Data of the face, as pushed; never in a list, since nothing bounds it there.
     pub face: Option<String>,
-    /// What came of it, once it is finished; none where the back end does not keep it beside the
+    /// Verdict, once it is finished; none where the back end does not keep it beside the
     /// state ([`JobQueue::knows_verdicts`]), and where an earlier version finished it.
     pub verdict: Option<Verdict>,
     /// The request, as JSON; only where it was asked for.

@@ -57,7 +57,7 @@ pub struct TokenPrincipal {
     pub tenant: Arc<str>,
     /// Scopes.
     pub scopes: TokenScopes,
-    /// What was shown: the token itself, or a sign-in of the console that it stands behind.
+    /// Credential that was shown: the token, or a sign-in of the console that it stands behind.
     pub credential: CallerCredential,
 }
 

@@ -105,7 +105,7 @@ impl TokenScopes {
         self.0 & !others.0 == 0
     }
 
-    /// Those that are among `others` as well.
+    /// Returns the scopes that are among `others` as well.
     #[must_use]
     pub const fn intersection(self, others: TokenScopes) -> TokenScopes {
         TokenScopes(self.0 & others.0)
