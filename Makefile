@@ -10,13 +10,13 @@ FUZZ_SECONDS ?= 60
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: serve release check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: console console-check serve release check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
 
 # Runs the command behind it and names the slowest tests. Not by `cargo run`, whose variables would
 # reach the tests.
 SLOWEST = $(CARGO) build --quiet -p xtask && $${CARGO_TARGET_DIR:-target}/debug/xtask slowest
 # Crates with unit tests that need neither root nor a server, and what of them does.
-CHECKED := api cove gateway iceberg node pool sessions wire xtask
+CHECKED := api console cove gateway iceberg node pool sessions wire xtask
 UNCHECKED := store::tests events::tests::servers audit::tests
 
 serve: ## build quickly and start on this machine
@@ -25,6 +25,12 @@ serve: ## build quickly and start on this machine
 
 release: ## build for speed: target/release/cove is what to install
 	$(CARGO) build --release -p cove
+
+console: ## build the web console's files anew: needs Node
+	cd crates/console/ui && npm ci --ignore-scripts --no-audit --no-fund --silent && node build.mjs
+
+console-check: ## compare the committed files of the console with what their sources make
+	cd crates/console/ui && npm ci --ignore-scripts --no-audit --no-fund --silent && npx tsc --noEmit && node build.mjs --check
 
 deps: ## install what the tests need and this machine lacks
 	@echo "== test dependencies"
@@ -76,4 +82,4 @@ bench: ## compare with rivals on this machine; writes bench/RESULTS.md
 	bench/run.py
 
 help: ## show this
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+mod console;
 mod doc_links;
 mod manifest;
 mod markdown;
@@ -84,6 +85,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
     if let Some(page) = files.iter().find(|file| file.path == threats::PAGE) {
         threats::check(page, &files, &mut findings);
     }
+    console::check(&files, &mut findings);
     sandbox_connections::check(&files, &mut findings);
     manifest::check(&files, &mut findings)?;
     rust::check_long_files(&files, &mut findings);
@@ -129,7 +131,9 @@ fn collect(root: &Path, directory: &Path, files: &mut Vec<SourceFile>) -> Result
 /// What holds for every file.
 fn check_any(file: &SourceFile, findings: &mut Findings) {
     let is_lock = file.path.ends_with("Cargo.lock");
-    let is_made = is_lock || file.path == "crates/api/openapi.json";
+    let is_made = is_lock
+        || file.path == "crates/api/openapi.json"
+        || file.path.starts_with("crates/console/dist/");
     if file.size > FILE_BYTES_MAX && !is_made {
         findings.add(&file.path, 0, format!("{} bytes, more than {FILE_BYTES_MAX}", file.size));
     }

@@ -202,6 +202,9 @@ pub(crate) struct ServeArgs {
     /// Where to listen for E2B's clients; nowhere when it is left out
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) e2b: Option<String>,
+    /// Read the console's files from here at each request, for work on it
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) console_dir: Option<String>,
     /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,

@@ -78,6 +78,7 @@ pub(crate) fn flags(args: &ServeArgs) -> Flags {
     set("bouncer.listen", args.bouncer.clone(), "--bouncer");
     set("bouncer.mysql.listen", args.bouncer_mysql.clone(), "--bouncer-mysql");
     set("compat.e2b.listen", args.e2b.clone(), "--e2b");
+    set("console.directory", args.console_dir.clone(), "--console-dir");
     set("log.level", args.log_level.clone(), "--log-level");
     set("log.format", args.log_format.clone(), "--log-format");
     if args.insecure_no_limits {
@@ -239,7 +240,7 @@ impl ServerParts<'_> {
         let metrics = MetricsRegistry::new(registry);
         let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
         let readiness = ready::checks(&store, Some((&jobs, &languages)), disk);
-        let open = open_routes(&drain, metrics.clone(), readiness).merge(docs::routes());
+        let open = open_routes(&drain, metrics.clone(), readiness).merge(pages(config));
         let ending = lake.as_ref().map(catalog::RunningCatalog::ending);
         let native = native_routes(open, &jobs, &sessions, control.as_ref());
         let of_nodes = cluster::routes(&membership, jobs.service(), &sessions);
@@ -398,6 +399,11 @@ fn join_nodes(
     let of_bouncer = pooler.map(|it| it.join(nodes.clone()));
     let of_catalog = lake.map(|it| it.join(nodes.clone()));
     of_bouncer.into_iter().chain(of_catalog).fold(Router::new(), Router::merge)
+}
+
+/// What is for people: the interface to read, and the console.
+fn pages(config: &CoveConfig) -> Router {
+    docs::routes().merge(console::routes(&config.console))
 }
 
 /// Everything of Cove's own interface.

@@ -1,0 +1,1 @@
+import{PageHead as t,Button as n}from"./app.js";import{jsx as o}from"./app.js";function e(){return o("div",{class:"page",children:o(t,{title:"Home",actions:o(n,{kind:"primary",icon:"play",href:"/playground",children:"Run something"})})})}export{e as default};

@@ -1,0 +1,104 @@
+// Numbers, units and times, the same everywhere.
+
+const GROUPED = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
+const COMPACT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+
+/** `12,345`. */
+export function count(value: number | null | undefined): string {
+  return value === null || value === undefined ? '–' : GROUPED.format(value);
+}
+
+/** `12.3K` from ten thousand on. */
+export function compact(value: number | null | undefined): string {
+  if (value === null || value === undefined) return '–';
+  return Math.abs(value) < 10_000 ? GROUPED.format(value) : COMPACT.format(value);
+}
+
+/** Rounds to three digits that matter: 1.23, 12.3, 123. */
+function digits(value: number): string {
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  const text = value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  return text.includes('.') ? text.replace(/\.?0+$/, '') : text;
+}
+
+/** `3.9 MiB`; binary units, as the limits are given in. */
+export function bytes(value: number | null | undefined): string {
+  if (value === null || value === undefined) return '–';
+  let size = value;
+  for (const unit of ['B', 'KiB', 'MiB', 'GiB', 'TiB']) {
+    if (Math.abs(size) < 1024 || unit === 'TiB') return unit === 'B' ? `${count(size)} B` : `${digits(size)} ${unit}`;
+    size /= 1024;
+  }
+  return '–';
+}
+
+/** `3.7 ms`, `1.2 s`, `4 min 5 s`, `3 h 20 min`, `2 d 4 h`. */
+export function duration(ms: number | null | undefined): string {
+  if (ms === null || ms === undefined) return '–';
+  if (ms < 1000) return `${digits(ms)} ms`;
+  const seconds = ms / 1000;
+  if (seconds < 60) return `${digits(seconds)} s`;
+  const parts: [number, string][] = [[86_400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']];
+  const at = parts.findIndex(([size]) => seconds >= size);
+  const [size, unit] = parts[at]!;
+  const whole = Math.floor(seconds / size);
+  const next = parts[at + 1];
+  const rest = next ? Math.floor((seconds - whole * size) / next[0]) : 0;
+  return rest > 0 && next ? `${whole} ${unit} ${rest} ${next[1]}` : `${whole} ${unit}`;
+}
+
+/** `12.5 %`. */
+export function percent(share: number | null | undefined): string {
+  return share === null || share === undefined ? '–' : `${digits(share * 100)} %`;
+}
+
+/** `3.2 /s`. */
+export function rate(value: number | null | undefined): string {
+  return value === null || value === undefined ? '–' : `${value < 10_000 ? digits(value) : compact(value)} /s`;
+}
+
+/** Unix milliseconds of what the interface gives as a time: a number or RFC 3339. */
+export function timeOf(value: number | string | null | undefined): number | null {
+  if (value === null || value === undefined) return null;
+  const ms = typeof value === 'number' ? value : Date.parse(value);
+  return Number.isNaN(ms) ? null : ms;
+}
+
+/** `just now`, `42 s ago`, `in 5 min`. */
+export function relative(ms: number, now: number): string {
+  const distance = Math.abs(now - ms);
+  if (distance < 2000) return 'just now';
+  const seconds = Math.round(distance / 1000);
+  const text = seconds < 60 ? `${seconds} s`
+    : seconds < 3600 ? `${Math.floor(seconds / 60)} min`
+      : seconds < 86_400 ? `${Math.floor(seconds / 3600)} h`
+        : `${Math.floor(seconds / 86_400)} d`;
+  return ms > now ? `in ${text}` : `${text} ago`;
+}
+
+const PRECISE = new Intl.DateTimeFormat('en-GB', {
+  year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit',
+  timeZoneName: 'short',
+});
+const CLOCK = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+
+/** Date, time and zone. */
+export function precise(ms: number): string {
+  return PRECISE.format(ms);
+}
+
+/** `17:04:09`. */
+export function clock(ms: number): string {
+  return CLOCK.format(ms);
+}
+
+/** Cuts a text that strangers wrote. */
+export function shorten(text: string, most = 200): string {
+  return text.length <= most ? text : `${text.slice(0, most)}…`;
+}
+
+/** `1 session`, `2 sessions`. */
+export function plural(number: number, one: string, many = `${one}s`): string {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}

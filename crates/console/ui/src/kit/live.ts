@@ -1,0 +1,177 @@
+// One WebSocket for everything that is followed (`GET /v1/live`, subprotocol `cove.live.v1`),
+// because a browser opens only six HTTP/1.1 connections to a server, over all tabs.
+import { signal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import { awaySince, noteAway, token } from './api';
+import { apiBase } from './base';
+
+const BACKOFF_MS = [500, 1000, 2000, 4000, 8000];
+/** Attempts that end before the socket is open, while the server answers, before it counts as missing. */
+const REFUSALS_MAX = 2;
+/** Time until a server without the route is asked again; it may have been upgraded. */
+const MISSING_MS = 60_000;
+
+/**
+ * State of the socket: `idle` while nothing is followed, `missing` where the server has no such
+ * route (then components poll).
+ */
+export const liveState = signal<'idle' | 'connecting' | 'open' | 'waiting' | 'missing'>('idle');
+
+export interface LiveHandlers<E> {
+  onEvent(event: E): void;
+  /** Events were left out because this reader was too slow. */
+  onLagged?(count: number): void;
+  /** The topic ended, or the server refused it. */
+  onEnd?(error: { code: string; message: string } | null): void;
+}
+
+interface Subscription {
+  id: string;
+  topic: string;
+  parameters: Record<string, unknown>;
+  after: number | null;
+  handlers: LiveHandlers<never>;
+}
+
+interface Message {
+  id: string;
+  ok?: true;
+  event?: { seq?: number };
+  error?: { code: string; message: string };
+  ended?: true;
+  lagged?: number;
+}
+
+const subscriptions = new Map<string, Subscription>();
+let socket: WebSocket | null = null;
+let timer: ReturnType<typeof setTimeout> | undefined;
+let attempts = 0;
+let numbers = 0;
+
+/**
+ * Follows a topic until the returned function is called. After a lost connection it goes on behind
+ * the last event (`seq`) that was seen.
+ */
+export function follow<E>(
+  topic: string,
+  parameters: Record<string, unknown>,
+  handlers: LiveHandlers<E>,
+): () => void {
+  numbers += 1;
+  const id = String(numbers);
+  const after = typeof parameters.after === 'number' ? parameters.after : null;
+  const one: Subscription = { id, topic, parameters, after, handlers: handlers as LiveHandlers<never> };
+  subscriptions.set(id, one);
+  if (liveState.value === 'open') subscribe(one);
+  else if (liveState.value === 'idle') connect();
+  return () => {
+    if (!subscriptions.delete(id)) return;
+    send({ op: 'unsubscribe', id });
+    // No console that follows something: no connection.
+    if (subscriptions.size === 0) close();
+  };
+}
+
+/** Follows a topic for as long as the component is there; nothing for a null topic. */
+export function useLive<E>(
+  topic: string | null,
+  parameters: Record<string, unknown>,
+  handlers: LiveHandlers<E>,
+): void {
+  const latest = useRef(handlers);
+  latest.current = handlers;
+  useEffect(() => {
+    if (topic === null) return undefined;
+    return follow<E>(topic, parameters, {
+      onEvent: (event) => latest.current.onEvent(event),
+      onLagged: (count) => latest.current.onLagged?.(count),
+      onEnd: (error) => latest.current.onEnd?.(error),
+    });
+  }, [topic, JSON.stringify(parameters)]);
+}
+
+function send(message: unknown): void {
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+}
+
+function subscribe({ id, topic, parameters, after }: Subscription): void {
+  const from = after === null ? {} : { after };
+  send({ op: 'subscribe', id, topic, ...parameters, ...from });
+}
+
+/** Returns an open address for a WebSocket with this tab's token. */
+export function openSocket(path: string, protocols: string[] = []): WebSocket {
+  const address = new URL(path.replace(/^\//, ''), apiBase);
+  address.protocol = address.protocol === 'https:' ? 'wss:' : 'ws:';
+  return new WebSocket(address, [...protocols, `bearer.${token.value ?? ''}`]);
+}
+
+function connect(): void {
+  clearTimeout(timer);
+  if (token.value === null || subscriptions.size === 0 || socket !== null) return;
+  liveState.value = 'connecting';
+  const opened = openSocket('v1/live', ['cove.live.v1']);
+  socket = opened;
+  let wasOpen = false;
+  opened.onopen = () => {
+    wasOpen = true;
+    attempts = 0;
+    liveState.value = 'open';
+    for (const one of subscriptions.values()) subscribe(one);
+  };
+  opened.onmessage = ({ data }) => {
+    if (typeof data === 'string') receive(JSON.parse(data) as Message);
+  };
+  opened.onclose = () => {
+    if (socket !== opened) return;
+    socket = null;
+    if (subscriptions.size === 0) {
+      liveState.value = 'idle';
+      return;
+    }
+    attempts += 1;
+    if (wasOpen) noteAway(); // it looks at once whether the server is there
+    const isMissing = !wasOpen && attempts >= REFUSALS_MAX && awaySince.value === null;
+    liveState.value = isMissing ? 'missing' : 'waiting';
+    const wait = isMissing ? MISSING_MS : BACKOFF_MS[Math.min(attempts, BACKOFF_MS.length) - 1]!;
+    timer = setTimeout(connect, wait * (0.8 + Math.random() * 0.4));
+  };
+}
+
+function close(): void {
+  clearTimeout(timer);
+  const opened = socket;
+  socket = null;
+  opened?.close(1000);
+  if (liveState.value !== 'missing') liveState.value = 'idle';
+}
+
+function receive(message: Message): void {
+  const one = subscriptions.get(message.id);
+  if (one === undefined) return;
+  if (message.event !== undefined) {
+    if (typeof message.event.seq === 'number') one.after = message.event.seq;
+    one.handlers.onEvent(message.event as never);
+  } else if (message.lagged !== undefined) {
+    one.handlers.onLagged?.(message.lagged);
+  } else if (message.error !== undefined || message.ended) {
+    subscriptions.delete(message.id);
+    one.handlers.onEnd?.(message.error ?? null);
+  }
+}
+
+awaySince.subscribe((since) => {
+  // Back again: do not sit out the wait.
+  if (since === null && liveState.value === 'waiting') connect();
+});
+token.subscribe((value) => {
+  close();
+  liveState.value = 'idle';
+  attempts = 0;
+  if (value !== null) connect();
+});
+
+/** Interval to poll at: none while events come over the socket. */
+export function pollUnlessLive(ms: number): number {
+  return liveState.value === 'open' ? 0 : ms;
+}

@@ -1,0 +1,77 @@
+// Who is signed in, and what that token may see.
+import { computed, signal } from '@preact/signals';
+import { ApiError, api, request, setToken, token } from './api';
+import { probe } from './probe';
+
+/** Answer of `GET /v1/whoami`. */
+export interface Whoami {
+  name: string;
+  kind: 'token' | 'console' | 'issued';
+  tenant: string | null;
+  scopes: string[];
+  operator: boolean;
+  expires_ms?: number | null;
+  version: string;
+  node: string | null;
+  services: Record<'executions' | 'sessions' | 'bouncer' | 'catalog' | 'gateway' | 'queue', boolean>;
+}
+
+export const who = signal<Whoami | null>(null);
+
+/** Conditions of a page: a scope, `operator`, or none. */
+export type Need = 'executions' | 'sessions' | 'agents' | 'tokens' | 'tenants' | 'catalog' | 'operator' | null;
+
+const SERVICE_OF: Partial<Record<string, keyof Whoami['services']>> = {
+  executions: 'executions', sessions: 'sessions', agents: 'sessions', tenants: 'bouncer', catalog: 'catalog',
+};
+
+/** Whether the token has what a page needs, and the server the service. */
+export function may(need: Need): boolean {
+  const it = who.value;
+  if (it === null || need === null) return it !== null;
+  if (need === 'operator') return it.operator;
+  const service = SERVICE_OF[need];
+  return it.scopes.includes(need) && (service === undefined || it.services[service] !== false);
+}
+
+export const isOperator = computed(() => who.value?.operator ?? false);
+
+/** Asks who this tab is; throws what the server refuses it with. */
+export async function loadWho(): Promise<Whoami> {
+  const it = await api<Whoami>('/v1/whoami').catch((error: unknown) => {
+    if (error instanceof ApiError && error.status === 404) return probe();
+    throw error;
+  });
+  who.value = it;
+  return it;
+}
+
+/** Signs in with a one-time code. */
+export async function loginWithCode(code: string): Promise<void> {
+  const { token: made } = await api<{ token: string }>('/v1/console/login', { json: { code }, isOpen: true });
+  setToken(made);
+}
+
+/** Signs in with a token that was pasted, when the server knows it. */
+export async function loginWithToken(text: string): Promise<void> {
+  try {
+    await request('/v1/whoami', { isOpen: true, headers: { authorization: `Bearer ${text}` } });
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.status !== 404) throw error;
+  }
+  setToken(text);
+}
+
+/** Ends the sign-in, here and at the server. */
+export async function logout(): Promise<void> {
+  if (who.value?.kind === 'console') {
+    // Gone already is as good.
+    await api('/v1/console/logout', { method: 'POST' }).catch(() => undefined);
+  }
+  who.value = null;
+  setToken(null);
+}
+
+token.subscribe((value) => {
+  if (value === null) who.value = null;
+});

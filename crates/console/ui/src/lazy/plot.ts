@@ -1,0 +1,4 @@
+// uPlot, loaded when the first chart is shown.
+import uPlot from 'uplot';
+
+export default uPlot;
