@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, de};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsoleConfig {
-    /// Whether the console is served.
+    /// Serves the console.
     pub enabled: bool,
     /// Path at which browsers find the console: `/console`, behind the prefix that a proxy adds.
     #[serde(deserialize_with = "base_path")]

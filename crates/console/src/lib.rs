@@ -5,7 +5,7 @@
 //! same routes, with the same rights, as every other client.
 //!
 //! - [`ConsoleConfig`]: the `[console]` table.
-//! - `assets`: the built files of `dist/`, compressed once, under addresses that name their content.
+//! - `assets`: the built files of `dist/`, compressed once; their addresses change with them.
 //! - `page`: the shell, with a nonce of its own for every request, and the headers of all answers.
 //!
 //! The sources are in `ui/`; `make console` builds `dist/` from them, and `xtask tidy` compares the
@@ -27,7 +27,7 @@ use crate::assets::AssetStore;
 
 pub use crate::config::{ConsoleConfig, ConsolePathError};
 
-/// Where the console is served; a proxy in front may add a prefix, which `base_path` then names.
+/// Path of the console at this server; a proxy in front may add a prefix, which `base_path` names.
 pub const PATH: &str = "/console";
 
 /// Returns the routes of the console, and the way to it from `/`; no routes where it is disabled.

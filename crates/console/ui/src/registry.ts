@@ -9,8 +9,22 @@ export const SCREENS: ScreenEntry[] = [
   },
 
   // playground
+  {
+    name: 'playground', title: 'Playground', icon: 'play', need: 'executions', paths: ['/playground'], nav: 'own',
+    keys: 'g p', load: () => import('./screens/playground'),
+    actions: [{ title: 'Run a program', group: 'Action', icon: 'play', to: '/playground', words: 'execute new code' }],
+  },
 
   // executions
+  {
+    name: 'executions', title: 'Executions', icon: 'list', need: 'executions',
+    paths: ['/executions', '/executions/:id'], nav: 'own', keys: 'g e', load: () => import('./screens/executions'),
+    ids: [{ prefix: 'ex_', group: 'Execution', to: (id) => `/executions/${id}` }],
+  },
+  {
+    name: 'queue', title: 'Queue', icon: 'hourglass', need: 'executions', paths: ['/queue'], nav: { below: 'executions' },
+    keys: 'g q', load: () => import('./screens/queue'),
+  },
 
   // sessions
 

@@ -1,0 +1,116 @@
+// The queue: what waits, runs and failed, and what an operator may do about it.
+import {
+  AsCommand, Badge, Button, Empty, Foreign, Link, Loaded, Menu, Note, PageHead, Panel, Stat, Table, Time, api, attempt, confirm, count,
+  duration, isOperator, plural, pollUnlessLive, refreshAll, timeOf, useQuery, useResource, Segments, usePalette, type Column,
+} from '../kit';
+import { ExecutionActions, LiveMark } from './executions/list';
+import type { ComponentChildren } from 'preact';
+import type { ExecutionRecord, QueueStats } from './executions/types';
+
+interface Page { executions: ExecutionRecord[] }
+
+/** Age from which something that waits is said to wait long. */
+const LONG_MS = 60_000;
+
+export default function Queue() {
+  const [whose, setWhose] = useQuery('whose', isOperator.value ? 'all' : 'own');
+  const isAll = isOperator.value && whose === 'all';
+  const query = { all: isAll };
+  const stats = useResource<QueueStats>(isAll ? '/v1/queue?all=true' : '/v1/queue', pollUnlessLive(2000) || 2000);
+  const waiting = useResource<Page>('/v1/executions?state=queued,running&limit=100', 2500);
+  const dead = useResource<Page>('/v1/executions?state=dead&limit=100', 5000);
+  const refresh = () => {
+    refreshAll('/v1/queue');
+    refreshAll('/v1/executions');
+  };
+  const post = async (action: string, done: string | ((it: { changed?: number }) => string), inQuery = {}) => {
+    await attempt(api<{ changed?: number }>(`/v1/queue/${action}`, { method: 'POST', query: inQuery }), done as string);
+    refresh();
+  };
+  const pause = () => post('pause', 'Nothing more is started.');
+  const resume = () => post('resume', 'The queue goes on.');
+  const retry = () => post('retry', (it) => `${plural(it.changed ?? 0, 'execution')} wait again.`, query);
+  const drain = async () => {
+    const isYes = await confirm({
+      title: 'Cancel everything that waits?',
+      body: isAll ? 'The waiting executions of all tenants are cancelled. What runs goes on.' : 'Your waiting executions are cancelled. What runs goes on.',
+      action: 'Cancel all that wait', isDanger: true, typed: isAll ? 'drain' : undefined,
+    });
+    if (isYes) await post('drain', (it) => `${plural(it.changed ?? 0, 'execution')} cancelled.`, query);
+  };
+  const data = stats.data.value;
+  usePalette([
+    ...(isOperator.value ? [data?.paused
+      ? { title: 'Resume the queue', group: 'Queue', icon: 'play' as const, run: resume }
+      : { title: 'Pause the queue', group: 'Queue', icon: 'pause' as const, run: pause }] : []),
+    { title: 'Retry all dead executions', group: 'Queue', icon: 'rotate-ccw', run: retry },
+  ]);
+  return (
+    <div class="page">
+      <PageHead title="Queue" aside={<>{data?.paused && <Badge tone="warn" icon="circle-pause">paused</Badge>}<LiveMark /></>} actions={(
+        <>
+          {isOperator.value && <Segments label="Whose" value={whose} onValue={setWhose} choices={[{ value: 'all', label: 'All tenants' }, { value: 'own', label: 'Own' }]} />}
+          <AsCommand commands={() => [
+            { title: 'Look', path: '/v1/queue', query, cove: `cove queue stats${isAll ? ' --all' : ''}` },
+            { title: 'Retry what is dead', method: 'POST', path: '/v1/queue/retry', query, cove: 'cove queue retry --all' },
+            { title: 'Pause', method: 'POST', path: '/v1/queue/pause', cove: 'cove queue pause' },
+            { title: 'Resume', method: 'POST', path: '/v1/queue/resume', cove: 'cove queue resume' },
+          ]} />
+          {isOperator.value && (data?.paused
+            ? <Button kind="primary" icon="play" onClick={resume}>Resume</Button>
+            : <Button icon="pause" onClick={pause}>Pause</Button>)}
+          <Menu items={[
+            { label: 'Retry all dead', icon: 'rotate-ccw', onClick: retry, isDisabled: !data?.dead },
+            { label: 'Cancel all that wait', icon: 'ban', isDanger: true, onClick: drain, isDisabled: !data?.queued },
+          ]} />
+        </>
+      )} />
+      <Loaded from={stats} rows={3}>
+        {(it) => (
+          <>
+            {it.paused && <Note tone="warn">The queue is paused: what runs goes on, submissions are taken, nothing is started.</Note>}
+            <div class="stats">
+              <Stat label="Waiting" value={count(it.queued)} tone={(it.oldest_queued_ms ?? 0) > LONG_MS ? 'warn' : undefined}
+                detail={it.oldest_queued_ms ? `the oldest for ${duration(it.oldest_queued_ms)}` : 'nothing waits'} to="/executions?state=queued" />
+              <Stat label="Running" value={count(it.running)} detail={it.tenants_waiting > 0 ? `${plural(it.tenants_waiting, 'tenant')} waiting` : ' '} to="/executions?state=running" />
+              <Stat label="Dead" value={count(it.dead)} tone={it.dead > 0 ? 'bad' : undefined}
+                detail={it.dead > 0 ? 'Cove failed at them' : 'none'} to="/executions?state=dead" />
+              <Stat label="Finished, kept" value={count(it.finished)} detail={`${count(it.cancelled)} cancelled`} to="/executions?state=finished" />
+              <Stat label="Expired" value={count(it.expired)} detail="not started in time" to="/executions?state=expired" />
+              <Stat label="Kept in" value={<span class="stat-text">{it.backend}</span>} detail="survives a crash of the server" />
+            </div>
+          </>
+        )}
+      </Loaded>
+      <Panel title="Dead" isFlush actions={(data?.dead ?? 0) > 0 && <Button icon="rotate-ccw" onClick={retry}>Retry all</Button>}>
+        <Loaded from={dead} rows={2}>
+          {(page) => <QueueTable label="Dead executions" rows={page.executions} onChange={refresh}
+            empty={<Empty icon="circle-check" title="Nothing is dead">An execution is dead when Cove failed at it as often as it may; its program is not to blame.</Empty>} />}
+        </Loaded>
+      </Panel>
+      <Panel title="Waiting and running, of this token" isFlush>
+        <Loaded from={waiting} rows={3}>
+          {(page) => <QueueTable label="Waiting and running executions" rows={page.executions} onChange={refresh}
+            empty={<Empty icon="hourglass" title="Nothing waits" command="cove exec submit --label nightly main.py">What is submitted waits here for its turn. <Link to="/executions">All executions</Link></Empty>} />}
+        </Loaded>
+      </Panel>
+    </div>
+  );
+}
+
+function QueueTable({ rows, label, empty, onChange }: {
+  rows: ExecutionRecord[]; label: string; empty: ComponentChildren; onChange: () => void;
+}) {
+  const columns: Column<ExecutionRecord>[] = [
+    { id: 'state', title: 'State', width: '104px', render: (it) => <Badge tone={it.state === 'dead' ? 'bad' : it.state === 'running' ? 'run' : 'muted'}>{it.state}</Badge> },
+    { id: 'id', title: 'Id', width: '256px', isMono: true, from: 620, render: (it) => it.id },
+    { id: 'label', title: 'Label', width: 'minmax(80px, 1fr)', render: (it) => (it.label ? <Foreign text={it.label} /> : <span class="muted">{it.language}</span>) },
+    { id: 'why', title: 'Why, or how long yet', width: 'minmax(120px, 2fr)', from: 800, render: (it) => (it.message
+      ? <Foreign text={it.message} most={300} />
+      : it.state === 'queued' && it.estimated_start_ms ? `about ${duration(it.estimated_start_ms)}` : '') },
+    { id: 'position', title: 'Before it', width: '80px', align: 'end', from: 900, render: (it) => (it.state === 'queued' ? count(it.position) : '') },
+    { id: 'since', title: 'Submitted', width: '104px', align: 'end', render: (it) => <Time ms={timeOf(it.created_at)} /> },
+    { id: 'actions', title: '', width: '50px', render: (it) => <ExecutionActions record={it} onChange={onChange} /> },
+  ];
+  return <Table label={label} columns={columns} rows={rows} keyOf={(it) => it.id} hrefOf={(it) => `/executions/${it.id}`} empty={empty} height={rows.length > 0 ? Math.min(360, 36 + 34 * rows.length) : undefined} />;
+}
