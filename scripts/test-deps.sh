@@ -35,6 +35,8 @@ need golang-go go
 need nodejs node
 # Installs BullMQ, as the Redis queue is tested with.
 need npm npm
+# Opens the console.
+need chromium chromium
 # What makes JavaScript of TypeScript.
 need esbuild esbuild
 # The store's other engine, the queue's other back end, and certificates for both. Debian keeps the

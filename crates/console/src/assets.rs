@@ -114,3 +114,8 @@ pub(crate) fn compress(content: &[u8]) -> Bytes {
     written.expect("writing into memory does not fail").into()
 }
 
+/// Name and content of every built file.
+#[cfg(test)]
+pub(crate) fn built() -> &'static [(&'static str, &'static [u8])] {
+    BUILT
+}

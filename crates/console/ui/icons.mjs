@@ -17,8 +17,13 @@ const here = dirname(fileURLToPath(import.meta.url));
 const nodes = JSON.parse(readFileSync(join(here, 'node_modules/lucide-static/icon-nodes.json'), 'utf8'));
 
 const round = (number) => Number(number.toFixed(3));
+const NUMBER = '-?(?:\\d*\\.\\d+|\\d+)';
 const shape = {
-  path: ({ d }) => d,
+  // Behind another path a first `m` would be relative to its end, so it becomes `M`; the pairs that
+  // follow it are lines and stay relative.
+  // Behind another path a first `m` would be relative to its end, so it becomes `M`; the pairs that
+  // follow it are lines and stay relative.
+  path: ({ d }) => d.replace(new RegExp(`^m\\s*(${NUMBER})[\\s,]*(${NUMBER})[\\s,]*(?=[-.\\d])`), 'M$1 $2l').replace(/^m/, 'M'),
   line: ({ x1, y1, x2, y2 }) => `M${x1} ${y1}L${x2} ${y2}`,
   polyline: ({ points }) => `M${points.trim().replace(/\s+/g, ' ')}`,
   polygon: ({ points }) => `M${points.trim().replace(/\s+/g, ' ')}Z`,

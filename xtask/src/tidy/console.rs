@@ -26,7 +26,8 @@ pub(super) fn check(files: &[SourceFile], findings: &mut Findings) {
     let list = list.map(|file| file.text.as_str()).unwrap_or_default();
     for file in files {
         let name = file.path.strip_prefix(BUILT).filter(|name| !name.starts_with('.'));
-        if name.is_some_and(|name| name != "files.inc" && !list.contains(&format!("(\"{name}\","))) {
+        if name.is_some_and(|name| name != "files.inc" && !list.contains(&format!("(\"{name}\",")))
+        {
             findings.add(&file.path, 0, "is not in files.inc: run `make console`");
         }
     }
@@ -72,7 +73,10 @@ mod tests {
                 file("crates/console/ui/a.ts", source),
                 file("crates/console/ui/README.md", "anything"),
                 file("crates/console/dist/.sources", &format!("{of_x}\n")),
-                file("crates/console/dist/files.inc", "&[(\"app.js\", include_bytes!(\"app.js\"))]"),
+                file(
+                    "crates/console/dist/files.inc",
+                    "&[(\"app.js\", include_bytes!(\"app.js\"))]",
+                ),
                 file("crates/console/dist/app.js", ""),
             ]
         };

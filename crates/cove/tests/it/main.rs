@@ -40,6 +40,7 @@
 //! | `templates_mirrors.rs` | packages in templates from local mirrors; the builders of E2B's clients |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `console.rs` | who a token is, signing in at the console, and what ends that |
+//! | `console_browser.rs` | the console's screens in a real browser: keys, both themes, hostile names, a crash |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
     clippy::unwrap_used,
@@ -59,6 +60,7 @@ mod cluster;
 mod cluster_bouncer;
 mod command_line;
 mod console;
+mod console_browser;
 mod durability;
 mod e2b;
 mod e2b_ports;

@@ -188,7 +188,7 @@ export function Empty({ icon = 'box', title, children, command, action }: {
 export function Command({ text }: { text: string }) {
   return (
     <div class="command">
-      <pre><code>{text}</code></pre>
+      <pre tabIndex={0} aria-label="Command"><code>{text}</code></pre>
       <CopyButton text={text} label="Copy the command" />
     </div>
   );

@@ -6,6 +6,9 @@ import { ErrorNote, Skeleton } from './basics';
 import { nonce } from './base';
 import { load } from './load';
 
+/** Texts between a key and the render that follows it. */
+const TYPED_MAX = 32;
+
 /** An editor. Escape or F6 leaves it, because Tab indents. */
 export function Editor({ text, language, label, onChange, onRun, onSave, isReadOnly = false }: {
   text: string; language: string; label: string; onChange?: (text: string) => void; onRun?: () => void;
@@ -14,6 +17,7 @@ export function Editor({ text, language, label, onChange, onRun, onSave, isReadO
   const element = useRef<HTMLDivElement>(null);
   const editor = useRef<MountedEditor | null>(null);
   const [state, setState] = useState<'loading' | 'ready' | Error>('loading');
+  const typed = useRef<string[]>([]);
   const latest = useRef({ text, onChange, onRun, onSave });
   latest.current = { text, onChange, onRun, onSave };
   useEffect(() => {
@@ -26,7 +30,10 @@ export function Editor({ text, language, label, onChange, onRun, onSave, isReadO
         label: `${label}. Escape or F6 leaves the editor.`,
         nonce,
         isReadOnly,
-        onChange: (next) => latest.current.onChange?.(next),
+        onChange: (next) => {
+          typed.current = [...typed.current.slice(1 - TYPED_MAX), next];
+          latest.current.onChange?.(next);
+        },
         onRun: onRun && (() => latest.current.onRun?.()),
         onSave: onSave && (() => latest.current.onSave?.()),
       });
@@ -38,7 +45,12 @@ export function Editor({ text, language, label, onChange, onRun, onSave, isReadO
       editor.current = null;
     };
   }, []);
-  useEffect(() => editor.current?.setText(text), [text, state]);
+  useEffect(() => {
+    // What was typed comes back as the text, later than the next key: only other texts are set.
+    const at = typed.current.indexOf(text);
+    if (at < 0) editor.current?.setText(text);
+    else typed.current = typed.current.slice(at);
+  }, [text, state]);
   useEffect(() => editor.current?.setLanguage(language), [language, state]);
   useEffect(() => editor.current?.setReadOnly(isReadOnly), [isReadOnly, state]);
   return (

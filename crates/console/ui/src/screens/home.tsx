@@ -132,7 +132,7 @@ function DoctorLine() {
 
 function RecentTable({ rows }: { rows: ExecutionRecord[] }) {
   const columns: Column<ExecutionRecord>[] = [
-    { id: 'state', title: 'State', width: '104px', render: (it) => <StateBadge state={it.state} /> },
+    { id: 'state', title: 'State', width: '116px', render: (it) => <StateBadge state={it.state} /> },
     { id: 'verdict', title: 'Verdict', width: '80px', from: 520, render: (it) => {
       const verdict = it.verdict ?? it.result?.verdict;
       return verdict ? <VerdictBadge verdict={verdict} /> : '';

@@ -102,7 +102,7 @@ function QueueTable({ rows, label, empty, onChange }: {
   rows: ExecutionRecord[]; label: string; empty: ComponentChildren; onChange: () => void;
 }) {
   const columns: Column<ExecutionRecord>[] = [
-    { id: 'state', title: 'State', width: '104px', render: (it) => <Badge tone={it.state === 'dead' ? 'bad' : it.state === 'running' ? 'run' : 'muted'}>{it.state}</Badge> },
+    { id: 'state', title: 'State', width: '116px', render: (it) => <Badge tone={it.state === 'dead' ? 'bad' : it.state === 'running' ? 'run' : 'muted'}>{it.state}</Badge> },
     { id: 'id', title: 'Id', width: '256px', isMono: true, from: 620, render: (it) => it.id },
     { id: 'label', title: 'Label', width: 'minmax(80px, 1fr)', render: (it) => (it.label ? <Foreign text={it.label} /> : <span class="muted">{it.language}</span>) },
     { id: 'why', title: 'Why, or how long yet', width: 'minmax(120px, 2fr)', from: 800, render: (it) => (it.message

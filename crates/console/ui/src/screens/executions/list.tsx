@@ -40,7 +40,7 @@ export function took(record: ExecutionRecord, now = Date.now()): number | null {
 }
 
 const COLUMNS: Column<ExecutionRecord>[] = [
-  { id: 'state', title: 'State', width: '104px', render: (it) => <StateBadge state={it.state} /> },
+  { id: 'state', title: 'State', width: '116px', render: (it) => <StateBadge state={it.state} /> },
   { id: 'verdict', title: 'Verdict', width: '82px', from: 560, render: (it) => {
     const verdict = it.verdict ?? it.result?.verdict;
     return verdict ? <VerdictBadge verdict={verdict} /> : <span class="muted">–</span>;

@@ -9,7 +9,7 @@ export function VerdictBadge({ verdict }: { verdict: Verdict }) {
 
 export function StateBadge({ state }: { state: ExecutionState }) {
   const { tone, words } = STATES[state] ?? { tone: 'muted' as const, words: '' };
-  return <Badge tone={tone} title={words} icon={state === 'cancelled' ? 'ban' : state === 'queued' ? 'clock' : undefined}>{state}</Badge>;
+  return <Badge tone={tone} title={words} icon={state === 'cancelled' ? 'ban' : state === 'finished' ? 'check' : undefined}>{state}</Badge>;
 }
 
 /** Why it has its verdict, in words. */

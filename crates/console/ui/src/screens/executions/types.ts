@@ -126,7 +126,7 @@ export const VERDICTS: Record<Verdict, { tone: Tone; words: string }> = {
 export const STATES: Record<ExecutionState, { tone: Tone; words: string }> = {
   queued: { tone: 'muted', words: 'waits for its turn' },
   running: { tone: 'run', words: 'runs now' },
-  finished: { tone: 'ok', words: 'has a result' },
+  finished: { tone: 'muted', words: 'has a result' },
   cancelled: { tone: 'muted', words: 'was ended by its owner' },
   expired: { tone: 'warn', words: 'did not start before its deadline' },
   dead: { tone: 'bad', words: 'failed as often as it may' },

@@ -1,0 +1,72 @@
+// A program is written and run by keyboard alone, on a terminal; limits, tests, links.
+export const name = 'playground';
+
+export async function check({ page, go, expect, axe, shot, until }) {
+  const text = () => page.evaluate(() => document.querySelector('.xterm-rows')?.textContent ?? '');
+  await go('/playground');
+  await page.waitForSelector('.cm-content');
+  await axe();
+
+  // By keyboard: into the editor, write, run, type the input, leave.
+  await page.focus('.cm-content');
+  await page.keyboard.press('Control+a');
+  await page.keyboard.type("name = input('who? ')\nprint('hello \\x1b[31m' + name + '\\x1b[0m')");
+  await page.keyboard.press('Control+Enter');
+  await until('the question on the terminal', async () => (await text()).includes('who?'));
+  await page.keyboard.type('Ada');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.outcome:has-text("OK")');
+  expect((await text()).includes('hello Ada'), `the terminal shows the answer: ${await text()}`);
+  const red = await page.evaluate(() => {
+    const spans = [...document.querySelectorAll('.xterm-rows span')];
+    const colours = spans.map((it) => getComputedStyle(it).color);
+    return new Set(colours).size > 1;
+  });
+  expect(red, 'colours of the terminal are there under the policy');
+  await page.keyboard.press('F6');
+  expect(await page.evaluate(() => document.activeElement?.closest('.xterm') === null), 'F6 leaves the terminal');
+  await axe();
+  await shot('playground');
+
+  // Ctrl-C reaches a program that floods the terminal.
+  await page.focus('.cm-content');
+  await page.keyboard.press('Control+a');
+  await page.keyboard.type("import sys\nwhile True: sys.stdout.write('y\\n' * 500)");
+  await page.click('#run');
+  await page.waitForSelector('button:has-text("Stop")');
+  await until('the flood', async () => (await text()).includes('y'));
+  await page.focus('.xterm textarea');
+  await page.keyboard.press('Control+c');
+  await page.waitForSelector('.outcome, [role=alert]');
+
+  // Examples: an endless loop is stopped.
+  await page.click('button:has-text("Examples")');
+  await page.click('[role=menuitem]:has-text("Endless loop")');
+  await page.click('#run');
+  await page.waitForSelector('.outcome:has-text("TLE")');
+
+  // Test cases as a table.
+  await page.click('button:has-text("Examples")');
+  await page.click('[role=menuitem]:has-text("Sum, with test cases")');
+  await page.click('#run');
+  await page.waitForSelector('.outcome:has-text("WA")');
+  expect(await page.isVisible('h2:has-text("2 of 3 passed")'), 'two of three tests passed');
+  await axe();
+  await shot('tests');
+
+  // A link holds the program itself.
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+  await page.click('button:has-text("Share")');
+  await page.waitForSelector('.toast:has-text("copied")');
+  const link = await page.evaluate(() => navigator.clipboard.readText());
+  await page.evaluate(() => sessionStorage.removeItem('cove.playground'));
+  await page.goto('about:blank');
+  await page.goto(link);
+  await until('the program of the link', async () => (await page.textContent('.cm-content').catch(() => ''))?.includes('scanf'));
+  expect(!page.url().includes('#z='), 'the fragment is taken out');
+
+  // As command.
+  await page.click('button:has-text("As command")');
+  await page.waitForSelector('dialog pre:has-text("/v1/executions")');
+  await axe();
+}
