@@ -89,7 +89,7 @@ async function open({ isSignedIn = true, viewport = { width: 1280, height: 800 }
       window.reportViolation(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`);
     });
     window.alert = () => window.reportViolation('a text became markup');
-    if (secret !== null && sessionStorage.getItem('signed') === null) {
+    if (secret !== null && location.protocol === 'http:' && sessionStorage.getItem('signed') === null) {
       sessionStorage.setItem('signed', 'yes');
       sessionStorage.setItem('cove.token', secret);
     }
@@ -106,7 +106,7 @@ async function open({ isSignedIn = true, viewport = { width: 1280, height: 800 }
 
 function toolsOf(page, foreign) {
   return {
-    page, base, api, expect, until, server, open, token, foreign,
+    page, base, api, expect, until, server, open, token, foreign, problems,
     /** Goes to a place of the console without loading the page again where it is loaded. */
     async go(to) {
       if (page.url().startsWith(`${base}/console`)) {

@@ -2,7 +2,7 @@
 export const name = 'shell';
 export const isSignedIn = false;
 
-export async function check({ page, base, token, api, expect, until, server, axe, shot, foreign }) {
+export async function check({ page, base, token, api, expect, until, server, axe, shot, foreign, problems }) {
   const requests = [];
   page.on('request', (request) => requests.push(new URL(request.url())));
   // A deep link is kept through the sign-in.
@@ -104,5 +104,7 @@ export async function check({ page, base, token, api, expect, until, server, axe
     }
   });
   expect(thrown, 'a string does not become markup');
+  expect(problems.length > 0, 'the policy says so');
+  problems.length = 0;
   expect(foreign.length === 0, 'nothing is asked of others');
 }

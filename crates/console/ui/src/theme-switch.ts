@@ -12,6 +12,10 @@ function stored(): Theme {
 
 export const theme = signal<Theme>(stored());
 
+// Charts and terminals have colours of their own and take note of this event.
+const changed = () => { document.dispatchEvent(new Event('cove-theme')); };
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', changed);
+
 export function setTheme(next: Theme): void {
   theme.value = next;
   if (next === null) delete document.documentElement.dataset.theme;
@@ -22,6 +26,5 @@ export function setTheme(next: Theme): void {
   } catch {
     // Then it lasts as long as this page.
   }
-  // Charts and terminals have colours of their own.
-  document.dispatchEvent(new Event('cove-theme'));
+  changed();
 }

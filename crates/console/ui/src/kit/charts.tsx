@@ -54,13 +54,8 @@ export function Plot({ label, from, stepMs, series, height = 180, format = compa
   useEffect(() => { load(() => import('../lazy/plot')).then((module) => setConstructor(() => module.default)); }, []);
   useEffect(() => {
     const changed = () => setScheme((before) => before + 1);
-    const query = matchMedia('(prefers-color-scheme: dark)');
-    query.addEventListener('change', changed);
     document.addEventListener('cove-theme', changed);
-    return () => {
-      query.removeEventListener('change', changed);
-      document.removeEventListener('cove-theme', changed);
-    };
+    return () => document.removeEventListener('cove-theme', changed);
   }, []);
   const data = () => {
     const length = Math.max(0, ...series.map((it) => it.values.length));

@@ -71,13 +71,13 @@ export default function Queue() {
             {it.paused && <Note tone="warn">The queue is paused: what runs goes on, submissions are taken, nothing is started.</Note>}
             <div class="stats">
               <Stat label="Waiting" value={count(it.queued)} tone={(it.oldest_queued_ms ?? 0) > LONG_MS ? 'warn' : undefined}
-                detail={it.oldest_queued_ms ? `the oldest for ${duration(it.oldest_queued_ms)}` : 'nothing waits'} to="/executions?state=queued" />
+                detail={it.oldest_queued_ms ? `the oldest for ${duration(Math.ceil(it.oldest_queued_ms / 1000) * 1000)}` : 'nothing waits'} to="/executions?state=queued" />
               <Stat label="Running" value={count(it.running)} detail={it.tenants_waiting > 0 ? `${plural(it.tenants_waiting, 'tenant')} waiting` : ' '} to="/executions?state=running" />
               <Stat label="Dead" value={count(it.dead)} tone={it.dead > 0 ? 'bad' : undefined}
                 detail={it.dead > 0 ? 'Cove failed at them' : 'none'} to="/executions?state=dead" />
               <Stat label="Finished, kept" value={count(it.finished)} detail={`${count(it.cancelled)} cancelled`} to="/executions?state=finished" />
               <Stat label="Expired" value={count(it.expired)} detail="not started in time" to="/executions?state=expired" />
-              <Stat label="Kept in" value={<span class="stat-text">{it.backend}</span>} detail="survives a crash of the server" />
+              <Stat label="Kept in" value={<span class="stat-text">{it.backend}</span>} detail="durable" />
             </div>
           </>
         )}
@@ -112,5 +112,5 @@ function QueueTable({ rows, label, empty, onChange }: {
     { id: 'since', title: 'Submitted', width: '104px', align: 'end', render: (it) => <Time ms={timeOf(it.created_at)} /> },
     { id: 'actions', title: '', width: '50px', render: (it) => <ExecutionActions record={it} onChange={onChange} /> },
   ];
-  return <Table label={label} columns={columns} rows={rows} keyOf={(it) => it.id} hrefOf={(it) => `/executions/${it.id}`} empty={empty} height={rows.length > 0 ? Math.min(360, 36 + 34 * rows.length) : undefined} />;
+  return <Table label={label} columns={columns} rows={rows} keyOf={(it) => it.id} hrefOf={(it) => `/executions/${it.id}`} empty={empty} height={rows.length > 0 ? Math.min(374, 34 + 34 * rows.length) : undefined} />;
 }

@@ -57,7 +57,7 @@ export function TestTable({ tests, title = 'Test cases' }: { tests: TestOutcome[
   ];
   return (
     <Panel title={`${title}: ${passed} of ${tests.length} passed`} isFlush>
-      <Table label={title} columns={columns} rows={tests} keyOf={(it) => it.name} height={Math.min(420, 36 + 34 * tests.length)} />
+      <Table label={title} columns={columns} rows={tests} keyOf={(it) => it.name} height={Math.min(442, 34 + 34 * tests.length)} />
     </Panel>
   );
 }
