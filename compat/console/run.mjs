@@ -104,6 +104,11 @@ async function open({ isSignedIn = true, viewport = { width: 1280, height: 800 }
   return { page, foreign, context };
 }
 
+/** Lets terminals and charts take the colours of another theme, at their next frames. */
+function settle(page) {
+  return page.evaluate(() => new Promise((done) => { setTimeout(done, 200); }));
+}
+
 function toolsOf(page, foreign) {
   return {
     page, base, api, expect, until, server, open, token, foreign, problems,
@@ -124,6 +129,7 @@ function toolsOf(page, foreign) {
       for (const colorScheme of ['light', 'dark']) {
         const only = colorScheme === 'light' ? { type: 'tag', values: RULES } : { type: 'rule', values: ['color-contrast'] };
         await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+        await settle(page);
         // The source as an expression: the page's policy forbids to add a script.
         await page.evaluate(axeSource);
         const result = await page.evaluate((runOnly) => window.axe.run(document, { runOnly }), only);
@@ -138,6 +144,7 @@ function toolsOf(page, foreign) {
       mkdirSync(shots, { recursive: true });
       for (const colorScheme of ['light', 'dark']) {
         await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+        await settle(page);
         await page.screenshot({ path: join(shots, `${name}-${colorScheme}.png`) });
       }
       await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'reduce' });
