@@ -46,10 +46,10 @@ const COLUMNS: Column<ExecutionRecord>[] = [
     return verdict ? <VerdictBadge verdict={verdict} /> : <span class="muted">–</span>;
   } },
   { id: 'id', title: 'Id', width: '256px', isMono: true, from: 760, render: (it) => it.id },
-  { id: 'language', title: 'Language', width: '104px', render: (it) => it.language },
+  { id: 'language', title: 'Language', width: '104px', from: 480, render: (it) => it.language },
   { id: 'label', title: 'Label', width: 'minmax(90px, 1fr)', render: (it) => (it.label ? <Foreign text={it.label} /> : it.message ? <span class="muted"><Foreign text={it.message} /></span> : '') },
   { id: 'attempts', title: 'Attempts', width: '84px', align: 'end', from: 1100, render: (it) => it.attempts },
-  { id: 'took', title: 'Took', width: '92px', align: 'end', from: 480, render: (it) => duration(took(it)) },
+  { id: 'took', title: 'Took', width: '92px', align: 'end', from: 520, render: (it) => duration(took(it)) },
   { id: 'created', title: 'Submitted', width: '104px', align: 'end', sort: true, render: (it) => <Time ms={timeOf(it.created_at)} /> },
 ];
 
