@@ -403,7 +403,7 @@ fn join_nodes(
 
 /// What is for people: the interface to read, and the console.
 fn pages(config: &CoveConfig) -> Router {
-    docs::routes().merge(console::routes(&config.console))
+    docs::routes().merge(::console::routes(&config.console))
 }
 
 /// Everything of Cove's own interface.
