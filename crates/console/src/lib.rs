@@ -30,20 +30,13 @@ pub use crate::config::{ConsoleConfig, ConsolePathError};
 /// Path of the console at this server; a proxy in front may add a prefix, which `base_path` names.
 pub const PATH: &str = "/console";
 
-/// Returns the routes of the console, and the way to it from `/`; no routes where it is disabled.
+/// Returns the routes of the console; none where it is disabled.
 pub fn routes(config: &ConsoleConfig) -> Router {
     if !config.enabled {
         return Router::new();
     }
     let base: Arc<str> = config.base_path.as_str().into();
     let store = Arc::new(AssetStore::new(config.directory.clone()));
-    let to_console = {
-        let base = Arc::clone(&base);
-        move || {
-            let response = page::redirect(&base);
-            async move { response }
-        }
-    };
     let shell = {
         let store = Arc::clone(&store);
         move || {
@@ -67,7 +60,6 @@ pub fn routes(config: &ConsoleConfig) -> Router {
         async move { response }
     };
     Router::new()
-        .at("/", get(to_console))
         .at("/console", get(shell.clone()))
         .at("/console/", get(shell.clone()))
         .at("/console/{*path}", get(shell))

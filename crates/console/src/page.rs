@@ -92,17 +92,6 @@ pub(crate) fn asset(store: &AssetStore, name: &str, request: &HeaderMap) -> Resp
     response
 }
 
-/// Returns the way from `/` to the console.
-pub(crate) fn redirect(base: &str) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
-    let target = HeaderValue::try_from(format!("{base}/"));
-    let headers = response.headers_mut();
-    headers.insert(header::LOCATION, target.expect("the path was checked"));
-    common(headers);
-    response
-}
-
 /// Returns an answer without a page.
 pub(crate) fn refusal(status: StatusCode, why: &'static str) -> Response {
     let mut response = Response::new(Body::from(why));
