@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import type uPlot from 'uplot';
 import { Skeleton } from './basics';
 import { load } from './load';
-import { compact } from './format';
+import { clock, compact } from './format';
 
 /** A line of values without axes; gaps where a value is null. */
 export function Sparkline({ values, label, height = 28, max, tone = 'info' }: {
@@ -74,7 +74,7 @@ export function Plot({ label, from, stepMs, series, height = 180, format = compa
       legend: { show: series.length > 1, live: true },
       cursor: { points: { size: 6 }, drag: { x: false, y: false } },
       scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(max ?? 0, (high ?? 0) * 1.08, 1e-6)] } },
-      axes: [{ ...axis, space: 70 }, { ...axis, size: 58, values: (_, all) => all.map((it) => format(it)) }],
+      axes: [{ ...axis, space: 76, values: (_, all) => all.map((it) => clock(it * 1000)) }, { ...axis, size: 58, values: (_, all) => all.map((it) => format(it)) }],
       series: [{}, ...series.map((it, at) => ({
         label: it.label,
         stroke: colour(it.colour ?? `--chart-${(at % 6) + 1}`),
