@@ -31,6 +31,10 @@ export const SCREENS: ScreenEntry[] = [
   // agents
 
   // databases
+  {
+    name: 'databases', title: 'Databases', icon: 'database', need: 'tenants', paths: ['/databases', '/databases/:name'], nav: 'own',
+    keys: 'g d', load: () => import('./screens/databases'),
+  },
 
   // catalog
 

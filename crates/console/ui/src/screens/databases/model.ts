@@ -1,0 +1,229 @@
+// Tenants of the bouncer as the interface gives them, and what the page makes of them.
+import { signal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { ApiError, api, path, pollUnlessLive, useLive, useResource, type Resource, type Tone } from '../../kit';
+
+export interface Percentiles { p50: number; p95: number; p99: number; max: number }
+
+export interface TenantStats {
+  name: string;
+  clients: number;
+  clients_active: number;
+  clients_waiting: number;
+  servers: number;
+  servers_active: number;
+  servers_idle: number;
+  servers_busy: number;
+  server_connections_max: number;
+  transactions: number;
+  queries: number;
+  received_bytes: number;
+  sent_bytes: number;
+  busy_us: number;
+  wait_us: number;
+  exhausted: number;
+  pins: Record<string, number>;
+  query_ms: Percentiles;
+  transaction_ms: Percentiles;
+  wait_ms: Percentiles;
+  nodes: number;
+  /** Errors that servers answered with, by SQLSTATE or number. */
+  errors?: Record<string, number>;
+  missing?: string[];
+}
+
+export interface Tenant {
+  spec: TenantSpec;
+  admission: 'open' | 'paused' | 'refusing' | 'draining';
+  health: 'unknown' | 'healthy' | 'unhealthy';
+  origin: 'file' | 'api';
+}
+
+export interface TenantUser { name: string; auth?: string; password?: string | null }
+
+export interface TenantSpec {
+  name: string;
+  engine: 'postgres' | 'mysql';
+  server: string;
+  database?: string | null;
+  pool_mode?: string | null;
+  server_user?: string | null;
+  users?: TenantUser[];
+  limits?: Record<string, number | null>;
+  read_only?: boolean;
+  [field: string]: unknown;
+}
+
+export interface PooledClient {
+  pid: number;
+  tenant: string;
+  user: string;
+  address: string;
+  state: string;
+  in_transaction: boolean;
+  connected_s: number;
+  server_pid?: number | null;
+  /** Left out where there are none. */
+  pins?: string[];
+  tls: boolean;
+  node?: string | null;
+  application_name?: string | null;
+  state_s?: number;
+  waiting_s?: number | null;
+  statement_s?: number | null;
+}
+
+export interface PooledServer {
+  pid: number;
+  user: string;
+  address: string;
+  state: string;
+  connected_s: number;
+  client_pid?: number | null;
+  tls: boolean;
+  node?: string | null;
+}
+
+/** Port of the bouncer's listener unless the configuration says otherwise. */
+export const PORTS = { postgres: 6432, mysql: 6433 } as const;
+/** Interval at which figures are asked for where they do not come by the socket. */
+const POLL_MS = 2000;
+/** Figures that are kept of each tenant for the charts, the latest 4 minutes. */
+const SAMPLES_MAX = 120;
+
+/** A tenant with its latest figures; none while they are on their way. */
+export interface TenantRow { tenant: Tenant; stats: TenantStats | null; rates: Rates | null }
+
+/** Figures per second, between the last two answers. */
+export interface Rates { transactions: number; queries: number; sent: number; received: number; waiting: number }
+
+interface Sample { at: number; stats: TenantStats }
+
+const samples = new Map<string, Sample[]>();
+/** Grows with each answer, so that charts are drawn anew. */
+export const sampleCount = signal(0);
+
+function keep(all: TenantStats[]): void {
+  const at = Date.now();
+  for (const stats of all) {
+    const known = samples.get(stats.name) ?? [];
+    const last = known[known.length - 1];
+    // After a restart the counters begin again: what is older says nothing about them.
+    const isRestarted = last !== undefined && stats.transactions < last.stats.transactions;
+    const next = isRestarted ? [] : known.slice(1 - SAMPLES_MAX);
+    next.push({ at, stats });
+    samples.set(stats.name, next);
+  }
+  for (const name of samples.keys()) if (!all.some((it) => it.name === name)) samples.delete(name);
+  sampleCount.value += 1;
+}
+
+function ratesOf(before: Sample, after: Sample): Rates {
+  const seconds = Math.max((after.at - before.at) / 1000, 1e-3);
+  const of = (pick: (stats: TenantStats) => number) => Math.max(0, pick(after.stats) - pick(before.stats)) / seconds;
+  return {
+    transactions: of((it) => it.transactions),
+    queries: of((it) => it.queries),
+    sent: of((it) => it.sent_bytes),
+    received: of((it) => it.received_bytes),
+    waiting: of((it) => it.wait_us) / 1e6,
+  };
+}
+
+/** The latest rates of a tenant; none before the second answer. */
+export function latestRates(name: string): Rates | null {
+  const known = samples.get(name) ?? [];
+  const [before, after] = known.slice(-2);
+  return before && after ? ratesOf(before, after) : null;
+}
+
+/** What was seen of a tenant since the page was opened, for charts. */
+export function seriesOf(name: string): { from: number; stepMs: number; stats: TenantStats[]; rates: (Rates | null)[] } {
+  const known = samples.get(name) ?? [];
+  const from = known[0]?.at ?? Date.now();
+  const last = known[known.length - 1]?.at ?? from;
+  const stepMs = known.length > 1 ? (last - from) / (known.length - 1) : POLL_MS;
+  const rates = known.map((it, at) => (at === 0 ? null : ratesOf(known[at - 1]!, it)));
+  return { from, stepMs, stats: known.map((it) => it.stats), rates };
+}
+
+/** Figures of all tenants; of each by itself where the server cannot give all at once. */
+async function statsOfAll(names: string[]): Promise<TenantStats[]> {
+  try {
+    const { tenants } = await api<{ tenants: TenantStats[] }>('/v1/tenants/stats');
+    return tenants;
+  } catch (error) {
+    // Before it had the route, the server took `stats` for a name.
+    if (!(error instanceof ApiError) || error.status !== 404) throw error;
+  }
+  const one = (name: string) => api<TenantStats>(path`/v1/tenants/${name}/stats`).catch(() => null);
+  return (await Promise.all(names.map(one))).filter((it) => it !== null);
+}
+
+/** Problem of the last attempt to get figures. */
+export const statsError = signal<unknown>(null);
+
+/** Follows the figures of tenants while the component is there. */
+export function useStats(names: string[]): void {
+  const isKnown = names.length > 0;
+  useLive<{ tenants: TenantStats[] }>(isKnown ? 'tenants' : null, {}, {
+    onEvent: (event) => { if (Array.isArray(event.tenants)) keep(event.tenants); },
+  });
+  const interval = pollUnlessLive(POLL_MS);
+  const key = names.join(' ');
+  useEffect(() => {
+    if (!isKnown) return undefined;
+    let isGone = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const ask = async () => {
+      if (document.visibilityState === 'visible') {
+        try {
+          const all = await statsOfAll(names);
+          if (!isGone) keep(all);
+          statsError.value = null;
+        } catch (error) {
+          statsError.value = error;
+        }
+      }
+      // The next one only after this one.
+      if (!isGone && interval > 0) timer = setTimeout(ask, interval);
+    };
+    void ask();
+    return () => { isGone = true; clearTimeout(timer); };
+  }, [key, interval]);
+}
+
+/** All tenants. */
+export function useTenants(): Resource<{ tenants: Tenant[] }> {
+  return useResource<{ tenants: Tenant[] }>('/v1/tenants', 5000);
+}
+
+export function latestStats(name: string): TenantStats | null {
+  const known = samples.get(name);
+  return known?.[known.length - 1]?.stats ?? null;
+}
+
+/** State of a tenant in a word, and how bad it is: 0 is well. */
+export function trouble({ tenant, stats }: TenantRow): { word: string; tone: Tone; rank: number; why: string } {
+  if (tenant.health === 'unhealthy') {
+    return { word: 'unreachable', tone: 'bad', rank: 5, why: 'The server does not answer.' };
+  }
+  const waiting = stats?.clients_waiting ?? 0;
+  if (tenant.admission === 'refusing') return { word: 'refusing', tone: 'bad', rank: 4, why: 'Clients are refused.' };
+  if (tenant.admission === 'paused') {
+    return { word: 'paused', tone: 'warn', rank: 3.5, why: 'Clients wait until the tenant is resumed.' };
+  }
+  if (tenant.admission === 'draining') {
+    return { word: 'draining', tone: 'warn', rank: 3.2, why: 'New clients are refused, the others may finish.' };
+  }
+  if (waiting > 0) {
+    const why = 'Clients wait for a server connection: all are in use.';
+    return { word: `${waiting} waiting`, tone: 'warn', rank: 3, why };
+  }
+  const used = stats ? stats.servers_active + stats.servers_busy : 0;
+  if (stats && stats.server_connections_max > 0 && used >= stats.server_connections_max) {
+    return { word: 'full', tone: 'warn', rank: 2, why: 'All server connections are in use; nobody waits yet.' };
+  }
+  if (stats && stats.clients > 0) return { word: 'active', tone: 'ok', rank: 1, why: 'Clients are connected.' };
+  return { word: 'idle', tone: 'muted', rank: 0, why: 'No client is connected.' };
+}
