@@ -39,6 +39,14 @@ export const SCREENS: ScreenEntry[] = [
   // catalog
 
   // access log
+  {
+    name: 'access', title: 'Access log', icon: 'scroll-text', need: 'sessions', paths: ['/access'], nav: 'own', keys: 'g l',
+    load: () => import('./screens/access'),
+  },
 
   // system
+  {
+    name: 'system', title: 'System', icon: 'server-cog', need: 'operator', paths: ['/system'], nav: 'own', keys: 'g y',
+    load: () => import('./screens/system'),
+  },
 ];

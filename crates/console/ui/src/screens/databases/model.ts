@@ -1,7 +1,7 @@
 // Tenants of the bouncer as the interface gives them, and what the page makes of them.
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { ApiError, api, path, pollUnlessLive, useLive, useResource, type Resource, type Tone } from '../../kit';
+import { api, pollUnlessLive, useLive, useResource, type Resource, type Tone } from '../../kit';
 
 export interface Percentiles { p50: number; p95: number; p99: number; max: number }
 
@@ -147,17 +147,10 @@ export function seriesOf(name: string): { from: number; stepMs: number; stats: T
   return { from, stepMs, stats: known.map((it) => it.stats), rates };
 }
 
-/** Figures of all tenants; of each by itself where the server cannot give all at once. */
-async function statsOfAll(names: string[]): Promise<TenantStats[]> {
-  try {
-    const { tenants } = await api<{ tenants: TenantStats[] }>('/v1/tenants/stats');
-    return tenants;
-  } catch (error) {
-    // Before it had the route, the server took `stats` for a name.
-    if (!(error instanceof ApiError) || error.status !== 404) throw error;
-  }
-  const one = (name: string) => api<TenantStats>(path`/v1/tenants/${name}/stats`).catch(() => null);
-  return (await Promise.all(names.map(one))).filter((it) => it !== null);
+/** Figures of all tenants. */
+async function statsOfAll(): Promise<TenantStats[]> {
+  const { tenants } = await api<{ tenants: TenantStats[] }>('/v1/tenants/stats');
+  return tenants;
 }
 
 /** Problem of the last attempt to get figures. */
@@ -178,7 +171,7 @@ export function useStats(names: string[]): void {
     const ask = async () => {
       if (document.visibilityState === 'visible') {
         try {
-          const all = await statsOfAll(names);
+          const all = await statsOfAll();
           if (!isGone) keep(all);
           statsError.value = null;
         } catch (error) {
