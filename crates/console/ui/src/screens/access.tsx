@@ -1,13 +1,14 @@
 // The access log: what code in sandboxes did with its grants.
+import type { ComponentChildren } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import {
   AsCommand, Badge, Button, CheckField, Drawer, Empty, ErrorNote, Facts, Foreign, Id, Link, Menu, Note, PageHead, SearchField,
-  SelectField, Skeleton, TabPanel, Table, Tabs, TextField, Time, attempt, bytes, count, duration, isAway, path, plural, precise,
-  shellWord, sorted, useQuery, useSorting, type Column, type Tone,
+  Loaded, Segments, SelectField, Skeleton, TabPanel, Table, Tabs, TextField, Time, attempt, bytes, count, duration, isAway, path,
+  plural, precise, shellWord, sorted, useQuery, useResource, useSorting, withQuery, type Column, type Tone,
 } from '../kit';
 import { Picture } from './access/picture';
 import {
-  exportRecords, reachedBy, useAudit, type AuditFilters, type AuditRecord, type ReachedTarget,
+  exportRecords, useAudit, type AuditFilters, type AuditGroup, type AuditRecord, type AuditSummary,
 } from './access/records';
 
 const EVENTS = ['granted', 'revoked', 'connect', 'disconnect', 'statement', 'request', 'missing'];
@@ -34,14 +35,23 @@ const COLUMNS: Column<AuditRecord>[] = [
   { id: 'rows', title: 'Rows', width: '78px', align: 'end', from: 1000, render: (it) => count(it.rows) },
 ];
 
-const REACHED_COLUMNS: Column<ReachedTarget>[] = [
-  { id: 'target', title: 'Reached', width: 'minmax(160px, 2fr)', isMono: true, sort: (it) => it.target, render: (it) => <Foreign text={it.target} /> },
-  { id: 'grant', title: 'Grant', width: 'minmax(110px, 1fr)', sort: (it) => it.grant, render: (it) => <Foreign text={it.grant} /> },
-  { id: 'times', title: 'Times', width: '90px', align: 'end', sort: (it) => it.times, render: (it) => count(it.times) },
-  { id: 'refused', title: 'Refused', width: '90px', align: 'end', sort: (it) => it.refused, render: (it) => <span class={it.refused > 0 ? 'text-bad' : ''}>{count(it.refused)}</span> },
-  { id: 'failed', title: 'Failed', width: '90px', align: 'end', from: 620, sort: (it) => it.failed, render: (it) => <span class={it.failed > 0 ? 'text-warn' : ''}>{count(it.failed)}</span> },
-  { id: 'by', title: 'By', width: '110px', align: 'end', from: 520, sort: (it) => it.holders.size, render: (it) => plural(it.holders.size, 'sandbox', 'sandboxes') },
-  { id: 'last', title: 'Last', width: '110px', from: 700, sort: (it) => it.lastMs, render: (it) => <Time ms={it.lastMs} /> },
+const GROUPS = [{ value: 'target', label: 'What' }, { value: 'grant', label: 'Grant' }, { value: 'holder', label: 'By whom' }];
+
+const REACHED_COLUMNS: Column<AuditGroup>[] = [
+  { id: 'name', title: 'Name', width: 'minmax(160px, 2fr)', isMono: true, sort: (it) => it.name, render: (it) => {
+    const to = pageOf(it.name);
+    return to === null ? <Foreign text={it.name} /> : <Link to={to}>{it.name}</Link>;
+  } },
+  { id: 'tenant', title: 'Tenant', width: 'minmax(90px, 0.7fr)', from: 640, sort: (it) => it.tenant, render: (it) => <Foreign text={it.tenant} /> },
+  { id: 'records', title: 'Records', width: '96px', align: 'end', sort: (it) => it.records, render: (it) => count(it.records) },
+  { id: 'refused', title: 'Refused', width: '96px', align: 'end', sort: (it) => it.refused, render: (it) => <span class={it.refused > 0 ? 'text-bad' : ''}>{count(it.refused)}</span> },
+  { id: 'failed', title: 'Failed', width: '90px', align: 'end', from: 460, sort: (it) => it.failed, render: (it) => <span class={it.failed > 0 ? 'text-warn' : ''}>{count(it.failed)}</span> },
+  { id: 'missing', title: 'Not kept', width: '96px', align: 'end', from: 760, sort: (it) => it.missing, render: (it) => count(it.missing) },
+  { id: 'rows', title: 'Rows', width: '100px', align: 'end', from: 560, sort: (it) => it.rows, render: (it) => count(it.rows) },
+  { id: 'targets', title: 'Targets', width: '90px', align: 'end', from: 860, sort: (it) => it.targets_count, render: (it) => (
+    <span title={it.targets.join('\n')}>{count(it.targets_count)}</span>
+  ) },
+  { id: 'last', title: 'Last', width: '104px', from: 960, sort: (it) => it.last_ms, render: (it) => <Time ms={it.last_ms} /> },
 ];
 
 export default function Access() {
@@ -54,13 +64,11 @@ export default function Access() {
   const [span, setSpan] = useQuery('span');
   const [follow, setFollow] = useQuery('follow');
   const [opened, setOpened] = useState<AuditRecord | null>(null);
-  const [sorting, setSorting] = useSorting('-times');
   const spanMs = SPANS.find(([id]) => id === span)?.[2];
   // Fixed when the span is chosen, so that the list is not another one at each rendering.
   const fromMs = useMemo(() => (spanMs === undefined ? null : Date.now() - spanMs), [spanMs]);
   const filters: AuditFilters = { holder, grant, tenant: '', event, outcome, text, from_ms: fromMs, to_ms: null };
   const audit = useAudit(filters, follow !== '');
-  const reached = useMemo(() => reachedBy(audit.records), [audit.records]);
   const shown = ['records', 'reached', 'picture'].includes(tab) ? tab : 'records';
   const isFiltered = [text, holder, grant, event, outcome, span].some((it) => it !== '');
   const clear = () => [setText, setHolder, setGrant, setEvent, setOutcome, setSpan].forEach((set) => set(''));
@@ -115,17 +123,11 @@ export default function Access() {
               <Table label="Records" columns={COLUMNS} rows={audit.records} keyOf={(it) => String(it.seq)} onOpen={setOpened}
                 onEnd={audit.loadMore} empty={audit.error === null && empty} />
             )}
-            {shown === 'reached' && (
-              <>
-                <SumOf number={audit.records.length} isEnd={audit.isEnd} onMore={audit.loadMore} />
-                <Table label="What was reached" columns={REACHED_COLUMNS} rows={sorted(reached, REACHED_COLUMNS, sorting)} keyOf={(it) => `${it.grant}\n${it.target}`}
-                  sorting={sorting} onSort={setSorting} empty={empty} />
-              </>
-            )}
+            {shown === 'reached' && <Reached filters={filters} empty={empty} />}
             {shown === 'picture' && (
               <>
                 <SumOf number={audit.records.length} isEnd={audit.isEnd} onMore={audit.loadMore} />
-                {reached.length === 0 ? empty : <Picture records={audit.records} />}
+                {audit.records.length === 0 ? empty : <Picture records={audit.records} />}
               </>
             )}
           </>
@@ -133,6 +135,31 @@ export default function Access() {
       </TabPanel>
       {opened && <RecordDrawer record={opened} onClose={() => setOpened(null)} onFilter={(holderOf) => { setHolder(holderOf); setOpened(null); }} />}
     </div>
+  );
+}
+
+function Reached({ filters, empty }: { filters: AuditFilters; empty: ComponentChildren }) {
+  const [by, setBy] = useQuery('by', 'target');
+  const [sorting, setSorting] = useSorting('-records');
+  const from = useResource<AuditSummary>(withQuery('/v1/audit/summary', { ...filters, by }), 5000);
+  return (
+    <>
+      <Segments label="Summed up by" value={by} onValue={setBy} choices={GROUPS} />
+      <Loaded from={from}>
+        {({ groups, others, next_before: next }) => (
+          <>
+            {(others > 0 || next) && (
+              <Note>
+                {others > 0 && `${plural(others, 'record')} of smaller groups are not in the list. `}
+                {next && 'Older records were not looked at: choose a shorter time, or a filter.'}
+              </Note>
+            )}
+            <Table label="What was reached" columns={REACHED_COLUMNS} rows={sorted(groups, REACHED_COLUMNS, sorting)}
+              keyOf={(it) => `${it.tenant}/${it.name}`} sorting={sorting} onSort={setSorting} empty={empty} />
+          </>
+        )}
+      </Loaded>
+    </>
   );
 }
 

@@ -135,7 +135,7 @@ function Overview() {
               onSort={setSorting} hrefOf={(row) => path`/databases/${row.tenant.spec.name}`}
               empty={search !== '' ? <Empty icon="search" title="No tenant of that name"><p>Nothing matches “{search}”.</p></Empty> : (
                 <Empty icon="database" title="No tenant yet"
-                  command={'cove tenant add shop --server db.internal:5432 --user app --password-file ./secret'}>
+                  command="cove tenant add shop --postgres db.internal:5432 --user app --password-file app.password">
                   <p>A tenant is a PostgreSQL, MySQL or MariaDB database behind a name. Clients connect to the bouncer and name it as
                     their database; a few server connections serve thousands of them.</p>
                   <Button kind="primary" icon="plus" onClick={() => setNew(true)}>New tenant</Button>
@@ -217,8 +217,8 @@ function Actions({ tenant, onEdit }: { tenant: Tenant; onEdit: () => void }) {
   return (
     <>
       <AsCommand commands={() => [
-        { title: 'Figures', path: path`/v1/tenants/${name}/stats`, cove: `cove tenant stats ${shellWord(name)}` },
-        { title: 'Clients', path: path`/v1/tenants/${name}/clients`, cove: `cove tenant clients ${shellWord(name)}` },
+        { title: 'Figures', path: path`/v1/tenants/${name}/stats`, cove: `cove tenant show ${shellWord(name)}` },
+        { title: 'Clients', path: path`/v1/tenants/${name}/clients` },
         { title: 'Pause', method: 'POST', path: path`/v1/tenants/${name}/pause`, cove: `cove tenant pause ${shellWord(name)}` },
       ]} />
       {tenant.admission === 'open'

@@ -38,7 +38,13 @@ const PAGE = 200;
 const RECORDS_MAX = 20_000;
 const POLL_MS = 3000;
 
-interface Page { records: AuditRecord[]; next_before?: number | null; next_after?: number | null }
+interface Page {
+  records: AuditRecord[];
+  /** Where the next page begins; a page may be empty and have one. */
+  next_before?: number | null;
+  /** Number of the latest record there is. */
+  newest: number;
+}
 
 export function queryOf(filters: AuditFilters): Query {
   return { ...filters };
@@ -53,10 +59,9 @@ async function older(filters: AuditFilters, before: number | null, signal: Abort
 export async function readAll(filters: AuditFilters, each: (records: AuditRecord[]) => boolean, signal: AbortSignal): Promise<void> {
   let before: number | null = null;
   for (;;) {
-    const { records } = await older(filters, before, signal);
-    const last = records[records.length - 1];
-    if (last === undefined || !each(records)) return;
-    before = last.seq;
+    const page: Page = await older(filters, before, signal);
+    if (!each(page.records) || !page.next_before) return;
+    before = page.next_before;
   }
 }
 
@@ -78,7 +83,7 @@ export function useAudit(filters: AuditFilters, isFollowed: boolean): Audit {
   const [records, setRecords] = useState<AuditRecord[]>([]);
   const [fresh, setFresh] = useState<AuditRecord[]>([]);
   const [isLoading, setLoading] = useState(false);
-  const [isEnd, setEnd] = useState(false);
+  const [next, setNext] = useState<number | null>(null);
   const [error, setError] = useState<unknown>(null);
   const [attempt, setAttempt] = useState(0);
   const running = useRef<AbortController | null>(null);
@@ -92,9 +97,9 @@ export function useAudit(filters: AuditFilters, isFollowed: boolean): Audit {
     setLoading(true);
     older(filters, before, control.signal).then((page) => {
       if (running.current !== control) return;
-      newest.current = Math.max(newest.current, page.records[0]?.seq ?? 0);
+      newest.current = Math.max(newest.current, page.newest);
       setRecords((known) => (before === null ? page.records : [...known, ...page.records]));
-      setEnd(page.records.length < PAGE);
+      setNext(page.next_before ?? null);
       setError(null);
       setLoading(false);
     }, (problem: unknown) => {
@@ -107,7 +112,7 @@ export function useAudit(filters: AuditFilters, isFollowed: boolean): Audit {
   useEffect(() => {
     newest.current = 0;
     setFresh([]);
-    setEnd(false);
+    setNext(null);
     load(null);
     return () => {
       running.current?.abort();
@@ -147,10 +152,9 @@ export function useAudit(filters: AuditFilters, isFollowed: boolean): Audit {
   };
   useEffect(() => { if (isFollowed && fresh.length > 0) showNew(); }, [isFollowed, fresh]);
   return {
-    records, fresh, isLoading, isEnd, error, showNew,
+    records, fresh, isLoading, isEnd: next === null && !isLoading, error, showNew,
     loadMore: () => {
-      const last = records[records.length - 1];
-      if (!isLoading && !isEnd && last !== undefined && records.length < RECORDS_MAX) load(last.seq);
+      if (!isLoading && next !== null && records.length < RECORDS_MAX) load(next);
     },
     retry: () => setAttempt(attempt + 1),
   };
@@ -166,34 +170,29 @@ export function targetOf(record: AuditRecord): string {
   return record.event;
 }
 
-export interface ReachedTarget {
-  grant: string;
-  target: string;
-  times: number;
+/** Records that have something in common. */
+export interface AuditGroup {
+  /** A target, a session or execution, a grant. */
+  name: string;
+  tenant: string;
+  records: number;
   refused: number;
   failed: number;
-  holders: Set<string>;
-  lastMs: number;
+  missing: number;
+  rows: number;
+  last_ms: number;
+  /** Distinct targets, and some of them. */
+  targets_count: number;
+  targets: string[];
 }
 
-/** Sums records up by grant and target. */
-export function reachedBy(records: readonly AuditRecord[]): ReachedTarget[] {
-  const found = new Map<string, ReachedTarget>();
-  for (const record of records) {
-    if (record.event === 'granted' || record.event === 'revoked' || record.event === 'missing') continue;
-    if (record.event === 'disconnect') continue;
-    const target = targetOf(record);
-    const key = `${record.grant}\n${target}`;
-    const one = found.get(key)
-      ?? { grant: record.grant, target, times: 0, refused: 0, failed: 0, holders: new Set<string>(), lastMs: 0 };
-    one.times += 1;
-    if (record.outcome === 'refused') one.refused += 1;
-    if (record.outcome === 'failed') one.failed += 1;
-    one.holders.add(record.holder);
-    one.lastMs = Math.max(one.lastMs, Date.parse(record.at));
-    found.set(key, one);
-  }
-  return [...found.values()];
+/** Answer of `GET /v1/audit/summary`. */
+export interface AuditSummary {
+  groups: AuditGroup[];
+  /** Records of groups that are not listed. */
+  others: number;
+  /** Set where older records were not looked at. */
+  next_before?: number | null;
 }
 
 /** Most records in one export. */
