@@ -1,0 +1,19 @@
+// The server itself: what doctor finds, nodes, licences.
+export const name = 'system';
+
+export async function check({ page, go, api, expect, axe, shot, base }) {
+  await go('/system');
+  await page.waitForSelector('.checks li:has-text("run a program")');
+  await axe();
+  await shot('system');
+  await page.click('[role=tab]:has-text("Nodes")');
+  const { nodes } = await api('GET', '/v1/nodes');
+  await page.waitForSelector(`[role=row]:has-text("${nodes[0].id}")`);
+  await axe();
+  await page.click('[role=tab]:has-text("About")');
+  await page.waitForSelector('dd:has-text("catalog")');
+  const href = await page.getAttribute('a:has-text("Licences")', 'href');
+  const answer = await fetch(base + href);
+  expect(answer.ok && (await answer.text()).includes('preact'), 'the licences are there');
+  await axe();
+}
