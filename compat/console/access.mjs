@@ -6,7 +6,7 @@ const HOSTILE = "SELECT '<img src=x onerror=alert(1)>' AS \"<b>\", id FROM items
 async function run(api, sql) {
   const source = `psql -Atc "$SQL" < /dev/null; true`;
   const made = await api('POST', '/v1/executions', {
-    language: 'bash', source, env: { SQL: sql }, grants: [{ kind: 'postgres', tenant: 'shop', access: 'read' }],
+    language: 'bash', source, env: { SQL: sql }, grants: [{ kind: 'postgres', tenant: 'shop', access: 'read_only' }],
   });
   return api('GET', `/v1/executions/${made.id}?wait=true`);
 }

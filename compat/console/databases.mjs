@@ -4,7 +4,7 @@ export const name = 'databases';
 /** Code in a sandbox that holds a server connection of PostgreSQL for as long as it runs. */
 const HOLD = {
   language: 'bash', label: 'holds-a-connection', source: "psql -Atc 'SELECT pg_sleep(60)'",
-  limits: { wall_ms: 60_000 }, grants: [{ kind: 'postgres', tenant: 'shop', access: 'read' }],
+  limits: { wall_ms: 60_000 }, grants: [{ kind: 'postgres', tenant: 'shop', access: 'read_only' }],
 };
 
 export async function check({ page, go, api, expect, axe, shot, until }) {
