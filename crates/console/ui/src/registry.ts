@@ -27,6 +27,11 @@ export const SCREENS: ScreenEntry[] = [
   },
 
   // sessions
+  {
+    name: 'sessions', title: 'Sessions', icon: 'terminal', need: 'sessions', paths: ['/sessions', '/sessions/:id'], nav: 'own',
+    keys: 'g s', load: () => import('./screens/sessions'),
+    ids: [{ prefix: 'ses_', group: 'Sessions', to: (id) => `/sessions/${encodeURIComponent(id)}` }],
+  },
 
   // agents
 
