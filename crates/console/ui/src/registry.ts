@@ -34,6 +34,10 @@ export const SCREENS: ScreenEntry[] = [
   },
 
   // agents
+  {
+    name: 'agents', title: 'Agents', icon: 'bot', need: 'agents', paths: ['/agents', '/agents/:name'], nav: { below: 'sessions' },
+    keys: 'g a', load: () => import('./screens/agents'),
+  },
 
   // databases
   {

@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 
 use testkit::{Server, install_packages};
 
+use crate::gateway::databases;
 use crate::shared::COMPAT;
-use crate::support::{SOON, beside_others, serve};
+use crate::support::{COVE, SOON, beside_others};
 
 /// The driver and the checks, installed once below the target directory.
 fn project() -> PathBuf {
@@ -36,7 +37,8 @@ fn url(server: &Server) -> String {
 #[test]
 fn every_screen_works_in_a_browser_and_survives_the_end_of_the_server() {
     let _guard = beside_others();
-    let mut server = serve();
+    let (_postgres, _mariadb, tenants) = databases();
+    let mut server = Server::start_with(COVE, &[], Some(&tenants));
     // Ends with this test, also when that fails; the browser ends with it.
     let mut node = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "node", "run.mjs"])

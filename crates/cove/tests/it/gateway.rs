@@ -1,6 +1,5 @@
 //! Grants: what code in sandboxes reaches by the sockets of the gateway, and what it does not.
 
-use std::fmt::Write as _;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -29,6 +28,14 @@ pub(crate) struct Stage {
 }
 
 pub(crate) fn stage(more: &str) -> Stage {
+    let (postgres, mariadb, tenants) = databases();
+    let server = Server::start_with(COVE, &[], Some(&(config(more) + &tenants)));
+    let sessions = Sessions::from(&server);
+    Stage { postgres, mariadb, server, sessions }
+}
+
+/// Two databases, and the configuration that makes tenants of them.
+pub(crate) fn databases() -> (Postgres, MariaDb, String) {
     let postgres = Postgres::start();
     postgres.sql(&format!(
         "CREATE ROLE clerk LOGIN PASSWORD '{CANARY}'; \
@@ -42,9 +49,7 @@ pub(crate) fn stage(more: &str) -> Stage {
          CREATE TABLE judge.answers AS SELECT 1 AS id, 'forty-two' AS answer",
     );
     mariadb.user("judge", CANARY);
-    let mut table = config(more);
-    let _ = write!(
-        table,
+    let tenants = format!(
         "[bouncer]\nlisten = \"127.0.0.1:0\"\nmysql.listen = \"127.0.0.1:0\"\n\
          [[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\ndatabase = \"postgres\"\n\
          users = [{{ name = \"clerk\", password = \"{CANARY}\" }}]\n\
@@ -54,9 +59,7 @@ pub(crate) fn stage(more: &str) -> Stage {
         postgres.tcp(),
         mariadb.tcp(),
     );
-    let server = Server::start_with(COVE, &[], Some(&table));
-    let sessions = Sessions::from(&server);
-    Stage { postgres, mariadb, server, sessions }
+    (postgres, mariadb, tenants)
 }
 
 pub(crate) fn shop(access: &str) -> Value {

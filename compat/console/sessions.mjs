@@ -1,0 +1,84 @@
+// A session: its files with hostile names, a terminal under a flood, cells, a snapshot, a grant.
+export const name = 'sessions';
+
+const HOSTILE = '<img src=x onerror=alert(1)>.txt';
+
+export async function check({ page, go, api, expect, axe, shot, until }) {
+  const made = await api('POST', '/v1/sessions', {
+    metadata: { name: '<b>console</b>' }, grants: [{ kind: 'postgres', tenant: 'shop', access: 'read_only' }],
+  });
+  await api('POST', `/v1/sessions/${made.id}/exec`, {
+    command: `mkdir -p src; echo 'print(1)' > src/main.py; touch '${HOSTILE}'; printf '\\0\\1' > data.bin`,
+  });
+  await go('/sessions');
+  await page.waitForSelector(`[role=row]:has-text("${made.id}")`);
+  await axe();
+  await shot('sessions');
+
+  // Nothing runs before it is asked for; then a flood of output is stopped by Ctrl+C.
+  await go(`/sessions/${made.id}`);
+  await page.waitForSelector('h1:has-text("<b>console</b>")');
+  await axe();
+  await page.click('button:has-text("Open a terminal")');
+  await page.waitForSelector('.badge:has-text("connected")');
+  const rows = page.locator('.xterm-rows');
+  await page.keyboard.type('head -c 10000000 /dev/zero | tr "\\\\0" y; echo; echo over-$((6*7))\n');
+  await until('the end of ten megabytes', async () => (await rows.textContent()).includes('over-42'));
+  await page.keyboard.type('yes\n');
+  await until('the flood', async () => /y\s*y\s*y/.test(await rows.textContent()));
+  await page.keyboard.press('Control+C');
+  await page.keyboard.type('clear; echo still-$((6*7))\n');
+  await until('the prompt', async () => (await rows.textContent()).includes('still-42'));
+  await shot('terminal');
+
+  // Files: names are text, what the sandbox writes appears, an edit is saved.
+  await page.click('[role=tab]:has-text("Files")');
+  await page.waitForSelector(`[role=treeitem]:has-text("onerror")`);
+  expect(await page.locator('[role=treeitem] img').count() === 0, 'names of files are text');
+  await page.click('[role=treeitem]:has-text("data.bin")');
+  await page.waitForSelector('.empty:has-text("no text in UTF-8")');
+  await page.click('[role=treeitem]:has-text("src")');
+  await page.click('[role=treeitem]:has-text("main.py")');
+  await page.waitForSelector('.cm-content:has-text("print")');
+  await axe();
+  await shot('files');
+  await api('POST', `/v1/sessions/${made.id}/exec`, { command: 'echo new > appeared.txt' });
+  await page.waitForSelector('[role=treeitem]:has-text("appeared.txt")');
+  await page.click('.cm-content');
+  await page.keyboard.type('# edited\n');
+  await page.click('button:has-text("Save")');
+  await page.waitForSelector('button:has-text("Save"):disabled');
+  const saved = await api('POST', `/v1/sessions/${made.id}/exec`, { command: 'cat src/main.py' });
+  expect(saved.stdout.includes('# edited'), saved.stdout);
+
+  await page.click('[role=tab]:has-text("Cells")');
+  await page.click('button:has-text("Run")');
+  await page.waitForSelector('.cell .badge:has-text("OK")');
+  await axe();
+  await page.click('[role=tab]:has-text("Metrics")');
+  await page.waitForSelector('.stat:has-text("Memory")');
+  await axe();
+  await page.click('[role=tab]:has-text("Snapshots")');
+  await page.click('button:has-text("Make a snapshot")');
+  await page.waitForSelector('[role=row] button:has-text("New session")');
+  await axe();
+
+  // A grant is taken back at once.
+  await page.click('[role=tab]:has-text("Access")');
+  await page.waitForSelector('.grant:has-text("postgres:shop")');
+  await axe();
+  await page.click('button:has-text("Take back")');
+  await until('the grant is gone', async () => ((await api('GET', `/v1/sessions/${made.id}`)).grants ?? []).length === 0);
+  await page.click('[role=tab]:has-text("Events")');
+  await page.waitForSelector('.timeline, .empty');
+  await axe();
+
+  await page.click('button:has-text("Pause")');
+  await page.waitForSelector('header .badge:has-text("paused")');
+  await page.click('button:has-text("Resume")');
+  await page.waitForSelector('header .badge:has-text("active")');
+  await page.click('button[aria-label="More actions for the session"]');
+  await page.click('[role=menuitem]:has-text("End")');
+  await page.click('dialog button:has-text("End session")');
+  await page.waitForSelector('h1:text("Sessions")');
+}
