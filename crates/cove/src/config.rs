@@ -60,7 +60,6 @@ pub(crate) struct CoveConfig {
     pub(crate) console: ::console::ConsoleConfig,
     pub(crate) mcp: ::mcp::config::McpConfig,
     pub(crate) auth: AuthConfig,
-    pub(crate) console: ConsoleConfig,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     pub(crate) cluster: ClusterConfig,
@@ -80,20 +79,6 @@ pub(crate) struct CoveConfig {
 pub(crate) struct AuthConfig {
     /// Identity providers.
     pub(crate) issuers: Vec<node::issuers::IssuerConfig>,
-}
-
-/// The `[console]` table: the page for browsers.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct ConsoleConfig {
-    /// Serve it, and let people sign in there.
-    pub(crate) enabled: bool,
-}
-
-impl Default for ConsoleConfig {
-    fn default() -> ConsoleConfig {
-        ConsoleConfig { enabled: true }
-    }
 }
 
 /// The `[tls]` table: HTTPS at all listeners of HTTP.
@@ -268,7 +253,6 @@ impl Default for CoveConfig {
             console: ::console::ConsoleConfig::default(),
             mcp: ::mcp::config::McpConfig::default(),
             auth: AuthConfig::default(),
-            console: ConsoleConfig::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
             cluster: ClusterConfig::default(),

@@ -122,7 +122,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
     let scratch = testkit::Scratch::new();
     let file = scratch.file("hello.py", "import greetings; greetings.main()");
     let file = file.to_str().unwrap();
-    let url = format!("http://{}", server.address);
+    let url = format!("http://{}", server.listener("http"));
     let mut command = server.command("run");
     let output = command.args(["--server", &url, "--template", "science", file]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello from a wheel\n", "{output:?}");

@@ -175,10 +175,10 @@ impl IssuedTokens {
     /// Returns the most that tokens of somebody with this name may be for; none when no issuer
     /// that is configured gives such names.
     pub(super) fn scopes_of(&self, name: &str) -> Option<TokenScopes> {
-        let is_of = |it: &&TokenIssuerConfig| {
-            name.strip_prefix(&*it.name).is_some_and(|rest| rest.starts_with(':'))
+        let is_of = |it: &&TokenIssuer| {
+            name.strip_prefix(&*it.config.name).is_some_and(|rest| rest.starts_with(':'))
         };
-        self.configs.iter().find(is_of).map(|config| config.scopes)
+        self.of_tokens.iter().find(is_of).map(|issuer| issuer.scopes)
     }
 
     /// Verifies a token that is not known. One that is refused stays unknown.
