@@ -128,7 +128,7 @@ pub(crate) fn open_workdir(path: &[u8]) -> Result<OwnedFd, StepFailure> {
         if !rest.is_empty() && !rest.starts_with(b"/") {
             return Err(outside());
         }
-        let flags = libc::O_PATH | libc::O_DIRECTORY;
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY;
         let root = sys::open(root, flags)?;
         let rest = rest.strip_prefix(b"/").unwrap_or(rest);
         let (parent, name) = make_parents(root.as_fd(), rest)?;

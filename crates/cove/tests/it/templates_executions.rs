@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{Client, Request, Server};
 
-use crate::asynchronous::{assert_error, ended, id, post, submit, submit_all, wait_for_state};
+use crate::asynchronous::{assert_error, ended, id, post, socket, submit, submit_all};
 use crate::sessions_support::{config, ok, with};
 use crate::support::{COVE, beside_others};
 use crate::templates_mirrors::Mirrors;
@@ -122,7 +122,7 @@ fn executions_start_with_the_packages_and_files_of_a_template() {
     let scratch = testkit::Scratch::new();
     let file = scratch.file("hello.py", "import greetings; greetings.main()");
     let file = file.to_str().unwrap();
-    let url = format!("http://{}", server.listener("http"));
+    let url = format!("http://{}", server.client().address());
     let mut command = server.command("run");
     let output = command.args(["--server", &url, "--template", "science", file]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello from a wheel\n", "{output:?}");
@@ -166,7 +166,7 @@ fn a_template_is_used_by_its_tenant_and_only_when_it_is_ready() {
             assert_error(&refused, status, code, Some("template"));
         }
         let batch = post(who, "/v1/executions/batch", &json!({"executions": [cat(template)]}));
-        assert_error(&batch, status, code, Some("executions[0].template"));
+        assert_error(&batch, status, code, Some("template"));
     }
     let refused = post(&client, "/v1/executions?wait=true", &cat("none")).json();
     let message = refused["error"]["message"].as_str().unwrap();
@@ -182,16 +182,18 @@ fn a_template_that_goes_away_ends_what_waits_for_it_and_nothing_that_runs() {
     ready(&client, "web", &json!([run("echo kept > data.txt")]));
     let layers = || std::fs::read_dir(server.data_dir().join("sessions/layers")).unwrap().count();
     assert_eq!(layers(), 1);
-    // It reads the layer for as long as it likes.
-    let source = "import time\ntime.sleep(1)\nprint(open('data.txt').read(), end='')";
+    // It reads the layer when the template is gone.
+    let source = "import time\nprint('started', flush=True)\ntime.sleep(1)\n\
+        print(open('data.txt').read(), end='')";
     let running = submit(&client, &python("web", source));
-    wait_for_state(&client, &running, "running");
+    let mut events = socket(&client, &running);
+    while !events.json().to_string().contains("started") {}
     ok(&post(&operator, "/v1/queue/pause", &json!({})));
     let waiting = submit(&client, &python("web", "print(open('data.txt').read())"));
     delete(&client, "web");
     assert_eq!(layers(), 0);
     let record = ended(&client, &running);
-    assert_eq!(said(&record["result"]), "kept\n", "{record}");
+    assert_eq!(said(&record["result"]), "started\nkept\n", "{record}");
     ok(&post(&operator, "/v1/queue/resume", &json!({})));
     let record = ended(&client, &waiting);
     assert_eq!(record["state"], "cancelled", "{record}");
@@ -253,7 +255,8 @@ fn nothing_in_a_template_leads_out_of_the_sandbox() {
 #[test]
 fn a_server_without_sessions_says_why_it_has_no_templates() {
     let _guard = beside_others();
-    let server = serve("resident_max = 0");
+    let mut server = serve("resident_max = 0");
+    server.expect_log("sessions are not available");
     let request = json!({"template": "web", "argv": ["/bin/true"]});
     let refused = post(&server.client(), "/v1/executions?wait=true", &request);
     assert_error(&refused, 503, "overloaded", Some("template"));
