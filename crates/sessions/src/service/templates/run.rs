@@ -34,8 +34,8 @@ const SIGKILL: i32 = 9;
 /// Runs a command in the working directory, which is made when it is missing.
 const RUN: &str = r#"mkdir -p -- "$1" && cd -- "$1" && exec /bin/bash -c "$2""#;
 
-/// Installs packages with uv where there is one and the interpreter is the host's: several times as
-/// fast, to the same place. Its cache is on the disk of the layer, where files need not be copied.
+/// Installs packages with uv where there is one and the interpreter is the host's: in less
+/// time, to the same place. Its cache is on the disk of the layer, where files need not be copied.
 const UV_INSTALL: &str = r#"
 if command -v uv > /dev/null && [ "$(command -v python3)" = /usr/bin/python3 ]; then
 export UV_CACHE_DIR=/home/user/.cache/uv-of-a-step
