@@ -62,7 +62,7 @@ impl WantedSandboxes {
     ) -> Result<WantedSandboxes, AcquireError> {
         let configured = kind.runtime.and_then(|index| config.runtimes.get(index));
         let limits = key_limits(config, configured.map_or(config.warm, |it| it.ready));
-        let sandboxes = pool.key_with(&kind, KeyLimits { min_idle: 0, ..limits.clone() })?;
+        let sandboxes = pool.key_with(&kind, KeyLimits { min_idle: 0, ..limits })?;
         Ok(WantedSandboxes { sandboxes, limits, is_wanted: AtomicBool::new(false) })
     }
 
