@@ -91,6 +91,6 @@ async fn open(
         .protocols([PROTOCOL])
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX);
-    Ok(upgrade
-        .on_upgrade(move |socket| Box::pin(LiveConversation::new(caller).hold(socket, drain))))
+    let conversation = LiveConversation::new(caller, drain);
+    Ok(upgrade.on_upgrade(move |socket| Box::pin(conversation.hold(socket))))
 }

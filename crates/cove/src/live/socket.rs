@@ -63,6 +63,7 @@ enum LiveEnd {
 /// One WebSocket, for as long as somebody is there.
 pub(super) struct LiveConversation {
     caller: InProcessCaller,
+    drain: DrainHandle,
     subscriptions: HashMap<Arc<str>, Subscription>,
     /// Number of the last subscription.
     last: u64,
@@ -73,10 +74,11 @@ pub(super) struct LiveConversation {
 }
 
 impl LiveConversation {
-    pub(super) fn new(caller: InProcessCaller) -> LiveConversation {
+    pub(super) fn new(caller: InProcessCaller, drain: DrainHandle) -> LiveConversation {
         let (sender, queued) = mpsc::channel(MESSAGES_QUEUED_MAX);
         LiveConversation {
             caller,
+            drain,
             subscriptions: HashMap::new(),
             last: 0,
             sender,
@@ -88,7 +90,8 @@ impl LiveConversation {
 
     /// Sends what happens and takes what the client says, until one side goes away. A credential
     /// that is revoked cuts the connection, which is the shell's doing.
-    pub(super) async fn hold(mut self, socket: WebSocket, drain: DrainHandle) {
+    pub(super) async fn hold(mut self, socket: WebSocket) {
+        let drain = self.drain.clone();
         let (mut sink, mut stream) = socket.split();
         // Not at once: a socket that is closed meanwhile is broken for who answers that.
         let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
@@ -184,6 +187,7 @@ impl LiveConversation {
                 sender: self.sender.clone(),
                 room: Arc::clone(&self.room),
             },
+            drain: self.drain.clone(),
             turn: Arc::clone(&self.turn),
         };
         let reading = task::spawn(reader.run(source)).abort_handle();

@@ -11,6 +11,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use axum::response::Response;
 use futures_util::StreamExt as _;
+use node::drain::DrainHandle;
 use node::http::{HttpError, InProcessCaller};
 use serde_json::Value;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
@@ -116,6 +117,7 @@ impl From<HttpError> for TopicEnd {
 pub(super) struct TopicReader {
     pub(super) caller: InProcessCaller,
     pub(super) outlet: LiveOutlet,
+    pub(super) drain: DrainHandle,
     /// Held while a document is read, so that a socket has one in memory.
     pub(super) turn: Arc<Mutex<()>>,
 }
@@ -194,7 +196,11 @@ impl TopicReader {
                 self.outlet.event(&event.into_json()).await?;
             }
         }
-        Err(TopicEnd::Over)
+        // A stream that a drain ends goes on at the next server: the socket says so.
+        match self.drain.is_draining() {
+            true => Err(TopicEnd::Gone),
+            false => Err(TopicEnd::Over),
+        }
     }
 
     /// Reads a document; none where that may succeed later.
