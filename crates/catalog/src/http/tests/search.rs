@@ -10,10 +10,10 @@ fn found(answer: &Value) -> Vec<String> {
     let name = |it: &Value| {
         let levels = it["namespace"].as_array().unwrap().iter();
         let levels: Vec<&str> = levels.map(|level| level.as_str().unwrap()).collect();
-        let parts = [it["kind"].as_str(), Some(&levels.join(".")), it["name"].as_str()]
-            .into_iter()
-            .chain([it["column"].as_str()]);
-        parts.flatten().collect::<Vec<_>>().join(" ")
+        let levels = levels.join(".");
+        let parts =
+            [it["kind"].as_str(), Some(&*levels), it["name"].as_str(), it["column"].as_str()];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
     };
     answer["results"].as_array().unwrap().iter().map(name).collect()
 }
