@@ -1,7 +1,6 @@
 // Who is signed in, and what that token may see.
 import { computed, signal } from '@preact/signals';
-import { ApiError, api, request, setToken, token } from './api';
-import { probe } from './probe';
+import { api, request, setToken, token } from './api';
 
 /** Answer of `GET /v1/whoami`. */
 export interface Whoami {
@@ -38,10 +37,7 @@ export const isOperator = computed(() => who.value?.operator ?? false);
 
 /** Asks who this tab is; throws what the server refuses it with. */
 export async function loadWho(): Promise<Whoami> {
-  const it = await api<Whoami>('/v1/whoami').catch((error: unknown) => {
-    if (error instanceof ApiError && error.status === 404) return probe();
-    throw error;
-  });
+  const it = await api<Whoami>('/v1/whoami');
   who.value = it;
   return it;
 }
@@ -54,11 +50,7 @@ export async function loginWithCode(code: string): Promise<void> {
 
 /** Signs in with a token that was pasted, when the server knows it. */
 export async function loginWithToken(text: string): Promise<void> {
-  try {
-    await request('/v1/whoami', { isOpen: true, headers: { authorization: `Bearer ${text}` } });
-  } catch (error) {
-    if (!(error instanceof ApiError) || error.status !== 404) throw error;
-  }
+  await request('/v1/whoami', { isOpen: true, headers: { authorization: `Bearer ${text}` } });
   setToken(text);
 }
 

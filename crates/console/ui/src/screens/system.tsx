@@ -1,6 +1,6 @@
 // The server itself: what doctor found, the nodes, what is installed.
 import {
-  AsCommand, Badge, Button, Empty, Facts, Link, Loaded, Note, PageHead, Panel, Stat, TabPanel, Table, Tabs, Time, api, apiOrigin,
+  ApiError, AsCommand, Badge, Button, Empty, Facts, Link, Loaded, Note, PageHead, Panel, Stat, TabPanel, Table, Tabs, Time, api, apiOrigin,
   attempt, confirm, consolePath, count, path, plural, refreshAll, sorted, useQuery, useResource, useSorting, who, type Column, type Tone,
 } from '../kit';
 
@@ -54,6 +54,13 @@ function Doctor() {
   const again = () => attempt(
     api<Report>('/v1/doctor', { query: { fresh: true } }).then((report) => from.mutate(() => report)), 'Looked again',
   );
+  if (from.error.value instanceof ApiError && from.error.value.status === 404) {
+    return (
+      <Empty icon="activity" title="Look at the machine at the command line" command="cove doctor">
+        <p>It starts sandboxes, exceeds their limits, and says what is missing on this machine and what follows from that.</p>
+      </Empty>
+    );
+  }
   return (
     <Loaded from={from} rows={10}>
       {(report) => {

@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import {
   AsCommand, Badge, Button, Empty, Facts, Foreign, Id, Link, Loaded, Menu, Note, PageHead, Panel, Plot, SelectField, Stat, TabPanel,
   Table, Tabs, TextField, Form, Dialog, Time, api, attempt, bytes, confirm, count, duration, navigate, path, percent, pollUnlessLive,
-  precise, refreshAll, useLive, useQuery, useResource, withQuery, type Column,
+  precise, refreshAll, useLive, useQuery, useResource, withQuery, may, type Column,
 } from '../../kit';
 import { Cells } from './cells';
 import { Chat, Timeline, useEvents } from './chat';
@@ -206,11 +206,12 @@ function Access({ session }: { session: Session }) {
   const grants = session.grants ?? [];
   const records = useResource<{ records: AuditLine[] }>(withQuery('/v1/audit', { holder: session.id, order: 'desc', limit: 50 }), 3000);
   const [isGiving, setGiving] = useState(false);
-  const change = async (next: Grant[], done: string) => {
-    await attempt(api(path`/v1/sessions/${session.id}`, { method: 'PATCH', json: { grants: next } }), done);
+  const set = async (next: Grant[]) => {
+    await api(path`/v1/sessions/${session.id}`, { method: 'PATCH', json: { grants: next } });
     refreshAll('/v1/sessions');
     records.refresh();
   };
+  const change = (next: Grant[], done: string) => attempt(set(next), done);
   return (
     <>
       <Panel title="Grants" actions={<Button icon="plus" onClick={() => setGiving(true)}>Give a grant</Button>}>
@@ -240,46 +241,41 @@ function Access({ session }: { session: Session }) {
           ))}
         </Loaded>
       </Panel>
-      {isGiving && <GiveGrant onClose={() => setGiving(false)} onGive={(grant) => change([...grants, grant], `Gave ${labelOf(grant)}`)} />}
+      {isGiving && <GiveGrant onClose={() => setGiving(false)} onGive={(grant) => set([...grants, grant])} />}
     </>
   );
 }
 
-interface Offer { name: string; kind: string; tenant?: string | null; warehouse?: string | null; access?: string | string[] | null }
+/** Kinds of grants that need nothing but a name. */
+const KINDS: Record<string, string> = { postgres: 'tenant', mysql: 'tenant', catalog: 'warehouse' };
+
+/** The grant that a label such as `postgres:shop` stands for. */
+function grantOf(label: string, access: string): Grant {
+  const [kind = '', name] = label.trim().split(/:(.*)/s);
+  const field = KINDS[kind];
+  return { kind, ...(field === undefined ? {} : { [field]: name ?? '', access }) };
+}
 
 function GiveGrant({ onClose, onGive }: { onClose: () => void; onGive: (grant: Grant) => Promise<void> }) {
-  const offers = useResource<{ offers: Offer[] }>('/v1/gateway/offers');
-  const [name, setName] = useState('');
+  const tenants = useResource<{ tenants: { spec: { name: string; engine: string } }[] }>(may('tenants') ? '/v1/tenants' : null);
+  const known = (tenants.data.value?.tenants ?? []).map(({ spec }) => `${spec.engine}:${spec.name}`);
+  const [label, setLabel] = useState('');
   const [access, setAccess] = useState('read_only');
-  const all = (offers.data.value?.offers ?? []).filter((it) => it.tenant || it.warehouse || it.kind === 'model');
-  const chosen = all.find((it) => it.name === name) ?? all[0];
   return (
     <Dialog title="Give a grant" onClose={onClose}>
-      <Loaded from={offers}>
-        {() => (all.length === 0 ? (
-          <Empty icon="key" title="This token may give nothing" command="cove tenant add shop --postgres db.internal:5432 --user app --password-file app.password">
-            <p>Tenants and warehouses of the server can be granted, as far as <code>gateway.offers</code> allows.</p>
-          </Empty>
-        ) : (
-          <Form submit="Give it" onCancel={onClose} onSubmit={async () => {
-            if (!chosen) return;
-            await onGive({
-              kind: chosen.kind,
-              ...(chosen.tenant ? { tenant: chosen.tenant } : {}),
-              ...(chosen.warehouse ? { warehouse: chosen.warehouse } : {}),
-              ...(chosen.kind === 'model' ? {} : { access }),
-            });
-            onClose();
-          }}>
-            {() => (
-              <>
-                <SelectField label="What" value={chosen?.name ?? ''} onValue={setName} choices={all.map((it) => ({ value: it.name, label: it.name }))} />
-                <SelectField label="How" value={access} onValue={setAccess} choices={[{ value: 'read_only', label: 'to read' }, { value: 'read_write', label: 'to read and write' }]} />
-              </>
+      <Form submit="Give it" onCancel={onClose} onSubmit={async () => { await onGive(grantOf(label, access)); onClose(); }}>
+        {(errorOf) => (
+          <>
+            {known.length > 0 && (
+              <SelectField label="A database" value={known.includes(label) ? label : ''} onValue={setLabel}
+                choices={[{ value: '', label: 'choose one' }, ...known]} />
             )}
-          </Form>
-        ))}
-      </Loaded>
+            <TextField label="What" value={label} onValue={setLabel} error={errorOf('grants[0]')} required placeholder="postgres:shop"
+              hint="postgres:TENANT, mysql:TENANT, catalog:WAREHOUSE or model. What this token may not give is refused." />
+            <SelectField label="How" value={access} onValue={setAccess} choices={[{ value: 'read_only', label: 'to read' }, { value: 'read_write', label: 'to read and write' }]} />
+          </>
+        )}
+      </Form>
     </Dialog>
   );
 }
