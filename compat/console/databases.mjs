@@ -23,11 +23,12 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await shot('database');
 
   await page.click('[role=tab]:has-text("Clients")');
-  await page.waitForSelector('[role=row]:has-text("clerk")');
+  const client = `[role=row]:has-text("${holding.id.slice(0, 8)}") .badge`;
+  await page.waitForSelector(client);
   await axe();
   await page.click('label:has-text("Active only")');
   await until('the filter in the address', () => page.url().includes('active=1'));
-  await page.waitForSelector('[role=row]:has-text("clerk")');
+  await page.waitForSelector(client);
   await page.click('[role=tab]:has-text("Server connections")');
   await page.waitForSelector('[role=row] .badge:has-text("active")');
   await page.click('[role=tab]:has-text("Definition")');

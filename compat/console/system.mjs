@@ -1,9 +1,9 @@
-// The server itself: what doctor finds, nodes, licences.
+// The server itself: nodes, who is signed in, licences.
 export const name = 'system';
 
 export async function check({ page, go, api, expect, axe, shot, base }) {
   await go('/system');
-  await page.waitForSelector('.checks li:has-text("run a program")');
+  await page.waitForSelector('.command:has-text("cove doctor")');
   await axe();
   await shot('system');
   await page.click('[role=tab]:has-text("Nodes")');

@@ -296,7 +296,7 @@ mod tests {
         ];
         assert!(words.iter().all(|it| lines[1].contains(it)), "{shown}");
         assert!(lines[1].ends_with("x…  (no such table)"), "{shown}");
-        let lines = csv(&AuditRecord { text: Some("=1+\"x\",\n".to_owned()), ..record.clone() });
+        let lines = csv(&AuditRecord { text: Some("=1+\"x\",\n".to_owned()), ..record });
         let expected = "7,2026-11-23T10:00:00.000Z,t,ses_1,postgres:shop,statement,failed,1250,3,,,\
             \"'=1+\"\"x\"\",\n\",\"no such\ntable\"\r\n";
         assert_eq!(lines, expected);

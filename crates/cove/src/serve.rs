@@ -19,7 +19,7 @@ use node::data_dir::DataDir;
 use node::drain::DrainHandle;
 use node::http::{
     self, BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, RouteTable,
-    ServedInProcess, get,
+    ServedInProcess, ShellLimits, get,
 };
 use node::readiness::ReadinessChecks;
 use node::shared_keys::KeyCheck;
@@ -227,14 +227,10 @@ impl ServerParts<'_> {
         };
         let sessions =
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
-        let (limits, ids) = (config.limits.limits(), IdGenerator::new());
-        let ids = ids.context("failed to seed the id generator")?;
+        let limits = config.limits.limits();
         let forwarder = peers.forwarder(&membership, &store, &sessions, &jobs).await?;
-        let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
-            .streaming(&sessions::http::STREAMING)
-            .streaming(&sessions::faces::ash::STREAMING)
-            .streaming(&::catalog::http::STREAMING)
-            .forwarding(forwarder.clone());
+        let shell =
+            http_shell(limits, &tokens, &drain, http_metrics)?.forwarding(forwarder.clone());
         let faces = compat::faces(&config.compat, &jobs, forwarder.clone());
         let of_faces = compat::for_peers(&faces);
         let metrics = MetricsRegistry::new(registry);
@@ -285,6 +281,20 @@ impl ServerParts<'_> {
         close_all(tools, ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
+}
+
+/// Returns what all listeners of HTTP share.
+fn http_shell(
+    limits: ShellLimits,
+    tokens: &TokenRegistry,
+    drain: &DrainHandle,
+    metrics: HttpMetrics,
+) -> Result<HttpShell> {
+    let ids = IdGenerator::new().context("failed to seed the id generator")?;
+    Ok(HttpShell::new(limits, tokens.clone(), drain.clone(), metrics, ids)
+        .streaming(&sessions::http::STREAMING)
+        .streaming(&sessions::faces::ash::STREAMING)
+        .streaming(&::catalog::http::STREAMING))
 }
 
 /// Parts of the server that services for sandboxes use.

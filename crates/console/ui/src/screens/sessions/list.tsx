@@ -1,7 +1,7 @@
 // All sessions, and a new one.
 import { useState } from 'preact/hooks';
 import {
-  AsCommand, Badge, Button, Dialog, Empty, Foreign, Form, Loaded, Meter, PageHead, SearchField, SelectField, Stat, Table, TextField,
+  AsCommand, Badge, Button, Dialog, Empty, Foreign, Form, Loaded, Meter, Note, PageHead, SearchField, SelectField, Stat, Table, TextField,
   Time, api, count, navigate, path, pollUnlessLive, refreshAll, sorted, toast, useLive, useQuery, useResource, useSorting,
   withQuery, type Column,
 } from '../../kit';
@@ -24,6 +24,9 @@ const COLUMNS: Column<Session>[] = [
   { id: 'created', title: 'Made', width: '104px', from: 720, sort: (it) => it.created_at, render: (it) => <Time ms={Date.parse(it.created_at)} /> },
 ];
 
+/** Sessions that the list shows: a page of the interface. */
+const SHOWN_MAX = 200;
+
 interface SandboxCounts { running: number; waiting: number; warm: number; warming: number; total: number; capacity: number }
 
 export function SessionList() {
@@ -34,7 +37,7 @@ export function SessionList() {
   const [isNew, setNew] = useState(false);
   useLive('sessions', {}, { onEvent: () => refreshAll('/v1/sessions?') });
   const from = useResource<{ sessions: Session[]; next_cursor?: string | null }>(
-    withQuery('/v1/sessions', { state, agent, limit: 1000 }), pollUnlessLive(3000),
+    withQuery('/v1/sessions', { state, agent, limit: SHOWN_MAX }), pollUnlessLive(3000),
   );
   const sandboxes = useResource<SandboxCounts>('/v1/sandboxes', 3000);
   const wanted = search.toLowerCase();
@@ -69,12 +72,14 @@ export function SessionList() {
         <TextField label="Agent" isLabelHidden placeholder="Agent" value={agent} onValue={setAgent} />
       </div>
       <Loaded from={from} rows={8}>
-        {({ sessions }) => {
+        {({ sessions, next_cursor: more }) => {
           const found = sessions.filter((it) => (
             `${it.id} ${it.agent ?? ''} ${it.template ?? ''} ${Object.entries(it.metadata ?? {}).map((pair) => pair.join('=')).join(' ')}`
               .toLowerCase().includes(wanted)
           ));
           return (
+            <>
+            {more && <Note>The first {SHOWN_MAX} sessions are shown. Choose a state or an agent to see others.</Note>}
             <Table label="Sessions" columns={COLUMNS} rows={sorted(found, COLUMNS, sorting)} keyOf={(it) => it.id} sorting={sorting}
               onSort={setSorting} hrefOf={(it) => path`/sessions/${it.id}`}
               empty={isFiltered ? <Empty icon="search" title="No session matches"><p>Change the filters above.</p></Empty> : (
@@ -84,6 +89,7 @@ export function SessionList() {
                     pause it and go on later.</p>
                 </Empty>
               )} />
+            </>
           );
         }}
       </Loaded>
