@@ -46,7 +46,7 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await page.click('dialog button:has-text("Close client")');
   await page.waitForSelector('.empty:has-text("No client"), .empty:has-text("of that kind")');
   const ended = await api('GET', `/v1/executions/${holding.id}?wait=true`);
-  expect(ended.state === 'done', `it was ${ended.state}`);
+  expect(ended.result.verdict === 'RE', `the program ended with ${ended.result.verdict}`);
 
   // A tenant by the form; a wrong name is told at its field.
   await go('/databases');

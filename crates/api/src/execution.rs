@@ -26,8 +26,8 @@ pub struct ExecutionRequest {
     /// Text of a program that is one file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Files placed in the working directory, `/workspace` unless a template has another, before the
-    /// first stage; with `source`, beside it.
+    /// Files placed in the working directory before the first stage; with `source`, beside it. The
+    /// directory is `/workspace` unless a template has another.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<SourceFile>,
     /// Arguments to the program, after the ones its language needs.

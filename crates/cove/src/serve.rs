@@ -195,9 +195,7 @@ impl ServerParts<'_> {
         let drain = DrainHandle::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
 
-        let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
-        let http_metrics = HttpMetrics::new(&mut registry);
-        engine::register(engine, &mut registry);
+        let (mut registry, http_metrics) = registry(engine);
         let store = storage::open(storage.store, &mut registry).await?;
         storage::check_keys(&store, self.sessions.sealer(), Some(&storage.webhook_key), keys)
             .await?;
@@ -281,6 +279,14 @@ impl ServerParts<'_> {
         close_all(tools, ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
+}
+
+/// Returns the registry of metrics with those of the engine and of HTTP.
+fn registry(engine: &Engine) -> (Registry, HttpMetrics) {
+    let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
+    let http_metrics = HttpMetrics::new(&mut registry);
+    engine::register(engine, &mut registry);
+    (registry, http_metrics)
 }
 
 /// Returns what all listeners of HTTP share.

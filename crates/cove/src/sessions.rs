@@ -61,13 +61,13 @@ impl TemplateSource for SessionTemplates {
         reference: &'a str,
     ) -> Boxed<'a, Result<ExecutionTemplate, HttpError>> {
         Box::pin(async move {
-            let ground = self.0.template_ground(tenant, reference).await?;
+            let template = self.0.select_template(tenant, reference).await?;
             Ok(ExecutionTemplate {
                 reference: reference.to_owned(),
-                build: ground.build,
-                layers: ground.layers,
-                env: ground.env,
-                workdir: ground.workdir,
+                build: template.build,
+                layers: template.layers,
+                env: template.env,
+                workdir: template.workdir,
             })
         })
     }

@@ -80,7 +80,7 @@ use self::starts::StartLimiter;
 use self::storage::{FreeSpace, StorageCount};
 use self::sweeps::timers::SweepTimers;
 use self::templates::RunningBuilds;
-pub use self::templates::TemplateGround;
+pub use self::templates::SelectedTemplate;
 pub use self::turns::{ConversationMessage, EventStream, MessageStream};
 use crate::config::SessionsConfig;
 use crate::error::SessionError;

@@ -17,9 +17,9 @@ use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::build::RunningBuilds;
 use self::build::{LOST_AFTER, RunningBuild};
-pub use self::ground::TemplateGround;
 pub(crate) use self::plan::{ArchiveHash, BuildSpec, check_run, check_user};
 use self::plan::{TemplateBase, TemplatePlan};
+pub use self::selected::SelectedTemplate;
 use super::lifecycle::detached;
 use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner, limits, records};
@@ -31,11 +31,11 @@ use crate::store::rows::{
 use crate::store::{BuildBounds, ReleasedTemplates};
 
 mod build;
-mod ground;
 mod log;
 pub(crate) mod network;
 mod plan;
 mod run;
+mod selected;
 mod start;
 
 /// The template with no files.

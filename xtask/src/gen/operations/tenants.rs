@@ -152,12 +152,7 @@ fn figures() -> Vec<Operation> {
             "Figures of all tenants",
             "As those of one, of all tenants by name, in one request.",
         )
-        .answers(
-            200,
-            "TenantStatsList",
-            "Figures of all.",
-            json!({ "tenants": [stats.clone()] }),
-        ),
+        .answers(200, "TenantStatsList", "Figures of all.", json!({ "tenants": [stats] })),
         operation(
             "get",
             "/v1/tenants/{name}/stats",

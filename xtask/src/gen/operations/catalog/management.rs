@@ -11,6 +11,7 @@ pub(super) fn all() -> Vec<CatalogOperation> {
     all.extend(roles_and_grants());
     all.extend(policies());
     all.extend(time());
+    all.extend(reading());
     all.extend(warehouses());
     all.extend(maintenance());
     all
@@ -235,6 +236,12 @@ fn time() -> Vec<CatalogOperation> {
         )
         .takes("CatalogRetentionRequest")
         .gives(200, "CatalogRetention", "How long."),
+    ]
+}
+
+/// Changes, names, and the metadata of a table.
+fn reading() -> Vec<CatalogOperation> {
+    vec![
         operation(
             "get",
             manage!("changes"),

@@ -10,9 +10,9 @@ use super::{Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::store::rows::SessionTemplate;
 
-/// What a sandbox begins with that is of a template.
+/// Parts of a template that a sandbox begins with.
 #[derive(Clone, PartialEq, Eq)]
-pub struct TemplateGround {
+pub struct SelectedTemplate {
     /// Id of the build.
     pub build: String,
     /// Ids of its layers, the oldest first.
@@ -23,32 +23,32 @@ pub struct TemplateGround {
     pub workdir: Option<String>,
 }
 
-impl fmt::Debug for TemplateGround {
+impl fmt::Debug for SelectedTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The environment has secrets.
-        f.debug_struct("TemplateGround").field("build", &self.build).finish_non_exhaustive()
+        f.debug_struct("SelectedTemplate").field("build", &self.build).finish_non_exhaustive()
     }
 }
 
 impl Sessions {
-    /// What a reference (`name`, `name:tag`, an id) stands for now.
+    /// Returns the template that a reference (`name`, `name:tag`, an id) stands for now.
     ///
     /// # Errors
     /// `NotFound` when the tenant has no such template, `Conflict` when the build is not ready,
     /// `NotHere` when this server has no sessions.
-    pub async fn template_ground(
+    pub async fn select_template(
         &self,
         tenant: &str,
         reference: &str,
-    ) -> Result<TemplateGround, SessionError> {
+    ) -> Result<SelectedTemplate, SessionError> {
         let inner = self.ready()?;
         if reference == super::BASE {
             let build = super::BASE.to_owned();
             let (layers, env, workdir) = (Vec::new(), BTreeMap::new(), None);
-            return Ok(TemplateGround { build, layers, env, workdir });
+            return Ok(SelectedTemplate { build, layers, env, workdir });
         }
         let start = inner.template_for_session(tenant, reference).await?;
-        Ok(TemplateGround {
+        Ok(SelectedTemplate {
             build: start.kept.build,
             layers: start.chain,
             env: start.env,
