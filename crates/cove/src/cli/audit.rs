@@ -96,9 +96,8 @@ pub(crate) struct SandboxAuditArgs {
 /// Which records come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RecordOrder {
-    /// The oldest
+    // Described at the option: help of values would write all options in another style.
     Asc,
-    /// The newest
     Desc,
 }
 

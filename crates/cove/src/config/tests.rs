@@ -157,6 +157,7 @@ fn the_example_file_is_the_default_configuration() {
     config.sessions.templates.pip_index = None;
     config.sessions.templates.npm_registry = None;
     config.mcp.resource = None;
+    config.console.directory = None;
     config.sessions.model = sessions::SessionsConfig::default().model;
     config.executions.jobs.redis = None;
     config.executions.jobs.webhook_key = None;
