@@ -47,7 +47,7 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await page.click('.cm-content');
   await page.keyboard.type('# edited\n');
   await page.click('button:has-text("Save")');
-  await page.waitForSelector('button:has-text("Save"):disabled');
+  await page.waitForSelector('.toast:has-text("Saved main.py")');
   const saved = await api('POST', `/v1/sessions/${made.id}/exec`, { command: 'cat src/main.py' });
   expect(saved.stdout.includes('# edited'), saved.stdout);
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use testkit::{Client, Request, Response, Server, until};
 
 use crate::asynchronous::{post, submit};
+use crate::revocation::websocket;
 use crate::support::{COVE, SOON, beside_others, held, serve};
 
 /// Runs a command of the server's owner that prints one document.
@@ -99,10 +100,12 @@ fn a_sign_in_ends_with_the_token_behind_it() {
     assert_eq!(owner.send(&logout).status, 400);
     assert_eq!(first.send(&logout).status, 204);
     assert_eq!((first.get("/v1/whoami").status, second.get("/v1/whoami").status), (401, 200));
-    // A stream of the other one is cut when the token is revoked.
-    let id = submit(&owner, &held("sleep 61.8"));
-    let events = Request::new("GET", &format!("/v1/executions/{id}/events"));
-    let mut stream = second.open(&events.header("accept", "text/event-stream")).unwrap();
+    // A stream of the other one is cut when the token is revoked, and the program ends with it.
+    let mut interactive = held("sleep 61.8");
+    interactive["interactive"] = json!(true);
+    let id = submit(&owner, &interactive);
+    let attached = websocket(&format!("/v1/executions/{id}/events?attach=true"));
+    let mut stream = second.open(&attached).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     let mut scrap = [0; 4096];
     assert!(stream.read(&mut scrap).unwrap() > 0);

@@ -504,7 +504,7 @@ fn tables_are_described_as_the_role_sees_them() {
 }
 
 #[test]
-fn tables_of_a_warehouse_are_described_and_not_queried() {
+fn tables_of_a_warehouse_are_described_and_queries_say_which_packages_are_missing() {
     let _guard = beside_others();
     let scratch = Scratch::new();
     let settings = format!(
@@ -561,7 +561,7 @@ fn tables_of_a_warehouse_are_described_and_not_queried() {
         assert_eq!(found.status, 404, "{name}: {}", found.text());
     }
     let refused = query(&client, &session, grant, &json!({"sql": "SELECT 1"}));
-    assert!(refused.status == 400 && refused.text().contains("pyiceberg"), "{}", refused.text());
+    assert!(refused.status == 409 && refused.text().contains("pyiceberg"), "{}", refused.text());
     audit(&client, &session, |record| {
         record["text"]
             .as_str()

@@ -63,7 +63,7 @@ fn events(target: &str) -> Request {
     Request::new("GET", target).header("accept", "text/event-stream")
 }
 
-fn websocket(target: &str) -> Request {
+pub(crate) fn websocket(target: &str) -> Request {
     Request::new("GET", target)
         .header("connection", "upgrade")
         .header("upgrade", "websocket")

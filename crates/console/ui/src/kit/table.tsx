@@ -109,8 +109,11 @@ export function Table<T>({ label, columns, rows, keyOf, hrefOf, onOpen, sorting,
   const active = focusedAt >= 0 ? focusedAt : 0;
   useEffect(() => {
     if (!wantsFocus.current) return;
+    const row = box.current?.querySelector<HTMLElement>(`[data-at="${active}"]`);
+    // Not there before the rows around it are drawn.
+    if (!row) return;
     wantsFocus.current = false;
-    box.current?.querySelector<HTMLElement>(`[data-at="${active}"]`)?.focus({ preventScroll: true });
+    row.focus({ preventScroll: true });
   });
   const goTo = (at: number) => {
     const target = Math.max(0, Math.min(rows.length - 1, at));
