@@ -46,6 +46,10 @@ export const SCREENS: ScreenEntry[] = [
   },
 
   // catalog
+  {
+    name: 'catalog', title: 'Catalog', icon: 'table-2', need: 'catalog', paths: ['/catalog', '/catalog/*'], nav: 'own',
+    keys: 'g c', load: () => import('./screens/catalog'),
+  },
 
   // access log
   {

@@ -136,7 +136,15 @@ export async function api<T = unknown>(path: string, options: RequestOptions = {
   const signals = options.signal ? AbortSignal.any([options.signal, limit]) : limit;
   const response = await request(path, { ...options, signal: signals });
   const text = await response.text();
-  return (text === '' ? undefined : JSON.parse(text)) as T;
+  return (text === '' ? undefined : JSON.parse(path.startsWith('/catalog/') ? quoteSnapshots(text) : text)) as T;
+}
+
+/**
+ * Makes texts of the ids of snapshots: they have 63 bits, of which a double would lose ten. A quote
+ * within a text of JSON has a backslash before it, so nothing in a text is taken for a member.
+ */
+function quoteSnapshots(json: string): string {
+  return json.replace(/("(?:[a-z]+-)*(?:snapshot|parent)-id"\s*:\s*)(-?\d+)/g, '$1"$2"');
 }
 
 async function readError(response: Response): Promise<ApiError> {
