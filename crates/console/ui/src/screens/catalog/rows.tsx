@@ -21,7 +21,11 @@ export function Rows({ warehouse, namespace, name }: ObjectProps) {
   const [error, setError] = useState<unknown>(null);
   const running = useRef<AbortController | null>(null);
   useEffect(() => () => running.current?.abort(), []);
-  const sql = `SELECT * FROM ${quoted(namespace.join('.'))}.${quoted(name)} LIMIT ${ROWS_MAX}`;
+  // Two levels are names of their own, more are one name: as the query's language has it.
+  const levels = namespace.length <= 2 ? namespace : [namespace.join('.')];
+  const sql = `SELECT * FROM ${[...levels, name].map(quoted).join('.')} LIMIT ${ROWS_MAX}`;
+  // A grant divides levels by dots; one with a dot in its name is reached by a grant to the warehouse only.
+  const isNamed = !namespace.some((it) => it.includes('.'));
   const look = async () => {
     const own = new AbortController();
     running.current = own;
@@ -30,7 +34,7 @@ export function Rows({ warehouse, namespace, name }: ObjectProps) {
     let session: string | null = null;
     try {
       setState('Making a session with a grant to read');
-      const grants = [{ kind: 'catalog', warehouse, namespaces: [namespace.join('.')], access: 'read_only' }];
+      const grants = [{ kind: 'catalog', warehouse, namespaces: isNamed ? [namespace.join('.')] : undefined, access: 'read_only' }];
       const made = await api<{ id: string }>('/v1/sessions', {
         json: { grants, template: template === '' ? undefined : template, metadata: { purpose: 'rows of the console' } },
       });
@@ -54,7 +58,7 @@ export function Rows({ warehouse, namespace, name }: ObjectProps) {
   return (
     <>
       <Panel title="Look at rows">
-        <p>A sandbox with a grant to read this namespace runs the query, and ends after it. It needs PyIceberg and DuckDB: choose a template that has them.</p>
+        <p>A sandbox with a grant to read this {isNamed ? 'namespace' : 'warehouse'} runs the query, and ends after it. It needs PyIceberg and DuckDB: choose a template that has them.</p>
         <Command text={sql} />
         <div class="toolbar">
           <SelectField label="Template" isLabelHidden value={template} onValue={setTemplate} choices={choices} />

@@ -9,6 +9,8 @@ import { currentOf, figure, type TableMetadata, type TableSnapshot } from './mod
 const DRAWN_MAX = 200;
 const HEIGHT = 120;
 const LANE = 20;
+/** Lines for the names of branches and tags. */
+const LABEL_LINES = 3;
 
 interface DrawnCommit { snapshot: TableSnapshot; lane: number; refs: { name: string; type: string }[] }
 
@@ -54,7 +56,7 @@ function useWidth() {
 function Timeline({ metadata, selected, onSelect }: { metadata: TableMetadata; selected: string; onSelect: (id: string) => void }) {
   const { box, width } = useWidth();
   const { commits, lanes } = drawn(metadata);
-  const step = Math.min(90, Math.max(10, (width - 16) / commits.length));
+  const step = Math.min(200, Math.max(10, (width - 16) / commits.length));
   const whole = Math.max(width, step * commits.length + 16);
   const x = (at: number) => 8 + step * (at + 0.5);
   const sizes = commits.map(({ snapshot }) => figure(snapshot, 'total-files-size') ?? 0);
@@ -65,7 +67,21 @@ function Timeline({ metadata, selected, onSelect }: { metadata: TableMetadata; s
   const laneY = (lane: number) => HEIGHT + 14 + lane * LANE;
   const at = new Map(commits.map((it, place) => [it.snapshot['snapshot-id'], place]));
   const points = rows.flatMap((it, place) => (it === null ? [] : [`${x(place)},${y(it / rowsMost)}`])).join(' ');
-  const height = HEIGHT + 10 + lanes.length * LANE;
+  const named = commits.flatMap(({ refs }, place) => (refs.length === 0 ? [] : [{ place, text: refs.map((it) => it.name).join(', ') }]));
+  // Names that would touch the one before are a line lower.
+  let end = -Infinity;
+  let line = 0;
+  const labels = named.map(({ place, text }) => {
+    const short = text.length > 24 ? `${text.slice(0, 23)}…` : text;
+    const half = short.length * 3.6 + 6;
+    const middle = Math.min(Math.max(x(place), half), whole - half);
+    line = middle - half < end ? (line + 1) % LABEL_LINES : 0;
+    end = Math.max(end, middle + half);
+    return { place, text, short, middle, line };
+  });
+  const lower = Math.max(0, ...labels.map((it) => it.line + 1));
+  const below = HEIGHT + 10 + lanes.length * LANE;
+  const height = below + lower * 15;
   return (
     <div class="commits" ref={box}>
       <div class="commits-scroll" tabIndex={0} role="region" aria-label="Timeline of commits">
@@ -90,6 +106,11 @@ function Timeline({ metadata, selected, onSelect }: { metadata: TableMetadata; s
             <circle key={place} class={`commit-dot lane-${lane % 6}`} cx={x(place)} cy={laneY(lane)} r={refs.length > 0 ? 5.5 : 3.5}>
               {refs.length > 0 && <title>{refs.map((it) => `${it.type} ${it.name}`).join(', ')}</title>}
             </circle>
+          ))}
+          {labels.map((it) => (
+            <text key={it.place} class="commit-label" x={it.middle} y={below + 9 + it.line * 15}>
+              <title>{it.text.slice(0, 1000)}</title>{it.short}
+            </text>
           ))}
         </svg>
       </div>

@@ -175,7 +175,7 @@ function Files({ warehouse, namespace, name, metadata }: ObjectProps & { metadat
   );
   if (isEmpty) return <Empty icon="file" title="No file yet"><p>The table has no snapshot.</p></Empty>;
   const columns: Column<FileRow>[] = [
-    { id: 'content', title: 'Kind', width: '130px', render: (it) => it.content },
+    { id: 'content', title: 'Kind', width: '130px', from: 480, render: (it) => it.content },
     { id: 'path', title: 'File', width: 'minmax(160px, 3fr)', isMono: true, render: (it) => <span title={it['file-path']}>{it['file-path'].replace(`${metadata.location}/`, '')}</span> },
     { id: 'rows', title: 'Rows', width: '90px', align: 'end', from: 480, render: (it) => count(it['record-count']) },
     { id: 'size', title: 'Size', width: '96px', align: 'end', render: (it) => bytes(it['file-size-in-bytes']) },
