@@ -1,4 +1,5 @@
 // The Iceberg catalog: warehouses, namespaces and tables, what each holds and how it came about.
+import { useEffect, useRef } from 'preact/hooks';
 import { Empty, Loaded, refreshAll, useLive, useQuery, useResource, type ScreenProps } from '../kit';
 import { NamespacePage } from './catalog/namespace';
 import { placeOf, type Warehouse } from './catalog/model';
@@ -7,6 +8,9 @@ import { CatalogTree } from './catalog/tree';
 import { WarehousePage } from './catalog/warehouse';
 
 interface CatalogSettings { overrides?: { prefix?: string }; defaults?: { prefix?: string } }
+
+/** Time in which changes are taken together. */
+const CALM_MS = 400;
 
 export default function Catalog({ params }: ScreenProps) {
   const place = placeOf(params.rest);
@@ -18,10 +22,17 @@ export default function Catalog({ params }: ScreenProps) {
   const first = settings.data.value?.overrides?.prefix ?? settings.data.value?.defaults?.prefix;
   const names = [...new Set([...known, first, place.warehouse].filter((it) => it !== undefined))];
   const warehouse = place.warehouse ?? names[0];
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  useEffect(() => () => clearTimeout(timer.current), []);
   useLive(warehouse === undefined ? null : 'catalog.changes', { warehouse }, {
     onEvent: () => {
-      refreshAll('/catalog/v1/');
-      refreshAll('/catalog/management/');
+      // Many commits at once are one reason to ask again.
+      if (timer.current !== undefined) return;
+      timer.current = setTimeout(() => {
+        timer.current = undefined;
+        refreshAll('/catalog/v1/');
+        refreshAll('/catalog/management/');
+      }, CALM_MS);
     },
   });
   if (warehouse === undefined) {

@@ -1,5 +1,5 @@
 // Maintenance of a table, a namespace or a warehouse: a dry run first, then the same for good.
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import {
   Badge, Button, CheckField, Empty, ErrorNote, Facts, Foreign, Loaded, Note, Panel, Table, Time, api, confirm, count, plural, refreshAll, useResource,
   type Column,
@@ -8,7 +8,7 @@ import { dotted, managementPath, type MaintenanceJob } from './model';
 
 interface Scope { warehouse: string; namespace?: string[]; name?: string }
 
-const UNDER_WAY = ['waiting', 'queued', 'pending', 'running'];
+const UNDER_WAY = ['queued', 'running'];
 const ITEMS_SHOWN = 500;
 
 export function Maintenance({ warehouse, namespace, name }: Scope) {
@@ -17,11 +17,13 @@ export function Maintenance({ warehouse, namespace, name }: Scope) {
   const [isDeleting, setDeleting] = useState(false);
   const [job, setJob] = useState<{ id: string; choice: string } | null>(null);
   const [error, setError] = useState<unknown>(null);
+  const [isOver, setOver] = useState(false);
   const actions = [isExpiring && 'expire-snapshots', isCleaning && 'clean-metadata'].filter((it) => it !== false);
   const choice = `${actions.join()}/${isDeleting}`;
-  const from = useResource<MaintenanceJob>(job === null ? null : managementPath(warehouse, 'maintenance', job.id), 1000);
+  const from = useResource<MaintenanceJob>(job === null ? null : managementPath(warehouse, 'maintenance', job.id), isOver ? 0 : 1000);
   const it = from.data.value;
   const isUnderWay = it !== undefined && UNDER_WAY.includes(it.state);
+  useEffect(() => setOver(it !== undefined && !isUnderWay), [it, isUnderWay]);
   // Only what was looked at can be done: another choice needs a dry run of its own.
   const isTried = it !== undefined && it['dry-run'] && it.state === 'done' && job?.choice === choice;
   const start = async (isDry: boolean) => {

@@ -6,6 +6,8 @@ import {
 import type { ObjectProps } from './table';
 
 const ROWS_MAX = 100;
+/** Time after which a session that nobody could end, because the window was closed, gives up its sandbox. */
+const IDLE_S = 60;
 
 interface QueryAnswer { columns: { name: string; type: string }[]; rows: unknown[][]; row_count: number; truncated: boolean; seconds: number }
 
@@ -36,7 +38,7 @@ export function Rows({ warehouse, namespace, name }: ObjectProps) {
       setState('Making a session with a grant to read');
       const grants = [{ kind: 'catalog', warehouse, namespaces: isNamed ? [namespace.join('.')] : undefined, access: 'read_only' }];
       const made = await api<{ id: string }>('/v1/sessions', {
-        json: { grants, template: template === '' ? undefined : template, metadata: { purpose: 'rows of the console' } },
+        json: { grants, template: template === '' ? undefined : template, idle_s: IDLE_S, metadata: { purpose: 'rows of the console' } },
       });
       session = made.id;
       setState('Reading');
@@ -78,7 +80,7 @@ function Answer({ answer }: { answer: QueryAnswer }) {
   }));
   return (
     <Panel title={`${plural(answer.row_count, 'row')} in ${duration(answer.seconds * 1000)}`} isFlush>
-      {answer.truncated && <Note tone="info">The table has more.</Note>}
+      {answer.truncated && <Note tone="info">An answer has at most 4 MiB of values: rows beyond that are left out.</Note>}
       <div class="catalog-rows">
         <Table label="Rows" columns={columns} rows={answer.rows.map((values, at) => ({ at, values }))} keyOf={(it) => String(it.at)}
           empty={<Empty icon="table-2" title="The table is empty" />} />
