@@ -1,5 +1,5 @@
 // Columns of a table with those within them, and what makes one version of the schema of another.
-import { Badge, Empty, Foreign, Icon, Panel, SelectField, Table, count, useQuery, type Column, type Tone } from '../../kit';
+import { Badge, Empty, Foreign, Icon, Panel, SelectField, Table, count, setQuery, useQuery, type Column, type Tone } from '../../kit';
 import { differences, flatten, type ColumnDifference, type FlatColumn, type IcebergSchema, type TableMetadata } from './model';
 
 export const schemaOf = (metadata: TableMetadata, id = metadata['current-schema-id']): IcebergSchema | undefined => (
@@ -36,7 +36,8 @@ export function SchemaVersions({ metadata }: { metadata: TableMetadata }) {
   const ids = metadata.schemas.map((it) => it['schema-id']).sort((one, other) => one - other);
   const newest = String(metadata['current-schema-id']);
   const [to, setTo] = useQuery('to', newest);
-  const [from, setFrom] = useQuery('from', String(ids[Math.max(0, ids.indexOf(Number(to)) - 1)]));
+  const [asked] = useQuery('from');
+  const from = asked === '' ? String(ids[Math.max(0, ids.indexOf(Number(to)) - 1)]) : asked;
   const before = schemaOf(metadata, Number(from));
   const after = schemaOf(metadata, Number(to));
   const found = before && after ? differences(before, after) : [];
@@ -50,7 +51,7 @@ export function SchemaVersions({ metadata }: { metadata: TableMetadata }) {
     <>
       <Panel title="Differences" actions={(
         <>
-          <SelectField label="From version" isLabelHidden value={from} onValue={setFrom} choices={choices} />
+          <SelectField label="From version" isLabelHidden value={from} onValue={(value) => setQuery({ from: value })} choices={choices} />
           <span class="muted">to</span>
           <SelectField label="To version" isLabelHidden value={to} onValue={setTo} choices={choices} />
         </>
