@@ -10,7 +10,7 @@ use crate::revocation::websocket;
 use crate::support::{COVE, SOON, beside_others, held, serve};
 
 /// Runs a command of the server's owner that prints one document.
-fn document(server: &Server, command: &str, arguments: &[&str]) -> Value {
+pub(crate) fn document(server: &Server, command: &str, arguments: &[&str]) -> Value {
     let output = server.command(command).arg("--json").args(arguments).output().unwrap();
     assert!(output.status.success(), "{command} {arguments:?}: {output:?}");
     serde_json::from_slice(&output.stdout).unwrap()

@@ -9,6 +9,7 @@ use crate::asynchronous::{
     SOON, assert_error, delete, ended, figures, id, path, post, post_request, record, set_paused,
     submit, submit_all, wait_for_state,
 };
+use crate::console::document;
 use crate::support::{
     alone_on_host, beside_others, is_execution_id, serve, serve_with, shell, wait_for_program,
     wait_until_gone,
@@ -75,7 +76,7 @@ fn bad_requests_say_what_is_wrong() {
     }
     for target in [
         "/v1/executions?cursor=a&cursor=b",
-        "/v1/executions?tenant=other",
+        "/v1/executions?owner=other",
         "/v1/queue?all=1",
         "/v1/queue?x",
     ] {
@@ -236,6 +237,25 @@ fn lists_are_filtered_and_walked_newest_first() {
     // What the list says of one is what is said of it alone, but for its output.
     let listed = client.get("/v1/executions?language=python").json()["executions"][0].clone();
     assert_eq!((&listed["id"], &listed["state"]), (&json!(python), &json!("finished")));
+    assert_eq!(listed["verdict"], "OK");
+    all.reverse();
+    assert_eq!(walk(&client, "order=asc&limit=3"), all);
+    for (query, expected) in [
+        ("verdict=OK&language=python", vec![python.clone()]),
+        ("verdict=TLE", vec![]),
+        ("text=%26b", vec![waiting[1].clone()]),
+        ("from_ms=0&to_ms=1", vec![]),
+        (&format!("id={python}"), vec![python.clone()]),
+        ("tenant=*&language=python", vec![python.clone()]),
+    ] {
+        assert_eq!(walk(&client, query), expected, "{query}");
+    }
+    let record = client.get(&format!("/v1/executions/{python}?include=request")).json();
+    assert_eq!(record["request"]["source"], "print(1)");
+    let other = document(&server, "token", &["create", "--name", "other"]);
+    let token = other["token"].as_str().unwrap().to_owned();
+    let other = Client::new(client.address(), Some(token));
+    assert_eq!(other.get("/v1/executions?tenant=*").status, 403);
     set_paused(&client, false);
 }
 
