@@ -164,18 +164,22 @@ async fn links_are_placed_as_they_are_and_followed_by_the_program_only(engine: E
 async fn nothing_is_placed_through_a_link_of_the_program(engine: Engine) {
     let link = |path: &str| vec![(path.to_owned(), "/tmp".to_owned())];
     let here = |path: &str| vec![file(path, b"placed\n".to_vec().into())];
-    for (files, symlinks) in [
-        (here("dir/file"), vec![]),
-        (here("file"), vec![]),
-        (vec![], link("dir/link")),
-        (vec![], link("file")),
-    ] {
+    let first = "mkdir there; ln -s there dir; ln -s there/file file";
+    let first = || SandboxCommand { last: false, ..shell(first) };
+    for (files, symlinks) in
+        [(here("dir/file"), vec![]), (vec![], link("dir/link")), (vec![], link("file"))]
+    {
         let mut sandbox = engine.sandbox().await.unwrap();
-        let first = "mkdir there; ln -s there dir; ln -s there/file file";
-        let first = SandboxCommand { last: false, ..shell(first) };
-        assert_eq!(sandbox.run(first, &mut ()).await.unwrap().code, Some(0));
+        assert_eq!(sandbox.run(first(), &mut ()).await.unwrap().code, Some(0));
         let second = SandboxCommand { files, symlinks, ..shell("ls there") };
         let error = sandbox.run(second, &mut ()).await.unwrap_err();
         assert!(matches!(error, SandboxError::File(_)), "{error}");
     }
+    // A file takes the place of the link itself.
+    let mut sandbox = engine.sandbox().await.unwrap();
+    assert_eq!(sandbox.run(first(), &mut ()).await.unwrap().code, Some(0));
+    let second =
+        SandboxCommand { files: here("file"), ..shell("ls there; test ! -L file && cat file") };
+    let exit = sandbox.run(second, &mut ()).await.unwrap();
+    assert_eq!((exit.code, &*exit.stdout), (Some(0), &b"placed\n"[..]));
 }
