@@ -26,16 +26,13 @@ use crate::service::{Bouncer, TenantOrder};
 /// Paths, by their beginnings, that need the scope `tenants`.
 pub const PATHS: [&str; 2] = ["/v1/tenants", "/v1/bouncer"];
 
-/// Path of the figures of all tenants.
-const ALL_STATS: &str = "/v1/tenants/stats";
-
 /// Routes below these paths, for [`node::http::HttpShell`] to wrap. Without a bouncer every one
 /// says why there is none.
 pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
     let routes = Router::new()
         .at("/v1/tenants", post(create).get(list))
         // A tenant of this name is in the list, and can be changed and removed as all others.
-        .at(ALL_STATS, get(all_stats).put(replace_stats).delete(remove_stats))
+        .at("/v1/tenants/stats", get(all_stats).put(replace_stats).delete(remove_stats))
         .at("/v1/tenants/{name}", get(fetch).put(replace).delete(remove))
         .at("/v1/tenants/{name}/stats", get(stats))
         .at("/v1/tenants/{name}/health", get(health))
