@@ -66,6 +66,8 @@ Examples:
   cove session context create $id --cwd /workspace/src
   copy=$(cove session context fork $id python)
   cove session run $id --context $copy --code 'x + 1'
+  cove session context interrupt $id python
+  cove session context restart $id python
   cove session context delete $id $copy
 
 Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
