@@ -1,12 +1,8 @@
-// The server itself: what doctor found, the nodes, what is installed.
+// The server itself: its nodes, who is signed in, where more is.
 import {
-  ApiError, AsCommand, Badge, Button, Empty, Facts, Link, Loaded, Note, PageHead, Panel, Stat, TabPanel, Table, Tabs, Time, api, apiOrigin,
-  attempt, confirm, consolePath, count, path, plural, refreshAll, sorted, useQuery, useResource, useSorting, who, type Column, type Tone,
+  AsCommand, Badge, Button, Empty, Facts, Link, Loaded, Note, PageHead, Panel, TabPanel, Table, Tabs, Time, api, apiOrigin,
+  attempt, confirm, consolePath, count, path, refreshAll, sorted, useQuery, useResource, useSorting, who, type Column, type Tone,
 } from '../kit';
-
-interface Check { name: string; status: 'ok' | 'note' | 'missing'; found: string; follows?: string }
-interface Language { name: string; version?: string | null; available: boolean; compiled: boolean; aliases: string[]; reason?: string }
-interface Report { ok: boolean; version: string; root: boolean; checks: Check[]; languages: Language[] }
 
 interface NodeRow {
   id: string;
@@ -21,24 +17,20 @@ interface NodeRow {
   load: { sandboxes: number; sandboxes_max: number; executions: number; executions_max: number; executions_waiting: number };
 }
 
-const CHECKS: Record<Check['status'], { tone: Tone; word: string }> = {
-  ok: { tone: 'ok', word: 'ok' }, note: { tone: 'warn', word: 'limited' }, missing: { tone: 'bad', word: 'missing' },
-};
 const NODES: Record<NodeRow['state'], Tone> = { joining: 'run', active: 'ok', draining: 'warn', left: 'muted', lost: 'bad' };
 
 export default function System() {
-  const [tab, setTab] = useQuery('tab', 'doctor');
-  const shown = ['doctor', 'nodes', 'about'].includes(tab) ? tab : 'doctor';
+  const [tab, setTab] = useQuery('tab', 'nodes');
+  const shown = ['doctor', 'nodes', 'about'].includes(tab) ? tab : 'nodes';
   return (
     <div class="page">
       <PageHead title="System" actions={(
         <AsCommand commands={() => [
-          { title: 'Doctor', path: '/v1/doctor', cove: 'cove doctor' },
           { title: 'Nodes', path: '/v1/nodes', cove: 'cove node list' },
         ]} />
       )} />
       <Tabs label="Parts of the system" value={shown} onValue={setTab} tabs={[
-        { id: 'doctor', label: 'Doctor' }, { id: 'nodes', label: 'Nodes' }, { id: 'about', label: 'About' },
+        { id: 'nodes', label: 'Nodes' }, { id: 'doctor', label: 'Doctor' }, { id: 'about', label: 'About' },
       ]} />
       <TabPanel id={shown}>
         {shown === 'doctor' && <Doctor />}
@@ -50,61 +42,12 @@ export default function System() {
 }
 
 function Doctor() {
-  const from = useResource<Report>('/v1/doctor');
-  const again = () => attempt(
-    api<Report>('/v1/doctor', { query: { fresh: true } }).then((report) => from.mutate(() => report)), 'Looked again',
-  );
-  if (from.error.value instanceof ApiError && from.error.value.status === 404) {
-    return (
+  return (
+    <Panel>
       <Empty icon="activity" title="Look at the machine at the command line" command="cove doctor">
         <p>It starts sandboxes, exceeds their limits, and says what is missing on this machine and what follows from that.</p>
       </Empty>
-    );
-  }
-  return (
-    <Loaded from={from} rows={10}>
-      {(report) => {
-        const bad = report.checks.filter((it) => it.status === 'missing').length;
-        const limited = report.checks.filter((it) => it.status === 'note').length;
-        const missing = report.languages.filter((it) => !it.available).length;
-        return (
-          <>
-            <div class="stats">
-              <Stat label="Untrusted code" value={report.ok ? 'can be run' : 'cannot be run'} tone={report.ok ? 'ok' : 'bad'}
-                detail={bad > 0 ? `${plural(bad, 'thing')} missing` : limited > 0 ? `${plural(limited, 'check')} with limits` : 'nothing is missing'} />
-              <Stat label="Runs as" value={report.root ? 'root' : 'a user'} detail={report.root ? 'user ids of its own for each sandbox' : 'see docs/sandbox.md for what changes'} />
-              <Stat label="Languages" value={`${report.languages.length - missing}/${report.languages.length}`} detail={missing > 0 ? `${missing} not installed` : 'all installed'} />
-            </div>
-            <Panel title="Checks" isFlush actions={<Button icon="refresh-cw" onClick={again}>Look again</Button>}>
-              <ul class="checks">
-                {report.checks.map((it) => (
-                  <li key={it.name}>
-                    <Badge tone={CHECKS[it.status].tone}>{CHECKS[it.status].word}</Badge>
-                    <div>
-                      <strong>{it.name}</strong> <span class="wrap">{it.found}</span>
-                      {it.follows && <p class="muted wrap">{it.follows}</p>}
-                    </div>
-                  </li>
-                ))}
-              </ul>
-            </Panel>
-            <Panel title="Languages" isFlush>
-              <ul class="checks">
-                {report.languages.map((it) => (
-                  <li key={it.name}>
-                    <Badge tone={it.available ? 'ok' : 'muted'}>{it.available ? 'there' : 'not there'}</Badge>
-                    <div>
-                      <strong>{it.name}</strong> <span class="muted">{it.aliases.join(', ')}</span>
-                      <p class="wrap">{it.version ?? it.reason ?? ''}</p>
-                    </div>
-                  </li>
-                ))}
-              </ul>
-            </Panel>
-          </>
-        );
-      }}
-    </Loaded>
+    </Panel>
   );
 }
 
