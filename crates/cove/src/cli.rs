@@ -3,6 +3,7 @@
 mod audit;
 mod catalog;
 mod cluster;
+mod common;
 mod console;
 mod contexts;
 mod grants;
@@ -15,15 +16,14 @@ mod templates;
 mod tenants;
 mod worker;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use api::Grant;
 use clap::{ArgAction, Args, FromArgMatches as _, Parser, Subcommand};
 use node::auth::TokenScope;
-use node::shared_keys::KeyCheck;
 
+use self::common::HELP_TEMPLATE;
 use self::grants::parse_grant;
 use crate::values;
 
@@ -36,6 +36,7 @@ pub(crate) use self::catalog::{
     ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
 };
 pub(crate) use self::cluster::{ClusterArgs, ClusterCommand};
+pub(crate) use self::common::{ConfigArgs, LimitArgs, ProgramArgs, SharedKeyArgs};
 pub(crate) use self::console::ConsoleArgs;
 pub(crate) use self::contexts::{ContextCommand, OneContextArgs, SessionRunArgs};
 pub(crate) use self::mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs};
@@ -54,12 +55,6 @@ pub(crate) use self::tenants::{
     AddTenantArgs, BouncerArgs, BouncerCommand, BouncerTopArgs, TenantArgs, TenantCommand,
 };
 pub(crate) use self::worker::{WorkerAnthropicArgs, WorkerArgs, WorkerCommand};
-
-const HELP_TEMPLATE: &str = "{before-help}{about-with-newline}
-{usage-heading} {usage}
-
-{all-args}{after-help}
-";
 
 /// Runs code you do not trust and says what became of it.
 #[derive(Debug, Parser)]
@@ -157,17 +152,6 @@ pub(crate) struct VersionArgs {
     pub(crate) json: bool,
 }
 
-/// Where configuration comes from; the same for all commands that need it.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ConfigArgs {
-    /// Configuration file [default: /etc/cove/cove.toml, or ~/.config/cove/cove.toml if not root]
-    #[arg(long, value_name = "FILE", global = true, help_heading = "Configuration")]
-    pub(crate) config: Option<PathBuf>,
-    /// Directory of the server's state [default: /var/lib/cove, or ~/.local/share/cove if not root]
-    #[arg(long, value_name = "DIR", global = true, help_heading = "Configuration")]
-    pub(crate) data_dir: Option<PathBuf>,
-}
-
 /// `cove serve`.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -216,22 +200,6 @@ pub(crate) struct ServeArgs {
     pub(crate) insecure_no_limits: bool,
     #[command(flatten)]
     pub(crate) keys: SharedKeyArgs,
-}
-
-/// Options for keys that differ from those of the store.
-#[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct SharedKeyArgs {
-    /// Have servers on this store use this server's keys from now on: they were changed on purpose,
-    /// and what was sealed with others can no longer be read
-    #[arg(long)]
-    replace_keys: bool,
-}
-
-impl SharedKeyArgs {
-    /// Returns what to do with keys that differ.
-    pub(crate) const fn check(self) -> KeyCheck {
-        if self.replace_keys { KeyCheck::Replace } else { KeyCheck::Compare }
-    }
 }
 
 /// `cove token`.
@@ -395,77 +363,6 @@ pub(crate) struct RunArgs {
     // Last, because its heading holds for everything that follows.
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-}
-
-/// What is run; the same for all commands that run something.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ProgramArgs {
-    /// Program to run; `-` reads it from standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: Option<OsString>,
-    /// Language, where the file's extension does not tell
-    #[arg(long, value_name = "LANGUAGE")]
-    pub(crate) lang: Option<String>,
-    /// Arguments of the program, or the whole command when there is no FILE
-    #[arg(last = true, value_name = "ARGUMENTS")]
-    pub(crate) rest: Vec<OsString>,
-    /// File that the program reads as its standard input
-    #[arg(long, value_name = "FILE")]
-    pub(crate) stdin_file: Option<PathBuf>,
-    /// Further file for the program's working directory, by its own name or another one
-    #[arg(long = "file", value_name = "[NAME=]FILE")]
-    pub(crate) files: Vec<OsString>,
-    /// Environment variable of the program
-    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
-    pub(crate) env: Vec<(String, String)>,
-    /// Template of the server that it starts from, by NAME, NAME:TAG or id (`cove template`)
-    #[arg(long, value_name = "TEMPLATE")]
-    pub(crate) template: Option<String>,
-}
-
-/// Limits of the program, and of its compiler.
-#[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Limits")]
-pub(crate) struct LimitArgs {
-    /// CPU time of all its processes, such as 500ms or 2s [default: 10s]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
-    pub(crate) cpu: Option<Duration>,
-    /// Time from start to end [default: 20s, or twice --cpu]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
-    pub(crate) wall: Option<Duration>,
-    /// Memory of all its processes and of the files they write, such as 64M [default: 512M]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
-    pub(crate) memory: Option<u64>,
-    /// Processes and threads at one time [default: 64]
-    #[arg(long, value_name = "COUNT")]
-    pub(crate) processes: Option<u64>,
-    /// Bytes of standard output, and of standard error [default: 64k]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
-    pub(crate) output: Option<u64>,
-    /// Bytes in its writable directories [default: 64M]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
-    pub(crate) disk: Option<u64>,
-    /// Files and directories in them [default: 4096]
-    #[arg(long, value_name = "COUNT")]
-    pub(crate) disk_files: Option<u64>,
-    /// Size of one written file [default: 64M]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
-    pub(crate) file_size: Option<u64>,
-    /// Open file descriptors of one process [default: 256]
-    #[arg(long, value_name = "COUNT")]
-    pub(crate) open_files: Option<u64>,
-    /// Stack of the main thread [default: 8M]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
-    pub(crate) stack: Option<u64>,
-    /// CPU time of the compiler [default: 30s]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
-    pub(crate) compile_cpu: Option<Duration>,
-    /// Time of the compiler from start to end [default: 60s]
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
-    pub(crate) compile_wall: Option<Duration>,
-    /// Memory of the compiler [default: 1.5G]
-    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
-    pub(crate) compile_memory: Option<u64>,
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use clap::{Args, ValueEnum};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{HELP_TEMPLATE, ServerArgs};
+use super::common::HELP_TEMPLATE;
+use super::remote::ServerArgs;
 use crate::values;
 
 /// `cove audit`.

@@ -17,7 +17,8 @@ pub(crate) use self::upkeep::{
     FunctionArgs, FunctionCommand, JobArgs, MaintainArgs, MaintainCommand, MaintainedArgs,
     ProtectionArgs, ProtectionCommand, RetentionArgs, RetentionCommand, ThingArgs,
 };
-use super::{HELP_TEMPLATE, ServerArgs, SharedKeyArgs};
+use super::common::{HELP_TEMPLATE, SharedKeyArgs};
+use super::remote::ServerArgs;
 use crate::catalog::names::{CatalogName, column, levels, relation};
 use crate::percent::escaped;
 use crate::values;

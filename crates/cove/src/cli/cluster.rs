@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{ConfigArgs, HELP_TEMPLATE};
+use super::common::{ConfigArgs, HELP_TEMPLATE};
 use crate::values;
 
 /// `cove cluster`.

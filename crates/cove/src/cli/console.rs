@@ -3,7 +3,8 @@
 use clap::Args;
 use node::auth::TokenScope;
 
-use super::{HELP_TEMPLATE, ServerArgs};
+use super::common::HELP_TEMPLATE;
+use super::remote::ServerArgs;
 
 /// `cove console`.
 #[derive(Clone, Debug, Args)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::HELP_TEMPLATE;
+use super::common::HELP_TEMPLATE;
 use super::sessions::name;
 use crate::values;
 

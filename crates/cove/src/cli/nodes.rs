@@ -2,7 +2,8 @@
 
 use clap::{Args, Subcommand};
 
-use super::{HELP_TEMPLATE, ServerArgs};
+use super::common::HELP_TEMPLATE;
+use super::remote::ServerArgs;
 
 /// Longest id that is sent.
 const ID_BYTES_MAX: usize = 64;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::{Grant, OutputComparison};
 use clap::{Args, Subcommand};
 
+use super::common::{ConfigArgs, HELP_TEMPLATE, LimitArgs, ProgramArgs};
 use super::grants::parse_grant;
-use super::{ConfigArgs, HELP_TEMPLATE, LimitArgs, ProgramArgs};
 use crate::values;
 
 /// Which server, and as whom.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use api::Grant;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
+use super::common::HELP_TEMPLATE;
 use super::contexts::{ContextArgs, SessionRunArgs};
 use super::grants::{GrantOptions, parse_grant};
-use super::{HELP_TEMPLATE, ServerArgs};
+use super::remote::ServerArgs;
 use crate::values;
 
 /// Longest id or name that is sent.

@@ -3,7 +3,8 @@
 
 use clap::{Command, CommandFactory as _};
 
-use super::{Cli, HELP_TEMPLATE};
+use super::Cli;
+use super::common::HELP_TEMPLATE;
 
 /// Columns of the help, however wide the terminal is.
 const COLUMNS_MAX: usize = 100;

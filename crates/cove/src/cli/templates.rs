@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{HELP_TEMPLATE, ServerArgs};
+use super::common::HELP_TEMPLATE;
+use super::remote::ServerArgs;
 
 /// Longest name that is sent, with a tag.
 const NAME_BYTES_MAX: usize = 160;

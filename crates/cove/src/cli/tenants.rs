@@ -6,7 +6,8 @@ use std::time::Duration;
 use api::{PoolMode, TenantEngine};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{HELP_TEMPLATE, ServerArgs};
+use super::common::HELP_TEMPLATE;
+use super::remote::ServerArgs;
 use crate::values;
 
 /// Longest name of a tenant.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::common::HELP_TEMPLATE;
 use super::grants::GrantOptions;
-use super::{HELP_TEMPLATE, ServerArgs};
+use super::remote::ServerArgs;
 use crate::values;
 
 /// Version of Anthropic's beta that the worker's types are of: the `anthropic-beta` header of
