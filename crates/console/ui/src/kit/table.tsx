@@ -78,7 +78,8 @@ export function Table<T>({ label, columns, rows, keyOf, hrefOf, onOpen, sorting,
   const box = useRef<HTMLDivElement>(null);
   const [view, setView] = useState({ top: 0, height: 800, width: 1200 });
   const [focused, setFocused] = useState<string | null>(null);
-  const wantsFocus = useRef(false);
+  /** Key of the row that is to have the focus once it is drawn. */
+  const wantsFocus = useRef<string | null>(null);
   useLayoutEffect(() => {
     const element = box.current;
     if (!element) return undefined;
@@ -108,11 +109,11 @@ export function Table<T>({ label, columns, rows, keyOf, hrefOf, onOpen, sorting,
   const focusedAt = focused === null ? -1 : rows.findIndex((row) => keyOf(row) === focused);
   const active = focusedAt >= 0 ? focusedAt : 0;
   useEffect(() => {
-    if (!wantsFocus.current) return;
+    // An effect of an earlier drawing may run late, and the row of that is about to go.
+    if (wantsFocus.current === null || wantsFocus.current !== focused) return;
     const row = box.current?.querySelector<HTMLElement>(`[data-at="${active}"]`);
-    // Not there before the rows around it are drawn.
     if (!row) return;
-    wantsFocus.current = false;
+    wantsFocus.current = null;
     row.focus({ preventScroll: true });
   });
   const goTo = (at: number) => {
@@ -123,7 +124,7 @@ export function Table<T>({ label, columns, rows, keyOf, hrefOf, onOpen, sorting,
     const top = target * ROW_PX;
     if (top < element.scrollTop) element.scrollTop = top;
     else if (top + ROW_PX > element.scrollTop + body) element.scrollTop = top + ROW_PX - body;
-    wantsFocus.current = true;
+    wantsFocus.current = keyOf(row);
     setFocused(keyOf(row));
     setView((before) => ({ ...before, top: element.scrollTop }));
   };
