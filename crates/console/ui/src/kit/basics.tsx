@@ -145,6 +145,19 @@ export async function copy(text: string): Promise<boolean> {
   }
 }
 
+/** Time until a saved file's address is given up: by then the browser has begun to read it. */
+const SAVED_MS = 10_000;
+
+/** Saves a text or bytes as a file of the browser's user. */
+export function saveFile(content: BlobPart[], name: string, type = 'application/octet-stream'): void {
+  const address = URL.createObjectURL(new Blob(content, { type }));
+  const link = document.createElement('a');
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), SAVED_MS);
+}
+
 /** A button that copies. */
 export function CopyButton({ text, label = 'Copy' }: { text: string | (() => string); label?: string }) {
   const [isDone, setDone] = useState(false);

@@ -8,7 +8,7 @@ import {
 } from '../kit';
 import { EditTenant, NewTenant } from './databases/edit';
 import {
-  PORTS, latestRates, latestStats, sampleCount, seriesOf, statsError, trouble, useStats, useTenants,
+  PORTS, latestRates, latestStats, sampleCount, seriesOf, trouble, useStats, useTenants,
   type PooledClient, type PooledServer, type Tenant, type TenantRow, type TenantStats,
 } from './databases/model';
 
@@ -18,9 +18,8 @@ export default function Databases({ params }: ScreenProps) {
 
 const ENGINES = { postgres: 'PostgreSQL', mysql: 'MySQL' } as const;
 
-function StatsProblem() {
-  const error = statsError.value;
-  return error !== null && !isAway(error) ? <ErrorNote error={error} title="The figures are old" /> : null;
+function StatsProblem({ error }: { error: Error | undefined }) {
+  return error !== undefined && !isAway(error) ? <ErrorNote error={error} title="The figures are old" /> : null;
 }
 
 function connections(stats: TenantStats) {
@@ -86,7 +85,7 @@ const ROW_COLUMNS: Column<TenantRow>[] = [
 function Overview() {
   const from = useTenants();
   const tenants = from.data.value?.tenants ?? [];
-  useStats(tenants.map((it) => it.spec.name));
+  const figures = useStats();
   const [isNew, setNew] = useState(false);
   const [search, setSearch] = useQuery('q');
   const [sorting, setSorting] = useSorting('-state');
@@ -112,7 +111,7 @@ function Overview() {
           <Button kind="primary" icon="plus" onClick={() => setNew(true)}>New tenant</Button>
         </>
       )} />
-      <StatsProblem />
+      <StatsProblem error={figures.error.value} />
       {tenants.length > 0 && (
         <div class="stats">
           <Stat label="Tenants" value={count(tenants.length)} tone={ill > 0 ? 'bad' : undefined}
@@ -153,7 +152,7 @@ const TABS = ['overview', 'clients', 'servers', 'definition'] as const;
 
 function TenantPage({ name }: { name: string }) {
   const from = useResource<Tenant>(path`/v1/tenants/${name}`, 4000);
-  useStats([name]);
+  const figures = useStats();
   const [tab, setTab] = useQuery('tab', 'overview');
   const [isEdited, setEdited] = useState(false);
   sampleCount.value;
@@ -166,7 +165,7 @@ function TenantPage({ name }: { name: string }) {
       <PageHead title={name} back={{ to: '/databases', label: 'All databases' }}
         aside={state && <Badge tone={state.tone} title={state.why}>{state.word}</Badge>}
         actions={tenant && <Actions tenant={tenant} onEdit={() => setEdited(true)} />} />
-      <StatsProblem />
+      <StatsProblem error={figures.error.value} />
       <Loaded from={from}>
         {(it) => (
           <>

@@ -2,8 +2,8 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import {
   AsCommand, Badge, Button, CheckField, Editor, Empty, Icon, Link, Menu, PageHead, Panel, Segments, SelectField,
-  TerminalPane, TextField, AreaField, api, attempt, awaySince, copy, count, href, may, messageOf, navigate, path, place, toast, useKeys,
-  usePalette, useResource, type TerminalHandle,
+  TerminalPane, TextField, AreaField, api, attempt, awaySince, copy, count, href, may, messageOf, navigate, path, place, saveFile, toast,
+  useKeys, usePalette, useResource, type TerminalHandle,
 } from '../kit';
 import { OutcomeLine, TestTable } from './executions/outcome';
 import { takeDraft, putDraft, type ExecutionRequest, type ExecutionResult, type Language, type TestCase } from './executions/types';
@@ -319,14 +319,7 @@ function FileMenu({ request, onOpen, languages, onKeep }: {
     const language = Object.entries(EXTENSIONS).find(([, it]) => it === extension)?.[0] ?? null;
     onOpen(await file.text(), language !== null && languages.some((it) => it.name === language) ? language : null);
   };
-  const save = () => {
-    const address = URL.createObjectURL(new Blob([request.source ?? ''], { type: 'text/plain' }));
-    const anchor = document.createElement('a');
-    anchor.href = address;
-    anchor.download = fileName(request.language);
-    anchor.click();
-    URL.revokeObjectURL(address);
-  };
+  const save = () => saveFile([request.source ?? ''], fileName(request.language), 'text/plain');
   return (
     <>
       <input ref={chooser} type="file" hidden aria-label="File to open" onChange={(event) => {

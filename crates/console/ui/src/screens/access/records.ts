@@ -1,6 +1,6 @@
 // Records of the audit: read newest first, page by page, and followed.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { api, liveState, pollUnlessLive, useLive, type Query } from '../../kit';
+import { api, liveState, pollUnlessLive, saveFile, useLive } from '../../kit';
 
 export interface AuditRecord {
   seq: number;
@@ -46,13 +46,9 @@ interface Page {
   newest: number;
 }
 
-export function queryOf(filters: AuditFilters): Query {
-  return { ...filters };
-}
-
 /** Reads a page of records older than `before`, newest first. */
 async function older(filters: AuditFilters, before: number | null, signal: AbortSignal): Promise<Page> {
-  return api<Page>('/v1/audit', { query: { ...queryOf(filters), order: 'desc', before, limit: PAGE }, signal });
+  return api<Page>('/v1/audit', { query: { ...filters, order: 'desc', before, limit: PAGE }, signal });
 }
 
 /** Calls `each` with pages of all records that match, newest first, until it returns false. */
@@ -137,7 +133,7 @@ export function useAudit(filters: AuditFilters, isFollowed: boolean): Audit {
     let timer: ReturnType<typeof setTimeout>;
     const ask = async () => {
       if (document.visibilityState === 'visible' && newest.current > 0) {
-        const query = { ...queryOf(filters), after: newest.current, limit: PAGE };
+        const query = { ...filters, after: newest.current, limit: PAGE };
         await api<Page>('/v1/audit', { query }).then((page) => { if (!isGone) take(page.records); }, () => undefined);
       }
       if (!isGone) timer = setTimeout(ask, interval);
@@ -219,12 +215,8 @@ export async function exportRecords(filters: AuditFilters, kind: 'jsonl' | 'csv'
     return number < EXPORT_MAX;
   }, signal);
   const type = kind === 'csv' ? 'text/csv' : 'application/x-ndjson';
-  const address = URL.createObjectURL(new Blob([lines.join('\n'), '\n'], { type }));
-  const link = document.createElement('a');
-  link.href = address;
-  link.download = `cove-audit-${new Date().toISOString().replace(/[:.]/g, '-')}.${kind}`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  const name = `cove-audit-${new Date().toISOString().replace(/[:.]/g, '-')}.${kind}`;
+  saveFile([lines.join('\n'), '\n'], name, type);
   return number;
 }
 

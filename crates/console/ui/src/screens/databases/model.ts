@@ -1,7 +1,7 @@
 // Tenants of the bouncer as the interface gives them, and what the page makes of them.
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { api, pollUnlessLive, useLive, useResource, type Resource, type Tone } from '../../kit';
+import { pollUnlessLive, useLive, useResource, type Resource, type Tone } from '../../kit';
 
 export interface Percentiles { p50: number; p95: number; p99: number; max: number }
 
@@ -103,11 +103,12 @@ const samples = new Map<string, Sample[]>();
 /** Grows with each answer, so that charts are drawn anew. */
 export const sampleCount = signal(0);
 
-function keep(all: TenantStats[]): void {
-  const at = Date.now();
+function keep(all: TenantStats[], at: number): void {
   for (const stats of all) {
     const known = samples.get(stats.name) ?? [];
     const last = known[known.length - 1];
+    // An answer that is shown again when the page is opened again.
+    if (last !== undefined && last.at >= at) continue;
     // After a restart the counters begin again: what is older says nothing about them.
     const isRestarted = last !== undefined && stats.transactions < last.stats.transactions;
     const next = isRestarted ? [] : known.slice(1 - SAMPLES_MAX);
@@ -147,43 +148,13 @@ export function seriesOf(name: string): { from: number; stepMs: number; stats: T
   return { from, stepMs, stats: known.map((it) => it.stats), rates };
 }
 
-/** Figures of all tenants. */
-async function statsOfAll(): Promise<TenantStats[]> {
-  const { tenants } = await api<{ tenants: TenantStats[] }>('/v1/tenants/stats');
-  return tenants;
-}
-
-/** Problem of the last attempt to get figures. */
-export const statsError = signal<unknown>(null);
-
-/** Follows the figures of tenants while the component is there. */
-export function useStats(names: string[]): void {
-  const isKnown = names.length > 0;
-  useLive<{ tenants: TenantStats[] }>(isKnown ? 'tenants' : null, {}, {
-    onEvent: (event) => { if (Array.isArray(event.tenants)) keep(event.tenants); },
-  });
-  const interval = pollUnlessLive(POLL_MS);
-  const key = names.join(' ');
-  useEffect(() => {
-    if (!isKnown) return undefined;
-    let isGone = false;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const ask = async () => {
-      if (document.visibilityState === 'visible') {
-        try {
-          const all = await statsOfAll();
-          if (!isGone) keep(all);
-          statsError.value = null;
-        } catch (error) {
-          statsError.value = error;
-        }
-      }
-      // The next one only after this one.
-      if (!isGone && interval > 0) timer = setTimeout(ask, interval);
-    };
-    void ask();
-    return () => { isGone = true; clearTimeout(timer); };
-  }, [key, interval]);
+/** Follows the figures of all tenants while the component is there; returns the latest request. */
+export function useStats(): Resource<{ tenants: TenantStats[] }> {
+  useLive<{ tenants: TenantStats[] }>('tenants', {}, { onEvent: ({ tenants }) => { if (Array.isArray(tenants)) keep(tenants, Date.now()); } });
+  const from = useResource<{ tenants: TenantStats[] }>('/v1/tenants/stats', pollUnlessLive(POLL_MS));
+  const answer = from.data.value;
+  useEffect(() => { if (answer) keep(answer.tenants, from.at.value); }, [answer]);
+  return from;
 }
 
 /** All tenants. */

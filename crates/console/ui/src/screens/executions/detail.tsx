@@ -2,8 +2,8 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import {
   AsCommand, Button, CheckField, CopyButton, Empty, Facts, Foreign, Id, Loaded, Note, PageHead, Panel, SearchField, Segments,
-  TabPanel, Table, Tabs, Time, api, attempt, bytes, count, duration, href, navigate, openSocket, path, timeOf, useQuery, useResource,
-  type Column,
+  TabPanel, Table, Tabs, Time, api, attempt, bytes, count, duration, href, navigate, openSocket, path, saveFile, timeOf, useQuery,
+  useResource, type Column,
 } from '../../kit';
 import { ExecutionActions, took } from './list';
 import { OutcomeLine, StateBadge, TestTable, VerdictBadge } from './outcome';
@@ -123,15 +123,6 @@ function streamOf(outcome: Outcome, name: 'stdout' | 'stderr'): { text: string; 
   return { text, blob: new Blob([Uint8Array.from(atob(base64), (it) => it.charCodeAt(0))]), isBinary: true };
 }
 
-function save(blob: Blob, name: string): void {
-  const address = URL.createObjectURL(new Blob([blob], { type: 'application/octet-stream' }));
-  const anchor = document.createElement('a');
-  anchor.href = address;
-  anchor.download = name;
-  anchor.click();
-  URL.revokeObjectURL(address);
-}
-
 function ResultOutput({ result }: { result: ExecutionResult }) {
   const streams = (['stdout', 'stderr'] as const).map((name) => ({ name, ...streamOf(result, name) })).filter((it) => it.blob.size > 0);
   const files = result.files ?? [];
@@ -140,7 +131,7 @@ function ResultOutput({ result }: { result: ExecutionResult }) {
       {streams.length === 0 && files.length === 0 && <Empty icon="file" title="It wrote nothing" />}
       {streams.map((it) => (
         <Panel key={it.name} isFlush title={<>{it.name === 'stdout' ? 'Standard output' : 'Standard error'} <small>{bytes(it.blob.size)}</small></>}
-          actions={<><CopyButton text={it.text} label={`Copy ${it.name}`} /><Button kind="quiet" icon="download" label={`Save ${it.name}`} onClick={() => save(it.blob, `${result.id}.${it.name}`)} /></>}>
+          actions={<><CopyButton text={it.text} label={`Copy ${it.name}`} /><Button kind="quiet" icon="download" label={`Save ${it.name}`} onClick={() => saveFile([it.blob], `${result.id}.${it.name}`)} /></>}>
           {it.isBinary && <Note>Not all of it is text; it can be saved exactly.</Note>}
           {result.truncated?.[it.name] && <Note tone="warn">It wrote more than <code>output_bytes</code>; the first part is kept.</Note>}
           <pre class={`plain-output tall ${it.name}`} tabIndex={0} aria-label={it.name}>{it.text.slice(0, SHOWN_MAX)}{it.text.length > SHOWN_MAX && '\n… (save it to see the rest)'}</pre>
@@ -156,8 +147,8 @@ function FileTable({ files }: { files: OutputFile[] }) {
     { id: 'name', title: 'File', width: 'minmax(160px, 2fr)', isMono: true, render: (it) => <Foreign text={it.name} /> },
     { id: 'state', title: '', width: 'minmax(120px, 1fr)', render: (it) => (it.error ? <span class="text-bad">{it.error}</span> : bytes(it.content?.length ?? 0)) },
     { id: 'save', title: '', width: '60px', render: (it) => it.content !== null && !it.error && (
-      <Button kind="quiet" icon="download" label={`Save ${it.name}`} onClick={() => save(
-        it.encoding === 'base64' ? new Blob([chunk({ data_base64: it.content! }) as BlobPart]) : new Blob([it.content!]), it.name.split('/').pop() ?? 'file',
+      <Button kind="quiet" icon="download" label={`Save ${it.name}`} onClick={() => saveFile(
+        [it.encoding === 'base64' ? chunk({ data_base64: it.content! }) as BlobPart : it.content!], it.name.split('/').pop() ?? 'file',
       )} />
     ) },
   ];

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import {
   ApiError, Badge, Button, Dialog, Editor, Empty, ErrorNote, Foreign, Form, Icon, Note, Skeleton, TextField, Time, api, attempt,
-  bytes, confirm, follow, messageOf, path, request, toast, useQuery,
+  bytes, confirm, follow, messageOf, path, request, saveFile, toast, useQuery,
 } from '../../kit';
 import type { FileEntry } from './model';
 
@@ -295,12 +295,7 @@ function View({ session, file, changed, onGone, onMoved }: {
   };
   const download = async () => {
     try {
-      const blob = await (await request(address)).blob();
-      const link = document.createElement('a');
-      link.href = URL.createObjectURL(blob.slice(0, blob.size, 'application/octet-stream'));
-      link.download = nameOf(file);
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+      saveFile([await (await request(address)).blob()], nameOf(file));
     } catch (error) {
       toast(messageOf(error), 'bad');
     }
