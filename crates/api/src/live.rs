@@ -29,7 +29,7 @@ pub struct LiveSubscribe {
     /// Name of the subscription, chosen by the client: 1 to 64 bytes, unique on the socket.
     pub id: String,
     /// `executions`, `execution.events`, `sessions`, `session.events`, `session.files`, `audit`,
-    /// `tenants`, `history` or `catalog.changes`.
+    /// `tenants` or `catalog.changes`.
     pub topic: String,
     /// Parameters of the topic, as the query of its route has them.
     #[serde(flatten)]

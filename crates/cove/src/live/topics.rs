@@ -52,7 +52,7 @@ pub(super) enum TopicSource {
 }
 
 /// All topics.
-pub(super) static TOPICS: [&dyn LiveTopic; 9] = [
+pub(super) static TOPICS: [&dyn LiveTopic; 8] = [
     &ExecutionsTopic,
     &ExecutionEventsTopic,
     &SessionsTopic,
@@ -60,7 +60,6 @@ pub(super) static TOPICS: [&dyn LiveTopic; 9] = [
     &SessionFilesTopic,
     &AuditTopic,
     &TenantsTopic,
-    &HistoryTopic,
     &CatalogChangesTopic,
 ];
 
@@ -190,22 +189,6 @@ impl LiveTopic for TenantsTopic {
 
     fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
         let target = parameters.into_target("/v1/tenants/stats", "", &[])?;
-        Ok(TopicSource::Document { target })
-    }
-}
-
-/// Newest values of the server's series.
-struct HistoryTopic;
-
-impl LiveTopic for HistoryTopic {
-    fn name(&self) -> &'static str {
-        "history"
-    }
-
-    fn source(&self, mut parameters: TopicParameters) -> Result<TopicSource, HttpError> {
-        let window_s = parameters.take("window_s")?.unwrap_or_else(|| "5".to_owned());
-        let fixed = format!("window_s={}", crate::percent::escaped(&window_s));
-        let target = parameters.into_target("/v1/history", &fixed, &["series"])?;
         Ok(TopicSource::Document { target })
     }
 }
