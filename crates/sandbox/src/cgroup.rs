@@ -22,10 +22,12 @@ use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::sys;
+use crate::sys::mounts::LockMode;
 
 mod session;
 mod unified;
@@ -153,8 +155,7 @@ pub(crate) struct ParentGroups {
 impl ParentGroups {
     /// Finds the hierarchies, removes what dead servers have left, and makes the parent groups.
     pub(crate) fn create() -> io::Result<ParentGroups> {
-        let name =
-            format!("{PARENT_PREFIX}{}-{}", std::process::id(), start_time(std::process::id())?);
+        let name = ParentOwner::this_process()?.group_name();
         let mut parents = ParentGroups {
             dirs: Vec::new(),
             name: name.clone(),
@@ -266,6 +267,47 @@ impl ParentGroups {
                 tracing::warn!(%error, "control group of the server left behind");
             }
         }
+    }
+}
+
+/// The server that a parent group belongs to, as the group's name has it: `cove-PID-START-NAMESPACE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ParentOwner {
+    pid: u32,
+    started: u64,
+    /// Inode of the PID namespace that the number is from (`pid_namespaces(7)`): containers that
+    /// see the same control groups have the same numbers for other processes.
+    pid_namespace: u64,
+}
+
+impl ParentOwner {
+    fn this_process() -> io::Result<ParentOwner> {
+        let pid = std::process::id();
+        let pid_namespace = fs::metadata("/proc/self/ns/pid")?.ino();
+        Ok(ParentOwner { pid, started: start_time(pid)?, pid_namespace })
+    }
+
+    fn group_name(self) -> String {
+        format!("{PARENT_PREFIX}{}-{}-{}", self.pid, self.started, self.pid_namespace)
+    }
+
+    fn parse(group: &str) -> Option<ParentOwner> {
+        let mut parts = group.strip_prefix(PARENT_PREFIX)?.split('-');
+        let (pid, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let pid_namespace = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some(ParentOwner { pid, started, pid_namespace })
+    }
+
+    /// Tells whether it is alive. `own` is a process of the namespace that is seen here; of others
+    /// only the lock tells that is on the group for as long as its owner lives.
+    fn is_alive(self, own: ParentOwner, group: &Path) -> bool {
+        if self.pid_namespace == own.pid_namespace {
+            return start_time(self.pid).is_ok_and(|now| now == self.started);
+        }
+        let locked = fs::File::open(group)
+            .and_then(|group| sys::mounts::try_lock(group.as_fd(), LockMode::Exclusive));
+        // A group that cannot be asked is not removed.
+        !locked.unwrap_or(false)
     }
 }
 
@@ -386,6 +428,10 @@ fn open_at(role: HierarchyRole, site: &ParentSite, name: &str) -> io::Result<Par
 fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<String>)> {
     fs::create_dir(path)?;
     let fd: OwnedFd = fs::File::open(path)?.into();
+    // Held as long as this process lives, and by nobody else: the name is this process's.
+    if !sys::mounts::try_lock(fd.as_fd(), LockMode::Exclusive)? {
+        return Err(io::Error::from(io::ErrorKind::WouldBlock));
+    }
     let controllers = match role {
         // They get what the parent got.
         HierarchyRole::Unified => enable(fd.as_fd()).and_then(|()| subtree(fd.as_fd()))?,
@@ -438,15 +484,10 @@ impl CpuShare {
 
 /// Removes parent groups of servers that are no longer alive.
 fn sweep(base: &Path) {
-    let Ok(entries) = fs::read_dir(base) else { return };
+    let (Ok(entries), Ok(own)) = (fs::read_dir(base), ParentOwner::this_process()) else { return };
     for entry in entries.flatten() {
-        let name = entry.file_name();
-        let Some(rest) = name.to_str().and_then(|n| n.strip_prefix(PARENT_PREFIX)) else {
-            continue;
-        };
-        let Some((pid, started)) = rest.split_once('-') else { continue };
-        let (Ok(pid), Ok(started)) = (pid.parse::<u32>(), started.parse::<u64>()) else { continue };
-        if start_time(pid).is_ok_and(|now| now == started) {
+        let owner = entry.file_name().to_str().and_then(ParentOwner::parse);
+        if owner.is_none_or(|owner| owner.is_alive(own, &entry.path())) {
             continue;
         }
         remove_children(&entry.path(), "");

@@ -140,3 +140,26 @@ fn a_process_is_named_by_pid_and_start() {
     assert_eq!(start_time(pid).unwrap(), start_time(pid).unwrap());
     assert!(start_time(u32::MAX).is_err());
 }
+
+#[test]
+fn a_group_is_stale_when_its_owner_is_gone_in_whatever_namespace() {
+    let own = ParentOwner::this_process().unwrap();
+    assert_eq!(ParentOwner::parse(&own.group_name()), Some(own));
+    for other in ["cove-1", "cove-1-2", "cove-1-2-3-4", "cove-x-2-3", "other-1-2-3"] {
+        assert_eq!(ParentOwner::parse(other), None, "{other}");
+    }
+    let group = std::env::temp_dir().join(format!("cove-group-{}", own.pid));
+    fs::create_dir(&group).unwrap();
+    assert!(own.is_alive(own, &group));
+    assert!(!ParentOwner { started: own.started + 1, ..own }.is_alive(own, &group));
+    // The same numbers in another namespace are another process, which only its lock shows.
+    let elsewhere = ParentOwner { pid_namespace: own.pid_namespace + 1, ..own };
+    assert!(!elsewhere.is_alive(own, &group));
+    let held = fs::File::open(&group).unwrap();
+    assert!(sys::mounts::try_lock(held.as_fd(), LockMode::Exclusive).unwrap());
+    assert!(elsewhere.is_alive(own, &group));
+    drop(held);
+    assert!(!elsewhere.is_alive(own, &group));
+    fs::remove_dir(&group).unwrap();
+    assert!(elsewhere.is_alive(own, &group), "what cannot be opened is left alone");
+}
