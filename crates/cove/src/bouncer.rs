@@ -44,7 +44,7 @@ use tokio::runtime::{Handle, Runtime};
 use crate::cli::{BouncerArgs, BouncerCommand};
 use crate::remote::{self, Remote};
 use crate::run::print_json;
-use crate::{Source, config};
+use crate::{Source, config, service_manager};
 
 /// What salts are made from that clients see who do not exist.
 const LOGIN_PURPOSE: &str = "bouncer/logins";
@@ -462,9 +462,10 @@ fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
         let Some(running) = RunningBouncer::start(source, ground, &mut registry).await? else {
             bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");
         };
+        let manager = service_manager::follow(&source.environment, &drain);
         tokio::select! {
             () = running.work(&drain, config.drain_s) => {}
-            () = signals => {}
+            _ = async { tokio::join!(signals, manager) } => {}
         }
         tracing::info!("stopped");
         Ok(())

@@ -9,6 +9,7 @@ mod contexts;
 mod grants;
 mod mcp;
 mod nodes;
+mod reference;
 mod remote;
 mod sessions;
 mod shape;
@@ -41,6 +42,7 @@ pub(crate) use self::console::ConsoleArgs;
 pub(crate) use self::contexts::{ContextCommand, OneContextArgs, SessionRunArgs};
 pub(crate) use self::mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs};
 pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
+pub(crate) use self::reference::{CompletedShell, CompletionsArgs, ManArgs};
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,
     ServerArgs, SubmitArgs, WatchArgs,
@@ -82,6 +84,11 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
+    /// Returns the definition of the whole command line.
+    pub(crate) fn definition() -> clap::Command {
+        shape::command()
+    }
+
     /// Reads the command line of this process.
     ///
     /// # Errors
@@ -136,6 +143,10 @@ pub(crate) enum CliCommand {
     Languages(LanguagesArgs),
     /// Check what this machine offers for isolation
     Doctor(DoctorArgs),
+    /// Print completions of commands and options for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual as pages for `man`
+    Man(ManArgs),
     /// Print the version
     Version(VersionArgs),
 }

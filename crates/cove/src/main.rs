@@ -25,6 +25,8 @@
 //! | `storage.rs` | where the server keeps what must survive it |
 //! | `live.rs` | one WebSocket for all that a client follows |
 //! | `docs.rs` | `openapi.json` as a page to read |
+//! | `reference.rs` | completions of shells, and pages of the manual |
+//! | `service_manager.rs` | what systemd is told |
 //! | `plain_text.rs` | foreign text, as it is shown on a terminal |
 //! | `identity.rs`, `console.rs` | who a caller is, signing in at the console; `cove console` |
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
@@ -55,9 +57,11 @@ mod percent;
 mod plain_text;
 mod queue;
 mod ready;
+mod reference;
 mod remote;
 mod run;
 mod serve;
+mod service_manager;
 mod session;
 mod sessions;
 mod storage;
@@ -183,6 +187,8 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Doctor(args) => {
             return doctor::run(&load(&args.config, Flags::new())?, &environment, args.json);
         }
+        CliCommand::Completions(args) => reference::completions(&args)?,
+        CliCommand::Man(args) => reference::man(&args)?,
         CliCommand::Version(VersionArgs { json: false }) => {
             writeln!(io::stdout(), "cove {}", env!("CARGO_PKG_VERSION"))?;
         }

@@ -39,7 +39,7 @@ use crate::sessions::{SessionNeighbours, SessionsSettings};
 use crate::storage::ServerStorage;
 use crate::{
     Source, bouncer, catalog, cluster, compat, docs, engine, gateway, host, identity, live, ready,
-    storage,
+    service_manager, storage,
 };
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
@@ -274,7 +274,8 @@ impl ServerParts<'_> {
                 others
             );
         };
-        let signals = async { tokio::join!(signals, membership.keep(&drain)).0 };
+        let manager = service_manager::follow(&source.environment, &drain);
+        let signals = async { tokio::join!(signals, membership.keep(&drain), manager).0 };
         Box::pin(beside(working, signals, tokens, languages, tls)).await;
         close_all(tools, ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
@@ -526,7 +527,10 @@ async fn announce(
 /// Returns the path of the console with a code of the first token, for whoever started the server.
 /// None where that token is another server's or was revoked, and where nobody reads the greeting.
 async fn first_sign_in(source: &Source, tokens: &TokenRegistry) -> Option<String> {
-    if !tokens.has_console() || source.config.log.format != LogFormat::Text {
+    // Under a service manager standard error is a log, and a log is no place for a code.
+    let is_read = source.config.log.format == LogFormat::Text
+        && !service_manager::is_waiting(&source.environment);
+    if !tokens.has_console() || !is_read {
         return None;
     }
     let first = std::fs::read_to_string(tokens.first_token_path()).ok()?;

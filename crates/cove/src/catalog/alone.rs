@@ -14,7 +14,7 @@ use crate::cli::CatalogServeArgs;
 use crate::config::Flags;
 use crate::ready;
 use crate::serve::{StartHint, greet, open_routes, runtime};
-use crate::{Source, storage};
+use crate::{Source, service_manager, storage};
 
 /// The settings that have a flag.
 pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
@@ -82,7 +82,8 @@ async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> 
             tls.certificate.keep_current().await;
         }
     };
-    let background = async { tokio::join!(signals, tokens.keep_current(), certificate) };
+    let manager = service_manager::follow(environment, &drain);
+    let background = async { tokio::join!(signals, tokens.keep_current(), certificate, manager) };
     tokio::select! {
         _ = working => {}
         _ = background => {}

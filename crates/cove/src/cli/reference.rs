@@ -1,0 +1,55 @@
+//! Command-line definitions of `cove completions` and `cove man`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::common::HELP_TEMPLATE;
+
+/// Shells that completions are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CompletedShell {
+    Bash,
+    Fish,
+    Zsh,
+}
+
+/// `cove completions`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+The packages install them. Without a package, write them to where the shell looks:
+
+Examples:
+  cove completions bash > ~/.local/share/bash-completion/completions/cove
+  cove completions zsh > \"${fpath[1]}/_cove\"
+  cove completions fish > ~/.config/fish/completions/cove.fish
+  source <(cove completions bash)                  in this shell only
+
+Exit codes: 0 done, 1 failed, 2 wrong usage."
+)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    pub(crate) shell: CompletedShell,
+}
+
+/// `cove man`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+One page per command: cove.1, cove-run.1, cove-session-create.1 and so on. The packages
+install them.
+
+Examples:
+  cove man | man -l -                              read the first page
+  cove man --directory ~/.local/share/man/man1     then `man cove-run`
+
+Exit codes: 0 done, 1 failed, 2 wrong usage."
+)]
+pub(crate) struct ManArgs {
+    /// Write the pages of all commands here, instead of the first page to standard output
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) directory: Option<PathBuf>,
+}
