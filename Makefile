@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: console console-check serve release check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: console console-check serve release dist check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
 
 # Runs the command behind it and names the slowest tests. Not by `cargo run`, whose variables would
 # reach the tests.
@@ -25,6 +25,10 @@ serve: ## build quickly and start on this machine
 
 release: ## build for speed: target/release/cove is what to install
 	$(CARGO) build --release -p cove
+
+dist: ## make packages in target/dist: archive, .deb, .rpm, SBOM, checksums, install.sh
+	$(CARGO) build --profile dist -p cove
+	packaging/package --binary $${CARGO_TARGET_DIR:-target}/dist/cove --out target/dist/packages
 
 console: ## build the web console's files anew: needs Node
 	cd crates/console/ui && npm ci --ignore-scripts --no-audit --no-fund --silent && node build.mjs

@@ -57,6 +57,15 @@ need util-linux setpriv nsenter unshare
 [ -x /usr/sbin/haproxy ] || need haproxy haproxy
 # Makes the disks of sessions; Debian keeps it beside PATH.
 [ -x /usr/sbin/mkfs.ext4 ] || need e2fsprogs mkfs.ext4
+# Makes packages, and the system that they are installed into; beside PATH for whoever is not root.
+need rpm rpmbuild
+need binutils strip
+[ -x /usr/sbin/debootstrap ] || need debootstrap debootstrap
+need systemd systemd-analyze
+# What completions are tried with.
+need zsh zsh
+need fish fish
+need man-db man
 # What programs of sessions are tried with.
 need git git
 need procps ps

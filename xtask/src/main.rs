@@ -1,6 +1,6 @@
 //! Development tasks: `cargo run -p xtask -- gen` writes the generated files,
 //! `cargo run -p xtask -- tidy` checks the conventions, and `-- licences` the licences of packages.
-//! The tests of this crate do the first two. `-- slowest cargo test …` names the slowest tests.
+//! The tests of this crate do the first two. `-- sbom` lists what the binary is built from, for packages. `-- slowest cargo test …` names the slowest tests.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 mod r#gen;
 mod licences;
+mod sbom;
 mod slowest;
 mod tidy;
 
@@ -22,9 +23,10 @@ fn main() -> ExitCode {
     let result = match arguments.first().map(String::as_str) {
         Some("gen") => r#gen::write(&root()),
         Some("licences") => licences::check(&root()),
+        Some("sbom") => sbom::write(&root(), &arguments[1..]),
         Some("tidy") => tidy::check(&root()),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- gen|licences|tidy|slowest COMMAND");
+            eprintln!("usage: cargo run -p xtask -- gen|licences|sbom|tidy|slowest COMMAND");
             return ExitCode::from(2);
         }
     };

@@ -41,6 +41,7 @@
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `console.rs` | who a token is, signing in at the console, and what ends that |
 //! | `console_browser.rs` | the console's screens in a real browser: keys, both themes, hostile names, a crash |
+//! | `packages.rs` | packages are made, installed into a system of their own, used and removed |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
     clippy::unwrap_used,
@@ -95,6 +96,7 @@ mod managed_agents;
 mod managed_plane;
 mod mcp;
 mod mcp_auth;
+mod packages;
 mod piston;
 mod requests;
 mod revocation;
