@@ -1,4 +1,5 @@
-//! Writes `crates/api/openapi.json` from the contract's types and the table of operations.
+//! Writes `crates/api/openapi.json` from the contract's types and the table of operations, and the
+//! console's types from both.
 //!
 //! The schemas come from the types, so that they cannot drift. What the types do not say is in
 //! `operations`:
@@ -6,6 +7,7 @@
 
 mod operations;
 mod schemas;
+mod typescript;
 
 use std::fs;
 use std::path::Path;
@@ -14,6 +16,8 @@ use anyhow::{Context, Result, bail};
 use schemars::JsonSchema;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
+
+use typescript::TYPES;
 
 /// Where the document is, from the root of the checkout.
 const OPENAPI: &str = "crates/api/openapi.json";
@@ -70,13 +74,22 @@ enum Answer {
 
 /// Writes every generated file that is not current.
 pub(crate) fn write(root: &Path) -> Result<String> {
-    let path = root.join(OPENAPI);
-    let document = openapi()?;
-    if fs::read_to_string(&path).is_ok_and(|current| current == document) {
-        return Ok(format!("{OPENAPI} is current\n"));
+    let mut report = String::new();
+    for (name, content) in [(OPENAPI, openapi()?), (TYPES, types()?)] {
+        let path = root.join(name);
+        if fs::read_to_string(&path).is_ok_and(|current| current == content) {
+            report += &format!("{name} is current\n");
+            continue;
+        }
+        fs::write(&path, content).with_context(|| format!("write {}", path.display()))?;
+        report += &format!("{name} is written\n");
     }
-    fs::write(&path, document).with_context(|| format!("write {}", path.display()))?;
-    Ok(format!("{OPENAPI} is written\n"))
+    Ok(report)
+}
+
+/// The console's types, as they should stand in their file.
+fn types() -> Result<String> {
+    Ok(typescript::types(&contract_schemas()?))
 }
 
 /// The document, as it should stand in the file.
@@ -451,6 +464,12 @@ mod tests {
     fn openapi_json_is_current() {
         let committed = fs::read_to_string(crate::root().join(OPENAPI)).unwrap();
         assert_eq!(committed, openapi().unwrap(), "run `cargo run -p xtask -- gen`");
+    }
+
+    #[test]
+    fn the_consoles_types_are_current() {
+        let committed = fs::read_to_string(crate::root().join(TYPES)).unwrap();
+        assert!(committed == types().unwrap(), "run `cargo run -p xtask -- gen`");
     }
 
     #[test]

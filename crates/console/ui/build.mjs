@@ -154,7 +154,7 @@ function sourcesHash() {
     for (const entry of readdirSync(directory, { withFileTypes: true })) {
       const path = join(directory, entry.name);
       if (entry.isDirectory() && entry.name !== 'node_modules') walk(path);
-      if (entry.isFile() && !entry.name.endsWith('.md')) paths.push(path);
+      if (entry.isFile() && !/\.(md|d\.ts)$/.test(entry.name)) paths.push(path);
     }
   };
   walk(here);

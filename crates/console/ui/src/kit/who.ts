@@ -1,19 +1,9 @@
 // Who is signed in, and what that token may see.
 import { computed, signal } from '@preact/signals';
 import { api, request, setToken, token } from './api';
+import type { Whoami } from '../schema';
 
-/** Answer of `GET /v1/whoami`. */
-export interface Whoami {
-  name: string;
-  kind: 'token' | 'console' | 'issued';
-  tenant: string | null;
-  scopes: string[];
-  operator: boolean;
-  expires_ms?: number | null;
-  version: string;
-  node: string | null;
-  services: Record<'executions' | 'sessions' | 'bouncer' | 'catalog' | 'gateway' | 'queue', boolean>;
-}
+export type { Whoami };
 
 export const who = signal<Whoami | null>(null);
 

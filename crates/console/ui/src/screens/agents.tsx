@@ -5,40 +5,19 @@ import {
   api, attempt, bytes, confirm, count, navigate, path, refreshAll, request, shellWord, sorted, useQuery, useResource, useSorting,
   withQuery, type Column, type ScreenProps, type Tone,
 } from '../kit';
-
-interface Agent {
-  name: string;
-  description?: string | null;
-  version: number;
-  runtime: { type: string; argv?: string[] };
-  settings: { idle_s?: number | null; lazy?: boolean; prewarm_sandboxes?: number; prewarm_agents?: number };
-  options?: { model?: string | null };
-  limits?: Record<string, number | null>;
-  env?: string[];
-  grants?: { kind: string; tenant?: string; warehouse?: string }[];
-  created_at: string;
-  updated_at: string;
-}
-
-interface Version { version: number; active: boolean; files: number; bytes: number; created_at: string; install_output?: string | null }
-interface AgentFile { path: string; size: number; executable: boolean }
-
-interface Template {
-  name: string;
-  builds: number;
-  tags?: Record<string, string>;
-  updated_at: string;
-  build?: { id: string; status: string; bytes: number; steps: unknown[]; failure?: { message?: string; step?: number } | null } | null;
-}
+import { labelOf } from './sessions/model';
+import type { Agent, AgentFileEntry, AgentVersion, Template } from '../schema';
 
 export default function Agents({ params }: ScreenProps) {
   return params.name === undefined ? <Lists /> : <AgentPage name={params.name} key={params.name} />;
 }
 
+const programOf = ({ runtime }: Agent) => ('argv' in runtime ? runtime.argv.join(' ') : runtime.type);
+
 const AGENT_COLUMNS: Column<Agent>[] = [
   { id: 'name', title: 'Agent', width: 'minmax(130px, 1fr)', sort: (it) => it.name, render: (it) => <strong>{it.name}</strong> },
   { id: 'version', title: 'Version', width: '84px', align: 'end', sort: (it) => it.version, render: (it) => count(it.version) },
-  { id: 'runtime', title: 'Runs', width: 'minmax(130px, 1fr)', from: 560, isMono: true, sort: (it) => it.runtime.type, render: (it) => <Foreign text={it.runtime.argv?.join(' ') ?? it.runtime.type} /> },
+  { id: 'runtime', title: 'Runs', width: 'minmax(130px, 1fr)', from: 560, isMono: true, sort: (it) => it.runtime.type, render: (it) => <Foreign text={programOf(it)} /> },
   { id: 'description', title: 'Description', width: 'minmax(140px, 2fr)', from: 760, render: (it) => <Foreign text={it.description ?? ''} /> },
   { id: 'ready', title: 'Kept ready', width: '104px', align: 'end', from: 860, sort: (it) => it.settings.prewarm_sandboxes ?? 0, render: (it) => count((it.settings.prewarm_sandboxes ?? 0) + (it.settings.prewarm_agents ?? 0)) },
   { id: 'updated', title: 'Changed', width: '104px', from: 460, sort: (it) => it.updated_at, render: (it) => <Time ms={Date.parse(it.updated_at)} /> },
@@ -103,11 +82,11 @@ function Lists() {
 
 function AgentPage({ name }: { name: string }) {
   const from = useResource<Agent>(path`/v1/agents/${name}`, 5000);
-  const versions = useResource<{ versions: Version[] }>(path`/v1/agents/${name}/versions`, 5000);
+  const versions = useResource<{ versions: AgentVersion[] }>(path`/v1/agents/${name}/versions`, 5000);
   const [tab, setTab] = useQuery('tab', 'versions');
   const shown = ['versions', 'files'].includes(tab) ? tab : 'versions';
-  const [opened, setOpened] = useState<Version | null>(null);
-  const activate = async (version: Version) => {
+  const [opened, setOpened] = useState<AgentVersion | null>(null);
+  const activate = async (version: AgentVersion) => {
     await attempt(api(path`/v1/agents/${name}`, { method: 'PATCH', json: { version: version.version } }), `New sessions of ${name} get version ${version.version}`);
     refreshAll('/v1/agents');
   };
@@ -124,7 +103,7 @@ function AgentPage({ name }: { name: string }) {
     const made = await attempt(api<{ id: string }>('/v1/sessions', { json: { agent: name } }), 'Created a session');
     if (made) navigate(`${path`/sessions/${made.id}`}?tab=chat`);
   };
-  const columns: Column<Version>[] = [
+  const columns: Column<AgentVersion>[] = [
     { id: 'version', title: 'Version', width: '90px', render: (it) => `v${it.version}` },
     { id: 'state', title: 'State', width: '118px', render: (it) => (it.active ? <Badge tone="ok">in use</Badge> : <Badge tone="muted">kept</Badge>) },
     { id: 'files', title: 'Files', width: '80px', align: 'end', from: 460, render: (it) => count(it.files) },
@@ -154,10 +133,10 @@ function AgentPage({ name }: { name: string }) {
             <Panel>
               <Facts items={[
                 ['Version in use', `v${it.version}`],
-                ['Runs', <code>{it.runtime.argv?.join(' ') ?? it.runtime.type}</code>],
+                ['Runs', <code>{programOf(it)}</code>],
                 ['Model', it.options?.model ?? 'default'],
                 ['Kept ready', `${it.settings.prewarm_sandboxes ?? 0} sandboxes, ${it.settings.prewarm_agents ?? 0} with the agent`],
-                ['Reaches', (it.grants ?? []).map((grant) => [grant.kind, grant.tenant ?? grant.warehouse].filter(Boolean).join(':')).join(', ') || 'nothing'],
+                ['Reaches', (it.grants ?? []).map(labelOf).join(', ') || 'nothing'],
                 ['Environment', (it.env ?? []).join(', ') || 'none'],
                 ['Changed', <Time ms={Date.parse(it.updated_at)} />],
               ]} />
@@ -187,9 +166,9 @@ function AgentPage({ name }: { name: string }) {
 const SHOWN_BYTES_MAX = 512 * 1024;
 
 function AgentFiles({ name, version }: { name: string; version: number }) {
-  const from = useResource<{ files: AgentFile[] }>(withQuery(path`/v1/agents/${name}/files`, { version }));
-  const [opened, setOpened] = useState<{ file: AgentFile; text: string | null; error: unknown } | null>(null);
-  const open = async (file: AgentFile) => {
+  const from = useResource<{ files: AgentFileEntry[] }>(withQuery(path`/v1/agents/${name}/files`, { version }));
+  const [opened, setOpened] = useState<{ file: AgentFileEntry; text: string | null; error: unknown } | null>(null);
+  const open = async (file: AgentFileEntry) => {
     setOpened({ file, text: null, error: null });
     try {
       if (file.size > SHOWN_BYTES_MAX) throw new Error(`it has ${bytes(file.size)}; up to ${bytes(SHOWN_BYTES_MAX)} are shown`);
@@ -200,7 +179,7 @@ function AgentFiles({ name, version }: { name: string; version: number }) {
       setOpened({ file, text: null, error });
     }
   };
-  const columns: Column<AgentFile>[] = [
+  const columns: Column<AgentFileEntry>[] = [
     { id: 'path', title: 'File', width: 'minmax(160px, 1fr)', isMono: true, render: (it) => <Foreign text={it.path} /> },
     { id: 'mode', title: 'Kind', width: '110px', render: (it) => (it.executable ? 'program' : 'file') },
     { id: 'size', title: 'Size', width: '100px', align: 'end', render: (it) => bytes(it.size) },

@@ -9,7 +9,8 @@ import {
 import { EditTenant, NewTenant } from './databases/edit';
 import {
   PORTS, latestRates, latestStats, sampleCount, seriesOf, trouble, useStats, useTenants,
-  type PooledClient, type PooledServer, type Tenant, type TenantRow, type TenantStats,
+  type PooledClient, type PooledServer, type Tenant, type TenantHealthReport, type TenantRow,
+  type TenantStats,
 } from './databases/model';
 
 export default function Databases({ params }: ScreenProps) {
@@ -236,11 +237,10 @@ function Actions({ tenant, onEdit }: { tenant: Tenant; onEdit: () => void }) {
 }
 
 function Figures({ tenant, stats }: { tenant: Tenant; stats: TenantStats | null }) {
-  const { name, engine } = tenant.spec;
+  const { name } = tenant.spec;
   const rates = latestRates(name);
   const { from, stepMs, stats: all, rates: past } = seriesOf(name);
   const pins = Object.entries(stats?.pins ?? {}).filter(([, times]) => times > 0).sort((one, other) => other[1] - one[1]);
-  const errors = Object.entries(stats?.errors ?? {}).filter(([, times]) => times > 0).sort((one, other) => other[1] - one[1]);
   const missing = stats?.missing ?? [];
   return (
     <>
@@ -293,12 +293,6 @@ function Figures({ tenant, stats }: { tenant: Tenant; stats: TenantStats | null 
             ? <p class="muted">No client has kept a server connection beyond its transaction.</p>
             : <Facts items={pins.map(([reason, times]) => [reason, plural(times, 'time')])} />}
         </Panel>
-        {stats?.errors !== undefined && (
-          <Panel title={engine === 'postgres' ? 'Errors by SQLSTATE' : 'Errors by number'}>
-            {errors.length === 0 ? <p class="muted">The server has answered with no error.</p>
-              : <Facts items={errors.map(([code, times]) => [code, plural(times, 'time')])} />}
-          </Panel>
-        )}
       </div>
     </>
   );
@@ -418,11 +412,9 @@ function Servers({ name }: { name: string }) {
   );
 }
 
-interface HealthReport { health: string; checked_at?: string | null; error?: string | null; took_ms?: number | null }
-
 function Definition({ tenant, onEdit }: { tenant: Tenant; onEdit: () => void }) {
   const { spec, origin } = tenant;
-  const from = useResource<HealthReport>(path`/v1/tenants/${spec.name}/health`, 10_000);
+  const from = useResource<TenantHealthReport>(path`/v1/tenants/${spec.name}/health`, 10_000);
   const limits = Object.entries(spec.limits ?? {}).filter(([, value]) => value !== null);
   return (
     <div class="grid">

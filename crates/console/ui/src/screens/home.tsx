@@ -7,16 +7,13 @@ import {
 import { StateBadge, VerdictBadge } from './executions/outcome';
 import { took } from './executions/list';
 import type { ExecutionRecord, QueueStats } from './executions/types';
-
-interface SandboxCounts { total: number; running: number; waiting: number; warm: number; warming: number; cold: number; capacity: number }
-interface TenantStats { clients: number; clients_waiting: number; servers: number; server_connections_max: number }
-interface Warehouse { name: string; statistics?: { tables?: number; 'number-of-tables'?: number } }
+import type { CatalogWarehouseList, SandboxCounts, TenantStatsList } from '../schema';
 
 export default function Home() {
   const queue = useResource<QueueStats>(may('executions') ? (isOperator.value ? '/v1/queue?all=true' : '/v1/queue') : null, 3000);
   const sandboxes = useResource<SandboxCounts>(may('sessions') ? '/v1/sandboxes' : null, 3000);
-  const stats = useResource<{ tenants: TenantStats[] }>(may('tenants') ? '/v1/tenants/stats' : null, 3000);
-  const warehouses = useResource<{ warehouses: Warehouse[] }>(may('catalog') ? '/catalog/management/v1/warehouses' : null, 15_000);
+  const stats = useResource<TenantStatsList>(may('tenants') ? '/v1/tenants/stats' : null, 3000);
+  const warehouses = useResource<CatalogWarehouseList>(may('catalog') ? '/catalog/management/v1/warehouses' : null, 15_000);
   const recent = useResource<{ executions: ExecutionRecord[] }>(may('executions') ? '/v1/executions?limit=8' : null, 4000);
   const it = who.value;
   const totals = stats.data.value?.tenants.reduce((sum, one) => ({

@@ -7,6 +7,7 @@ import {
 } from '../kit';
 import { OutcomeLine, TestTable } from './executions/outcome';
 import { takeDraft, putDraft, type ExecutionRequest, type ExecutionResult, type Language, type TestCase } from './executions/types';
+import type { LimitSpec, OutputComparison } from '../schema';
 import { EXAMPLES, FIRST, type Example } from './playground/examples';
 import { start, type Run } from './playground/run';
 import { pack, unpack } from './playground/share';
@@ -232,15 +233,15 @@ function InputPane({ input, setInput, request, change }: {
   const setTest = (at: number, changes: Partial<TestCase>) => change({ tests: tests.map((it, index) => (index === at ? { ...it, ...changes } : it)) });
   const [areLimitsShown, showLimits] = useState(false);
   const limits = request.limits ?? {};
-  const setLimit = (name: string, text: string, factor = 1) => {
+  const setLimit = (name: keyof LimitSpec, text: string, factor = 1) => {
     const { [name]: _, ...rest } = limits;
     const value = Number(text);
     const next = text === '' || !Number.isFinite(value) ? rest : { ...rest, [name]: Math.round(value * factor) };
     change({ limits: Object.keys(next).length > 0 ? next : undefined });
   };
-  const limit = (name: string, label: string, unit: string, placeholder: string, factor = 1) => (
+  const limit = (name: keyof LimitSpec, label: string, unit: string, placeholder: string, factor = 1) => (
     <TextField label={`${label} (${unit})`} type="number" min={0} placeholder={placeholder}
-      value={limits[name] === undefined ? '' : String(limits[name]! / factor)} onValue={(text) => setLimit(name, text, factor)} />
+      value={typeof limits[name] === 'number' ? String(limits[name] / factor) : ''} onValue={(text) => setLimit(name, text, factor)} />
   );
   const lineCount = useMemo(() => (request.stdin ?? '').split('\n').length, [request.stdin]);
   return (
@@ -282,7 +283,7 @@ function InputPane({ input, setInput, request, change }: {
           <div class="row">
             <Button icon="plus" onClick={() => change({ tests: [...tests, { stdin: '', expected: '' }] })}>Add a test</Button>
             <SelectField label="Comparison" isLabelHidden value={request.comparison?.mode ?? 'trailing_space'}
-              onValue={(mode) => change({ comparison: mode === 'trailing_space' ? undefined : { mode } })}
+              onValue={(mode) => change({ comparison: mode === 'trailing_space' ? undefined : { mode } as OutputComparison })}
               choices={[
                 { value: 'trailing_space', label: 'Ignore space at line ends' }, { value: 'exact', label: 'Byte for byte' },
                 { value: 'tokens', label: 'Word by word' }, { value: 'float', label: 'Numbers within a tolerance' },
@@ -301,7 +302,7 @@ const EXTENSIONS: Record<string, string> = {
   python: 'py', javascript: 'js', typescript: 'ts', bash: 'sh', c: 'c', cpp: 'cpp', go: 'go', rust: 'rs', java: 'java',
 };
 
-function fileName(language?: string): string {
+function fileName(language?: string | null): string {
   return language === 'java' ? 'Main.java' : `main.${EXTENSIONS[language ?? ''] ?? 'txt'}`;
 }
 

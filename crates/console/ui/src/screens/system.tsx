@@ -3,19 +3,7 @@ import {
   AsCommand, Badge, Button, Empty, Facts, Link, Loaded, Note, PageHead, Panel, TabPanel, Table, Tabs, Time, api, apiOrigin,
   attempt, confirm, consolePath, count, path, refreshAll, sorted, useQuery, useResource, useSorting, who, type Column, type Tone,
 } from '../kit';
-
-interface NodeRow {
-  id: string;
-  state: 'joining' | 'active' | 'draining' | 'left' | 'lost';
-  is_this: boolean;
-  address?: string | null;
-  roles: string[];
-  zone: string;
-  version: string;
-  started_ms: number;
-  seen_ms: number;
-  load: { sandboxes: number; sandboxes_max: number; executions: number; executions_max: number; executions_waiting: number };
-}
+import type { Node as NodeRow } from '../schema';
 
 const NODES: Record<NodeRow['state'], Tone> = { joining: 'run', active: 'ok', draining: 'warn', left: 'muted', lost: 'bad' };
 

@@ -1,25 +1,9 @@
 // Records of the audit: read newest first, page by page, and followed.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { api, liveState, pollUnlessLive, saveFile, useLive } from '../../kit';
+import type { AuditRecord, AuditRecordList } from '../../schema';
 
-export interface AuditRecord {
-  seq: number;
-  /** RFC 3339. */
-  at: string;
-  tenant: string;
-  /** A session or execution; empty where several are meant. */
-  holder: string;
-  /** `postgres:shop`, `http`, … */
-  grant: string;
-  event: 'granted' | 'revoked' | 'connect' | 'disconnect' | 'statement' | 'request' | 'missing';
-  outcome: 'done' | 'failed' | 'refused';
-  text?: string | null;
-  error?: string | null;
-  took_us: number;
-  rows?: number | null;
-  bytes_in?: number | null;
-  bytes_out?: number | null;
-}
+export type { AuditRecord, AuditSummaryGroup as AuditGroup, AuditSummaryReport as AuditSummary } from '../../schema';
 
 /** Filters, as the interface takes them. */
 export interface AuditFilters {
@@ -38,24 +22,16 @@ const PAGE = 200;
 const RECORDS_MAX = 20_000;
 const POLL_MS = 3000;
 
-interface Page {
-  records: AuditRecord[];
-  /** Where the next page begins; a page may be empty and have one. */
-  next_before?: number | null;
-  /** Number of the latest record there is. */
-  newest: number;
-}
-
 /** Reads a page of records older than `before`, newest first. */
-async function older(filters: AuditFilters, before: number | null, signal: AbortSignal): Promise<Page> {
-  return api<Page>('/v1/audit', { query: { ...filters, order: 'desc', before, limit: PAGE }, signal });
+async function older(filters: AuditFilters, before: number | null, signal: AbortSignal): Promise<AuditRecordList> {
+  return api<AuditRecordList>('/v1/audit', { query: { ...filters, order: 'desc', before, limit: PAGE }, signal });
 }
 
 /** Calls `each` with pages of all records that match, newest first, until it returns false. */
 export async function readAll(filters: AuditFilters, each: (records: AuditRecord[]) => boolean, signal: AbortSignal): Promise<void> {
   let before: number | null = null;
   for (;;) {
-    const page: Page = await older(filters, before, signal);
+    const page: AuditRecordList = await older(filters, before, signal);
     if (!each(page.records) || !page.next_before) return;
     before = page.next_before;
   }
@@ -134,7 +110,7 @@ export function useAudit(filters: AuditFilters, isFollowed: boolean): Audit {
     const ask = async () => {
       if (document.visibilityState === 'visible' && newest.current > 0) {
         const query = { ...filters, after: newest.current, limit: PAGE };
-        await api<Page>('/v1/audit', { query }).then((page) => { if (!isGone) take(page.records); }, () => undefined);
+        await api<AuditRecordList>('/v1/audit', { query }).then((page) => { if (!isGone) take(page.records); }, () => undefined);
       }
       if (!isGone) timer = setTimeout(ask, interval);
     };
@@ -164,31 +140,6 @@ export function targetOf(record: AuditRecord): string {
   if (record.event === 'statement') return /^\W*([A-Za-z]+)/.exec(text)?.[1]?.toUpperCase().slice(0, 30) ?? 'statement';
   if (record.event === 'request') return /^([A-Z]+)\s+(\/\S{0,60})/.exec(text)?.slice(1, 3).join(' ') ?? 'request';
   return record.event;
-}
-
-/** Records that have something in common. */
-export interface AuditGroup {
-  /** A target, a session or execution, a grant. */
-  name: string;
-  tenant: string;
-  records: number;
-  refused: number;
-  failed: number;
-  missing: number;
-  rows: number;
-  last_ms: number;
-  /** Distinct targets, and some of them. */
-  targets_count: number;
-  targets: string[];
-}
-
-/** Answer of `GET /v1/audit/summary`. */
-export interface AuditSummary {
-  groups: AuditGroup[];
-  /** Records of groups that are not listed. */
-  others: number;
-  /** Set where older records were not looked at. */
-  next_before?: number | null;
 }
 
 /** Most records in one export. */

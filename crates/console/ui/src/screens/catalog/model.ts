@@ -1,16 +1,14 @@
 // Shapes of the catalog's answers, and where its pages are.
+import type * as schema from '../../schema';
+import type { CatalogFoundNames } from '../../schema';
 
 /** Divides the levels of a namespace, in paths as well. */
 const LEVEL = '\u001f';
 
-export interface Warehouse {
-  name: string;
-  root: string;
-  locations: string[];
-  status: string;
-  configured: boolean;
-  statistics?: { namespaces: number; tables: number; views: number };
-}
+export type {
+  CatalogDropped as DroppedEntry, CatalogGrant, CatalogJob as MaintenanceJob, CatalogWarehouse as Warehouse,
+} from '../../schema';
+export type FoundObject = CatalogFoundNames['results'][number];
 
 /** A type of Iceberg: a word, or what is within it. */
 export type IcebergType = string
@@ -18,53 +16,25 @@ export type IcebergType = string
   | { type: 'list'; 'element-id': number; element: IcebergType; 'element-required': boolean }
   | { type: 'map'; 'key-id': number; key: IcebergType; 'value-id': number; value: IcebergType; 'value-required': boolean };
 
-export interface IcebergColumn { id: number; name: string; type: IcebergType; required: boolean; doc?: string }
+export type IcebergColumn = Omit<schema.IcebergField, 'type'> & { type: IcebergType };
+export type IcebergSchema = Omit<schema.IcebergSchema, 'fields'> & { fields: IcebergColumn[] };
 
-export interface IcebergSchema { 'schema-id': number; fields: IcebergColumn[]; 'identifier-field-ids'?: number[] }
+/** A partition field; several columns in format 3. */
+export type PartitionField = schema.PartitionSpec['fields'][number] & { 'source-ids'?: number[] };
 
 /** A snapshot; its id is a text, because a double does not hold 63 bits. */
-export interface TableSnapshot {
-  'snapshot-id': string;
-  'parent-snapshot-id'?: string;
-  'timestamp-ms': number;
-  'schema-id'?: number;
-  summary?: Record<string, string>;
-}
+export type TableSnapshot = Omit<schema.IcebergSnapshot, 'snapshot-id' | 'parent-snapshot-id'>
+  & { 'snapshot-id': string; 'parent-snapshot-id'?: string };
 
-export interface PartitionField { 'source-id'?: number; 'source-ids'?: number[]; transform: string; name: string }
-
-export interface TableMetadata {
-  'format-version': number;
-  'table-uuid': string;
-  location: string;
-  'last-updated-ms': number;
-  'current-schema-id': number;
+export type TableMetadata = Omit<schema.TableMetadata, 'schemas' | 'snapshots' | 'current-snapshot-id' | 'refs' | 'partition-specs'> & {
+  'partition-specs'?: (Omit<schema.PartitionSpec, 'fields'> & { fields: PartitionField[] })[];
   schemas: IcebergSchema[];
-  'default-spec-id': number;
-  'partition-specs': { 'spec-id': number; fields: PartitionField[] }[];
-  'default-sort-order-id': number;
-  'sort-orders': { 'order-id': number; fields: { 'source-id': number; transform: string; direction: string; 'null-order': string }[] }[];
-  properties?: Record<string, string>;
-  'current-snapshot-id'?: string | number | null;
-  refs?: Record<string, { 'snapshot-id': string; type: 'branch' | 'tag' }>;
   snapshots?: TableSnapshot[];
-}
+  'current-snapshot-id'?: string | null;
+  refs?: Record<string, Omit<schema.SnapshotReference, 'snapshot-id'> & { 'snapshot-id': string }>;
+};
 
-export interface LoadedTable { 'metadata-location'?: string; metadata: TableMetadata }
-
-export interface DroppedEntry {
-  id: string; uuid: string; type: string; namespace: string[]; name: string; 'dropped-at-ms': number; 'purge-at-ms': number; 'is-purging': boolean;
-}
-
-export interface CatalogGrant { principal: string; namespace?: string[] | null; name?: string | null; rights: string[] }
-
-export interface MaintenanceJob {
-  id: string; state: string; 'created-ms': number; 'dry-run': boolean; snapshots: number; refs: number; files: number;
-  'tables-done': number; 'tables-total': number; 'is-truncated'?: boolean;
-  failures: { table: string; message: string }[]; items?: { kind: string; name: string; table: string }[];
-}
-
-export interface FoundObject { kind: 'namespace' | 'table' | 'view' | 'column'; namespace: string[]; name: string; column?: string }
+export type LoadedTable = Omit<schema.LoadTableResult, 'metadata'> & { metadata: TableMetadata };
 
 /** A place in the catalog. */
 export interface CatalogPlace { warehouse?: string; namespace?: string[]; name?: string }

@@ -3,13 +3,12 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   Button, Command, Empty, ErrorNote, Foreign, Note, Panel, SelectField, Table, api, duration, may, path, plural, useResource, type Column,
 } from '../../kit';
+import type { GrantQueryResult } from '../../schema';
 import type { ObjectProps } from './table';
 
 const ROWS_MAX = 100;
 /** Time after which a session that nobody could end, because the window was closed, gives up its sandbox. */
 const IDLE_S = 60;
-
-interface QueryAnswer { columns: { name: string; type: string }[]; rows: unknown[][]; row_count: number; truncated: boolean; seconds: number }
 
 /** A name of DuckDB. */
 const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`;
@@ -19,7 +18,7 @@ export function Rows({ warehouse, namespace, name }: ObjectProps) {
   const templates = useResource<{ templates: { name: string }[] }>(canRun ? '/v1/templates' : null);
   const [template, setTemplate] = useState('');
   const [state, setState] = useState<string | null>(null);
-  const [answer, setAnswer] = useState<QueryAnswer | null>(null);
+  const [answer, setAnswer] = useState<GrantQueryResult | null>(null);
   const [error, setError] = useState<unknown>(null);
   const running = useRef<AbortController | null>(null);
   useEffect(() => () => running.current?.abort(), []);
@@ -42,7 +41,7 @@ export function Rows({ warehouse, namespace, name }: ObjectProps) {
       });
       session = made.id;
       setState('Reading');
-      const found = await api<QueryAnswer>(path`/v1/sessions/${session}/grants/${`catalog:${warehouse}`}/query`, {
+      const found = await api<GrantQueryResult>(path`/v1/sessions/${session}/grants/${`catalog:${warehouse}`}/query`, {
         json: { sql, max_rows: ROWS_MAX }, signal: own.signal,
       });
       setAnswer(found);
@@ -74,7 +73,7 @@ export function Rows({ warehouse, namespace, name }: ObjectProps) {
   );
 }
 
-function Answer({ answer }: { answer: QueryAnswer }) {
+function Answer({ answer }: { answer: GrantQueryResult }) {
   const columns: Column<{ at: number; values: unknown[] }>[] = answer.columns.map((column, at) => ({
     id: `${at}`, title: column.name, width: 'minmax(120px, 1fr)', render: ({ values }) => cell(values[at]),
   }));

@@ -33,7 +33,7 @@ export function Columns({ schema }: { schema: IcebergSchema | undefined }) {
 const KINDS: Record<ColumnDifference['kind'], Tone> = { added: 'ok', removed: 'bad', changed: 'warn' };
 
 export function SchemaVersions({ metadata }: { metadata: TableMetadata }) {
-  const ids = metadata.schemas.map((it) => it['schema-id']).sort((one, other) => one - other);
+  const ids = metadata.schemas.map((it) => it['schema-id'] ?? 0).sort((one, other) => one - other);
   const newest = String(metadata['current-schema-id']);
   const [to, setTo] = useQuery('to', newest);
   const [asked] = useQuery('from');

@@ -5,6 +5,7 @@ import {
 } from '../../kit';
 import { Connect } from './connect';
 import { Maintenance } from './maintenance';
+import type { CatalogProtection } from '../../schema';
 import { currentOf, dotted, dottedWord, figure, icebergPath, joined, managementPath, pageOf, type IcebergSchema, type LoadedTable, type TableMetadata } from './model';
 import { Rights } from './rights';
 import { Rows } from './rows';
@@ -64,11 +65,9 @@ export function TablePage({ warehouse, namespace, name }: ObjectProps) {
   );
 }
 
-interface Protection { protected: boolean; 'by-flag': boolean; 'by-property': boolean }
-
 /** Whether an object is protected, and the switch of it; nothing where the principal may not ask. */
 export function Protect({ warehouse, namespace, name }: { warehouse: string; namespace: string[]; name?: string }) {
-  const from = useResource<Protection>(withQuery(managementPath(warehouse, 'protection'), { namespace: joined(namespace), name }));
+  const from = useResource<CatalogProtection>(withQuery(managementPath(warehouse, 'protection'), { namespace: joined(namespace), name }));
   const it = from.data.value;
   if (it === undefined) return null;
   const change = () => attempt(
@@ -146,7 +145,7 @@ const transformed = (transform: string, column: string) => (transform === 'ident
 
 function partitions(metadata: TableMetadata): string {
   const names = columnNames(metadata);
-  const spec = metadata['partition-specs'].find((it) => it['spec-id'] === metadata['default-spec-id']);
+  const spec = metadata['partition-specs']?.find((it) => it['spec-id'] === metadata['default-spec-id']);
   const fields = spec?.fields ?? [];
   return fields.length === 0 ? 'nothing'
     : fields.map((it) => transformed(it.transform, (it['source-ids'] ?? [it['source-id'] ?? 0]).map((id) => names.get(id) ?? `column ${id}`).join(', '))).join(', ');
@@ -154,7 +153,7 @@ function partitions(metadata: TableMetadata): string {
 
 function sortOrder(metadata: TableMetadata): string {
   const names = columnNames(metadata);
-  const order = metadata['sort-orders'].find((it) => it['order-id'] === metadata['default-sort-order-id']);
+  const order = metadata['sort-orders']?.find((it) => it['order-id'] === metadata['default-sort-order-id']);
   const fields = order?.fields ?? [];
   return fields.length === 0 ? 'nothing'
     : fields.map((it) => `${transformed(it.transform, names.get(it['source-id']) ?? `column ${it['source-id']}`)} ${it.direction}, ${it['null-order'].replace('-', ' ')}`).join('; ');

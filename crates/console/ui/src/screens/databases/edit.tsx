@@ -25,7 +25,7 @@ function specOf(draft: Draft): TenantSpec {
   const spec: TenantSpec = { name: draft.name.trim(), engine: draft.engine, server: draft.server.trim() };
   if (draft.database.trim() !== '') spec.database = draft.database.trim();
   if (draft.user.trim() !== '') spec.users = [{ name: draft.user.trim(), password: draft.password }];
-  if (draft.pool_mode !== '') spec.pool_mode = draft.pool_mode;
+  if (draft.pool_mode !== '') spec.pool_mode = draft.pool_mode as TenantSpec['pool_mode'];
   if (draft.connections.trim() !== '') spec.limits = { server_connections_max: Number(draft.connections) };
   if (draft.read_only) spec.read_only = true;
   return spec;

@@ -2,87 +2,14 @@
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { pollUnlessLive, useLive, useResource, type Resource, type Tone } from '../../kit';
+import type * as schema from '../../schema';
+import type { TenantStats } from '../../schema';
 
-export interface Percentiles { p50: number; p95: number; p99: number; max: number }
+export type { BouncerClient as PooledClient, BouncerServer as PooledServer, Percentiles, TenantHealthReport, TenantStats } from '../../schema';
 
-export interface TenantStats {
-  name: string;
-  clients: number;
-  clients_active: number;
-  clients_waiting: number;
-  servers: number;
-  servers_active: number;
-  servers_idle: number;
-  servers_busy: number;
-  server_connections_max: number;
-  transactions: number;
-  queries: number;
-  received_bytes: number;
-  sent_bytes: number;
-  busy_us: number;
-  wait_us: number;
-  exhausted: number;
-  pins: Record<string, number>;
-  query_ms: Percentiles;
-  transaction_ms: Percentiles;
-  wait_ms: Percentiles;
-  nodes: number;
-  /** Errors that servers answered with, by SQLSTATE or number. */
-  errors?: Record<string, number>;
-  missing?: string[];
-}
-
-export interface Tenant {
-  spec: TenantSpec;
-  admission: 'open' | 'paused' | 'refusing' | 'draining';
-  health: 'unknown' | 'healthy' | 'unhealthy';
-  origin: 'file' | 'api';
-}
-
-export interface TenantUser { name: string; auth?: string; password?: string | null }
-
-export interface TenantSpec {
-  name: string;
-  engine: 'postgres' | 'mysql';
-  server: string;
-  database?: string | null;
-  pool_mode?: string | null;
-  server_user?: string | null;
-  users?: TenantUser[];
-  limits?: Record<string, number | null>;
-  read_only?: boolean;
-  [field: string]: unknown;
-}
-
-export interface PooledClient {
-  pid: number;
-  tenant: string;
-  user: string;
-  address: string;
-  state: string;
-  in_transaction: boolean;
-  connected_s: number;
-  server_pid?: number | null;
-  /** Left out where there are none. */
-  pins?: string[];
-  tls: boolean;
-  node?: string | null;
-  application_name?: string | null;
-  state_s?: number;
-  waiting_s?: number | null;
-  statement_s?: number | null;
-}
-
-export interface PooledServer {
-  pid: number;
-  user: string;
-  address: string;
-  state: string;
-  connected_s: number;
-  client_pid?: number | null;
-  tls: boolean;
-  node?: string | null;
-}
+/** A definition as it is answered: with what a request may leave out. */
+export type TenantSpec = schema.TenantSpec & Required<Pick<schema.TenantSpec, 'name' | 'engine' | 'server'>>;
+export type Tenant = Omit<schema.Tenant, 'spec'> & { spec: TenantSpec };
 
 /** Port of the bouncer's listener unless the configuration says otherwise. */
 export const PORTS = { postgres: 6432, mysql: 6433 } as const;

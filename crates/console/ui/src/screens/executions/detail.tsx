@@ -9,7 +9,7 @@ import { ExecutionActions, took } from './list';
 import { OutcomeLine, StateBadge, TestTable, VerdictBadge } from './outcome';
 import {
   STATES, chunk, putDraft, type ExecutionEvent, type ExecutionRecord, type ExecutionRequest, type ExecutionResult, type Outcome,
-  type OutputFile, type StageOutcome,
+  type OutputFile, type StageResult,
 } from './types';
 
 /** Characters of one stream that are shown; all of it can be saved. */
@@ -169,8 +169,8 @@ function LiveOutput({ events, isLive }: { events: ExecutionEvent[]; isLive: bool
   );
 }
 
-function StageTable({ stages }: { stages: StageOutcome[] }) {
-  const columns: Column<StageOutcome>[] = [
+function StageTable({ stages }: { stages: StageResult[] }) {
+  const columns: Column<StageResult>[] = [
     { id: 'name', title: 'Stage', width: 'minmax(100px, 1fr)', render: (it) => it.name },
     { id: 'verdict', title: 'Verdict', width: '84px', render: (it) => <VerdictBadge verdict={it.verdict} /> },
     { id: 'exit', title: 'Exit', width: '90px', from: 700, render: (it) => it.signal ?? it.exit_code ?? '–' },

@@ -1,6 +1,7 @@
 // Verdicts and what they were measured by.
 import { Badge, Foreign, Panel, bytes, duration, type Column, Table } from '../../kit';
-import { STATES, VERDICTS, type ExecutionState, type Outcome, type TestOutcome, type Verdict } from './types';
+import { STATES, VERDICTS, type ExecutionState, type Outcome, type TestResult, type Verdict } from './types';
+import type { ExecutionMode } from '../../schema';
 
 export function VerdictBadge({ verdict }: { verdict: Verdict }) {
   const { tone, words } = VERDICTS[verdict] ?? { tone: 'muted' as const, words: '' };
@@ -23,7 +24,7 @@ export function reason(outcome: Outcome): string {
 }
 
 /** Verdict and resources in one line. */
-export function OutcomeLine({ outcome }: { outcome: Outcome }) {
+export function OutcomeLine({ outcome }: { outcome: Outcome & { mode?: ExecutionMode } }) {
   const facts: [string, string][] = [
     ['CPU', duration(outcome.cpu_ms)],
     ['wall', duration(outcome.wall_ms)],
@@ -41,10 +42,10 @@ export function OutcomeLine({ outcome }: { outcome: Outcome }) {
 }
 
 /** Test cases with the time of each as a bar. */
-export function TestTable({ tests, title = 'Test cases' }: { tests: TestOutcome[]; title?: string }) {
+export function TestTable({ tests, title = 'Test cases' }: { tests: TestResult[]; title?: string }) {
   const longest = Math.max(1, ...tests.map((it) => it.wall_ms));
   const passed = tests.filter((it) => it.verdict === 'OK').length;
-  const columns: Column<TestOutcome>[] = [
+  const columns: Column<TestResult>[] = [
     { id: 'name', title: 'Test', width: 'minmax(90px, 1fr)', render: (it) => <Foreign text={it.name} /> },
     { id: 'verdict', title: 'Verdict', width: '84px', render: (it) => <VerdictBadge verdict={it.verdict} /> },
     { id: 'why', title: 'First difference', width: 'minmax(140px, 2fr)', from: 480, render: (it) => (it.verdict === 'OK' ? '' : <Foreign text={reason(it)} most={300} />) },

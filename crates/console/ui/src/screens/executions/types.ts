@@ -1,114 +1,20 @@
-// Executions as the interface gives them (`crates/api/src/execution.rs`, `job.rs`).
+// Executions as the interface gives them, and words for what they say.
 import type { Tone } from '../../kit';
+import type { ExecutionEvent as AnyExecutionEvent, ExecutionRecord as PlainRecord, ExecutionRequest, ExecutionState, Verdict } from '../../schema';
 
-export type Verdict = 'OK' | 'RE' | 'SG' | 'TLE' | 'MLE' | 'OLE' | 'CE' | 'WA' | 'JF' | 'IE';
-export type ExecutionState = 'queued' | 'running' | 'finished' | 'cancelled' | 'expired' | 'dead';
+export type { ExecutionRequest, ExecutionState, Language, OutputFile, QueueStats, StageResult, TestCase, TestResult, Verdict } from '../../schema';
+export type { Execution as ExecutionResult, StageOutcome as Outcome } from '../../schema';
 
-export interface Outcome {
-  verdict: Verdict;
-  exit_code: number | null;
-  signal: string | null;
-  stdout?: string;
-  stderr?: string;
-  stdout_base64?: string | null;
-  stderr_base64?: string | null;
-  truncated?: { stdout: boolean; stderr: boolean };
-  limit?: 'cpu' | 'wall' | 'memory' | 'output' | null;
-  message?: string | null;
-  cpu_ms: number;
-  wall_ms: number;
-  memory_peak_bytes: number;
-  processes_peak: number;
-  oom_kills?: number;
-  mode?: string;
-}
+/** A record with its request, which is there when `include=request` asks for it. */
+export type ExecutionRecord = PlainRecord & { request?: ExecutionRequest | null };
 
-export interface TestOutcome extends Outcome { name: string; judge?: Outcome | null }
-export interface StageOutcome extends Outcome { name: string }
-export interface OutputFile { name: string; content: string | null; encoding?: 'utf8' | 'base64'; error?: string | null }
+/** Every field that some kind of event has. */
+type Fields<T> = T extends unknown ? keyof T : never;
+type FieldOf<T, K> = T extends unknown ? (K extends keyof T ? T[K] : never) : never;
 
-export interface ExecutionResult extends Outcome {
-  id: string;
-  stages: StageOutcome[];
-  tests?: TestOutcome[];
-  files?: OutputFile[];
-}
-
-export interface TestCase { name?: string; stdin?: string; expected?: string }
-
-export interface ExecutionRequest {
-  language?: string;
-  argv?: string[];
-  source?: string;
-  files?: { name: string; content: string; encoding?: string; executable?: boolean }[];
-  args?: string[];
-  stdin?: string;
-  limits?: Record<string, number>;
-  tests?: TestCase[];
-  comparison?: { mode: string; [field: string]: unknown };
-  stop_at_first_failure?: boolean;
-  merge_stderr?: boolean;
-  label?: string;
-  fresh?: boolean;
-  terminal?: { rows: number; cols: number };
-  interactive?: boolean;
-  [field: string]: unknown;
-}
-
-export interface ExecutionRecord {
-  id: string;
-  state: ExecutionState;
-  language: string;
-  label?: string | null;
-  priority: number;
-  attempts: number;
-  created_at: string;
-  started_at?: string | null;
-  finished_at?: string | null;
-  expires_at?: string | null;
-  message?: string | null;
-  position?: number | null;
-  estimated_start_ms?: number | null;
-  verdict?: Verdict | null;
-  result?: ExecutionResult | null;
-  request?: ExecutionRequest | null;
-}
-
-export interface ExecutionEvent {
-  seq: number;
-  type: 'queued' | 'started' | 'stage' | 'stdout' | 'stderr' | 'exit' | 'gap' | 'verdict' | 'ended';
-  attempt?: number;
-  stage?: string;
-  test?: number;
-  data?: string;
-  data_base64?: string;
-  verdict?: Verdict;
-  exit_code?: number | null;
-  signal?: string | null;
-  mode?: string;
-  cpu_ms?: number;
-  wall_ms?: number;
-  result?: ExecutionResult;
-  state?: ExecutionState;
-  message?: string | null;
-  from?: number;
-  to?: number;
-}
-
-export interface QueueStats {
-  backend: string;
-  paused: boolean;
-  queued: number;
-  running: number;
-  finished: number;
-  cancelled: number;
-  expired: number;
-  dead: number;
-  oldest_queued_ms?: number | null;
-  tenants_waiting: number;
-}
-
-export interface Language { name: string; version?: string | null; available: boolean; compiled: boolean; reason?: string | null }
+/** An event of any kind; fields that its kind has not are undefined. */
+export type ExecutionEvent = Pick<AnyExecutionEvent, 'seq' | 'type'>
+  & { [K in Exclude<Fields<AnyExecutionEvent>, 'seq' | 'type'>]?: FieldOf<AnyExecutionEvent, K> };
 
 export const VERDICTS: Record<Verdict, { tone: Tone; words: string }> = {
   OK: { tone: 'ok', words: 'ended well' },
@@ -145,7 +51,7 @@ export function takeDraft(): ExecutionRequest | null {
 }
 
 /** Returns bytes of a chunk of output. */
-export function chunk(event: { data?: string; data_base64?: string }): Uint8Array | string {
-  if (event.data_base64 === undefined) return event.data ?? '';
+export function chunk(event: { data?: string | null; data_base64?: string | null }): Uint8Array | string {
+  if (event.data_base64 === undefined || event.data_base64 === null) return event.data ?? '';
   return Uint8Array.from(atob(event.data_base64), (character) => character.charCodeAt(0));
 }

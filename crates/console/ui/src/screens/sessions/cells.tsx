@@ -1,22 +1,21 @@
 // Cells of the code interpreter: run one after the other, they keep what they define.
 import { useRef, useState } from 'preact/hooks';
 import { Badge, Button, Editor, Empty, Segments, api, attempt, bytes, duration, messageOf, path, request, type Tone } from '../../kit';
+import type { CellEnd, CellResult } from '../../schema';
 
 /** Cells that the page keeps. */
 const CELLS_MAX = 50;
 /** Characters of one output that are shown. */
 const SHOWN_MAX = 200_000;
 
-interface Result { is_main_result: boolean; data: Record<string, unknown>; truncated?: string[] }
-interface Ended { verdict: string; wall_ms: number; cpu_ms: number; memory_bytes: number; context_ended?: boolean }
 interface Cell {
   id: number;
   language: string;
   code: string;
   output: { stream: 'stdout' | 'stderr'; text: string }[];
-  results: Result[];
+  results: CellResult[];
   error: { name: string; value: string; traceback?: string | string[] } | null;
-  ended: Ended | null;
+  ended: CellEnd | null;
   problem: string | null;
 }
 
@@ -54,9 +53,9 @@ export function Cells({ session }: { session: string }) {
               if (last?.stream === event) return { ...it, output: [...it.output.slice(0, -1), { stream: event, text: (last.text + text).slice(-SHOWN_MAX) }] };
               return { ...it, output: [...it.output, { stream: event, text }] };
             }
-            case 'result': return { ...it, results: [...it.results, data as unknown as Result] };
+            case 'result': return { ...it, results: [...it.results, data as unknown as CellResult] };
             case 'error': return { ...it, error: data as Cell['error'] };
-            case 'ended': return { ...it, ended: data as unknown as Ended };
+            case 'ended': return { ...it, ended: data as unknown as CellEnd };
             case 'gone': return { ...it, problem: 'the sandbox ended meanwhile' };
             default: return it;
           }
@@ -138,7 +137,7 @@ function CellView({ cell }: { cell: Cell }) {
 const PICTURES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
 
 /** A result: a picture, or its text. HTML and SVG of strangers are shown as text. */
-function ResultView({ result }: { result: Result }) {
+function ResultView({ result }: { result: CellResult }) {
   const type = PICTURES.find((it) => typeof result.data[it] === 'string');
   if (type !== undefined) {
     return <img class="cell-picture" src={`data:${type};base64,${String(result.data[type]).replace(/[^A-Za-z0-9+/=]/g, '')}`} alt={String(result.data['text/plain'] ?? 'a picture')} />;

@@ -62,7 +62,8 @@ type Part = { kind: 'text'; text: string } | { kind: 'reasoning'; text: string }
 function turnsOf(events: SessionEvent[]): Turn[] {
   const turns: Turn[] = [];
   const byId = new Map<string, Turn>();
-  for (const { type, turn: id, data, at_ms: atMs } of events) {
+  for (const { type, turn: id, data: anything, at_ms: atMs } of events) {
+    const data = (anything ?? {}) as Record<string, unknown>;
     if (!id) continue;
     let turn = byId.get(id);
     if (turn === undefined) {

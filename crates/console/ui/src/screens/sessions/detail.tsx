@@ -5,6 +5,7 @@ import {
   Table, Tabs, TextField, Form, Dialog, Time, api, attempt, bytes, confirm, count, duration, navigate, path, percent, pollUnlessLive,
   precise, refreshAll, useLive, useQuery, useResource, withQuery, may, type Column,
 } from '../../kit';
+import type { AuditRecordList, Snapshot } from '../../schema';
 import { Cells } from './cells';
 import { Chat, Timeline, useEvents } from './chat';
 import { Files } from './files';
@@ -152,8 +153,6 @@ function MetricsPanel({ id, isAwake: isThere }: { id: string; isAwake: boolean }
   );
 }
 
-interface Snapshot { id: string; name?: string | null; bytes: number; created_at: string }
-
 function Snapshots({ session }: { session: Session }) {
   const address = path`/v1/sessions/${session.id}/snapshots`;
   const from = useResource<{ snapshots: Snapshot[] }>(address, 5000);
@@ -200,11 +199,9 @@ function Snapshots({ session }: { session: Session }) {
   );
 }
 
-interface AuditLine { seq: number; at: string; event: string; outcome: 'done' | 'failed' | 'refused'; grant: string; text?: string | null; error?: string | null }
-
 function Access({ session }: { session: Session }) {
   const grants = session.grants ?? [];
-  const records = useResource<{ records: AuditLine[] }>(withQuery('/v1/audit', { holder: session.id, order: 'desc', limit: 50 }), 3000);
+  const records = useResource<AuditRecordList>(withQuery('/v1/audit', { holder: session.id, order: 'desc', limit: 50 }), 3000);
   const [isGiving, setGiving] = useState(false);
   const set = async (next: Grant[]) => {
     await api(path`/v1/sessions/${session.id}`, { method: 'PATCH', json: { grants: next } });
@@ -220,7 +217,7 @@ function Access({ session }: { session: Session }) {
         ) : grants.map((grant) => (
           <div key={labelOf(grant)} class="row grant">
             <strong>{labelOf(grant)}</strong>
-            {grant.access && <Badge tone={grant.access === 'read_only' ? 'ok' : 'warn'}>{grant.access === 'read_only' ? 'to read' : 'to read and write'}</Badge>}
+            {'access' in grant && grant.access && <Badge tone={grant.access === 'read_only' ? 'ok' : 'warn'}>{grant.access === 'read_only' ? 'to read' : 'to read and write'}</Badge>}
             <span class="spacer" />
             <Button kind="quiet" icon="x" onClick={() => change(grants.filter((it) => it !== grant), `Took ${labelOf(grant)} back`)}>Take back</Button>
           </div>
@@ -253,7 +250,8 @@ const KINDS: Record<string, string> = { postgres: 'tenant', mysql: 'tenant', cat
 function grantOf(label: string, access: string): Grant {
   const [kind = '', name] = label.trim().split(/:(.*)/s);
   const field = KINDS[kind];
-  return { kind, ...(field === undefined ? {} : { [field]: name ?? '', access }) };
+  // What a person typed: the server says what is wrong with it.
+  return { kind, ...(field === undefined ? {} : { [field]: name ?? '', access }) } as Grant;
 }
 
 function GiveGrant({ onClose, onGive }: { onClose: () => void; onGive: (grant: Grant) => Promise<void> }) {

@@ -5,6 +5,7 @@ import {
   Time, api, count, navigate, path, pollUnlessLive, refreshAll, sorted, toast, useLive, useQuery, useResource, useSorting,
   withQuery, type Column,
 } from '../../kit';
+import type { SandboxCounts } from '../../schema';
 import { SANDBOXES, STATES, labelOf, type Session } from './model';
 
 const COLUMNS: Column<Session>[] = [
@@ -26,8 +27,6 @@ const COLUMNS: Column<Session>[] = [
 
 /** Sessions that the list shows: a page of the interface. */
 const SHOWN_MAX = 200;
-
-interface SandboxCounts { running: number; waiting: number; warm: number; warming: number; total: number; capacity: number }
 
 export function SessionList() {
   const [state, setState] = useQuery('state');

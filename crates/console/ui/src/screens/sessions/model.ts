@@ -1,49 +1,8 @@
-// Sessions as the interface gives them.
+// Sessions as the interface gives them, and words for what they say.
 import type { Tone } from '../../kit';
+import type { Grant, Session } from '../../schema';
 
-export interface Session {
-  id: string;
-  agent?: string | null;
-  agent_version?: number | null;
-  template?: string | null;
-  tenant: string;
-  /** RFC 3339. */
-  created_at: string;
-  last_active_at: string;
-  last_seq: number;
-  state: 'starting' | 'active' | 'paused' | 'stopped' | 'ended' | 'error';
-  sandbox: 'warming' | 'warm' | 'running' | 'waiting' | 'cold';
-  message?: string | null;
-  metadata?: Record<string, string>;
-  parent?: string | null;
-  grants?: Grant[];
-  limits?: Record<string, number | null>;
-  options?: Record<string, unknown>;
-}
-
-/** A grant; what it has besides depends on its kind. */
-export interface Grant { kind: string; tenant?: string; warehouse?: string; access?: string; [field: string]: unknown }
-
-export interface SessionEvent {
-  seq: number;
-  at_ms: number;
-  turn?: string | null;
-  type: string;
-  data: Record<string, unknown>;
-}
-
-export interface Metrics {
-  at_ms: number;
-  cpu_ms: number;
-  memory_bytes: number;
-  memory_peak_bytes: number;
-  disk_bytes: number;
-  disk_total_bytes: number;
-  processes: number;
-  oom_kills: number;
-}
-
-export interface FileEntry { path: string; kind: string; size: number; mode: number; modified_ms: number; target?: string | null }
+export type { FileEntry, Grant, Session, SessionEvent, SessionMetrics as Metrics } from '../../schema';
 
 export const STATES: Record<Session['state'], { tone: Tone; word: string }> = {
   starting: { tone: 'run', word: 'starting' },
@@ -60,7 +19,7 @@ export const SANDBOXES: Record<Session['sandbox'], string> = {
 
 /** The name of a grant in records and routes: `postgres:shop`, `http`. */
 export function labelOf(grant: Grant): string {
-  const name = grant.tenant ?? grant.warehouse;
+  const name = 'tenant' in grant ? grant.tenant : 'warehouse' in grant ? grant.warehouse : undefined;
   return name === undefined ? grant.kind : `${grant.kind}:${name}`;
 }
 
