@@ -12,7 +12,7 @@
 //! | `topics.rs` | the table of topics: what each is called and which route it reads: pure |
 //! | `parameters.rs` | parameters of a subscription, as part of an address: pure |
 //! | `events.rs` | parser of server-sent events: pure |
-//! | `source.rs` | how a route is read: as events, or again and again |
+//! | `source.rs` | how a route is read: as events, when its service announces a change, or again and again |
 //! | `socket.rs` | subscriptions of one WebSocket, and what waits to be sent |
 //!
 //! # References
@@ -38,6 +38,7 @@ use node::http::{
 };
 
 use self::socket::{LiveConversation, MESSAGE_BYTES_MAX};
+pub(crate) use self::source::FollowedFeeds;
 
 /// Path of the WebSocket.
 pub(crate) const PATH: &str = "/v1/live";
@@ -51,11 +52,12 @@ pub(crate) struct LiveEndpoint {
     native: InProcessRoutes,
     /// Names of this server, of `mcp.hosts`.
     hosts: Arc<[String]>,
+    feeds: FollowedFeeds,
 }
 
 impl LiveEndpoint {
-    pub(crate) fn new(hosts: &[String]) -> LiveEndpoint {
-        LiveEndpoint { native: InProcessRoutes::default(), hosts: hosts.into() }
+    pub(crate) fn new(hosts: &[String], feeds: FollowedFeeds) -> LiveEndpoint {
+        LiveEndpoint { native: InProcessRoutes::default(), hosts: hosts.into(), feeds }
     }
 
     /// Puts the native interface behind it, all routes in their shell, until what is returned is
@@ -91,6 +93,6 @@ async fn open(
         .protocols([PROTOCOL])
         .max_message_size(MESSAGE_BYTES_MAX)
         .max_frame_size(MESSAGE_BYTES_MAX);
-    let conversation = LiveConversation::new(caller, drain);
+    let conversation = LiveConversation::new(caller, drain, endpoint.feeds);
     Ok(upgrade.on_upgrade(move |socket| Box::pin(conversation.hold(socket))))
 }

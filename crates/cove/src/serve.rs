@@ -23,7 +23,7 @@ use node::http::{
 };
 use node::readiness::ReadinessChecks;
 use node::shared_keys::KeyCheck;
-use node::store::SqlStore;
+use node::store::{SqlStore, StoreDialect};
 use node::telemetry::{self, HttpMetrics, LogFormat, MetricsRegistry, Registry};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use sandbox::{Engine, LaunchedSpawners};
@@ -252,7 +252,8 @@ impl ServerParts<'_> {
         let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
         announce(source, &data_dir, listener.address(), &others, &tokens).await?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
-        let live = live::LiveEndpoint::new(&config.mcp.hosts);
+        let feeds = followed_feeds(&jobs, &sessions, &store, config);
+        let live = live::LiveEndpoint::new(&config.mcp.hosts, feeds);
         let (main, tools) = main_site(&shell, (endpoint, live), routes, shapes, of_lake);
         let of_beside = join_nodes(pooler.as_ref(), lake.as_ref(), forwarder.as_ref());
         let of_others = of_faces.merge(of_e2b).merge(of_beside);
@@ -454,6 +455,22 @@ fn identity(
     };
     let node = membership.identity().id.clone();
     identity::routes(ServerIdentity { tokens: tokens.clone(), node, services })
+}
+
+/// Returns what says that lists have changed.
+fn followed_feeds(
+    jobs: &Jobs,
+    sessions: &sessions::Sessions,
+    store: &SqlStore,
+    config: &CoveConfig,
+) -> live::FollowedFeeds {
+    // Programs of others add executions to a queue in Redis.
+    let has_redis = config.executions.jobs.redis.is_some();
+    live::FollowedFeeds {
+        executions: jobs.changes().clone(),
+        sessions: sessions.changes().cloned().unwrap_or_default(),
+        has_others: has_redis || store.dialect() != StoreDialect::Sqlite,
+    }
 }
 
 /// Returns who may use what of it.

@@ -17,6 +17,7 @@ use api::{
     EventKind, Execution, ExecutionEvent, ExecutionId, ExecutionList, ExecutionRecord,
     ExecutionRequest, ExecutionState, QueueStats,
 };
+use node::changes::RecordFeed;
 use node::client::{AddressGuard, AllowedNetwork, HttpClient, NotAllowed};
 pub(crate) use node::clock::rfc3339_of_ms as date;
 use node::telemetry::Registry;
@@ -65,6 +66,8 @@ struct JobsInner {
     webhooks: Notify,
     /// Executions were accepted here.
     accepted: Notify,
+    /// Executions whose records this server has changed.
+    changes: RecordFeed,
     sender: WebhookSender,
 }
 
@@ -131,6 +134,7 @@ impl Jobs {
             metrics,
             webhooks,
             accepted,
+            changes: RecordFeed::default(),
             sender,
         };
         Ok(Jobs { inner: Arc::new(inner) })
@@ -150,6 +154,11 @@ impl Jobs {
     /// tells other servers ([`JobQueue::look_again`]).
     pub async fn accepted_here(&self) {
         self.inner.accepted.notified().await;
+    }
+
+    /// The feed of executions that this server accepts, starts, ends or changes.
+    pub fn changes(&self) -> &RecordFeed {
+        &self.inner.changes
     }
 
     /// The queue they wait in.
@@ -200,6 +209,7 @@ impl Jobs {
                 PushOutcome::New => {
                     inner.metrics.accepted.inc();
                     inner.accepted.notify_one();
+                    inner.changes.publish(&id.0);
                     answer.push(self.with_place(record).await?);
                 }
                 PushOutcome::Before(before) if before == id => answer.push(record),
@@ -471,6 +481,7 @@ impl Jobs {
         };
         if self.inner.queue.remove(tenant.to_owned(), id.clone()).await? {
             self.inner.lives.forget(id);
+            self.inner.changes.publish(&id.0);
         }
         Ok(record)
     }
@@ -598,6 +609,7 @@ impl Jobs {
             queue.replay(tenant.map(str::to_owned), id.cloned(), self.inner.queue.now_ms()).await?;
         for id in &replayed {
             self.inner.lives.forget(id);
+            self.inner.changes.publish(&id.0);
         }
         if let (true, Some(id)) = (replayed.is_empty(), id) {
             let job = queue.get(id.clone(), JobParts::default()).await?;
@@ -614,6 +626,7 @@ impl Jobs {
     fn publish_end(&self, id: &ExecutionId, state: ExecutionState, message: Option<String>) {
         self.inner.metrics.ended(state);
         self.inner.lives.end(id, Some(EventKind::Ended { state, message }), 0);
+        self.inner.changes.publish(&id.0);
     }
 
     /// A job in the words of the interface.

@@ -6,6 +6,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`changes`] | which records changed, for those who follow a list |
 //! | [`clock`] | the only reader of the clocks; ids that sort by time |
 //! | [`data_dir`] | the directory a server keeps its state in: lock, addresses, atomic writes |
 //! | [`auth`] | API tokens, hashed at rest and verified in memory; [`auth::TokenPrincipal`] |
@@ -36,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod changes;
 pub mod client;
 pub mod clock;
 pub mod cluster;

@@ -48,6 +48,7 @@ use std::time::Duration;
 
 use api::{SandboxCounts, SandboxState, SessionList, SessionState, SessionView};
 use node::auth::{TokenPrincipal, TokenRegistry};
+use node::changes::RecordFeed;
 use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
 use node::cluster::{NodeIdentity, PeerForwarder};
@@ -316,6 +317,15 @@ impl Sessions {
         match &self.0 {
             ServerSupport::Ready(inner) => Ok(inner),
             ServerSupport::Unavailable(why) => Err(SessionError::NotHere(why.to_string())),
+        }
+    }
+
+    /// The feed of sessions that this server creates, changes or ends; none where it has no
+    /// sessions.
+    pub fn changes(&self) -> Option<&RecordFeed> {
+        match &self.0 {
+            ServerSupport::Ready(inner) => Some(inner.books.changes()),
+            ServerSupport::Unavailable(_) => None,
         }
     }
 
@@ -643,13 +653,17 @@ impl SessionsInner {
     fn mark(&self, entry: &SessionEntry) {
         if let Some(row) = Self::to_write(entry) {
             entry.log.mark(row);
+            self.books.changes().publish(&entry.id);
         }
     }
 
     /// Has all of a session's row written, and waits for that.
     async fn save(&self, entry: &SessionEntry) -> Result<(), SessionError> {
         match Self::to_write(entry) {
-            Some(row) => entry.log.save(row).await,
+            Some(row) => {
+                self.books.changes().publish(&entry.id);
+                entry.log.save(row).await
+            }
             None => Err(SessionError::Conflict("the session was let go just now".to_owned())),
         }
     }

@@ -16,7 +16,8 @@ use tokio::task::AbortHandle;
 use tokio::time;
 
 use super::source::{
-    BYTES_QUEUED_MAX, LiveOutlet, MESSAGES_QUEUED_MAX, QueuedLiveMessage, TopicReader,
+    BYTES_QUEUED_MAX, FollowedFeeds, LiveOutlet, MESSAGES_QUEUED_MAX, QueuedLiveMessage,
+    TopicReader,
 };
 use super::topics;
 
@@ -71,10 +72,15 @@ pub(super) struct LiveConversation {
     queued: mpsc::Receiver<QueuedLiveMessage>,
     room: Arc<Semaphore>,
     turn: Arc<Mutex<()>>,
+    feeds: FollowedFeeds,
 }
 
 impl LiveConversation {
-    pub(super) fn new(caller: InProcessCaller, drain: DrainHandle) -> LiveConversation {
+    pub(super) fn new(
+        caller: InProcessCaller,
+        drain: DrainHandle,
+        feeds: FollowedFeeds,
+    ) -> LiveConversation {
         let (sender, queued) = mpsc::channel(MESSAGES_QUEUED_MAX);
         LiveConversation {
             caller,
@@ -85,6 +91,7 @@ impl LiveConversation {
             queued,
             room: Arc::new(Semaphore::new(BYTES_QUEUED_MAX)),
             turn: Arc::default(),
+            feeds,
         }
     }
 
@@ -189,6 +196,7 @@ impl LiveConversation {
             },
             drain: self.drain.clone(),
             turn: Arc::clone(&self.turn),
+            feeds: self.feeds.clone(),
         };
         let reading = task::spawn(reader.run(source)).abort_handle();
         self.subscriptions.insert(id, Subscription { number: self.last, reading });

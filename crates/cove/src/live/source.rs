@@ -11,6 +11,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use axum::response::Response;
 use futures_util::StreamExt as _;
+use node::changes::{ChangeListener, ChangeScope, RecordFeed};
 use node::drain::DrainHandle;
 use node::http::{HttpError, InProcessCaller};
 use serde_json::Value;
@@ -18,10 +19,23 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{self, MissedTickBehavior};
 
 use super::events::{EVENT_BYTES_MAX, EventParser, ServerSentEvent};
-use super::topics::TopicSource;
+use super::topics::{FollowedService, RecordRoute, TopicSource};
 
-/// Interval at which a list or document is read.
+/// Interval at which a document is read, and a list that other servers change as well.
 const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval at which a list is read whose changes are all announced by this server: for what time
+/// alone changes, such as a record that is not kept any more.
+const QUIET_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Time from a change until its record is read, with all that change meanwhile: a short program is
+/// queued, runs and ends within it. A client sees a change within 250 ms, of which this is the
+/// largest part.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// Changed records that are read one by one. For more, the list is read, and then not again for
+/// [`READ_INTERVAL`].
+const RECORDS_READ_MAX: usize = 8;
 
 /// Interval at which the audit is read, whose records are written as often.
 const NUMBERED_INTERVAL: Duration = Duration::from_millis(500);
@@ -113,6 +127,35 @@ impl From<HttpError> for TopicEnd {
     }
 }
 
+/// Feeds of what this server changes.
+#[derive(Clone, Debug)]
+pub(crate) struct FollowedFeeds {
+    pub(crate) executions: RecordFeed,
+    pub(crate) sessions: RecordFeed,
+    /// True if other servers change the same lists, which no feed here says.
+    pub(crate) has_others: bool,
+}
+
+impl FollowedFeeds {
+    fn listen(&self, service: FollowedService) -> ChangeListener {
+        match service {
+            FollowedService::Executions => self.executions.listen(),
+            FollowedService::Sessions => self.sessions.listen(),
+        }
+    }
+
+    fn read_interval(&self) -> Duration {
+        if self.has_others { READ_INTERVAL } else { QUIET_INTERVAL }
+    }
+}
+
+/// A list that is followed, and the way to one record of it.
+struct FollowedList {
+    target: String,
+    list: &'static str,
+    record: RecordRoute,
+}
+
 /// Reader of one topic.
 pub(super) struct TopicReader {
     pub(super) caller: InProcessCaller,
@@ -120,6 +163,7 @@ pub(super) struct TopicReader {
     pub(super) drain: DrainHandle,
     /// Held while a document is read, so that a socket has one in memory.
     pub(super) turn: Arc<Mutex<()>>,
+    pub(super) feeds: FollowedFeeds,
 }
 
 impl TopicReader {
@@ -129,7 +173,9 @@ impl TopicReader {
             TopicSource::Events { target, has_end_reason } => {
                 self.events(&target, has_end_reason).await
             }
-            TopicSource::Changed { target, list, key } => self.changed(&target, list, key).await,
+            TopicSource::Changed { target, list, record, service } => {
+                self.changed(&FollowedList { target, list, record }, service).await
+            }
             TopicSource::Numbered { target, newest, list, after } => {
                 self.numbered(&target, newest, list, after).await
             }
@@ -228,50 +274,119 @@ impl TopicReader {
 
     async fn changed(
         &self,
-        target: &str,
-        list: &str,
-        key: &str,
+        followed: &FollowedList,
+        service: FollowedService,
     ) -> Result<std::convert::Infallible, TopicEnd> {
-        let mut ticks = ticks(READ_INTERVAL);
+        // Before the first read, so that nothing is missed between them.
+        let mut changes = self.feeds.listen(service);
+        // Hashes of the records that the client has. Between two reads of the list, it grows by
+        // what is read one by one.
         let mut known: HashMap<String, u64> = HashMap::new();
         let (mut failures, mut is_followed) = (0, false);
+        let (mut scope, mut is_flood) = (ChangeScope::All, false);
         loop {
-            ticks.tick().await;
             if is_followed && self.outlet.is_behind() {
-                continue; // What is current is read when there is room for it.
+                // What is current is read when there is room for it.
+                scope = ChangeScope::All;
+                time::sleep(READ_INTERVAL).await;
+                continue;
             }
-            let Some(mut document) = self.read(target, &mut failures).await? else { continue };
-            if !is_followed {
-                self.followed().await?;
-                is_followed = true;
-            }
-            let records = document.get_mut(list).map(Value::take);
-            let Some(Value::Array(records)) = records else { continue };
-            let mut seen = HashMap::with_capacity(records.len());
-            // The list begins with the newest; the client is told of the oldest first.
-            for record in records.into_iter().rev() {
-                let Some(name) = record.get(key).and_then(Value::as_str) else { continue };
-                let text = record.to_string();
-                let mut hasher = DefaultHasher::new();
-                text.hash(&mut hasher);
-                let hash = hasher.finish();
-                let is_new = known.get(name) != Some(&hash);
-                seen.insert(name.to_owned(), hash);
-                if is_new {
-                    self.record(record, key, text).await?;
+            let was_read = match (&scope, followed.record) {
+                (ChangeScope::All, _) | (_, RecordRoute::List) => {
+                    match self.read(&followed.target, &mut failures).await? {
+                        Some(document) => {
+                            if !is_followed {
+                                self.followed().await?;
+                                is_followed = true;
+                            }
+                            let records = records_of(document, followed.list);
+                            let before = std::mem::take(&mut known);
+                            for record in records {
+                                self.tell_change(record, Some(&before), &mut known).await?;
+                            }
+                            true
+                        }
+                        None => false,
+                    }
                 }
+                (ChangeScope::Records(ids), _) => {
+                    self.changed_records(followed, ids, &mut known, &mut failures).await?
+                }
+            };
+            if !was_read {
+                scope = ChangeScope::All;
+                time::sleep(READ_INTERVAL).await;
+                continue;
             }
-            known = seen;
+            if is_flood {
+                time::sleep(READ_INTERVAL).await;
+            }
+            let changed = changes.changed(RECORDS_READ_MAX, GATHER);
+            let changed = time::timeout(self.feeds.read_interval(), changed).await;
+            is_flood = matches!(changed, Ok(ChangeScope::All));
+            // A change whose record was not read is one of all.
+            scope = changed.unwrap_or(ChangeScope::All);
         }
     }
 
-    /// Sends a record, or its key and state where it is too long.
-    async fn record(&self, record: Value, key: &str, text: String) -> Result<(), SocketGone> {
+    /// Reads records one by one, as the caller may see them. False where that may succeed later.
+    async fn changed_records(
+        &self,
+        followed: &FollowedList,
+        ids: &[Arc<str>],
+        known: &mut HashMap<String, u64>,
+        failures: &mut u32,
+    ) -> Result<bool, TopicEnd> {
+        for id in ids {
+            let id = crate::percent::escaped(id);
+            let target = match followed.record {
+                RecordRoute::Document(path) => format!("{path}{id}"),
+                RecordRoute::Filter | RecordRoute::List => format!("{}&id={id}", followed.target),
+            };
+            let document = match self.read(&target, failures).await {
+                Ok(Some(document)) => document,
+                Ok(None) => return Ok(false),
+                // It is somebody else's, or is gone.
+                Err(TopicEnd::Refused(error)) if error.code == ErrorCode::NotFound => continue,
+                Err(end) => return Err(end),
+            };
+            let records = match followed.record {
+                RecordRoute::Document(_) => vec![document],
+                RecordRoute::Filter | RecordRoute::List => records_of(document, followed.list),
+            };
+            for record in records {
+                self.tell_change(record, None, known).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends a record that is not as the client has it, and notes what it has now. `before` is what
+    /// it had where `known` is made anew.
+    async fn tell_change(
+        &self,
+        record: Value,
+        before: Option<&HashMap<String, u64>>,
+        known: &mut HashMap<String, u64>,
+    ) -> Result<(), SocketGone> {
+        let Some(id) = record.get("id").and_then(Value::as_str) else { return Ok(()) };
+        let text = record.to_string();
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let hash = hasher.finish();
+        let last = known.insert(id.to_owned(), hash);
+        let last = before.map_or(last, |before| before.get(id).copied());
+        let is_new = last != Some(hash);
+        if is_new { self.record(record, text).await } else { Ok(()) }
+    }
+
+    /// Sends a record, or its id and state where it is too long.
+    async fn record(&self, record: Value, text: String) -> Result<(), SocketGone> {
         if text.len() < EVENT_BYTES_MAX {
             return self.outlet.event(&text).await;
         }
         let short = serde_json::json!({
-            key: record.get(key), "state": record.get("state"), "truncated": true,
+            "id": record.get("id"), "state": record.get("state"), "truncated": true,
         });
         self.outlet.event(&short.to_string()).await
     }
@@ -340,6 +455,14 @@ impl TopicReader {
             }
             self.outlet.event(&document.to_string()).await?;
         }
+    }
+}
+
+/// Records of a list, the oldest first: the list begins with the newest.
+fn records_of(mut document: Value, list: &str) -> Vec<Value> {
+    match document.get_mut(list).map(Value::take) {
+        Some(Value::Array(records)) => records.into_iter().rev().collect(),
+        _ => Vec::new(),
     }
 }
 

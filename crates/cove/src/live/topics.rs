@@ -30,12 +30,15 @@ pub(super) enum TopicSource {
         /// True if an event of the name `error` is not one of the topic, but why it ends.
         has_end_reason: bool,
     },
-    /// A list that is read each second: records that are new or have changed are events.
+    /// A list that is read when its service says that it changed: records that are new or have
+    /// changed are events.
     Changed {
+        /// With a query.
         target: String,
-        /// Fields of the list in its document, and of the key in a record.
+        /// Field of the list in its document. Records are named by their `id`.
         list: &'static str,
-        key: &'static str,
+        record: RecordRoute,
+        service: FollowedService,
     },
     /// A list of numbered records that is read behind the last one: each is an event.
     Numbered {
@@ -49,6 +52,24 @@ pub(super) enum TopicSource {
     },
     /// A document that is read each second: each is an event.
     Document { target: String },
+}
+
+/// Way to one record of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordRoute {
+    /// The list, with the parameter `id`.
+    Filter,
+    /// A document below this path.
+    Document(&'static str),
+    /// None: the list has a filter that one document would not obey.
+    List,
+}
+
+/// Service whose feed of changes says when a list is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FollowedService {
+    Executions,
+    Sessions,
 }
 
 /// All topics.
@@ -94,7 +115,8 @@ impl LiveTopic for ExecutionsTopic {
         let names = ["state", "language", "label", "verdict", "text", "tenant"];
         let limit = format!("limit={RECORDS_MAX}");
         let target = parameters.into_target("/v1/executions", &limit, &names)?;
-        Ok(TopicSource::Changed { target, list: "executions", key: "id" })
+        let (record, service) = (RecordRoute::Filter, FollowedService::Executions);
+        Ok(TopicSource::Changed { target, list: "executions", record, service })
     }
 }
 
@@ -124,7 +146,12 @@ impl LiveTopic for SessionsTopic {
     fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
         let limit = format!("limit={RECORDS_MAX}");
         let target = parameters.into_target("/v1/sessions", &limit, &["state", "agent"])?;
-        Ok(TopicSource::Changed { target, list: "sessions", key: "id" })
+        let record = match target.contains('&') {
+            true => RecordRoute::List,
+            false => RecordRoute::Document("/v1/sessions/"),
+        };
+        let service = FollowedService::Sessions;
+        Ok(TopicSource::Changed { target, list: "sessions", record, service })
     }
 }
 
@@ -222,6 +249,12 @@ mod tests {
         let events = |target: &str| {
             Ok(TopicSource::Events { target: target.to_owned(), has_end_reason: false })
         };
+        let sessions = |filter: &str, record| TopicSource::Changed {
+            target: format!("/v1/sessions?limit=100{filter}"),
+            list: "sessions",
+            record,
+            service: FollowedService::Sessions,
+        };
         for (topic, parameters, expected) in [
             (
                 "session.events",
@@ -250,6 +283,18 @@ mod tests {
                     after: Some(3),
                 }),
             ),
+            (
+                "executions",
+                json!({ "language": "bash" }),
+                Ok(TopicSource::Changed {
+                    target: "/v1/executions?limit=100&language=bash".to_owned(),
+                    list: "executions",
+                    record: RecordRoute::Filter,
+                    service: FollowedService::Executions,
+                }),
+            ),
+            ("sessions", json!({}), Ok(sessions("", RecordRoute::Document("/v1/sessions/")))),
+            ("sessions", json!({ "agent": "a" }), Ok(sessions("&agent=a", RecordRoute::List))),
             ("tenants", json!({ "tenant": "x" }), Err("tenant")),
             ("session.events", json!({}), Err("session")),
             ("session.events", json!({ "session": ".." }), Err("session")),

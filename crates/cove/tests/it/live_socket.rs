@@ -95,6 +95,62 @@ fn one_socket_follows_executions_sessions_files_the_catalog_and_the_audit() {
     next(&mut socket, "events", |it| it["ended"] == true);
 }
 
+/// A list that nothing announces is read again after five minutes only, which is longer than a test
+/// waits for a message.
+#[test]
+fn changes_of_executions_and_sessions_are_pushed_to_those_who_may_see_them() {
+    let _guard = beside_others();
+    let server = Server::start_with(COVE, &[], Some(&config("")));
+    let (sessions, client) = (Sessions::from(&server), server.client());
+    let other = server.other_client("other", &["--scope", "sessions", "--scope", "executions"]);
+    let (mut socket, mut of_other) = (live(&client), live(&other));
+    let is_ok = |message: &Value| message["ok"] == true;
+    for (id, topic, parameters) in [
+        ("all", "executions", json!({})),
+        ("finished", "executions", json!({ "state": "finished" })),
+        ("sessions", "sessions", json!({})),
+        ("paused", "sessions", json!({ "state": "paused" })),
+    ] {
+        subscribe(&mut socket, id, topic, parameters);
+        next(&mut socket, id, is_ok);
+    }
+    for topic in ["executions", "sessions"] {
+        subscribe(&mut of_other, topic, topic, json!({}));
+        next(&mut of_other, topic, is_ok);
+    }
+
+    let execution = submit(&client, &held("sleep 71.7"));
+    let in_state = |id: &str, state: &'static str| {
+        let id = id.to_owned();
+        move |it: &Value| it["event"]["id"] == id.as_str() && it["event"]["state"] == state
+    };
+    next(&mut socket, "all", in_state(&execution, "running"));
+    wait_for_sleep("71.7");
+    wake("71.7");
+    let ended = next(&mut socket, "finished", |it| it.get("event").is_some());
+    assert!(in_state(&execution, "finished")(&ended), "{ended}");
+    let session = sessions.create(&json!({}));
+    next(&mut socket, "sessions", in_state(&session, "active"));
+    drop(sessions.did(&session, "pause"));
+    next(&mut socket, "paused", in_state(&session, "paused"));
+    let renamed = json!({ "metadata": { "name": "renamed" } });
+    let patch = Request::new("PATCH", &format!("/v1/sessions/{session}"))
+        .header("content-type", "application/json")
+        .body(renamed.to_string());
+    assert_eq!(client.send(&patch).status, 200);
+    next(&mut socket, "sessions", |it| it["event"]["metadata"]["name"] == "renamed");
+    drop(sessions.end(&session));
+    next(&mut socket, "sessions", in_state(&session, "ended"));
+
+    // The other's first event is its own, although those before were published to it as well.
+    let own = submit(&other, &json!({ "argv": ["/bin/true"] }));
+    let first = next(&mut of_other, "executions", |it| it.get("event").is_some());
+    assert_eq!(first["event"]["id"], own.as_str(), "{first}");
+    let own = Sessions { client: other }.create(&json!({}));
+    let first = next(&mut of_other, "sessions", |it| it.get("event").is_some());
+    assert_eq!(first["event"]["id"], own.as_str(), "{first}");
+}
+
 #[test]
 fn a_topic_is_for_whom_its_route_is() {
     let _guard = beside_others();

@@ -286,6 +286,7 @@ impl Jobs {
             };
             let idle = claims.is_empty();
             for (claim, permit) in claims.into_iter().zip(permits) {
+                self.inner.changes.publish(&claim.lease.id.0);
                 // Counted as work, so that the server waits for it when it drains.
                 let working = drain.work();
                 let place = places.place(permit, &claim.tenant);
@@ -370,6 +371,7 @@ impl Jobs {
             Ok(swept) => {
                 for id in &swept.requeued {
                     tracing::warn!(execution = %id, "its worker was lost; it is queued again");
+                    self.inner.changes.publish(&id.0);
                 }
                 let ended = !swept.ended.is_empty();
                 for (id, state) in swept.ended {
@@ -596,7 +598,10 @@ impl JobWorker {
         let now_ms = self.inner().queue.now_ms();
         for _ in 0..FINISH_TRIES {
             match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms).await {
-                Ok(ended) => return Some(ended),
+                Ok(ended) => {
+                    self.inner().changes.publish(&lease.id.0);
+                    return Some(ended);
+                }
                 Err(QueueError::Unavailable(cause)) => {
                     let error = cause.to_string();
                     tracing::error!(execution = %lease.id, error, "its end cannot be published yet");

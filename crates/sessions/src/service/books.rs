@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use node::changes::RecordFeed;
 use parking_lot::Mutex;
 use pool::residents::{ResidentFigures, ResidentStats, Residents, State};
 use tokio::sync::Notify;
@@ -66,6 +67,8 @@ pub(crate) struct ResidentLedger {
     figures: ResidentFigures,
     /// Told when somebody may be able to go who was not before.
     changed: Notify,
+    /// Sessions whose place on the books has changed.
+    changes: RecordFeed,
     /// Queue of callers that wait for that, in order of arrival.
     line: tokio::sync::Mutex<()>,
     /// Number of callers that wait.
@@ -102,8 +105,26 @@ impl ResidentLedger {
             }),
             figures,
             changed: Notify::new(),
+            changes: RecordFeed::default(),
             line: tokio::sync::Mutex::default(),
             waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// The feed of sessions that change, here or in what is kept of them.
+    pub(crate) fn changes(&self) -> &RecordFeed {
+        &self.changes
+    }
+
+    /// Tells those who wait for a place, and those who follow sessions, that one has changed.
+    fn tell(&self, key: &ResidentKey) {
+        self.changed.notify_waiters();
+        self.publish(key);
+    }
+
+    fn publish(&self, key: &ResidentKey) {
+        if let ResidentKey::Session(id) = key {
+            self.changes.publish(id);
         }
     }
 
@@ -272,7 +293,7 @@ impl ResidentLedger {
             let marked = books.mark_warm(key, now);
             debug_assert!(marked.is_ok(), "what is being made can be warm: {marked:?}");
         }
-        self.changed.notify_waiters();
+        self.tell(key);
     }
 
     /// The sandbox of a session that was worked with before is there again.
@@ -283,7 +304,7 @@ impl ResidentLedger {
             let marked = books.mark_waiting(key, now);
             debug_assert!(marked.is_ok(), "what is being made can wait: {marked:?}");
         }
-        self.changed.notify_waiters();
+        self.tell(key);
     }
 
     /// Begins a use of a sandbox: it is not swept and not evicted. A sandbox that was just made
@@ -307,7 +328,7 @@ impl ResidentLedger {
         }
         let at_work = *at_work;
         // Who waited for it to be made learns that it does not go.
-        self.changed.notify_waiters();
+        self.tell(key);
         Some(at_work)
     }
 
@@ -316,7 +337,7 @@ impl ResidentLedger {
     pub(crate) fn build(&self, key: &ResidentKey, now: Instant) {
         let marked = self.inner.lock().mark_running(key, now);
         debug_assert!(marked, "what was admitted can be at work");
-        self.changed.notify_waiters();
+        self.tell(key);
     }
 
     /// Ends a use of a sandbox. `uses` are those of one sandbox: when that has gone, it has no part
@@ -333,7 +354,7 @@ impl ResidentLedger {
                 debug_assert!(marked.is_ok(), "what is used has a sandbox: {marked:?}");
             }
         }
-        self.changed.notify_waiters();
+        self.tell(key);
     }
 
     /// A sandbox that was to be made could not be. The session is kept.
@@ -342,7 +363,7 @@ impl ResidentLedger {
         inner.remove_live(key);
         let marked = inner.all.mark_cold(key, now);
         debug_assert!(marked.is_ok(), "what is being made is on the books: {marked:?}");
-        self.changed.notify_waiters();
+        self.tell(key);
     }
 
     /// The sandbox is gone, whatever it was doing; the session is kept.
@@ -352,7 +373,7 @@ impl ResidentLedger {
         inner.remove_live(key);
         // Struck off by an eviction meanwhile, and on its way to the object store.
         let _struck = inner.all.mark_cold(key, now);
-        self.changed.notify_waiters();
+        self.tell(key);
     }
 
     /// Takes a session that is not at work, for a transition that ends its sandbox. False when it
@@ -369,6 +390,7 @@ impl ResidentLedger {
                 inner.remove_live(key);
                 let marked = inner.all.mark_cold(key, now);
                 debug_assert!(marked.is_ok(), "both books agree: {marked:?}");
+                self.publish(key);
                 true
             }
             Some(State::Warming | State::Running | State::Cold) | None => false,
@@ -389,7 +411,7 @@ impl ResidentLedger {
     /// Strikes it off.
     pub(crate) fn remove(&self, key: &ResidentKey) {
         self.inner.lock().strike(key);
-        self.changed.notify_waiters();
+        self.tell(key);
     }
 
     /// Takes the sessions that have waited for at least `idle_min`, but for those that may wait for
@@ -416,6 +438,7 @@ impl ResidentLedger {
             }
             let marked = inner.all.mark_cold(&key, now);
             debug_assert!(marked.is_ok(), "both books agree: {marked:?}");
+            self.publish(&key);
             sessions.push(Arc::clone(id));
         }
         sessions

@@ -241,6 +241,7 @@ impl Sessions {
                     Some(_) | None => update.apply(row),
                 };
                 let row = inner.store.modify(tenant, id, change).await?;
+                inner.books.changes().publish(id);
                 return Ok(inner.view_of(&row));
             }
         }

@@ -1,13 +1,16 @@
 // One WebSocket for everything that is followed (`GET /v1/live`, subprotocol `cove.live.v1`),
 // because a browser opens only six HTTP/1.1 connections to a server, over all tabs.
-import { signal } from '@preact/signals';
+import { batch, signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { awaySince, noteAway, token } from './api';
 import { apiBase } from './base';
+import { isPaused, type Resource } from './resource';
 
 const BACKOFF_MS = [500, 1000, 2000, 4000, 8000];
 /** Attempts that end before the socket is open, while the server answers, before it counts as missing. */
 const REFUSALS_MAX = 2;
+/** Time for which records of a list are gathered before they are drawn. */
+const TOGETHER_MS = 15;
 /** Time until a server without the route is asked again; it may have been upgraded. */
 const MISSING_MS = 60_000;
 
@@ -88,6 +91,45 @@ export function useLive<E>(
       onEnd: (error) => latest.current.onEnd?.(error),
     });
   }, [topic, JSON.stringify(parameters)]);
+}
+
+/**
+ * Follows a topic of records that `from` shows. While lists stand still, records only leave a mark,
+ * and the list is asked for when it goes on.
+ */
+export function useLiveRecords<T extends { id: string }>(
+  topic: string | null,
+  parameters: Record<string, unknown>,
+  from: Resource<unknown>,
+  put: (record: T) => void,
+): void {
+  const isBehind = useRef(false);
+  const waiting = useRef<T[]>([]);
+  const latest = useRef(put);
+  latest.current = put;
+  useLive<T & { truncated?: boolean }>(topic, parameters, {
+    onEvent: (record) => {
+      if (isPaused.value) isBehind.current = true;
+      else if (record.truncated) from.refresh();
+      else if (waiting.current.push(record) === 1) {
+        // What comes together is drawn together: the first records are the whole list.
+        setTimeout(() => batch(() => waiting.current.splice(0).forEach((it) => latest.current(it))), TOGETHER_MS);
+      }
+    },
+    onLagged: () => from.refresh(),
+  });
+  const paused = isPaused.value;
+  useEffect(() => {
+    if (paused || !isBehind.current) return;
+    isBehind.current = false;
+    from.refresh();
+  }, [paused]);
+}
+
+/** Returns a list, newest first, with a record in its place, or in front when it was not there. */
+export function merged<T extends { id: string }>(list: T[], record: T): T[] {
+  const isKnown = list.some((it) => it.id === record.id);
+  return isKnown ? list.map((it) => (it.id === record.id ? record : it)) : [record, ...list];
 }
 
 function send(message: unknown): void {

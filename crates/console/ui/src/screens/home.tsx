@@ -1,20 +1,26 @@
 // Home: what runs now, and where to begin.
 import type { ComponentChildren } from 'preact';
 import {
-  AsCommand, Button, Empty, Foreign, Icon, Link, Loaded, PageHead, Panel, Stat, Table, Time, compact, count, duration, isOperator, may,
-  plural, timeOf, useResource, who, type Column, type Resource,
+  AsCommand, Button, Empty, Foreign, Icon, Link, Loaded, PageHead, Panel, Stat, Table, Time, compact, count, duration, isOperator, may, merged,
+  plural, pollUnlessLive, timeOf, useLiveRecords, useResource, who, type Column, type Resource,
 } from '../kit';
 import { StateBadge, VerdictBadge } from './executions/outcome';
 import { took } from './executions/list';
 import type { ExecutionRecord, QueueStats } from './executions/types';
 import type { CatalogWarehouseList, SandboxCounts, TenantStatsList } from '../schema';
 
+/** Executions that the page shows. */
+const RECENT_MAX = 8;
+
 export default function Home() {
   const queue = useResource<QueueStats>(may('executions') ? (isOperator.value ? '/v1/queue?all=true' : '/v1/queue') : null, 3000);
   const sandboxes = useResource<SandboxCounts>(may('sessions') ? '/v1/sandboxes' : null, 3000);
   const stats = useResource<TenantStatsList>(may('tenants') ? '/v1/tenants/stats' : null, 3000);
   const warehouses = useResource<CatalogWarehouseList>(may('catalog') ? '/catalog/management/v1/warehouses' : null, 15_000);
-  const recent = useResource<{ executions: ExecutionRecord[] }>(may('executions') ? '/v1/executions?limit=8' : null, 4000);
+  const recent = useResource<{ executions: ExecutionRecord[] }>(may('executions') ? `/v1/executions?limit=${RECENT_MAX}` : null, pollUnlessLive(4000));
+  useLiveRecords<ExecutionRecord>(may('executions') ? 'executions' : null, {}, recent, (record) => {
+    recent.mutate((page) => ({ ...page, executions: merged(page.executions, record).slice(0, RECENT_MAX) }));
+  });
   const it = who.value;
   const totals = stats.data.value?.tenants.reduce((sum, one) => ({
     clients: sum.clients + one.clients, waiting: sum.waiting + one.clients_waiting, servers: sum.servers + one.servers,

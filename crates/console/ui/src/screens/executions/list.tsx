@@ -2,8 +2,8 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
   AsCommand, Button, Empty, ErrorNote, Foreign, Icon, Menu, PageHead, SearchField, SelectField, Skeleton, Table, Time,
-  ApiError, api, attempt, confirm, currentPath, duration, isAway, isOperator, isPaused, liveState, navigate, path, place,
-  plural, pollUnlessLive, setQuery, timeOf, useLive, useQuery, useResource, withQuery, type Column, type Query,
+  ApiError, api, attempt, confirm, currentPath, duration, isAway, isOperator, isPaused, liveState, merged, navigate, path, place,
+  plural, pollUnlessLive, setQuery, timeOf, useLiveRecords, useQuery, useResource, withQuery, type Column, type Query,
 } from '../../kit';
 import { StateBadge, VerdictBadge } from './outcome';
 import { VERDICTS, type ExecutionRecord, type ExecutionState, type Language } from './types';
@@ -37,6 +37,18 @@ export function took(record: ExecutionRecord, now = Date.now()): number | null {
   const from = timeOf(record.started_at);
   if (from === null) return null;
   return (timeOf(record.finished_at) ?? (record.state === 'running' ? now : from)) - from;
+}
+
+/** Whether a record is one that the filters let through, as the interface decides it. */
+function isWanted(record: ExecutionRecord, query: Query): boolean {
+  const { state, language, verdict, label, text, id, from_ms: from } = query;
+  return (!state || String(state).split(',').includes(record.state))
+    && (!language || record.language === language)
+    && (!verdict || record.verdict === verdict)
+    && (!label || record.label === label)
+    && (!text || (record.label ?? '').includes(String(text)))
+    && (!id || record.id.startsWith(String(id)))
+    && (!from || (timeOf(record.created_at) ?? 0) >= Number(from));
 }
 
 const COLUMNS: Column<ExecutionRecord>[] = [
@@ -77,12 +89,18 @@ export function ExecutionTable() {
       return { of: address, rows: before.rows.map((it) => by.get(it.id) ?? it) };
     });
   }, [fresh, address]);
-  useLive<ExecutionRecord>('executions', {}, {
-    onEvent: (record) => {
-      setTop((before) => ({ ...before, rows: before.rows.map((it) => (it.id === record.id ? { ...it, ...record } : it)) }));
-      first.refresh();
-    },
-    onLagged: () => first.refresh(),
+  const isOldestFirst = order === 'asc';
+  useLiveRecords<ExecutionRecord>('executions', query.tenant ? { tenant: query.tenant } : {}, first, (record) => {
+    const list = first.data.value?.executions;
+    if (list === undefined) return;
+    const isKnown = list.some((it) => it.id === record.id);
+    if (!isWanted(record, query)) {
+      if (isKnown) first.mutate((page) => ({ ...page, executions: page.executions.filter((it) => it.id !== record.id) }));
+    } else if (isKnown || !isOldestFirst) {
+      // The cursor of the next page is behind what was read; too much in front of that is read anew.
+      if (list.length >= 2 * PAGE) first.refresh();
+      else first.mutate((page) => ({ ...page, executions: merged(page.executions, record) }));
+    }
   });
 
   const isSame = top.of === address;

@@ -17,7 +17,13 @@ const TABS = ['terminal', 'files', 'cells', 'chat', 'events', 'metrics', 'snapsh
 export function SessionPage({ id }: { id: string }) {
   const address = path`/v1/sessions/${id}`;
   const from = useResource<Session>(address, pollUnlessLive(2500));
-  useLive<{ id?: string }>('sessions', {}, { onEvent: (event) => { if (event.id === undefined || event.id === id) from.refresh(); } });
+  useLive<Session & { truncated?: boolean }>('sessions', {}, {
+    onEvent: (session) => {
+      if (session.id !== id) return;
+      if (session.truncated) from.refresh();
+      else from.mutate(() => session);
+    },
+  });
   const [tab, setTab] = useQuery('tab', 'terminal');
   const shown = TABS.includes(tab as typeof TABS[number]) ? tab : 'terminal';
   const { events, error } = useEvents(id);

@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import {
   AsCommand, Badge, Button, Dialog, Empty, Foreign, Form, Loaded, Meter, Note, PageHead, SearchField, SelectField, Stat, Table, TextField,
-  Time, api, count, navigate, path, pollUnlessLive, refreshAll, sorted, toast, useLive, useQuery, useResource, useSorting,
+  Time, api, count, merged, navigate, path, pollUnlessLive, refreshAll, sorted, toast, useLiveRecords, useQuery, useResource, useSorting,
   withQuery, type Column,
 } from '../../kit';
 import type { SandboxCounts } from '../../schema';
@@ -34,10 +34,16 @@ export function SessionList() {
   const [search, setSearch] = useQuery('q');
   const [sorting, setSorting] = useSorting('-created');
   const [isNew, setNew] = useState(false);
-  useLive('sessions', {}, { onEvent: () => refreshAll('/v1/sessions?') });
   const from = useResource<{ sessions: Session[]; next_cursor?: string | null }>(
     withQuery('/v1/sessions', { state, agent, limit: SHOWN_MAX }), pollUnlessLive(3000),
   );
+  useLiveRecords<Session>('sessions', {}, from, (session) => {
+    const isWanted = (state === '' || session.state === state) && (agent === '' || session.agent === agent);
+    from.mutate((page) => ({
+      ...page,
+      sessions: isWanted ? merged(page.sessions, session).slice(0, SHOWN_MAX) : page.sessions.filter((it) => it.id !== session.id),
+    }));
+  });
   const sandboxes = useResource<SandboxCounts>('/v1/sandboxes', 3000);
   const wanted = search.toLowerCase();
   const isFiltered = state !== '' || agent !== '' || search !== '';
