@@ -7,6 +7,7 @@ import {
   currentPath, href, isHelpOpen, isOutdated, isPaletteOpen, isPaused, keepBeat, liveState, load, loadWho, logout, match,
   may, navigate, setToken, token, useKeys, who, type PaletteEntry, type ScreenEntry, type ScreenProps,
 } from './kit';
+import { recentEntries } from './finders';
 import { SCREENS } from './registry';
 import { SignIn, codeInAddress, signInWithCode } from './signin';
 import { setTheme, theme } from './theme-switch';
@@ -167,6 +168,7 @@ function fixedEntries(): PaletteEntry[] {
   const pages = visible().filter((entry) => entry.nav !== null)
     .map((entry): PaletteEntry => ({ title: entry.title, group: 'Page', icon: entry.icon, keys: entry.keys, to: entry.paths[0] }));
   return [
+    ...recentEntries(),
     ...pages,
     ...visible().flatMap((entry) => entry.actions ?? []),
     { title: 'Use the light theme', group: 'Action', icon: 'sun', run: () => setTheme('light') },
@@ -181,7 +183,7 @@ function fixedEntries(): PaletteEntry[] {
 function Frame() {
   const [isOpen, setOpen] = useState(false);
   useKeys([
-    { keys: 'Ctrl+K', title: 'go to a page, an id or an action', run: () => { isPaletteOpen.value = !isPaletteOpen.value; } },
+    { keys: 'Ctrl+K', title: 'go to a page, a thing by its name or id, or an action', run: () => { isPaletteOpen.value = !isPaletteOpen.value; } },
     { keys: '?', title: 'show the keys', run: () => { isHelpOpen.value = true; } },
     { keys: '/', title: 'search in this page', run: () => document.querySelector<HTMLElement>('[data-search]')?.focus() },
     ...visible().filter((entry) => entry.keys).map((entry) => ({
@@ -208,7 +210,7 @@ function Frame() {
         <Banner />
         <main id="main" tabIndex={-1}><Screen /></main>
       </div>
-      <PaletteHost fixed={fixedEntries()} byId={byId} />
+      <PaletteHost fixed={fixedEntries} byId={byId} />
       <KeyHelp />
     </div>
   );

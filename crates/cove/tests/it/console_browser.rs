@@ -39,6 +39,8 @@ fn every_screen_works_in_a_browser_and_survives_the_end_of_the_server() {
     let _guard = beside_others();
     let (_postgres, _mariadb, tenants) = databases();
     let mut server = Server::start_with(COVE, &[], Some(&tenants));
+    // A program runs whenever it is killed, so that it ends as a dead letter.
+    server.expect_log("executions were cut off by the server's end");
     // Ends with this test, also when that fails; the browser ends with it.
     let mut node = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "node", "run.mjs"])

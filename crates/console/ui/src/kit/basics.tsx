@@ -79,6 +79,11 @@ export function Button(props: ButtonProps) {
     );
   }
   const click = (event: MouseEvent) => {
+    // A busy button is not disabled: that would take the focus away from it.
+    if (isBusy) {
+      event.preventDefault();
+      return;
+    }
     const result = props.onClick?.(event);
     if (result instanceof Promise) {
       setBusy(true);
@@ -86,7 +91,7 @@ export function Button(props: ButtonProps) {
     }
   };
   return (
-    <button class={classes} id={props.id} type={props.type ?? 'button'} disabled={props.isDisabled || isBusy}
+    <button class={classes} id={props.id} type={props.type ?? 'button'} disabled={props.isDisabled} aria-disabled={isBusy || undefined}
       aria-label={label} title={props.title ?? (isBare ? label : undefined)} aria-pressed={props.isPressed}
       aria-busy={isBusy || undefined} onClick={click}>
       {inside}

@@ -18,8 +18,19 @@ export function Dialog({ title, onClose, children, kind = 'middle', actions, lab
   const id = useId();
   useEffect(() => {
     const dialog = element.current;
+    const before = document.activeElement;
     if (dialog && !dialog.open) dialog.showModal();
-    return () => dialog?.close();
+    // Whoever opens a form wants its first field and not the button that closes it.
+    if (document.activeElement?.closest('.dialog-head')) {
+      dialog?.querySelector<HTMLElement>('.dialog-body :is(input, select, textarea):not([type=hidden], :disabled)')?.focus();
+    }
+    return () => {
+      dialog?.close();
+      // The browser gives the focus back only where the dialog is still in the document.
+      if (document.activeElement !== document.body || !(before instanceof HTMLElement)) return;
+      if (before.isConnected) before.focus();
+      else document.querySelector<HTMLElement>('main')?.focus();
+    };
   }, []);
   return (
     <dialog ref={element} class={`dialog ${kind}`} aria-labelledby={title ? id : undefined} aria-label={label}

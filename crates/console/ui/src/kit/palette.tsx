@@ -60,12 +60,13 @@ function score(entry: PaletteEntry, text: string): number | null {
   return sum;
 }
 
-function Palette({ fixed, byId }: { fixed: PaletteEntry[]; byId: (text: string) => PaletteEntry[] }) {
+function Palette({ fixed, byId }: { fixed: () => PaletteEntry[]; byId: (text: string) => PaletteEntry[] }) {
   const [text, setText] = useState('');
   const [at, setAt] = useState(0);
   const [found, setFound] = useState<PaletteEntry[]>([]);
   const list = useRef<HTMLUListElement>(null);
   const close = () => { isPaletteOpen.value = false; };
+  const standing = useMemo(fixed, []);
   useEffect(() => {
     setFound([]);
     if (text.trim().length < 2) return undefined;
@@ -81,7 +82,7 @@ function Palette({ fixed, byId }: { fixed: PaletteEntry[]; byId: (text: string) 
     return () => { clearTimeout(timer); stop.abort(); };
   }, [text]);
   const all = useMemo(() => {
-    const known = [...added.value.flat().reverse(), ...fixed];
+    const known = [...added.value.flat().reverse(), ...standing];
     const scored = known.map((entry) => ({ entry, points: score(entry, text) }))
       .filter((it): it is { entry: PaletteEntry; points: number } => it.points !== null);
     if (text.trim() !== '') scored.sort((one, other) => other.points - one.points);
@@ -108,7 +109,7 @@ function Palette({ fixed, byId }: { fixed: PaletteEntry[]; byId: (text: string) 
         <div class="palette-input">
           <Icon name="search" />
           <input autofocus role="combobox" aria-expanded="true" aria-controls="palette-list" aria-label="Go to or do"
-            aria-activedescendant={all[at] ? `palette-${at}` : undefined} placeholder="Page, id or action" value={text}
+            aria-activedescendant={all[at] ? `palette-${at}` : undefined} placeholder="Page, name, id or action" value={text}
             autocomplete="off" spellcheck={false}
             onInput={(event) => setText(event.currentTarget.value)} onKeyDown={onKey} />
           <Keys keys="Esc" />
@@ -131,6 +132,6 @@ function Palette({ fixed, byId }: { fixed: PaletteEntry[]; byId: (text: string) 
 }
 
 /** The palette; once, in the shell. */
-export function PaletteHost(props: { fixed: PaletteEntry[]; byId: (text: string) => PaletteEntry[] }) {
+export function PaletteHost(props: { fixed: () => PaletteEntry[]; byId: (text: string) => PaletteEntry[] }) {
   return isPaletteOpen.value ? <Palette {...props} /> : null;
 }
