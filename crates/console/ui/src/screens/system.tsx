@@ -107,7 +107,7 @@ function About() {
         <p class="muted">Tokens are made and revoked at the command line: <code>cove token create</code>, <code>cove token revoke</code>.</p>
       </Panel>
       <Panel title="More">
-        <ul class="plain">
+        <ul class="plain-list">
           <li><Link out={`${apiOrigin}/docs`}>Reference of the HTTP interface</Link></li>
           <li><Link out={`${apiOrigin}/openapi.json`}>openapi.json</Link></li>
           <li><Link out={`${apiOrigin}/metrics`}>Metrics for Prometheus</Link></li>
