@@ -153,7 +153,7 @@ function toolsOf(page, foreign) {
 }
 
 const wanted = process.argv.slice(2);
-const files = readdirSync(here).filter((it) => it.endsWith('.mjs') && it !== 'run.mjs')
+const files = readdirSync(here).filter((it) => it.endsWith('.mjs') && it !== 'run.mjs' && it !== 'figures.mjs')
   .filter((it) => wanted.length === 0 || wanted.includes(it.replace('.mjs', ''))).sort();
 let failures = 0;
 for (const file of files) {

@@ -241,6 +241,9 @@ effect(() => {
 const code = codeInAddress();
 if (code !== null) void signInWithCode(code);
 
+// The screen is fetched while the server is asked who this is.
+if (token.value !== null) find(currentPath.value)?.entry.load().catch(() => undefined);
+
 export function Shell() {
   if (token.value === null) return <><Banner /><SignIn /><Overlays /></>;
   if (who.value === null) {
