@@ -4,10 +4,11 @@ export const name = 'home';
 export async function check({ page, go, expect, axe, shot }) {
   await go('/');
   await page.waitForSelector('.stat-value');
+  await page.waitForSelector('.home-verdict:has-text("Untrusted code") a:has-text("Doctor")');
   await axe();
   await shot('home');
   await page.setViewportSize({ width: 360, height: 740 });
-  for (const to of ['/', '/playground', '/executions', '/queue']) {
+  for (const to of ['/', '/system', '/playground', '/executions', '/queue']) {
     await go(to);
     await page.waitForTimeout(0);
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);

@@ -150,6 +150,7 @@ fn openapi() -> Result<String> {
                 "name": "nodes",
                 "description": "Servers on one store: who is there, and which take work."
             },
+            { "name": "system", "description": "A server, for its operators." },
             { "name": "server", "description": "The server itself; open to everybody who reaches it." }
         ],
         "security": [{ "token": [] }],
@@ -281,6 +282,7 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::ConsoleLoginAnswer>(answers);
     define::<api::WhoamiView>(answers);
     define::<api::NodeList>(answers);
+    define::<api::DoctorView>(answers);
     define::<api::SessionEvent>(answers);
     define::<api::SessionEventList>(answers);
     define::<api::MessageAnswer>(answers);
@@ -549,6 +551,7 @@ mod tests {
             "SandboxCounts" => again::<api::SandboxCounts>(value),
             "Node" => again::<api::NodeView>(value),
             "NodeList" => again::<api::NodeList>(value),
+            "Doctor" => again::<api::DoctorView>(value),
             "CreateConsoleCode" => again::<api::ConsoleCodeRequest>(value),
             "ConsoleLogin" => again::<api::ConsoleLogin>(value),
             "ConsoleCode" => again::<api::ConsoleCodeView>(value),

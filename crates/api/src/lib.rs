@@ -13,6 +13,7 @@ mod console;
 mod context;
 mod conversation;
 mod data;
+mod doctor;
 mod error;
 mod execution;
 mod grant;
@@ -47,6 +48,7 @@ pub use data::{
     DataColumn, DataObject, GrantDescription, GrantQuery, GrantQueryResult, QueryColumn,
     QueryLimit, SnapshotFacts,
 };
+pub use doctor::{CheckStatus, DoctorCheck, DoctorReport, DoctorRun, DoctorView};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use execution::{
     BytesEncoding, Execution, ExecutionId, ExecutionMode, ExecutionRequest, JudgeProgram, LimitHit,

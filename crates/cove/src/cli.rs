@@ -299,12 +299,23 @@ pub(crate) struct LanguagesArgs {
 Examples:
   cove doctor
   cove doctor --json | jq
+  cove doctor --server http://127.0.0.1:4100    check the machine of a server, with its engine
 
-Exit codes: 0 untrusted code can be run, 1 it cannot, 2 wrong usage."
+With --server it runs there, which needs the token of an operator. `cove exec --help` says
+where the token is from.
+
+Exit codes: 0 untrusted code can be run, 1 it cannot, 2 wrong usage or refused, 125 no
+server answers."
 )]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    /// Have a server check itself
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// File with the server's token, in place of COVE_TOKEN
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub(crate) json: bool,

@@ -17,7 +17,7 @@
 //! | `worker.rs` | tools of agents that are kept elsewhere, run in sessions of a server |
 //! | `bouncer.rs`, `tenant.rs` | the bouncer, beside a server or alone, and the tenants of one |
 //! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
-//! | `doctor.rs` | what this machine offers for isolation |
+//! | `doctor.rs` | what this machine, or that of a server, offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `cluster_setup.rs` | the keys of a cluster: made, and brought to another server |
 //! | `cluster.rs`, `nodes.rs` | this server among those that share its store, and all of them seen from the command line |
@@ -185,7 +185,7 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
             languages::run(&load(&args.config, Flags::new())?, &environment, args.json)?;
         }
         CliCommand::Doctor(args) => {
-            return doctor::run(&load(&args.config, Flags::new())?, &environment, args.json);
+            return doctor::run(&args, &load(&args.config, Flags::new())?, &environment);
         }
         CliCommand::Completions(args) => reference::completions(&args)?,
         CliCommand::Man(args) => reference::man(&args)?,

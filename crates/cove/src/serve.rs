@@ -34,12 +34,13 @@ use crate::bouncer::BouncerContext;
 use crate::cli::ServeArgs;
 use crate::cluster::PeerAccess;
 use crate::config::{CoveConfig, Flags};
+use crate::doctor::{DoctorService, ServerUnderTest};
 use crate::identity::ServerIdentity;
 use crate::sessions::{SessionNeighbours, SessionsSettings};
 use crate::storage::ServerStorage;
 use crate::{
-    Source, bouncer, catalog, cluster, compat, docs, engine, gateway, host, identity, live, ready,
-    service_manager, storage,
+    Source, bouncer, catalog, cluster, compat, docs, doctor, engine, gateway, host, identity, live,
+    ready, service_manager, storage,
 };
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
@@ -240,7 +241,17 @@ impl ServerParts<'_> {
         let of_nodes = cluster::routes(&membership, jobs.service(), &sessions);
         let native = native.merge(::gateway::http::routes(gate.clone())).merge(of_nodes);
         let identity = identity(&tokens, &membership, &sessions, control.is_some(), lake.is_some());
-        let native = native.merge(identity);
+        let doctor = ServerUnderTest {
+            engine: engine.clone(),
+            executions: jobs.service().clone(),
+            languages: languages.clone(),
+            sessions_missing: sessions.why_unavailable().map(str::to_owned),
+            data_dir: data_dir.path().to_owned(),
+            is_root: source.environment.is_root,
+            node: membership.identity().id.clone(),
+        };
+        let doctor = DoctorService::new(doctor);
+        let native = native.merge(identity).merge(doctor::routes(doctor.clone()));
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
         let of_lake = lake.as_ref().map(catalog::RunningCatalog::routes);
@@ -277,6 +288,7 @@ impl ServerParts<'_> {
         };
         let manager = service_manager::follow(&source.environment, &drain);
         let signals = async { tokio::join!(signals, membership.keep(&drain), manager).0 };
+        let signals = async { tokio::join!(signals, doctor.work()).0 };
         Box::pin(beside(working, signals, tokens, languages, tls)).await;
         close_all(tools, ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")

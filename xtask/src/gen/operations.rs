@@ -4,6 +4,7 @@
 //! document, so a route that is added belongs here as well.
 
 pub(super) mod catalog;
+mod doctor;
 mod gateway;
 mod identity;
 pub(super) mod mcp;
@@ -27,6 +28,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(tenants::all());
     all.extend([gateway::audit(), gateway::audit_summary(), gateway::live()]);
     all.extend(nodes::all());
+    all.extend(doctor::all());
     all.extend(identity::all());
     all.extend(server());
     all

@@ -1,11 +1,11 @@
 //! What would keep the code interpreter from forking: the imports of the parked interpreter are
 //! done in a sandbox, and the threads are counted that they start.
 
-use api::{Execution, ExecutionRequest, LimitSpec, Verdict};
+use api::{CheckStatus, Execution, ExecutionRequest, LimitSpec, Verdict};
 use executions::{ExecutionError, ExecutionService, ProgramIo};
 use sessions::{ForkHazards, ModuleHazard};
 
-use super::{CheckStatus, DoctorCheck, check};
+use super::{DoctorFinding, TRIAL_TENANT, check};
 
 /// Names of the lines of the report.
 const PARKED: &str = "interpreter";
@@ -18,7 +18,9 @@ const SCRIPT: &str = "command -v python3 >/dev/null || exit 127; exec python3 -"
 const REMEDY: &str = "OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1";
 
 /// Does the imports, and returns what was found with the lines about it.
-pub(super) async fn inspect(service: &ExecutionService) -> (Option<ForkHazards>, Vec<DoctorCheck>) {
+pub(super) async fn inspect(
+    service: &ExecutionService,
+) -> (Option<ForkHazards>, Vec<DoctorFinding>) {
     let request = ExecutionRequest {
         argv: Some(["/bin/sh", "-c", SCRIPT].map(str::to_owned).to_vec()),
         stdin: Some(ForkHazards::program()),
@@ -31,7 +33,7 @@ pub(super) async fn inspect(service: &ExecutionService) -> (Option<ForkHazards>,
         },
         ..ExecutionRequest::default()
     };
-    let run = Box::pin(service.execute("doctor", request, ProgramIo::default(), &mut ())).await;
+    let run = Box::pin(service.execute(TRIAL_TENANT, request, ProgramIo::default(), &mut ())).await;
     match found(run) {
         Ok(hazards) => {
             let checks = judge(&hazards);
@@ -59,7 +61,7 @@ fn found(run: Result<Execution, ExecutionError>) -> Result<ForkHazards, (String,
 }
 
 /// What follows from what the imports have started.
-fn judge(hazards: &ForkHazards) -> Vec<DoctorCheck> {
+fn judge(hazards: &ForkHazards) -> Vec<DoctorFinding> {
     let python = format!("Python {}", hazards.python);
     let Some(parked) = &hazards.parked else {
         let found = format!("{python}: importing its libraries was not done in time");
@@ -95,7 +97,7 @@ fn judge(hazards: &ForkHazards) -> Vec<DoctorCheck> {
     let plain = hazards.plain.iter().flatten().filter(|it| !it.threads.is_empty());
     let plain: Vec<String> = plain.map(started).collect();
     if !plain.is_empty() {
-        checks.push(DoctorCheck {
+        checks.push(DoctorFinding {
             follows: Some(format!(
                 "the parked interpreter sets {REMEDY}; set that in `env` of a context that starts \
                  by itself, or whose cells start such libraries by a program, to fork it"

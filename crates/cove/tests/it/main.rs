@@ -40,6 +40,7 @@
 //! | `templates_mirrors.rs` | packages in templates from local mirrors; the builders of E2B's clients |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `console.rs` | who a token is, signing in at the console, and what ends that |
+//! | `system.rs` | a server seen by its operators: what it says of itself |
 //! | `console_browser.rs` | the console's screens in a real browser: keys, both themes, hostile names, a crash |
 //! | `packages.rs` | packages are made, installed into a system of their own, used and removed |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
@@ -114,6 +115,7 @@ mod sessions_support;
 mod shared;
 mod suite;
 mod support;
+mod system;
 mod templates;
 mod templates_executions;
 mod templates_mirrors;

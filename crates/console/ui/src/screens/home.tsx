@@ -1,13 +1,14 @@
 // Home: what runs now, and where to begin.
 import type { ComponentChildren } from 'preact';
 import {
-  AsCommand, Button, Empty, Foreign, Icon, Link, Loaded, PageHead, Panel, Stat, Table, Time, compact, count, duration, isOperator, may, merged,
+  AsCommand, Badge, Button, Empty, Foreign, Icon, Link, Loaded, PageHead, Panel, Stat, Table, Time, compact, count, duration, isOperator, may, merged,
   plural, pollUnlessLive, timeOf, useLiveRecords, useResource, who, type Column, type Resource,
 } from '../kit';
 import { StateBadge, VerdictBadge } from './executions/outcome';
 import { took } from './executions/list';
 import type { ExecutionRecord, QueueStats } from './executions/types';
 import type { CatalogWarehouseList, SandboxCounts, TenantStatsList } from '../schema';
+import { useDoctor, verdictOf } from './system/doctor';
 
 /** Executions that the page shows. */
 const RECENT_MAX = 8;
@@ -55,6 +56,7 @@ export default function Home() {
           <Stat label="Warehouses" to="/catalog" value={number(warehouses, (w) => w.warehouses.length)} detail={warehouses.data.value?.warehouses.slice(0, 2).map((w) => w.name).join(', ') || ' '} />
         )}
       </div>
+      {isOperator.value && <Verdict />}
       <div class="home-grid">
         {may('executions') && (
           <Panel title="Latest executions" isFlush actions={<Link to="/executions">All</Link>}>
@@ -71,6 +73,20 @@ export default function Home() {
         </Panel>
       </div>
     </div>
+  );
+}
+
+/** Whether this machine can keep untrusted code in, in one line. */
+function Verdict() {
+  const view = useDoctor().data.value;
+  if (view === undefined) return null;
+  const { tone, words } = verdictOf(view);
+  return (
+    <p class="home-verdict">
+      <Badge tone={tone}>{words}</Badge>
+      {view.last && <small class="muted">checked <Time ms={view.last.started_ms} /></small>}
+      <Link to="/system?tab=doctor">Doctor</Link>
+    </p>
   );
 }
 

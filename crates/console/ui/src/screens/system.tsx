@@ -1,41 +1,35 @@
-// The server itself: its nodes, who is signed in, where more is.
+// The server itself: its checks, its nodes, who is signed in, where more is.
 import {
   AsCommand, Badge, Button, Empty, Facts, Link, Loaded, Note, PageHead, Panel, TabPanel, Table, Tabs, Time, api, apiOrigin,
   attempt, confirm, consolePath, count, path, refreshAll, sorted, useQuery, useResource, useSorting, who, type Column, type Tone,
 } from '../kit';
 import type { Node as NodeRow } from '../schema';
+import { Doctor } from './system/doctor';
+
+const TABS = [
+  { id: 'doctor', label: 'Doctor' }, { id: 'nodes', label: 'Nodes' }, { id: 'about', label: 'About' },
+];
 
 const NODES: Record<NodeRow['state'], Tone> = { joining: 'run', active: 'ok', draining: 'warn', left: 'muted', lost: 'bad' };
 
 export default function System() {
-  const [tab, setTab] = useQuery('tab', 'nodes');
-  const shown = ['doctor', 'nodes', 'about'].includes(tab) ? tab : 'nodes';
+  const [tab, setTab] = useQuery('tab', 'doctor');
+  const shown = TABS.some(({ id }) => id === tab) ? tab : 'doctor';
   return (
     <div class="page">
       <PageHead title="System" actions={(
         <AsCommand commands={() => [
+          { title: 'Check this server', method: 'POST', path: '/v1/doctor', cove: `cove doctor --server ${apiOrigin}` },
           { title: 'Nodes', path: '/v1/nodes', cove: 'cove node list' },
         ]} />
       )} />
-      <Tabs label="Parts of the system" value={shown} onValue={setTab} tabs={[
-        { id: 'nodes', label: 'Nodes' }, { id: 'doctor', label: 'Doctor' }, { id: 'about', label: 'About' },
-      ]} />
+      <Tabs label="Parts of the system" value={shown} onValue={setTab} tabs={TABS} />
       <TabPanel id={shown}>
         {shown === 'doctor' && <Doctor />}
         {shown === 'nodes' && <Nodes />}
         {shown === 'about' && <About />}
       </TabPanel>
     </div>
-  );
-}
-
-function Doctor() {
-  return (
-    <Panel>
-      <Empty icon="activity" title="Look at the machine at the command line" command="cove doctor">
-        <p>It starts sandboxes, exceeds their limits, and says what is missing on this machine and what follows from that.</p>
-      </Empty>
-    </Panel>
   );
 }
 

@@ -1,0 +1,169 @@
+//! Checks of a server that serves: `/v1/doctor`.
+//!
+//! One run at a time, by one task that belongs to the server: whoever asks starts it or joins it.
+//! Nothing runs at the start, because the trials cost seconds of processor time: the first request
+//! begins the first run. Its programs wait for places like those of any tenant, so that a busy
+//! server is not slowed down by more than that.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{CheckStatus, DoctorRun, DoctorView, ErrorCode};
+use axum::extract::State;
+use axum::{Json, Router};
+use executions::{ExecutionService, Languages};
+use node::auth::TokenPrincipal;
+use node::clock;
+use node::drain::DrainHandle;
+use node::http::{HttpError, RouteTable, get};
+use node::task;
+use sandbox::Engine;
+use tokio::sync::watch;
+
+use super::{DoctorFinding, check, conclude, host, try_service};
+
+/// Path of the routes.
+const PATH: &str = "/v1/doctor";
+/// Time that a caller waits for a run; then the answer says that it is still under way.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+/// Directory of the disk that is tried, below the data directory.
+const DISK_DIRECTORY: &str = "doctor";
+
+/// Parts of a server that its checks use.
+pub(crate) struct ServerUnderTest {
+    pub(crate) engine: Engine,
+    pub(crate) executions: ExecutionService,
+    pub(crate) languages: Languages,
+    /// Why there are no sessions, when there are none.
+    pub(crate) sessions_missing: Option<String>,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) is_root: bool,
+    /// Id of the server.
+    pub(crate) node: String,
+}
+
+/// The checks of a server and their last result. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(crate) struct DoctorService {
+    server: Arc<ServerUnderTest>,
+    /// Requests set `running`; the worker alone takes it back, with the report.
+    state: Arc<watch::Sender<DoctorView>>,
+}
+
+impl DoctorService {
+    pub(crate) fn new(server: ServerUnderTest) -> DoctorService {
+        let state = watch::Sender::new(DoctorView { running: false, last: None });
+        DoctorService { server: Arc::new(server), state: Arc::new(state) }
+    }
+
+    /// Runs the checks whenever they are asked for, for as long as this is polled. Dropping it
+    /// ends the programs of a run.
+    pub(crate) async fn work(&self) {
+        let mut asked = self.state.subscribe();
+        while asked.wait_for(|view| view.running).await.is_ok() {
+            let run = self.server.examine().await;
+            self.state.send_modify(|view| *view = DoctorView { running: false, last: Some(run) });
+        }
+    }
+
+    /// Begins a run, unless one is under way.
+    fn begin(&self) {
+        self.state.send_if_modified(|view| !std::mem::replace(&mut view.running, true));
+    }
+
+    /// Waits for the end of the run that is under way, and no longer than callers wait.
+    async fn finished(&self, drain: &DrainHandle) -> DoctorView {
+        let mut seen = self.state.subscribe();
+        tokio::select! {
+            _ended = seen.wait_for(|view| !view.running) => {}
+            () = tokio::time::sleep(WAIT_MAX) => {}
+            () = drain.begun() => {}
+        }
+        self.state.borrow().clone()
+    }
+}
+
+impl ServerUnderTest {
+    async fn examine(&self) -> DoctorRun {
+        let (started, started_ms) = (clock::now(), clock::wall_ms());
+        let mut findings = self.look(self.is_root, host::kernel).await;
+        let layers = self.engine.layers();
+        findings.extend(host::layer_checks(&layers));
+        findings.extend(try_service(&self.executions, layers.cgroups.is_sufficient()).await.0);
+        let place = self.data_dir.join(DISK_DIRECTORY);
+        let disk = |place: PathBuf| vec![tried_disk(&place)];
+        findings.extend(self.look(place, disk).await);
+        findings.push(match &self.sessions_missing {
+            None => check("sessions", "available"),
+            Some(why) => check("sessions", format!("not available: {why}")).but(
+                CheckStatus::Note,
+                "agents and sessions are refused; everything else is served",
+            ),
+        });
+        let languages = self.languages.list_with_versions().await.languages;
+        let report = conclude(findings, self.is_root, languages);
+        let took = clock::now().saturating_duration_since(started);
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        DoctorRun { node: self.node.clone(), started_ms, took_ms, report }
+    }
+
+    /// Does what waits for the kernel or a disk on a thread of its own.
+    async fn look<T: Send + 'static>(
+        &self,
+        about: T,
+        look: impl FnOnce(T) -> Vec<DoctorFinding> + Send + 'static,
+    ) -> Vec<DoctorFinding> {
+        match task::blocking(move || look(about)).await {
+            Ok(findings) => findings,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a check failed");
+                let found = "the check itself failed; the log says why";
+                vec![check("doctor", found).but(CheckStatus::Missing, "nothing is known of it")]
+            }
+        }
+    }
+}
+
+/// Tries a disk, in a directory that an earlier server may have left behind.
+fn tried_disk(place: &Path) -> DoctorFinding {
+    let _was_not_there = std::fs::remove_dir_all(place);
+    host::session_disks(place)
+}
+
+/// Returns the routes.
+pub(crate) fn routes(service: DoctorService) -> Router {
+    Router::new().at(PATH, get(last).post(anew)).with_state(service)
+}
+
+/// `GET /v1/doctor`: the last report. Begins the first run where there was none.
+async fn last(
+    who: TokenPrincipal,
+    State(service): State<DoctorService>,
+) -> Result<Json<DoctorView>, HttpError> {
+    for_operators(&who)?;
+    if service.state.borrow().last.is_none() {
+        service.begin();
+    }
+    let view = service.state.borrow().clone();
+    Ok(Json(view))
+}
+
+/// `POST /v1/doctor`: a new report, or that of the run that is under way.
+async fn anew(
+    who: TokenPrincipal,
+    State(service): State<DoctorService>,
+    drain: DrainHandle,
+) -> Result<Json<DoctorView>, HttpError> {
+    for_operators(&who)?;
+    service.begin();
+    Ok(Json(service.finished(&drain).await))
+}
+
+fn for_operators(who: &TokenPrincipal) -> Result<(), HttpError> {
+    let message = "the checks of a server need a token of an operator";
+    match who.operator {
+        true => Ok(()),
+        false => Err(HttpError::new(ErrorCode::Forbidden, message)),
+    }
+}

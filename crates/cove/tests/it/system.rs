@@ -1,0 +1,114 @@
+//! A server seen by its operators: its checks.
+
+use std::thread;
+
+use serde_json::{Value, json};
+use testkit::{Client, Request, Server, until};
+
+use crate::asynchronous::post;
+use crate::support::{SOON, beside_others, serve, serve_with, wait_until_gone};
+
+fn names(report: &Value) -> Vec<String> {
+    let checks = report["checks"].as_array().unwrap();
+    checks.iter().map(|check| check["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The report after the first run, which the first request begins.
+fn first_report(server: &Server) -> Value {
+    until("the first report", SOON, || {
+        let view = server.client().get("/v1/doctor").json();
+        match view["last"].is_object() {
+            true => Ok(view["last"].clone()),
+            false => Err(view.to_string()),
+        }
+    })
+}
+
+fn run_doctor(client: &Client) -> Value {
+    loop {
+        let answer = post(client, "/v1/doctor", &json!({}));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let view = answer.json();
+        if view["running"] == false {
+            return view["last"].clone();
+        }
+    }
+}
+
+#[test]
+fn a_server_checks_itself_for_operators_and_callers_share_a_run() {
+    let _guard = beside_others();
+    let server = serve();
+    let owner = server.client();
+    let other = server.other_client("other", &[]);
+    for method in ["GET", "POST"] {
+        let refused = other.send(&Request::new(method, "/v1/doctor"));
+        assert_eq!(refused.status, 403, "{}", refused.text());
+        let refused = owner.anonymous().send(&Request::new(method, "/v1/doctor"));
+        assert_eq!(refused.status, 401);
+    }
+    let begun = owner.get("/v1/doctor").json();
+    assert!(
+        begun["running"] == true && begun.get("last").is_none(),
+        "refused calls ran it: {begun}"
+    );
+    let first = first_report(&server);
+    assert_eq!(first["node"], owner.get("/v1/whoami").json()["node"]);
+    let report = &first["report"];
+    assert_eq!((&report["ok"], &report["root"]), (&json!(true), &json!(true)), "{report}");
+    for name in ["kernel", "memory limit", "stop a greedy one", "session disks", "sessions"] {
+        assert!(names(report).iter().any(|it| it == name), "no check \"{name}\": {report}");
+    }
+    let languages = report["languages"].as_array().unwrap();
+    assert!(languages.iter().any(|it| it["name"] == "python"), "{report}");
+
+    // Callers at the same time have one run between them.
+    let callers: Vec<_> = (0..3)
+        .map(|_| {
+            let client = owner.clone();
+            thread::spawn(move || run_doctor(&client))
+        })
+        .collect();
+    let runs: Vec<Value> = callers.into_iter().map(|it| it.join().unwrap()).collect();
+    assert!(runs[0]["started_ms"].as_u64() > first["started_ms"].as_u64(), "{runs:?}");
+    assert!(runs.iter().all(|run| run == &runs[0]), "{runs:?}");
+    assert_eq!(owner.get("/v1/doctor").json()["last"], runs[0]);
+    assert!(!server.data_dir().join("doctor").exists(), "its disk is left behind");
+
+    // The same from the command line; without a right to it, and where nobody answers.
+    let url = format!("http://{}", owner.address());
+    let doctor = |arguments: &[&str], token: &str| {
+        let mut command = server.command("doctor");
+        command.args(["--server", &url]).args(arguments).env("COVE_TOKEN", token);
+        command.output().unwrap()
+    };
+    let output = doctor(&["--json"], server.token());
+    let run: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), names(&run["report"])), (Some(0), names(report)));
+    let output = doctor(&[], server.token());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("ok       kernel") && text.contains("can be run here"), "{text}");
+    assert_eq!(doctor(&[], "cove_wrong").status.code(), Some(2));
+}
+
+#[test]
+fn checks_wait_for_their_turn_and_end_with_the_server() {
+    let _guard = beside_others();
+    let mut server = serve_with("running_max = 1\n");
+    let owner = server.client();
+    let holder = owner.clone();
+    let held = crate::support::held("sleep 62.3");
+    let held = thread::spawn(move || post(&holder, "/v1/executions?wait=true", &held).status);
+    crate::support::wait_for_sleep("62.3");
+    let begun = owner.get("/v1/doctor").json();
+    assert_eq!(begun["running"], true);
+    // The server serves, and what runs is not disturbed by a run that waits.
+    assert_eq!(owner.get("/v1/languages").status, 200);
+    let still = owner.get("/v1/doctor").json();
+    assert!(still["running"] == true && still.get("last").is_none(), "{still}");
+    server.signal("TERM");
+    server.signal("TERM");
+    server.wait(SOON);
+    wait_until_gone("62.3");
+    drop(held.join());
+}
