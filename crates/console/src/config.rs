@@ -13,6 +13,9 @@ pub struct ConsoleConfig {
     /// Path at which browsers find the console: `/console`, behind the prefix that a proxy adds.
     #[serde(deserialize_with = "base_path")]
     pub base_path: String,
+    /// Names under which browsers know the server, without port, beside those of `mcp.hosts`.
+    /// Addresses, `localhost` and what is below it need not be named.
+    pub hosts: Vec<String>,
     /// Directory that the files are read from at each request, for work on the console; none for
     /// the built-in ones.
     pub directory: Option<PathBuf>,
@@ -20,7 +23,12 @@ pub struct ConsoleConfig {
 
 impl Default for ConsoleConfig {
     fn default() -> ConsoleConfig {
-        ConsoleConfig { enabled: true, base_path: crate::PATH.to_owned(), directory: None }
+        ConsoleConfig {
+            enabled: true,
+            base_path: crate::PATH.to_owned(),
+            hosts: Vec::new(),
+            directory: None,
+        }
     }
 }
 

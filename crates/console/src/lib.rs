@@ -21,7 +21,7 @@ use axum::Router;
 use axum::extract::Path;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use node::http::{RouteTable, get};
+use node::http::{HostNames, RouteTable, get};
 
 use crate::assets::AssetStore;
 
@@ -30,8 +30,8 @@ pub use crate::config::{ConsoleConfig, ConsolePathError};
 /// Path of the console at this server; a proxy in front may add a prefix, which `base_path` names.
 pub const PATH: &str = "/console";
 
-/// Returns the routes of the console; none where it is disabled.
-pub fn routes(config: &ConsoleConfig) -> Router {
+/// Returns the routes of the console under the names of its server; none where it is disabled.
+pub fn routes(config: &ConsoleConfig, hosts: HostNames) -> Router {
     if !config.enabled {
         return Router::new();
     }
@@ -59,12 +59,13 @@ pub fn routes(config: &ConsoleConfig) -> Router {
         };
         async move { response }
     };
-    Router::new()
+    let routes = Router::new()
         .at("/console", get(shell.clone()))
         .at("/console/", get(shell.clone()))
         .at("/console/{*path}", get(shell))
         .at("/console/licences", get(licences))
-        .at("/console/assets/{version}/{name}", get(asset))
+        .at("/console/assets/{version}/{name}", get(asset));
+    hosts.guard(routes)
 }
 
 #[cfg(test)]

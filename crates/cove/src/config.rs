@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use executions::faces::{gojudge, judge0, piston, sandbox_fusion};
-use node::http::{HttpListenerTls, PlaintextPolicy, ShellLimits};
+use node::http::{HostNames, HttpListenerTls, PlaintextPolicy, ShellLimits};
 use node::store::CommitDurability;
 use node::telemetry::{LevelFilter, LogFormat};
 use node::tls::ServerCertificate;
@@ -493,6 +493,18 @@ pub(crate) fn resolve(
 pub(crate) type Flags = Vec<(&'static str, Value, &'static str)>;
 
 impl CoveConfig {
+    /// Returns the names under which browsers know the server: those that are configured, and
+    /// that of the listener where names are configured at all.
+    pub(crate) fn host_names(&self) -> HostNames {
+        let mut known: Vec<String> =
+            self.mcp.hosts.iter().chain(&self.console.hosts).cloned().collect();
+        let (listener, _port) = self.http.rsplit_once(':').unwrap_or((&self.http, ""));
+        if !known.is_empty() {
+            known.push(listener.to_owned());
+        }
+        HostNames::new(known, "`console.hosts` or `mcp.hosts`")
+    }
+
     /// Brings file, environment and flags together. `file` is the flag; a file that is named must
     /// exist, the one in the default place need not.
     pub(crate) fn load(

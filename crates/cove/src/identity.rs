@@ -15,7 +15,8 @@ use node::auth::{
     CallerCredential, ConsoleAccessError, TokenPrincipal, TokenRegistry, TokenScopes,
 };
 use node::http::{
-    self, CompatFace, ConnectionPeer, FaceAccess, HttpError, JsonBody, RouteTable, get, post,
+    self, CompatFace, ConnectionPeer, FaceAccess, HostNames, HttpError, JsonBody, RouteTable, get,
+    post,
 };
 use node::readiness::CHECK_INTERVAL;
 
@@ -33,15 +34,19 @@ pub(crate) struct ServerIdentity {
     pub(crate) services: EnabledServices,
 }
 
-/// Returns the routes.
-pub(crate) fn routes(identity: ServerIdentity) -> Router {
-    Router::new()
-        .at("/", get(root))
-        .at("/v1/whoami", get(whoami))
+/// Returns the routes. Signing in goes under the names of the server alone.
+pub(crate) fn routes(identity: ServerIdentity, hosts: HostNames) -> Router {
+    let identity = Arc::new(identity);
+    let signing_in = Router::new()
         .at("/v1/console/codes", post(make_code))
         .at(LOGIN_PATH, post(login))
         .at("/v1/console/logout", post(logout))
-        .with_state(Arc::new(identity))
+        .with_state(Arc::clone(&identity));
+    Router::new()
+        .at("/", get(root))
+        .at("/v1/whoami", get(whoami))
+        .with_state(identity)
+        .merge(hosts.guard(signing_in))
 }
 
 /// Returns what of it has rules of its own.

@@ -24,8 +24,6 @@ mod socket;
 mod source;
 mod topics;
 
-use std::sync::Arc;
-
 use api::ErrorCode;
 use axum::Router;
 use axum::extract::{Extension, FromRequestParts as _, Request, State, WebSocketUpgrade};
@@ -33,8 +31,8 @@ use axum::response::Response;
 use node::auth::TokenPrincipal;
 use node::drain::DrainHandle;
 use node::http::{
-    ConnectionPeer, HttpError, InProcessCaller, InProcessRoutes, RouteTable as _, ServedInProcess,
-    get,
+    ConnectionPeer, HostNames, HttpError, InProcessCaller, InProcessRoutes, RouteTable as _,
+    ServedInProcess, get,
 };
 
 use self::socket::{LiveConversation, MESSAGE_BYTES_MAX};
@@ -50,14 +48,15 @@ const PROTOCOL: &str = "cove.live.v1";
 #[derive(Clone, Debug)]
 pub(crate) struct LiveEndpoint {
     native: InProcessRoutes,
-    /// Names of this server, of `mcp.hosts`.
-    hosts: Arc<[String]>,
+    /// Names of this server.
+    hosts: HostNames,
     feeds: FollowedFeeds,
 }
 
 impl LiveEndpoint {
-    pub(crate) fn new(hosts: &[String], feeds: FollowedFeeds) -> LiveEndpoint {
-        LiveEndpoint { native: InProcessRoutes::default(), hosts: hosts.into(), feeds }
+    /// Behind the names of this server.
+    pub(crate) fn new(hosts: HostNames, feeds: FollowedFeeds) -> LiveEndpoint {
+        LiveEndpoint { native: InProcessRoutes::default(), hosts, feeds }
     }
 
     /// Puts the native interface behind it, all routes in their shell, until what is returned is
@@ -82,7 +81,9 @@ async fn open(
     let (mut parts, _body) = request.into_parts();
     let peer = peer.map(|Extension(peer)| peer);
     let address = peer.map(|ConnectionPeer(address)| address);
-    ::mcp::check_hosts(&parts.headers, address, &endpoint.hosts)
+    endpoint
+        .hosts
+        .check(&parts.headers, address)
         .map_err(|message| HttpError::new(ErrorCode::Forbidden, message))?;
     let Ok(upgrade) = WebSocketUpgrade::from_request_parts(&mut parts, &()).await else {
         let message = "live topics need a WebSocket";

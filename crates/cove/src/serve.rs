@@ -241,16 +241,8 @@ impl ServerParts<'_> {
         let of_nodes = cluster::routes(&membership, jobs.service(), &sessions);
         let native = native.merge(::gateway::http::routes(gate.clone())).merge(of_nodes);
         let identity = identity(&tokens, &membership, &sessions, control.is_some(), lake.is_some());
-        let doctor = ServerUnderTest {
-            engine: engine.clone(),
-            executions: jobs.service().clone(),
-            languages: languages.clone(),
-            sessions_missing: sessions.why_unavailable().map(str::to_owned),
-            data_dir: data_dir.path().to_owned(),
-            is_root: source.environment.is_root,
-            node: membership.identity().id.clone(),
-        };
-        let doctor = DoctorService::new(doctor);
+        let doctor = doctor_of(engine, &jobs, &languages, &sessions, &membership, &data_dir);
+        let identity = identity::routes(identity, config.host_names());
         let native = native.merge(identity).merge(doctor::routes(doctor.clone()));
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
@@ -264,7 +256,7 @@ impl ServerParts<'_> {
         announce(source, &data_dir, listener.address(), &others, &tokens).await?;
         let listeners = compat::listen(faces, &config.compat, &shell).await?;
         let feeds = followed_feeds(&jobs, &sessions, &store, config);
-        let live = live::LiveEndpoint::new(&config.mcp.hosts, feeds);
+        let live = live::LiveEndpoint::new(config.host_names(), feeds);
         let (main, tools) = main_site(&shell, (endpoint, live), routes, shapes, of_lake);
         let of_beside = join_nodes(pooler.as_ref(), lake.as_ref(), forwarder.as_ref());
         let of_others = of_faces.merge(of_e2b).merge(of_beside);
@@ -278,17 +270,12 @@ impl ServerParts<'_> {
             let sessions = sessions.work(&drain, config.drain_s);
             let others = work_beside(pooler, lake, &drain, config.drain_s);
             let peers = peers.serve(&membership, for_peers, &drain, config.drain_s);
-            tokio::join!(
-                serving,
-                peers,
-                cluster::run_executions(&jobs, &membership, forwarder, &drain),
-                sessions,
-                others
-            );
+            let executions = cluster::run_executions(&jobs, &membership, forwarder, &drain);
+            tokio::join!(serving, peers, executions, sessions, others);
         };
         let manager = service_manager::follow(&source.environment, &drain);
-        let signals = async { tokio::join!(signals, membership.keep(&drain), manager).0 };
-        let signals = async { tokio::join!(signals, doctor.work()).0 };
+        let kept = async { tokio::join!(membership.keep(&drain), manager) };
+        let signals = async { tokio::join!(signals, kept, doctor.work()).0 };
         Box::pin(beside(working, signals, tokens, languages, tls)).await;
         close_all(tools, ending, &gate, &membership, &store).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
@@ -433,7 +420,7 @@ fn join_nodes(
 
 /// What is for people: the interface to read, and the console.
 fn pages(config: &CoveConfig) -> Router {
-    docs::routes().merge(::console::routes(&config.console))
+    docs::routes().merge(::console::routes(&config.console, config.host_names()))
 }
 
 /// Everything of Cove's own interface.
@@ -449,14 +436,14 @@ fn native_routes(
         .merge(::bouncer::http::routes(bouncer.cloned().ok_or(why)))
 }
 
-/// Returns the routes that say who a caller is and what this server has, and let people sign in.
+/// Returns what this server is and has, for those who ask.
 fn identity(
     tokens: &TokenRegistry,
     membership: &NodeMembership,
     sessions: &sessions::Sessions,
     bouncer: bool,
     catalog: bool,
-) -> Router {
+) -> ServerIdentity {
     let services = EnabledServices {
         executions: true,
         queue: true,
@@ -466,7 +453,27 @@ fn identity(
         gateway: true,
     };
     let node = membership.identity().id.clone();
-    identity::routes(ServerIdentity { tokens: tokens.clone(), node, services })
+    ServerIdentity { tokens: tokens.clone(), node, services }
+}
+
+/// Returns the checks of this server, which begin when they are asked for.
+fn doctor_of(
+    engine: &Engine,
+    jobs: &Jobs,
+    languages: &Languages,
+    sessions: &sessions::Sessions,
+    membership: &NodeMembership,
+    data_dir: &DataDir,
+) -> DoctorService {
+    DoctorService::new(ServerUnderTest {
+        engine: engine.clone(),
+        executions: jobs.service().clone(),
+        languages: languages.clone(),
+        sessions_missing: sessions.why_unavailable().map(str::to_owned),
+        data_dir: data_dir.path().to_owned(),
+        is_root: host::is_root(),
+        node: membership.identity().id.clone(),
+    })
 }
 
 /// Returns what says that lists have changed.

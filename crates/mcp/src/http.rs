@@ -11,12 +11,13 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use node::auth::TokenPrincipal;
-use node::http::{ConnectionPeer, InProcessRoutes, RouteTable as _, ServedInProcess, get, post};
+use node::http::{
+    ConnectionPeer, InProcessRoutes, RouteTable as _, ServedInProcess, check_hosts, get, post,
+};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use crate::config::McpConfig;
-use crate::hosts;
 use crate::message::{
     self, ClientBody, ClientRpc, HEADER_MISMATCH, INVALID_REQUEST, META_CAPABILITIES, META_VERSION,
     McpError, RpcRequest, STATELESS, WITH_HANDSHAKE,
@@ -29,6 +30,8 @@ use crate::stream::{CallAnswer, RunningCall, json_response};
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// Setting that names the hosts of a server.
+pub(crate) const HOSTS_SETTING: &str = "`mcp.hosts`";
 
 /// Headers of revision 2026-07-28 that repeat the body.
 const PROTOCOL_VERSION: &str = "mcp-protocol-version";
@@ -133,7 +136,7 @@ async fn serve(
     let peer = peer.map(|Extension(ConnectionPeer(address))| address);
     let McpEndpoint { server, resource, config, .. } = endpoint;
     let caller = McpCaller { server, resource, principal, headers: head.headers, peer };
-    if let Err(message) = hosts::check(&caller.headers, peer, &config.hosts) {
+    if let Err(message) = check_hosts(&caller.headers, peer, &config.hosts, HOSTS_SETTING) {
         return refuse(StatusCode::FORBIDDEN, &message);
     }
     let Ok(body) = to_bytes(body, REQUEST_BYTES_MAX).await else {

@@ -12,7 +12,6 @@
 //! | file | what |
 //! |---|---|
 //! | `http.rs` | the route: headers, and the way of a message to its method |
-//! | `hosts.rs` | names under which a server may be addressed, origins of pages: pure |
 //! | `message.rs` | JSON-RPC messages, revisions and error codes: pure |
 //! | `server.rs` | methods of the protocol |
 //! | `input.rs` | questions to the client, and the seal of what travels with it: pure |
@@ -35,7 +34,6 @@
 
 pub mod config;
 mod content;
-mod hosts;
 mod http;
 mod input;
 mod message;
@@ -48,7 +46,6 @@ mod stream;
 mod tasks;
 mod tools;
 
-pub use hosts::check as check_hosts;
 pub use http::{McpEndpoint, PATH, routes};
 pub use input::{InputMethod, NeededInput, STATE_BYTES_MAX};
 pub use message::{INTERNAL_ERROR, INVALID_PARAMS, META_VERSION, McpError, PARSE_ERROR};
@@ -88,6 +85,7 @@ pub mod fuzzing {
     pub fn host(host: &str) -> bool {
         let Ok(host) = HeaderValue::from_str(host) else { return false };
         let headers = HeaderMap::from_iter([(header::HOST, host)]);
-        hosts::check(&headers, Some(([127, 0, 0, 1], 1).into()), &[]).is_ok()
+        let peer = Some(([127, 0, 0, 1], 1).into());
+        node::http::check_hosts(&headers, peer, &[], http::HOSTS_SETTING).is_ok()
     }
 }

@@ -10,17 +10,63 @@
 //! - <https://github.com/modelcontextprotocol/typescript-sdk/security/advisories/GHSA-w48q-cv73-mx4w>
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use api::ErrorCode;
+use axum::Router;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
 
-/// Checks `host` and `origin` of a request against the names that are configured.
+use super::{ConnectionPeer, HttpError, is_forwarded, is_local_name};
+
+/// Names under which browsers know a server. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct HostNames {
+    known: Arc<[String]>,
+    /// Settings that name them, for refusals.
+    settings: &'static str,
+}
+
+impl HostNames {
+    /// Takes the names that `settings` name; none for any but those that give an attack away.
+    pub fn new(known: impl IntoIterator<Item = String>, settings: &'static str) -> HostNames {
+        HostNames { known: known.into_iter().collect(), settings }
+    }
+
+    /// Checks `host` and `origin` of a request.
+    ///
+    /// # Errors
+    /// When they are another's: a sentence that names the remedy.
+    pub fn check(&self, headers: &HeaderMap, peer: Option<SocketAddr>) -> Result<(), String> {
+        check_hosts(headers, peer, &self.known, self.settings)
+    }
+
+    /// Returns the routes so that requests under other names get 403.
+    pub fn guard(self, routes: Router) -> Router {
+        routes.layer(middleware::from_fn_with_state(self, refuse_others))
+    }
+}
+
+async fn refuse_others(State(names): State<HostNames>, request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<ConnectionPeer>();
+    let peer = peer.map(|ConnectionPeer(address)| *address);
+    match names.check(request.headers(), peer) {
+        Ok(()) => next.run(request).await,
+        Err(message) => HttpError::new(ErrorCode::Forbidden, message).into_response(),
+    }
+}
+
+/// Checks `host` and `origin` of a request against the names that `settings` configure.
 ///
 /// # Errors
 /// When they are another's: a sentence that names the remedy.
-pub fn check(
+pub fn check_hosts(
     headers: &HeaderMap,
     peer: Option<SocketAddr>,
     known: &[String],
+    settings: &str,
 ) -> Result<(), String> {
     let host = match headers.contains_key(header::HOST) {
         true => one(headers, &header::HOST).ok_or("there are several hosts, or none of ASCII")?,
@@ -30,30 +76,36 @@ pub fn check(
         true => Some(one(headers, &header::ORIGIN).unwrap_or("null")),
         false => None,
     };
+    let is_named = |name: &str| known.iter().any(|known| known.eq_ignore_ascii_case(name));
     if let Some(origin) = origin
-        && !authority(origin).is_some_and(|authority| authority.eq_ignore_ascii_case(host))
+        && !authority(origin).is_some_and(|authority| {
+            // A name that is configured is no attacker's, whatever a proxy says instead of it. At
+            // another port there may be somebody else.
+            authority.eq_ignore_ascii_case(host) || is_named(&authority)
+        })
     {
-        return Err(format!("origin \"{origin}\" may not use this server from a browser"));
+        let message = "may not use this server from a browser; a proxy has to pass `host` on";
+        return Err(format!("origin \"{origin}\" {message}, or {settings} to name its host"));
     }
     // Clients of HTTP/1.0 and some probes have none; they are no browsers.
-    if host.is_empty() || node::http::is_local_name(host) || is_below_localhost(host) {
+    if host.is_empty() || is_local_name(host) || is_below_localhost(host) {
         return Ok(());
     }
     let name = name(host);
     let is_known = match known.is_empty() {
-        false => known.iter().any(|known| known.eq_ignore_ascii_case(name)),
+        false => is_named(name),
         // Nobody has a certificate of such a server for a name that leads elsewhere.
         true => match origin {
             Some(origin) => origin.starts_with("https://"),
             None => {
                 let from_here = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-                !from_here || node::http::is_forwarded(headers)
+                !from_here || is_forwarded(headers)
             }
         },
     };
     match is_known {
         true => Ok(()),
-        false => Err(format!("host \"{name}\" is not one of this server; `mcp.hosts` names them")),
+        false => Err(format!("host \"{name}\" is not one of this server; {settings} names them")),
     }
 }
 
@@ -97,7 +149,7 @@ mod tests {
             headers.append(name, value.parse().unwrap());
         }
         let known: Vec<String> = known.iter().map(|&name| name.to_owned()).collect();
-        check(&headers, Some(peer.parse().unwrap()), &known).is_ok()
+        check_hosts(&headers, Some(peer.parse().unwrap()), &known, "`mcp.hosts`").is_ok()
     }
 
     #[test]
@@ -135,6 +187,31 @@ mod tests {
             (&[("host", "evil.example"), forwarded], here, &["cove.example"], false),
             (&[("host", "evil.example")], away, &["cove.example"], false),
             (&[("host", "127.0.0.1")], away, &["cove.example"], true),
+            // A proxy that passes on another host than the one that it is asked for.
+            (
+                &[("host", "127.0.0.1:4100"), ("origin", "https://cove.example")],
+                here,
+                &["cove.example"],
+                true,
+            ),
+            (
+                &[("host", "127.0.0.1:4100"), ("origin", "https://cove.example:8443")],
+                here,
+                &["cove.example"],
+                false,
+            ),
+            (
+                &[("host", "127.0.0.1:4100"), ("origin", "https://evil.example")],
+                here,
+                &["cove.example"],
+                false,
+            ),
+            (
+                &[("host", "evil.example"), ("origin", "https://cove.example")],
+                here,
+                &["cove.example"],
+                false,
+            ),
             (&[("host", "user@localhost")], here, &[], false),
             (&[("host", "localhost"), ("host", "evil.example")], here, &[], false),
         ] {
