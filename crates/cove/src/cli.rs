@@ -304,8 +304,8 @@ Examples:
 With --server it runs there, which needs the token of an operator. `cove exec --help` says
 where the token is from.
 
-Exit codes: 0 untrusted code can be run, 1 it cannot, 2 wrong usage or refused, 125 no
-server answers."
+Exit codes: 0 untrusted code can be run, 1 it cannot, 2 wrong usage, 125 no server
+answers or the token is not for it."
 )]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]

@@ -89,7 +89,7 @@ fn a_server_checks_itself_for_operators_and_callers_share_a_run() {
     let output = doctor(&[], server.token());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("ok       kernel") && text.contains("can be run here"), "{text}");
-    assert_eq!(doctor(&[], "cove_wrong").status.code(), Some(2));
+    assert_eq!(doctor(&[], "cove_wrong").status.code(), Some(125));
 }
 
 #[test]
