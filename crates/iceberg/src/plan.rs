@@ -8,7 +8,7 @@
 //! | `value`, `calendar`, `transform` | values in all their forms, and partitions made of them |
 //! | `facts`, `prune`, `deletes` | what is left out, what is left of the filter, which deletes |
 //! | `scan`, `answer` | a scan from its snapshot to its answers |
-//! | `files` | all files of a snapshot, without a filter |
+//! | `files`, `figures` | all files of a snapshot, without a filter; how many and how large they are |
 //!
 //! Nothing that can match is ever left out: where a fact is missing, nobody knows, and the file
 //! stays. Manifests are bytes of a stranger's.
@@ -23,6 +23,7 @@ mod calendar;
 mod deletes;
 mod expression;
 mod facts;
+mod figures;
 mod files;
 mod manifest;
 mod metadata_columns;
@@ -54,6 +55,10 @@ pub mod fuzzing {
 pub use self::answer::PlanPage;
 pub use self::avro::AvroError;
 pub use self::expression::{FilterExpression, PREDICATES_MAX, VALUES_MAX};
+pub use self::figures::{
+    FIGURE_PARTITIONS_MAX, FileTotals, HISTOGRAM_ENDS, ManifestFigures, PartitionFigures,
+    SizeRange, SnapshotFigures,
+};
 pub use self::files::FileRow;
 pub use self::manifest::{
     DataManifest, ManifestRef, read as read_manifest, read_list as read_manifest_list,

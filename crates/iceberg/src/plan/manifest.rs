@@ -45,6 +45,8 @@ pub(super) struct PartitionSummary {
 pub struct ManifestRef {
     /// Location of its file.
     pub path: Arc<str>,
+    /// Bytes of its file, where the list says so.
+    pub(super) length: Option<u64>,
     /// None in a snapshot of version 1 without a manifest list: the manifest says it.
     pub(super) spec_id: Option<i32>,
     pub(super) has_deletes: bool,
@@ -61,6 +63,7 @@ impl ManifestRef {
     pub fn bare(path: &str) -> ManifestRef {
         ManifestRef {
             path: path.into(),
+            length: None,
             spec_id: None,
             has_deletes: false,
             sequence_number: 0,
@@ -208,6 +211,7 @@ fn list_within(bytes: &[u8], weight_max: usize) -> Read<Vec<ManifestRef>> {
         let partitions = row.field(507).map(summaries).transpose()?;
         let manifest = ManifestRef {
             path: path.into(),
+            length: files(501),
             spec_id: Some(count(502).map_or(Ok(0), i32::try_from).map_err(|_| NO_PATH)?),
             has_deletes: count(517) == Some(1),
             sequence_number: count(515).unwrap_or(0),
