@@ -144,7 +144,7 @@ fn openapi() -> Result<String> {
                     the catalog."
             },
             { "name": "live", "description": "Everything that happens, on one WebSocket." },
-            { "name": "gateway", "description": "What sandboxes did with what they were granted." },
+            { "name": "gateway", "description": "What sandboxes may be granted, and what they did with it." },
             { "name": "mcp", "description": "Tools for agents, by the Model Context Protocol." },
             {
                 "name": "nodes",
@@ -200,6 +200,9 @@ fn contract_schemas() -> Result<Map<String, Value>> {
     define_tenants(&mut requests, &mut answers);
     define::<api::AuditRecordList>(&mut answers);
     define::<api::AuditSummaryReport>(&mut answers);
+    define::<api::GrantOfferList>(&mut answers);
+    define::<api::GrantCheckRequest>(&mut requests);
+    define::<api::GrantCheckReport>(&mut answers);
     define::<api::LiveClientMessage>(&mut requests);
     define::<api::LiveServerMessage>(&mut answers);
     let mut schemas = requests.take_definitions(true);
@@ -612,6 +615,9 @@ mod tests {
             "TenantList" => again::<api::TenantList>(value),
             "TenantStats" => again::<api::TenantStats>(value),
             "TenantStatsList" => again::<api::TenantStatsList>(value),
+            "GrantOfferList" => again::<api::GrantOfferList>(value),
+            "GrantCheckRequest" => again::<api::GrantCheckRequest>(value),
+            "GrantCheckReport" => again::<api::GrantCheckReport>(value),
             "AuditSummaryReport" => again::<api::AuditSummaryReport>(value),
             "TenantHealthReport" => again::<api::TenantHealthReport>(value),
             "BouncerClientList" => again::<api::BouncerClientList>(value),

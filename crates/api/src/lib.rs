@@ -23,6 +23,7 @@ mod language;
 mod live;
 mod node;
 mod object;
+mod offer;
 mod session;
 mod template;
 mod tenant;
@@ -67,6 +68,10 @@ pub use job::{
 pub use language::{LanguageList, LanguageView};
 pub use live::{LiveClientMessage, LiveServerMessage, LiveSubscribe};
 pub use node::{NodeList, NodeLoadView, NodeStatus, NodeView};
+pub use offer::{
+    CheckedGrant, GrantCheckReport, GrantCheckRequest, GrantOfferLimits, GrantOfferList,
+    GrantRefusal, OfferedDatabase, OfferedGrant, OfferedHosts, OfferedModel, OfferedWarehouse,
+};
 pub use session::{
     CreateSession, CredentialView, FileEntry, MessageContent, MessageRequest, OnDisconnect,
     SandboxCounts, SandboxState, SessionEvent, SessionEventKind, SessionExec, SessionExecResult,

@@ -131,6 +131,14 @@ impl SandboxAccess {
         SandboxAccess(Arc::new(SandboxAccessShared { catalog, access, router, bodies }))
     }
 
+    /// Returns the names of the warehouses that guests could be let in to, in their order.
+    #[must_use]
+    pub fn warehouses(&self) -> Vec<String> {
+        let mut names = self.0.catalog.warehouses().names();
+        names.sort_unstable();
+        names
+    }
+
     /// Returns whether a guest could be let in to this.
     ///
     /// # Errors

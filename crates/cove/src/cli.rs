@@ -26,6 +26,7 @@ use node::auth::TokenScope;
 
 use self::common::HELP_TEMPLATE;
 use self::grants::parse_grant;
+pub(crate) use self::grants::{SandboxGrantArgs, SandboxGrantCommand};
 use crate::values;
 
 pub(crate) use self::audit::{RecordOrder, SandboxAuditArgs};
@@ -123,6 +124,8 @@ pub(crate) enum CliCommand {
     Worker(WorkerArgs),
     /// Watch a server's sessions and their sandboxes
     Top(TopArgs),
+    /// List the grants that a token may give to sandboxes, and check some before they are given
+    Grants(SandboxGrantArgs),
     /// Show what sandboxes did with their grants: statements, requests, refusals
     Audit(SandboxAuditArgs),
     /// Print an address that opens the console of a server in a browser, signed in

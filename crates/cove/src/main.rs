@@ -47,6 +47,7 @@ mod doctor;
 mod engine;
 mod exec;
 mod gateway;
+mod grants;
 mod host;
 mod identity;
 mod languages;
@@ -151,6 +152,10 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(top::run(&args, &config, &environment));
         }
+        CliCommand::Grants(args) => {
+            let config = load(&args.command.output().server.config, Flags::new())?;
+            return Ok(grants::run(&args, &config, &environment));
+        }
         CliCommand::Audit(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(audit::run(&args, &config, &environment));
@@ -189,15 +194,17 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         }
         CliCommand::Completions(args) => reference::completions(&args)?,
         CliCommand::Man(args) => reference::man(&args)?,
-        CliCommand::Version(VersionArgs { json: false }) => {
-            writeln!(io::stdout(), "cove {}", env!("CARGO_PKG_VERSION"))?;
-        }
-        CliCommand::Version(_) => {
-            let document = serde_json::json!({ "version": env!("CARGO_PKG_VERSION") });
-            run::print_json(&document)?;
-        }
+        CliCommand::Version(args) => print_version(&args)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_version(args: &VersionArgs) -> io::Result<()> {
+    let version = env!("CARGO_PKG_VERSION");
+    match args.json {
+        true => run::print_json(&serde_json::json!({ "version": version })),
+        false => writeln!(io::stdout(), "cove {version}"),
+    }
 }
 
 /// The flags that every command has which needs a configuration.

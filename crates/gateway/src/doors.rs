@@ -111,8 +111,22 @@ pub struct DatabaseFacts {
     pub user: String,
 }
 
+/// Database that could be granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownDatabase {
+    /// Protocol of its clients.
+    pub engine: TenantEngine,
+    /// Name of the bouncer's tenant.
+    pub tenant: String,
+    /// Roles that a grant may name, in their order.
+    pub roles: Vec<String>,
+}
+
 /// Backend of databases: the bouncer.
 pub trait DatabaseBackends: Send + Sync + fmt::Debug {
+    /// Returns what there is, by name: at most so many databases, and so many roles of each.
+    fn known(&self, databases_max: usize, roles_max: usize) -> Vec<KnownDatabase>;
+
     /// Returns whether this can be granted, as far as it is known at present.
     ///
     /// # Errors
@@ -165,6 +179,9 @@ pub struct CatalogGuest {
 
 /// Backend of warehouses: the catalog.
 pub trait CatalogBackends: Send + Sync + fmt::Debug {
+    /// Returns the names of the warehouses that there are, in their order: at most so many.
+    fn known(&self, warehouses_max: usize) -> Vec<String>;
+
     /// Returns whether this can be granted.
     ///
     /// # Errors

@@ -1,11 +1,14 @@
-//! The native HTTP face: `GET /v1/audit` and what is counted of it.
+//! The native HTTP face: `GET /v1/audit` and what is counted of it, and what may be granted.
 
-use api::{AuditRecordList, AuditSummaryKey, AuditSummaryReport};
+use api::{
+    AuditRecordList, AuditSummaryKey, AuditSummaryReport, GrantCheckReport, GrantCheckRequest,
+    GrantOfferList,
+};
 use axum::Router;
 use axum::extract::State;
 use axum::http::Uri;
 use node::auth::TokenPrincipal;
-use node::http::{self, RouteTable as _, get, query};
+use node::http::{self, JsonBody, RouteTable as _, get, post, query};
 use serde::Deserialize;
 
 use crate::audit::{AuditFilter, PAGE_DEFAULT, PAGE_MAX};
@@ -20,6 +23,8 @@ pub fn routes(service: GatewayService) -> Router {
     Router::new()
         .at("/v1/audit", get(audit))
         .at("/v1/audit/summary", get(summary))
+        .at("/v1/gateway/offers", get(offers))
+        .at("/v1/gateway/offers/check", post(check))
         .with_state(service)
 }
 
@@ -108,6 +113,21 @@ async fn summary(
     }
     let by = wanted.by.unwrap_or_default();
     Ok(axum::Json(service.audit_summary(&who, by, wanted.filter()?).await?))
+}
+
+async fn offers(
+    State(service): State<GatewayService>,
+    who: TokenPrincipal,
+) -> Result<axum::Json<GrantOfferList>, http::HttpError> {
+    Ok(axum::Json(service.offers(&who)?))
+}
+
+async fn check(
+    State(service): State<GatewayService>,
+    who: TokenPrincipal,
+    JsonBody(request): JsonBody<GrantCheckRequest>,
+) -> Result<axum::Json<GrantCheckReport>, http::HttpError> {
+    Ok(axum::Json(service.check(&who, &request.grants)?))
 }
 
 fn known<T>(

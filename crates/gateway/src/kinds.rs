@@ -107,8 +107,13 @@ const OFFER_FORMS: [(&str, OfferForm); 5] = [
 
 /// Returns whether a label names an offer: `postgres:shop:rw`, `http:*.example.com`, `model`.
 pub(crate) fn is_offer(label: &str) -> bool {
-    let (kind, name) = label.split_once(':').map_or((label, None), |(kind, it)| (kind, Some(it)));
+    let (kind, name) = kind_and_name(label);
     OFFER_FORMS.iter().any(|(known, form)| *known == kind && form(name))
+}
+
+/// Returns the parts of an offer's label.
+pub(crate) fn kind_and_name(label: &str) -> (&str, Option<&str>) {
+    label.split_once(':').map_or((label, None), |(kind, it)| (kind, Some(it)))
 }
 
 /// Returns whether this is a name, with or without the mark of an offer that may write.

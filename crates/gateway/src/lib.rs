@@ -10,6 +10,7 @@
 //! | `service.rs` | [`GatewayService`]: who may give grants, what they mean |
 //! | `kinds.rs` | the kinds of grants, each in a file: offers, limits, checks, variables, how it opens |
 //! | `offers.rs` | what holders of tokens may give, pure |
+//! | `offered.rs` | what a token may give, listed; and whether grants would be given |
 //! | `schema.rs` | which schemas of databases a grant can name, pure |
 //! | `environment.rs` | what clients inside look for in their environment, pure |
 //! | `gate.rs` | the listeners of one sandbox |
@@ -17,7 +18,7 @@
 //! | `doors.rs` | what others implement, and what they are given |
 //! | `egress.rs` | the proxy, with its rules |
 //! | `audit.rs`, `store.rs` | what was done: in memory, at rest |
-//! | `http.rs` | `GET /v1/audit` |
+//! | `http.rs` | `GET /v1/audit`, and what may be granted |
 #![forbid(unsafe_code)]
 
 pub mod audit;
@@ -29,6 +30,7 @@ mod gate;
 pub mod http;
 mod kinds;
 mod metrics;
+mod offered;
 mod offers;
 mod reader;
 mod schema;

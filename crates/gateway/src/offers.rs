@@ -47,24 +47,45 @@ pub(crate) fn authorize(
     who: &TokenPrincipal,
     grants: &[Grant],
 ) -> Result<(), http::HttpError> {
-    if who.operator && who.scopes.has(TokenScope::Tenants) {
+    for (index, grant) in grants.iter().enumerate() {
+        authorize_one(config, who, index, grant)?;
+    }
+    Ok(())
+}
+
+/// Returns whether somebody may give this grant, the one at `index` of a request.
+///
+/// # Errors
+/// As of [`authorize`].
+pub(crate) fn authorize_one(
+    config: &GatewayConfig,
+    who: &TokenPrincipal,
+    index: usize,
+    grant: &Grant,
+) -> Result<(), http::HttpError> {
+    if is_unrestricted(who) {
         return Ok(());
     }
     let offers = TenantOffers::new(&config.offers, &who.tenant);
-    for (index, grant) in grants.iter().enumerate() {
-        let kind = kinds::kind_of(grant);
-        kind.check_offered(&offers).map_err(|GrantNotOffered { field, what }| {
-            let message = format!("{what} is not offered to this token's tenant");
-            let field = format!("grants[{index}]{field}");
-            http::HttpError::new(ErrorCode::Forbidden, message).at(field)
-        })?;
-        if let Some(limit) = kind.limit_above(config) {
+    let kind = kinds::kind_of(grant);
+    kind.check_offered(&offers).map_err(|GrantNotOffered { field, what }| {
+        let message = format!("{what} is not offered to this token's tenant");
+        let field = format!("grants[{index}]{field}");
+        http::HttpError::new(ErrorCode::Forbidden, message).at(field)
+    })?;
+    match kind.limit_above(config) {
+        Some(limit) => {
             let message = "is above what this server gives";
             let field = format!("grants[{index}].limits.{limit}");
-            return Err(http::HttpError::new(ErrorCode::Forbidden, message).at(field));
+            Err(http::HttpError::new(ErrorCode::Forbidden, message).at(field))
         }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Returns whether the holder of a token may give everything that the server has.
+pub(crate) fn is_unrestricted(who: &TokenPrincipal) -> bool {
+    who.operator && who.scopes.has(TokenScope::Tenants)
 }
 
 /// Part of a grant that is not offered.
@@ -80,9 +101,14 @@ pub(crate) struct GrantNotOffered {
 pub(crate) struct TenantOffers<'a>(Vec<&'a GrantOffer>);
 
 impl<'a> TenantOffers<'a> {
-    fn new(offers: &'a [GrantOffer], tenant: &str) -> TenantOffers<'a> {
+    pub(crate) fn new(offers: &'a [GrantOffer], tenant: &str) -> TenantOffers<'a> {
         let applies = |name: &String| name == EVERYBODY || name == tenant;
         TenantOffers(offers.iter().filter(|offer| offer.tenants.iter().any(applies)).collect())
+    }
+
+    /// Returns the offers in the order of the configuration.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'a GrantOffer> {
+        self.0.iter().copied()
     }
 
     /// Returns whether one of the offers passes a test.

@@ -1,10 +1,13 @@
 //! The gateway as services with sandboxes know it: who may give grants, and what they mean.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use api::{AuditRecordList, AuditSummaryKey, AuditSummaryReport, ErrorCode, Grant};
+use api::{
+    AuditRecordList, AuditSummaryKey, AuditSummaryReport, ErrorCode, Grant, GrantCheckReport,
+    GrantOfferList,
+};
 use node::auth::{TokenPrincipal, TokenScope};
 use node::client::TlsRoots;
 use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
@@ -25,7 +28,7 @@ use crate::environment::environment;
 use crate::gate::ReadyGrants;
 use crate::kinds::{self, ResolvedGrant};
 use crate::store::AuditStore;
-use crate::{metrics, offers};
+use crate::{metrics, offered, offers};
 
 /// Grants of one sandbox.
 pub const GRANTS_MAX: usize = 16;
@@ -185,13 +188,43 @@ impl GatewayService {
         let filter = allowed(who, filter)?;
         self.0.shared.audit.summary(by, filter).await.map_err(unreadable)
     }
+
+    /// Returns what the holder of a token may give to sandboxes. Nothing of another tenant's
+    /// offers is in it, and no secret's value.
+    ///
+    /// # Errors
+    /// 403 without one of the scopes that make sandboxes.
+    pub fn offers(&self, who: &TokenPrincipal) -> Result<GrantOfferList, http::HttpError> {
+        require_sandboxes(who)?;
+        Ok(offered::list(&self.0.shared, who))
+    }
+
+    /// Returns whether a sandbox would be given these grants, as a session or execution of this
+    /// token's. Makes nothing.
+    ///
+    /// # Errors
+    /// 403 without one of the scopes that make sandboxes, 400 for too many grants.
+    pub fn check(
+        &self,
+        who: &TokenPrincipal,
+        grants: &[Grant],
+    ) -> Result<GrantCheckReport, http::HttpError> {
+        require_sandboxes(who)?;
+        offered::check(&self.0.shared, who, grants)
+    }
+}
+
+/// Refuses a token that can make neither executions nor sessions.
+fn require_sandboxes(who: &TokenPrincipal) -> Result<(), http::HttpError> {
+    if who.scopes.has(TokenScope::Executions) {
+        return Ok(());
+    }
+    who.require(TokenScope::Sessions)
 }
 
 /// The filter with what of the audit a caller may see.
 fn allowed(who: &TokenPrincipal, filter: AuditFilter) -> Result<AuditFilter, http::HttpError> {
-    if !who.scopes.has(TokenScope::Executions) {
-        who.require(TokenScope::Sessions)?;
-    }
+    require_sandboxes(who)?;
     if who.operator {
         return Ok(filter);
     }
@@ -219,31 +252,59 @@ impl GrantGateway for GatewayService {
         grants: &[Grant],
     ) -> Result<Box<dyn GrantOpening>, http::HttpError> {
         let shared = &self.0.shared;
-        if grants.len() > GRANTS_MAX {
-            let message = format!("must be at most {GRANTS_MAX}");
-            return Err(http::HttpError::invalid(message).at("grants"));
-        }
+        check_count(grants)?;
         let mut ports = Vec::with_capacity(grants.len());
         let mut resolved: Vec<Box<dyn ResolvedGrant>> = Vec::with_capacity(grants.len());
         for (index, grant) in grants.iter().enumerate() {
-            let wrong = |error: FieldError| {
-                http::HttpError::invalid(error.message)
-                    .at(format!("grants[{index}].{}", error.field))
-            };
-            let port = grant.port();
-            if port == 0 || ports.contains(&port) {
-                let message = "must be a port that no other grant has";
-                return Err(wrong(FieldError::new("port", message)));
-            }
-            ports.push(port);
-            resolved.push(kinds::kind_of(grant).resolve(shared).map_err(wrong)?);
+            resolved.push(resolve_one(shared, index, grant, &ports)?);
+            ports.push(grant.port());
         }
-        let at_ports = ports.iter().copied().zip(resolved.iter().map(|it| &**it));
-        let environment = environment(&at_ports.collect::<Vec<_>>());
+        let environment = environment_of(&ports, &resolved);
         let grants = grants.iter().cloned().zip(resolved).collect();
         let (shared, holder) = (Arc::clone(shared), holder.clone());
         Ok(Box::new(ReadyGrants { shared, holder, grants, ports, environment }))
     }
+}
+
+/// Checks that these are not too many for one sandbox.
+///
+/// # Errors
+/// 400 at `grants`.
+pub(crate) fn check_count(grants: &[Grant]) -> Result<(), http::HttpError> {
+    if grants.len() <= GRANTS_MAX {
+        return Ok(());
+    }
+    Err(http::HttpError::invalid(format!("must be at most {GRANTS_MAX}")).at("grants"))
+}
+
+/// Finds out what the grant at `index` of a request means, where others have these ports.
+///
+/// # Errors
+/// 400 with the field of the grant that is wrong.
+pub(crate) fn resolve_one(
+    shared: &GatewayShared,
+    index: usize,
+    grant: &Grant,
+    ports: &[u16],
+) -> Result<Box<dyn ResolvedGrant>, http::HttpError> {
+    let wrong = |error: FieldError| {
+        http::HttpError::invalid(error.message).at(format!("grants[{index}].{}", error.field))
+    };
+    let port = grant.port();
+    if port == 0 || ports.contains(&port) {
+        let message = "must be a port that no other grant has";
+        return Err(wrong(FieldError::new("port", message)));
+    }
+    kinds::kind_of(grant).resolve(shared).map_err(wrong)
+}
+
+/// Returns what clients inside look for, of grants at these ports.
+pub(crate) fn environment_of(
+    ports: &[u16],
+    resolved: &[Box<dyn ResolvedGrant>],
+) -> BTreeMap<String, String> {
+    let at_ports = ports.iter().copied().zip(resolved.iter().map(|it| &**it));
+    environment(&at_ports.collect::<Vec<_>>())
 }
 
 impl GatewayShared {

@@ -19,7 +19,8 @@ use tokio::time::timeout;
 
 use crate::audit::AuditFilter;
 use crate::doors::{
-    DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError, LoginPlace,
+    DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError, KnownDatabase,
+    LoginPlace,
 };
 use crate::gate::LOGINS_MAX;
 use crate::{GRANTS_MAX, GatewayConfig, GatewayParts, GatewayService};
@@ -56,6 +57,11 @@ impl Drop for Door {
 }
 
 impl DatabaseBackends for Scripted {
+    fn known(&self, _databases_max: usize, _roles_max: usize) -> Vec<KnownDatabase> {
+        let (engine, tenant) = (TenantEngine::Postgres, "shop".to_owned());
+        vec![KnownDatabase { engine, tenant, roles: vec!["app".to_owned()] }]
+    }
+
     fn check(
         &self,
         engine: TenantEngine,
@@ -421,4 +427,130 @@ async fn an_offer_that_is_none_stops_the_start() {
     };
     let error = GatewayService::start(parts, &mut registry).await.unwrap_err();
     assert!(error.to_string().starts_with("gateway.offers[0].grants[0]"), "{error}");
+}
+
+/// Offers of two tenants, with a secret whose value is in no answer.
+const OFFERS: &str = r#"
+    [secrets]
+    partner = "planted-value"
+    hidden = "other-value"
+    [model]
+    tokens_per_tenant = 1000
+    [[offers]]
+    tenants = ["a"]
+    grants = ["postgres:shop:rw", "postgres:shop", "catalog:lake", "http:*.example.com"]
+    roles = ["app"]
+    secrets = ["partner"]
+    [[offers]]
+    tenants = ["*"]
+    grants = ["postgres:shop", "http:open.example"]
+    [[offers]]
+    tenants = ["judge"]
+    grants = ["mysql:secret-exams:rw", "http:judge.example"]
+    secrets = ["hidden"]
+    internal = ["10.7.0.0/16"]
+"#;
+
+#[tokio::test]
+async fn a_token_sees_the_offers_of_its_tenant_and_no_secret() {
+    let ground = ground(OFFERS).await;
+    let list = |who: &TokenPrincipal| serde_json::to_value(ground.service.offers(who).unwrap());
+    let of_a = list(&who("a", false, TokenScopes::ALL)).unwrap();
+    let found: Vec<_> = of_a["offers"].as_array().unwrap().iter().collect();
+    let shown: Vec<String> = found.iter().map(|it| it["kind"].to_string()).collect();
+    let kinds = ["\"postgres\"", "\"postgres\"", "\"catalog\"", "\"http\"", "\"http\""];
+    assert_eq!(shown, kinds, "{of_a}");
+    // Each offer says what belongs together; what another one repeats is there once.
+    assert_eq!(found[0]["access"], serde_json::json!(["read_only", "read_write"]));
+    assert_eq!(found[0]["roles"], serde_json::json!(["app"]));
+    assert_eq!(found[1]["access"], serde_json::json!(["read_only"]));
+    assert_eq!(found[1]["roles"], serde_json::json!([]));
+    assert_eq!(found[2]["unavailable"], "this server has no catalog");
+    assert_eq!(found[3]["secrets"], serde_json::json!(["partner"]));
+    assert_eq!(found[3]["ports"], serde_json::json!([80, 443]));
+    assert_eq!((&of_a["unrestricted"], &of_a["limits"]["grants"]), (&false.into(), &16.into()));
+    assert_eq!(of_a["limits"]["database"]["connections"], 20);
+    assert_eq!(of_a["limits"]["model_tokens"], 1000);
+    for foreign in ["exams", "judge", "hidden", "10.7", "planted-value", "other-value"] {
+        assert!(!of_a.to_string().contains(foreign), "{foreign}: {of_a}");
+    }
+    // An operator without the scope is like others, and one with it sees what there is.
+    let narrow = [TokenScope::Sessions].into_iter().collect();
+    let of_narrow = list(&who("b", true, narrow)).unwrap();
+    assert_eq!(of_narrow["offers"].as_array().unwrap().len(), 2, "{of_narrow}");
+    let of_operator = list(&who("ops", true, TokenScopes::ALL)).unwrap();
+    assert_eq!(of_operator["unrestricted"], true);
+    assert_eq!(of_operator["offers"][0]["tenant"], "shop");
+    assert_eq!(of_operator["offers"][1]["secrets"], serde_json::json!(["hidden", "partner"]));
+    assert!(!of_operator.to_string().contains("-value"), "{of_operator}");
+    // Without a scope that makes sandboxes there is nothing to give.
+    let idle = [TokenScope::Tenants, TokenScope::Agents].into_iter().collect();
+    let idle = who("a", true, idle);
+    assert_eq!(ground.service.offers(&idle).unwrap_err().status().as_u16(), 403);
+    assert_eq!(ground.service.check(&idle, &[]).unwrap_err().status().as_u16(), 403);
+}
+
+#[tokio::test]
+async fn a_check_says_what_would_be_given_and_gives_nothing() {
+    let ground = ground(OFFERS).await;
+    let caller = who("a", false, TokenScopes::ALL);
+    let check = |json: &str| ground.service.check(&caller, &grants(json)).unwrap();
+    let shop = check(&format!("[{SHOP}]"));
+    assert!(shop.given && shop.grants[0].refusal.is_none());
+    assert_eq!(shop.environment["PGDATABASE"], "shop");
+    let report = check(
+        r#"[{"kind": "postgres", "tenant": "shop", "access": "read_write", "port": 80},
+            {"kind": "postgres", "tenant": "shop", "access": "read_write", "role": "app"},
+            {"kind": "mysql", "tenant": "secret-exams", "port": 5432},
+            {"kind": "mysql", "tenant": "nowhere", "port": 7000},
+            {"kind": "catalog", "warehouse": "lake"},
+            {"kind": "postgres", "tenant": "shop", "port": 8181},
+            {"kind": "postgres", "tenant": "shop", "port": 9000, "limits": {"rows": 0}},
+            {"kind": "http", "rules": [{"hosts": ["a.example.com"], "headers":
+                {"k": {"secret": "partner"}}}]}]"#,
+    );
+    assert!(!report.given && report.environment.is_empty());
+    let said: Vec<(&str, String)> = report
+        .grants
+        .iter()
+        .map(|it| match &it.refusal {
+            None => ("given", it.grant.clone()),
+            Some(refusal) if refusal.code == api::ErrorCode::Forbidden => {
+                ("forbidden", refusal.field.clone())
+            }
+            Some(refusal) => {
+                assert_eq!(refusal.code, api::ErrorCode::InvalidRequest, "{refusal:?}");
+                ("invalid_request", refusal.field.clone())
+            }
+        })
+        .collect();
+    let expected = [
+        ("invalid_request", "grants[0].port"),
+        ("given", "postgres:shop"),
+        // The same words for a database that another tenant has and for one that nobody has.
+        ("forbidden", "grants[2]"),
+        ("forbidden", "grants[3]"),
+        ("invalid_request", "grants[4].kind"),
+        ("invalid_request", "grants[5].port"),
+        ("forbidden", "grants[6].limits.rows"),
+        ("given", "http"),
+    ];
+    assert_eq!(said, expected.map(|(code, field)| (code, field.to_owned())));
+    assert!(!serde_json::to_string(&report).unwrap().contains("planted-value"));
+    let many = format!("[{}]", vec![SHOP; GRANTS_MAX + 1].join(","));
+    let error = ground.service.check(&caller, &grants(&many)).unwrap_err();
+    assert_eq!(error.detail().field.as_deref(), Some("grants"));
+    // Whatever is listed is given when it is asked for as it is listed.
+    for offered in ground.service.offers(&caller).unwrap().offers {
+        let api::OfferedGrant::Postgres(offered) = offered else { continue };
+        for access in offered.access {
+            let role = offered.roles.first().cloned();
+            let tenant = offered.tenant.clone();
+            let grant = DatabaseGrant { tenant, access, role, ..DatabaseGrant::default() };
+            let report = ground.service.check(&caller, &[Grant::Postgres(grant)]).unwrap();
+            assert!(report.given, "{report:?}");
+        }
+    }
+    assert_eq!(ground.databases.doors.load(Ordering::SeqCst), 0);
+    assert_eq!(ground.events().await, []);
 }

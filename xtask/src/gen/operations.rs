@@ -26,6 +26,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend(queue_changes());
     all.extend(sessions::all());
     all.extend(tenants::all());
+    all.extend([gateway::offers(), gateway::check()]);
     all.extend([gateway::audit(), gateway::audit_summary(), gateway::live()]);
     all.extend(nodes::all());
     all.extend(doctor::all());

@@ -191,6 +191,12 @@ impl WarehouseDirectory {
         loaded.by_name.values().filter_map(|it| it.warehouse.clone()).collect()
     }
 
+    /// Returns the names of the warehouses that can be opened, whatever a caller may see of them.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.all().iter().map(|warehouse| warehouse.name().to_string()).collect()
+    }
+
     /// Looks whether another server has made a warehouse of this name, unless it is known.
     ///
     /// # Errors

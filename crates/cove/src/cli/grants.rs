@@ -1,9 +1,13 @@
-//! How a grant is said on a command line: `postgres:shop:rw`, `http:api.example.com`, `model`.
+//! How a grant is said on a command line: `postgres:shop:rw`, `http:api.example.com`, `model`; and
+//! the definitions of `cove grants`.
 
 use std::fs;
 
 use api::{CatalogGrant, DatabaseGrant, Grant, GrantAccess, HttpGrant, HttpRule, ModelGrant};
-use clap::Args;
+use clap::{Args, Subcommand};
+
+use super::common::HELP_TEMPLATE;
+use super::remote::ServerArgs;
 
 /// Reads the part of a short form behind its colon.
 type FormParser = fn(&str) -> Result<Grant, String>;
@@ -21,6 +25,86 @@ const MODEL_FORM: &str = "model";
 const READ_WRITE: &str = ":rw";
 /// Bytes of a file with a grant.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// `cove grants`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Grants lead code in a sandbox to databases, warehouses, servers outside and the model. A token
+gives those that the server's [[gateway.offers]] have for its tenant; an operator's token with
+the scope tenants gives all. `cove session create --grant` and `cove session grants` give them.
+`cove exec --help` says where the token is from.
+
+Examples:
+  cove grants offers
+  cove grants check postgres:shop:rw model
+
+Exit codes: 0 done, 1 a grant would be refused, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct SandboxGrantArgs {
+    #[command(subcommand)]
+    pub(crate) command: SandboxGrantCommand,
+}
+
+/// Questions about grants.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SandboxGrantCommand {
+    /// List what the token may give to sandboxes, and within which limits
+    #[command(help_template = HELP_TEMPLATE, after_help = "\
+Examples:
+  cove grants offers
+  cove grants offers --json | jq -r '.offers[] | select(.kind == \"postgres\").tenant'")]
+    Offers(SandboxGrantOffersArgs),
+    /// Say of each grant whether a sandbox would be given it, and why not; nothing is made
+    #[command(help_template = HELP_TEMPLATE, after_help = "\
+Examples:
+  cove grants check postgres:shop
+  cove grants check postgres:shop:rw catalog:lake http:api.example.com model
+  cove grants check '{\"kind\": \"postgres\", \"tenant\": \"shop\", \"limits\": {\"rows\": 10}}'
+  cove grants check @grant.json --json | jq .environment
+
+Exit codes: 0 all would be given, 1 one would be refused, 2 wrong usage, 125 no server answers.")]
+    Check(SandboxGrantCheckArgs),
+}
+
+/// `cove grants offers`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SandboxGrantOffersArgs {
+    #[command(flatten)]
+    pub(crate) output: SandboxGrantOutputArgs,
+}
+
+/// `cove grants check`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SandboxGrantCheckArgs {
+    /// Grants of one sandbox: postgres:TENANT, mysql:TENANT or catalog:WAREHOUSE, with :rw to
+    /// write, http:HOST[,HOST...], model, @FILE.json or a JSON object
+    #[arg(value_name = "GRANT", value_parser = parse_grant, required = true)]
+    pub(crate) grants: Vec<Grant>,
+    #[command(flatten)]
+    pub(crate) output: SandboxGrantOutputArgs,
+}
+
+/// Form of the answer, and which server is asked.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SandboxGrantOutputArgs {
+    /// Print the answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+impl SandboxGrantCommand {
+    /// Returns the form of the answer, and which server is asked.
+    pub(crate) fn output(&self) -> &SandboxGrantOutputArgs {
+        match self {
+            SandboxGrantCommand::Offers(args) => &args.output,
+            SandboxGrantCommand::Check(args) => &args.output,
+        }
+    }
+}
 
 /// What is said of grants.
 #[derive(Clone, Debug, Default, Args)]

@@ -24,6 +24,12 @@ impl CatalogBackend {
 }
 
 impl CatalogBackends for CatalogBackend {
+    fn known(&self, warehouses_max: usize) -> Vec<String> {
+        let mut names = self.0.warehouses();
+        names.truncate(warehouses_max);
+        names
+    }
+
     fn check(&self, grant: &CatalogGrant) -> Result<(), FieldError> {
         let checked = self.0.check(&grant.warehouse, &grant.namespaces);
         checked.map_err(|SandboxAccessError { field, message }| FieldError::new(field, message))

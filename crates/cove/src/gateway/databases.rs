@@ -14,7 +14,7 @@ use bouncer::tenants::UserTimes;
 use gateway::config::AuditStatements;
 use gateway::doors::{
     AuditSink, DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError,
-    GatewayEvent, LoginPlace,
+    GatewayEvent, KnownDatabase, LoginPlace,
 };
 
 /// The tenants of the bouncer.
@@ -28,6 +28,19 @@ impl DatabaseBackend {
 }
 
 impl DatabaseBackends for DatabaseBackend {
+    fn known(&self, databases_max: usize, roles_max: usize) -> Vec<KnownDatabase> {
+        let routing = self.0.routing();
+        let mut tenants: Vec<_> = routing.tenants().collect();
+        tenants.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        let known = tenants.into_iter().take(databases_max).map(|tenant| {
+            let mut roles: Vec<String> = tenant.users.keys().map(ToString::to_string).collect();
+            roles.sort_unstable();
+            roles.truncate(roles_max);
+            KnownDatabase { engine: tenant.engine, tenant: tenant.name.to_string(), roles }
+        });
+        known.collect()
+    }
+
     fn check(
         &self,
         engine: TenantEngine,

@@ -669,6 +669,19 @@ fn grants_are_given_and_taken_back_from_the_command_line() {
     assert_eq!(set[0]["rules"][0]["hosts"], json!(["*.example.org"]));
     assert_eq!(run(&["session", "grants", id, "--none"], 0), "nothing\n");
     assert_eq!(proxy(), "\n");
+    // What would be given is known before, and nothing is made of it.
+    assert!(run(&["grants", "offers"], 0).contains("This token may give all"));
+    assert!(run(&["grants", "check", "http:example.com"], 0).contains("yes"));
+    let said = run(&["grants", "check", "http:example.com", "postgres:nothing", "--json"], 1);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&said["given"], &said["grants"][0]["given"]), (&json!(false), &json!(true)));
+    assert_eq!(said["grants"][1]["refusal"]["code"], "invalid_request");
+    let other = server.other_client("other", &[]);
+    let offers = other.get("/v1/gateway/offers").json();
+    assert_eq!(offers["offers"], json!([]), "{offers}");
+    let body = json!({ "grants": [{ "kind": "http", "rules": [{ "hosts": ["example.com"] }] }] });
+    let said = post(&other, "/v1/gateway/offers/check", &body).json();
+    assert_eq!(said["grants"][0]["refusal"]["code"], "forbidden", "{said}");
     // What was given and taken back is written down.
     let audit = run(&["audit", "--holder", id], 0);
     let events: Vec<_> =

@@ -1,8 +1,83 @@
-//! The operations on what sandboxes did with their grants.
+//! The operations on what sandboxes may be granted, and on what they did with their grants.
 
 use serde_json::json;
 
 use super::super::{Answer, Operation};
+
+/// `GET /v1/gateway/offers`.
+pub(super) fn offers() -> Operation {
+    let database = json!({
+        "connections": 20, "statement_s": 30.0, "transaction_s": 300.0,
+        "idle_in_transaction_s": 60.0, "rows": 1_000_000, "bytes": 268_435_456
+    });
+    let answer = json!({
+        "tenant": "team", "unrestricted": false, "truncated": false,
+        "offers": [
+            { "kind": "postgres", "tenant": "shop", "access": ["read_only", "read_write"],
+              "roles": ["reporting"], "role_required": false, "port": 5432 },
+            { "kind": "catalog", "warehouse": "lake", "access": ["read_only"], "port": 8181 },
+            { "kind": "http", "hosts": ["*.partner.example"], "ports": [443, 8443],
+              "secrets": ["partner"], "internal": ["10.1.0.0/16"], "port": 3128 },
+            { "kind": "model", "priced_models": ["claude-opus-4-1"], "port": 8100 }
+        ],
+        "limits": {
+            "grants": 16, "database": database, "model_tokens": 5_000_000,
+            "http": { "connections": 64, "requests": 100_000, "bytes": 1_073_741_824 }
+        }
+    });
+    Operation {
+        method: "get",
+        path: "/v1/gateway/offers",
+        id: "listGrantOffers",
+        tag: "gateway",
+        token: true,
+        summary: "Grants that the token may give to sandboxes",
+        description: "What the server's configuration offers to the token's tenant, and no other \
+            tenant's offers; for an operator's token with the scope `tenants` all that the server \
+            has. Secrets are names, and their values are in no answer. It needs the scope \
+            `executions` or `sessions`.",
+        parameters: json!([]),
+        request: None,
+        answers: Vec::new(),
+        errors: &[403],
+    }
+    .answers(200, "GrantOfferList", "What is offered.", answer)
+}
+
+/// `POST /v1/gateway/offers/check`.
+pub(super) fn check() -> Operation {
+    let request = json!({ "grants": [
+        { "kind": "model" },
+        { "kind": "postgres", "tenant": "shop", "access": "read_write" }
+    ] });
+    let answer = json!({
+        "given": false,
+        "grants": [
+            { "grant": "model", "port": 8100, "given": true },
+            { "grant": "postgres:shop", "port": 5432, "given": false, "refusal": {
+                "code": "forbidden", "field": "grants[1]",
+                "message": "`postgres:shop:rw` is not offered to this token's tenant" } }
+        ]
+    });
+    Operation {
+        method: "post",
+        path: "/v1/gateway/offers/check",
+        id: "checkGrants",
+        tag: "gateway",
+        token: true,
+        summary: "Whether a sandbox would be given these grants",
+        description: "A dry run: each grant is authorized and resolved as for a session or \
+            execution of this token's, and nothing is made. What is not offered to the token's \
+            tenant is `forbidden`, whether it exists or not. Sessions of an agent have the \
+            agent's own grants whatever the token may give. It needs the scope `executions` or \
+            `sessions`.",
+        parameters: json!([]),
+        request: Some(("GrantCheckRequest", json!({ "two grants": { "value": request } }))),
+        answers: Vec::new(),
+        errors: &[400, 403],
+    }
+    .answers(200, "GrantCheckReport", "Each grant, and whether it would be given.", answer)
+}
 
 /// `GET /v1/audit`.
 pub(super) fn audit() -> Operation {

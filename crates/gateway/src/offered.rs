@@ -1,0 +1,274 @@
+//! What a token may give as grants, listed for forms and people; and whether grants would be given,
+//! with nothing made.
+//!
+//! Both come of the same checks as grants themselves ([`crate::offers`], [`crate::kinds`]), so that
+//! what is listed can be given. What is not offered to the token's tenant is not looked up: an
+//! answer never tells whether a database or warehouse of others exists.
+
+use api::{
+    CatalogGrant, CheckedGrant, DatabaseGrant, DatabaseGrantLimits, Grant, GrantAccess,
+    GrantCheckReport, GrantOfferLimits, GrantOfferList, GrantRefusal, HttpGrant, HttpGrantLimits,
+    ModelGrant, OfferedDatabase, OfferedGrant, OfferedHosts, OfferedModel, OfferedWarehouse,
+    TenantEngine,
+};
+use node::auth::TokenPrincipal;
+use node::http;
+
+use crate::config::GrantOffer;
+use crate::egress::rules::PORTS;
+use crate::kinds::{self, ResolvedGrant};
+use crate::offers::{self, READ_WRITE, TenantOffers};
+use crate::service::{self, GRANTS_MAX, GatewayShared};
+
+/// Offers of one answer.
+const OFFERS_MAX: usize = 1000;
+/// Roles of one database in an answer.
+const ROLES_MAX: usize = 32;
+/// Lowest port that a sandbox lets the server listen on.
+const PORT_MIN: u16 = 1024;
+
+/// Lists what the holder of a token may give.
+pub(crate) fn list(shared: &GatewayShared, who: &TokenPrincipal) -> GrantOfferList {
+    let is_unrestricted = offers::is_unrestricted(who);
+    let mut all = match is_unrestricted {
+        true => everything(shared),
+        false => of_tenant(shared, &who.tenant),
+    };
+    let truncated = all.len() > OFFERS_MAX;
+    all.truncate(OFFERS_MAX);
+    GrantOfferList {
+        tenant: who.tenant.to_string(),
+        unrestricted: is_unrestricted,
+        offers: all,
+        truncated,
+        limits: limits(shared),
+    }
+}
+
+/// The server's limits.
+fn limits(shared: &GatewayShared) -> GrantOfferLimits {
+    let config = &shared.config;
+    let http = config.http.complete(&HttpGrantLimits::default());
+    let tokens = config.model.tokens_per_tenant;
+    GrantOfferLimits {
+        grants: GRANTS_MAX as u64,
+        database: config.database.complete(&DatabaseGrantLimits::default()),
+        http: HttpGrantLimits {
+            connections: Some(http.connections),
+            requests: Some(http.requests),
+            bytes: Some(http.bytes),
+        },
+        model_tokens: (tokens > 0).then_some(tokens),
+    }
+}
+
+/// What there is, for whoever may give all of it.
+fn everything(shared: &GatewayShared) -> Vec<OfferedGrant> {
+    let mut all = Vec::new();
+    // One more than is listed, so that it is seen that there are more.
+    let most = OFFERS_MAX + 1;
+    for known in shared.databases.iter().flat_map(|it| it.known(most, ROLES_MAX)) {
+        all.push(database(shared, known.engine, &known.tenant, true, known.roles));
+    }
+    for name in shared.catalogs.iter().flat_map(|it| it.known(most)) {
+        all.push(warehouse(shared, &name, true));
+    }
+    all.push(OfferedGrant::Http(OfferedHosts {
+        hosts: vec!["*".to_owned()],
+        ports: Vec::new(),
+        secrets: shared.config.secrets.0.keys().cloned().collect(),
+        internal: Vec::new(),
+        port: Grant::Http(HttpGrant::default()).port(),
+    }));
+    if shared.models.is_some() {
+        all.push(model(shared));
+    }
+    all
+}
+
+/// What the configuration offers to one tenant, by kind and name.
+fn of_tenant(shared: &GatewayShared, tenant: &str) -> Vec<OfferedGrant> {
+    let offers = TenantOffers::new(&shared.config.offers, tenant);
+    let mut all: Vec<OfferedGrant> = Vec::new();
+    for offered in offers.iter().flat_map(|offer| of_offer(shared, offer)) {
+        if !all.contains(&offered) {
+            all.push(offered);
+        }
+    }
+    all.sort_by_key(order);
+    all
+}
+
+/// Place of an offer in the list.
+fn order(offered: &OfferedGrant) -> (u8, String) {
+    match offered {
+        OfferedGrant::Postgres(it) => (0, it.tenant.clone()),
+        OfferedGrant::Mysql(it) => (1, it.tenant.clone()),
+        OfferedGrant::Catalog(it) => (2, it.warehouse.clone()),
+        OfferedGrant::Http(it) => (3, it.hosts.first().cloned().unwrap_or_default()),
+        OfferedGrant::Model(_) => (4, String::new()),
+    }
+}
+
+/// The grants of one entry of the configuration.
+fn of_offer(shared: &GatewayShared, offer: &GrantOffer) -> Vec<OfferedGrant> {
+    let (mut all, mut hosts) = (Vec::new(), Vec::new());
+    for label in &offer.grants {
+        let (kind, name) = kinds::kind_and_name(label);
+        let name = name.unwrap_or_default();
+        let (plain, writes) = match name.strip_suffix(READ_WRITE) {
+            Some(plain) => (plain, true),
+            None => (name, false),
+        };
+        // The same name without the mark says no more.
+        let is_repeated = !writes && offer.grants.contains(&format!("{label}{READ_WRITE}"));
+        let roles = || offer.roles.clone();
+        match kind {
+            "postgres" | "mysql" | "catalog" if is_repeated => {}
+            "postgres" => {
+                all.push(database(shared, TenantEngine::Postgres, plain, writes, roles()));
+            }
+            "mysql" => all.push(database(shared, TenantEngine::Mysql, plain, writes, roles())),
+            "catalog" => all.push(warehouse(shared, plain, writes)),
+            "http" => hosts.push(name.to_owned()),
+            // The only one left: others were refused when the server started.
+            _ => all.push(model(shared)),
+        }
+    }
+    if !hosts.is_empty() {
+        let ports = if offer.ports.is_empty() { PORTS.to_vec() } else { offer.ports.clone() };
+        all.push(OfferedGrant::Http(OfferedHosts {
+            hosts,
+            ports,
+            secrets: offer.secrets.clone(),
+            internal: offer.internal.clone(),
+            port: Grant::Http(HttpGrant::default()).port(),
+        }));
+    }
+    all
+}
+
+fn access(writes: bool) -> Vec<GrantAccess> {
+    match writes {
+        true => vec![GrantAccess::ReadOnly, GrantAccess::ReadWrite],
+        false => vec![GrantAccess::ReadOnly],
+    }
+}
+
+/// A database, with those of the roles that it has.
+fn database(
+    shared: &GatewayShared,
+    engine: TenantEngine,
+    tenant: &str,
+    writes: bool,
+    mut roles: Vec<String>,
+) -> OfferedGrant {
+    let grant = |role: Option<&str>| {
+        let (tenant, role) = (tenant.to_owned(), role.map(str::to_owned));
+        let grant = DatabaseGrant { tenant, role, ..DatabaseGrant::default() };
+        match engine {
+            TenantEngine::Postgres => Grant::Postgres(grant),
+            TenantEngine::Mysql => Grant::Mysql(grant),
+        }
+    };
+    roles.retain(|role| problem(shared, &grant(Some(role))).is_none());
+    roles.truncate(ROLES_MAX);
+    let problem = problem(shared, &grant(None));
+    let role_required = problem.is_some() && !roles.is_empty();
+    let offered = OfferedDatabase {
+        tenant: tenant.to_owned(),
+        access: access(writes),
+        port: grant(None).port(),
+        unavailable: problem.filter(|_| !role_required),
+        role_required,
+        roles,
+    };
+    match engine {
+        TenantEngine::Postgres => OfferedGrant::Postgres(offered),
+        TenantEngine::Mysql => OfferedGrant::Mysql(offered),
+    }
+}
+
+fn warehouse(shared: &GatewayShared, name: &str, writes: bool) -> OfferedGrant {
+    let warehouse = name.to_owned();
+    let grant =
+        Grant::Catalog(CatalogGrant { warehouse: name.to_owned(), ..CatalogGrant::default() });
+    OfferedGrant::Catalog(OfferedWarehouse {
+        warehouse,
+        access: access(writes),
+        port: grant.port(),
+        unavailable: problem(shared, &grant),
+    })
+}
+
+fn model(shared: &GatewayShared) -> OfferedGrant {
+    let grant = Grant::Model(ModelGrant::default());
+    OfferedGrant::Model(OfferedModel {
+        priced_models: shared.config.model.prices.keys().cloned().collect(),
+        port: grant.port(),
+        unavailable: problem(shared, &grant),
+    })
+}
+
+/// Reason why a grant cannot be given at present, whoever gives it.
+fn problem(shared: &GatewayShared, grant: &Grant) -> Option<String> {
+    kinds::kind_of(grant).resolve(shared).err().map(|error| error.message)
+}
+
+/// Says of each grant whether a sandbox of the token's would be given it.
+///
+/// # Errors
+/// 400 for more than a sandbox can have.
+pub(crate) fn check(
+    shared: &GatewayShared,
+    who: &TokenPrincipal,
+    grants: &[Grant],
+) -> Result<GrantCheckReport, http::HttpError> {
+    service::check_count(grants)?;
+    let mut ports = Vec::with_capacity(grants.len());
+    let mut resolved: Vec<Box<dyn ResolvedGrant>> = Vec::with_capacity(grants.len());
+    let mut checked = Vec::with_capacity(grants.len());
+    for (index, grant) in grants.iter().enumerate() {
+        let refusal = match check_one(shared, who, index, grant, &ports) {
+            Ok(one) => {
+                resolved.push(one);
+                None
+            }
+            Err(error) => Some(refusal(&error)),
+        };
+        ports.push(grant.port());
+        let given = refusal.is_none();
+        checked.push(CheckedGrant { grant: grant.label(), port: grant.port(), given, refusal });
+    }
+    let given = resolved.len() == grants.len();
+    let environment = match given {
+        true => service::environment_of(&ports, &resolved),
+        false => Default::default(),
+    };
+    Ok(GrantCheckReport { given, grants: checked, environment })
+}
+
+/// Checks one, in the order in which a request for a sandbox is checked.
+fn check_one(
+    shared: &GatewayShared,
+    who: &TokenPrincipal,
+    index: usize,
+    grant: &Grant,
+    ports: &[u16],
+) -> Result<Box<dyn ResolvedGrant>, http::HttpError> {
+    offers::authorize_one(&shared.config, who, index, grant)?;
+    if grant.port() < PORT_MIN {
+        let message = format!("must be at least {PORT_MIN}");
+        return Err(http::HttpError::invalid(message).at(format!("grants[{index}].port")));
+    }
+    service::resolve_one(shared, index, grant, ports)
+}
+
+fn refusal(error: &http::HttpError) -> GrantRefusal {
+    let detail = error.detail();
+    GrantRefusal {
+        code: detail.code,
+        message: detail.message.clone(),
+        field: detail.field.clone().unwrap_or_default(),
+    }
+}
