@@ -227,6 +227,31 @@ def compare(own, server, name, snapshot=None):
     assert fewer < FILTERS // 4 and compared > FILTERS // 4, (name, fewer, compared)
 
 
+def check_health(catalog, name):
+    """The server's figures on a table are those of PyIceberg's own reading of its manifests."""
+    request = urllib.request.Request(f"{BASE}/management/v1/main/tables/plans/{name}/stats")
+    request.add_header("authorization", f"Bearer {TOKEN}")
+    with urllib.request.urlopen(request) as response:
+        health = json.load(response)
+    table = catalog.load_table(f"plans.{name}")
+    files = table.inspect.files().to_pylist()
+
+    def totals(content):
+        of = [it for it in files if it["content"] == content]
+        rows, size = (sum(it[key] for it in of) for key in ("record_count", "file_size_in_bytes"))
+        return {"files": len(of), "rows": rows, "bytes": size}
+
+    assert health["data"] == totals(0), (name, health["data"])
+    assert health["deletes"]["position"] == totals(1), (name, health["deletes"])
+    assert sum(it["files"] for it in health["histogram"]) == health["data"]["files"], name
+    assert health["snapshots"]["count"] == len(table.snapshots()), name
+    manifests = table.current_snapshot().manifests(table.io)
+    assert health["manifests"]["count"] == len(manifests), (name, health["manifests"])
+    assert health["manifests"]["bytes"] == sum(it.manifest_length for it in manifests), name
+    partitions = {(it["spec_id"], str(it["partition"])) for it in files}
+    assert health["partitions"]["count"] == len(partitions), (name, health["partitions"])
+
+
 class DeleteWriter(ManifestWriterV2):
     """Manifests of delete files, which PyIceberg reads but does not write."""
 
@@ -342,6 +367,8 @@ def main():
         delete_rows(own, f"plans.{name}")
         assert len(ids(own.load_table(f"plans.{name}"), "id >= 0")) < len(before)
         compare(own, server, name)
+    for name in specs:
+        check_health(own, name)
     print("ok")
 
 

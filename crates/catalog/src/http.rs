@@ -304,6 +304,7 @@ async fn carry_out_rarer(op: CatalogOperation, input: &CatalogRequest<'_>) -> Re
         CatalogOperation::UpdateWarehouse => warehouses::update(input).await,
         CatalogOperation::DeleteWarehouse => warehouses::delete(input).await,
         CatalogOperation::Inspect => inspect::inspect(input).await,
+        CatalogOperation::TableStats => inspect::stats(input).await,
         CatalogOperation::ListMaintenance => maintenance::list(input).await,
         CatalogOperation::StartMaintenance => maintenance::start(input).await,
         CatalogOperation::LoadMaintenance => maintenance::load(input).await,

@@ -30,8 +30,8 @@
 //! | [`CatalogHistory`] | `past.rs` | the limit of readers of past documents |
 //!
 //! Rules without state are functions: `homes.rs` (where files may be), `documents.rs` (documents
-//! and their files), `expiry.rs`, `managed_updates.rs`. `search.rs` and `inspect.rs` read by the
-//! operations of others.
+//! and their files), `expiry.rs`, `managed_updates.rs`. `search.rs`, `inspect.rs` and `stats.rs`
+//! read by the operations of others.
 
 mod catalog;
 mod changes;
@@ -61,6 +61,7 @@ mod relations;
 mod rights;
 mod search;
 mod settings;
+mod stats;
 mod tables;
 mod views;
 mod warehouses;
@@ -107,6 +108,10 @@ pub use self::search::{
     SEARCH_TEXT_BYTES_MAX,
 };
 pub use self::settings::CatalogSettings;
+pub use self::stats::{
+    DeleteFigures, ManifestView, PartitionSummaryView, Recommendation, RecommendedAction,
+    STATS_MANIFESTS_MAX, SnapshotAges, StatsSnapshot, TableHealth,
+};
 pub use self::warehouses::{
     LOCATIONS_MAX, NewStorageKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange,
     WarehouseDirectory, WarehouseRecord,

@@ -13,6 +13,7 @@ mod policies;
 mod principals;
 mod rows;
 mod search;
+mod stats;
 mod tables;
 mod upkeep;
 mod views;

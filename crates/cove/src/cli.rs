@@ -35,7 +35,7 @@ pub(crate) use self::catalog::{
     ChangesArgs, CreateTableArgs, FunctionCommand, GrantCommand, GrantedArgs, JobArgs, KeyCommand,
     MaintainCommand, MaintainedArgs, NamespaceCommand, PolicyCommand, PrincipalCommand,
     ProtectionCommand, RetentionCommand, RoleCommand, RowsArgs, SetPolicyArgs, TableCommand,
-    ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
+    TableStatsArgs, ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
 };
 pub(crate) use self::cluster::{ClusterArgs, ClusterCommand};
 pub(crate) use self::common::{ConfigArgs, LimitArgs, ProgramArgs, SharedKeyArgs};

@@ -1,4 +1,4 @@
-//! A table's metadata in rows, as JSON or CSV.
+//! A table's metadata in rows, as JSON or CSV; and its health.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
@@ -9,7 +9,7 @@ use super::moment::as_of;
 use super::request::CatalogRequest;
 use super::{answer, header_value};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{InspectAspect, InspectCell, InspectRows, ROWS_MAX, RowsPage};
+use crate::service::{InspectAspect, InspectCell, InspectRows, ROWS_MAX, RowsPage, StatsSnapshot};
 
 const CSV: HeaderValue = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
 const NEXT: HeaderName = HeaderName::from_static("x-next-page-token");
@@ -23,7 +23,8 @@ pub(super) async fn inspect(input: &CatalogRequest<'_>) -> Result<Response> {
     let aspect = InspectAspect::ALL.into_iter().find(|it| it.name() == wanted);
     let aspect = aspect.ok_or_else(|| {
         let names = InspectAspect::ALL.map(InspectAspect::name).join(", ");
-        CatalogError::new(ErrorReason::NotFound, format!("of a table there are {names}"))
+        let message = format!("of a table there are {names}, stats");
+        CatalogError::new(ErrorReason::NotFound, message)
     })?;
     let is_csv = wants_csv(input)?;
     let page = page(input)?;
@@ -31,6 +32,32 @@ pub(super) async fn inspect(input: &CatalogRequest<'_>) -> Result<Response> {
     let rows =
         catalog.inspect(&input.who, &warehouse, &ident, aspect, as_of(input)?, &page).await?;
     if is_csv { csv(aspect, &rows) } else { json(aspect, &rows) }
+}
+
+/// The health of a table at a snapshot, a branch or a tag.
+pub(super) async fn stats(input: &CatalogRequest<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let snapshot = match (snapshot_id(input)?, input.query("ref")?) {
+        (Some(_), Some(_)) => {
+            let message = "`snapshot-id` and `ref` are not said together";
+            return Err(CatalogError::new(ErrorReason::BadRequest, message));
+        }
+        (Some(id), None) => StatsSnapshot::Id(id),
+        (None, Some(name)) => StatsSnapshot::Ref(name.to_owned()),
+        (None, None) => StatsSnapshot::Current,
+    };
+    let catalog = &input.ground.catalog;
+    let moment = as_of(input)?;
+    let health = catalog.table_health(&input.who, &warehouse, &ident, snapshot, moment).await?;
+    answer::of(&health)
+}
+
+fn snapshot_id(input: &CatalogRequest<'_>) -> Result<Option<i64>> {
+    let snapshot = input.query("snapshot-id")?.map(|text| {
+        let refuse = |_| CatalogError::new(ErrorReason::BadRequest, "`snapshot-id` is a number");
+        text.parse::<i64>().map_err(refuse)
+    });
+    snapshot.transpose()
 }
 
 fn wants_csv(input: &CatalogRequest<'_>) -> Result<bool> {
@@ -56,12 +83,9 @@ fn page(input: &CatalogRequest<'_>) -> Result<RowsPage> {
         let refuse = || format!("`pageSize` is a number from 1 to {ROWS_MAX}");
         size.ok_or_else(|| CatalogError::new(ErrorReason::BadRequest, refuse()))
     });
-    let snapshot = input.query("snapshot-id")?.map(|text| {
-        let refuse = |_| CatalogError::new(ErrorReason::BadRequest, "`snapshot-id` is a number");
-        text.parse::<i64>().map_err(refuse)
-    });
+    let snapshot = snapshot_id(input)?;
     let token = input.query("pageToken")?.map(str::to_owned);
-    Ok(RowsPage { token, size: size.transpose()?, snapshot: snapshot.transpose()? })
+    Ok(RowsPage { token, size: size.transpose()?, snapshot })
 }
 
 fn json(aspect: InspectAspect, rows: &InspectRows) -> Result<Response> {

@@ -133,6 +133,7 @@ pub enum CatalogOperation {
     UpdateWarehouse,
     DeleteWarehouse,
     Inspect,
+    TableStats,
     ListMaintenance,
     StartMaintenance,
     LoadMaintenance,
@@ -184,6 +185,7 @@ impl CatalogOperation {
             | CatalogOperation::Changes
             | CatalogOperation::Search
             | CatalogOperation::Inspect
+            | CatalogOperation::TableStats
             | CatalogOperation::ListMaintenance
             | CatalogOperation::StartMaintenance
             | CatalogOperation::LoadMaintenance
@@ -271,7 +273,7 @@ const JOBS: &str = "/management/v1/{prefix}/maintenance";
 const JOB: &str = "/management/v1/{prefix}/maintenance/{job}";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [OperationEntry; 76] = [
+const OPERATIONS: [OperationEntry; 77] = [
     get("/v1/config", CatalogOperation::Config),
     post("/v1/oauth/tokens", CatalogOperation::Token),
     post("/v1/oauth/revoke", CatalogOperation::RevokeToken),
@@ -347,6 +349,7 @@ const OPERATIONS: [OperationEntry; 76] = [
     patch(WAREHOUSE, CatalogOperation::UpdateWarehouse),
     delete(WAREHOUSE, CatalogOperation::DeleteWarehouse),
     get("/management/v1/{prefix}/tables/{namespace}/{table}/{aspect}", CatalogOperation::Inspect),
+    get("/management/v1/{prefix}/tables/{namespace}/{table}/stats", CatalogOperation::TableStats),
     get(JOBS, CatalogOperation::ListMaintenance),
     post(JOBS, CatalogOperation::StartMaintenance),
     get(JOB, CatalogOperation::LoadMaintenance),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use iceberg::plan::{
     AvroError, BoundScan, DataManifest, FileRow, ManifestListSource, ManifestRef, PlanPage,
-    PlanPageBuilder, ScanPosition, read_manifest, read_manifest_list,
+    PlanPageBuilder, ScanPosition, SnapshotFigures, read_manifest, read_manifest_list,
 };
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -234,6 +234,34 @@ impl ManifestReader {
             entry = 0;
         }
         Ok((rows, None))
+    }
+
+    /// Adds the files of manifests to figures, one manifest after the other: of the first `most`,
+    /// and no more after one with which they take `weight_max` bytes in memory, about.
+    ///
+    /// # Errors
+    /// As of [`ManifestReader::manifests_of`].
+    pub(crate) async fn figures(
+        &self,
+        list: &ManifestList,
+        mut figures: SnapshotFigures,
+        most: usize,
+        weight_max: usize,
+    ) -> Result<SnapshotFigures> {
+        let mut weight = 0_usize;
+        for of in list.0.iter().take(most) {
+            if weight >= weight_max {
+                break;
+            }
+            let (manifest, of) = (self.manifest(of).await?, of.clone());
+            weight = weight.saturating_add(manifest.weight);
+            let add = move || {
+                figures.add(&of, &manifest);
+                figures
+            };
+            figures = node::task::blocking(add).await.map_err(CatalogError::internal)?;
+        }
+        Ok(figures)
     }
 
     /// Adds everything that a snapshot leads to: its manifests and their files, and of what it has

@@ -9,7 +9,7 @@ use node::clock;
 use serde_json::{Value, json};
 
 use super::lake::{ObjectKind, RemoteWarehouse, items, pairs};
-use super::{rows, text};
+use super::{rows, stats, text};
 use crate::cli::{CreateTableArgs, TableCommand};
 use crate::remote::plain;
 use crate::usage_error::UsageError;
@@ -51,6 +51,7 @@ pub(super) async fn obey(lake: &RemoteWarehouse<'_>, command: &TableCommand) -> 
         TableCommand::Files { rows: args, snapshot } => {
             rows::show(lake, &rows::FILES, args, *snapshot).await
         }
+        TableCommand::Stats(args) => stats::show(lake, args).await,
         TableCommand::Columns(args) => rows::show(lake, &rows::COLUMNS, args, None).await,
         TableCommand::Properties { name, change } => {
             lake.commit_properties(ObjectKind::Table, name, &change.set, &change.unset).await

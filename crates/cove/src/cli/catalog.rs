@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 pub(crate) use self::access::{
     AuditArgs, KeyArgs, KeyCommand, PolicyArgs, PolicyCommand, RoleArgs, RoleCommand, SetPolicyArgs,
 };
-pub(crate) use self::tables::{CreateTableArgs, RowsArgs, TableArgs, TableCommand};
+pub(crate) use self::tables::{CreateTableArgs, RowsArgs, TableArgs, TableCommand, TableStatsArgs};
 pub(crate) use self::upkeep::{
     FunctionArgs, FunctionCommand, JobArgs, MaintainArgs, MaintainCommand, MaintainedArgs,
     ProtectionArgs, ProtectionCommand, RetentionArgs, RetentionCommand, ThingArgs,

@@ -73,6 +73,7 @@ fn conforms(schema: &Value, value: &Value, place: &str, is_closed: bool) {
         "array" => value.is_array(),
         "string" => value.is_string(),
         "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
         "boolean" => value.is_boolean(),
         "null" => value.is_null(),
         _ => false,

@@ -605,3 +605,79 @@ fn what_is_within_a_hidden_column_is_hidden() {
     put(false);
     assert_refused(&plan(&json!({})), 403, "ForbiddenException");
 }
+
+#[test]
+fn the_health_of_a_table_comes_from_its_manifests() {
+    const STATS: &str = "/management/v1/main/tables/n/t/stats";
+    let server = Server::start();
+    let mut lake = Lake::new(&server);
+    let health = |query: &str| server.ask("GET", &format!("{STATS}{query}"), None);
+    let empty = health("").json();
+    assert_eq!((&empty["snapshot-id"], &empty["data"]["files"]), (&Value::Null, &json!(0)));
+    assert_eq!(empty["recommendations"], json!([]), "{empty}");
+
+    let file = |number: i64| data(&format!("f{number}"), Some("x"), (1, 10));
+    let mut large = data("large", Some("y"), (1, 10));
+    large["data_file"]["file_size_in_bytes"] = json!(600_i64 << 20);
+    let mut gone = data("gone", Some("z"), (1, 10));
+    gone["status"] = json!(2);
+    let first = lake.snapshot("append", &[(false, (0..6).map(file).collect())]);
+    let vector = deletes(
+        "v.puffin",
+        1,
+        Some("x"),
+        &json!({"file_format": "PUFFIN", "record_count": 25, "content_offset": 4,
+            "content_size_in_bytes": 7, "referenced_data_file": "f1"}),
+    );
+    let by_position = deletes("p", 1, Some("x"), &json!({}));
+    let by_key = deletes("e", 2, None, &json!({"equality_ids": [1]}));
+    let second = lake.snapshot(
+        "overwrite",
+        &[(false, vec![large, gone]), (true, vec![vector, by_position, by_key])],
+    );
+    let found = health("").json();
+    assert_eq!(found["snapshot-id"], json!(second));
+    assert_eq!(found["data"], json!({"files": 7, "rows": 70, "bytes": 600 + (600_i64 << 20)}));
+    assert_eq!(found["small"]["files"], json!(6));
+    assert_eq!(found["rows-per-file"], json!(10));
+    let by_size: Vec<_> = found["histogram"].as_array().unwrap().iter().collect();
+    assert_eq!((&by_size[0]["files"], &by_size[8]["files"]), (&json!(6), &json!(1)));
+    let deletes = &found["deletes"];
+    assert_eq!(deletes["position"], json!({"files": 1, "rows": 1, "bytes": 10}));
+    assert_eq!(deletes["equality"]["files"], json!(1));
+    assert_eq!(deletes["vectors"], json!({"files": 1, "rows": 25, "bytes": 7}));
+    assert_eq!(deletes["deleted-rows"], json!(26));
+    let partitions = &found["partitions"];
+    // The delete file of no partition has one of its own.
+    assert_eq!(partitions["count"], json!(3));
+    assert_eq!(partitions["largest"][0]["partition"], json!("data=\"y\""));
+    assert_eq!(partitions["small"][0]["partition"], json!("data=\"x\""));
+    let manifests = &found["manifests"];
+    assert_eq!((&manifests["data"], &manifests["deletes"]), (&json!(2), &json!(1)));
+    assert_eq!((&manifests["removed-entries"], &manifests["bytes"]), (&json!(1), &json!(3)));
+    assert_eq!(found["snapshots"]["count"], json!(2));
+    let compact = &found["recommendations"][0];
+    assert_eq!((&compact["action"], &compact["operation"]), (&json!("compact"), &Value::Null));
+    let call = "CALL system.rewrite_data_files(table => 'n.t')";
+    assert_eq!(compact["elsewhere"], json!(call), "{found}");
+    assert!(compact["reason"].as_str().unwrap().contains("26 of 70 rows"), "{found}");
+
+    // Other snapshots, by their ids and by names.
+    let old = health(&format!("?snapshot-id={first}")).json();
+    assert_eq!(old["data"]["files"], json!(6));
+    assert_eq!(health("?ref=main").json()["snapshot-id"], json!(second));
+    for query in ["?ref=none", "?snapshot-id=5", "?snapshot-id=x", "?snapshot-id=101&ref=main"] {
+        assert_eq!(health(query).status, 400, "{query}");
+    }
+    // Partitions are values: who reads a part of the table is refused, and strangers as well.
+    let reader = rights::token(&server, Some(AccessRight::Read), Some("n"));
+    let ask = |token: &str| server.ask_as(Some(token), "GET", STATS, None).status;
+    assert_eq!(ask(&reader), 200);
+    assert_eq!(ask(&rights::token(&server, None, None)), 403);
+    let hidden = json!([{"column": "data", "action": "replace-with-null"}]);
+    let policy = json!({"principal": "*", "namespace": ["n"], "table": "t",
+        "column-projections": hidden});
+    let kept = server.ask("PUT", "/management/v1/main/policies/p", Some(&policy));
+    assert_eq!(kept.status, 200, "{}", kept.text());
+    assert_eq!(ask(&reader), 403);
+}

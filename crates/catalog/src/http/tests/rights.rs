@@ -47,6 +47,7 @@ fn need(op: CatalogOperation) -> Need {
         | CatalogOperation::LoadProtection
         | CatalogOperation::LoadRetention
         | CatalogOperation::Inspect
+        | CatalogOperation::TableStats
         | CatalogOperation::Search
         | CatalogOperation::ListViews
         | CatalogOperation::LoadView

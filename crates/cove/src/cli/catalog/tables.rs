@@ -23,6 +23,7 @@ Examples:
   cove catalog table history shop.orders --json
   cove catalog table refs shop.orders
   cove catalog table files shop.orders --snapshot 7258950548773449607 --csv > files.csv
+  cove catalog table stats shop.orders
   cove catalog table properties shop.orders --set write.format.default=parquet
   cove catalog table register shop.old file:///data/old/metadata/00007-….metadata.json
   cove catalog table rename shop.orders shop.sold
@@ -81,6 +82,15 @@ pub(crate) enum TableCommand {
         #[arg(long, value_name = "ID")]
         snapshot: Option<i64>,
     },
+    /// Show the health of a table: sizes of files, deletes, partitions, snapshots, what to do
+    #[command(help_template = HELP_TEMPLATE, after_help = "\
+Only manifests are read, and no data file. It says which maintenance the table needs, and who
+does it: `cove catalog maintain`, or an engine such as Spark, because Cove writes no data.
+
+Examples:
+  cove catalog table stats shop.orders
+  cove catalog table stats shop.orders --ref main --json | jq .recommendations")]
+    Stats(TableStatsArgs),
     /// List a table's columns, those within columns included
     #[command(help_template = HELP_TEMPLATE)]
     Columns(RowsArgs),
@@ -133,6 +143,22 @@ pub(crate) enum TableCommand {
         #[arg(long)]
         purge: bool,
     },
+}
+
+/// `cove catalog table stats`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TableStatsArgs {
+    /// Its name
+    #[arg(value_name = "TABLE", value_parser = relation)]
+    pub(crate) name: CatalogName,
+    /// Which snapshot [default: the current one]
+    #[arg(long, value_name = "ID", conflicts_with = "reference")]
+    pub(crate) snapshot: Option<i64>,
+    /// Branch or tag whose snapshot it is
+    #[arg(long = "ref", value_name = "NAME")]
+    pub(crate) reference: Option<String>,
+    #[command(flatten)]
+    pub(crate) as_of: AsOfArgs,
 }
 
 /// What a table's metadata says, in rows.

@@ -276,6 +276,17 @@ fn reading() -> Vec<CatalogOperation> {
         .paged()
         .of_the_past()
         .gives(200, "CatalogRowsPage", "A page of them."),
+        operation(
+            "get",
+            manage!("tables/{namespace}/{table}/stats"),
+            "getTableHealth",
+            "Health of a table: sizes of files, deletes, partitions, manifests, and what to do",
+            "`read` of the table",
+        )
+        .asks("snapshot-id", "integer", "At this snapshot; at the current one when absent.")
+        .asks("ref", "string", "At the snapshot of this branch or tag.")
+        .of_the_past()
+        .gives(200, "CatalogTableHealth", "Its health at that snapshot."),
     ]
 }
 
