@@ -95,7 +95,40 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await page.fill('dialog input', 'tenant:readers');
   await page.click('dialog button:has-text("Grant")');
   await page.waitForSelector('[role=row]:has-text("tenant:readers")');
+  // A role has the right as well, its member through it, and a policy restricts it.
+  await api('POST', '/catalog/management/v1/roles', { name: 'analysts', members: ['tenant:bi'] });
+  await api('POST', `/catalog/management/v1/${warehouse}/grants`, { principal: 'role:analysts', namespace: ['console.shop'], rights: ['write'] });
+  await go('/catalog');
+  await go(`${table}?tab=rights`);
+  await page.waitForSelector('[aria-label="Effective rights"] [role=row]:has-text("tenant:bi"):has-text("role analysts")');
+  await page.click('button:has-text("New policy")');
+  const policy = page.locator('dialog[open]');
+  await policy.locator('label:text-is("Name") + input').fill('totals');
+  await policy.locator('label:text-is("Principal") + input').fill('role:analysts');
+  await policy.locator('select').first().selectOption('total');
   await axe();
+  await shot('catalog-policy');
+  await policy.locator('button:has-text("Save")').click();
+  await page.waitForSelector('[aria-label="Policies"] [role=row]:has-text("totals"):has-text("1 masked column")');
+  await axe();
+  for (const [width, height] of [[400, 900], [1600, 1000]]) {
+    await page.setViewportSize({ width, height });
+    await shot(`catalog-rights-${width}`);
+    await go(`/catalog/${warehouse}?tab=access&principal=tenant:bi&beside=tenant:readers`);
+    await page.waitForSelector('[aria-label="Differences"] [role=row]:has-text("read, write")');
+    await page.waitForSelector('[aria-label="Rights of the principal"] [role=row]:has-text("role analysts")');
+    expect(await page.locator('.todo li:has-text("totals")').count() === 1, 'policies of roles are shown');
+    await axe();
+    await shot(`catalog-access-${width}`);
+    await go(`${table}?tab=rights`);
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.click('button[aria-label="Remove totals"]');
+  expect(await page.isDisabled('dialog button:has-text("Remove policy")'), 'the name of the policy has to be typed');
+  await page.fill('dialog input', 'totals');
+  await page.click('dialog button:has-text("Remove policy")');
+  await page.waitForSelector('[aria-label="Policies"] [role=row]:has-text("totals")', { state: 'detached' });
+  await api('DELETE', '/catalog/management/v1/roles/analysts');
 
   // Rows need programs that this session lacks: the server's words are shown, and no session stays.
   await page.click('[role=tab]:has-text("Rows")');

@@ -63,6 +63,45 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await page.waitForSelector('[role=row] button:has-text("New session")');
   await axe();
 
+  // The form offers what the token may give, says before whether it would be given, and gives it.
+  await page.click('[role=tab]:has-text("Access")');
+  await page.waitForSelector('.grant:has-text("postgres:shop")');
+  await page.click('button:has-text("Give a grant")');
+  const dialog = page.locator('dialog[open]');
+  await dialog.locator('label:text-is("What")').waitFor();
+  const offered = await dialog.locator('select').first().locator('option').allTextContents();
+  for (const word of ['postgres:shop', 'mysql:judge', 'http:']) expect(offered.some((it) => it.startsWith(word)), `${word} in ${offered}`);
+  await dialog.locator('select').first().selectOption({ label: offered.find((it) => it.startsWith('postgres:shop')) });
+  // The session has a grant at this port already.
+  await dialog.locator('[role=status]:has-text("It would be refused")').waitFor();
+  await axe();
+  await shot('grant-refused');
+  await dialog.locator('select').first().selectOption({ label: offered.find((it) => it.startsWith('mysql:judge')) });
+  await dialog.locator('[role=status]:has-text("It would be given")').waitFor();
+  await dialog.locator('button:has-text("To read and write")').click();
+  await dialog.locator('summary:has-text("Port and limits")').click();
+  await dialog.locator('label:has-text("Rows of a statement") + input').fill('50');
+  await dialog.locator('[role=status]:has-text("It would be given")').waitFor();
+  await axe();
+  for (const [width, height] of [[400, 900], [1600, 1000]]) {
+    await page.setViewportSize({ width, height });
+    await shot(`grant-form-${width}`);
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await dialog.locator('button:has-text("JSON")').click();
+  const said = JSON.parse(await dialog.locator('textarea').inputValue());
+  expect(said.access === 'read_write' && said.limits.rows === 50, JSON.stringify(said));
+  await dialog.locator('textarea').fill('{"kind": "postgres", "tenant": "nowhere", "port": 7000}');
+  await dialog.locator('[role=status]:has-text("It would be refused")').waitFor();
+  await dialog.locator('textarea').fill(JSON.stringify(said));
+  await dialog.locator('[role=status]:has-text("It would be given")').waitFor();
+  await dialog.locator('button:has-text("Give it")').click();
+  await page.waitForSelector('.grant:has-text("mysql:judge")');
+  const given = (await api('GET', `/v1/sessions/${made.id}`)).grants;
+  expect(given.length === 2 && given[1].limits.rows === 50, JSON.stringify(given));
+  await page.click('.grant:has-text("mysql:judge") button:has-text("Take back")');
+  await page.waitForSelector('.grant:has-text("mysql:judge")', { state: 'detached' });
+
   // A grant is taken back at once.
   await page.click('[role=tab]:has-text("Access")');
   await page.waitForSelector('.grant:has-text("postgres:shop")');

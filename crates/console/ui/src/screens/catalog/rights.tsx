@@ -1,30 +1,17 @@
-// Who may what with an object: what was granted on it and on all that it is in.
+// Who may what with an object: what was granted on it and on all that it is in, and what that comes to for members of roles.
 import { useState } from 'preact/hooks';
 import {
-  Button, CheckField, Dialog, Empty, Foreign, Form, Loaded, Panel, Table, TextField, api, attempt, confirm, useResource, type Column,
+  Button, CheckField, Dialog, Empty, Foreign, Form, Loaded, Note, Panel, Table, TextField, api, attempt, confirm, isAway, useResource, type Column,
 } from '../../kit';
+import { RIGHTS, effectiveOn, holds, placeName, type AccessScope as Scope, type CatalogRole, type ObjectRight } from './access';
 import { dotted, joined, managementPath, type CatalogGrant } from './model';
-
-interface Scope { warehouse: string; namespace?: string[]; name?: string }
-
-const RIGHTS = [
-  { right: 'read', hint: 'list, load, credentials' },
-  { right: 'write', hint: 'read, and make, commit, set properties' },
-  { right: 'manage', hint: 'write, and drop, rename' },
-  { right: 'grant', hint: 'give and take back rights that one has' },
-];
-
-/** Whether a grant holds for an object: on itself or on what it is in. */
-function holds(grant: CatalogGrant, { namespace, name }: Scope): boolean {
-  const on = grant.namespace ?? [];
-  if (grant.name) return grant.name === name && joined(on) === joined(namespace ?? []);
-  return on.every((level, at) => namespace?.[at] === level);
-}
+import { Policies } from './policies';
 
 export function Rights(scope: Scope) {
   const { warehouse, namespace, name } = scope;
   const path = managementPath(warehouse, 'grants');
   const from = useResource<{ grants: CatalogGrant[] }>(path);
+  const roles = useResource<{ roles: CatalogRole[] }>('/catalog/management/v1/roles');
   const [isNew, setNew] = useState(false);
   const revoke = async (it: CatalogGrant) => {
     const isSure = await confirm({
@@ -45,8 +32,10 @@ export function Rights(scope: Scope) {
     },
     { id: 'revoke', title: '', width: '52px', align: 'end', render: (it) => <Button kind="quiet" icon="x" label={`Take rights of ${it.principal} back`} onClick={() => revoke(it)} /> },
   ];
+  const isHidden = roles.error.value !== undefined && !isAway(roles.error.value);
   return (
-    <Panel title="Who may what" actions={<Button icon="plus" onClick={() => setNew(true)}>Grant rights</Button>} isFlush>
+    <>
+    <Panel title="What was granted" actions={<Button icon="plus" onClick={() => setNew(true)}>Grant rights</Button>} isFlush>
       <Loaded from={from} rows={3}>
         {({ grants }) => (
           <Table label="Rights" columns={columns} rows={grants.filter((it) => holds(it, scope))}
@@ -57,8 +46,27 @@ export function Rights(scope: Scope) {
       </Loaded>
       {isNew && <GrantDialog warehouse={warehouse} namespace={namespace} name={name} onClose={() => { setNew(false); from.refresh(); }} />}
     </Panel>
+    {from.data.value && (
+      <Panel title="Who may do what here" isFlush>
+        {isHidden && <Note tone="info">This token may not list roles: who has a role is not shown.</Note>}
+        <Table label="Effective rights" columns={EFFECTIVE} rows={effectiveOn(scope, from.data.value.grants, roles.data.value?.roles ?? [])} keyOf={(it) => it.principal}
+          empty={<Empty icon="shield" title="Nobody but operators"><p>A grant on this or on what it is in changes that.</p></Empty>} />
+      </Panel>
+    )}
+    {name !== undefined && <Policies warehouse={warehouse} namespace={namespace} name={name} />}
+    </>
   );
 }
+
+const EFFECTIVE: Column<ObjectRight>[] = [
+  { id: 'principal', title: 'Principal', width: 'minmax(130px, 1.2fr)', isMono: true, render: (it) => <Foreign text={it.principal} /> },
+  { id: 'rights', title: 'May', width: 'minmax(110px, 1fr)', render: (it) => it.rights.join(', ') },
+  {
+    id: 'from', title: 'Comes from', width: 'minmax(130px, 1.6fr)', from: 460, render: (it) => <Foreign most={200} text={it.sources.map(({ grant, way }) => (
+      `${placeName(grant) === '' ? 'the warehouse' : placeName(grant)}${way.length === 0 ? '' : ` as role ${way.join(' in role ')}`}`
+    )).join('; ')} />,
+  },
+];
 
 function GrantDialog({ warehouse, namespace, name, onClose }: Scope & { onClose: () => void }) {
   const [principal, setPrincipal] = useState('');

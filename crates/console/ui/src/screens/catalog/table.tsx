@@ -4,6 +4,7 @@ import {
   bytes, compact, confirm, count, isAway, navigate, percent, refreshAll, shellWord, useQuery, useResource, withQuery, type Column,
 } from '../../kit';
 import { Connect } from './connect';
+import { Health } from './health';
 import { Maintenance } from './maintenance';
 import type { CatalogProtection } from '../../schema';
 import { currentOf, dotted, dottedWord, figure, icebergPath, joined, managementPath, pageOf, type IcebergSchema, type LoadedTable, type TableMetadata } from './model';
@@ -14,7 +15,7 @@ import { Snapshots } from './snapshots';
 
 export interface ObjectProps { warehouse: string; namespace: string[]; name: string }
 
-const TABS = ['overview', 'snapshots', 'schema', 'files', 'rows', 'connect', 'maintenance', 'rights'];
+const TABS = ['overview', 'snapshots', 'schema', 'files', 'health', 'rows', 'connect', 'maintenance', 'rights'];
 
 export function TablePage({ warehouse, namespace, name }: ObjectProps) {
   const from = useResource<LoadedTable>(icebergPath(warehouse, 'namespaces', joined(namespace), 'tables', name));
@@ -43,6 +44,7 @@ export function TablePage({ warehouse, namespace, name }: ObjectProps) {
               { id: 'snapshots', label: 'Snapshots', count: it.metadata.snapshots?.length ?? 0 },
               { id: 'schema', label: 'Schema', count: it.metadata.schemas.length },
               { id: 'files', label: 'Files' },
+              { id: 'health', label: 'Health' },
               { id: 'rows', label: 'Rows' },
               { id: 'connect', label: 'Connect' },
               { id: 'maintenance', label: 'Maintenance' },
@@ -53,6 +55,7 @@ export function TablePage({ warehouse, namespace, name }: ObjectProps) {
               {shown === 'snapshots' && <Snapshots metadata={it.metadata} />}
               {shown === 'schema' && <SchemaVersions metadata={it.metadata} />}
               {shown === 'files' && <Files {...place} metadata={it.metadata} />}
+              {shown === 'health' && <Health {...place} metadata={it.metadata} onMaintain={() => setTab('maintenance')} />}
               {shown === 'rows' && <Rows {...place} />}
               {shown === 'connect' && <Connect {...place} />}
               {shown === 'maintenance' && <Maintenance {...place} />}

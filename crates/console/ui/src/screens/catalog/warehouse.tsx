@@ -7,12 +7,14 @@ import { Connect } from './connect';
 import { Maintenance } from './maintenance';
 import { dotted, managementPath, type DroppedEntry, type Warehouse } from './model';
 import { Objects } from './namespace';
+import { Policies, Retention } from './policies';
+import { Principals } from './principals';
 import { Rights } from './rights';
 
 export function WarehousePage({ warehouse }: { warehouse: string }) {
   const from = useResource<Warehouse>(managementPath('warehouses', warehouse));
   const [tab, setTab] = useQuery('tab', 'overview');
-  const shown = ['overview', 'dropped', 'connect', 'maintenance', 'rights'].includes(tab) ? tab : 'overview';
+  const shown = ['overview', 'dropped', 'connect', 'maintenance', 'rights', 'access', 'policies'].includes(tab) ? tab : 'overview';
   const it = from.data.value;
   return (
     <>
@@ -27,7 +29,7 @@ export function WarehousePage({ warehouse }: { warehouse: string }) {
       ]} />} />
       <Tabs label="Parts of the warehouse" value={shown} onValue={setTab} tabs={[
         { id: 'overview', label: 'Overview' }, { id: 'dropped', label: 'Dropped' }, { id: 'connect', label: 'Connect' },
-        { id: 'maintenance', label: 'Maintenance' }, { id: 'rights', label: 'Rights' },
+        { id: 'maintenance', label: 'Maintenance' }, { id: 'rights', label: 'Rights' }, { id: 'access', label: 'Access' }, { id: 'policies', label: 'Policies' },
       ]} />
       <TabPanel id={shown} class="stack loose">
         {shown === 'overview' && (
@@ -56,10 +58,12 @@ export function WarehousePage({ warehouse }: { warehouse: string }) {
             </Panel>
           </>
         )}
-        {shown === 'dropped' && <Dropped warehouse={warehouse} />}
+        {shown === 'dropped' && <><Dropped warehouse={warehouse} /><Retention warehouse={warehouse} /></>}
         {shown === 'connect' && <Connect warehouse={warehouse} />}
         {shown === 'maintenance' && <Maintenance warehouse={warehouse} />}
         {shown === 'rights' && <Rights warehouse={warehouse} />}
+        {shown === 'access' && <Principals warehouse={warehouse} />}
+        {shown === 'policies' && <Policies warehouse={warehouse} />}
       </TabPanel>
     </>
   );

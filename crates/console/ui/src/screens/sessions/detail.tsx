@@ -1,15 +1,16 @@
 // One session: terminal, files, cells, conversation, events, snapshots, what it may reach.
 import { useEffect, useState } from 'preact/hooks';
 import {
-  AsCommand, Badge, Button, Empty, Facts, Foreign, Id, Link, Loaded, Menu, Note, PageHead, Panel, Plot, SelectField, Stat, TabPanel,
-  Table, Tabs, TextField, Form, Dialog, Time, api, attempt, bytes, confirm, count, duration, navigate, path, percent, pollUnlessLive,
-  precise, refreshAll, useLive, useQuery, useResource, withQuery, may, type Column,
+  AsCommand, Badge, Button, Empty, Facts, Foreign, Id, Link, Loaded, Menu, Note, PageHead, Panel, Plot, Stat, TabPanel,
+  Table, Tabs, TextField, Time, api, attempt, bytes, confirm, count, duration, navigate, path, percent, pollUnlessLive,
+  precise, refreshAll, useLive, useQuery, useResource, type Column,
 } from '../../kit';
-import type { AuditRecordList, Snapshot } from '../../schema';
+import type { Snapshot } from '../../schema';
 import { Cells } from './cells';
 import { Chat, Timeline, useEvents } from './chat';
 import { Files } from './files';
-import { SANDBOXES, STATES, isAwake, labelOf, type Grant, type Metrics, type Session } from './model';
+import { Access } from './grants';
+import { SANDBOXES, STATES, isAwake, type Metrics, type Session } from './model';
 import { Terminals } from './terminal';
 
 const TABS = ['terminal', 'files', 'cells', 'chat', 'events', 'metrics', 'snapshots', 'access'] as const;
@@ -202,84 +203,5 @@ function Snapshots({ session }: { session: Session }) {
         )}
       </Loaded>
     </>
-  );
-}
-
-function Access({ session }: { session: Session }) {
-  const grants = session.grants ?? [];
-  const records = useResource<AuditRecordList>(withQuery('/v1/audit', { holder: session.id, order: 'desc', limit: 50 }), 3000);
-  const [isGiving, setGiving] = useState(false);
-  const set = async (next: Grant[]) => {
-    await api(path`/v1/sessions/${session.id}`, { method: 'PATCH', json: { grants: next } });
-    refreshAll('/v1/sessions');
-    records.refresh();
-  };
-  const change = (next: Grant[], done: string) => attempt(set(next), done);
-  return (
-    <>
-      <Panel title="Grants" actions={<Button icon="plus" onClick={() => setGiving(true)}>Give a grant</Button>}>
-        {grants.length === 0 ? (
-          <p class="muted">It reaches nothing: no network, no database, no model. A grant gives it a socket to one thing, without a credential inside.</p>
-        ) : grants.map((grant) => (
-          <div key={labelOf(grant)} class="row grant">
-            <strong>{labelOf(grant)}</strong>
-            {'access' in grant && grant.access && <Badge tone={grant.access === 'read_only' ? 'ok' : 'warn'}>{grant.access === 'read_only' ? 'to read' : 'to read and write'}</Badge>}
-            <span class="spacer" />
-            <Button kind="quiet" icon="x" onClick={() => change(grants.filter((it) => it !== grant), `Took ${labelOf(grant)} back`)}>Take back</Button>
-          </div>
-        ))}
-      </Panel>
-      <Panel title="Latest records" actions={<Button kind="quiet" href={`/access?holder=${encodeURIComponent(session.id)}`}>All of them</Button>}>
-        <Loaded from={records}>
-          {({ records: all }) => (all.length === 0 ? <p class="muted">It has reached nothing yet.</p> : (
-            <ol class="timeline">
-              {all.map((it) => (
-                <li key={it.seq}>
-                  <Time ms={Date.parse(it.at)} />
-                  <Badge tone={it.outcome === 'done' ? 'ok' : it.outcome === 'failed' ? 'warn' : 'bad'}>{it.outcome}</Badge>
-                  <Foreign text={`${it.event} ${it.grant} ${it.error ?? it.text ?? ''}`} most={300} />
-                </li>
-              ))}
-            </ol>
-          ))}
-        </Loaded>
-      </Panel>
-      {isGiving && <GiveGrant onClose={() => setGiving(false)} onGive={(grant) => set([...grants, grant])} />}
-    </>
-  );
-}
-
-/** Kinds of grants that need nothing but a name. */
-const KINDS: Record<string, string> = { postgres: 'tenant', mysql: 'tenant', catalog: 'warehouse' };
-
-/** The grant that a label such as `postgres:shop` stands for. */
-function grantOf(label: string, access: string): Grant {
-  const [kind = '', name] = label.trim().split(/:(.*)/s);
-  const field = KINDS[kind];
-  // What a person typed: the server says what is wrong with it.
-  return { kind, ...(field === undefined ? {} : { [field]: name ?? '', access }) } as Grant;
-}
-
-function GiveGrant({ onClose, onGive }: { onClose: () => void; onGive: (grant: Grant) => Promise<void> }) {
-  const tenants = useResource<{ tenants: { spec: { name: string; engine: string } }[] }>(may('tenants') ? '/v1/tenants' : null);
-  const known = (tenants.data.value?.tenants ?? []).map(({ spec }) => `${spec.engine}:${spec.name}`);
-  const [label, setLabel] = useState('');
-  const [access, setAccess] = useState('read_only');
-  return (
-    <Dialog title="Give a grant" onClose={onClose}>
-      <Form submit="Give it" onCancel={onClose} onSubmit={async () => { await onGive(grantOf(label, access)); onClose(); }}>
-        {(errorOf) => (
-          <>
-            {known.length > 0 && (
-              <SelectField label="A database" value={known.includes(label) ? label : ''} onValue={setLabel}
-                choices={[{ value: '', label: 'choose one' }, ...known]} />
-            )}
-            <TextField label="What" value={label} onValue={setLabel} error={errorOf('grants[0]')} required placeholder="postgres:shop"
-              hint="postgres:TENANT, mysql:TENANT, catalog:WAREHOUSE or model. What this token may not give is refused." />
-            <SelectField label="How" value={access} onValue={setAccess} choices={[{ value: 'read_only', label: 'to read' }, { value: 'read_write', label: 'to read and write' }]} />
-          </>
-        )}
-      </Form>
-    </Dialog>
   );
 }
