@@ -294,6 +294,7 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::SessionLogs>(answers);
     define::<api::SessionExecResult>(answers);
     define::<api::SessionExecEvent>(answers);
+    define::<api::SessionTerminalList>(answers);
     define::<api::GrantQueryResult>(answers);
     define::<api::GrantDescription>(answers);
     define::<api::CodeContextView>(answers);
@@ -568,6 +569,7 @@ mod tests {
             "SessionLogs" => again::<api::SessionLogs>(value),
             "SessionExecResult" => again::<api::SessionExecResult>(value),
             "SessionExecEvent" => again::<api::SessionExecEvent>(value),
+            "SessionTerminalList" => again::<api::SessionTerminalList>(value),
             "CodeContext" => again::<api::CodeContextView>(value),
             "CodeContextList" => again::<api::CodeContextList>(value),
             "CellEvent" => again::<api::CellEvent>(value),

@@ -92,5 +92,5 @@ pub use tenant::{
 pub use workspace::{
     AgentFileEntry, AgentFileList, ArchiveImported, CreateCredential, CredentialList, FileChange,
     FileList, ForkRequest, MoveFile, SessionAttachment, SessionAttachmentList, SessionExecEvent,
-    SnapshotList, SnapshotRequest,
+    SessionTerminalList, SessionTerminalState, SessionTerminalView, SnapshotList, SnapshotRequest,
 };

@@ -57,6 +57,20 @@ pub enum SessionExecEvent {
     Started {
         /// Process id inside the sandbox.
         pid: u32,
+        /// Id to attach to it again; only of a terminal that was opened with `detach_s`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        terminal: Option<String>,
+    },
+    /// Attached to a terminal that runs already. Its output follows, from byte `from` on.
+    Attached {
+        /// Process id inside the sandbox.
+        pid: u32,
+        /// Id of the terminal.
+        terminal: String,
+        /// Bytes that the program wrote before the first one that follows.
+        from: u64,
+        /// Bytes that the program has written so far: `to - from` of them are repeated.
+        to: u64,
     },
     /// Output on standard output. Terminals send this as binary messages instead.
     Stdout {
@@ -75,6 +89,52 @@ pub enum SessionExecEvent {
         /// Why.
         error: String,
     },
+}
+
+/// Terminal that outlives its WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "SessionTerminal"))]
+pub struct SessionTerminalView {
+    /// Names it: `tm_…`.
+    pub id: String,
+    /// Process id inside the sandbox.
+    pub pid: u32,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// State of the terminal.
+    pub state: SessionTerminalState,
+    /// Seconds that it is kept without a client.
+    pub detach_s: u32,
+    /// When it was opened (RFC 3339, UTC).
+    pub created_at: String,
+    /// When it is given up unless a client attaches; absent while one is attached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// Bytes that its program has written.
+    pub output_bytes: u64,
+    /// Bytes of them that a client can still have repeated.
+    pub kept_bytes: u64,
+}
+
+/// State of a terminal that outlives its WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SessionTerminalState {
+    /// A client is attached.
+    Attached,
+    /// The program runs without a client.
+    Detached,
+    /// The program has ended; its last output and its end are kept for a client.
+    Ended,
+}
+
+/// Answer of `GET /v1/sessions/{id}/terminals`: oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema))]
+pub struct SessionTerminalList {
+    /// All that can be attached to.
+    pub terminals: Vec<SessionTerminalView>,
 }
 
 /// Body of `POST /v1/sessions/{id}/fork`.

@@ -15,6 +15,7 @@ mod sessions;
 mod shape;
 mod templates;
 mod tenants;
+mod terminals;
 mod worker;
 
 use std::path::PathBuf;
@@ -57,6 +58,7 @@ pub(crate) use self::templates::{TemplateArgs, TemplateBuildArgs, TemplateComman
 pub(crate) use self::tenants::{
     AddTenantArgs, BouncerArgs, BouncerCommand, BouncerTopArgs, TenantArgs, TenantCommand,
 };
+pub(crate) use self::terminals::{SessionTerminalArgs, SessionTerminalsArgs};
 pub(crate) use self::worker::{WorkerAnthropicArgs, WorkerArgs, WorkerCommand};
 
 /// Runs code you do not trust and says what became of it.

@@ -75,7 +75,9 @@ async fn obey(args: &SessionArgs, server: Remote) -> Result<u8> {
         }
         SessionCommand::End(many) => change_all(&server, &many.ids, None, json).await?,
         SessionCommand::Fork { id, count } => fork(&server, id, *count, json).await?,
-        SessionCommand::Exec(exec) if exec.tty => return terminal::run(exec, &server).await,
+        SessionCommand::Exec(exec) if exec.tty => return terminal::exec(exec, &server).await,
+        SessionCommand::Terminal(args) => return terminal::run(args, &server).await,
+        SessionCommand::Terminals(args) => terminal::list(args, &server, json).await?,
         SessionCommand::Exec(exec) => return exec::run(exec, &server, json).await,
         SessionCommand::Run(run) => return cell::run(run, &server, json).await,
         SessionCommand::Context(args) => context::run(&args.command, &server, json).await?,

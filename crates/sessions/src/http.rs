@@ -86,6 +86,8 @@ fn of_sandboxes() -> Router<Sessions> {
     Router::new()
         .at("/v1/sessions/{id}/exec", post(commands::exec))
         .at("/v1/sessions/{id}/terminal", get(terminal::open))
+        .at("/v1/sessions/{id}/terminals", get(terminal::list))
+        .at("/v1/sessions/{id}/terminals/{terminal}", delete(terminal::end))
         .at("/v1/sessions/{id}/contexts", post(contexts::create).get(contexts::list))
         .at("/v1/sessions/{id}/contexts/{context}", get(contexts::fetch).delete(contexts::remove))
         .at("/v1/sessions/{id}/contexts/{context}/restart", post(contexts::restart))

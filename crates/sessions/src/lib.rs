@@ -24,6 +24,7 @@
 //! | `service/templates.rs` | templates: plans with keys of layers, builds, start commands |
 //! | `agent.rs`, `turn.rs` | one agent process and its runtimes; the states of a turn, pure |
 //! | `interpreter.rs` | the code interpreter: contexts, their processes, their cells |
+//! | `terminals.rs` | terminals with what was shown last, apart from the clients that look at them |
 //! | `events.rs` | the log of a session: numbers, listeners, the writer behind |
 //! | `model.rs` | the relay to the model; `model/door.rs` is the one of a grant, with budgets |
 //! | `workspace.rs` | disks and layers, here and in the object store |
@@ -45,6 +46,7 @@ mod model;
 mod routing;
 pub mod service;
 mod store;
+mod terminals;
 mod turn;
 mod workspace;
 

@@ -35,6 +35,7 @@ mod starts;
 mod storage;
 mod sweeps;
 pub(crate) mod templates;
+mod terminals;
 mod turns;
 
 use node::task::Boxed;
@@ -92,6 +93,7 @@ use crate::metrics::{ModelUse, SandboxGauges, SessionCounters};
 use crate::model::{ModelKey, ModelRelay, UsageTotals};
 use crate::store::rows::{SessionFilter, SessionRow};
 use crate::store::{PAGE_MAX, SecretStore, SessionStore};
+use crate::terminals::KEPT_IN_ALL_MAX;
 use crate::workspace::WorkspaceStore;
 
 /// Sessions that are loaded at the same time, at most; by the hash of their ids.
@@ -196,6 +198,8 @@ pub(crate) struct SessionsInner {
     starts: StartLimiter,
     /// Places for long lines of contexts.
     long_frames: Arc<Shares>,
+    /// Places for terminals that outlive their clients.
+    terminal_places: Arc<Shares>,
     /// Storage of tenants, as it was counted last.
     storage: Mutex<HashMap<String, StorageCount>>,
     /// Free space of this server's disk when somebody looked last.
@@ -284,6 +288,7 @@ impl Sessions {
                 archives: ArchiveQueue::new(),
                 starts: StartLimiter::new(),
                 long_frames: Shares::new(LONG_FRAMES_MAX, 1),
+                terminal_places: Shares::new(KEPT_IN_ALL_MAX, 1),
                 storage: Mutex::default(),
                 free: Mutex::default(),
                 nodes: OnceLock::new(),

@@ -10,6 +10,7 @@ use super::common::HELP_TEMPLATE;
 use super::contexts::{ContextArgs, SessionRunArgs};
 use super::grants::{GrantOptions, parse_grant};
 use super::remote::ServerArgs;
+use super::terminals::{SessionTerminalArgs, SessionTerminalsArgs};
 use crate::values;
 
 /// Longest id or name that is sent.
@@ -224,6 +225,10 @@ pub(crate) enum SessionCommand {
     End(ManyArgs),
     /// Run a command in a session, as if it ran here
     Exec(SessionExecArgs),
+    /// Open a terminal, or attach to one
+    Terminal(SessionTerminalArgs),
+    /// List terminals that can be attached to, or end one
+    Terminals(SessionTerminalsArgs),
     /// Run a cell in a context that keeps what cells define
     Run(SessionRunArgs),
     /// List, create, fork, restart and delete contexts of cells

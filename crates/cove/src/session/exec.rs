@@ -57,7 +57,7 @@ pub(super) async fn run(args: &SessionExecArgs, server: &Remote, json: bool) -> 
     let decode = |text: &str| BASE64.decode(text).map_err(|_| anyhow!("not Base64: {text:.20}"));
     while let Some(event) = events.next::<SessionExecEvent>().await? {
         match event {
-            SessionExecEvent::Started { .. } => {}
+            SessionExecEvent::Started { .. } | SessionExecEvent::Attached { .. } => {}
             SessionExecEvent::Stdout { data_base64 } => {
                 io::stdout().write_all(&decode(&data_base64)?)?;
                 io::stdout().flush()?;

@@ -1,9 +1,12 @@
-//! `cove session exec --tty`: a program there, at the terminal here.
+//! `cove session exec --tty` and `cove session terminal`: a program there, at the terminal here.
 
 use std::io::{self, Write as _};
 
 use anyhow::{Context as _, Result, anyhow};
-use api::{ClientMessage, SessionExecEvent, TerminalSize};
+use api::{
+    ClientMessage, SessionExecEvent, SessionTerminalList, SessionTerminalState, TerminalSize,
+};
+use axum::http::Method;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -11,40 +14,108 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::exec::end;
 use super::{path, usage};
-use crate::cli::SessionExecArgs;
+use crate::cli::{SessionExecArgs, SessionTerminalArgs, SessionTerminalsArgs};
+use crate::complain;
 use crate::percent::escaped;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{Remote, plain};
-use crate::run::read_ahead;
 use crate::run::terminal::{self, RawTerminal};
+use crate::run::{print_json, read_ahead};
+use crate::values::columns;
 
-pub(super) async fn run(args: &SessionExecArgs, server: &Remote) -> Result<u8> {
-    if !terminal::is_there() {
-        return Err(usage("--tty needs a terminal to type at and to show"));
+/// The key that detaches from a terminal that goes on (Ctrl-], as telnet has it).
+const DETACH_KEY: u8 = 0x1d;
+
+/// `cove session exec --tty`.
+pub(super) async fn exec(args: &SessionExecArgs, server: &Remote) -> Result<u8> {
+    let query = program(&args.argv, args.cwd.as_deref());
+    converse(server, &args.id, &query, DetachKey::Typed).await
+}
+
+/// `cove session terminal`.
+pub(super) async fn run(args: &SessionTerminalArgs, server: &Remote) -> Result<u8> {
+    let (query, key) = match (&args.attach, args.detach_s.filter(|seconds| *seconds > 0)) {
+        (Some(terminal), _) => (format!("&attach={}", escaped(terminal)), DetachKey::Detaches),
+        (None, Some(seconds)) => {
+            let program = program(&args.argv, args.cwd.as_deref());
+            (format!("{program}&detach_s={seconds}"), DetachKey::Detaches)
+        }
+        (None, None) => (program(&args.argv, args.cwd.as_deref()), DetachKey::Typed),
+    };
+    converse(server, &args.id, &query, key).await
+}
+
+/// `cove session terminals`.
+pub(super) async fn list(args: &SessionTerminalsArgs, server: &Remote, json: bool) -> Result<()> {
+    let at = path(&args.id, "/terminals");
+    if let Some(terminal) = &args.end {
+        let request = server.request(Method::DELETE, &format!("{at}/{}", escaped(terminal)));
+        server.open(request).await?;
+        return Ok(());
     }
-    let TerminalSize { rows, cols } = terminal::size()?;
-    let mut query = format!("/terminal?rows={rows}&cols={cols}");
-    for part in &args.argv {
-        query.push_str(&format!("&argv={}", escaped(part)));
+    let list: SessionTerminalList = server.ask(server.request(Method::GET, &at)).await?;
+    if json {
+        return Ok(print_json(&list)?);
     }
-    if let Some(cwd) = &args.cwd {
+    let heading = ["id", "state", "pid", "until", "command"].map(str::to_owned);
+    let rows = list.terminals.into_iter().map(|it| {
+        let state = match it.state {
+            SessionTerminalState::Attached => "attached",
+            SessionTerminalState::Detached => "detached",
+            SessionTerminalState::Ended => "ended",
+        };
+        let until = it.expires_at.unwrap_or_else(|| "-".to_owned());
+        [it.id, state.to_owned(), it.pid.to_string(), until, it.argv.join(" ")]
+    });
+    let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
+    Ok(write!(io::stdout(), "{}", columns(&rows, ""))?)
+}
+
+/// Effect of [`DETACH_KEY`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DetachKey {
+    /// The program gets it like any other.
+    Typed,
+    /// The terminal goes on without this client.
+    Detaches,
+}
+
+fn program(argv: &[String], cwd: Option<&str>) -> String {
+    let mut query: String = argv.iter().map(|part| format!("&argv={}", escaped(part))).collect();
+    if let Some(cwd) = cwd {
         query.push_str(&format!("&cwd={}", escaped(cwd)));
     }
-    let socket = socket::open(server, &path(&args.id, &query)).await?;
+    query
+}
+
+async fn converse(server: &Remote, id: &str, query: &str, key: DetachKey) -> Result<u8> {
+    if !terminal::is_there() {
+        return Err(usage("a terminal to type at and to show is needed"));
+    }
+    let TerminalSize { rows, cols } = terminal::size()?;
+    let query = format!("/terminal?rows={rows}&cols={cols}{query}");
+    let socket = socket::open(server, &path(id, &query)).await?;
     // Dropped with this future, which every way out of it does.
     let raw = RawTerminal::enter().context("make the terminal raw")?;
     let windows = signal(SignalKind::window_change())?;
     let (sink, stream) = socket.split();
+    let mut open = None;
     let ended = tokio::select! {
-        ended = listen(stream) => ended,
-        error = talk(sink, windows) => Err(error),
+        ended = listen(stream, &mut open) => ended,
+        left = talk(sink, windows, key) => left,
     };
     drop(raw);
+    if let (Some(terminal), Ok(0) | Err(_)) = (&open, &ended) {
+        complain(&format!(
+            "detached; `cove session terminal --attach {terminal} {id}` attaches again"
+        ));
+    }
     ended
 }
 
 /// Shows what comes until the program ends; its exit code.
-async fn listen(mut stream: SplitStream<Socket>) -> Result<u8> {
+/// `open` is the id of a terminal that goes on without this client, for as long as it does.
+async fn listen(mut stream: SplitStream<Socket>, open: &mut Option<String>) -> Result<u8> {
     loop {
         let message = stream.next().await.context("the server is gone")?;
         match message.context("lost the server")? {
@@ -56,11 +127,19 @@ async fn listen(mut stream: SplitStream<Socket>) -> Result<u8> {
             Message::Text(text) => {
                 let event = serde_json::from_str(text.as_str());
                 match event.context("read an event of the server")? {
-                    SessionExecEvent::Ended(result) => return Ok(end(&result)),
-                    SessionExecEvent::Error { error } => return Err(anyhow!("{}", plain(&error))),
-                    SessionExecEvent::Started { .. }
-                    | SessionExecEvent::Stdout { .. }
-                    | SessionExecEvent::Stderr { .. } => {}
+                    SessionExecEvent::Ended(result) => {
+                        *open = None;
+                        return Ok(end(&result));
+                    }
+                    SessionExecEvent::Error { error } => {
+                        *open = None;
+                        return Err(anyhow!("{}", plain(&error)));
+                    }
+                    SessionExecEvent::Started { terminal, .. } => {
+                        *open = terminal.map(|terminal| plain(&terminal));
+                    }
+                    SessionExecEvent::Attached { terminal, .. } => *open = Some(plain(&terminal)),
+                    SessionExecEvent::Stdout { .. } | SessionExecEvent::Stderr { .. } => {}
                 }
             }
             Message::Close(frame) => {
@@ -72,14 +151,27 @@ async fn listen(mut stream: SplitStream<Socket>) -> Result<u8> {
     }
 }
 
-/// Sends what is typed, and changes of the terminal's size. Returns only with an error.
-async fn talk(mut sink: SplitSink<Socket, Message>, mut windows: Signal) -> anyhow::Error {
+/// Sends what is typed, and changes of the terminal's size. Returns when the client detaches.
+async fn talk(
+    mut sink: SplitSink<Socket, Message>,
+    mut windows: Signal,
+    key: DetachKey,
+) -> Result<u8> {
     let mut input = read_ahead(Box::new(io::stdin()));
     let mut is_open = true;
     loop {
         let message = tokio::select! {
             piece = input.recv(), if is_open => match piece {
-                Some(bytes) => Message::Binary(bytes.into()),
+                Some(bytes) => {
+                    if key == DetachKey::Detaches && bytes.contains(&DETACH_KEY) {
+                        let before = bytes.iter().position(|byte| *byte == DETACH_KEY);
+                        let typed = bytes.get(..before.unwrap_or(0)).unwrap_or_default().to_vec();
+                        // What cannot be sent any more is lost with the connection.
+                        let _sent = sink.send(Message::Binary(typed.into())).await;
+                        return Ok(0);
+                    }
+                    Message::Binary(bytes.into())
+                }
                 None => {
                     is_open = false;
                     say(&ClientMessage::Eof)

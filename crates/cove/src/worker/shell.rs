@@ -134,6 +134,7 @@ impl PersistentShell {
                     SessionExecEvent::Ended(_) => return Some(ShellMessage::Ended),
                     SessionExecEvent::Error { .. } => return None,
                     SessionExecEvent::Started { .. }
+                    | SessionExecEvent::Attached { .. }
                     | SessionExecEvent::Stdout { .. }
                     | SessionExecEvent::Stderr { .. } => {}
                 },

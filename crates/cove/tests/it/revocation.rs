@@ -125,6 +125,24 @@ fn of_sessions(client: &Client) -> Vec<Lasting> {
     ]
 }
 
+/// Opens a terminal that goes on when its socket is lost; a request that attaches to it.
+fn detached_terminal(client: &Client) -> Request {
+    let created = post(client, "/v1/sessions", &json!({}));
+    assert_eq!(created.status, 201, "{}", created.text());
+    let path = format!("/v1/sessions/{}/terminal", id(&created.json()));
+    let query = "?argv=sleep&argv=61.3&detach_s=600";
+    let mut socket = client.websocket(&format!("{path}{query}")).unwrap();
+    let name = socket.json()["terminal"].as_str().unwrap().to_owned();
+    wait_for_sleep("61.3");
+    socket.cut();
+    until("the terminal to be detached", SOON, || {
+        let list = client.get(&format!("{path}s")).json();
+        let is_detached = list["terminals"][0]["state"] == "detached";
+        if is_detached { Ok(()) } else { Err(list.to_string()) }
+    });
+    websocket(&format!("{path}?attach={name}"))
+}
+
 /// Streams with an access token of E2B's, and a request with it that has an end.
 fn of_e2b(server: &Server, token: &str) -> (Vec<Lasting>, Client, Request) {
     let client = Client::new(e2b_address(server), None);
@@ -200,6 +218,7 @@ fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
     let mut all = of_executions(&client);
     all.extend(of_sessions(&client));
     all.extend(of_the_catalog(&client));
+    let detached = detached_terminal(&client);
     let (of_e2b, e2b, read) = of_e2b(&server, &text);
     assert_ne!(e2b.send(&read).status, 401);
     let waiting = of_requests_that_wait(&client);
@@ -216,6 +235,10 @@ fn a_revoked_token_ends_all_that_it_has_opened_on_every_face() {
     }
     // Their programs end with them.
     WAITING.map(|(_, seconds)| seconds).iter().for_each(|seconds| wait_until_gone(seconds));
+    // So does a terminal that nobody is attached to; the session's owner has it no more.
+    wait_until_gone("61.3");
+    let refused = client.send(&detached);
+    assert_eq!(refused.status, 401, "{}", refused.text());
     for Lasting { name, mut stream, .. } in of_e2b {
         let mut rest = Vec::new();
         let end = stream.read_to_end(&mut rest).err().map(|error| error.kind());

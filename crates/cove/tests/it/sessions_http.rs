@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use testkit::{Client, Message, Request, Server, WebSocket, process, until};
 
 use crate::asynchronous::{assert_error, post, post_request};
+use crate::revocation::websocket;
 use crate::sessions_support::{SOON, Sessions, ok, path, probe, serve_sessions};
 use crate::support::{COVE, beside_others, wait_for_sleep, wait_until_gone};
 
@@ -562,6 +563,165 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     // Who goes away hangs up.
     let marker = format!("66{}.2", std::process::id());
     let socket = open(&format!("?argv=sleep&argv={marker}"));
+    wait_for_sleep(&marker);
+    socket.cut();
+    wait_until_gone(&marker);
+}
+
+/// Opens a terminal; the socket and the first event.
+fn terminal(sessions: &Sessions, id: &str, query: &str) -> (WebSocket, Value) {
+    let socket = sessions.client.websocket(&format!("{}/terminal{query}", path(id)));
+    let mut socket = socket.unwrap_or_else(|response| panic!("{query}: {}", response.text()));
+    let first = socket.json();
+    (socket, first)
+}
+
+/// Reads so many bytes of output.
+fn output(socket: &mut WebSocket, count: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while (bytes.len() as u64) < count {
+        match socket.message() {
+            Message::Binary(piece) => bytes.extend(piece),
+            other => panic!("{other:?} after {} of {count} bytes", bytes.len()),
+        }
+    }
+    bytes
+}
+
+/// Waits until the only terminal of a session is as it is to be.
+fn wait_for_terminal(sessions: &Sessions, id: &str, is: impl Fn(&Value) -> bool) -> Value {
+    until("the terminal to be as expected", SOON, || {
+        let list = ok(&sessions.client.get(&format!("{}/terminals", path(id))));
+        let terminals = list["terminals"].as_array().unwrap();
+        match terminals.as_slice() {
+            [one] if is(one) => Ok(one.clone()),
+            _ => Err(list.to_string()),
+        }
+    })
+}
+
+#[test]
+fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
+    let _guard = beside_others();
+    let server = serve_sessions("");
+    let sessions = Sessions::from(&server);
+    let id = workspace(&sessions);
+    let (mut socket, first) = terminal(&sessions, &id, "?argv=sh&detach_s=600");
+    let name = first["terminal"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("tm_"), "{first}");
+    socket.send(&json!({"type": "stdin", "data": "stty -echo; echo mark-$((40+2))\n"}));
+    shown(&mut socket, "mark-42");
+    socket.cut();
+    let detached = wait_for_terminal(&sessions, &id, |it| it["state"] == "detached");
+    assert_eq!((&detached["id"], &detached["pid"]), (&json!(name), &first["pid"]), "{detached}");
+    assert!(detached["expires_at"].is_string(), "{detached}");
+    // The same shell, with what it has shown.
+    let again = format!("?attach={name}");
+    let (mut socket, attached) = terminal(&sessions, &id, &again);
+    let expected = json!({
+        "type": "attached", "pid": first["pid"], "terminal": name, "from": 0,
+        "to": attached["to"],
+    });
+    assert_eq!(attached, expected);
+    let replay = output(&mut socket, attached["to"].as_u64().unwrap());
+    assert!(String::from_utf8_lossy(&replay).contains("mark-42"), "{replay:?}");
+    // A flood while nobody is there blocks no program: the oldest bytes are dropped.
+    socket.send(&json!({
+        "type": "stdin",
+        "data": "for i in $(seq 100000); do echo line-$i; done\n",
+    }));
+    socket.cut();
+    // `line-`, the digits of each number, and the end of the line.
+    let written = attached["to"].as_u64().unwrap() + 100_000 * 7 + 488_895;
+    let flooded =
+        wait_for_terminal(&sessions, &id, |it| it["output_bytes"].as_u64().unwrap() >= written);
+    assert_eq!(flooded["state"], "detached", "{flooded}");
+    assert_eq!(flooded["kept_bytes"], 256 << 10, "{flooded}");
+    let (mut socket, attached) = terminal(&sessions, &id, &again);
+    let (from, to) = (attached["from"].as_u64().unwrap(), attached["to"].as_u64().unwrap());
+    assert_eq!(to - from, 256 << 10, "{attached}");
+    let replay = output(&mut socket, to - from);
+    let lines = String::from_utf8_lossy(&replay).into_owned();
+    // Every line follows the one before it.
+    let mut numbers = lines.lines().skip(1).filter_map(|line| line.strip_prefix("line-"));
+    let mut last: u32 = numbers.next().unwrap().parse().unwrap();
+    for number in numbers.by_ref() {
+        let number: u32 = number.parse().unwrap();
+        assert_eq!(number, last + 1);
+        last = number;
+    }
+    assert_eq!(last, 100_000);
+    // With the position that it has, a client gets what follows and nothing twice.
+    socket.send(&json!({"type": "stdin", "data": "echo more\n"}));
+    let more = shown(&mut socket, "more");
+    let had = from + (replay.len() + more.len()) as u64;
+    socket.cut();
+    let (_socket, attached) = terminal(&sessions, &id, &format!("{again}&from={had}"));
+    assert_eq!(attached["from"].as_u64(), Some(had), "{attached}");
+    let beyond = sessions.client.websocket(&format!("{}/terminal{again}&from=99999999", path(&id)));
+    assert_eq!(beyond.unwrap_err().status, 400);
+}
+
+#[test]
+fn detached_terminals_are_bounded_taken_over_and_end() {
+    let _guard = beside_others();
+    let server = serve_sessions("");
+    let sessions = Sessions::from(&server);
+    let id = workspace(&sessions);
+    let at = |rest: &str| format!("{}/terminals{rest}", path(&id));
+    let (mut first, started) = terminal(&sessions, &id, "?argv=cat&detach_s=600");
+    let name = started["terminal"].as_str().unwrap().to_owned();
+    // Who attaches takes over.
+    let (mut second, _) = terminal(&sessions, &id, &format!("?attach={name}"));
+    let taken = Message::Close(4409, "another client has attached".to_owned());
+    assert_eq!(first.message(), taken);
+    second.writer().binary(b"hello\n").unwrap();
+    shown(&mut second, "hello\r\nhello");
+    // It hangs up when it is ended, whoever is attached.
+    let ended = sessions.client.send(&Request::new("DELETE", &at(&format!("/{name}"))));
+    assert_eq!(ended.status, 204, "{}", ended.text());
+    let goodbye = Message::Close(1000, "the terminal was ended".to_owned());
+    assert_eq!(second.message(), goodbye);
+    assert_eq!(ok(&sessions.client.get(&at("")))["terminals"], json!([]));
+    for request in [
+        Request::new("DELETE", &at(&format!("/{name}"))),
+        websocket(&format!("{}/terminal?attach={name}", path(&id))),
+    ] {
+        assert_error(&sessions.client.send(&request), 404, "not_found", None);
+    }
+    // What ends without a client is told to the next one, once.
+    let (socket, started) = terminal(&sessions, &id, "?argv=sleep&argv=1000&detach_s=600");
+    let name = started["terminal"].as_str().unwrap().to_owned();
+    let pid = &started["pid"];
+    socket.cut();
+    let killed = json!({"command": format!("kill -KILL {pid}")});
+    ok(&post(&sessions.client, &format!("{}/exec", path(&id)), &killed));
+    wait_for_terminal(&sessions, &id, |it| it["state"] == "ended");
+    let (mut socket, _) = terminal(&sessions, &id, &format!("?attach={name}"));
+    let (events, code) = socket.rest();
+    assert_eq!((&events.last().unwrap()["signal"], code), (&json!("SIGKILL"), 1000), "{events:?}");
+    until("the terminal to be gone", SOON, || {
+        let list = ok(&sessions.client.get(&at("")));
+        if list["terminals"] == json!([]) { Ok(()) } else { Err(list.to_string()) }
+    });
+    // A session has eight of them, and nobody keeps one for longer than an hour.
+    let all: Vec<_> = (0..8).map(|_| terminal(&sessions, &id, "?argv=cat&detach_s=600")).collect();
+    let open =
+        |query: &str| sessions.client.send(&websocket(&format!("{}/terminal{query}", path(&id))));
+    assert_error(&open("?argv=cat&detach_s=600"), 429, "too_many_requests", None);
+    assert_error(&open("?detach_s=3601"), 400, "invalid_request", Some("detach_s"));
+    // They end with the sandbox.
+    sessions.did(&id, "stop");
+    for (mut socket, _) in all {
+        let (events, _) = socket.rest();
+        let kind = &events.last().unwrap()["type"];
+        assert!(kind == "error" || kind == "ended", "{events:?}");
+    }
+    assert_eq!(ok(&sessions.client.get(&at("")))["terminals"], json!([]));
+    // Nor is one there for longer than it may be without a client.
+    sessions.did(&id, "resume");
+    let marker = format!("66{}.7", std::process::id());
+    let (socket, _) = terminal(&sessions, &id, &format!("?argv=sleep&argv={marker}&detach_s=1"));
     wait_for_sleep(&marker);
     socket.cut();
     wait_until_gone(&marker);

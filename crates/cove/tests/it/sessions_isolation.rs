@@ -151,6 +151,9 @@ fn another_tenant_finds_nothing() {
     sessions.ask(&session, "mine");
     let target = format!("{}/snapshots", path(&session));
     let snapshot = ok(&sessions.client.send(&post_request(&target, &json!({}))));
+    let opened = format!("{}/terminal?argv=cat&detach_s=600", path(&session));
+    let mut socket = sessions.client.websocket(&opened).unwrap();
+    let terminal = socket.json()["terminal"].as_str().unwrap().to_owned();
     let client = server.other_client("other", &["--tenant", "other"]);
     let at = |rest: &str| format!("{}{rest}", path(&session));
     let get = |rest: &str| Request::new("GET", &at(rest));
@@ -166,6 +169,9 @@ fn another_tenant_finds_nothing() {
         get("/files/probe.py"),
         get("/archive"),
         get("/watch"),
+        get("/terminals"),
+        crate::revocation::websocket(&at(&format!("/terminal?attach={terminal}"))),
+        Request::new("DELETE", &at(&format!("/terminals/{terminal}"))),
         get("/metrics"),
         get("/snapshots"),
         get("/attachments"),

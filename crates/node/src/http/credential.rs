@@ -48,7 +48,7 @@ impl CredentialBinding {
     }
 
     /// Returns when the credential is revoked; never where none was needed.
-    pub(super) async fn revoked(&self) {
+    pub async fn revoked(&self) {
         // Made before it is looked: such a future misses no notification.
         let bound = self.0.bound.notified();
         if !self.is_bound() {

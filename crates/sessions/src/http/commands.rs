@@ -53,7 +53,7 @@ fn exec_events(stream: ExecStream) -> impl Stream<Item = Result<sse::Event, Infa
 
 fn shown(event: ExecEvent) -> SessionExecEvent {
     match event {
-        ExecEvent::Started(pid) => SessionExecEvent::Started { pid },
+        ExecEvent::Started(pid) => SessionExecEvent::Started { pid, terminal: None },
         ExecEvent::Stdout(bytes) => SessionExecEvent::Stdout { data_base64: BASE64.encode(bytes) },
         ExecEvent::Stderr(bytes) => SessionExecEvent::Stderr { data_base64: BASE64.encode(bytes) },
         ExecEvent::Ended(result) => SessionExecEvent::Ended(result),
@@ -63,6 +63,7 @@ fn shown(event: ExecEvent) -> SessionExecEvent {
 fn name(event: &SessionExecEvent) -> &'static str {
     match event {
         SessionExecEvent::Started { .. } => "started",
+        SessionExecEvent::Attached { .. } => "attached",
         SessionExecEvent::Stdout { .. } => "stdout",
         SessionExecEvent::Stderr { .. } => "stderr",
         SessionExecEvent::Ended(_) => "ended",

@@ -2,19 +2,21 @@
 //!
 //! What the program writes comes as binary messages, what happens to it as [`SessionExecEvent`]s in
 //! text. What is typed goes as binary messages, or as [`ClientMessage`]s like those of executions.
-//! The program ends with the WebSocket: its terminal hangs up.
+//! The program ends with the WebSocket: its terminal hangs up. With `detach_s` it goes on for so
+//! long instead, and a WebSocket may [attach](TerminalQuery::Attach) to it again.
 //!
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6455>
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::str::FromStr;
 use std::time::Duration;
 
-use api::{ClientMessage, ErrorCode, SessionExecEvent, TerminalSize};
+use api::{ClientMessage, ErrorCode, SessionExecEvent, SessionTerminalList, TerminalSize};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use axum::extract::{FromRequestParts as _, Query, Request, State, WebSocketUpgrade};
-use axum::http::Uri;
+use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -23,18 +25,18 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use node::auth::TokenPrincipal;
 use node::drain::DrainHandle;
-use node::http;
-use sandbox::{
-    ProcessEnd, ProcessHandle, ProcessStreams, ProcessTerminal, SessionProcess, SessionProgram,
-};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use node::http::{self, CredentialBinding};
+use sandbox::{ProcessHandle, ProcessStreams, ProcessTerminal, SessionProcess, SessionProgram};
+use tokio::io::AsyncWriteExt as _;
 use tokio::time;
 
-use super::SessionIdPath;
-use super::commands::SANDBOX_GONE;
 use super::conversation::HEARTBEAT;
+use super::{FilePath, SessionIdPath};
 use crate::error::SessionError;
-use crate::service::{SandboxGuard, Sessions, exec_result, signal_name};
+use crate::service::{SandboxGuard, Sessions, signal_name};
+use crate::terminals::{
+    TerminalAttachment, TerminalClosing, TerminalInput, TerminalNews, TerminalTies,
+};
 
 /// Time that a client may leave a message unread before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -45,13 +47,10 @@ const PENDING_BYTES_MAX: usize = 1 << 20;
 /// Bytes that a piece of input counts beside its own, so that a flood of short ones is bounded,
 /// too.
 const PIECE_BYTES: usize = 64;
-/// Bytes that are read from the terminal at a time.
-const CHUNK_BYTES: usize = 32 << 10;
-/// Time that the output of a program that has ended is read while something that it left behind
-/// keeps its terminal open.
-const OUTPUT_GRACE: Duration = Duration::from_millis(100);
 /// Close code after data that is not a message (RFC 6455 §7.4.2: private use).
 const CLOSE_MALFORMED: u16 = 4400;
+/// Close code for a client whose terminal another one has taken over.
+const CLOSE_TAKEN_OVER: u16 = 4409;
 /// Arguments of a program, bytes of one (MAX_ARG_STRLEN, execve(2)), and of what stands in a query.
 const ARGV_MAX: usize = 256;
 /// Rows and columns, unless the caller says otherwise, and at most.
@@ -67,44 +66,100 @@ const END_OF_INPUT: u8 = 4;
 const SIGKILL: i32 = 9;
 const SIGNAL_MAX: i32 = 31;
 
-/// Program to start in a terminal.
+/// What a client asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TerminalQuery {
-    pub(super) argv: Vec<String>,
-    pub(super) cwd: Option<String>,
-    pub(super) size: TerminalSize,
+pub(super) enum TerminalQuery {
+    /// A program to start.
+    Open {
+        argv: Vec<String>,
+        cwd: Option<String>,
+        size: TerminalSize,
+        /// Seconds that the terminal may be without a client; 0 for one that ends with it.
+        detach_s: u32,
+    },
+    /// A terminal that runs, by its id.
+    Attach {
+        id: String,
+        /// Position of the first byte that the client wants.
+        from: Option<u64>,
+        /// Its size, where it changes.
+        size: Option<TerminalSize>,
+    },
+}
+
+/// Parameters of the query, as they come.
+#[derive(Debug, Default)]
+struct TerminalParameters {
+    argv: Vec<String>,
+    cwd: Option<String>,
+    rows: Option<u16>,
+    cols: Option<u16>,
+    detach_s: Option<u32>,
+    attach: Option<String>,
+    from: Option<u64>,
 }
 
 /// Reads the query: `argv` may stand there many times.
 pub(super) fn asked(uri: &Uri) -> Result<TerminalQuery, http::HttpError> {
     let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
     let Query(pairs) = pairs.map_err(|_| http::HttpError::invalid("the query is wrong"))?;
-    let (mut argv, mut cwd, mut size) = (Vec::new(), None, SIZE_DEFAULT);
+    let mut found = TerminalParameters::default();
     for (name, value) in pairs {
         if value.contains('\0') {
             return Err(http::HttpError::invalid("has no NUL character").at(name));
         }
         match name.as_str() {
-            "argv" if argv.len() >= ARGV_MAX => {
+            "argv" if found.argv.len() >= ARGV_MAX => {
                 return Err(
                     http::HttpError::invalid(format!("more than {ARGV_MAX} parts")).at("argv")
                 );
             }
-            "argv" => argv.push(value),
-            "cwd" => cwd = Some(value),
-            "rows" => size.rows = lines(&value, "rows")?,
-            "cols" => size.cols = lines(&value, "cols")?,
+            "argv" => found.argv.push(value),
+            "cwd" => found.cwd = Some(value),
+            "rows" => found.rows = Some(lines(&value, "rows")?),
+            "cols" => found.cols = Some(lines(&value, "cols")?),
+            "detach_s" => found.detach_s = Some(number(&value, "detach_s")?),
+            "attach" => found.attach = Some(value),
+            "from" => found.from = Some(number(&value, "from")?),
             _ => {
-                let message = "unknown parameter; there are argv, cwd, rows and cols";
+                let message = "unknown parameter; there are argv, cwd, rows, cols, detach_s, \
+                               attach and from";
                 let name: String = name.chars().take(64).collect();
                 return Err(http::HttpError::invalid(message).at(name));
             }
         }
     }
-    if argv.is_empty() {
-        argv = SHELL.map(str::to_owned).to_vec();
+    found.query()
+}
+
+impl TerminalParameters {
+    fn query(self) -> Result<TerminalQuery, http::HttpError> {
+        let size = TerminalSize {
+            rows: self.rows.unwrap_or(SIZE_DEFAULT.rows),
+            cols: self.cols.unwrap_or(SIZE_DEFAULT.cols),
+        };
+        let Some(id) = self.attach else {
+            if self.from.is_some() {
+                return Err(http::HttpError::invalid("needs `attach`").at("from"));
+            }
+            let argv = match self.argv.is_empty() {
+                true => SHELL.map(str::to_owned).to_vec(),
+                false => self.argv,
+            };
+            let detach_s = self.detach_s.unwrap_or(0);
+            return Ok(TerminalQuery::Open { argv, cwd: self.cwd, size, detach_s });
+        };
+        let of_new = [
+            ("argv", !self.argv.is_empty()),
+            ("cwd", self.cwd.is_some()),
+            ("detach_s", self.detach_s.is_some()),
+        ];
+        if let Some((name, _)) = of_new.into_iter().find(|(_, is_there)| *is_there) {
+            return Err(http::HttpError::invalid("excludes `attach`").at(name));
+        }
+        let size = (self.rows.is_some() || self.cols.is_some()).then_some(size);
+        Ok(TerminalQuery::Attach { id, from: self.from, size })
     }
-    Ok(TerminalQuery { argv, cwd, size })
 }
 
 fn lines(text: &str, field: &str) -> Result<u16, http::HttpError> {
@@ -112,48 +167,89 @@ fn lines(text: &str, field: &str) -> Result<u16, http::HttpError> {
     number.ok_or_else(|| http::HttpError::invalid(format!("must be 1 to {SIZE_MAX}")).at(field))
 }
 
+fn number<T: FromStr>(text: &str, field: &str) -> Result<T, http::HttpError> {
+    text.parse().map_err(|_| http::HttpError::invalid("must be a number").at(field))
+}
+
 /// `GET /v1/sessions/{id}/terminal`.
 pub(super) async fn open(
     State(sessions): State<Sessions>,
     who: TokenPrincipal,
     drain: DrainHandle,
+    binding: CredentialBinding,
     SessionIdPath(id): SessionIdPath,
     request: Request,
 ) -> Result<Response, http::HttpError> {
-    let TerminalQuery { argv, cwd, size } = asked(request.uri())?;
+    let query = asked(request.uri())?;
     let (mut parts, _body) = request.into_parts();
     let Ok(upgrade) = WebSocketUpgrade::from_request_parts(&mut parts, &()).await else {
         let message = "a terminal needs a WebSocket";
         return Err(http::HttpError::new(ErrorCode::UpgradeRequired, message));
     };
-    let sandbox = sessions.sandbox(&who.tenant, &id).await?;
-    let mut env = sandbox.environment(&BTreeMap::new()).await?;
+    let client = match query {
+        TerminalQuery::Open { argv, cwd, size, detach_s } => {
+            let guard = sessions.sandbox(&who.tenant, &id).await?;
+            let place = guard.place_of_terminal(detach_s)?;
+            let program = program(&guard, &argv, cwd, size).await?;
+            let SessionProcess { streams, handle, .. } = guard.start(program).await?;
+            let ProcessStreams::Terminal(terminal) = streams else {
+                return Err(SessionError::internal("a program with a terminal has pipes").into());
+            };
+            let ties = TerminalTies { binding, drain: drain.clone() };
+            let program = TerminalInput { terminal, handle };
+            guard.open_terminal(argv, detach_s, place, program, ties)?
+        }
+        TerminalQuery::Attach { id: terminal, from, size } => {
+            let client = sessions.attach_terminal(&who, &id, &terminal, from).await?;
+            if let (Some(TerminalSize { rows, cols }), Some(input)) = (size, client.input()) {
+                // Whose program has ended has no use for a size.
+                drop(input.handle.resize(sandbox::TerminalDimensions { rows, cols }));
+            }
+            client
+        }
+    };
+    let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
+    Ok(upgrade.on_upgrade(move |socket| Box::pin(hold(client, socket, drain))))
+}
+
+async fn program(
+    guard: &SandboxGuard,
+    argv: &[String],
+    cwd: Option<String>,
+    size: TerminalSize,
+) -> Result<SessionProgram, SessionError> {
+    let mut env = guard.environment(&BTreeMap::new()).await?;
     let (name, value) = TERM;
     if !env.iter().any(|it| it.starts_with(b"TERM=")) {
         env.push(format!("{name}={value}").into_bytes());
     }
-    let program = SessionProgram {
-        argv: argv.into_iter().map(String::into_bytes).collect(),
+    Ok(SessionProgram {
+        argv: argv.iter().map(|part| part.clone().into_bytes()).collect(),
         env,
         cwd: cwd.map(String::into_bytes),
         terminal: Some(sandbox::TerminalDimensions { rows: size.rows, cols: size.cols }),
         stdin: true,
         merged: false,
-    };
-    let SessionProcess { streams, handle, .. } = sandbox.start(program).await?;
-    let ProcessStreams::Terminal(terminal) = streams else {
-        return Err(SessionError::internal("a program with a terminal has pipes").into());
-    };
-    let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
-    let conversation = TerminalConversation { sandbox, handle, terminal };
-    Ok(upgrade.on_upgrade(move |socket| Box::pin(conversation.hold(socket, drain))))
+    })
 }
 
-/// A program with its terminal, for as long as somebody is there.
-struct TerminalConversation {
-    sandbox: SandboxGuard,
-    handle: ProcessHandle,
-    terminal: ProcessTerminal,
+/// `GET /v1/sessions/{id}/terminals`.
+pub(super) async fn list(
+    State(sessions): State<Sessions>,
+    who: TokenPrincipal,
+    SessionIdPath(id): SessionIdPath,
+) -> Result<axum::Json<SessionTerminalList>, http::HttpError> {
+    Ok(axum::Json(sessions.terminals(&who, &id).await?))
+}
+
+/// `DELETE /v1/sessions/{id}/terminals/{terminal}`.
+pub(super) async fn end(
+    State(sessions): State<Sessions>,
+    who: TokenPrincipal,
+    FilePath(id, terminal): FilePath,
+) -> Result<StatusCode, http::HttpError> {
+    sessions.end_terminal(&who, &id, &terminal).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Why a conversation is over.
@@ -164,39 +260,44 @@ enum TerminalEnd {
     Gone,
     /// The server shuts down.
     Away,
+    /// Another client has taken the terminal over.
+    TakenOver,
+    /// The terminal was ended.
+    Deleted,
     /// The client sent something that is not a message.
     Malformed(String),
 }
 
-impl TerminalConversation {
-    async fn hold(self, socket: WebSocket, drain: DrainHandle) {
-        let TerminalConversation { sandbox, handle, terminal } = self;
-        let (mut sink, stream) = socket.split();
-        let started = SessionExecEvent::Started { pid: handle.pid() };
-        let over = match send(&mut sink, said(&started)).await {
-            false => TerminalEnd::Gone,
-            true => tokio::select! {
-                over = show(&mut sink, terminal.clone(), handle.clone(), sandbox.ended()) => over,
-                over = type_in(stream, terminal.clone(), handle.clone()) => over,
-                () = drain.cancelled() => TerminalEnd::Away,
-            },
-        };
-        // Nothing that it can keep open holds the goodbye up: the terminal hangs up now.
-        drop((terminal, handle));
-        let goodbye = match over {
-            TerminalEnd::Ended(event) => {
-                if !send(&mut sink, said(&event)).await {
-                    return;
-                }
-                goodbye(close_code::NORMAL, "")
+/// Holds the conversation of a client with its terminal, which is detached at the end.
+async fn hold(mut client: TerminalAttachment, socket: WebSocket, drain: DrainHandle) {
+    let (mut sink, stream) = socket.split();
+    let input = client.input();
+    let first = said(client.first());
+    let over = match send(&mut sink, first).await {
+        false => TerminalEnd::Gone,
+        true => tokio::select! {
+            over = show(&mut sink, &mut client) => over,
+            over = type_in(stream, input) => over,
+            () = drain.cancelled() => TerminalEnd::Away,
+        },
+    };
+    let goodbye = match over {
+        TerminalEnd::Ended(event) => {
+            if !send(&mut sink, said(&event)).await {
+                return;
             }
-            TerminalEnd::Away => goodbye(close_code::AWAY, "the server shuts down"),
-            TerminalEnd::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
-            TerminalEnd::Gone => return,
-        };
-        let _gone = send(&mut sink, goodbye).await;
-        drop(sandbox);
-    }
+            client.finish();
+            goodbye(close_code::NORMAL, "")
+        }
+        TerminalEnd::Deleted => goodbye(close_code::NORMAL, "the terminal was ended"),
+        TerminalEnd::Away => goodbye(close_code::AWAY, "the server shuts down"),
+        TerminalEnd::TakenOver => goodbye(CLOSE_TAKEN_OVER, "another client has attached"),
+        TerminalEnd::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
+        TerminalEnd::Gone => return,
+    };
+    // Nothing that it can keep open holds the goodbye up: the terminal is let go now.
+    drop(client);
+    let _gone = send(&mut sink, goodbye).await;
 }
 
 fn said(event: &SessionExecEvent) -> Message {
@@ -220,46 +321,25 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> boo
 /// Sends what the program writes, up to its end, and a ping now and then.
 async fn show(
     sink: &mut SplitSink<WebSocket, Message>,
-    mut terminal: ProcessTerminal,
-    mut handle: ProcessHandle,
-    sandbox_ended: impl Future<Output = String>,
+    client: &mut TerminalAttachment,
 ) -> TerminalEnd {
-    let mut sandbox_ended = Box::pin(sandbox_ended);
     // Not at once: a socket that is closed meanwhile is broken for who answers that.
     let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
-    let mut buf = vec![0; CHUNK_BYTES];
-    let mut is_open = true;
-    let mut end: Option<ProcessEnd> = None;
-    // Begins anew with every piece of output.
-    let mut grace = Box::pin(time::sleep(OUTPUT_GRACE));
     loop {
-        if let Some(end) = end.as_ref().filter(|_| !is_open) {
-            return TerminalEnd::Ended(SessionExecEvent::Ended(exec_result(end, false)));
-        }
         tokio::select! {
-            // Output first, and the end after it.
-            biased;
-            read = terminal.read(&mut buf), if is_open => {
-                let count = read.unwrap_or(0);
-                if count == 0 {
-                    is_open = false;
-                    continue;
+            news = client.next() => match news {
+                TerminalNews::Output(bytes) => {
+                    let count = bytes.len();
+                    if !send(sink, Message::Binary(bytes)).await {
+                        return TerminalEnd::Gone;
+                    }
+                    client.take(count);
                 }
-                grace.as_mut().reset(time::Instant::now() + OUTPUT_GRACE);
-                let bytes = Bytes::copy_from_slice(buf.get(..count).unwrap_or_default());
-                if !send(sink, Message::Binary(bytes)).await {
-                    return TerminalEnd::Gone;
-                }
-            }
-            ended = handle.wait(), if end.is_none() => match ended {
-                Ok(ended) => {
-                    grace.as_mut().reset(time::Instant::now() + OUTPUT_GRACE);
-                    end = Some(ended);
-                }
-                Err(_) => return lost(),
+                TerminalNews::Ended(event) => return TerminalEnd::Ended(event),
+                TerminalNews::TakenOver => return TerminalEnd::TakenOver,
+                TerminalNews::Closed(TerminalClosing::Deleted) => return TerminalEnd::Deleted,
+                TerminalNews::Closed(TerminalClosing::Away) => return TerminalEnd::Away,
             },
-            () = &mut grace, if end.is_some() && is_open => is_open = false,
-            _ = &mut sandbox_ended => return lost(),
             _ = heartbeat.tick() => {
                 if !send(sink, Message::Ping(Bytes::new())).await {
                     return TerminalEnd::Gone;
@@ -267,10 +347,6 @@ async fn show(
             }
         }
     }
-}
-
-fn lost() -> TerminalEnd {
-    TerminalEnd::Ended(SessionExecEvent::Error { error: SANDBOX_GONE.to_owned() })
 }
 
 /// Input that waits for the program, in order.
@@ -309,11 +385,10 @@ impl PendingTerminalInput {
 }
 
 /// Takes what the client says.
-async fn type_in(
-    mut stream: SplitStream<WebSocket>,
-    mut terminal: ProcessTerminal,
-    handle: ProcessHandle,
-) -> TerminalEnd {
+async fn type_in(mut stream: SplitStream<WebSocket>, input: Option<TerminalInput>) -> TerminalEnd {
+    let Some(TerminalInput { mut terminal, handle }) = input else {
+        return until_gone(stream).await;
+    };
     let mut pending = PendingTerminalInput::default();
     let mut is_read = true;
     loop {
@@ -344,6 +419,15 @@ async fn type_in(
                     pending = PendingTerminalInput::default();
                 }
             }
+        }
+    }
+}
+
+/// Waits until the client goes away, whose program has ended: nobody reads what it says.
+async fn until_gone(mut stream: SplitStream<WebSocket>) -> TerminalEnd {
+    loop {
+        if let None | Some(Err(_) | Ok(Message::Close(_))) = stream.next().await {
+            return TerminalEnd::Gone;
         }
     }
 }

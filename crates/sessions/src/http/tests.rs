@@ -1,13 +1,13 @@
 //! What can be said of the face without a sandbox: queries, headers, refusals.
 
-use api::{ErrorCode, SessionEventKind, SessionState};
+use api::{ErrorCode, SessionEventKind, SessionState, TerminalSize};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use bytes::Bytes;
 use node::http;
 use sandbox::FilesError;
 
 use super::files::{ByteRange, permissions, range, refusal};
-use super::terminal::{PendingTerminalInput, asked, signal_number};
+use super::terminal::{PendingTerminalInput, TerminalQuery, asked, signal_number};
 use super::{accepts, conversation, lifecycle};
 
 fn uri(query: &str) -> Uri {
@@ -121,17 +121,39 @@ fn refusals_of_files_have_their_status() {
 
 #[test]
 fn terminals_are_asked_for_strictly() {
-    let found = asked(&uri("?argv=top&argv=-d&argv=1&rows=30&cols=100&cwd=/tmp")).unwrap();
-    assert_eq!(found.argv, ["top", "-d", "1"]);
-    assert_eq!((found.size.rows, found.size.cols), (30, 100));
-    assert_eq!(found.cwd.as_deref(), Some("/tmp"));
-    assert_eq!(asked(&uri("")).unwrap().argv, ["/bin/bash", "-l"]);
+    let argv = |parts: &[&str]| parts.iter().map(|&part| part.to_owned()).collect();
+    let open = |parts: &[&str], cwd: Option<&str>, rows, cols, detach_s| TerminalQuery::Open {
+        argv: argv(parts),
+        cwd: cwd.map(str::to_owned),
+        size: TerminalSize { rows, cols },
+        detach_s,
+    };
+    let attach = |from, size| TerminalQuery::Attach { id: "tm_1".to_owned(), from, size };
+    for (query, expected) in [
+        (
+            "?argv=top&argv=-d&argv=1&rows=30&cols=100&cwd=/tmp",
+            open(&["top", "-d", "1"], Some("/tmp"), 30, 100, 0),
+        ),
+        ("", open(&["/bin/bash", "-l"], None, 24, 80, 0)),
+        ("?detach_s=60", open(&["/bin/bash", "-l"], None, 24, 80, 60)),
+        ("?attach=tm_1", attach(None, None)),
+        ("?attach=tm_1&from=7&rows=3", attach(Some(7), Some(TerminalSize { rows: 3, cols: 80 }))),
+    ] {
+        assert_eq!(asked(&uri(query)).unwrap(), expected, "{query}");
+    }
     for (query, field) in [
         ("?rows=0", "rows"),
         ("?cols=5000", "cols"),
         ("?cols=-1", "cols"),
         ("?argv=a%00b", "argv"),
         ("?size=3", "size"),
+        ("?detach_s=-1", "detach_s"),
+        ("?detach_s=1.5", "detach_s"),
+        ("?from=0", "from"),
+        ("?attach=tm_1&from=x", "from"),
+        ("?attach=tm_1&argv=top", "argv"),
+        ("?attach=tm_1&cwd=/tmp", "cwd"),
+        ("?attach=tm_1&detach_s=60", "detach_s"),
     ] {
         let error = asked(&uri(query)).unwrap_err();
         assert_eq!(error.detail().field.as_deref(), Some(field), "{query}");

@@ -24,6 +24,7 @@ use crate::error::SessionError;
 use crate::events::SessionLog;
 use crate::interpreter::{InterpreterMetrics, SandboxContexts};
 use crate::store::rows::SessionRow;
+use crate::terminals::SandboxTerminals;
 use crate::workspace::AttachedDisk;
 
 /// Most parts into which a tenant's share of the processor is divided. With more sandboxes at work
@@ -119,6 +120,8 @@ pub(crate) struct SessionSandbox {
     cpu_parts: AtomicU32,
     /// Contexts of its code interpreter.
     pub(crate) contexts: Arc<SandboxContexts>,
+    /// Terminals that outlive their clients.
+    pub(crate) terminals: Arc<SandboxTerminals>,
 }
 
 impl fmt::Debug for SessionEntry {
@@ -202,6 +205,7 @@ impl SessionSandbox {
             frozen: watch::Sender::new(false),
             cpu_parts: AtomicU32::new(1),
             contexts: Arc::new(SandboxContexts::new(metrics)),
+            terminals: Arc::default(),
         }
     }
 

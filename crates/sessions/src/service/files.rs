@@ -34,7 +34,7 @@ impl std::ops::Deref for SessionFiles {
 /// evicted, though it may be stopped, paused by its deadline, or die.
 #[derive(Clone)]
 pub struct SandboxGuard {
-    at_work: SandboxUse,
+    pub(super) at_work: SandboxUse,
 }
 
 impl fmt::Debug for SandboxGuard {

@@ -19,6 +19,7 @@ const SNAPSHOT: &str = "snap_01M8044RG542EBSAESYSKCR7WW";
 const CREDENTIAL: &str = "cred_01M8044RKXF06PMRPRBSBKXEVT";
 const ATTACHMENT: &str = "att_01M8044RHM2X2MJSWG1QB86H2C";
 const CONTEXT: &str = "ctx_01M8044T3W9XQ6H2JQ5V8K7D1N";
+const TERMINAL: &str = "tm_01M8044V5QH3Z7R2K9D4W6B8XE";
 const TIME: &str = "2026-11-21T22:37:28.954Z";
 const MS: u64 = 1_795_300_676_726;
 
@@ -86,6 +87,7 @@ fn in_path(path: &str) -> Value {
                  language's default one.",
                 CONTEXT,
             ),
+            "terminal" => ("Id of the terminal.", TERMINAL),
             _ if path.contains("/snapshots/") => ("Id of the snapshot.", SNAPSHOT),
             _ if path.contains("/credentials/") => ("Id of the credential.", CREDENTIAL),
             _ if path.starts_with("/v1/attachments/") => ("Id of the attachment.", ATTACHMENT),
@@ -591,19 +593,41 @@ fn commands() -> Vec<Operation> {
             answers: vec![(101, Answer::Socket {
                 says: "A WebSocket. Output comes as binary messages, `SessionExecEvent`s as text. \
                     Closed with 1000 after the end, 1001 when the server shuts down, 4400 for a \
-                    message that is none.",
+                    message that is none, 4409 when another client has attached.",
                 receives: "ClientMessage",
             })],
             ..operation("get", "/v1/sessions/{id}/terminal", "openTerminal", "Open a terminal",
                 "A program with a terminal, on a WebSocket: binary messages are typed as they are. \
-                 It hangs up with the WebSocket. A browser gives its token as the subprotocol \
-                 `bearer.<token>`.")
+                 It hangs up with the WebSocket, unless it was opened with `detach_s`: then it \
+                 goes on without a client for so long, and `attach` takes it up again. A client \
+                 that attaches takes over from the one before. A browser gives its token as the \
+                 subprotocol `bearer.<token>`.")
         }
         .asks("argv", "string", "Program and arguments, one for each `argv`; a shell when there \
             is none.")
         .asks("cwd", "string", "Where it starts; `/workspace` when absent.")
         .asks("rows", "integer", "Its size: 24 when absent.")
         .asks("cols", "integer", "Likewise: 80.")
-        .fails(&[400, 404, 409, 410, 426]),
+        .asks("detach_s", "integer", "Seconds that the terminal goes on without a client, at most \
+            3600; 0 when absent.")
+        .asks("attach", "string", "Id of a terminal that was opened with `detach_s`, in place of a \
+            program to start.")
+        .asks("from", "integer", "With `attach`: number of bytes of output that the client has \
+            already. The last 256 KiB are repeated when absent.")
+        .fails(&[400, 404, 409, 410, 426, 429]),
+        operation("get", "/v1/sessions/{id}/terminals", "listTerminals", "List terminals", "Those \
+            that were opened with `detach_s`, oldest first. Listing them wakes no sandbox.")
+            .answers(200, "SessionTerminalList", "All that can be attached to.", json!({
+                "terminals": [{
+                    "id": TERMINAL, "pid": 7, "argv": ["/bin/bash", "-l"], "state": "detached",
+                    "detach_s": 600, "created_at": TIME, "expires_at": "2026-11-21T22:47:28.954Z",
+                    "output_bytes": 1024, "kept_bytes": 1024
+                }]
+            }))
+            .fails(&[404, 410]),
+        operation("delete", "/v1/sessions/{id}/terminals/{terminal}", "endTerminal",
+            "End a terminal", "It hangs up, whoever is attached.")
+            .gives(204, "text/plain", "It is gone.")
+            .fails(&[404, 410]),
     ]
 }

@@ -112,7 +112,11 @@ pub(super) async fn grep(
             Some(SessionExecEvent::Stderr { data_base64 }) if errors.len() < ERROR_BYTES_MAX => {
                 errors.extend(BASE64.decode(data_base64).unwrap_or_default());
             }
-            Some(SessionExecEvent::Stderr { .. } | SessionExecEvent::Started { .. }) => {}
+            Some(
+                SessionExecEvent::Stderr { .. }
+                | SessionExecEvent::Started { .. }
+                | SessionExecEvent::Attached { .. },
+            ) => {}
             Some(SessionExecEvent::Ended(result)) => break Some(result),
             Some(SessionExecEvent::Error { error }) => return Err(ToolError::model(error)),
             None => return Err(ToolError::model("the search was cut short; try again")),

@@ -1,0 +1,142 @@
+//! Terminals of a session that outlive their WebSockets, by the session's id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{SessionState, SessionTerminalList};
+use node::auth::TokenPrincipal;
+use node::http::{Share, ShareOwner};
+
+use super::{SandboxGuard, Sessions, SessionsInner};
+use crate::error::SessionError;
+use crate::terminals::{
+    self, DETACH_S_MAX, NewTerminal, SandboxTerminal, SandboxTerminals, TerminalAttachment,
+    TerminalInput, TerminalTies,
+};
+
+impl SandboxGuard {
+    /// A place for a terminal that may be without a client for so many seconds.
+    ///
+    /// # Errors
+    /// When that is too long, or the session or its tenant has too many such terminals.
+    pub(crate) fn place_of_terminal(&self, detach_s: u32) -> Result<Option<Share>, SessionError> {
+        if detach_s == 0 {
+            return Ok(None);
+        }
+        if detach_s > DETACH_S_MAX {
+            return Err(SessionError::invalid("detach_s", format!("must be 0 to {DETACH_S_MAX}")));
+        }
+        self.at_work.body.terminals.check_room()?;
+        let owner = ShareOwner::Tenant(Arc::clone(&self.at_work.entry.tenant));
+        let place = self.at_work.inner().terminal_places.take(owner, 1).map_err(|_| {
+            let message = "the tenant has as many terminals that can be detached as it may have at \
+                           present; end one";
+            SessionError::TooMany(message.to_owned())
+        })?;
+        Ok(Some(place))
+    }
+
+    /// Opens the terminal of a program that was started, with its first client.
+    ///
+    /// # Errors
+    /// When the session has got too many meanwhile.
+    pub(crate) fn open_terminal(
+        self,
+        argv: Vec<String>,
+        detach_s: u32,
+        place: Option<Share>,
+        program: TerminalInput,
+        ties: TerminalTies,
+    ) -> Result<TerminalAttachment, SessionError> {
+        let TerminalInput { terminal, handle } = program;
+        let id = self.at_work.inner().ids.next("tm_");
+        let detach = Duration::from_secs(detach_s.into());
+        let new = NewTerminal { id, argv, detach, place, terminal, handle };
+        let terminals = Arc::clone(&self.at_work.body.terminals);
+        terminals::open(self, terminals, new, ties)
+    }
+}
+
+impl Sessions {
+    /// The terminals of a session that can be attached to. Looking at them is no use of the
+    /// sandbox.
+    ///
+    /// # Errors
+    /// When there is no such session, or it has ended.
+    pub(crate) async fn terminals(
+        &self,
+        who: &TokenPrincipal,
+        id: &str,
+    ) -> Result<SessionTerminalList, SessionError> {
+        let terminals = self.ready()?.terminals(&who.tenant, id).await?;
+        Ok(SessionTerminalList { terminals: terminals.map_or_else(Vec::new, |it| it.list()) })
+    }
+
+    /// Attaches a client to a terminal of an active session.
+    ///
+    /// # Errors
+    /// When there is no such terminal, or the session is not active.
+    pub(crate) async fn attach_terminal(
+        &self,
+        who: &TokenPrincipal,
+        id: &str,
+        terminal: &str,
+        from: Option<u64>,
+    ) -> Result<TerminalAttachment, SessionError> {
+        let inner = self.ready()?;
+        // Before the session is used: a terminal that is gone wakes no sandbox.
+        let found = inner.terminal(&who.tenant, id, terminal).await?;
+        drop(inner.active(&who.tenant, id).await?);
+        found.attach(from)
+    }
+
+    /// Ends a terminal: it hangs up, whoever is attached.
+    ///
+    /// # Errors
+    /// When there is no such terminal.
+    pub(crate) async fn end_terminal(
+        &self,
+        who: &TokenPrincipal,
+        id: &str,
+        terminal: &str,
+    ) -> Result<(), SessionError> {
+        let inner = self.ready()?;
+        let found = inner.terminal(&who.tenant, id, terminal).await?;
+        if let Some(terminals) = inner.terminals(&who.tenant, id).await? {
+            terminals.end(&found);
+        }
+        Ok(())
+    }
+}
+
+impl SessionsInner {
+    /// Those of the sandbox that a session has here; none without one.
+    async fn terminals(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<Arc<SandboxTerminals>>, SessionError> {
+        if let Some(entry) = self.here(tenant, id) {
+            return Ok(entry.body().map(|body| Arc::clone(&body.terminals)));
+        }
+        match self.row(tenant, id).await?.state {
+            SessionState::Ended => Err(SessionError::Ended),
+            SessionState::Starting
+            | SessionState::Active
+            | SessionState::Paused
+            | SessionState::Stopped
+            | SessionState::Error => Ok(None),
+        }
+    }
+
+    async fn terminal(
+        &self,
+        tenant: &str,
+        id: &str,
+        terminal: &str,
+    ) -> Result<Arc<SandboxTerminal>, SessionError> {
+        let terminals = self.terminals(tenant, id).await?;
+        let found = terminals.and_then(|terminals| terminals.find(terminal));
+        found.ok_or(SessionError::NotFound("terminal"))
+    }
+}

@@ -1,0 +1,504 @@
+//! Terminals of a session's sandbox, apart from the clients that look at them.
+//!
+//! One task owns a program's terminal and reads it into a [`ReplayRing`]; a [`TerminalAttachment`]
+//! is the one client that reads from there. While a client is attached, the task reads no more than
+//! the ring has room for beside what the client has not taken, so that a slow client slows the
+//! program; without one it reads on, and the oldest bytes are dropped. A terminal ends with its
+//! program, with its sandbox, with the credential that opened it, by request, and when it has been
+//! without a client for as long as it may.
+
+pub(crate) mod ring;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{SessionExecEvent, SessionTerminalState, SessionTerminalView};
+use bytes::Bytes;
+use node::clock::{self, rfc3339_of_ms};
+use node::drain::DrainHandle;
+use node::http::{CredentialBinding, Share};
+use parking_lot::Mutex;
+use sandbox::{ProcessEnd, ProcessHandle, ProcessTerminal};
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::watch;
+use tokio::time;
+
+use self::ring::ReplayRing;
+use crate::error::SessionError;
+use crate::service::{SandboxGuard, exec_result};
+
+/// Bytes of output that a client can have repeated.
+pub(crate) const REPLAY_BYTES: usize = 256 << 10;
+/// Bytes of output between a program and the client of a terminal that ends with it.
+const WINDOW_BYTES: usize = 64 << 10;
+/// Longest that a terminal may be without a client.
+pub(crate) const DETACH_S_MAX: u32 = 60 * 60;
+/// Terminals of one sandbox that outlive their clients.
+const KEPT_MAX: usize = 8;
+/// Terminals of all sandboxes that outlive their clients: 64 MiB of output. Tenants have shares.
+pub(crate) const KEPT_IN_ALL_MAX: usize = 256;
+/// Bytes that are read from a terminal, and passed to a client, at a time.
+const CHUNK_BYTES: usize = 32 << 10;
+/// Time that the output of a program that has ended is read while something that it left behind
+/// keeps its terminal open.
+const OUTPUT_GRACE: Duration = Duration::from_millis(100);
+/// Error of a program whose sandbox ended before it.
+const SANDBOX_GONE: &str = "the sandbox ended";
+
+/// Terminals of one sandbox that outlive their clients, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct SandboxTerminals {
+    all: Mutex<Vec<Arc<SandboxTerminal>>>,
+}
+
+impl SandboxTerminals {
+    /// Returns all there are.
+    pub(crate) fn list(&self) -> Vec<SessionTerminalView> {
+        self.all.lock().iter().map(|terminal| terminal.view()).collect()
+    }
+
+    /// Returns one by its id.
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<SandboxTerminal>> {
+        self.all.lock().iter().find(|terminal| terminal.id == id).cloned()
+    }
+
+    fn add(&self, terminal: &Arc<SandboxTerminal>) -> Result<(), SessionError> {
+        let mut all = self.all.lock();
+        if all.len() >= KEPT_MAX {
+            return Err(too_many_kept());
+        }
+        all.push(Arc::clone(terminal));
+        Ok(())
+    }
+
+    /// Refuses another one where there are as many as there may be.
+    ///
+    /// # Errors
+    /// When there are.
+    pub(crate) fn check_room(&self) -> Result<(), SessionError> {
+        match self.all.lock().len() >= KEPT_MAX {
+            true => Err(too_many_kept()),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends one.
+    pub(crate) fn end(&self, terminal: &Arc<SandboxTerminal>) {
+        self.forget(terminal);
+        terminal.close(TerminalClosing::Deleted);
+    }
+
+    fn forget(&self, terminal: &Arc<SandboxTerminal>) {
+        self.all.lock().retain(|it| !Arc::ptr_eq(it, terminal));
+    }
+}
+
+fn too_many_kept() -> SessionError {
+    let message = format!("the session has {KEPT_MAX} terminals that can be detached; end one");
+    SessionError::TooMany(message)
+}
+
+/// Parts of a terminal whose program has just been started.
+pub(crate) struct NewTerminal {
+    pub(crate) id: String,
+    pub(crate) argv: Vec<String>,
+    /// Time that it may be without a client; zero for one that ends with its client.
+    pub(crate) detach: Duration,
+    /// Place among the terminals that outlive their clients, for one that does.
+    pub(crate) place: Option<Share>,
+    pub(crate) terminal: ProcessTerminal,
+    pub(crate) handle: ProcessHandle,
+}
+
+/// Conditions under which a terminal ends, whoever is attached.
+pub(crate) struct TerminalTies {
+    /// Credential that it was opened with.
+    pub(crate) binding: CredentialBinding,
+    /// Shutdown of the server.
+    pub(crate) drain: DrainHandle,
+}
+
+/// A program with a terminal.
+#[derive(Debug)]
+pub(crate) struct SandboxTerminal {
+    id: String,
+    pid: u32,
+    argv: Vec<String>,
+    detach: Duration,
+    created_ms: u64,
+    /// Guards what changes. Never held over an await.
+    state: Mutex<TerminalState>,
+    /// Tells the client of output, the end, and a client that takes over.
+    news: watch::Sender<()>,
+    /// Tells the task of clients that come, go and take output.
+    attention: watch::Sender<()>,
+    /// Taken when the terminal hangs up.
+    program: Mutex<Option<TerminalInput>>,
+    _place: Option<Share>,
+}
+
+/// Our side of a program's terminal, to type and to signal.
+#[derive(Clone, Debug)]
+pub(crate) struct TerminalInput {
+    pub(crate) terminal: ProcessTerminal,
+    pub(crate) handle: ProcessHandle,
+}
+
+#[derive(Debug)]
+struct TerminalState {
+    ring: ReplayRing,
+    /// Number and position of the client that is attached.
+    client: Option<AttachedClient>,
+    /// Number of clients so far.
+    clients: u64,
+    /// When the last client left.
+    detached_at: Instant,
+    detached_ms: u64,
+    /// Last event, when the program has ended.
+    end: Option<SessionExecEvent>,
+    closing: Option<TerminalClosing>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AttachedClient {
+    number: u64,
+    /// Position of the first byte that it has not taken.
+    taken: u64,
+}
+
+/// Reason for which a terminal ends before its program has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TerminalClosing {
+    /// By request, or with the credential that opened it.
+    Deleted,
+    /// The server shuts down.
+    Away,
+}
+
+/// What a client gets of a terminal.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum TerminalNews {
+    /// Output that follows what it has taken.
+    Output(Bytes),
+    /// End of the program, after all output.
+    Ended(SessionExecEvent),
+    /// Another client has taken over.
+    TakenOver,
+    /// End of the terminal.
+    Closed(TerminalClosing),
+}
+
+/// The client of a terminal. Dropping this detaches it.
+#[derive(Debug)]
+pub(crate) struct TerminalAttachment {
+    terminal: Arc<SandboxTerminal>,
+    number: u64,
+    first: SessionExecEvent,
+    news: watch::Receiver<()>,
+}
+
+/// Opens a terminal for a program that was started in a sandbox, with its first client.
+///
+/// # Errors
+/// When the sandbox has too many that outlive their clients.
+pub(crate) fn open(
+    guard: SandboxGuard,
+    terminals: Arc<SandboxTerminals>,
+    new: NewTerminal,
+    ties: TerminalTies,
+) -> Result<TerminalAttachment, SessionError> {
+    let is_kept = !new.detach.is_zero();
+    let capacity = if is_kept { REPLAY_BYTES } else { WINDOW_BYTES };
+    let program = TerminalInput { terminal: new.terminal, handle: new.handle };
+    let terminal = Arc::new(SandboxTerminal {
+        id: new.id,
+        pid: program.handle.pid(),
+        argv: new.argv,
+        detach: new.detach,
+        created_ms: clock::wall_ms(),
+        state: Mutex::new(TerminalState {
+            ring: ReplayRing::new(capacity),
+            client: None,
+            clients: 0,
+            detached_at: clock::now(),
+            detached_ms: clock::wall_ms(),
+            end: None,
+            closing: None,
+        }),
+        news: watch::Sender::new(()),
+        attention: watch::Sender::new(()),
+        program: Mutex::new(Some(program.clone())),
+        _place: new.place,
+    });
+    if is_kept {
+        terminals.add(&terminal)?;
+    }
+    let attachment = terminal.attach_first();
+    let serving = Arc::clone(&terminal).serve(guard, program, ties);
+    node::task::spawn(async move {
+        serving.await;
+        terminals.forget(&terminal);
+    });
+    Ok(attachment)
+}
+
+impl SandboxTerminal {
+    /// Returns what is known of it.
+    fn view(&self) -> SessionTerminalView {
+        let state = self.state.lock();
+        let expires_ms = state.detached_ms.saturating_add(milliseconds(self.detach));
+        SessionTerminalView {
+            id: self.id.clone(),
+            pid: self.pid,
+            argv: self.argv.clone(),
+            state: match (&state.end, state.client) {
+                (Some(_), _) => SessionTerminalState::Ended,
+                (None, Some(_)) => SessionTerminalState::Attached,
+                (None, None) => SessionTerminalState::Detached,
+            },
+            detach_s: u32::try_from(self.detach.as_secs()).unwrap_or(u32::MAX),
+            created_at: rfc3339_of_ms(self.created_ms),
+            expires_at: state.client.is_none().then(|| rfc3339_of_ms(expires_ms)),
+            output_bytes: state.ring.end(),
+            kept_bytes: state.ring.end() - state.ring.start(),
+        }
+    }
+
+    fn attach_first(self: &Arc<Self>) -> TerminalAttachment {
+        let terminal = (!self.detach.is_zero()).then(|| self.id.clone());
+        let first = SessionExecEvent::Started { pid: self.pid, terminal };
+        self.attached(&mut self.state.lock(), 0, first)
+    }
+
+    /// Attaches a client in place of the one that is attached. Its output begins at byte `from`, or
+    /// with the oldest byte that is kept.
+    ///
+    /// # Errors
+    /// When the program has not written as much, or the terminal has ended.
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        from: Option<u64>,
+    ) -> Result<TerminalAttachment, SessionError> {
+        let mut state = self.state.lock();
+        if state.closing.is_some() {
+            return Err(SessionError::NotFound("terminal"));
+        }
+        let (start, to) = (state.ring.start(), state.ring.end());
+        if from.is_some_and(|from| from > to) {
+            let message = format!("is beyond the output, of which there are {to} bytes");
+            return Err(SessionError::invalid("from", message));
+        }
+        let from = from.unwrap_or(start).max(start);
+        let terminal = self.id.clone();
+        let first = SessionExecEvent::Attached { pid: self.pid, terminal, from, to };
+        Ok(self.attached(&mut state, from, first))
+    }
+
+    fn attached(
+        self: &Arc<Self>,
+        state: &mut TerminalState,
+        taken: u64,
+        first: SessionExecEvent,
+    ) -> TerminalAttachment {
+        state.clients += 1;
+        let number = state.clients;
+        state.client = Some(AttachedClient { number, taken });
+        let news = self.news.subscribe();
+        self.news.send_replace(());
+        self.attention.send_replace(());
+        TerminalAttachment { terminal: Arc::clone(self), number, first, news }
+    }
+
+    fn close(&self, closing: TerminalClosing) {
+        self.state.lock().closing.get_or_insert(closing);
+        self.attention.send_replace(());
+        self.news.send_replace(());
+    }
+
+    /// Serves the program until the terminal is of no more use.
+    async fn serve(
+        self: Arc<Self>,
+        guard: SandboxGuard,
+        program: TerminalInput,
+        ties: TerminalTies,
+    ) {
+        let TerminalTies { binding, drain } = ties;
+        let sandbox_ended = guard.ended();
+        let life = async {
+            let outcome = tokio::select! {
+                end = self.follow(program) => Some(end),
+                () = self.abandoned() => None,
+            };
+            // The terminal hangs up, and the sandbox is no longer held for it.
+            self.program.lock().take();
+            drop(guard);
+            if let Some(end) = outcome {
+                self.state.lock().end = Some(end);
+                self.news.send_replace(());
+                self.abandoned().await;
+            }
+        };
+        let closing = tokio::select! {
+            () = life => TerminalClosing::Deleted,
+            () = binding.revoked() => TerminalClosing::Deleted,
+            () = drain.cancelled() => TerminalClosing::Away,
+            _ = sandbox_ended => {
+                let error = SANDBOX_GONE.to_owned();
+                self.state.lock().end.get_or_insert(SessionExecEvent::Error { error });
+                TerminalClosing::Deleted
+            }
+        };
+        self.program.lock().take();
+        self.close(closing);
+    }
+
+    /// Reads the program's output up to its end; returns how it ended.
+    async fn follow(&self, program: TerminalInput) -> SessionExecEvent {
+        let TerminalInput { mut terminal, mut handle } = program;
+        let mut attention = self.attention.subscribe();
+        let mut buf = vec![0; CHUNK_BYTES];
+        let mut is_open = true;
+        let mut end: Option<ProcessEnd> = None;
+        // Begins anew with every piece of output, and while the client is waited for.
+        let mut grace = Box::pin(time::sleep(OUTPUT_GRACE));
+        loop {
+            if let Some(end) = end.as_ref().filter(|_| !is_open) {
+                return SessionExecEvent::Ended(exec_result(end, false));
+            }
+            attention.borrow_and_update();
+            let has_room = self.state.lock().has_room();
+            tokio::select! {
+                // Output first, and the end after it.
+                biased;
+                read = terminal.read(&mut buf), if is_open && has_room => {
+                    let count = read.unwrap_or(0);
+                    if count == 0 {
+                        is_open = false;
+                        continue;
+                    }
+                    grace.as_mut().reset(time::Instant::now() + OUTPUT_GRACE);
+                    self.state.lock().ring.push(buf.get(..count).unwrap_or_default());
+                    self.news.send_replace(());
+                }
+                ended = handle.wait(), if end.is_none() => match ended {
+                    Ok(ended) => {
+                        grace.as_mut().reset(time::Instant::now() + OUTPUT_GRACE);
+                        end = Some(ended);
+                    }
+                    Err(_) => return SessionExecEvent::Error { error: SANDBOX_GONE.to_owned() },
+                },
+                () = &mut grace, if end.is_some() && is_open && has_room => is_open = false,
+                _ = attention.changed(), if !has_room => {
+                    grace.as_mut().reset(time::Instant::now() + OUTPUT_GRACE);
+                }
+            }
+        }
+    }
+
+    /// Returns when the terminal has been without a client for as long as it may, or was closed.
+    async fn abandoned(&self) {
+        let mut attention = self.attention.subscribe();
+        loop {
+            attention.borrow_and_update();
+            let deadline = {
+                let state = self.state.lock();
+                if state.closing.is_some() {
+                    return;
+                }
+                state.client.is_none().then(|| state.detached_at + self.detach)
+            };
+            let expiry = async {
+                match deadline {
+                    Some(deadline) => time::sleep_until(deadline.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = attention.changed() => {}
+                () = expiry => return,
+            }
+        }
+    }
+}
+
+impl TerminalState {
+    /// Returns whether another chunk drops nothing that the client has not taken.
+    fn has_room(&self) -> bool {
+        let Some(client) = self.client else { return true };
+        let left = self.ring.end() - client.taken.min(self.ring.end());
+        self.ring.room_beside(left) >= CHUNK_BYTES
+    }
+}
+
+impl TerminalAttachment {
+    /// The event that a client is greeted with.
+    pub(crate) fn first(&self) -> &SessionExecEvent {
+        &self.first
+    }
+
+    /// The program, to type at; none when it has ended.
+    pub(crate) fn input(&self) -> Option<TerminalInput> {
+        self.terminal.program.lock().clone()
+    }
+
+    /// Returns what comes next; output again until it is [taken](TerminalAttachment::take).
+    /// Cancel-safe.
+    pub(crate) async fn next(&mut self) -> TerminalNews {
+        loop {
+            self.news.borrow_and_update();
+            if let Some(news) = self.at_hand() {
+                return news;
+            }
+            // The sender is in the terminal, which this has.
+            let _told = self.news.changed().await;
+        }
+    }
+
+    fn at_hand(&self) -> Option<TerminalNews> {
+        let state = self.terminal.state.lock();
+        let Some(client) = state.client.filter(|client| client.number == self.number) else {
+            return Some(TerminalNews::TakenOver);
+        };
+        let piece = state.ring.piece(client.taken, CHUNK_BYTES);
+        if !piece.is_empty() {
+            return Some(TerminalNews::Output(piece));
+        }
+        match (&state.end, state.closing) {
+            (Some(end), _) => Some(TerminalNews::Ended(end.clone())),
+            (None, Some(closing)) => Some(TerminalNews::Closed(closing)),
+            (None, None) => None,
+        }
+    }
+
+    /// Records that the client has so many bytes more.
+    pub(crate) fn take(&self, count: usize) {
+        let mut state = self.terminal.state.lock();
+        if let Some(client) = state.client.as_mut().filter(|client| client.number == self.number) {
+            client.taken += count as u64;
+        }
+        drop(state);
+        self.terminal.attention.send_replace(());
+    }
+
+    /// Gives the terminal up: the client knows how the program has ended.
+    pub(crate) fn finish(&self) {
+        self.terminal.close(TerminalClosing::Deleted);
+    }
+}
+
+impl Drop for TerminalAttachment {
+    fn drop(&mut self) {
+        let mut state = self.terminal.state.lock();
+        if state.client.is_some_and(|client| client.number == self.number) {
+            state.client = None;
+            state.detached_at = clock::now();
+            state.detached_ms = clock::wall_ms();
+        }
+        drop(state);
+        self.terminal.attention.send_replace(());
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
