@@ -4,6 +4,17 @@ export const name = 'sessions';
 const HOSTILE = '<img src=x onerror=alert(1)>.txt';
 
 export async function check({ page, go, api, expect, axe, shot, until }) {
+  // Sockets of the page, to lose one.
+  await page.addInitScript(() => {
+    const Original = globalThis.WebSocket;
+    globalThis.__sockets = [];
+    globalThis.WebSocket = class extends Original {
+      constructor(...given) {
+        super(...given);
+        globalThis.__sockets.push(this);
+      }
+    };
+  });
   const made = await api('POST', '/v1/sessions', {
     metadata: { name: '<b>console</b>' }, grants: [{ kind: 'postgres', tenant: 'shop', access: 'read_only' }],
   });
@@ -30,6 +41,32 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await page.keyboard.type('clear; echo still-$((6*7))\n');
   await until('the prompt', async () => (await rows.textContent()).includes('still-42'));
   await shot('terminal');
+
+  // A lost connection: the same shell comes back, with what it has shown.
+  const pids = async () => (await api('GET', `/v1/sessions/${made.id}/terminals`)).terminals.map((it) => it.pid);
+  const before = await pids();
+  expect(before.length === 1, JSON.stringify(before));
+  await page.keyboard.type('here=kept-$((50-8))\n');
+  await until('the command', async () => (await rows.textContent()).includes('here='));
+  await page.evaluate(() => globalThis.__sockets.filter((it) => it.url.includes('/terminal')).forEach((it) => it.close(4000)));
+  await page.waitForSelector('.badge:has-text("connecting again")');
+  await page.waitForSelector('.badge:has-text("connected")');
+  await page.keyboard.type('echo $here\n');
+  await until('the variable of the same shell', async () => (await rows.textContent()).includes('kept-42'));
+  expect((await rows.textContent()).includes('still-42'), 'what was shown is still there');
+  expect(JSON.stringify(await pids()) === JSON.stringify(before), 'the shell is the same');
+
+  // After a reload it is offered, and nothing is attached before a click.
+  await page.reload();
+  await page.click(`button:has-text("process ${before[0]}")`);
+  await page.waitForSelector('.badge:has-text("connected")');
+  await until('what it has shown', async () => (await rows.textContent()).includes('kept-42'));
+  await page.keyboard.type('echo again-$here\n');
+  await until('the same shell', async () => (await rows.textContent()).includes('again-kept-42'));
+  await axe();
+  await shot('terminal-again');
+  await page.click('button[aria-label^="Close Shell"]');
+  await until('a closed tab ends its shell', async () => (await pids()).length === 0);
 
   // Files: names are text, what the sandbox writes appears, an edit is saved.
   await page.click('[role=tab]:has-text("Files")');

@@ -64,7 +64,8 @@ export function Editor({ text, language, label, onChange, onRun, onSave, isReadO
 
 /** What a terminal is told and asked. */
 export interface TerminalHandle {
-  write(data: string | Uint8Array): void;
+  /** Shows what a program wrote; `then` is called when that is done. */
+  write(data: string | Uint8Array, then?: () => void): void;
   clear(): void;
   focus(): void;
   readonly rows: number;
@@ -143,7 +144,7 @@ export function TerminalPane({ label, onReady, onInput, onResize, scrollback = 5
       observer.observe(box);
       setState('ready');
       leave = onReady({
-        write: (data) => terminal.write(data),
+        write: (data, then) => terminal.write(data, then),
         clear: () => terminal.reset(),
         focus: () => terminal.focus(),
         get rows() { return terminal.rows; },
