@@ -10,7 +10,7 @@ FUZZ_SECONDS ?= 60
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: console console-check serve release dist check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: console console-check serve demo release dist check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
 
 # Runs the command behind it and names the slowest tests. Not by `cargo run`, whose variables would
 # reach the tests.
@@ -22,6 +22,10 @@ UNCHECKED := store::tests events::tests::servers audit::tests
 serve: ## build quickly and start on this machine
 	$(CARGO) build --profile serve -p cove
 	./target/serve/cove serve $(ARGS)
+
+demo: ## build quickly and start a server with something on it to look at
+	$(CARGO) build --profile serve -p cove
+	./target/serve/cove demo --serve $(ARGS)
 
 release: ## build for speed: target/release/cove is what to install
 	$(CARGO) build --release -p cove

@@ -6,6 +6,7 @@ mod cluster;
 mod common;
 mod console;
 mod contexts;
+mod demo;
 mod grants;
 mod mcp;
 mod nodes;
@@ -42,6 +43,7 @@ pub(crate) use self::cluster::{ClusterArgs, ClusterCommand};
 pub(crate) use self::common::{ConfigArgs, LimitArgs, ProgramArgs, SharedKeyArgs};
 pub(crate) use self::console::ConsoleArgs;
 pub(crate) use self::contexts::{ContextCommand, OneContextArgs, SessionRunArgs};
+pub(crate) use self::demo::DemoArgs;
 pub(crate) use self::mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs};
 pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
 pub(crate) use self::reference::{CompletedShell, CompletionsArgs, ManArgs};
@@ -72,6 +74,7 @@ pub(crate) use self::worker::{WorkerAnthropicArgs, WorkerArgs, WorkerCommand};
 Examples:
   cove run hello.py                 run a file; its extension names the language
   cove run -- /bin/ls -l            run a command
+  cove demo --serve                 start a server with something on it to look at
   cove serve                        start the server and see what to try
   cove exec submit --wait hello.py  have a server run it, and wait for the verdict
   cove agent deploy my-agent        make an agent of a folder
@@ -132,6 +135,8 @@ pub(crate) enum CliCommand {
     Audit(SandboxAuditArgs),
     /// Print an address that opens the console of a server in a browser, signed in
     Console(ConsoleArgs),
+    /// Make something to look at on a server, and take it away again
+    Demo(Box<DemoArgs>),
     /// Make several servers one: the keys that they share, and tokens to join with
     Cluster(ClusterArgs),
     /// List the servers of a cluster, show one, and let it take no new work

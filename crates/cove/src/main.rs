@@ -17,6 +17,7 @@
 //! | `worker.rs` | tools of agents that are kept elsewhere, run in sessions of a server |
 //! | `bouncer.rs`, `tenant.rs` | the bouncer, beside a server or alone, and the tenants of one |
 //! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
+//! | `demo.rs` | something to look at on a server, made and taken away |
 //! | `doctor.rs` | what this machine, or that of a server, offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `cluster_setup.rs` | the keys of a cluster: made, and brought to another server |
@@ -42,6 +43,7 @@ mod cluster_setup;
 mod compat;
 mod config;
 mod console;
+mod demo;
 mod docs;
 mod doctor;
 mod engine;
@@ -171,6 +173,10 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Console(args) => {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(console::run(&args, &config, &environment));
+        }
+        CliCommand::Demo(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(demo::run(&args, &config, &environment));
         }
         CliCommand::Tenant(args) => {
             let config = load(&args.server.config, Flags::new())?;

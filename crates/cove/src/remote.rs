@@ -507,7 +507,7 @@ fn token(
 }
 
 /// Returns whether an address is one of this machine's own.
-fn is_local(base: &str) -> bool {
+pub(crate) fn is_local(base: &str) -> bool {
     let Ok(uri) = base.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -43,6 +43,7 @@
 //! | `system.rs` | a server seen by its operators: what it says of itself |
 //! | `console_browser.rs` | the console's screens in a real browser: keys, both themes, hostile names, a crash |
 //! | `packages.rs` | packages are made, installed into a system of their own, used and removed |
+//! | `demo.rs` | `cove demo` makes something to look at, once, and takes it away |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
     clippy::unwrap_used,
@@ -63,6 +64,7 @@ mod cluster_bouncer;
 mod command_line;
 mod console;
 mod console_browser;
+mod demo;
 mod durability;
 mod e2b;
 mod e2b_ports;

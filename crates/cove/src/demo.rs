@@ -1,0 +1,249 @@
+//! `cove demo`: something to look at on a server, made by its own interfaces and taken away again.
+//!
+//! | file | what it makes |
+//! |---|---|
+//! | `work.rs` | the agent, sessions and executions |
+//! | `lake.rs` | tables of the catalog, their rows by `parquet.rs` and `manifests.rs` |
+//! | `database.rs` | a PostgreSQL server and a tenant of it |
+//! | `local.rs` | a server of Cove for `--serve` |
+
+mod database;
+mod lake;
+mod local;
+mod manifests;
+mod parquet;
+mod work;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use api::{ConsoleCodeRequest, ConsoleCodeView};
+use axum::http::{Method, StatusCode};
+use node::clock;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cli::DemoArgs;
+use crate::config::{CoveConfig, Environment};
+use crate::remote::{self, Remote, RemoteFailure, plain, span};
+use crate::run::print_json;
+
+/// Name of whatever the demo makes: agent, tenant, client of the catalog, label, metadata.
+const DEMO: &str = "cove-demo";
+/// `--remove` left something.
+const EXIT_INCOMPLETE: u8 = 1;
+/// Columns of a step's name.
+const NAME_WIDTH: usize = 14;
+
+/// What to try, below the link to the console.
+const TRY: [(&str, &str); 5] = [
+    ("cove session chat --agent cove-demo", "talk to the agent"),
+    ("cove exec list --text cove-demo", "the executions and their verdicts"),
+    ("cove catalog table list demo", "tables that PyIceberg and DuckDB read"),
+    ("cove top", "what runs"),
+    ("cove demo --remove", "take all of this away again"),
+];
+
+/// What came of a step.
+#[derive(Debug)]
+enum DemoOutcome {
+    Made(String),
+    Present(String),
+    Removed(String),
+    Skipped(String),
+}
+
+impl DemoOutcome {
+    /// Mark on the terminal, word in JSON, and text.
+    fn parts(&self) -> (&str, &str, &str) {
+        match self {
+            DemoOutcome::Made(text) => ("✓", "made", text),
+            DemoOutcome::Present(text) => ("=", "present", text),
+            DemoOutcome::Removed(text) => ("✓", "removed", text),
+            DemoOutcome::Skipped(text) => ("✗", "skipped", text),
+        }
+    }
+}
+
+/// A step that is over.
+#[derive(Debug, Serialize)]
+struct DemoStep {
+    name: &'static str,
+    state: String,
+    text: String,
+    ms: u64,
+}
+
+/// Answer of `--json`.
+#[derive(Debug, Serialize)]
+struct DemoReport {
+    server: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console: Option<String>,
+    steps: Vec<DemoStep>,
+    ms: u64,
+}
+
+/// Shows steps as they end, and keeps them.
+struct DemoProgress {
+    json: bool,
+    steps: Mutex<Vec<DemoStep>>,
+}
+
+impl DemoProgress {
+    /// Awaits a step and says what came of it. No failure of a step ends the others.
+    async fn step(&self, name: &'static str, act: impl Future<Output = Result<DemoOutcome>>) {
+        let begun = clock::now();
+        let outcome = act.await.unwrap_or_else(|error| DemoOutcome::Skipped(format!("{error:#}")));
+        let (mark, state, text) = outcome.parts();
+        let (text, ms) = (plain(text), millis(begun.elapsed()));
+        if !self.json {
+            let line = format!("  {mark} {name:<NAME_WIDTH$}{text} ({})", span(ms));
+            // Nobody is left to tell when standard output is closed.
+            drop(writeln!(io::stdout(), "{line}"));
+        }
+        self.steps.lock().push(DemoStep { name, state: state.to_owned(), text, ms });
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &DemoArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
+    if args.serve {
+        return remote::conclude(remote::in_runtime(local::serve(args, config, environment)));
+    }
+    remote::with_server(&args.server, config, environment, async |server| {
+        obey(args, config, &server).await
+    })
+}
+
+async fn obey(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
+    if args.remove { remove(args, config, server).await } else { make(args, config, server).await }
+}
+
+/// Makes all of it; what does not depend on each other, at the same time.
+async fn make(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
+    let begun = clock::now();
+    // Says at once that there is no server, or no token for it.
+    server.call::<Value>(Method::GET, "/v1/whoami").await?;
+    let progress = DemoProgress { json: args.json, steps: Mutex::new(Vec::new()) };
+    let database = async {
+        let act = database::make(server, config, args.postgres.as_deref());
+        progress.step("database", act).await;
+        progress.step("database shell", work::database_session(server)).await;
+    };
+    let lake = async {
+        progress.step("orders", lake::orders(server)).await;
+        progress.step("other tables", lake::others(server)).await;
+        progress.step("reader", lake::reader(server)).await;
+    };
+    let sessions = async {
+        progress.step("agent", work::agent(server)).await;
+        tokio::join!(
+            progress.step("conversation", work::conversation(server)),
+            progress.step("files", work::files(server)),
+            progress.step("process", work::process(server)),
+            progress.step("paused", work::paused(server)),
+            progress.step("cells", work::cells(server)),
+        );
+    };
+    let executions = progress.step("executions", work::executions(server));
+    tokio::join!(database, lake, sessions, executions);
+    let console = console_url(server).await;
+    let ms = millis(begun.elapsed());
+    if args.json {
+        let (server, steps) = (server.base().to_owned(), progress.steps.into_inner());
+        print_json(&DemoReport { server, console: console.ok(), steps, ms })?;
+        return Ok(0);
+    }
+    let mut out = io::stdout().lock();
+    writeln!(out, "\nDone in {}.", span(ms))?;
+    match console {
+        Ok(url) => writeln!(out, "The console, signed in (the link works once): {url}")?,
+        Err(error) => writeln!(out, "No link to the console: {error:#}")?,
+    }
+    writeln!(out, "\nTry:")?;
+    for (command, what) in TRY {
+        writeln!(out, "  {command:<38}{what}")?;
+    }
+    Ok(0)
+}
+
+async fn console_url(server: &Remote) -> Result<String, RemoteFailure> {
+    let request = ConsoleCodeRequest { scopes: None };
+    let code: ConsoleCodeView = server.post("/v1/console/codes", &request, None).await?;
+    Ok(format!("{}{}", server.base(), code.url_path))
+}
+
+/// Takes away what there is of it. Records of executions stay as long as the server keeps them.
+async fn remove(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
+    let begun = clock::now();
+    server.call::<Value>(Method::GET, "/v1/whoami").await?;
+    let progress = DemoProgress { json: args.json, steps: Mutex::new(Vec::new()) };
+    progress.step("executions", work::remove_executions(server)).await;
+    progress.step("sessions", work::remove_sessions(server)).await;
+    progress.step("agent", work::remove_agent(server)).await;
+    progress.step("tables", lake::remove(server)).await;
+    progress.step("reader", lake::remove_reader(server)).await;
+    progress.step("database", database::remove(server, config)).await;
+    let steps = progress.steps.into_inner();
+    let is_complete = steps.iter().all(|step| step.state != "skipped");
+    if args.json {
+        let (server, ms) = (server.base().to_owned(), millis(begun.elapsed()));
+        print_json(&DemoReport { server, console: None, steps, ms })?;
+    }
+    Ok(if is_complete { 0 } else { EXIT_INCOMPLETE })
+}
+
+/// Asks with a document or without one. An answer without one is null.
+async fn ask(
+    server: &Remote,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, RemoteFailure> {
+    let request = match body {
+        Some(body) => server.request_with(method, path, body)?,
+        None => server.request(method, path),
+    };
+    server.ask_maybe(request).await
+}
+
+/// Asks for what may not be there: nothing then.
+async fn look(server: &Remote, path: &str) -> Result<Option<Value>, RemoteFailure> {
+    found(ask(server, Method::GET, path, None).await)
+}
+
+/// Deletes what may not be there; returns whether it was.
+async fn delete(server: &Remote, path: &str) -> Result<bool, RemoteFailure> {
+    Ok(found(ask(server, Method::DELETE, path, None).await)?.is_some())
+}
+
+fn found(answer: Result<Value, RemoteFailure>) -> Result<Option<Value>, RemoteFailure> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(failure) if failure.status == Some(StatusCode::NOT_FOUND) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The text at a place of an answer.
+fn text<'v>(answer: &'v Value, member: &str) -> Result<&'v str> {
+    answer[member].as_str().with_context(|| format!("the server has not said `{member}`"))
+}
+
+/// The members of a list, if there is one of this name.
+fn items<'v>(answer: &'v Value, name: &str) -> &'v [Value] {
+    answer[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// How many of something: `1 session`, `3 sessions`.
+fn counted(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}

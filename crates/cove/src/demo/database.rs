@@ -1,0 +1,324 @@
+//! A PostgreSQL server of the demo's own, in a directory of its own, and a tenant of it.
+//!
+//! What has to be ended and removed is written down in the data directory before it is started, so
+//! that `--remove` finds it whatever became of the run that made it.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result};
+use axum::http::Method;
+use node::clock::IdGenerator;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{DEMO, DemoOutcome, ask, delete, look};
+use crate::config::CoveConfig;
+use crate::remote::{self, Remote};
+
+/// What the data directory knows of the demo's database.
+const STATE_FILE: &str = "demo.json";
+/// Where packages of distributions have programs that are not on the search path.
+const PACKAGED: &str = "/usr/lib/postgresql";
+/// Whom a server runs as that root starts: PostgreSQL refuses root.
+const USERS: [&str; 2] = ["postgres", "nobody"];
+const SUPERUSER: &str = "postgres";
+/// User and database of the tenant.
+const USER: &str = "demo";
+const DATABASE: &str = "demo";
+/// Server connections that all clients of the tenant share.
+const CONNECTIONS_MAX: u32 = 5;
+/// Tables with rows. The password is set by itself.
+const TABLES: &str = "
+CREATE TABLE customers (id bigint PRIMARY KEY, name text NOT NULL, city text NOT NULL);
+INSERT INTO customers SELECT n, 'customer ' || n,
+  (ARRAY['Lima', 'Oslo', 'Pune', 'Quito', 'Riga'])[n % 5 + 1] FROM generate_series(1, 40) n;
+CREATE TABLE orders (id bigint PRIMARY KEY, customer bigint NOT NULL REFERENCES customers,
+  total numeric(10, 2) NOT NULL, ordered_at timestamptz NOT NULL);
+INSERT INTO orders SELECT n, n * 7 % 40 + 1, (n * 37 % 9000 + 500) / 100.0,
+  now() - n * interval '1 hour' FROM generate_series(1, 600) n;
+CREATE INDEX orders_customer ON orders (customer);
+";
+
+/// Held while a server is started or stopped: a run that ends early does both at once otherwise.
+static BUSY: Mutex<()> = Mutex::new(());
+
+/// A server that the demo has started.
+#[derive(Debug, Deserialize, Serialize)]
+struct DemoDatabase {
+    directory: PathBuf,
+    programs: PathBuf,
+}
+
+/// User of the operating system, by its ids.
+#[derive(Clone, Copy, Debug)]
+struct UnixUser {
+    uid: u32,
+    gid: u32,
+}
+
+/// Where a database is and as whom it is used.
+#[derive(Debug)]
+struct DatabaseAddress {
+    server: String,
+    database: String,
+    user: String,
+    password: String,
+}
+
+impl DatabaseAddress {
+    /// Reads `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.
+    fn parse(url: &str) -> Result<DatabaseAddress> {
+        let read = || {
+            let rest = url.strip_prefix("postgres://").or(url.strip_prefix("postgresql://"))?;
+            let (login, place) = rest.rsplit_once('@')?;
+            let (user, password) = login.split_once(':')?;
+            let (server, database) = place.split_once('/')?;
+            let is_whole = [user, password, server, database].iter().all(|it| !it.is_empty());
+            let [server, database, user, password] =
+                [server, database, user, password].map(str::to_owned);
+            is_whole.then_some(DatabaseAddress { server, database, user, password })
+        };
+        read().context("--postgres: it is no postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+    }
+}
+
+/// Makes the tenant, of the database that was named or of one that is started.
+pub(super) async fn make(
+    server: &Remote,
+    config: &CoveConfig,
+    url: Option<&str>,
+) -> Result<DemoOutcome> {
+    if look(server, &format!("/v1/tenants/{DEMO}")).await?.is_some() {
+        return Ok(DemoOutcome::Present(format!("the tenant {DEMO} is there")));
+    }
+    let address = match url {
+        Some(url) => DatabaseAddress::parse(url)?,
+        None => {
+            anyhow::ensure!(
+                remote::is_local(server.base()),
+                "the server is on another machine: name a database that it reaches by --postgres"
+            );
+            let data_dir = config.data_dir.clone();
+            let started = tokio::task::spawn_blocking(move || start(&data_dir)).await;
+            started.context("start PostgreSQL")??
+        }
+    };
+    let body = json!({
+        "name": DEMO, "engine": "postgres", "server": address.server, "database": address.database,
+        "users": [{"name": address.user, "password": address.password}],
+        "limits": {"server_connections_max": CONNECTIONS_MAX},
+    });
+    if let Err(failure) = ask(server, Method::POST, "/v1/tenants", Some(&body)).await {
+        if url.is_none() {
+            stop(&config.data_dir)?;
+        }
+        return Err(failure.into());
+    }
+    let (server, database) = (address.server, address.database);
+    Ok(DemoOutcome::Made(format!("the tenant {DEMO}: database {database} at {server}")))
+}
+
+/// Removes the tenant, and the server if the demo has started one.
+pub(super) async fn remove(server: &Remote, config: &CoveConfig) -> Result<DemoOutcome> {
+    let was_there = delete(server, &format!("/v1/tenants/{DEMO}")).await?;
+    let data_dir = config.data_dir.clone();
+    let stopped =
+        tokio::task::spawn_blocking(move || stop(&data_dir)).await.context("stop it")??;
+    Ok(DemoOutcome::Removed(match (was_there, stopped) {
+        (_, true) => format!("the tenant {DEMO}, its PostgreSQL server and its files"),
+        (true, false) => format!("the tenant {DEMO}; its database is left as it is"),
+        (false, false) => "there was none".to_owned(),
+    }))
+}
+
+/// Finds the directory with PostgreSQL's programs: the newest that was packaged, or that of the
+/// search path.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir(PACKAGED).into_iter().flatten().flatten();
+    let packaged = versions.filter_map(|entry| {
+        let version: u32 = entry.file_name().to_str()?.parse().ok()?;
+        Some((version, entry.path().join("bin")))
+    });
+    let has_all =
+        |path: &Path| ["initdb", "pg_ctl", "psql"].iter().all(|name| path.join(name).is_file());
+    let newest = packaged.filter(|(_, path)| has_all(path)).max_by_key(|(version, _)| *version);
+    newest.map(|(_, path)| path).or_else(|| {
+        ["/usr/local/bin", "/usr/bin", "/usr/local/pgsql/bin", "/opt/homebrew/bin"]
+            .map(PathBuf::from)
+            .into_iter()
+            .find(|path| has_all(path))
+    })
+}
+
+/// Finds whom PostgreSQL runs as: this user, or another one if this is root.
+fn unprivileged() -> Result<Option<UnixUser>> {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(None);
+    }
+    let accounts = fs::read_to_string("/etc/passwd").context("read `/etc/passwd`")?;
+    let of = |name: &str| {
+        let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut ids = line.split(':').skip(2).map(str::parse);
+        Some(UnixUser { uid: ids.next()?.ok()?, gid: ids.next()?.ok()? })
+    };
+    let user = USERS.into_iter().find_map(of);
+    let user = user.context("PostgreSQL does not run as root, and there is no user `postgres`")?;
+    Ok(Some(user))
+}
+
+impl DemoDatabase {
+    fn command(&self, program: &str, user: Option<UnixUser>) -> Command {
+        let mut command = Command::new(self.programs.join(program));
+        command.current_dir(&self.directory).env_clear().env("LC_ALL", "C").stdin(Stdio::null());
+        if let Some(user) = user {
+            command.uid(user.uid).gid(user.gid);
+        }
+        command
+    }
+
+    /// Runs a program to its end; what it says is part of the error if it fails.
+    fn run<A: AsRef<OsStr>>(
+        &self,
+        program: &str,
+        user: Option<UnixUser>,
+        arguments: &[A],
+        password: &str,
+    ) -> Result<()> {
+        let mut command = self.command(program, user);
+        // A server that is started keeps its streams: so they are a file.
+        let log_path = self.directory.join(format!("{program}.log"));
+        let log = fs::File::create(&log_path)?;
+        command.args(arguments).env("PGPASSWORD", password);
+        command.stdout(log.try_clone()?).stderr(log);
+        let status = command.status().with_context(|| format!("run `{program}`"))?;
+        let said = || fs::read_to_string(&log_path).unwrap_or_default();
+        anyhow::ensure!(status.success(), "`{program}` failed ({status}): {}", said().trim());
+        Ok(())
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(path)?.write_all(text.as_bytes())
+}
+
+/// Writes a file that this user alone reads.
+fn write_for(path: &Path, user: Option<UnixUser>, text: &str) -> io::Result<()> {
+    write_private(path, text)?;
+    user.map_or(Ok(()), |user| chown(path, Some(user.uid), Some(user.gid)))
+}
+
+/// Starts a server and fills a database.
+fn start(data_dir: &Path) -> Result<DatabaseAddress> {
+    let _one = BUSY.lock();
+    let programs = programs().context(
+        "there are no programs of a PostgreSQL server here: install the package `postgresql`, or \
+         name a database by --postgres",
+    )?;
+    // Of a run that did not come to its end.
+    stop_started(data_dir)?;
+    let user = unprivileged()?;
+    // Not in the data directory, which its owner alone may enter.
+    let name = IdGenerator::new()?.next("cove-demo-postgres-");
+    let directory = std::env::temp_dir().join(name);
+    let database = DemoDatabase { directory: directory.clone(), programs };
+    write_private(&data_dir.join(STATE_FILE), &serde_json::to_string(&database)?)
+        .with_context(|| format!("write `{}`", data_dir.join(STATE_FILE).display()))?;
+    DirBuilder::new().mode(0o700).create(&directory)?;
+    if let Some(user) = user {
+        chown(&directory, Some(user.uid), Some(user.gid))?;
+    }
+    let filled = fill(&database, user);
+    if filled.is_err() {
+        stop_started(data_dir)?;
+    }
+    filled
+}
+
+fn fill(database: &DemoDatabase, user: Option<UnixUser>) -> Result<DatabaseAddress> {
+    let [superuser_password, password] =
+        [node::auth::random_key()?, node::auth::random_key()?].map(|it| node::hex::encode(&it));
+    let password_file = database.directory.join("password");
+    write_for(&password_file, user, &superuser_password)?;
+    let data = database.directory.join("data");
+    let (data, shown) = (data.as_os_str(), database.directory.display().to_string());
+    let pwfile = format!("--pwfile={}", password_file.display());
+    let auth = "--auth=scram-sha-256";
+    let options = ["-U", SUPERUSER, auth, "--no-sync", "-E", "UTF8", "--locale=C"];
+    let mut arguments = vec![OsStr::new("-D"), data, OsStr::new(&pwfile)];
+    arguments.extend(options.map(OsStr::new));
+    database.run("initdb", user, &arguments, "")?;
+    // Given back right before the server takes it.
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+    let options = format!("-p {port} -h 127.0.0.1 -k '' -c fsync=off -c max_connections=50");
+    let log = format!("{shown}/postgres.log");
+    let arguments = ["-w", "-o", options.as_str(), "-l", log.as_str(), "start", "-D"];
+    let mut arguments: Vec<_> = arguments.map(OsStr::new).to_vec();
+    arguments.push(data);
+    database.run("pg_ctl", user, &arguments, "")?;
+    let port_text = port.to_string();
+    // In a file, because others see the arguments of a program.
+    let script = database.directory.join("script.sql");
+    let psql = |login: &str, password: &str, database_name: &str, sql: &str| {
+        write_for(&script, user, sql)?;
+        let server = ["-h", "127.0.0.1", "-p", &port_text, "-U", login, "-d", database_name];
+        let how = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "script.sql"];
+        let arguments: Vec<&str> = server.into_iter().chain(how).collect();
+        database.run("psql", user, &arguments, password)?;
+        Ok::<_, anyhow::Error>(fs::remove_file(&script)?)
+    };
+    // Hexadecimal digits: nothing in them ends the literal.
+    let role = format!(
+        "CREATE ROLE {USER} LOGIN PASSWORD '{password}';\nCREATE DATABASE {DATABASE} OWNER {USER};"
+    );
+    psql(SUPERUSER, &superuser_password, SUPERUSER, &role)?;
+    psql(USER, &password, DATABASE, TABLES)?;
+    Ok(DatabaseAddress {
+        server: format!("127.0.0.1:{port}"),
+        database: DATABASE.to_owned(),
+        user: USER.to_owned(),
+        password,
+    })
+}
+
+/// Stops the server that was started, if there is one, and removes its files. One that is being
+/// started is waited for.
+pub(super) fn stop(data_dir: &Path) -> Result<bool> {
+    let _one = BUSY.lock();
+    stop_started(data_dir)
+}
+
+fn stop_started(data_dir: &Path) -> Result<bool> {
+    let state = data_dir.join(STATE_FILE);
+    let text = match fs::read_to_string(&state) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).with_context(|| format!("read `{}`", state.display())),
+    };
+    let database: DemoDatabase =
+        serde_json::from_str(&text).with_context(|| format!("read `{}`", state.display()))?;
+    let data = database.directory.join("data");
+    if data.join("postmaster.pid").exists() {
+        let arguments = ["-m", "immediate", "-w", "stop", "-D"];
+        let mut arguments: Vec<_> = arguments.map(OsStr::new).to_vec();
+        arguments.push(data.as_os_str());
+        database.run("pg_ctl", unprivileged()?, &arguments, "")?;
+    }
+    match fs::remove_dir_all(&database.directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let shown = database.directory.display();
+            return Err(error).with_context(|| format!("remove `{shown}`"));
+        }
+        _ => fs::remove_file(&state)?,
+    }
+    Ok(true)
+}
