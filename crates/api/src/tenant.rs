@@ -407,6 +407,9 @@ pub struct TenantStats {
     pub exhausted: u64,
     /// Number of times a client kept a server connection beyond its transaction, by reason.
     pub pins: BTreeMap<String, u64>,
+    /// Number of errors that clients got from their servers, by code: SQLSTATE of PostgreSQL, error
+    /// number of MySQL. Codes beyond the first 64 are counted as `other`.
+    pub errors: BTreeMap<String, u64>,
     /// Duration of statements in milliseconds.
     pub query_ms: Percentiles,
     /// Duration of transactions in milliseconds.
@@ -443,9 +446,11 @@ impl TenantStats {
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
         }
-        for (reason, count) in other.pins {
-            let sum = self.pins.entry(reason).or_default();
-            *sum = sum.saturating_add(count);
+        for (sums, counts) in [(&mut self.pins, other.pins), (&mut self.errors, other.errors)] {
+            for (key, count) in counts {
+                let sum = sums.entry(key).or_default();
+                *sum = sum.saturating_add(count);
+            }
         }
     }
 }

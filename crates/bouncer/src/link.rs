@@ -5,6 +5,7 @@
 
 mod dialer;
 mod door;
+mod errors;
 mod legs;
 
 use wire::pg::exchange::ExchangeError;
@@ -17,6 +18,7 @@ pub use door::{
     AuthRequirement, ClientLoginNext, ClientLoginStep, ClientProofRequest, LoggedInClient,
     LoginMachine, ProtocolKeyrings, UnresolvedLogin,
 };
+pub use errors::{ERROR_CODES_MAX, ErrorTally, ServerErrorCode};
 pub(crate) use legs::put_mysql_error;
 pub use legs::{ClientLink, ProtocolLinks, ServerLink};
 

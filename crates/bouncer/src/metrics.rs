@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use crate::relay::stats::{DurationDistribution, ThreadTenantStats};
-use crate::service::{Bouncer, TOOK_BUCKETS, distributions, pins};
+use crate::service::{Bouncer, TOOK_BUCKETS, distributions, errors, pins};
 use crate::tenants::TenantSnapshot;
 
 /// Upper bounds of times of transactions and statements: 0.5 ms · 2^n, as DBBouncer has them.
@@ -49,6 +49,12 @@ struct StatusLabels {
 struct ReasonLabels {
     tenant: String,
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    tenant: String,
+    code: String,
 }
 
 /// Registers everything that is told of a bouncer.
@@ -202,7 +208,25 @@ fn counters(
             told.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
     }
-    session_pins(encoder, rows)
+    session_pins(encoder, rows)?;
+    server_errors(encoder, rows)
+}
+
+/// At most [`crate::link::ERROR_CODES_MAX`] series of a tenant, and one for all other codes.
+fn server_errors(
+    encoder: &mut DescriptorEncoder<'_>,
+    rows: &[TenantCounters],
+) -> Result<(), fmt::Error> {
+    let help = "Errors that clients got from their servers";
+    let name = "cove_bouncer_errors";
+    let mut told = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for row in rows {
+        for (code, count) in errors(&row.stats).by_text() {
+            let labels = ErrorLabels { tenant: row.tenant.name.to_string(), code };
+            told.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+    }
+    Ok(())
 }
 
 fn session_pins(

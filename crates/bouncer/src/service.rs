@@ -46,7 +46,7 @@ pub(crate) use self::health::{HealthCheckTotals, TOOK_BUCKETS};
 pub use self::health::{ProbeFailure, ProbeOutcome, ServerProbe};
 pub use self::orders::TenantOrder;
 pub(crate) use self::orders::TenantOrders;
-pub(crate) use self::views::{REDACTED, distributions, pins};
+pub(crate) use self::views::{REDACTED, distributions, errors, pins};
 
 /// Interface of the relay for the control plane.
 pub trait RelayThreads: fmt::Debug + Send + Sync {

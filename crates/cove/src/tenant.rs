@@ -1,6 +1,6 @@
 //! `cove tenant`: databases behind a server's bouncer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -335,7 +335,16 @@ fn details(tenant: &TenantView, stats: &TenantStats, report: &TenantHealthReport
         "times",
         &format!("p50 {:.2} ms, p95 {:.2} ms, p99 {:.2} ms", times.p50, times.p95, times.p99),
     );
+    line("errors", &error_counts(&stats.errors));
     text
+}
+
+/// Errors by code, the most frequent first.
+fn error_counts(errors: &BTreeMap<String, u64>) -> String {
+    let mut counts: Vec<(&String, &u64)> = errors.iter().collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    let texts: Vec<String> = counts.iter().map(|(code, count)| format!("{count} {code}")).collect();
+    texts.join(", ")
 }
 
 fn lists(clients: &BouncerClientList, servers: &BouncerServerList) -> String {

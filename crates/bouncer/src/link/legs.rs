@@ -14,7 +14,8 @@ use wire::pg::frame::TransactionStatus;
 use wire::pg::message::{ErrorFields, backend, frontend};
 
 use super::{
-    ClientNext, DepartureAction, FromClient, FromServer, LinkOutputs, ServerFailure, ServerNext,
+    ClientNext, DepartureAction, ErrorTally, FromClient, FromServer, LinkOutputs, ServerFailure,
+    ServerNext,
 };
 use crate::mysql;
 use crate::mysql::login::errno_of;
@@ -433,6 +434,16 @@ impl ServerLink {
             ServerLink::Pg(link) => link.counts(),
             ServerLink::My(link) => link.counts(),
         }
+    }
+
+    /// Takes the errors that clients got since the last time; none when there were none.
+    #[inline]
+    pub fn take_errors(&mut self) -> Option<ErrorTally> {
+        let errors = match self {
+            ServerLink::Pg(link) => &mut link.errors,
+            ServerLink::My(link) => &mut link.errors,
+        };
+        (!errors.is_empty()).then(|| std::mem::take(errors))
     }
 
     /// Appends a farewell to the server.

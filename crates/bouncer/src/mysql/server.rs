@@ -14,7 +14,7 @@ use super::settings::{MysqlSettings, SQL_MODE};
 use super::statements::{MysqlServerStatements, PendingExecution, PendingPrepare};
 use super::texts::MysqlStatementFacts;
 use super::warnings::ServerWarnings;
-use crate::link::{ClientId, LinkLimits};
+use crate::link::{ClientId, ErrorTally, LinkLimits};
 
 /// Entries of the queue that a connection keeps room for.
 const OUTSTANDING_USUAL: usize = 8;
@@ -227,6 +227,8 @@ pub struct MysqlServerSession {
     pub(crate) queries: u64,
     /// Number of these outside of a transaction.
     pub(crate) transactions: u64,
+    /// Errors that clients got and that the relay has not counted yet.
+    pub(crate) errors: ErrorTally,
     thread_id: u32,
 }
 
@@ -284,6 +286,7 @@ impl MysqlServerSession {
             limits: setup.limits,
             queries: 0,
             transactions: 0,
+            errors: ErrorTally::default(),
             thread_id: setup.thread_id,
         }
     }

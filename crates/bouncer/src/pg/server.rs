@@ -15,6 +15,7 @@ use super::probe::ProbeReader;
 use super::settings::{PgSettings, READ_ONLY, ReportedParameters};
 use super::statements::{Name, NameId, NameUndo, PgServerStatements, PgStatementId};
 use super::texts::PgStatementFacts;
+use crate::link::ErrorTally;
 
 /// Why an outstanding request was sent, and what its reply changes.
 #[derive(Debug)]
@@ -227,6 +228,8 @@ pub struct PgServerSession {
     pub(crate) queries: u64,
     /// Number of these outside of a transaction.
     pub(crate) transactions: u64,
+    /// Errors that clients got and that the relay has not counted yet.
+    pub(crate) errors: ErrorTally,
     /// Limits and rules of its links.
     pub(crate) limits: LinkLimits,
     pid: u32,
@@ -270,6 +273,7 @@ impl PgServerSession {
             closing: false,
             queries: 0,
             transactions: 0,
+            errors: ErrorTally::default(),
             pid: setup.pid,
             key: setup.key,
         }

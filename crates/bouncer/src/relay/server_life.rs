@@ -164,7 +164,11 @@ impl RelayWorker {
     fn account(&mut self, place: u32) {
         let RelayWorker { clients, servers, context, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
-        let Some(counts) = server.link().map(|link| link.counts()) else { return };
+        let Some(link) = server.link() else { return };
+        let (counts, errors) = (link.counts(), link.take_errors());
+        if let Some(errors) = errors {
+            server.stats.failed(&errors);
+        }
         if counts == server.counted {
             return;
         }

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
+use crate::link::ErrorTally;
 use crate::tenants::TenantId;
 
 /// A number that one thread changes.
@@ -180,6 +181,8 @@ pub struct ThreadTenantStats {
     times: OnceLock<Box<TenantDurations>>,
     /// Number of times a server connection was kept beyond a transaction, by reason.
     pins: Mutex<BTreeMap<&'static str, u64>>,
+    /// Errors that clients got from their servers. Locked by an error or a reader.
+    errors: Mutex<ErrorTally>,
 }
 
 /// Durations, allocated with the first of them: a tenant that was never used costs little.
@@ -207,6 +210,16 @@ impl ThreadTenantStats {
     /// Returns how often that was, by reason.
     pub fn pins(&self) -> BTreeMap<&'static str, u64> {
         self.pins.lock().clone()
+    }
+
+    /// Counts errors that clients got from their servers.
+    pub(crate) fn failed(&self, errors: &ErrorTally) {
+        self.errors.lock().absorb(errors);
+    }
+
+    /// Adds the errors that clients got from their servers to `total`.
+    pub(crate) fn add_errors_to(&self, total: &mut ErrorTally) {
+        total.absorb(&self.errors.lock());
     }
 
     /// Returns its histograms, when anything was recorded.

@@ -8,6 +8,7 @@ use api::{
 };
 
 use crate::config::BouncerConfig;
+use crate::link::ErrorTally;
 use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView};
 use crate::relay::stats::{DurationDistribution, ThreadTenantStats};
 use crate::tenants::{
@@ -125,12 +126,22 @@ pub(crate) fn figures(
         wait_us: wait.sum_us(),
         exhausted: sum(|it| it.exhausted.load()),
         pins: pins(stats).into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect(),
+        errors: errors(stats).by_text(),
         query_ms: percentiles(&query),
         transaction_ms: percentiles(&transaction),
         wait_ms: percentiles(&wait),
         nodes: 1,
         missing: Vec::new(),
     }
+}
+
+/// Returns the errors that clients got from their servers, of all threads together.
+pub(crate) fn errors(stats: &[std::sync::Arc<ThreadTenantStats>]) -> ErrorTally {
+    let mut sum = ErrorTally::default();
+    for of_thread in stats {
+        of_thread.add_errors_to(&mut sum);
+    }
+    sum
 }
 
 /// Returns how often clients kept a server connection, by reason, of all threads together.

@@ -75,6 +75,17 @@ fn mysql_tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
         let line =
             format!("cove_bouncer_transactions_total{{tenant=\"{tenant}\",db_type=\"mysql\"");
         assert!(metrics.contains(&line), "{metrics}");
+        assert_eq!(stats["errors"], json!({}), "{stats}");
+        let mut client = fronted.login(tenant);
+        for (sql, expected) in [
+            ("SELECT * FROM no_such_table", 1146),
+            ("SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 31001", 31001),
+            ("SELECT * FROM no_such_table", 1146),
+        ] {
+            assert_eq!(client.fail(sql).code, expected);
+        }
+        let stats = act(&fronted, "GET", &format!("/v1/tenants/{tenant}/stats"), &Value::Null);
+        assert_eq!(stats["errors"], json!({ "1146": 2, "31001": 1 }), "{stats}");
     }
     assert_eq!(code(fronted.try_login("beside_nowhere")), 1049);
     let shown = act(&fronted, "GET", "/v1/tenants/beside_api", &Value::Null);

@@ -58,6 +58,35 @@ fn until_running(bounced: &Bounced, query: &str) {
 }
 
 #[test]
+fn errors_that_clients_get_are_counted_by_sqlstate() {
+    let bounced = bounce(shared_postgres(), "", &[Behind::new("errors_counted", "transaction", 2)]);
+    let mut client = bounced.login("errors_counted");
+    for (sql, expected) in [
+        ("SELECT 1 / 0", "22012"),
+        ("SELECT * FROM no_such_table", "42P01"),
+        ("DO $$ BEGIN RAISE 'mine' USING ERRCODE = 'ZZ001'; END $$", "ZZ001"),
+        ("SELECT 1 / 0", "22012"),
+    ] {
+        assert_eq!(client.fail(sql).code(), expected);
+    }
+    // A notice is no error.
+    client.query("DO $$ BEGIN RAISE WARNING 'take care'; END $$").unwrap();
+    // What the bouncer itself refuses is no error of the server.
+    let parameters = [("user", USER), ("database", "errors_counted")];
+    assert_eq!(code(PgClient::login(&bounced.address(), &parameters, "pencils")), "28P01");
+    // A server that closes says why, and ends the connection.
+    client.query("SELECT pg_terminate_backend(pg_backend_pid())").unwrap_err();
+    let expected = json!({ "22012": 2, "42P01": 1, "57P01": 1, "ZZ001": 1 });
+    let stats = act(&bounced, "GET", "/v1/tenants/errors_counted/stats", &Value::Null);
+    assert_eq!(stats["errors"], expected, "{stats}");
+    let all = act(&bounced, "GET", "/v1/tenants/stats", &Value::Null);
+    assert_eq!(all["tenants"][0]["errors"], expected, "{all}");
+    let metrics = bounced.server.client().anonymous().get("/metrics").text();
+    let line = "cove_bouncer_errors_total{tenant=\"errors_counted\",code=\"22012\"} 2";
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+#[test]
 fn tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
     let bounced = bounce(shared_postgres(), "", &[Behind::new("side_file", "transaction", 3)]);
     bounced.postgres.sql("CREATE DATABASE side_api");
@@ -77,6 +106,7 @@ fn tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
         let metrics = bounced.server.client().anonymous().get("/metrics").text();
         let line = format!("cove_bouncer_transactions_total{{tenant=\"{tenant}\"");
         assert!(metrics.contains(&line), "{metrics}");
+        assert_eq!(stats["errors"], json!({}), "{stats}");
     }
     assert_eq!(code(bounced.try_login("side_nowhere", &[])), "08000");
 

@@ -127,7 +127,7 @@ fn figures() -> Vec<Operation> {
         "servers_active": 12, "servers_idle": 8, "servers_busy": 0, "server_connections_max": 40,
         "transactions": 1_204_000, "queries": 3_611_000, "received_bytes": 301_000_000_u64,
         "sent_bytes": 1_920_000_000_u64, "busy_us": 840_000_000, "wait_us": 12_000, "exhausted": 0,
-        "pins": { "temp_table": 3 },
+        "pins": { "temp_table": 3 }, "errors": { "23505": 14, "40001": 3 },
         "query_ms": times, "transaction_ms": times, "wait_ms": times
     });
     let client = json!({

@@ -11,7 +11,7 @@ use super::front::stream;
 use super::give::{ReplyTranslation, packet};
 use super::gone::clean;
 use super::{MysqlLinkContext, SERVER_PACKET_BYTES_MAX, prepared};
-use crate::link::{FromServer, LinkOutputs, ServerFailure, ServerNext};
+use crate::link::{FromServer, LinkOutputs, ServerErrorCode, ServerFailure, ServerNext};
 use crate::mysql::client::{MysqlClientSession, NextInput};
 use crate::mysql::server::{
     MysqlCleanup, MysqlPartialPacket, MysqlReplyAudience, MysqlRequestPurpose, MysqlServerSession,
@@ -302,6 +302,7 @@ impl MysqlReplyHandler<'_, '_> {
         };
         self.server.closing = true;
         if let Some(client) = &mut self.client {
+            self.server.errors.add(ServerErrorCode::Number(error.code), 1);
             packet(client, header, part, self.out.to_client);
         }
         Err(ServerFailure::Closing {

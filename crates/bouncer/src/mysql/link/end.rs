@@ -16,7 +16,7 @@ use super::change::FLUSH;
 use super::front::shares;
 use super::prepared::{self, PrepareOutcome};
 use super::{commands, leaves};
-use crate::link::ServerFailure;
+use crate::link::{ServerErrorCode, ServerFailure};
 use crate::mysql::client::{MysqlClientSession, NextInput};
 use crate::mysql::pins::PinReason;
 use crate::mysql::server::{
@@ -287,6 +287,7 @@ impl MysqlReplyHandler<'_, '_> {
         let heard = self.is_heard();
         self.give(ReplyEvent::Error, header, part);
         if heard && let Some(client) = &mut self.client {
+            self.server.errors.add(ServerErrorCode::Number(error.code), 1);
             client.status = StatusFlags(self.server.status.0 & LASTING);
             client.diagnostics.failed(error.code, error.message, true);
         }

@@ -17,6 +17,7 @@ use super::{
     FromServer, LinkOutputs, PgLinkContext, SERVER_MESSAGE_BYTES_MAX, ServerFailure, ServerNext,
     change,
 };
+use crate::link::ServerErrorCode;
 use crate::pg::client::{PgClientSession, PgPartialMessage};
 use crate::pg::dirt::ReleaseVerdict;
 use crate::pg::probe::ProbeReader;
@@ -312,6 +313,7 @@ impl PgReplyHandler<'_, '_> {
     fn closing(&mut self, message: &[u8]) -> ServerFailure {
         let notice = ServerNotice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
         self.server.closing = true;
+        self.count_error(notice.code(), true);
         ServerFailure::Closing { code: notice.code().into(), message: notice.message().into() }
     }
 
@@ -422,6 +424,7 @@ impl PgReplyHandler<'_, '_> {
         }
         let notice = ServerNotice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
         let fatal = notice.severity() == NoticeSeverity::Fatal;
+        self.count_error(notice.code(), fatal);
         let front = self.server.exchange.front_mut().map(|entry| &mut entry.note);
         match front {
             _ if fatal => {
@@ -476,6 +479,22 @@ impl PgReplyHandler<'_, '_> {
             _ => self.pass(header, message),
         }
         Ok(true)
+    }
+
+    /// Counts an error that the client gets, as the server says it.
+    fn count_error(&mut self, code: &str, fatal: bool) {
+        let is_passed = match self.server.exchange.front().map(|entry| &entry.note) {
+            // The client gets the error that stands in the place of its request.
+            Some(PgRequestPurpose::Refused(_)) => fatal,
+            Some(PgRequestPurpose::Prepare { .. } | PgRequestPurpose::Restore) => true,
+            _ => fatal || self.is_heard(),
+        };
+        if is_passed
+            && self.client.is_some()
+            && let Some(code) = ServerErrorCode::sql_state(code)
+        {
+            self.server.errors.add(code, 1);
+        }
     }
 
     /// Returns whether the front request failed because of a plan that does not fit the schema any
