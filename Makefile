@@ -10,7 +10,10 @@ FUZZ_SECONDS ?= 60
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: console console-check serve demo release dist check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: console console-check sdk sdk-python sdk-typescript serve demo release dist check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
+
+# What packs the Python SDK, in the versions that its tests use.
+SDK_PYTHON_TOOLS = $(shell grep -E '^(build|hatchling)==' sdk/python/requirements-dev.txt)
 
 # Runs the command behind it and names the slowest tests. Not by `cargo run`, whose variables would
 # reach the tests.
@@ -39,6 +42,14 @@ console: ## build the web console's files anew: needs Node
 
 console-check: ## compare the committed files of the console with what their sources make
 	cd crates/console/ui && npm ci --ignore-scripts --no-audit --no-fund --silent && npx tsc --noEmit && node build.mjs --check
+
+# Packages of the SDKs, one target for each: what is to be published.
+sdk: sdk-python ## pack the SDKs into target/sdk: needs Python
+
+sdk-python:
+	@python3 -m venv target/sdk-tools
+	@target/sdk-tools/bin/python -m pip install --quiet --disable-pip-version-check $(SDK_PYTHON_TOOLS)
+	target/sdk-tools/bin/python -m build --no-isolation --outdir target/sdk sdk/python
 
 deps: ## install what the tests need and this machine lacks
 	@echo "== test dependencies"

@@ -1,0 +1,1 @@
+"""The client, a module for each part of it."""
