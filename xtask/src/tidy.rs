@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 mod console;
 mod doc_links;
+mod generated;
 mod manifest;
 mod markdown;
 mod module_layers;
@@ -21,7 +22,17 @@ mod sandbox_connections;
 mod threats;
 
 /// Directories that are made, not written.
-const SKIPPED: &[&str] = &["target", ".git", "node_modules", "__pycache__", ".cache", ".test-deps"];
+const SKIPPED: &[&str] = &[
+    "target",
+    ".git",
+    "node_modules",
+    "__pycache__",
+    ".cache",
+    ".test-deps",
+    ".mypy_cache",
+    ".pytest_cache",
+    ".ruff_cache",
+];
 /// Largest file; what is larger is made by a machine or belongs elsewhere.
 const FILE_BYTES_MAX: usize = 300 << 10;
 /// Marks of work that is not finished and of places that exist on one machine only. Written in two
@@ -86,6 +97,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
         threats::check(page, &files, &mut findings);
     }
     console::check(&files, &mut findings);
+    generated::check(&files, &mut findings);
     sandbox_connections::check(&files, &mut findings);
     manifest::check(&files, &mut findings)?;
     rust::check_long_files(&files, &mut findings);
