@@ -26,6 +26,7 @@
 //! | `interpreter_attacks.rs` | hostile cells bring down their own context and nothing else |
 //! | `e2b_ports.rs` | who knows a sandbox's id reaches its programs, and nothing that it was granted |
 //! | `integrations.rs` | recipes: frameworks of agents, unmodified, with a stand-in for the model |
+//! | `sdk_python.rs` | the Python SDK as it is packed: its tests, its documentation, its types |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
 //! | `sessions_limits.rs` | what a session is held to, and who gives way to whom |
@@ -105,6 +106,7 @@ mod requests;
 mod revocation;
 mod routes;
 mod sandbox_fusion;
+mod sdk_python;
 mod sessions_claude;
 mod sessions_crash;
 mod sessions_faults;
