@@ -44,12 +44,16 @@ console-check: ## compare the committed files of the console with what their sou
 	cd crates/console/ui && npm ci --ignore-scripts --no-audit --no-fund --silent && npx tsc --noEmit && node build.mjs --check
 
 # Packages of the SDKs, one target for each: what is to be published.
-sdk: sdk-python ## pack the SDKs into target/sdk: needs Python
+sdk: sdk-python sdk-typescript ## pack the SDKs into target/sdk: needs Python and Node
 
 sdk-python:
 	@python3 -m venv target/sdk-tools
 	@target/sdk-tools/bin/python -m pip install --quiet --disable-pip-version-check $(SDK_PYTHON_TOOLS)
 	target/sdk-tools/bin/python -m build --no-isolation --outdir target/sdk sdk/python
+
+sdk-typescript:
+	@mkdir -p target/sdk
+	cd sdk/typescript && npm ci --ignore-scripts --no-audit --no-fund --silent && npm pack --silent --pack-destination ../../target/sdk
 
 deps: ## install what the tests need and this machine lacks
 	@echo "== test dependencies"

@@ -1,6 +1,6 @@
-// Writes `src/schema.ts` (types, by openapi-typescript) and `src/contract.ts` (what the client needs
-// of the contract when it runs) from the interface's document, which an argument may name. `--check`
-// compares them instead.
+// Writes `src/schema.ts` (types, by openapi-typescript) and `src/contract.ts` (what the client
+// needs of the contract when it runs) from the interface's document, which an argument may name.
+// `--check` compares them instead.
 //
 // The Iceberg REST part of the document is left out: PyIceberg, Spark and the like speak it.
 
@@ -105,7 +105,7 @@ function contract(document, hash) {
     }
   }
   const list = (names) => names.map((name) => `  ${JSON.stringify(name)},\n`).join("");
-  return `// Generated from crates/api/openapi.json (sha256 ${hash}).
+  return `// Generated from crates/api/openapi.json, sha256:${hash}
 // By \`npm run generate\`; do not edit.
 
 /** Version of the interface that these types are of. */
@@ -126,7 +126,7 @@ const hash = createHash("sha256").update(bytes).digest("hex");
 const document = JSON.parse(bytes);
 const ast = await openapiTS(selected(document), { defaultNonNullable: false, alphabetize: false });
 const files = {
-  "src/schema.ts": `// Generated from crates/api/openapi.json (sha256 ${hash}).
+  "src/schema.ts": `// Generated from crates/api/openapi.json, sha256:${hash}
 // By \`npm run generate\`; do not edit.
 
 ${tidied(astToString(ast))}`,

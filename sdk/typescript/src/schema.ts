@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json (sha256 6af358e6b72d63e1a8c80a1c4210a2c90df685216a78a6cfbff74f626bf48c49).
+// Generated from crates/api/openapi.json, sha256:6af358e6b72d63e1a8c80a1c4210a2c90df685216a78a6cfbff74f626bf48c49
 // By `npm run generate`; do not edit.
 
 export interface components {

@@ -349,7 +349,7 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   });
 }
 
-/** A part of a path, whatever is in it; those that `fetch` would take for another path are refused. */
+/** A part of a path, whatever is in it; what `fetch` would take for another path is refused. */
 export function part(text: string): string {
   if (text === "" || text === "." || text === "..") {
     throw new CoveError(`${JSON.stringify(text)} is no name: it must not be empty, "." or ".."`);

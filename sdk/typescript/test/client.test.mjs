@@ -80,16 +80,17 @@ test("a program is typed to over a WebSocket", async () => {
 test("every code of the contract has its class, and others go by their status", async () => {
   const { executions } = client();
   const cases = [
-    [executions.run({ language: "python", limits: { cpu_ms: 0 }, source: "" }),
+    [() => executions.run({ language: "python", limits: { cpu_ms: 0 }, source: "" }),
       sdk.InvalidRequestError, "invalid_request", "limits.cpu_ms"],
-    [executions.run({ language: "klingon", source: "" }), sdk.UnknownLanguageError,
+    [() => executions.run({ language: "klingon", source: "" }), sdk.UnknownLanguageError,
       "unknown_language", "language"],
-    [executions.get("ex_01M7ZTVHBSB26P5AZJ4KAWKM63"), sdk.NotFoundError, "not_found", undefined],
-    [client({ token: "wrong" }).whoami(), sdk.UnauthenticatedError, "unauthenticated", undefined],
-    [client().catalog.warehouse("nowhere").get(), sdk.NotFoundError, undefined, undefined],
+    [() => executions.get("ex_none"), sdk.NotFoundError, "not_found", undefined],
+    [() => client({ token: "wrong" }).whoami(), sdk.UnauthenticatedError, "unauthenticated",
+      undefined],
+    [() => client().catalog.warehouse("nowhere").get(), sdk.NotFoundError, undefined, undefined],
   ];
   for (const [call, kind, code, field] of cases) {
-    const error = await call.then(() => undefined, (it) => it);
+    const error = await call().then(() => undefined, (it) => it);
     assert.ok(error instanceof kind, `${error}`);
     assert.ok(error instanceof sdk.CoveStatusError && error instanceof sdk.CoveError);
     if (code !== undefined) assert.equal(error.code, code);
@@ -117,7 +118,8 @@ test("settings come from the environment, the client and the call", async () => 
   await assert.rejects(refused.whoami(), sdk.UnauthenticatedError);
   const slow = { argv: ["/bin/sleep", "100"] };
   await assert.rejects(client().run(slow, { timeoutMs: 50 }), sdk.CoveTimeoutError);
-  await assert.rejects(client().run(slow, { signal: AbortSignal.abort("no") }), (it) => it === "no");
+  const signal = AbortSignal.abort("no");
+  await assert.rejects(client().run(slow, { signal }), (it) => it === "no");
   const away = client({ url: "http://127.0.0.1:9", maxRetries: 0 });
   await assert.rejects(away.whoami(), sdk.CoveConnectionError);
   assert.equal((await client().health()).isReady, true);

@@ -9,7 +9,8 @@ const PYTHON = { language: "python", source: "print(6 * 7)" };
 
 test("an answer that is lost makes one execution, and one batch", async () => {
   const label = crypto.randomUUID();
-  const way = await faultyWay(({ method }, count) => ({ isLost: method === "POST" && count % 2 === 1 }));
+  const way = await faultyWay(
+    ({ method }, count) => ({ isLost: method === "POST" && count % 2 === 1 }));
   const { executions } = client({ url: way.url });
   const record = await executions.submit({ ...PYTHON, label });
   const all = await executions.list({ label }).all();
@@ -27,11 +28,12 @@ test("an answer that is lost makes one execution, and one batch", async () => {
   way.close();
 });
 
-test("a lost answer of what has no key in the contract is an error, not a second session", async () => {
+test("a lost answer without a key in the contract is an error, not a second session", async () => {
   const { paths } = await (await fetch(`${address()}/openapi.json`)).json();
   const { parameters = [] } = paths["/v1/sessions"].post;
   const isKeyed = parameters.some(({ name }) => name.toLowerCase() === "idempotency-key");
-  const way = await faultyWay(({ method }, count) => ({ isLost: method === "POST" && count === 1 }));
+  const way = await faultyWay(
+    ({ method }, count) => ({ isLost: method === "POST" && count === 1 }));
   const metadata = { lost: crypto.randomUUID() };
   const created = client({ url: way.url }).sessions.create({ metadata });
   if (isKeyed) await created;
@@ -52,11 +54,13 @@ test("429 and 503 are tried again when the server says, 500 and 400 are not", as
     const way = await faultyWay(() => ({ status, headers, body: error(code, retry) }));
     const failure = await client({ url: way.url }).whoami().catch((it) => it);
     assert.ok(failure instanceof sdk.CoveStatusError, String(failure));
-    assert.deepEqual([failure.status, failure.code, failure.requestId], [status, code, "req_made_up"]);
+    const { requestId } = failure;
+    assert.deepEqual([failure.status, failure.code, requestId], [status, code, "req_made_up"]);
     assert.equal(way.seen.length, attempts, code);
     way.close();
   }
-  const busy = () => ({ status: 429, headers: { "retry-after": "0" }, body: error("too_many_requests", true) });
+  const body = error("too_many_requests", true);
+  const busy = () => ({ status: 429, headers: { "retry-after": "0" }, body });
   const way = await faultyWay((_, count) => (count < 3 ? busy() : undefined));
   assert.equal((await client({ url: way.url }).run(PYTHON)).stdout, "42\n");
   assert.ok(way.seen.every(({ headers }) => headers["idempotency-key"] === undefined));

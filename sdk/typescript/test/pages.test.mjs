@@ -34,7 +34,10 @@ function examples(directory) {
 const all = examples(`${here}examples`);
 
 /** `ws` comes without types; a page has those that the client asks for. */
-const WS = 'declare module "ws" { const it: import("@cove/sdk").WebSocketClass; export default it; }';
+const WS = `declare module "ws" {
+  const it: import("@cove/sdk").WebSocketClass;
+  export default it;
+}`;
 
 function problems(options, files) {
   const program = ts.createProgram(files, { ...STRICT, ...options });
@@ -50,7 +53,8 @@ test("the examples and the declarations are right for every way to resolve modul
   const node = { module: module.NodeNext, moduleResolution: resolution.NodeNext };
   const bundler = { module: module.ESNext, moduleResolution: resolution.Bundler };
   const withNode = { lib: ["lib.es2022.d.ts"], types: ["node"] };
-  const withDom = { lib: ["lib.es2022.d.ts", "lib.dom.d.ts", "lib.dom.iterable.d.ts"], types: ["node"] };
+  const dom = ["lib.es2022.d.ts", "lib.dom.d.ts", "lib.dom.iterable.d.ts"];
+  const withDom = { lib: dom, types: ["node"] };
   for (const options of [{ ...node, ...withNode }, { ...bundler, ...withDom }]) {
     assert.deepEqual(problems(options, files), []);
   }

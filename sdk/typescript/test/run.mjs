@@ -6,7 +6,11 @@
 // line on standard input.
 
 import { readFileSync, writeFileSync } from "node:fs";
+import { after } from "node:test";
 import { transform } from "esbuild";
+import { hangUp } from "./support.mjs";
+
+after(hangUp);
 
 const named = process.argv.slice(2);
 const names = named.length > 0 ? named : ["client", "sessions", "pages", "faults", "runtimes"];

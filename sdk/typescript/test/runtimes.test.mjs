@@ -4,13 +4,13 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { existsSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { after, test } from "node:test";
+import { test } from "node:test";
 import * as esbuild from "esbuild";
 import { chromium } from "playwright-core";
 import * as sdk from "@cove/sdk";
 import WebSocket from "ws";
 import { EXPECTED, scenario } from "./scenario.mjs";
-import { TOKEN, address, hangUp } from "./support.mjs";
+import { TOKEN, address } from "./support.mjs";
 
 const here = new URL(".", import.meta.url).pathname;
 const PROGRAM = `
@@ -19,8 +19,6 @@ import { scenario } from "./scenario.mjs";
 const { COVE_URL: url, COVE_TOKEN: token } = globalThis.Deno?.env.toObject() ?? process.env;
 console.log(JSON.stringify(await scenario(sdk, { url, token })));
 `;
-
-after(() => hangUp());
 
 function program(...places) {
   const found = places.map((place) => `${here}node_modules/${place}`).find(existsSync);

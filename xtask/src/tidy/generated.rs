@@ -12,12 +12,15 @@ const CONTRACT: &str = "crates/api/openapi.json";
 
 /// How files are made again.
 const PYTHON: &str = "python sdk/python/scripts/generate.py";
+const TYPESCRIPT: &str = "npm run generate --prefix sdk/typescript";
 
 /// What is made of one source: the file, its source, and what makes it again.
 const GENERATED: &[(&str, &str, &str)] = &[
     ("sdk/python/src/cove/types.py", CONTRACT, PYTHON),
     ("sdk/python/src/cove/_operations.py", CONTRACT, PYTHON),
     ("sdk/python/src/cove/_error_codes.py", CONTRACT, PYTHON),
+    ("sdk/typescript/src/schema.ts", CONTRACT, TYPESCRIPT),
+    ("sdk/typescript/src/contract.ts", CONTRACT, TYPESCRIPT),
 ];
 
 /// A directory whose files are made of those of another one: both, the file that is not, and what

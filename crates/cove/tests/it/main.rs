@@ -19,6 +19,7 @@
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
+//! | `sdk_typescript.rs` | the TypeScript SDK as it is published, in each runtime, over faults |
 //! | `sandbox_fusion.rs` | reward functions get verdicts: its client and verl's, load, hostile programs |
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
 //! | `interpreter.rs` | cells keep what they define; results, limits, interrupts, E2B's clients |
@@ -107,6 +108,7 @@ mod revocation;
 mod routes;
 mod sandbox_fusion;
 mod sdk_python;
+mod sdk_typescript;
 mod sessions_claude;
 mod sessions_crash;
 mod sessions_faults;

@@ -1,0 +1,118 @@
+//! The TypeScript SDK as it is published: packed, installed into a clean directory, type-checked as
+//! its users do, and run against the real binary in Node.js, Deno, Bun and Chromium.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use testkit::{Server, install_packages};
+
+use crate::gateway::databases;
+use crate::shared::COMPAT;
+use crate::support::{COVE, SOON, beside_others};
+
+/// What is installed to build the package, copied beside it.
+const SOURCES: &[&str] = &["src", "scripts"];
+
+fn sdk() -> PathBuf {
+    Path::new(COMPAT).join("../sdk/typescript")
+}
+
+fn files_of(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+fn npm(arguments: &[&str], directory: &Path) -> String {
+    let mut npm = Command::new("npm");
+    npm.args(arguments).current_dir(directory).env("npm_config_update_notifier", "false");
+    let output = npm.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The package as `npm pack` makes it, built with the pinned tools.
+fn tarball() -> PathBuf {
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sdk-typescript");
+    let project = install_packages(&sdk(), place, &["tsconfig.json", "README.md"]);
+    for directory in SOURCES {
+        let copy = project.join(directory);
+        let _ = fs::remove_dir_all(&copy);
+        fs::create_dir(&copy).unwrap();
+        for name in files_of(&sdk().join(directory)) {
+            fs::copy(sdk().join(directory).join(&name), copy.join(&name)).unwrap();
+        }
+    }
+    let document = Path::new(COMPAT).join("../crates/api/openapi.json");
+    let arguments = ["scripts/generate.mjs", "--check", document.to_str().unwrap()];
+    let check = Command::new("node").args(arguments).current_dir(&project).output().unwrap();
+    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+    let told = npm(&["pack", "--silent"], &project);
+    project.join(told.trim())
+}
+
+/// The tests, with the package installed beside what they use.
+fn project() -> PathBuf {
+    let source = sdk().join("test");
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sdk-typescript-test");
+    // A test that is gone must not be run.
+    for old in fs::read_dir(&place).into_iter().flatten() {
+        let path = old.unwrap().path();
+        if path.extension().is_some_and(|it| it == "mjs" || it == "ts") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    let is_script = |name: &String| !name.starts_with("package") && name != "node_modules";
+    let scripts: Vec<String> = files_of(&source).into_iter().filter(is_script).collect();
+    let scripts: Vec<&str> = scripts.iter().map(String::as_str).collect();
+    let project = install_packages(&source, place, &scripts);
+    let tarball = tarball();
+    let install = ["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"];
+    npm(&[&install[..], &[tarball.to_str().unwrap()]].concat(), &project);
+    project
+}
+
+fn url(server: &Server) -> String {
+    format!("http://{}", server.listener("http"))
+}
+
+#[test]
+fn the_package_works_where_javascript_runs_and_survives_the_end_of_the_server() {
+    let _guard = beside_others();
+    let project = project();
+    let (_postgres, _mariadb, tenants) = databases();
+    let mut server = Server::start_with(COVE, &[], Some(&tenants));
+    server.expect_log("executions were cut off by the server's end");
+    // Ends with this test, also when that fails, and what it has started with it.
+    let mut node = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "node", "run.mjs"])
+        .current_dir(project)
+        .env("COVE_URL", url(&server))
+        .env("COVE_TOKEN", server.token())
+        .env("COVE_PAGES", Path::new(COMPAT).join(".."))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut answers = node.stdin.take().unwrap();
+    let mut told = Vec::new();
+    for line in BufReader::new(node.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        match line.as_str() {
+            "server: kill" => {
+                server.signal("KILL");
+                server.wait(SOON);
+                writeln!(answers, "killed").unwrap();
+            }
+            "server: restart" => {
+                server.restart();
+                writeln!(answers, "{}", url(&server)).unwrap();
+            }
+            _ => told.push(line),
+        }
+    }
+    let told = told.join("\n");
+    assert!(node.wait().unwrap().success(), "{told}");
+    assert!(told.contains("# fail 0") && !told.contains("# pass 0"), "{told}");
+}
