@@ -301,7 +301,9 @@ class CallWatch {
     if (this.#isLate) {
       return new CoveTimeoutError(`${what}: no answer in ${this.#limit} ms`, { cause: error });
     }
-    const reason = error instanceof Error ? error.message : String(error);
+    // `fetch` says little; its cause says why.
+    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    const reason = cause instanceof Error ? cause.message || error : cause;
     return new CoveConnectionError(`${what}: ${reason}`, { cause: error });
   }
 }

@@ -33,6 +33,9 @@ function examples(directory) {
 
 const all = examples(`${here}examples`);
 
+// Before the compiler keeps this process from hearing that idle connections were closed.
+await deployEcho();
+
 /** `ws` comes without types; a page has those that the client asks for. */
 const WS = `declare module "ws" {
   const it: import("@cove/sdk").WebSocketClass;
@@ -102,7 +105,6 @@ test("no public member is `any`, and all of them say what they are", () => {
 
 for (const { file, code, place } of all) {
   test(`the example of ${place} runs`, async () => {
-    await deployEcho();
     const compilerOptions = { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext };
     const { outputText } = ts.transpileModule(code, { compilerOptions });
     const script = file.replace(/ts$/, "mjs");

@@ -156,7 +156,7 @@ test("grants are given, queried, audited and taken back", async () => {
   const answer = await session.query("postgres:shop", sql, { parameters: [90] });
   assert.deepEqual(answer.rows.flat().map(Number), [10]);
   const objects = (await session.describe("postgres:shop")).objects.map(({ name }) => name);
-  assert.ok(objects.includes("items"), String(objects));
+  assert.ok(objects.includes("public.items"), String(objects));
   assert.equal((await next).value.holder, session.id);
   await followed.return();
   await session.takeBack("postgres:shop");
