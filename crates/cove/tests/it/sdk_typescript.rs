@@ -38,7 +38,9 @@ fn tarball() -> PathBuf {
     let project = install_packages(&sdk(), place, &["tsconfig.json", "README.md"]);
     for directory in SOURCES {
         let copy = project.join(directory);
-        let _ = fs::remove_dir_all(&copy);
+        if copy.exists() {
+            fs::remove_dir_all(&copy).unwrap();
+        }
         fs::create_dir(&copy).unwrap();
         for name in files_of(&sdk().join(directory)) {
             fs::copy(sdk().join(directory).join(&name), copy.join(&name)).unwrap();
