@@ -22,22 +22,20 @@ use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::sys;
-use crate::sys::mounts::LockMode;
+use crate::sys::mounts::{LockMode, try_lock};
 
+mod owner;
 mod session;
 mod unified;
 
+use owner::ParentOwner;
 pub(crate) use session::thaw_standing;
 pub(crate) use unified::leave_leaf;
 use unified::{ControllerSetup, LIMITS, ParentSite, enable, prepare, sites, subtree};
-
-/// Beginning of the name of every parent group of a Cove server.
-const PARENT_PREFIX: &str = "cove-";
 
 /// Resources that no control group limits here, so that only limits of each process and user do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,57 +268,6 @@ impl ParentGroups {
     }
 }
 
-/// The server that a parent group belongs to, as the group's name has it: `cove-PID-START-NAMESPACE`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ParentOwner {
-    pid: u32,
-    started: u64,
-    /// Inode of the PID namespace that the number is from (`pid_namespaces(7)`): containers that
-    /// see the same control groups have the same numbers for other processes.
-    pid_namespace: u64,
-}
-
-impl ParentOwner {
-    fn this_process() -> io::Result<ParentOwner> {
-        let pid = std::process::id();
-        let pid_namespace = fs::metadata("/proc/self/ns/pid")?.ino();
-        Ok(ParentOwner { pid, started: start_time(pid)?, pid_namespace })
-    }
-
-    fn group_name(self) -> String {
-        format!("{PARENT_PREFIX}{}-{}-{}", self.pid, self.started, self.pid_namespace)
-    }
-
-    fn parse(group: &str) -> Option<ParentOwner> {
-        let mut parts = group.strip_prefix(PARENT_PREFIX)?.split('-');
-        let (pid, started) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-        let pid_namespace = parts.next()?.parse().ok()?;
-        parts.next().is_none().then_some(ParentOwner { pid, started, pid_namespace })
-    }
-
-    /// Tells whether it is alive. `own` is a process of the namespace that is seen here; of others
-    /// only the lock tells that is on the group for as long as its owner lives.
-    fn is_alive(self, own: ParentOwner, group: &Path) -> bool {
-        if self.pid_namespace == own.pid_namespace {
-            return start_time(self.pid).is_ok_and(|now| now == self.started);
-        }
-        let locked = fs::File::open(group)
-            .and_then(|group| sys::mounts::try_lock(group.as_fd(), LockMode::Exclusive));
-        // A group that cannot be asked is not removed.
-        !locked.unwrap_or(false)
-    }
-}
-
-/// Start time of a process in clock ticks since boot, which with its pid names it for good.
-fn start_time(pid: u32) -> io::Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name in parentheses may contain anything; the fields after it are plain. It is field 22.
-    stat.rsplit_once(')')
-        .and_then(|(_, rest)| rest.split_whitespace().nth(19))
-        .and_then(|field| field.parse().ok())
-        .ok_or_else(|| io::Error::other("unexpected form of /proc/PID/stat"))
-}
-
 /// Finds the mounted hierarchies and this process's own group in each.
 fn discover() -> io::Result<Vec<CgroupHierarchy>> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
@@ -429,7 +376,7 @@ fn make_parent(role: HierarchyRole, path: &Path) -> io::Result<(OwnedFd, Vec<Str
     fs::create_dir(path)?;
     let fd: OwnedFd = fs::File::open(path)?.into();
     // Held as long as this process lives, and by nobody else: the name is this process's.
-    if !sys::mounts::try_lock(fd.as_fd(), LockMode::Exclusive)? {
+    if !try_lock(fd.as_fd(), LockMode::Exclusive)? {
         return Err(io::Error::from(io::ErrorKind::WouldBlock));
     }
     let controllers = match role {

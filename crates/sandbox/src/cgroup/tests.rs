@@ -1,6 +1,8 @@
 //! Tests of what is read from the kernel and decided from it.
 
+use super::owner::start_time;
 use super::*;
+use crate::sys::mounts::{LockMode, try_lock};
 
 fn check(mounts: &str, own: &str, expected: &[(HierarchyRole, &str)]) {
     let found: Vec<(HierarchyRole, String)> =
@@ -156,7 +158,7 @@ fn a_group_is_stale_when_its_owner_is_gone_in_whatever_namespace() {
     let elsewhere = ParentOwner { pid_namespace: own.pid_namespace + 1, ..own };
     assert!(!elsewhere.is_alive(own, &group));
     let held = fs::File::open(&group).unwrap();
-    assert!(sys::mounts::try_lock(held.as_fd(), LockMode::Exclusive).unwrap());
+    assert!(try_lock(held.as_fd(), LockMode::Exclusive).unwrap());
     assert!(elsewhere.is_alive(own, &group));
     drop(held);
     assert!(!elsewhere.is_alive(own, &group));
