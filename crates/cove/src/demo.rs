@@ -36,7 +36,7 @@ const DEMO: &str = "cove-demo";
 /// `--remove` left something.
 const EXIT_INCOMPLETE: u8 = 1;
 /// Columns of a step's name.
-const NAME_WIDTH: usize = 14;
+const NAME_WIDTH: usize = 16;
 
 /// What to try, below the link to the console.
 const TRY: [(&str, &str); 5] = [
@@ -119,12 +119,16 @@ pub(crate) fn run(args: &DemoArgs, config: &CoveConfig, environment: &Environmen
         return remote::conclude(remote::in_runtime(local::serve(args, config, environment)));
     }
     remote::with_server(&args.server, config, environment, async |server| {
-        obey(args, config, &server).await
+        Box::pin(obey(args, config, &server)).await
     })
 }
 
 async fn obey(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u8> {
-    if args.remove { remove(args, config, server).await } else { make(args, config, server).await }
+    match args.remove {
+        true => remove(args, config, server).await,
+        // It holds all steps.
+        false => Box::pin(make(args, config, server)).await,
+    }
 }
 
 /// Makes all of it; what does not depend on each other, at the same time.
@@ -208,11 +212,7 @@ async fn ask(
     path: &str,
     body: Option<&Value>,
 ) -> Result<Value, RemoteFailure> {
-    let request = match body {
-        Some(body) => server.request_with(method, path, body)?,
-        None => server.request(method, path),
-    };
-    server.ask_maybe(request).await
+    server.ask_with(method, path, body).await
 }
 
 /// Asks for what may not be there: nothing then.

@@ -302,6 +302,20 @@ impl Remote {
         }
     }
 
+    /// Asks with a document or without one. An answer without one is null.
+    pub(crate) async fn ask_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&serde_json::Value>,
+    ) -> Result<serde_json::Value, RemoteFailure> {
+        let request = match body {
+            Some(body) => self.request_with(method, path, body)?,
+            None => self.request(method, path),
+        };
+        self.ask_maybe(request).await
+    }
+
     async fn answer<T: DeserializeOwned>(
         &self,
         response: ClientResponse,

@@ -206,11 +206,7 @@ pub(super) async fn ask(
     path: &str,
     body: Option<&Value>,
 ) -> Result<Value, RemoteFailure> {
-    let request = match body {
-        Some(body) => server.request_with(method, path, body)?,
-        None => server.request(method, path),
-    };
-    server.ask_maybe(request).await
+    server.ask_with(method, path, body).await
 }
 
 /// Shows an answer as JSON, if there is one and that was asked for, or as a text.

@@ -231,6 +231,8 @@ fn start(data_dir: &Path) -> Result<DatabaseAddress> {
     let name = IdGenerator::new()?.next("cove-demo-postgres-");
     let directory = std::env::temp_dir().join(name);
     let database = DemoDatabase { directory: directory.clone(), programs };
+    // The server may be another machine's: then there is none here yet.
+    DirBuilder::new().recursive(true).mode(0o700).create(data_dir)?;
     write_private(&data_dir.join(STATE_FILE), &serde_json::to_string(&database)?)
         .with_context(|| format!("write `{}`", data_dir.join(STATE_FILE).display()))?;
     DirBuilder::new().mode(0o700).create(&directory)?;

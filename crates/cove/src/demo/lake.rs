@@ -1,5 +1,5 @@
-//! Tables of the demo in the catalog's first warehouse: made by Iceberg's interface, with files that
-//! any engine reads.
+//! Tables of the demo in the catalog's first warehouse: made by Iceberg's interface, with files
+//! that any engine reads.
 //!
 //! The client writes the files of a table itself, as every client of the catalog does. So the demo
 //! has to reach the place where the warehouse is: a directory, on this machine.
@@ -219,7 +219,7 @@ fn pick(all: &[&str], number: i64) -> String {
     all.get(place).copied().unwrap_or_default().to_owned()
 }
 
-/// What was ordered on a day. `amount` is of two decimals and no float is exact; a demo's may differ.
+/// What was ordered on a day. `amount` has two decimals, which no float has exactly: as a demo may.
 fn orders_of(day: i64, at_ms: i64) -> Vec<ParquetColumn> {
     let ids: Vec<i64> = ((day - 1) * ORDERS_PER_DAY + 1..=day * ORDERS_PER_DAY).collect();
     let amount = |id: &i64| f64::from(u32::try_from(id * 37 % 9000 + 500).unwrap_or(0)) / 100.0;

@@ -73,7 +73,7 @@ impl DemoServer {
                 let token = self.directory.join("token");
                 let server = Remote::find(Some(&base), Some(&token), config, environment);
                 if let Ok(server) = server
-                    && server.call::<Value>(Method::GET, "/health/ready").await.is_ok()
+                    && server.call::<Value>(Method::GET, "/v1/whoami").await.is_ok()
                 {
                     return Ok(server);
                 }
@@ -111,7 +111,7 @@ impl DemoServer {
     fn terminate(&self) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             // One that has ended needs no signal.
-            drop(kill_process(pid, Signal::TERM));
+            let _ = kill_process(pid, Signal::TERM);
         }
     }
 }
@@ -141,7 +141,7 @@ pub(super) async fn serve(
     let config = CoveConfig { data_dir: child.directory.clone(), ..config.clone() };
     let made = async {
         let server = child.ready(&config, environment).await?;
-        super::make(args, &config, &server).await?;
+        Box::pin(super::make(args, &config, &server)).await?;
         if !args.json {
             let shown = child.directory.display();
             let kept = if child.keeps_directory { "keeps" } else { "removes" };

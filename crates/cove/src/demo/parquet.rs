@@ -1,4 +1,4 @@
-//! Parquet files of a few rows: one row group, a page for each column, neither compressed nor encoded.
+//! Parquet files of a few rows: one row group, a page for each column, not compressed or encoded.
 //!
 //! The demo writes tables that any engine reads, and a server needs no writer otherwise. No column
 //! has nulls, so that there are no levels before the values.

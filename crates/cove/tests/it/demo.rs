@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use testkit::{Scratch, Server, command, until};
+use testkit::{Client, Request, Response, Scratch, Server, command, until};
 
 use crate::shared::{finish, interpreter_with};
 use crate::support::{COVE, SOON, beside_others};
@@ -35,6 +35,10 @@ print(json.dumps({
     "tables": sorted(".".join(t) for t in catalog.list_tables("demo")),
 }))
 "#;
+
+fn post(client: &Client, path: &str, body: &Value) -> Response {
+    client.send(&Request::new("POST", path).body(body.to_string()))
+}
 
 /// A server, and a directory that is its commands' place for temporary files.
 struct DemoStage {
@@ -85,6 +89,10 @@ fn it_makes_a_world_once_and_takes_it_away() {
     let _guard = beside_others();
     let stage = DemoStage::start();
     let client = stage.server.client();
+    // Of others, and stays.
+    let other = post(&client, "/v1/sessions", &json!({"metadata": {"demo": "mine"}}));
+    assert_eq!(other.status, 201, "{}", other.text());
+    let other = other.json();
     let (made, is_done) = stage.demo(&[]);
     assert!(is_done, "{made:#}");
     assert_eq!(states(&made), ["made"; STEPS], "{made:#}");
@@ -116,8 +124,6 @@ fn it_makes_a_world_once_and_takes_it_away() {
     let (again, is_done) = stage.demo(&[]);
     assert!(is_done, "{again:#}");
     assert_eq!(states(&again), ["present"; STEPS], "{again:#}");
-    // Of others, and stays.
-    let other = client.post("/v1/sessions", &json!({"metadata": {"demo": "mine"}})).json();
     let (removed, is_done) = stage.demo(&["--remove"]);
     assert!(is_done, "{removed:#}");
     let list = client.get("/v1/sessions?state=starting,active,paused,stopped,error").json();
@@ -145,7 +151,7 @@ fn what_others_made_is_left_and_what_cannot_be_made_is_said() {
     let prefix = client.get("/catalog/v1/config").json()["overrides"]["prefix"].clone();
     let namespaces = format!("/catalog/v1/{}/namespaces", prefix.as_str().unwrap());
     let body = json!({"namespace": ["demo"]});
-    assert_eq!(client.post(&namespaces, &body).status, 200);
+    assert_eq!(post(&client, &namespaces, &body).status, 200);
     let (made, is_done) = stage.demo(&["--postgres", "mysql://app:secret@127.0.0.1/shop"]);
     assert!(is_done, "{made:#}");
     for (name, word) in [
