@@ -2,15 +2,14 @@
 //! for each screen. One browser for all of them.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use testkit::{Server, install_packages};
 
 use crate::gateway::databases;
 use crate::shared::COMPAT;
-use crate::support::{COVE, SOON, beside_others};
+use crate::support::{COVE, beside_others, node_suite};
 
 /// The driver and the checks, installed once below the target directory.
 fn project() -> PathBuf {
@@ -30,10 +29,6 @@ fn project() -> PathBuf {
     install_packages(&source, place, &scripts)
 }
 
-fn url(server: &Server) -> String {
-    format!("http://{}", server.listener("http"))
-}
-
 #[test]
 fn every_screen_works_in_a_browser_and_survives_the_end_of_the_server() {
     let _guard = beside_others();
@@ -41,34 +36,6 @@ fn every_screen_works_in_a_browser_and_survives_the_end_of_the_server() {
     let mut server = Server::start_with(COVE, &[], Some(&tenants));
     // A program runs whenever it is killed, so that it ends as a dead letter.
     server.expect_log("executions were cut off by the server's end");
-    // Ends with this test, also when that fails; the browser ends with it.
-    let mut node = Command::new("setpriv")
-        .args(["--pdeathsig", "KILL", "node", "run.mjs"])
-        .current_dir(project())
-        .env("COVE_URL", url(&server))
-        .env("COVE_TOKEN", server.token())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut answers = node.stdin.take().unwrap();
-    let mut told = Vec::new();
-    for line in BufReader::new(node.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
-        match line.as_str() {
-            "server: kill" => {
-                server.signal("KILL");
-                server.wait(SOON);
-                writeln!(answers, "killed").unwrap();
-            }
-            "server: restart" => {
-                server.restart();
-                writeln!(answers, "{}", url(&server)).unwrap();
-            }
-            _ => told.push(line),
-        }
-    }
-    let told = told.join("\n");
-    assert!(node.wait().unwrap().success(), "{told}");
+    let told = node_suite(&mut server, Command::new("node").arg("run.mjs").current_dir(project()));
     assert!(told.contains("checks passed"), "{told}");
 }

@@ -2,15 +2,14 @@
 //! its users do, and run against the real binary in Node.js, Deno, Bun and Chromium.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use testkit::{Server, install_packages};
 
 use crate::gateway::databases;
 use crate::shared::COMPAT;
-use crate::support::{COVE, SOON, beside_others};
+use crate::support::{COVE, beside_others, node_suite};
 
 /// What is installed to build the package, copied beside it.
 const SOURCES: &[&str] = &["src", "scripts"];
@@ -76,10 +75,6 @@ fn project() -> PathBuf {
     project
 }
 
-fn url(server: &Server) -> String {
-    format!("http://{}", server.listener("http"))
-}
-
 #[test]
 fn the_package_works_where_javascript_runs_and_survives_the_end_of_the_server() {
     let _guard = beside_others();
@@ -87,35 +82,8 @@ fn the_package_works_where_javascript_runs_and_survives_the_end_of_the_server() 
     let (_postgres, _mariadb, tenants) = databases();
     let mut server = Server::start_with(COVE, &[], Some(&tenants));
     server.expect_log("executions were cut off by the server's end");
-    // Ends with this test, also when that fails, and what it has started with it.
-    let mut node = Command::new("setpriv")
-        .args(["--pdeathsig", "KILL", "node", "run.mjs"])
-        .current_dir(project)
-        .env("COVE_URL", url(&server))
-        .env("COVE_TOKEN", server.token())
-        .env("COVE_PAGES", Path::new(COMPAT).join(".."))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut answers = node.stdin.take().unwrap();
-    let mut told = Vec::new();
-    for line in BufReader::new(node.stdout.take().unwrap()).lines() {
-        let line = line.unwrap();
-        match line.as_str() {
-            "server: kill" => {
-                server.signal("KILL");
-                server.wait(SOON);
-                writeln!(answers, "killed").unwrap();
-            }
-            "server: restart" => {
-                server.restart();
-                writeln!(answers, "{}", url(&server)).unwrap();
-            }
-            _ => told.push(line),
-        }
-    }
-    let told = told.join("\n");
-    assert!(node.wait().unwrap().success(), "{told}");
+    let mut node = Command::new("node");
+    node.arg("run.mjs").current_dir(project).env("COVE_PAGES", Path::new(COMPAT).join(".."));
+    let told = node_suite(&mut server, &mut node);
     assert!(told.contains("# fail 0") && !told.contains("# pass 0"), "{told}");
 }

@@ -1,6 +1,7 @@
 //! What the files of this binary share.
 
-use std::process::Output;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Output, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -134,4 +135,37 @@ pub(crate) fn assert_checks_passed(output: &Output) {
     assert!(failed.is_empty(), "{failed:#?}\n{errors}");
     // A client that broke off in the middle has no failed checks either.
     assert!(output.status.success() && lines.len() > 10, "{text}\n{errors}");
+}
+
+/// Runs a suite in Node.js at a server, which the suite may have killed and started again: it says
+/// so on a line of its own, and is answered when that is done. Returns its other lines.
+pub(crate) fn node_suite(server: &mut Server, node: &mut Command) -> String {
+    let url = |server: &Server| format!("http://{}", server.listener("http"));
+    node.env("COVE_URL", url(server)).env("COVE_TOKEN", server.token());
+    // Ends with this test, also when that fails, and what it has started with it.
+    let mut bound = Command::new("setpriv");
+    bound.args(["--pdeathsig", "KILL"]).arg(node.get_program()).args(node.get_args());
+    bound.current_dir(node.get_current_dir().expect("a directory of the suite"));
+    bound.envs(node.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut node = bound.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut answers = node.stdin.take().unwrap();
+    let mut told = Vec::new();
+    for line in BufReader::new(node.stdout.take().unwrap()).lines() {
+        let line = line.unwrap();
+        match line.as_str() {
+            "server: kill" => {
+                server.signal("KILL");
+                server.wait(SOON);
+                writeln!(answers, "killed").unwrap();
+            }
+            "server: restart" => {
+                server.restart();
+                writeln!(answers, "{}", url(server)).unwrap();
+            }
+            _ => told.push(line),
+        }
+    }
+    let told = told.join("\n");
+    assert!(node.wait().unwrap().success(), "{told}");
+    told
 }
