@@ -62,7 +62,7 @@ impl Request {
     fn head(&self, length: Option<u64>) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.headers.iter().any(|(name, _)| name == "host") {
-            text.push_str("host: cove.localhost\r\n");
+            text.push_str("host: localhost\r\n");
         }
         for (name, value) in &self.headers {
             text.push_str(&format!("{name}: {value}\r\n"));
