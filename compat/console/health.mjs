@@ -91,7 +91,7 @@ export async function check({ page, go, api, expect, axe, shot }) {
   await page.waitForSelector('.stat:has-text("Small files"):has-text("12 below")');
   await page.waitForSelector('.stat:has-text("Deleted rows"):has-text("39.2 %")');
   expect(await page.locator('svg.bin[aria-label^="12 files"]').count() === 1, 'the histogram says how many small files there are');
-  await page.waitForSelector('.todo li:has-text("12 small data files in 1 partitions")');
+  await page.waitForSelector('.todo li:has-text("12 small data files in 1 partition")');
   await page.waitForSelector('.command:has-text("rewrite_data_files")');
   expect(await page.locator('[role=row]:has-text("<b>eu</b>")').count() >= 1, 'values of partitions are text');
   await axe();

@@ -363,8 +363,9 @@ impl HealthView<'_> {
         let mut reasons = Vec::new();
         if partitions > 0 {
             let fewer = bytes.div_ceil(self.target_bytes.unsigned_abs().max(1)).max(partitions);
+            let of_partitions = if partitions == 1 { "partition" } else { "partitions" };
             reasons.push(format!(
-                "{files} small data files in {partitions} partitions could be about {fewer}"
+                "{files} small data files in {partitions} {of_partitions} could be about {fewer}"
             ));
         }
         if deleted > 0 && is_deleted {

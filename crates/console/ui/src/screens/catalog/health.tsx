@@ -76,7 +76,7 @@ function Figures({ health, onMaintain }: { health: TableHealth; onMaintain: () =
         <Stat label="Small files" value={percent(part)} detail={`${count(small.files)} below ${bytes(health['small-below-bytes'])}`} />
         <Stat label="Deleted rows" value={compact(deletes['deleted-rows'])} detail={`${deletes['deleted-percent'].toFixed(1)} % in ${plural(deleteFiles, 'delete file')}`} tone={deletes['deleted-percent'] >= 30 ? 'warn' : undefined} />
         <Stat label="Partitions" value={count(partitions.count)} detail={`largest ${partitions.skew.toFixed(1)} × average`} tone={partitions.skew >= SKEW_WARN ? 'warn' : undefined} />
-        <Stat label="Manifests" value={count(manifests.count)} detail={`${compact(manifests['files-per-manifest'])} files each`} />
+        <Stat label="Manifests" value={count(manifests.count)} detail={`${plural(manifests['files-per-manifest'], 'file')} each`} />
         <Stat label="Oldest snapshot" value={snapshots['oldest-age-ms'] === null ? '–' : duration(snapshots['oldest-age-ms'])} detail={`of ${count(snapshots.count)}, ${snapshots.expired === null ? 'properties are wrong' : `${count(snapshots.expired)} expired`}`} />
       </div>
       <div class="grid">

@@ -29,7 +29,7 @@ export function Access({ session }: { session: Session }) {
         ) : grants.map((grant, at) => (
           <div key={`${at} ${labelOf(grant)}`} class="row grant">
             <strong>{labelOf(grant)}</strong>
-            {grant.access && <Badge tone={grant.access === 'read_only' ? 'ok' : 'warn'}>{grant.access === 'read_only' ? 'to read' : 'to read and write'}</Badge>}
+            {'access' in grant && grant.access && <Badge tone={grant.access === 'read_only' ? 'ok' : 'warn'}>{grant.access === 'read_only' ? 'to read' : 'to read and write'}</Badge>}
             <span class="spacer" />
             <Button kind="quiet" icon="x" onClick={() => change(grants.filter((it) => it !== grant), `Took ${labelOf(grant)} back`)}>Take back</Button>
           </div>
