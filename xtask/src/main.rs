@@ -1,6 +1,7 @@
 //! Development tasks: `cargo run -p xtask -- gen` writes the generated files,
 //! `cargo run -p xtask -- tidy` checks the conventions, and `-- licences` the licences of packages.
-//! The tests of this crate do the first two. `-- sbom` lists what the binary is built from, for packages. `-- slowest cargo test …` names the slowest tests.
+//! The tests of this crate do the first two. `-- sbom` lists what the binary is built from, for
+//! packages. `-- slowest cargo test …` names the slowest tests.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 use std::path::{Path, PathBuf};

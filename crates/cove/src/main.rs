@@ -110,12 +110,12 @@ fn main() -> ExitCode {
 
 fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
     let environment = Environment::of_this_process();
-    let load = |args: &ConfigArgs, more: Flags| {
-        CoveConfig::load(args.config.as_deref(), &environment, flags(args, more)?)
+    let load = |args: &ConfigArgs| {
+        CoveConfig::load(args.config.as_deref(), &environment, flags(args, Flags::new())?)
     };
     match command {
         CliCommand::Run(args) => {
-            let config = load(&args.config, Flags::new())?;
+            let config = load(&args.config)?;
             return run::run(*args, config, &environment);
         }
         CliCommand::Serve(args) => {
@@ -123,64 +123,60 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
             serve::serve(&source, args.keys.check())?;
         }
         CliCommand::Exec(args) => {
-            let config = load(&args.command.server().config, Flags::new())?;
+            let config = load(&args.command.server().config)?;
             return Ok(exec::run(args.command, &config, &environment));
         }
         CliCommand::Queue(args) => {
-            let config = load(&args.command.server().config, Flags::new())?;
+            let config = load(&args.command.server().config)?;
             return Ok(queue::run(args.command, &config, &environment));
         }
         CliCommand::Mcp(args) => {
-            let config = load(&args.server.config, Flags::new())?;
+            let config = load(&args.server.config)?;
             return Ok(mcp::run(args, &config, &environment));
         }
         CliCommand::Worker(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(worker::run(&args, &config, &environment));
+            return Ok(worker::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Agent(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(agent::run(&args, &config, &environment));
+            return Ok(agent::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Template(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(template::run(&args, &config, &environment));
+            return Ok(template::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Session(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(session::run(&args, &config, &environment));
+            return Ok(session::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Top(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(top::run(&args, &config, &environment));
+            return Ok(top::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Grants(args) => {
-            let config = load(&args.command.output().server.config, Flags::new())?;
-            return Ok(grants::run(&args, &config, &environment));
+            return Ok(grants::run(
+                &args,
+                &load(&args.command.output().server.config)?,
+                &environment,
+            ));
         }
         CliCommand::Audit(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(audit::run(&args, &config, &environment));
+            return Ok(audit::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Cluster(args) => {
-            let config = load(&args.config, Flags::new())?;
-            cluster_setup::run(&args, &config, &environment)?;
+            cluster_setup::run(&args, &load(&args.config)?, &environment)?;
         }
         CliCommand::Node(args) => {
-            let config = load(&args.command.output().server.config, Flags::new())?;
-            return Ok(nodes::run(&args, &config, &environment));
+            return Ok(nodes::run(
+                &args,
+                &load(&args.command.output().server.config)?,
+                &environment,
+            ));
         }
         CliCommand::Console(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(console::run(&args, &config, &environment));
+            return Ok(console::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Demo(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(demo::run(&args, &config, &environment));
+            return Ok(demo::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Tenant(args) => {
-            let config = load(&args.server.config, Flags::new())?;
-            return Ok(tenant::run(&args, &config, &environment));
+            return Ok(tenant::run(&args, &load(&args.server.config)?, &environment));
         }
         CliCommand::Bouncer(args) => {
             let source = Source::new(&args.server.config, &environment, Flags::new())?;
@@ -188,15 +184,15 @@ fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
         }
         CliCommand::Catalog(args) => return catalog::run(&args, &environment),
         CliCommand::Token(args) => {
-            let config = load(&args.config, Flags::new())?;
+            let config = load(&args.config)?;
             let style = token::TokenStyle { e2b: args.e2b, json: args.json };
             token::run(&config, &environment, args.command, style)?;
         }
         CliCommand::Languages(args) => {
-            languages::run(&load(&args.config, Flags::new())?, &environment, args.json)?;
+            languages::run(&load(&args.config)?, &environment, args.json)?;
         }
         CliCommand::Doctor(args) => {
-            return doctor::run(&args, &load(&args.config, Flags::new())?, &environment);
+            return doctor::run(&args, &load(&args.config)?, &environment);
         }
         CliCommand::Completions(args) => reference::completions(&args)?,
         CliCommand::Man(args) => reference::man(&args)?,

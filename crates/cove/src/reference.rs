@@ -43,8 +43,8 @@ pub(crate) fn man(args: &ManArgs) -> Result<()> {
         .with_context(|| format!("failed to write pages of the manual to {}", directory.display()))
 }
 
-/// Leaves out `cove help`, `cove session help` and the like, which have a copy of every command below
-/// them: three quarters of all pages and of what a shell reads at its start.
+/// Leaves out `cove help`, `cove session help` and the like, which have a copy of every command
+/// below them: three quarters of all pages and of what a shell reads at its start.
 fn without_help_commands(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help_commands)
 }

@@ -78,16 +78,15 @@ fn debian() -> &'static Path {
             let mirror = text(&targets).lines().next().expect("a mirror of Debian").to_owned();
             let mut debootstrap = Command::new("debootstrap");
             debootstrap.args(["--variant=minbase", "--include=adduser,procps", SUITE]);
-            finished(debootstrap.arg(&root).arg(mirror).env("PATH", path_of_root()));
+            finished(debootstrap.arg(&root).arg(mirror).env("PATH", PATH_OF_ROOT));
             fs::write(root.join("made"), "").unwrap();
         }
         root
     })
 }
 
-fn path_of_root() -> String {
-    format!("/usr/sbin:/sbin:{}", std::env::var("PATH").unwrap_or_default())
-}
+/// Where tools of root are as well, whoever runs the tests.
+const PATH_OF_ROOT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A system that a package is installed into.
 struct InstalledSystem {
@@ -108,7 +107,7 @@ impl InstalledSystem {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, "enter"]);
-        command.arg(&self.root).args(arguments).env("PATH", path_of_root());
+        command.arg(&self.root).args(arguments).env("PATH", PATH_OF_ROOT);
         command.env("LC_ALL", "C").env_remove("NOTIFY_SOCKET");
         command
     }
