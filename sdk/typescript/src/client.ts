@@ -94,6 +94,35 @@ export class Cove {
     return this.#transport.json(spec, options);
   }
 
+  /** What the machine of the server offers and lacks: the last report; for operators. */
+  doctor(options?: CallOptions): CoveCall<Schemas["Doctor"]> {
+    const spec = { operation: "getDoctor", method: "GET", path: "/v1/doctor" } as const;
+    return this.#transport.json(spec, options);
+  }
+
+  /** Checks the machine of the server anew; for operators. */
+  runDoctor(options?: CallOptions): CoveCall<Schemas["Doctor"]> {
+    const spec = { operation: "runDoctor", method: "POST", path: "/v1/doctor" } as const;
+    return this.#transport.json(spec, options);
+  }
+
+  /** What the token may grant to sandboxes. */
+  grantOffers(options?: CallOptions): CoveCall<Schemas["GrantOfferList"]> {
+    const spec = {
+      operation: "listGrantOffers", method: "GET", path: "/v1/gateway/offers",
+    } as const;
+    return this.#transport.json(spec, options);
+  }
+
+  /** Whether each of these would be given, and why not. Nothing is made. */
+  checkGrants(
+    grants: readonly Schemas["Grant"][], options?: CallOptions,
+  ): CoveCall<Schemas["GrantCheckReport"]> {
+    return this.#transport.json({
+      operation: "checkGrants", method: "POST", path: "/v1/gateway/offers/check", json: { grants },
+    }, options);
+  }
+
   /** Whether the server takes requests; throws where it is not reached. */
   async health(options: CallOptions = {}): Promise<Health> {
     try {

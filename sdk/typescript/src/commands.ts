@@ -106,9 +106,15 @@ export interface TerminalSettings extends Partial<Schemas["TerminalSize"]> {
   readonly argv?: readonly string[] | undefined;
   /** Where it starts. */
   readonly cwd?: string | undefined;
+  /** Seconds that it lives on without a connection; `session.terminals()` has its id. */
+  readonly detach_s?: number | undefined;
+  /** Id of a terminal to attach to instead of opening one: what it has shown lately comes first. */
+  readonly attach?: string | undefined;
+  /** Position in the output of that terminal to go on from. */
+  readonly from?: number | undefined;
 }
 
-/** A program with a terminal. It hangs up when this is closed. */
+/** A program with a terminal. It hangs up when this is closed, unless `detach_s` was given. */
 export class Terminal implements AsyncIterable<Uint8Array> {
   readonly #socket: MessageSocket;
   #ended: SessionExecResult | undefined;
@@ -122,9 +128,9 @@ export class Terminal implements AsyncIterable<Uint8Array> {
   static async open(
     transport: Transport, session: string, settings: TerminalSettings, options: CallOptions,
   ): Promise<Terminal> {
-    const { argv, cwd, rows, cols } = settings;
+    const { argv, cwd, rows, cols, detach_s, attach, from } = settings;
     const path = `/v1/sessions/${part(session)}/terminal`;
-    const address = { path, query: { argv, cwd, rows, cols }, signal: options.signal };
+    const address = { path, query: { argv, cwd, rows, cols, detach_s, attach, from }, signal: options.signal };
     return new Terminal(await MessageSocket.open(transport, address));
   }
 

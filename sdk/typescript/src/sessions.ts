@@ -264,6 +264,20 @@ export class Session {
     return Terminal.open(this.#transport, this.id, settings, options);
   }
 
+  /** Terminals that can be attached to, oldest first. */
+  terminals(options?: CallOptions): CoveCall<Schemas["SessionTerminalList"]["terminals"]> {
+    const path = `${at(this.id)}/terminals`;
+    const spec = { operation: "listTerminals", method: "GET", path } as const;
+    return this.#transport.json<Schemas["SessionTerminalList"]>(spec, options)
+      .map(({ terminals }) => terminals);
+  }
+
+  /** Ends a terminal and its program. */
+  endTerminal(terminal: string, options?: CallOptions): CoveCall<void> {
+    const path = `${at(this.id)}/terminals/${part(terminal)}`;
+    return this.#transport.done({ operation: "endTerminal", method: "DELETE", path }, options);
+  }
+
   /** Runs a cell in the default context of a language, Python unless given. */
   run(
     code: string, settings: CellSettings & { readonly language?: string | undefined } = {},

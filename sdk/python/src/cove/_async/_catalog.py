@@ -50,6 +50,20 @@ class AsyncWarehouse:
             ops.SEARCH_CATALOG, self._at, query={"q": text, "limit": limit}
         )
 
+    async def health(
+        self,
+        namespace: Sequence[str],
+        table: str,
+        *,
+        snapshot_id: int | None = None,
+        ref: str | None = None,
+        as_of: str | None = None,
+    ) -> types.CatalogTableHealth:
+        """Sizes of a table's files, deleted rows, partitions, and what should be done."""
+        at: dict[str, str | int] = {**self._at, "table": table, "namespace": _levels(namespace)}
+        query = {"snapshot-id": snapshot_id, "ref": ref, "as-of": as_of}
+        return await self._transport.call(ops.GET_TABLE_HEALTH, at, query=query)
+
     def inspect(
         self,
         namespace: Sequence[str],

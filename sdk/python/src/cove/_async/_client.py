@@ -148,6 +148,23 @@ class AsyncCove:
         """What the token is for, and which services the server has."""
         return await self._transport.call(ops.WHOAMI)
 
+    async def doctor(self, *, run: bool = False) -> types.Doctor:
+        """What the server's machine offers and lacks; for operators. `run` checks anew."""
+        if run:
+            # A run that is under way already is joined.
+            return await self._transport.call(ops.RUN_DOCTOR, repeatable=True)
+        return await self._transport.call(ops.GET_DOCTOR)
+
+    async def grant_offers(self) -> types.GrantOfferList:
+        """What the token may grant to sandboxes."""
+        return await self._transport.call(ops.LIST_GRANT_OFFERS)
+
+    async def check_grants(self, *grants: types.Grant) -> types.GrantCheckReport:
+        """Whether each of these would be given, and why not. Nothing is made."""
+        return await self._transport.call(
+            ops.CHECK_GRANTS, json={"grants": list(grants)}, repeatable=True
+        )
+
     async def is_live(self) -> bool:
         """Whether the server's process serves."""
         return await self._health(ops.LIVE)

@@ -316,14 +316,33 @@ class AsyncSession:
         cwd: str | None = None,
         rows: int = 24,
         cols: int = 80,
+        detach_s: int | None = None,
     ) -> AsyncTerminal:
-        """A program on a terminal, a shell without `argv`. It hangs up with the connection."""
+        """A program on a terminal, a shell without `argv`. It hangs up with the connection, or
+        lives on for `detach_s` seconds without one: its first event has the id to attach to.
+        """
         socket = await self._transport.websocket(
             ops.OPEN_TERMINAL,
             self._at,
-            {"argv": list(argv), "cwd": cwd, "rows": rows, "cols": cols},
+            {"argv": list(argv), "cwd": cwd, "rows": rows, "cols": cols, "detach_s": detach_s},
         )
         return AsyncTerminal(socket)
+
+    async def attach_terminal(self, terminal: str, *, position: int | None = None) -> AsyncTerminal:
+        """A terminal that was opened before, with what it has shown lately, or what follows a
+        position in its output.
+        """
+        query: dict[str, Any] = {"attach": terminal, "from": position}
+        return AsyncTerminal(await self._transport.websocket(ops.OPEN_TERMINAL, self._at, query))
+
+    async def terminals(self) -> list[types.SessionTerminal]:
+        """Terminals that can be attached to, oldest first."""
+        answer = await self._transport.call(ops.LIST_TERMINALS, self._at)
+        return answer["terminals"]
+
+    async def end_terminal(self, terminal: str) -> None:
+        """Ends a terminal and its program."""
+        await self._transport.call(ops.END_TERMINAL, {**self._at, "terminal": terminal})
 
     async def run_code(
         self,
