@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:6af358e6b72d63e1a8c80a1c4210a2c90df685216a78a6cfbff74f626bf48c49
+// Generated from crates/api/openapi.json, sha256:6d2ef15958a8679292d9075511d227a1f466c1afc1eb469eb23e373355157945
 // By `npm run generate`; do not edit.
 
 /** Version of the interface that these types are of. */

@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:6af358e6b72d63e1a8c80a1c4210a2c90df685216a78a6cfbff74f626bf48c49
+// Generated from crates/api/openapi.json, sha256:6d2ef15958a8679292d9075511d227a1f466c1afc1eb469eb23e373355157945
 // By `npm run generate`; do not edit.
 
 export interface components {
@@ -513,6 +513,15 @@ export interface components {
       /** The `pageToken` of the next page; null on the last one. */
       "next-page-token"?: string | null;
     };
+    /** Files, with their rows and bytes. */
+    CatalogFileTotals: {
+      /** Bytes. */
+      bytes: number;
+      /** Number of files. */
+      files: number;
+      /** Rows of data files; of delete files the positions or keys in them. */
+      rows: number;
+    };
     /** Results of a search by name. */
     CatalogFoundNames: {
       /** Namespaces, then tables and views, then columns. */
@@ -651,6 +660,21 @@ export interface components {
       /** Principals to remove. */
       remove?: string[];
     };
+    /** Files of one partition. */
+    CatalogPartitionFigures: {
+      data: components["schemas"]["CatalogFileTotals"];
+      deletes: components["schemas"]["CatalogFileTotals"];
+      /** Bytes of the largest data file. */
+      "largest-bytes": number;
+      /** Values of the partition, such as `day="2026-11-28"`; empty where nothing is partitioned. */
+      partition: string;
+      /** Their bytes. */
+      "small-bytes": number;
+      /** Data files below the small size. */
+      "small-files": number;
+      /** Specification of the partition. */
+      "spec-id": number;
+    };
     /** A policy. */
     CatalogPolicy: {
       /** Columns that are not shown as they are. */
@@ -784,6 +808,98 @@ export interface components {
       "secret-access-key": string;
       /** Of temporary credentials. */
       "session-token"?: string;
+    };
+    /** Health of a table at a snapshot. */
+    CatalogTableHealth: {
+      /** Average bytes of a data file. */
+      "bytes-per-file": number;
+      /** False if the snapshot has more manifests than are read for one answer: 2,000, or 1 GiB of them in memory. */
+      complete: boolean;
+      data: components["schemas"]["CatalogFileTotals"];
+      /** Delete files by kind. */
+      deletes: {
+        /** Their part of all rows. */
+        "deleted-percent": number;
+        /** Rows that positions and vectors delete. */
+        "deleted-rows": number;
+        equality: components["schemas"]["CatalogFileTotals"];
+        position: components["schemas"]["CatalogFileTotals"];
+        vectors: components["schemas"]["CatalogFileTotals"];
+      };
+      /** Data files by size. */
+      histogram: {
+        /** Their bytes. */
+        bytes: number;
+        /** Number of files. */
+        files: number;
+        /** Least size. */
+        "from-bytes": number;
+        /** Size from which on files are in the next part; none of the last one. */
+        "to-bytes": number | null;
+      }[];
+      /** Manifests of the snapshot. */
+      manifests: {
+        /** Bytes of those that were read, where the list says so. */
+        bytes: number;
+        /** Manifests in the snapshot's list. */
+        count: number;
+        /** Those of data files that were read. */
+        data: number;
+        /** Those of delete files that were read. */
+        deletes: number;
+        /** Average files of a manifest. */
+        "files-per-manifest": number;
+        /** Entries of files that were removed. */
+        "removed-entries": number;
+      };
+      /** Partitions with files; at most 10,000 are told apart. */
+      partitions: {
+        /** How many there are. */
+        count: number;
+        /** Files of partitions beyond those that are told apart. */
+        "files-beyond": number;
+        /** The largest ones, at most 20. */
+        largest: components["schemas"]["CatalogPartitionFigures"][];
+        /** Bytes of the largest partition for each byte of the average one. */
+        skew: number;
+        /** Those whose largest file stands out most, at most 20. */
+        skewed: components["schemas"]["CatalogPartitionFigures"][];
+        /** Those with most small files, at most 20. */
+        small: components["schemas"]["CatalogPartitionFigures"][];
+      };
+      /** What to do, the most useful first. */
+      recommendations: {
+        /** What to do. */
+        action: "compact" | "rewrite-manifests" | "expire-snapshots" | "remove-orphans";
+        /** How an engine does it. */
+        elsewhere: string | null;
+        /** Maintenance action of the catalog that does it; none where an engine has to. */
+        operation: string | null;
+        /** Why, in a sentence. */
+        reason: string;
+      }[];
+      /** Average rows of a data file. */
+      "rows-per-file": number;
+      small: components["schemas"]["CatalogFileTotals"];
+      /** Size below which a data file is small: three quarters of the target. */
+      "small-below-bytes": number;
+      /** Time of that snapshot in milliseconds. */
+      "snapshot-at-ms": number | null;
+      /** Snapshot that was looked at; none of a table without one. */
+      "snapshot-id": number | null;
+      /** Snapshots of the table. */
+      snapshots: {
+        /** How many there are. */
+        count: number;
+        /** Those that the table's properties let expire now; none when these are wrong. */
+        expired: number | null;
+        /** Age of the oldest one in milliseconds. */
+        "oldest-age-ms": number | null;
+        /** Time of the oldest one in milliseconds. */
+        "oldest-at-ms": number | null;
+      };
+      /** Size that writers aim at: `write.target-file-size-bytes`. */
+      "target-bytes": number;
     };
     /** What is to come back, by `id` or `uuid`. */
     CatalogUndropRequest: {
@@ -982,6 +1098,19 @@ export interface components {
       is_main_result: boolean;
       /** MIME types that were cut or left out because they are too long. */
       truncated?: string[];
+    };
+    /** Result of a check of the machine. */
+    CheckStatus: "ok" | "note" | "missing";
+    /** A grant that was checked. Nothing was made. */
+    CheckedGrant: {
+      /** True if it would be given. */
+      given: boolean;
+      /** Name of the grant: `postgres:shop`, `http`. */
+      grant: string;
+      /** Port inside. */
+      port: number;
+      /** Reason why it would not be. */
+      refusal?: components["schemas"]["GrantRefusal"] | null;
     };
     /** Message of a caller on the WebSocket of `/v1/executions/{id}/events`. */
     ClientMessage: components["schemas"]["ClientMessageStdin"] | components["schemas"]["ClientMessageEof"] | components["schemas"]["ClientMessageSignal"] | components["schemas"]["ClientMessageResize"] | components["schemas"]["ClientMessageCancel"];
@@ -1196,6 +1325,48 @@ export interface components {
       settings?: components["schemas"]["AgentSettings"];
       /** Template whose files and environment are below the folder's: a name, `name:tag`, or an id. */
       template?: string | null;
+    };
+    /** Checks of a server: those that are under way, and the last report. */
+    Doctor: {
+      /** The last report; absent until the first is made. */
+      last?: components["schemas"]["DoctorRun"] | null;
+      /** True while checks are under way. */
+      running: boolean;
+    };
+    /** A check of the machine. */
+    DoctorCheck: {
+      /** Consequence and remedy, when there is one. */
+      follows?: string | null;
+      /** Findings, in words. */
+      found: string;
+      /** Name of the check. */
+      name: string;
+      /** Result. */
+      status: components["schemas"]["CheckStatus"];
+    };
+    /** Report about a machine. */
+    DoctorReport: {
+      /** Checks, in the order in which they were made. */
+      checks: components["schemas"]["DoctorCheck"][];
+      /** Languages, and which of them can be used. */
+      languages: components["schemas"]["Language"][];
+      /** True if untrusted code can be run here. */
+      ok: boolean;
+      /** True if the checks ran as root. */
+      root: boolean;
+      /** Version of Cove. */
+      version: string;
+    };
+    /** Report that a server made of itself. */
+    DoctorRun: {
+      /** Id of the server. */
+      node: string;
+      /** The report. */
+      report: components["schemas"]["DoctorReport"];
+      /** When the checks began, in milliseconds since 1970. */
+      started_ms: number;
+      /** Time that they took, in milliseconds. */
+      took_ms: number;
     };
     /** Services that a server has. */
     EnabledServices: {
@@ -1599,6 +1770,22 @@ export interface components {
       /** Name of the warehouse. */
       warehouse: string;
     };
+    /** Answer of `POST /v1/gateway/offers/check`. */
+    GrantCheckReport: {
+      /** Variables that programs of the sandbox would find; none unless all grants would be given. */
+      environment?: {
+        [key: string]: string;
+      };
+      /** True if a sandbox would be given all of them. */
+      given: boolean;
+      /** Each grant, in the order of the request. */
+      grants: components["schemas"]["CheckedGrant"][];
+    };
+    /** Body of `POST /v1/gateway/offers/check`. */
+    GrantCheckRequest: {
+      /** Grants of one sandbox. */
+      grants: components["schemas"]["Grant"][];
+    };
     /** Answer of `GET /v1/sessions/{id}/grants/{name}/describe`. */
     GrantDescription: {
       /** The grant: `postgres:shop`. */
@@ -1649,6 +1836,42 @@ export interface components {
       /** Tenant of the bouncer. */
       tenant: string;
     };
+    /**
+     * Limits that grants have where they name none. A token that is not `unrestricted` may name less
+     *     and not more.
+     */
+    GrantOfferLimits: {
+      /** Limits of databases; 0 is for no limit. */
+      database: components["schemas"]["DatabaseGrantLimits"];
+      /** Grants of one sandbox. */
+      grants: number;
+      /** Limits of servers outside; 0 is for no limit. */
+      http: components["schemas"]["HttpGrantLimits"];
+      /**
+       * Tokens that all `model` grants of the tenant may use together while the server runs; none
+       *     without such a limit.
+       */
+      model_tokens?: number | null;
+    };
+    /** Answer of `GET /v1/gateway/offers`. */
+    GrantOfferList: {
+      /** Limits of grants. */
+      limits: components["schemas"]["GrantOfferLimits"];
+      /**
+       * Offers, by kind and name. Two of one name differ in their access or roles, which belong
+       *     together.
+       */
+      offers: components["schemas"]["OfferedGrant"][];
+      /** Tenant of the token. */
+      tenant: string;
+      /** True if there are more than are listed here: 1,000. */
+      truncated: boolean;
+      /**
+       * True if the token may give every grant that this server can serve, with any limits: that of
+       *     an operator with the scope `tenants`. The offers are then what the server has.
+       */
+      unrestricted: boolean;
+    };
     /** A tenant of the bouncer that speaks PostgreSQL's protocol, at `localhost:5432`. */
     GrantPostgres: {
       /** Access that is allowed. Default: `"read_only"`. */
@@ -1694,6 +1917,18 @@ export interface components {
       seconds: number;
       /** True if there are more rows than these. */
       truncated: boolean;
+    };
+    /** Reason why a grant would not be given. */
+    GrantRefusal: {
+      /**
+       * `forbidden` for what is not offered to the token's tenant, `invalid_request` for what this
+       *     server cannot serve as it is said.
+       */
+      code: components["schemas"]["ErrorCode"];
+      /** Part of the request that is refused: `grants[1].tenant`. */
+      field: string;
+      /** A sentence. */
+      message: string;
     };
     /** Source of a header's value. */
     HeaderSource: {
@@ -2019,6 +2254,79 @@ export interface components {
       /** `bearer`. */
       token_type: string;
     };
+    /** A database that may be granted. */
+    OfferedDatabase: {
+      /** Access that a grant may have. */
+      access: components["schemas"]["GrantAccess"][];
+      /** Port inside where a grant names none. */
+      port: number;
+      /** True if a grant has to name one of them: the tenant has no role of its own for sandboxes. Default: `false`. */
+      role_required: boolean;
+      /** Roles that a grant may name. */
+      roles: string[];
+      /** Tenant of the bouncer. */
+      tenant: string;
+      /** Reason why it cannot be granted at present; absent when it can be. */
+      unavailable?: string | null;
+    };
+    /** A grant that may be given. */
+    OfferedGrant: components["schemas"]["OfferedGrantPostgres"] | components["schemas"]["OfferedGrantMysql"] | components["schemas"]["OfferedGrantCatalog"] | components["schemas"]["OfferedGrantHttp"] | components["schemas"]["OfferedGrantModel"];
+    /** A warehouse of the catalog. */
+    OfferedGrantCatalog: components["schemas"]["OfferedWarehouse"] & {
+      kind: "catalog";
+    };
+    /** Servers outside. */
+    OfferedGrantHttp: components["schemas"]["OfferedHosts"] & {
+      kind: "http";
+    };
+    /** The model. */
+    OfferedGrantModel: components["schemas"]["OfferedModel"] & {
+      kind: "model";
+    };
+    /** A tenant of the bouncer that speaks MySQL's protocol. */
+    OfferedGrantMysql: components["schemas"]["OfferedDatabase"] & {
+      kind: "mysql";
+    };
+    /** A tenant of the bouncer that speaks PostgreSQL's protocol. */
+    OfferedGrantPostgres: components["schemas"]["OfferedDatabase"] & {
+      kind: "postgres";
+    };
+    /**
+     * Servers outside that rules of a grant may allow. What one offer lists belongs together: its
+     *     secrets and networks are for its hosts.
+     */
+    OfferedHosts: {
+      /** Patterns of hosts: rules may name them and what is below them. */
+      hosts: string[];
+      /** Networks of internal addresses that rules may name. */
+      internal: string[];
+      /** Port inside where a grant names none. */
+      port: number;
+      /** Ports that rules may name; all when there is none. */
+      ports: number[];
+      /** Names of secrets that rules may put into headers. Their values are in no answer. */
+      secrets: string[];
+    };
+    /** The model, where it may be granted. */
+    OfferedModel: {
+      /** Port inside where a grant names none. */
+      port: number;
+      /** Models with a price, of which a grant can count `dollars`. */
+      priced_models: string[];
+      /** Reason why it cannot be granted at present; absent when it can be. */
+      unavailable?: string | null;
+    };
+    /** A warehouse that may be granted. */
+    OfferedWarehouse: {
+      /** Access that a grant may have. */
+      access: components["schemas"]["GrantAccess"][];
+      /** Port inside where a grant names none. */
+      port: number;
+      /** Reason why it cannot be granted at present; absent when it can be. */
+      unavailable?: string | null;
+      /** Name of the warehouse. */
+      warehouse: string;
+    };
     /** Treatment of a turn when the last of its listeners goes away. */
     OnDisconnect: "continue" | "interrupt";
     /** Comparison of output with the expected output. */
@@ -2269,7 +2577,19 @@ export interface components {
       timeout_ms?: number | null;
     };
     /** Event of a command or a terminal while it runs. */
-    SessionExecEvent: components["schemas"]["SessionExecEventStarted"] | components["schemas"]["SessionExecEventStdout"] | components["schemas"]["SessionExecEventStderr"] | components["schemas"]["SessionExecEventEnded"] | components["schemas"]["SessionExecEventError"];
+    SessionExecEvent: components["schemas"]["SessionExecEventStarted"] | components["schemas"]["SessionExecEventAttached"] | components["schemas"]["SessionExecEventStdout"] | components["schemas"]["SessionExecEventStderr"] | components["schemas"]["SessionExecEventEnded"] | components["schemas"]["SessionExecEventError"];
+    /** Attached to a terminal that runs already. Its output follows, from byte `from` on. */
+    SessionExecEventAttached: {
+      /** Bytes that the program wrote before the first one that follows. */
+      from: number;
+      /** Process id inside the sandbox. */
+      pid: number;
+      /** Id of the terminal. */
+      terminal: string;
+      /** Bytes that the program has written so far: `to - from` of them are repeated. */
+      to: number;
+      type: "attached";
+    };
     /** Ended; its output is not repeated here. The last event. */
     SessionExecEventEnded: components["schemas"]["SessionExecResult"] & {
       type: "ended";
@@ -2284,6 +2604,8 @@ export interface components {
     SessionExecEventStarted: {
       /** Process id inside the sandbox. */
       pid: number;
+      /** Id to attach to it again; only of a terminal that was opened with `detach_s`. */
+      terminal?: string | null;
       type: "started";
     };
     /** Output on standard error. */
@@ -2399,6 +2721,34 @@ export interface components {
     };
     /** State of a session. */
     SessionState: "starting" | "active" | "paused" | "stopped" | "ended" | "error";
+    /** Terminal that outlives its WebSocket. */
+    SessionTerminal: {
+      /** Program and arguments. */
+      argv: string[];
+      /** When it was opened (RFC 3339, UTC). */
+      created_at: string;
+      /** Seconds that it is kept without a client. */
+      detach_s: number;
+      /** When it is given up unless a client attaches; absent while one is attached. */
+      expires_at?: string | null;
+      /** Names it: `tm_…`. */
+      id: string;
+      /** Bytes of them that a client can still have repeated. */
+      kept_bytes: number;
+      /** Bytes that its program has written. */
+      output_bytes: number;
+      /** Process id inside the sandbox. */
+      pid: number;
+      /** State of the terminal. */
+      state: components["schemas"]["SessionTerminalState"];
+    };
+    /** Answer of `GET /v1/sessions/{id}/terminals`: oldest first. */
+    SessionTerminalList: {
+      /** All that can be attached to. */
+      terminals: components["schemas"]["SessionTerminal"][];
+    };
+    /** State of a terminal that outlives its WebSocket. */
+    SessionTerminalState: "attached" | "detached" | "ended";
     /** Model usage of turns. */
     SessionUsage: {
       /** Tokens that came from its cache. */
@@ -2907,6 +3257,13 @@ export interface components {
       clients_active: number;
       /** Clients that wait for a server connection. Default: `0`. */
       clients_waiting: number;
+      /**
+       * Number of errors that clients got from their servers, by code: SQLSTATE of PostgreSQL, error
+       *     number of MySQL. Codes beyond the first 64 are counted as `other`.
+       */
+      errors: {
+        [key: string]: number;
+      };
       /** Number of clients that were refused because too many waited, or for too long. Default: `0`. */
       exhausted: number;
       /** Nodes that did not answer in time, whose figures are not in these. */
@@ -3251,6 +3608,18 @@ export interface operations {
       };
     };
   };
+  getTableHealth: {
+    parameters: {
+      query?: {
+        /** At this snapshot; at the current one when absent. */
+        "snapshot-id"?: number;
+        /** At the snapshot of this branch or tag. */
+        ref?: string;
+        /** A number of a change or a time (RFC 3339): what there was then. */
+        "as-of"?: string;
+      };
+    };
+  };
   inspectTable: {
     parameters: {
       query?: {
@@ -3580,6 +3949,12 @@ export interface operations {
         rows?: number;
         /** Likewise: 80. */
         cols?: number;
+        /** Seconds that the terminal goes on without a client, at most 3600; 0 when absent. */
+        detach_s?: number;
+        /** Id of a terminal that was opened with `detach_s`, in place of a program to start. */
+        attach?: string;
+        /** With `attach`: number of bytes of output that the client has already. The last 256 KiB are repeated when absent. */
+        from?: number;
       };
     };
   };

@@ -520,6 +520,16 @@ export interface CatalogDroppedList {
   'next-page-token'?: string | null;
 }
 
+/** Files, with their rows and bytes. */
+export interface CatalogFileTotals {
+  /** Bytes. */
+  bytes: number;
+  /** Number of files. */
+  files: number;
+  /** Rows of data files; of delete files the positions or keys in them. */
+  rows: number;
+}
+
 /** Results of a search by name. */
 export interface CatalogFoundNames {
   /** Namespaces, then tables and views, then columns. */
@@ -669,6 +679,22 @@ export interface CatalogMembersRequest {
   add?: string[];
   /** Principals to remove. */
   remove?: string[];
+}
+
+/** Files of one partition. */
+export interface CatalogPartitionFigures {
+  data: CatalogFileTotals;
+  deletes: CatalogFileTotals;
+  /** Bytes of the largest data file. */
+  'largest-bytes': number;
+  /** Values of the partition, such as `day="2026-11-28"`; empty where nothing is partitioned. */
+  partition: string;
+  /** Their bytes. */
+  'small-bytes': number;
+  /** Data files below the small size. */
+  'small-files': number;
+  /** Specification of the partition. */
+  'spec-id': number;
 }
 
 /** A policy. */
@@ -830,6 +856,99 @@ export interface CatalogStorageKey {
   'secret-access-key': string;
   /** Of temporary credentials. */
   'session-token'?: string;
+}
+
+/** Health of a table at a snapshot. */
+export interface CatalogTableHealth {
+  /** Average bytes of a data file. */
+  'bytes-per-file': number;
+  /** False if the snapshot has more manifests than are read for one answer: 2,000, or 1 GiB of them in memory. */
+  complete: boolean;
+  data: CatalogFileTotals;
+  /** Delete files by kind. */
+  deletes: {
+    /** Their part of all rows. */
+    'deleted-percent': number;
+    /** Rows that positions and vectors delete. */
+    'deleted-rows': number;
+    equality: CatalogFileTotals;
+    position: CatalogFileTotals;
+    vectors: CatalogFileTotals;
+  };
+  /** Data files by size. */
+  histogram: ({
+    /** Their bytes. */
+    bytes: number;
+    /** Number of files. */
+    files: number;
+    /** Least size. */
+    'from-bytes': number;
+    /** Size from which on files are in the next part; none of the last one. */
+    'to-bytes': number | null;
+  })[];
+  /** Manifests of the snapshot. */
+  manifests: {
+    /** Bytes of those that were read, where the list says so. */
+    bytes: number;
+    /** Manifests in the snapshot's list. */
+    count: number;
+    /** Those of data files that were read. */
+    data: number;
+    /** Those of delete files that were read. */
+    deletes: number;
+    /** Average files of a manifest. */
+    'files-per-manifest': number;
+    /** Entries of files that were removed. */
+    'removed-entries': number;
+  };
+  /** Partitions with files; at most 10,000 are told apart. */
+  partitions: {
+    /** How many there are. */
+    count: number;
+    /** Files of partitions beyond those that are told apart. */
+    'files-beyond': number;
+    /** The largest ones, at most 20. */
+    largest: CatalogPartitionFigures[];
+    /** Bytes of the largest partition for each byte of the average one. */
+    skew: number;
+    /** Those whose largest file stands out most, at most 20. */
+    skewed: CatalogPartitionFigures[];
+    /** Those with most small files, at most 20. */
+    small: CatalogPartitionFigures[];
+  };
+  /** What to do, the most useful first. */
+  recommendations: ({
+    /** What to do. */
+    action: 'compact' | 'rewrite-manifests' | 'expire-snapshots' | 'remove-orphans';
+    /** How an engine does it. */
+    elsewhere: string | null;
+    /** Maintenance action of the catalog that does it; none where an engine has to. */
+    operation: string | null;
+    /** Why, in a sentence. */
+    reason: string;
+  })[];
+  /** Average rows of a data file. */
+  'rows-per-file': number;
+  small: CatalogFileTotals;
+  /** Size below which a data file is small: three quarters of the target. */
+  'small-below-bytes': number;
+  /** Time of that snapshot in milliseconds. */
+  'snapshot-at-ms': number | null;
+  /** Snapshot that was looked at; none of a table without one. */
+  'snapshot-id': number | null;
+  /** Snapshots of the table. */
+  snapshots: {
+    /** How many there are. */
+    count: number;
+    /** Those that the table's properties let expire now; none when these are wrong. */
+    expired: number | null;
+    /** Age of the oldest one in milliseconds. */
+    'oldest-age-ms': number | null;
+    /** Time of the oldest one in milliseconds. */
+    'oldest-at-ms': number | null;
+  };
+  /** Size that writers aim at: `write.target-file-size-bytes`. */
+  'target-bytes': number;
 }
 
 /** What is to come back, by `id` or `uuid`. */
@@ -1020,6 +1139,21 @@ export interface CellResult {
   is_main_result: boolean;
   /** MIME types that were cut or left out because they are too long. */
   truncated?: string[];
+}
+
+/** Result of a check of the machine. */
+export type CheckStatus = 'ok' | 'note' | 'missing';
+
+/** A grant that was checked. Nothing was made. */
+export interface CheckedGrant {
+  /** True if it would be given. */
+  given: boolean;
+  /** Name of the grant: `postgres:shop`, `http`. */
+  grant: string;
+  /** Port inside. */
+  port: number;
+  /** Reason why it would not be. */
+  refusal?: GrantRefusal | null;
 }
 
 /** Message of a caller on the WebSocket of `/v1/executions/{id}/events`. */
@@ -1326,6 +1460,52 @@ export interface DeployRequest {
   settings?: AgentSettings;
   /** Template whose files and environment are below the folder's: a name, `name:tag`, or an id. */
   template?: string | null;
+}
+
+/** Checks of a server: those that are under way, and the last report. */
+export interface Doctor {
+  /** The last report; absent until the first is made. */
+  last?: DoctorRun | null;
+  /** True while checks are under way. */
+  running: boolean;
+}
+
+/** A check of the machine. */
+export interface DoctorCheck {
+  /** Consequence and remedy, when there is one. */
+  follows?: string | null;
+  /** Findings, in words. */
+  found: string;
+  /** Name of the check. */
+  name: string;
+  /** Result. */
+  status: CheckStatus;
+}
+
+/** Report about a machine. */
+export interface DoctorReport {
+  /** Checks, in the order in which they were made. */
+  checks: DoctorCheck[];
+  /** Languages, and which of them can be used. */
+  languages: Language[];
+  /** True if untrusted code can be run here. */
+  ok: boolean;
+  /** True if the checks ran as root. */
+  root: boolean;
+  /** Version of Cove. */
+  version: string;
+}
+
+/** Report that a server made of itself. */
+export interface DoctorRun {
+  /** Id of the server. */
+  node: string;
+  /** The report. */
+  report: DoctorReport;
+  /** When the checks began, in milliseconds since 1970. */
+  started_ms: number;
+  /** Time that they took, in milliseconds. */
+  took_ms: number;
 }
 
 /** Services that a server has. */
@@ -1706,6 +1886,22 @@ export interface GrantCatalog {
   warehouse: string;
 }
 
+/** Answer of `POST /v1/gateway/offers/check`. */
+export interface GrantCheckReport {
+  /** Variables that programs of the sandbox would find; none unless all grants would be given. */
+  environment?: Record<string, string>;
+  /** True if a sandbox would be given all of them. */
+  given: boolean;
+  /** Each grant, in the order of the request. */
+  grants: CheckedGrant[];
+}
+
+/** Body of `POST /v1/gateway/offers/check`. */
+export interface GrantCheckRequest {
+  /** Grants of one sandbox. */
+  grants: Grant[];
+}
+
 /** Answer of `GET /v1/sessions/{id}/grants/{name}/describe`. */
 export interface GrantDescription {
   /** The grant: `postgres:shop`. */
@@ -1757,6 +1953,32 @@ export interface GrantMysql {
   tenant: string;
 }
 
+/** Limits that grants have where they name none. A token that is not `unrestricted` may name less and not more. */
+export interface GrantOfferLimits {
+  /** Limits of databases; 0 is for no limit. */
+  database: DatabaseGrantLimits;
+  /** Grants of one sandbox. */
+  grants: number;
+  /** Limits of servers outside; 0 is for no limit. */
+  http: HttpGrantLimits;
+  /** Tokens that all `model` grants of the tenant may use together while the server runs; none without such a limit. */
+  model_tokens?: number | null;
+}
+
+/** Answer of `GET /v1/gateway/offers`. */
+export interface GrantOfferList {
+  /** Limits of grants. */
+  limits: GrantOfferLimits;
+  /** Offers, by kind and name. Two of one name differ in their access or roles, which belong together. */
+  offers: OfferedGrant[];
+  /** Tenant of the token. */
+  tenant: string;
+  /** True if there are more than are listed here: 1,000. */
+  truncated: boolean;
+  /** True if the token may give every grant that this server can serve, with any limits: that of an operator with the scope `tenants`. The offers are then what the server has. */
+  unrestricted: boolean;
+}
+
 /** A tenant of the bouncer that speaks PostgreSQL's protocol, at `localhost:5432`. */
 export interface GrantPostgres {
   /** Access that is allowed. Default: `"read_only"`. */
@@ -1798,6 +2020,16 @@ export interface GrantQueryResult {
   seconds: number;
   /** True if there are more rows than these. */
   truncated: boolean;
+}
+
+/** Reason why a grant would not be given. */
+export interface GrantRefusal {
+  /** `forbidden` for what is not offered to the token's tenant, `invalid_request` for what this server cannot serve as it is said. */
+  code: ErrorCode;
+  /** Part of the request that is refused: `grants[1].tenant`. */
+  field: string;
+  /** A sentence. */
+  message: string;
 }
 
 /** Source of a header's value. */
@@ -2303,6 +2535,86 @@ export interface OauthTokenRequest {
   subject_token_type?: string;
 }
 
+/** A database that may be granted. */
+export interface OfferedDatabase {
+  /** Access that a grant may have. */
+  access: GrantAccess[];
+  /** Port inside where a grant names none. */
+  port: number;
+  /** True if a grant has to name one of them: the tenant has no role of its own for sandboxes. Default: `false`. */
+  role_required: boolean;
+  /** Roles that a grant may name. */
+  roles: string[];
+  /** Tenant of the bouncer. */
+  tenant: string;
+  /** Reason why it cannot be granted at present; absent when it can be. */
+  unavailable?: string | null;
+}
+
+/** A grant that may be given. */
+export type OfferedGrant = OfferedGrantPostgres | OfferedGrantMysql | OfferedGrantCatalog | OfferedGrantHttp | OfferedGrantModel;
+
+/** A warehouse of the catalog. */
+export type OfferedGrantCatalog = OfferedWarehouse & {
+  kind: 'catalog';
+};
+
+/** Servers outside. */
+export type OfferedGrantHttp = OfferedHosts & {
+  kind: 'http';
+};
+
+/** The model. */
+export type OfferedGrantModel = OfferedModel & {
+  kind: 'model';
+};
+
+/** A tenant of the bouncer that speaks MySQL's protocol. */
+export type OfferedGrantMysql = OfferedDatabase & {
+  kind: 'mysql';
+};
+
+/** A tenant of the bouncer that speaks PostgreSQL's protocol. */
+export type OfferedGrantPostgres = OfferedDatabase & {
+  kind: 'postgres';
+};
+
+/** Servers outside that rules of a grant may allow. What one offer lists belongs together: its secrets and networks are for its hosts. */
+export interface OfferedHosts {
+  /** Patterns of hosts: rules may name them and what is below them. */
+  hosts: string[];
+  /** Networks of internal addresses that rules may name. */
+  internal: string[];
+  /** Port inside where a grant names none. */
+  port: number;
+  /** Ports that rules may name; all when there is none. */
+  ports: number[];
+  /** Names of secrets that rules may put into headers. Their values are in no answer. */
+  secrets: string[];
+}
+
+/** The model, where it may be granted. */
+export interface OfferedModel {
+  /** Port inside where a grant names none. */
+  port: number;
+  /** Models with a price, of which a grant can count `dollars`. */
+  priced_models: string[];
+  /** Reason why it cannot be granted at present; absent when it can be. */
+  unavailable?: string | null;
+}
+
+/** A warehouse that may be granted. */
+export interface OfferedWarehouse {
+  /** Access that a grant may have. */
+  access: GrantAccess[];
+  /** Port inside where a grant names none. */
+  port: number;
+  /** Reason why it cannot be granted at present; absent when it can be. */
+  unavailable?: string | null;
+  /** Name of the warehouse. */
+  warehouse: string;
+}
+
 /** Treatment of a turn when the last of its listeners goes away. */
 export type OnDisconnect = 'continue' | 'interrupt';
 
@@ -2646,7 +2958,20 @@ export interface SessionExec {
 }
 
 /** Event of a command or a terminal while it runs. */
-export type SessionExecEvent = SessionExecEventStarted | SessionExecEventStdout | SessionExecEventStderr | SessionExecEventEnded | SessionExecEventError;
+export type SessionExecEvent = SessionExecEventStarted | SessionExecEventAttached | SessionExecEventStdout | SessionExecEventStderr | SessionExecEventEnded | SessionExecEventError;
+
+/** Attached to a terminal that runs already. Its output follows, from byte `from` on. */
+export interface SessionExecEventAttached {
+  /** Bytes that the program wrote before the first one that follows. */
+  from: number;
+  /** Process id inside the sandbox. */
+  pid: number;
+  /** Id of the terminal. */
+  terminal: string;
+  /** Bytes that the program has written so far: `to - from` of them are repeated. */
+  to: number;
+  type: 'attached';
+}
 
 /** Ended; its output is not repeated here. The last event. */
 export type SessionExecEventEnded = SessionExecResult & {
@@ -2664,6 +2989,8 @@ export interface SessionExecEventError {
 export interface SessionExecEventStarted {
   /** Process id inside the sandbox. */
   pid: number;
+  /** Id to attach to it again; only of a terminal that was opened with `detach_s`. */
+  terminal?: string | null;
   type: 'started';
 }
 
@@ -2787,6 +3114,37 @@ export interface SessionMetrics {
 
 /** State of a session. */
 export type SessionState = 'starting' | 'active' | 'paused' | 'stopped' | 'ended' | 'error';
+
+/** Terminal that outlives its WebSocket. */
+export interface SessionTerminal {
+  /** Program and arguments. */
+  argv: string[];
+  /** When it was opened (RFC 3339, UTC). */
+  created_at: string;
+  /** Seconds that it is kept without a client. */
+  detach_s: number;
+  /** When it is given up unless a client attaches; absent while one is attached. */
+  expires_at?: string | null;
+  /** Names it: `tm_…`. */
+  id: string;
+  /** Bytes of them that a client can still have repeated. */
+  kept_bytes: number;
+  /** Bytes that its program has written. */
+  output_bytes: number;
+  /** Process id inside the sandbox. */
+  pid: number;
+  /** State of the terminal. */
+  state: SessionTerminalState;
+}
+
+/** Answer of `GET /v1/sessions/{id}/terminals`: oldest first. */
+export interface SessionTerminalList {
+  /** All that can be attached to. */
+  terminals: SessionTerminal[];
+}
+
+/** State of a terminal that outlives its WebSocket. */
+export type SessionTerminalState = 'attached' | 'detached' | 'ended';
 
 /** Model usage of turns. */
 export interface SessionUsage {
@@ -3413,6 +3771,8 @@ export interface TenantStats {
   clients_active: number;
   /** Clients that wait for a server connection. Default: `0`. */
   clients_waiting: number;
+  /** Number of errors that clients got from their servers, by code: SQLSTATE of PostgreSQL, error number of MySQL. Codes beyond the first 64 are counted as `other`. */
+  errors: Record<string, number>;
   /** Number of clients that were refused because too many waited, or for too long. Default: `0`. */
   exhausted: number;
   /** Nodes that did not answer in time, whose figures are not in these. */
