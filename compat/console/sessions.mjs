@@ -146,7 +146,7 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await page.click('button:has-text("Take back")');
   await until('the grant is gone', async () => ((await api('GET', `/v1/sessions/${made.id}`)).grants ?? []).length === 0);
   await page.click('[role=tab]:has-text("Events")');
-  await page.waitForSelector('.timeline, .empty');
+  await page.waitForSelector('.timeline:visible, .empty:visible');
   await axe();
 
   await page.click('button:has-text("Pause")');

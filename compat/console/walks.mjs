@@ -133,8 +133,10 @@ export async function check({ page, base, token, api, expect, until, server, axe
     return false;
   });
   await inDialog('button:has-text("Give a grant")', async () => {
-    await tabTo('dialog input[placeholder="postgres:shop"]');
+    await tabTo('dialog select');
     await type('postgres:shop');
+    await page.waitForSelector('dialog [role=status]:has-text("It would be given")');
+    await tabTo('dialog button:has-text("Give it")');
     await press('Enter');
   });
   await page.waitForSelector('.grant:has-text("postgres:shop")');
@@ -193,6 +195,9 @@ export async function check({ page, base, token, api, expect, until, server, axe
   // The question before a node is drained; Escape leaves it as it was.
   await press('g', 'y');
   await page.waitForSelector('h1:has-text("System")');
+  await tabTo('[role=tab][aria-selected=true]');
+  await press('ArrowRight');
+  await page.waitForSelector('[role=tab][aria-selected=true]:has-text("Nodes")');
   await inDialog('button:has-text("Drain")', () => press('Escape'));
   await until('the focus is back at the button', () => isFocused('button:has-text("Drain")'));
 

@@ -37,7 +37,8 @@ print(json.dumps({
 "#;
 
 fn post(client: &Client, path: &str, body: &Value) -> Response {
-    client.send(&Request::new("POST", path).body(body.to_string()))
+    let request = Request::new("POST", path).header("content-type", "application/json");
+    client.send(&request.body(body.to_string()))
 }
 
 /// A server, and a directory that is its commands' place for temporary files.
