@@ -108,6 +108,8 @@ fn checks_wait_for_their_turn_and_end_with_the_server() {
     let still = owner.get("/v1/doctor").json();
     assert!(still["running"] == true && still.get("last").is_none(), "{still}");
     server.signal("TERM");
+    // Two signals that wait to be taken are one.
+    crate::support::wait_for_log(&server, "draining");
     server.signal("TERM");
     server.wait(SOON);
     wait_until_gone("62.3");
