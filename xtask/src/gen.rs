@@ -726,6 +726,7 @@ mod tests {
             ("crates/gateway/src/http.rs", 1),
             ("crates/cove/src/cluster.rs", 4),
             ("crates/cove/src/identity.rs", 3),
+            ("crates/cove/src/doctor/service.rs", 1),
         ] {
             let service = source;
             let source = fs::read_to_string(crate::root().join(source)).unwrap();

@@ -23,8 +23,6 @@ use tokio::sync::watch;
 
 use super::{DoctorFinding, check, conclude, host, try_service};
 
-/// Path of the routes.
-const PATH: &str = "/v1/doctor";
 /// Time that a caller waits for a run; then the answer says that it is still under way.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 /// Directory of the disk that is tried, below the data directory.
@@ -133,7 +131,7 @@ fn tried_disk(place: &Path) -> DoctorFinding {
 
 /// Returns the routes.
 pub(crate) fn routes(service: DoctorService) -> Router {
-    Router::new().at(PATH, get(last).post(anew)).with_state(service)
+    Router::new().at("/v1/doctor", get(last).post(anew)).with_state(service)
 }
 
 /// `GET /v1/doctor`: the last report. Begins the first run where there was none.
