@@ -58,7 +58,6 @@ pub use resource::{METADATA_PATH, ProtectedResource, UnusableResource};
 pub mod fuzzing {
     use axum::http::{HeaderMap, HeaderValue, header};
 
-    use crate::hosts;
     use crate::message::{self, ClientBody, ClientRpc, McpError};
 
     /// Answers to a body: none to notifications and answers, an error to each request.
@@ -86,6 +85,6 @@ pub mod fuzzing {
         let Ok(host) = HeaderValue::from_str(host) else { return false };
         let headers = HeaderMap::from_iter([(header::HOST, host)]);
         let peer = Some(([127, 0, 0, 1], 1).into());
-        node::http::check_hosts(&headers, peer, &[], http::HOSTS_SETTING).is_ok()
+        node::http::check_hosts(&headers, peer, &[], crate::http::HOSTS_SETTING).is_ok()
     }
 }
