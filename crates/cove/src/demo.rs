@@ -205,24 +205,14 @@ async fn remove(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result
     Ok(if is_complete { 0 } else { EXIT_INCOMPLETE })
 }
 
-/// Asks with a document or without one. An answer without one is null.
-async fn ask(
-    server: &Remote,
-    method: Method,
-    path: &str,
-    body: Option<&Value>,
-) -> Result<Value, RemoteFailure> {
-    server.ask_with(method, path, body).await
-}
-
 /// Asks for what may not be there: nothing then.
 async fn look(server: &Remote, path: &str) -> Result<Option<Value>, RemoteFailure> {
-    found(ask(server, Method::GET, path, None).await)
+    found(server.ask_with(Method::GET, path, None).await)
 }
 
 /// Deletes what may not be there; returns whether it was.
 async fn delete(server: &Remote, path: &str) -> Result<bool, RemoteFailure> {
-    Ok(found(ask(server, Method::DELETE, path, None).await)?.is_some())
+    Ok(found(server.ask_with(Method::DELETE, path, None).await)?.is_some())
 }
 
 fn found(answer: Result<Value, RemoteFailure>) -> Result<Option<Value>, RemoteFailure> {

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{DEMO, DemoOutcome, ask, delete, look};
+use super::{DEMO, DemoOutcome, delete, look};
 use crate::config::CoveConfig;
 use crate::remote::{self, Remote};
 
@@ -116,7 +116,7 @@ pub(super) async fn make(
         "users": [{"name": address.user, "password": address.password}],
         "limits": {"server_connections_max": CONNECTIONS_MAX},
     });
-    if let Err(failure) = ask(server, Method::POST, "/v1/tenants", Some(&body)).await {
+    if let Err(failure) = server.ask_with(Method::POST, "/v1/tenants", Some(&body)).await {
         if url.is_none() {
             stop(&config.data_dir)?;
         }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::manifests::{DemoFile, manifest, manifest_list};
 use super::parquet::{self, ParquetColumn, ParquetValues};
-use super::{DEMO, DemoOutcome, ask, counted, delete, found, items, look, text};
+use super::{DEMO, DemoOutcome, counted, delete, found, items, look, text};
 use crate::remote::{self, Remote, RemoteFailure};
 
 /// Namespaces, outermost first. The levels of one stand in paths with a separator of their own.
@@ -54,7 +54,7 @@ struct DemoTable<'l> {
 
 impl<'a> DemoLake<'a> {
     async fn find(server: &'a Remote) -> Result<DemoLake<'a>> {
-        let config = ask(server, Method::GET, "/catalog/v1/config", None).await?;
+        let config = server.ask_with(Method::GET, "/catalog/v1/config", None).await?;
         let prefix = text(&config["overrides"], "prefix")?.to_owned();
         Ok(DemoLake { server, prefix })
     }
@@ -94,7 +94,7 @@ impl<'a> DemoLake<'a> {
         );
         if !self.has(levels).await? {
             let body = json!({"namespace": levels, "properties": {MADE_BY: DEMO}});
-            ask(self.server, Method::POST, &self.path("namespaces"), Some(&body)).await?;
+            self.server.ask_with(Method::POST, &self.path("namespaces"), Some(&body)).await?;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl<'a> DemoLake<'a> {
     async fn create(&self, levels: &[&str], name: &str, schema: &Value) -> Result<DemoTable<'_>> {
         let body = json!({"name": name, "schema": schema, "properties": {MADE_BY: DEMO}});
         let tables = self.namespace(levels, "/tables");
-        let made = ask(self.server, Method::POST, &tables, Some(&body)).await?;
+        let made = self.server.ask_with(Method::POST, &tables, Some(&body)).await?;
         let location = text(&made["metadata"], "location")?.to_owned();
         Ok(DemoTable { lake: self, path: format!("{tables}/{name}"), location, files: Vec::new() })
     }
@@ -176,7 +176,7 @@ impl DemoTable<'_> {
 
     async fn commit(&self, updates: Vec<Value>) -> Result<()> {
         let body = json!({"requirements": [], "updates": updates});
-        ask(self.lake.server, Method::POST, &self.path, Some(&body)).await?;
+        self.lake.server.ask_with(Method::POST, &self.path, Some(&body)).await?;
         Ok(())
     }
 }
@@ -357,7 +357,7 @@ pub(super) async fn others(server: &Remote) -> Result<DemoOutcome> {
         ],
     )
     .await?;
-    ask(server, Method::DELETE, &lake.namespace(shop, "/tables/old_prices"), None).await?;
+    server.ask_with(Method::DELETE, &lake.namespace(shop, "/tables/old_prices"), None).await?;
     let sql = "SELECT id, customer, total FROM demo.orders WHERE total > 50";
     let body = json!({
         "name": "big_orders", "properties": {MADE_BY: DEMO},
@@ -368,13 +368,13 @@ pub(super) async fn others(server: &Remote) -> Result<DemoOutcome> {
             "representations": [{"type": "sql", "sql": sql, "dialect": "spark"}],
         },
     });
-    ask(server, Method::POST, &lake.namespace(shop, "/views"), Some(&body)).await?;
+    server.ask_with(Method::POST, &lake.namespace(shop, "/views"), Some(&body)).await?;
     let made = "demo.customers, demo.web.visits, a view, and a dropped table that can come back";
     Ok(DemoOutcome::Made(made.to_owned()))
 }
 
 async fn reader_of(server: &Remote) -> Result<Option<String>> {
-    let list = ask(server, Method::GET, "/catalog/management/v1/clients", None).await?;
+    let list = server.ask_with(Method::GET, "/catalog/management/v1/clients", None).await?;
     let own = items(&list, "clients").iter().find(|it| it["name"] == json!(DEMO));
     own.map(|it| Ok(text(it, "client-id")?.to_owned())).transpose()
 }
@@ -391,10 +391,10 @@ pub(super) async fn reader(server: &Remote) -> Result<DemoOutcome> {
     }
     let body = json!({"name": DEMO});
     let clients = "/catalog/management/v1/clients";
-    let made = ask(server, Method::POST, clients, Some(&body)).await?;
+    let made = server.ask_with(Method::POST, clients, Some(&body)).await?;
     let principal = format!("client:{}", text(&made, "client-id")?);
     let grant = json!({"principal": principal, "namespace": NAMESPACES[1], "rights": ["read"]});
-    ask(server, Method::POST, &lake.management("grants"), Some(&grant)).await?;
+    server.ask_with(Method::POST, &lake.management("grants"), Some(&grant)).await?;
     Ok(DemoOutcome::Made(format!("{principal} reads demo.web alone")))
 }
 
@@ -418,7 +418,7 @@ pub(super) async fn remove(server: &Remote) -> Result<DemoOutcome> {
         let own = |answer: Value| answer["metadata"]["properties"][MADE_BY] == json!(DEMO);
         for (kind, count) in [("views", &mut views), ("tables", &mut tables)] {
             let path = lake.namespace(levels, &format!("/{kind}"));
-            let list = ask(server, Method::GET, &path, None).await?;
+            let list = server.ask_with(Method::GET, &path, None).await?;
             for ident in items(&list, "identifiers") {
                 let one = format!("{path}/{}", crate::percent::escaped(text(ident, "name")?));
                 if look(server, &one).await?.is_some_and(own) {
@@ -438,7 +438,7 @@ pub(super) async fn remove(server: &Remote) -> Result<DemoOutcome> {
 /// Has what was dropped from a namespace of the demo go now.
 async fn purge_dropped(lake: &DemoLake<'_>, levels: &[&str]) -> Result<()> {
     let path = lake.management(&format!("dropped?namespace={}", levels.join(SEPARATOR)));
-    let list = ask(lake.server, Method::GET, &path, None).await?;
+    let list = lake.server.ask_with(Method::GET, &path, None).await?;
     let is_own = |it: &&Value| it["name"].as_str().is_some_and(|it| TABLES.contains(&it));
     for entry in items(&list, "dropped").iter().filter(is_own) {
         let path = lake.management(&format!("dropped/{}", text(entry, "id")?));
@@ -448,6 +448,6 @@ async fn purge_dropped(lake: &DemoLake<'_>, levels: &[&str]) -> Result<()> {
 }
 
 async fn delete_namespace(lake: &DemoLake<'_>, levels: &[&str]) -> Result<(), RemoteFailure> {
-    found(ask(lake.server, Method::DELETE, &lake.namespace(levels, ""), None).await)?;
+    found(lake.server.ask_with(Method::DELETE, &lake.namespace(levels, ""), None).await)?;
     Ok(())
 }

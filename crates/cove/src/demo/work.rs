@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::{DEMO, DemoOutcome, ask, counted, delete, items, look, text};
+use super::{DEMO, DemoOutcome, counted, delete, items, look, text};
 use crate::remote::Remote;
 
 /// Sessions that a page of the list has: more than the demo makes.
@@ -42,7 +42,7 @@ pub(super) async fn agent(server: &Remote) -> Result<DemoOutcome> {
         "runtime": {"type": "command", "argv": ["python3", "agent.py"]},
         "files": [{"path": "agent.py", "content": AGENT}],
     });
-    ask(server, Method::POST, "/v1/agents", Some(&body)).await?;
+    server.ask_with(Method::POST, "/v1/agents", Some(&body)).await?;
     Ok(DemoOutcome::Made(format!("{DEMO}, which answers without a model")))
 }
 
@@ -56,7 +56,7 @@ async fn sessions(server: &Remote, purpose: Option<&str>) -> Result<Vec<String>>
     let purpose = purpose.map(|it| format!("&metadata.purpose={it}")).unwrap_or_default();
     let states = "starting,active,paused,stopped,error";
     let path = format!("/v1/sessions?limit={PAGE}&state={states}&metadata.demo={DEMO}{purpose}");
-    let list = ask(server, Method::GET, &path, None).await?;
+    let list = server.ask_with(Method::GET, &path, None).await?;
     items(&list, "sessions").iter().map(|it| Ok(text(it, "id")?.to_owned())).collect()
 }
 
@@ -74,7 +74,7 @@ async fn session(
     if let (Some(body), Value::Object(more)) = (body.as_object_mut(), more) {
         body.extend(more);
     }
-    let made = ask(server, Method::POST, "/v1/sessions", Some(&body)).await?;
+    let made = server.ask_with(Method::POST, "/v1/sessions", Some(&body)).await?;
     let id = text(&made, "id")?;
     match fill(id).await {
         Ok(what) => Ok(DemoOutcome::Made(format!("{id} {what}"))),
@@ -88,7 +88,8 @@ async fn session(
 /// Runs a command in a session; one that fails is an error.
 async fn command(server: &Remote, id: &str, line: &str) -> Result<String> {
     let body = json!({"command": line});
-    let end = ask(server, Method::POST, &format!("/v1/sessions/{id}/exec"), Some(&body)).await?;
+    let end =
+        server.ask_with(Method::POST, &format!("/v1/sessions/{id}/exec"), Some(&body)).await?;
     let code = end["exit_code"].as_i64();
     let stderr = end["stderr"].as_str().unwrap_or_default().trim();
     anyhow::ensure!(code == Some(0), "`{line}` in session {id} failed: {stderr}");
@@ -101,7 +102,7 @@ pub(super) async fn conversation(server: &Remote) -> Result<DemoOutcome> {
         for content in told {
             let path = format!("/v1/sessions/{id}/messages?wait=true");
             let body = json!({"content": content});
-            let answer = ask(server, Method::POST, &path, Some(&body)).await?;
+            let answer = server.ask_with(Method::POST, &path, Some(&body)).await?;
             let is_error = answer["is_error"] == json!(true);
             let why = answer["error"].as_str().unwrap_or("it says that it failed");
             anyhow::ensure!(
@@ -138,7 +139,7 @@ pub(super) async fn process(server: &Remote) -> Result<DemoOutcome> {
 pub(super) async fn paused(server: &Remote) -> Result<DemoOutcome> {
     session(server, "paused", json!({}), async |id| {
         command(server, id, "echo 'written before the pause' > note.txt").await?;
-        ask(server, Method::POST, &format!("/v1/sessions/{id}/pause"), None).await?;
+        server.ask_with(Method::POST, &format!("/v1/sessions/{id}/pause"), None).await?;
         Ok("paused; `cove session resume` goes on".to_owned())
     })
     .await
@@ -148,10 +149,10 @@ pub(super) async fn cells(server: &Remote) -> Result<DemoOutcome> {
     session(server, "cells", json!({}), async |id| {
         let contexts = format!("/v1/sessions/{id}/contexts");
         let body = json!({"language": "python"});
-        let context = ask(server, Method::POST, &contexts, Some(&body)).await?;
+        let context = server.ask_with(Method::POST, &contexts, Some(&body)).await?;
         let path = format!("{contexts}/{}/execute", text(&context, "id")?);
         for code in CELLS {
-            let report = ask(server, Method::POST, &path, Some(&json!({"code": code}))).await?;
+            let report = server.ask_with(Method::POST, &path, Some(&json!({"code": code}))).await?;
             anyhow::ensure!(report["error"].is_null(), "a cell failed: {}", report["error"]);
         }
         Ok(format!("with {} of Python", counted(CELLS.len(), "cell")))
@@ -170,7 +171,7 @@ pub(super) async fn database_session(server: &Remote) -> Result<DemoOutcome> {
         let name = format!("postgres:{DEMO}");
         let path = format!("/v1/sessions/{id}/grants/{name}/query");
         let body = json!({"sql": "SELECT current_database()"});
-        let answer = ask(server, Method::POST, &path, Some(&body)).await?;
+        let answer = server.ask_with(Method::POST, &path, Some(&body)).await?;
         let database = answer["rows"][0][0].as_str().context("the database answers with no row")?;
         Ok(format!("where `psql` reaches {database} without a password"))
     })
@@ -222,7 +223,7 @@ const LOW_PRIORITY: i64 = -5;
 
 async fn labelled(server: &Remote, state: &str) -> Result<Vec<Value>> {
     let path = format!("/v1/executions?limit=100&label={DEMO}{state}");
-    let list = ask(server, Method::GET, &path, None).await?;
+    let list = server.ask_with(Method::GET, &path, None).await?;
     Ok(items(&list, "executions").to_vec())
 }
 
@@ -235,7 +236,7 @@ pub(super) async fn executions(server: &Remote) -> Result<DemoOutcome> {
     let (mut submitted, mut refused) = (Vec::new(), Vec::new());
     for (expected, mut body) in programs() {
         body["label"] = DEMO.into();
-        match ask(server, Method::POST, "/v1/executions", Some(&body)).await {
+        match server.ask_with(Method::POST, "/v1/executions", Some(&body)).await {
             Ok(record) => submitted.push((expected, text(&record, "id")?.to_owned())),
             Err(failure) => refused.push(format!("{expected}: {failure}")),
         }
@@ -243,7 +244,7 @@ pub(super) async fn executions(server: &Remote) -> Result<DemoOutcome> {
     let mut verdicts = Vec::new();
     for (expected, id) in &submitted {
         let path = format!("/v1/executions/{id}?wait=true");
-        let record = ask(server, Method::GET, &path, None).await?;
+        let record = server.ask_with(Method::GET, &path, None).await?;
         let verdict = record["result"]["verdict"].as_str().unwrap_or("no verdict");
         match verdict == *expected {
             true => verdicts.push(verdict.to_owned()),
@@ -254,7 +255,7 @@ pub(super) async fn executions(server: &Remote) -> Result<DemoOutcome> {
         "language": "python", "source": WAITING_SOURCE, "label": DEMO, "priority": LOW_PRIORITY,
     });
     let batch = json!({"executions": vec![low; WAITING]});
-    ask(server, Method::POST, "/v1/executions/batch", Some(&batch)).await?;
+    server.ask_with(Method::POST, "/v1/executions/batch", Some(&batch)).await?;
     anyhow::ensure!(!verdicts.is_empty(), "no program ended as it should: {}", refused.join("; "));
     let lacking = match refused.is_empty() {
         true => String::new(),
