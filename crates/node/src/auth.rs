@@ -45,7 +45,7 @@ pub use self::console::{
     SIGN_IN_LIFETIME,
 };
 pub use self::error::TokenError;
-pub use self::issued::ISSUED_TOKENS_MAX;
+pub use self::issued::{ISSUED_TOKENS_MAX, check_issuers};
 pub use self::principal::{CallerCredential, ConsoleSignIn, TokenPrincipal};
 pub use self::revocation::RevocationSignal;
 pub use self::scope::{TokenScope, TokenScopes, UnknownScope};
@@ -153,7 +153,7 @@ struct TokenRegistryShared {
     /// Looks for unknown tokens in the store.
     unknown: SharedLookup,
     /// Tokens of identity providers, where there are any.
-    issued: OnceLock<IssuedTokens>,
+    issued: RwLock<Option<Arc<IssuedTokens>>>,
     /// Sign-ins of the console, where there is one.
     console: OnceLock<ConsoleTokens>,
     /// Told when something else was loaded, or a token has expired.
@@ -297,7 +297,7 @@ impl TokenRegistry {
             loaded: RwLock::new(stored.into()),
             reloading: Mutex::new(()),
             unknown: SharedLookup::new(LOOK_INTERVAL),
-            issued: OnceLock::new(),
+            issued: RwLock::default(),
             console: OnceLock::new(),
             changes: watch::Sender::new(()),
         }))
@@ -382,7 +382,7 @@ impl TokenRegistry {
     /// Returns who the token belongs to, in either spelling. Touches no disk and no store for a
     /// token that is known; another one of a shared store is found after [`TokenRegistry::learn`].
     pub fn verify(&self, token: &str) -> Option<TokenPrincipal> {
-        if let Some(issued) = self.0.issued.get().filter(|issued| issued.may_be_of(token)) {
+        if let Some(issued) = self.issued().filter(|issued| issued.may_be_of(token)) {
             return issued.verify(token, clock::wall_ms());
         }
         if console::may_be_of(token) {
@@ -416,7 +416,7 @@ impl TokenRegistry {
     /// # Errors
     /// When nobody can say whether a token is good: its issuer's keys cannot be had.
     pub async fn learn(&self, token: &str) -> Result<(), IssuerError> {
-        if let Some(issued) = self.0.issued.get().filter(|issued| issued.may_be_of(token)) {
+        if let Some(issued) = self.issued().filter(|issued| issued.may_be_of(token)) {
             return Box::pin(issued.learn(token, clock::wall_ms())).await;
         }
         if !self.is_shared() {
@@ -448,7 +448,7 @@ impl TokenRegistry {
     /// Returns who has the token with this id; none when there is no such token any more.
     #[must_use]
     pub fn principal(&self, token_id: &str) -> Option<TokenPrincipal> {
-        let issued = self.0.issued.get();
+        let issued = self.issued();
         if let Some(found) = issued.and_then(|it| it.principal(token_id, clock::wall_ms())) {
             return Some(found);
         }
@@ -543,7 +543,7 @@ impl TokenRegistry {
             let now_ms = self.now_ms();
             let ends =
                 |record: &TokenRecord| !record.is_expired(seen_ms) && record.is_expired(now_ms);
-            let issued = self.0.issued.get();
+            let issued = self.issued();
             let has_issued = issued.is_some_and(|it| it.forget_ended(clock::wall_ms()));
             let has_console = self.refresh_console(now_ms).await;
             if has_issued || has_console || self.0.loaded.read().records.iter().any(ends) {

@@ -30,6 +30,15 @@ pub fn wall_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Milliseconds since the machine started, also those in which it was suspended (`CLOCK_BOOTTIME`,
+/// clock_gettime(2)): for leases, which the store lets end while this machine stands still. What
+/// [`now`] reads stands still with it.
+pub fn boot_ms() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    seconds.saturating_mul(1000).saturating_add(nanoseconds / 1_000_000)
+}
+
 /// The clock of something that servers share, a database or Redis, as far as it is known here.
 ///
 /// Leases are written by one server and judged by another, so both must read one clock: a server
@@ -61,8 +70,9 @@ struct ClockSample {
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(10);
 /// Interval between two attempts at a reading.
 const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
-/// Duration of a question from which its answer is too vague to replace one that is known.
-const SAMPLE_TOOK_MAX: Duration = Duration::from_secs(1);
+/// Duration of a question from which its answer is too vague to replace one that is known: what two
+/// servers make of the shared clock differs by less than the margin of a lease then.
+const SAMPLE_TOOK_MAX: Duration = Duration::from_millis(200);
 
 impl SharedClock {
     /// Milliseconds since 1970, by the shared clock.
@@ -91,7 +101,8 @@ impl SharedClock {
         let mut state = self.0.lock();
         if took <= SAMPLE_TOOK_MAX || state.latest.is_none() {
             state.latest = Some(ClockSample { at: asked + took / 2, ms });
-            state.due = Some(now + SAMPLE_AGE_MAX);
+            let is_vague = took > SAMPLE_TOOK_MAX;
+            state.due = Some(now + if is_vague { SAMPLE_PAUSE } else { SAMPLE_AGE_MAX });
         }
     }
 

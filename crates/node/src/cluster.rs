@@ -14,23 +14,30 @@ mod membership;
 mod peer;
 pub mod placement;
 mod registry;
+mod serving_lease;
+pub mod takeover;
 
 use std::time::Duration;
 
 pub use self::identity::NodeIdentity;
-pub use self::membership::{JoinError, NodeDescription, NodeMembership};
+pub use self::membership::{JoinError, LostNode, NodeDescription, NodeMembership};
 pub use self::peer::{
     ClusterKey, ClusterKeyError, PEER_LISTENER, PeerAnswer, PeerForwarder, PeerListener,
     RequestLocator, RequestSubject, SubjectOwner, WorkKind,
 };
 pub use self::registry::{
-    NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState, is_alive, is_replaced,
+    NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeRenewal, NodeState, find, is_alive,
+    is_replaced,
 };
+pub use self::serving_lease::{LEASE_MARGIN, LeaseVerifier, ServingLease};
+pub use self::takeover::NodeJudge;
 
-/// Time for which a node that is not seen counts as alive: what it owns is not taken from it.
+/// Time for which a node that is not seen counts as alive, where its row does not say: what it owns
+/// is not taken from it. Versions that do not say it assume this.
 pub const NODE_LEASE: Duration = Duration::from_secs(30);
 
-/// Interval at which a node says that it is there, where others read it.
+/// Longest interval at which a node says that it is there, where others read it: a fifth of its
+/// lease, if that is shorter.
 pub const RENEW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The same, in a store that it has for itself.

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use crate::removals::RemovalGate;
+
 /// Interval at which a lock is tried again whose server was killed, and how often: a process that
 /// it was just starting has the file open until it is another program.
 const LOCK_INTERVAL: Duration = Duration::from_millis(20);
@@ -66,6 +68,7 @@ fn pid_words(pid: &str) -> String {
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
+    removals: RemovalGate,
     /// Locked for as long as it is open; the kernel unlocks it when the process ends.
     _lock: File,
 }
@@ -78,7 +81,8 @@ impl DataDir {
     pub fn open(path: &Path) -> Result<DataDir, DataDirError> {
         create(path)?;
         let lock = lock(path)?;
-        let data_dir = DataDir { path: path.to_owned(), _lock: lock };
+        let removals = RemovalGate::default();
+        let data_dir = DataDir { path: path.to_owned(), removals, _lock: lock };
         // A server that was killed leaves its addresses behind; they are wrong by now.
         data_dir.remove_addresses()?;
         Ok(data_dir)
@@ -87,6 +91,11 @@ impl DataDir {
     /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the gate that removals of files in it pass.
+    pub fn removals(&self) -> &RemovalGate {
+        &self.removals
     }
 
     /// Writes where the server listens, for those who let the kernel choose the port: `http`, and

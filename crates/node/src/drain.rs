@@ -172,6 +172,18 @@ impl DrainHandle {
 pub struct Hangups(Signal);
 
 impl Hangups {
+    /// As [`Hangups::new`], before there is a runtime: those that come before somebody waits count
+    /// as one. Listen from the start of a process on, because its default is to be ended.
+    ///
+    /// # Errors
+    /// When the signal cannot be listened to.
+    pub fn before_runtime() -> io::Result<Hangups> {
+        // The handler stays when the runtime goes; it starts no thread.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        let _inside = runtime.enter();
+        Hangups::new()
+    }
+
     /// Listens from now on; a process that does not listen is ended by it.
     ///
     /// # Errors

@@ -32,6 +32,22 @@ pub struct GrantHolder {
     pub id: Arc<str>,
     /// Tenant of the holder.
     pub tenant: Arc<str>,
+    /// Epoch of a session, which counts its owners; none of what has one owner for ever.
+    pub epoch: Option<u64>,
+}
+
+impl GrantHolder {
+    /// Creates a holder that has no epoch.
+    #[must_use]
+    pub fn new(id: impl Into<Arc<str>>, tenant: impl Into<Arc<str>>) -> GrantHolder {
+        GrantHolder { id: id.into(), tenant: tenant.into(), epoch: None }
+    }
+
+    /// Returns the holder at an epoch.
+    #[must_use]
+    pub fn at_epoch(self, epoch: Option<u64>) -> GrantHolder {
+        GrantHolder { epoch, ..self }
+    }
 }
 
 /// Serves the sockets inside sandboxes.

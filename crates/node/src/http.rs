@@ -15,7 +15,8 @@
 //! ([`CredentialBinding`]).
 //!
 //! A client that goes away takes its handler with it: the handler's future is dropped as soon as
-//! the kernel reports the end of the connection, and with the future goes whatever it runs.
+//! the kernel reports the end of the connection, and with the future goes whatever it runs. A
+//! request with an idempotency key is carried out to its end ([`IdempotencyKeys`]).
 
 mod access;
 mod connection;
@@ -23,8 +24,10 @@ mod credential;
 mod cuttable;
 mod error;
 mod fast;
+mod gzip;
 mod hosts;
 mod http2;
+mod idempotency;
 mod in_process;
 mod json;
 mod linger;
@@ -38,6 +41,7 @@ mod shares;
 mod shell;
 mod socket;
 mod stream;
+mod traced;
 mod upload;
 
 pub use access::{CompatFace, FaceAccess, TokenSchemes, authenticate, is_forwarded, is_local_name};
@@ -46,8 +50,10 @@ pub use credential::CredentialBinding;
 pub(crate) use cuttable::{CutControl, CuttableIo};
 pub use error::HttpError;
 pub use fast::{AtOnce, FastHead, FastPath, ListenerSite, Memory, path_part};
+pub use gzip::accepts_gzip;
 pub use hosts::{HostNames, check_hosts};
 pub(crate) use http2::{FairExecutor, path_only};
+pub use idempotency::IdempotencyKeys;
 pub use in_process::{InProcessCaller, InProcessRoutes, ServedInProcess};
 pub use json::{JsonBody, parse_json, plain_json_error};
 pub use linger::close_lingering;

@@ -30,6 +30,7 @@ use bytes::Bytes;
 use self::directory::DirectoryObjects;
 use self::s3::S3Objects;
 use crate::client::ClientError;
+use crate::removals::RemovalGate;
 use crate::store::CommitDurability;
 
 pub use self::sign::SigningCredentials;
@@ -141,7 +142,10 @@ fn shortened(text: &str) -> String {
 
 /// An object store. Cheap to clone; clones share their limits.
 #[derive(Clone)]
-pub struct ObjectStore(ObjectBackend);
+pub struct ObjectStore {
+    backend: ObjectBackend,
+    removals: RemovalGate,
+}
 
 #[derive(Clone)]
 enum ObjectBackend {
@@ -151,7 +155,7 @@ enum ObjectBackend {
 
 impl fmt::Debug for ObjectStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.backend {
             ObjectBackend::Directory(directory) => directory.fmt(f),
             ObjectBackend::S3(s3) => s3.fmt(f),
         }
@@ -168,13 +172,27 @@ impl ObjectStore {
         path: &Path,
         durability: CommitDurability,
     ) -> Result<ObjectStore, ObjectsError> {
-        Ok(ObjectStore(ObjectBackend::Directory(DirectoryObjects::open(path, durability)?)))
+        let backend = ObjectBackend::Directory(DirectoryObjects::open(path, durability)?);
+        Ok(ObjectStore { backend, removals: RemovalGate::default() })
     }
 
     /// The objects in a bucket. Nothing is sent before the first request.
     #[must_use]
     pub fn in_s3(location: S3Location, credentials: SigningCredentials) -> ObjectStore {
-        ObjectStore(ObjectBackend::S3(Arc::new(S3Objects::new(location, credentials))))
+        let backend = ObjectBackend::S3(Arc::new(S3Objects::new(location, credentials)));
+        ObjectStore { backend, removals: RemovalGate::default() }
+    }
+
+    /// Lets objects be removed only while this gate is open.
+    #[must_use]
+    pub fn with_removals(self, removals: RemovalGate) -> ObjectStore {
+        ObjectStore { removals, ..self }
+    }
+
+    /// Returns the gate of removals, for files that belong to the objects.
+    #[must_use]
+    pub fn removals(&self) -> &RemovalGate {
+        &self.removals
     }
 
     /// Writes an object, in place of one with the same key.
@@ -183,7 +201,7 @@ impl ObjectStore {
     /// When the key cannot be one, the object is too long, or the back end fails.
     pub async fn put(&self, key: &str, bytes: Bytes) -> Result<(), ObjectsError> {
         check(key, &bytes)?;
-        match &self.0 {
+        match &self.backend {
             ObjectBackend::Directory(directory) => directory.put(key, bytes).await,
             ObjectBackend::S3(s3) => s3.put(key, bytes).await,
         }
@@ -196,7 +214,7 @@ impl ObjectStore {
     /// As of [`ObjectStore::put`].
     pub async fn put_if_absent(&self, key: &str, bytes: Bytes) -> Result<PutOutcome, ObjectsError> {
         check(key, &bytes)?;
-        match &self.0 {
+        match &self.backend {
             ObjectBackend::Directory(directory) => directory.put_if_absent(key, bytes).await,
             ObjectBackend::S3(s3) => s3.put_if_absent(key, bytes).await,
         }
@@ -209,7 +227,7 @@ impl ObjectStore {
     /// the back end fails.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, ObjectsError> {
         check_key(key)?;
-        match &self.0 {
+        match &self.backend {
             ObjectBackend::Directory(directory) => directory.get(key).await,
             ObjectBackend::S3(s3) => s3.get(key).await,
         }
@@ -221,7 +239,7 @@ impl ObjectStore {
     /// When the key cannot be one, or the back end fails.
     pub async fn exists(&self, key: &str) -> Result<bool, ObjectsError> {
         check_key(key)?;
-        match &self.0 {
+        match &self.backend {
             ObjectBackend::Directory(directory) => directory.exists(key).await,
             ObjectBackend::S3(s3) => s3.exists(key).await,
         }
@@ -233,7 +251,8 @@ impl ObjectStore {
     /// When the key cannot be one, or the back end fails.
     pub async fn delete(&self, key: &str) -> Result<(), ObjectsError> {
         check_key(key)?;
-        match &self.0 {
+        let _permit = self.removals.permit().await;
+        match &self.backend {
             ObjectBackend::Directory(directory) => directory.delete(key).await,
             ObjectBackend::S3(s3) => s3.delete(key).await,
         }
@@ -253,7 +272,7 @@ impl ObjectStore {
         check_prefix(prefix)?;
         after.map_or(Ok(()), check_prefix)?;
         let (after, limit) = (after.unwrap_or_default(), limit.min(LIST_MAX));
-        match &self.0 {
+        match &self.backend {
             ObjectBackend::Directory(directory) => directory.list(prefix, after, limit).await,
             ObjectBackend::S3(s3) => s3.list(prefix, after, limit).await,
         }

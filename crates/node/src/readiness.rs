@@ -8,9 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::clock;
 use crate::task::Boxed;
+use crate::telemetry::Registry;
 
 /// Time that the outcome of all checks is good.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,6 +39,8 @@ struct ReadinessShared {
     progress: Mutex<Vec<Progress>>,
     /// The last outcome. Locked while checks are run, so that a crowd waits for one run.
     last: tokio::sync::Mutex<Option<CheckOutcome>>,
+    /// Whether each check passed when it was last run, for the metrics.
+    passed: Mutex<Vec<(&'static str, bool)>>,
 }
 
 struct CheckOutcome {
@@ -86,9 +93,43 @@ impl ReadinessChecks {
             }
         });
         let outcomes = futures_util::future::join_all(runs).await;
+        let names = self.0.checks.lock().iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        *self.0.passed.lock() =
+            names.into_iter().zip(outcomes.iter().map(Option::is_none)).collect();
         let missing: Vec<String> = outcomes.into_iter().flatten().collect();
         *last = Some(CheckOutcome { at: clock::now(), missing: missing.clone() });
         missing
+    }
+
+    /// Adds `cove_ready` to the metrics: 1 for each check that passed when it was last run, else 0.
+    /// Only [`ReadinessChecks::missing`] runs them, so call it before the metrics are read.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(ReadinessFigures(self.clone())));
+    }
+}
+
+#[derive(Debug)]
+struct ReadinessFigures(ReadinessChecks);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReadinessLabels {
+    check: &'static str,
+}
+
+impl Collector for ReadinessFigures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let passed = self.0.0.passed.lock().clone();
+        // A family without samples is no family.
+        if passed.is_empty() {
+            return Ok(());
+        }
+        let help = "1 if the check of /health/ready passed when it was last run, else 0";
+        let mut family = encoder.encode_descriptor("cove_ready", help, None, MetricType::Gauge)?;
+        for (check, passed) in passed {
+            let value = ConstGauge::new(i64::from(passed));
+            value.encode(family.encode_family(&ReadinessLabels { check })?)?;
+        }
+        Ok(())
     }
 }
 
@@ -107,6 +148,21 @@ mod tests {
         readiness.add("disk", || Box::pin(async { Err("it is full".to_owned()) }));
         readiness.add("queue", || Box::pin(std::future::pending()));
         assert_eq!(readiness.missing().await, ["disk: it is full", "queue: no answer within 2 s"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_metrics_say_which_check_failed() {
+        let readiness = ReadinessChecks::default();
+        readiness.add("store", || Box::pin(async { Ok(()) }));
+        readiness.add("disk", || Box::pin(async { Err("it is full".to_owned()) }));
+        let mut registry = Registry::default();
+        readiness.register(&mut registry);
+        let metrics = crate::telemetry::MetricsRegistry::new(registry);
+        assert_eq!(metrics.render().unwrap(), "# EOF\n", "nothing has been checked yet");
+        readiness.missing().await;
+        let text = metrics.render().unwrap();
+        assert!(text.contains("cove_ready{check=\"store\"} 1\n"), "{text}");
+        assert!(text.contains("cove_ready{check=\"disk\"} 0\n"), "{text}");
     }
 
     #[tokio::test]

@@ -31,6 +31,7 @@ mod migrate;
 mod numbers;
 mod postgres;
 mod queue;
+mod snapshot;
 mod sqlite;
 mod value;
 
@@ -55,6 +56,7 @@ pub use self::counters::COUNTER_AGE_MAX;
 pub use self::error::SqlStoreError;
 pub use self::migrate::MigrationStep;
 pub use self::numbers::take_numbers;
+pub use self::snapshot::{CopyProgress, StoreSnapshot};
 pub use self::value::{FromValue, SqlRow, SqlValue};
 
 /// Database that keeps the state.
@@ -130,6 +132,22 @@ pub struct StoreConfig {
     pub connect_max: Duration,
     /// Time for one statement in PostgreSQL, and for one transaction that stands idle.
     pub statement_max: Duration,
+    /// Time that a silent PostgreSQL is believed in.
+    pub silence_max: Duration,
+    /// Isolation of transactions from each other, in PostgreSQL.
+    pub isolation: StoreIsolation,
+}
+
+/// Isolation of transactions of PostgreSQL from each other
+/// (<https://www.postgresql.org/docs/current/transaction-iso.html>).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreIsolation {
+    /// As if one ran after the other; those that cannot be are run again.
+    #[default]
+    Serializable,
+    /// Each statement sees what was committed before it, and loses against nobody: for single
+    /// statements that must not wait for what others do.
+    ReadCommitted,
 }
 
 impl StoreConfig {
@@ -146,6 +164,8 @@ impl StoreConfig {
             rows_max: 100_000,
             connect_max: Duration::from_secs(10),
             statement_max: Duration::from_secs(30),
+            silence_max: Duration::from_secs(30),
+            isolation: StoreIsolation::default(),
         }
     }
 }
@@ -221,6 +241,7 @@ struct StoreHandle {
     reads: Arc<TransactionQueue>,
     writes: Arc<TransactionQueue>,
     dialect: StoreDialect,
+    config: StoreConfig,
     metrics: StoreMetrics,
     clock: SharedClock,
     counters: Mutex<CounterReadings>,
@@ -256,7 +277,7 @@ impl SqlStore {
             let writes = Arc::new(TransactionQueue::new(config.waiting_max));
             let clock = SharedClock::default();
             let context = StoreContext {
-                config,
+                config: config.clone(),
                 metrics: metrics.clone(),
                 clock: clock.clone(),
                 running: receiver,
@@ -273,8 +294,55 @@ impl SqlStore {
                 }
             };
             let counters = Mutex::default();
-            let handle = StoreHandle { reads, writes, dialect, metrics, clock, counters, running };
-            Ok(SqlStore(Arc::new(handle)))
+            Ok(SqlStore(Arc::new(StoreHandle {
+                reads,
+                writes,
+                dialect,
+                config,
+                metrics,
+                clock,
+                counters,
+                running,
+            })))
+        })
+    }
+
+    /// Returns a store with a connection of its own to the same PostgreSQL, for single statements
+    /// that must not wait behind other transactions, nor lose against them; `time_max` is the time
+    /// to connect, and for one statement. SQLite has one writer: it is this store.
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub fn reserved(&self, time_max: Duration) -> Boxed<'_, Result<SqlStore, SqlStoreError>> {
+        Box::pin(async move {
+            let StoreUrl::Postgres(url) = &self.0.config.url else { return Ok(self.clone()) };
+            let config = StoreConfig {
+                connections: 1,
+                connect_max: time_max,
+                statement_max: time_max,
+                silence_max: time_max,
+                isolation: StoreIsolation::ReadCommitted,
+                ..self.0.config.clone()
+            };
+            let (running, receiver) = watch::channel(());
+            let queue = Arc::new(TransactionQueue::new(config.waiting_max));
+            let context = StoreContext {
+                config: config.clone(),
+                metrics: self.0.metrics.clone(),
+                clock: self.0.clock.clone(),
+                running: receiver,
+            };
+            postgres::start(url, context, &queue).await?;
+            Ok(SqlStore(Arc::new(StoreHandle {
+                reads: Arc::clone(&queue),
+                writes: queue,
+                dialect: self.0.dialect,
+                config,
+                metrics: self.0.metrics.clone(),
+                clock: self.0.clock.clone(),
+                counters: Mutex::default(),
+                running,
+            })))
         })
     }
 
@@ -388,6 +456,15 @@ impl SqlStore {
     /// Returns which engine it is.
     pub fn dialect(&self) -> StoreDialect {
         self.0.dialect
+    }
+
+    /// Takes a snapshot of what the store has, which others change meanwhile; none of PostgreSQL,
+    /// which has backups of its own. It has everything that was answered before. Blocks.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn snapshot(&self) -> Result<Option<StoreSnapshot>, SqlStoreError> {
+        snapshot::of_url(&self.0.config.url, self.0.config.rows_max)
     }
 
     /// Takes no more transactions, finishes those that wait, and returns when the database is

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::fair;
+use crate::{fair, traces};
 
 /// Boxed future of an asynchronous function that is compiled where it stands: without the pointer
 /// its body, and that of all it calls, is compiled once more by every crate that calls it.
@@ -25,7 +25,8 @@ pub fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()
     }
 }
 
-/// Runs `future` to its end, also when whoever waits for it does not.
+/// Runs `future` to its end, also when whoever waits for it does not. It is a part of the trace of
+/// the task that starts it.
 ///
 /// # Errors
 /// When it panicked, or the runtime ended first.
@@ -34,11 +35,11 @@ pub fn to_the_end<T: Send + 'static>(
 ) -> impl Future<Output = Result<T, JoinError>> + Send {
     let slot = Arc::new(Mutex::new(None));
     let done = Arc::clone(&slot);
-    let task = spawn(async move {
+    let work = async move {
         let value = future.await;
         *done.lock() = Some(value);
-    });
-    result_of(task, slot)
+    };
+    result_of(spawn(traces::in_scope(traces::current(), work)), slot)
 }
 
 /// Runs what waits for a disk or a lock, or takes long, on a thread of its own; see

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -22,8 +22,16 @@ pub use prometheus_client::registry::Registry;
 use prometheus_client::registry::Unit;
 use serde::Deserialize;
 pub use tracing::level_filters::LevelFilter;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::{clock, http};
+use crate::history::{LatencyCounts, LatencyHistogram, SharedCounter};
+use crate::{clock, http, traces};
 
 /// Clock ticks per second in `/proc/<pid>/stat`: USER_HZ, which is part of the kernel's ABI and 100
 /// on every architecture that Cove runs on.
@@ -46,22 +54,92 @@ pub enum LogFormat {
     Json,
 }
 
-/// Sends log lines of `level` and above to standard error. Colours only where a person sees them:
-/// on a terminal, and not when `colour` says no.
+/// Level of the log of this process, which may be changed. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LogLevelControl(reload::Handle<LevelFilter, LogRegistry>);
+
+/// What log lines pass through first.
+type LogRegistry = tracing_subscriber::Registry;
+
+impl LogLevelControl {
+    /// Writes lines of `level` and above from now on.
+    pub fn set(&self, level: LevelFilter) {
+        // It fails when nothing is logged any more, and then there is nobody to say it to.
+        drop(self.0.modify(|current| *current = level));
+    }
+}
+
+/// Sends log lines of `level` and above to standard error, with colours where those are wanted.
 ///
 /// # Errors
 /// When logging was set up before.
 pub fn init_logs(
     format: LogFormat,
     level: LevelFilter,
-    colour: bool,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    has_colours: bool,
+) -> Result<LogLevelControl, Box<dyn std::error::Error + Send + Sync>> {
+    let (level, control) = reload::Layer::new(level);
+    let registry = LogRegistry::default().with(level);
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
     match format {
         LogFormat::Text => {
-            lines.with_ansi(colour && io::stderr().is_terminal()).with_target(false).try_init()
+            let lines = lines.with_ansi(has_colours).with_target(false);
+            let lines = lines.map_event_format(|lines| TracedLines { lines, format });
+            registry.with(lines).try_init()
         }
-        LogFormat::Json => lines.json().flatten_event(true).with_ansi(false).try_init(),
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_ansi(false);
+            let lines = lines.map_event_format(|lines| TracedLines { lines, format });
+            registry.with(lines).try_init()
+        }
+    }?;
+    Ok(LogLevelControl(control))
+}
+
+/// Returns an error with its causes on one line, for logs and for those who wait.
+#[must_use]
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+/// Adds the ids of the trace to the log lines of what is a part of one.
+struct TracedLines<F> {
+    lines: F,
+    format: LogFormat,
+}
+
+impl<S, N, F> FormatEvent<S, N> for TracedLines<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let ids = traces::with_current(|scope| {
+            let context = scope.context();
+            (context.trace_id, context.span_id)
+        });
+        let Some((trace, span)) = ids else {
+            return self.lines.format_event(context, writer, event);
+        };
+        // Colours, which a terminal has, get lost on these lines.
+        let mut line = String::new();
+        self.lines.format_event(context, Writer::new(&mut line), event)?;
+        match (self.format, line.strip_suffix("}\n"), line.strip_suffix('\n')) {
+            (LogFormat::Json, Some(object), _) => {
+                writeln!(writer, r#"{object},"trace_id":"{trace}","span_id":"{span}"}}"#)
+            }
+            (LogFormat::Text, _, Some(text)) => {
+                writeln!(writer, "{text} trace_id={trace} span_id={span}")
+            }
+            (_, _, _) => writer.write_str(&line),
+        }
     }
 }
 
@@ -246,6 +324,32 @@ fn open_fds_max() -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// Figures of this process that cost next to nothing to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessFigures {
+    /// CPU time that it used, in seconds.
+    pub cpu_s: f64,
+    /// Physical memory that it occupies.
+    pub resident_bytes: f64,
+    /// Open file descriptors; none where the kernel does not count them (before Linux 6.2).
+    pub open_fds: Option<f64>,
+}
+
+impl ProcessFigures {
+    /// Reads them; none where `/proc` cannot be read.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "there are not that many descriptors")]
+    pub fn read() -> Option<ProcessFigures> {
+        // The size of the directory is the number of descriptors, since Linux 6.2.
+        let open_fds = fs::metadata("/proc/self/fd").ok().map(|it| it.len()).filter(|it| *it > 0);
+        Some(ProcessFigures {
+            cpu_s: cpu_seconds()?,
+            resident_bytes: ProcStatus::read()?.resident_bytes,
+            open_fds: open_fds.map(|it| it as f64),
+        })
+    }
+}
+
 /// User and system time, fields 14 and 15 of `/proc/self/stat` (proc_pid_stat(5)).
 fn cpu_seconds() -> Option<f64> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
@@ -264,6 +368,45 @@ pub struct HttpMetrics {
     duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
     in_flight: Gauge,
     streams: Gauge,
+    /// What the server's history is made of: of all requests, and of those below a path.
+    all: Arc<RequestCounters>,
+    below: Option<(&'static str, Arc<RequestCounters>)>,
+}
+
+/// Counters of requests since the start.
+#[derive(Clone, Debug, Default)]
+pub struct RequestActivity {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Of them, those that were answered with a status of 500 or above.
+    pub failures: u64,
+    /// Times from a request's head to its answer's head.
+    pub took: LatencyCounts,
+}
+
+#[derive(Debug, Default)]
+struct RequestCounters {
+    requests: SharedCounter,
+    failures: SharedCounter,
+    took: LatencyHistogram,
+}
+
+impl RequestCounters {
+    fn count(&self, status: u16, took: Duration) {
+        self.requests.inc();
+        if status >= 500 {
+            self.failures.inc();
+        }
+        self.took.record(took);
+    }
+
+    fn read(&self) -> RequestActivity {
+        RequestActivity {
+            requests: self.requests.load(),
+            failures: self.failures.load(),
+            took: self.took.counts(),
+        }
+    }
 }
 
 /// Few values each: the route is the pattern, not the path, so that callers cannot fill the memory.
@@ -297,7 +440,25 @@ impl HttpMetrics {
             "WebSockets and answers of unknown length that are open",
             streams.clone(),
         );
-        HttpMetrics { duration, in_flight, streams }
+        HttpMetrics { duration, in_flight, streams, all: Arc::default(), below: None }
+    }
+
+    /// Counts requests whose route begins with `prefix` by themselves, too.
+    #[must_use]
+    pub fn counting_below(self, prefix: &'static str) -> HttpMetrics {
+        HttpMetrics { below: Some((prefix, Arc::default())), ..self }
+    }
+
+    /// Returns what was counted of all requests, and of those below the path.
+    #[must_use]
+    pub fn activity(&self) -> (RequestActivity, Option<RequestActivity>) {
+        (self.all.read(), self.below.as_ref().map(|(_, counters)| counters.read()))
+    }
+
+    /// Returns how many WebSockets and answers of unknown length are open.
+    #[must_use]
+    pub fn streams(&self) -> i64 {
+        self.streams.get()
     }
 
     /// Counts a request as being answered until the guard is dropped.
@@ -329,6 +490,12 @@ impl HttpMetrics {
             "OPTIONS" => "OPTIONS",
             _ => "other",
         };
+        self.all.count(status, took);
+        if let Some((prefix, counters)) = &self.below
+            && route.starts_with(prefix)
+        {
+            counters.count(status, took);
+        }
         let labels = RequestLabels { method, route, status };
         self.duration.get_or_create(&labels).observe(took.as_secs_f64());
     }
@@ -369,6 +536,33 @@ mod tests {
     }
 
     #[test]
+    fn cheap_figures_of_the_process_are_those_of_the_metrics() {
+        let figures = ProcessFigures::read().unwrap();
+        let text = MetricsRegistry::new(registry("1.2.3")).render().unwrap();
+        let resident = value(&text, "process_resident_memory_bytes");
+        assert!(
+            (0.5..2.0).contains(&(figures.resident_bytes / resident)),
+            "{figures:?} {resident}"
+        );
+        assert!(figures.cpu_s <= value(&text, "process_cpu_seconds_total"), "{figures:?}");
+        assert!(figures.open_fds.is_none_or(|it| it >= 3.0), "{figures:?}");
+    }
+
+    #[test]
+    fn requests_below_a_path_are_counted_by_themselves() {
+        let metrics = HttpMetrics::new(&mut Registry::default()).counting_below("/catalog");
+        let took = Duration::from_millis(3);
+        for (route, status) in [("/catalog/v1/config", 200), ("/catalog/x", 503), ("/v1/x", 404)] {
+            metrics.observe(&axum::http::Method::GET, route.into(), status, took);
+        }
+        let (all, below) = metrics.activity();
+        let below = below.unwrap();
+        assert_eq!((all.requests, all.failures), (3, 1));
+        assert_eq!((below.requests, below.failures), (2, 1));
+        assert!(below.took.percentile_since(&LatencyCounts::default(), 950).unwrap() >= 0.003);
+    }
+
+    #[test]
     fn who_accepts_text_gets_the_older_format() {
         let mut registry = registry("1.2.3");
         let counter = prometheus_client::metrics::counter::Counter::<u64>::default();
@@ -392,6 +586,61 @@ mod tests {
         assert!(text.contains(things), "{text}");
         assert!(text.contains("# TYPE process_cpu_seconds_total counter\n"), "{text}");
         assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
+    }
+
+    #[derive(Clone, Default)]
+    struct KeptLines(Arc<parking_lot::Mutex<Vec<u8>>>);
+
+    impl io::Write for KeptLines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn lines_of_a_trace_have_its_ids() {
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let kept = KeptLines::default();
+            let writer = kept.clone();
+            let lines = tracing_subscriber::fmt().with_writer(move || writer.clone());
+            let lines = lines.with_ansi(false).without_time();
+            let subscriber: Box<dyn Subscriber + Send + Sync> = match format {
+                LogFormat::Text => {
+                    Box::new(lines.map_event_format(|lines| TracedLines { lines, format }).finish())
+                }
+                LogFormat::Json => {
+                    let lines = lines.json().flatten_event(true);
+                    Box::new(lines.map_event_format(|lines| TracedLines { lines, format }).finish())
+                }
+            };
+            let guard = tracing::subscriber::set_default(subscriber);
+            let tracer = traces::tests::tracer_without_collector();
+            let scope = tracer.begin("x", traces::SpanKind::Server, None).scope();
+            let context = scope.clone().unwrap().context().clone();
+            traces::in_scope(scope, async { tracing::info!(number = 7, "inside") }).await;
+            tracing::info!("outside");
+            drop(guard);
+            let text = String::from_utf8(kept.0.lock().clone()).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            let (trace, span) = (context.trace_id.to_string(), context.span_id.to_string());
+            assert!(lines.len() == 2 && !lines[1].contains("trace_id"), "{text}");
+            match format {
+                LogFormat::Text => {
+                    let end = format!("inside number=7 trace_id={trace} span_id={span}");
+                    assert!(lines[0].ends_with(&end), "{text}");
+                }
+                LogFormat::Json => {
+                    let line: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
+                    let found = ["message", "trace_id", "span_id"].map(|name| line[name].as_str());
+                    assert_eq!(found, [Some("inside"), Some(&*trace), Some(&*span)]);
+                    assert_eq!(line["number"], 7);
+                }
+            }
+        }
     }
 
     #[test]

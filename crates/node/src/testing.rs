@@ -28,3 +28,19 @@ impl Drop for TempDir {
         fs::remove_dir_all(&self.0).unwrap();
     }
 }
+
+/// Numbers by xorshift64* (Vigna 2016), the same for the same seed, which must not be 0.
+pub(crate) struct SeededRandom(pub(crate) u64);
+
+impl SeededRandom {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+    }
+
+    pub(crate) fn is_one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}

@@ -10,7 +10,9 @@ use rustls_native_certs::load_native_certs;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
-pub use self::files::{CertificateFileError, FileStamp, certificates, private_key, stamps};
+pub use self::files::{
+    CertificateFileError, FileStamp, certificates, chain_expiry, private_key, stamps,
+};
 pub(crate) use self::server::HTTP_2;
 pub use self::server::{ServerCertificate, ServerCertificateError};
 pub use self::verify::{CertificateTrust, CertificateVerifier};

@@ -348,9 +348,7 @@ impl TokenRegistry {
         match &who.credential {
             CallerCredential::Absent => None,
             CallerCredential::Console(sign_in) => Some(sign_in.expires_ms),
-            CallerCredential::Issued => {
-                self.0.issued.get()?.ends_ms(&who.token_id, clock::wall_ms())
-            }
+            CallerCredential::Issued => self.issued()?.ends_ms(&who.token_id, clock::wall_ms()),
             CallerCredential::Token => self.0.loaded.read().by_id.get(&who.token_id)?.expires_ms,
         }
     }
@@ -390,7 +388,7 @@ impl TokenRegistry {
     /// Returns what stands behind a sign-in now: the token, or the issuer that signed one.
     fn behind(&self, claims: &ConsoleClaims) -> Option<TokenPrincipal> {
         let behind = if claims.is_issued() {
-            let scopes = self.0.issued.get()?.scopes_of(&claims.name)?;
+            let scopes = self.issued()?.scopes_of(&claims.name)?;
             TokenPrincipal {
                 token_id: (&*claims.token_id).into(),
                 name: (&*claims.name).into(),

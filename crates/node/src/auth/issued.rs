@@ -30,18 +30,40 @@ pub(super) const ID_PREFIX: &str = "iss_";
 const ID_DIGITS: usize = 32;
 
 impl TokenRegistry {
-    /// Honours tokens of identity providers as well, from now on.
+    /// Honours tokens of these identity providers from now on, and of no others. Requests and
+    /// streams of tokens that are not honoured any more end as those of revoked ones do. Tokens of
+    /// an issuer whose settings stay the same stay known.
     ///
     /// # Errors
     /// When something is wrong in the configuration: a message that names it.
     pub fn trust(&self, issuers: Vec<IssuerConfig>) -> Result<(), TokenError> {
-        if !issuers.is_empty() {
-            let issued = IssuedTokens::new(issuers).map_err(TokenError::Issuers)?;
-            // Said once, before anything is served.
-            let _again = self.0.issued.set(issued);
+        let issued = match issuers.is_empty() {
+            true => None,
+            false => Some(Arc::new(IssuedTokens::new(issuers).map_err(TokenError::Issuers)?)),
+        };
+        {
+            let mut held = self.0.issued.write();
+            if let (Some(before), Some(issued)) = (&*held, &issued) {
+                issued.keep_known(before);
+            }
+            *held = issued;
         }
+        self.0.changes.send_replace(());
         Ok(())
     }
+
+    /// Returns the issuers that hold now, where there are any.
+    pub(super) fn issued(&self) -> Option<Arc<IssuedTokens>> {
+        self.0.issued.read().clone()
+    }
+}
+
+/// Checks issuers as [`TokenRegistry::trust`] does.
+///
+/// # Errors
+/// When one of them cannot be, or two are the same.
+pub fn check_issuers(issuers: Vec<IssuerConfig>) -> Result<(), TokenError> {
+    IssuedTokens::new(issuers).map(drop).map_err(TokenError::Issuers)
 }
 
 /// An identity provider whose tokens are honoured: one of `[[auth.issuers]]`, checked.
@@ -144,6 +166,25 @@ impl IssuedTokens {
         Ok(IssuedTokens { of_tokens, issuers, known: Mutex::default() })
     }
 
+    /// Knows what was known before of issuers whose settings are the same.
+    fn keep_known(&self, before: &IssuedTokens) {
+        let same = |token: &IssuedToken| {
+            let issuer = before.issuer_of(&token.principal.name);
+            issuer.is_some_and(|issuer| self.of_tokens.iter().any(|it| it.config == issuer.config))
+        };
+        let known = before.known.lock();
+        let kept = known.iter().filter(|(_, token)| same(token));
+        self.known.lock().extend(kept.map(|(hash, token)| (*hash, Arc::clone(token))));
+    }
+
+    /// Returns the issuer that gives such names of principals.
+    fn issuer_of(&self, name: &str) -> Option<&TokenIssuer> {
+        let is_of = |it: &&TokenIssuer| {
+            name.strip_prefix(&*it.config.name).is_some_and(|rest| rest.starts_with(':'))
+        };
+        self.of_tokens.iter().find(is_of)
+    }
+
     /// Returns whether a token looks like one of theirs.
     pub(super) fn may_be_of(&self, token: &str) -> bool {
         token.len() <= JWT_BYTES_MAX && self.issuers.may_be_of(token)
@@ -175,10 +216,7 @@ impl IssuedTokens {
     /// Returns the most that tokens of somebody with this name may be for; none when no issuer
     /// that is configured gives such names.
     pub(super) fn scopes_of(&self, name: &str) -> Option<TokenScopes> {
-        let is_of = |it: &&TokenIssuer| {
-            name.strip_prefix(&*it.config.name).is_some_and(|rest| rest.starts_with(':'))
-        };
-        self.of_tokens.iter().find(is_of).map(|issuer| issuer.scopes)
+        self.issuer_of(name).map(|issuer| issuer.scopes)
     }
 
     /// Verifies a token that is not known. One that is refused stays unknown.
@@ -232,6 +270,8 @@ impl IssuedTokens {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use serde_json::{Map, json};
 
     use crate::auth::TokenScope;
@@ -321,5 +361,41 @@ mod tests {
         assert!(issued.verify("1", 1).is_some() && issued.principal(&id, 1).is_some());
         assert!(issued.forget_ended(100_000) && !issued.forget_ended(100_000));
         assert_eq!(issued.principal(&id, 1), None);
+    }
+
+    #[tokio::test]
+    async fn what_a_token_has_opened_ends_with_its_issuer_and_not_with_another_one() {
+        let temp = crate::testing::TempDir::new();
+        let tokens = TokenRegistry::open(temp.path()).unwrap();
+        let other = IssuerConfig {
+            name: "other".to_owned(),
+            issuer: "https://other.example".to_owned(),
+            ..config()
+        };
+        tokens.trust(vec![config(), other.clone()]).unwrap();
+        let learned = |config: IssuerConfig, text: &str| {
+            let issuer = TokenIssuer::new(config).unwrap();
+            let principal = issuer.principal(&claims(&json!("shop"), &["executions"])).unwrap();
+            let token = IssuedToken {
+                principal: principal.clone(),
+                known_until_ms: u64::MAX,
+                ends_ms: u64::MAX,
+            };
+            tokens.issued().unwrap().remember(hash(text), token);
+            principal
+        };
+        let (goes, stays) = (learned(config(), "a.b.c"), learned(other.clone(), "d.e.f"));
+        let revoked = tokens.revocation(&goes).revoked();
+        let mut kept = Box::pin(tokens.revocation(&stays).revoked());
+        // The same name, but other settings: what it was for may be another thing now.
+        let changed = IssuerConfig { audience: "https://else.example".to_owned(), ..config() };
+        tokens.trust(vec![changed, other]).unwrap();
+        revoked.await;
+        assert_eq!((tokens.verify("a.b.c"), tokens.verify("d.e.f")), (None, Some(stays)));
+        let waits = std::future::poll_fn(|context| Poll::Ready(kept.as_mut().poll(context)));
+        assert!(waits.await.is_pending());
+        tokens.trust(Vec::new()).unwrap();
+        kept.await;
+        assert_eq!(tokens.verify("d.e.f"), None);
     }
 }

@@ -5,17 +5,22 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio::time;
 
 use super::placement::{self, PlaceOffer};
+use super::takeover::{NodeJudge, StoreContinuity};
 use super::{
-    NODE_LEASE, NodeIdentity, NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState,
-    RENEW_INTERVAL, RENEW_INTERVAL_ALONE, WorkKind,
+    NodeIdentity, NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState, RENEW_INTERVAL,
+    RENEW_INTERVAL_ALONE, ServingLease, WorkKind,
 };
 use crate::clock;
 use crate::drain::DrainHandle;
 use crate::store::{SqlStore, SqlStoreError, StoreDialect};
+
+/// Parts of a lease between two renewals.
+const RENEWALS_PER_LEASE: u32 = 5;
 
 /// Interval at which a start looks whether another run of this node is alive.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -60,21 +65,40 @@ struct MembershipShared {
     registry: NodeRegistry,
     run: NodeIdentity,
     is_shared: bool,
+    /// Time for which this node counts as alive after it was seen.
+    lease: Duration,
     /// All nodes, as they were read last.
     nodes: RwLock<HashMap<String, NodeRecord>>,
+    continuity: Mutex<StoreContinuity>,
     load: OnceLock<LoadSource>,
     /// False if an operator wants it to take no new work.
     takes_work: watch::Sender<bool>,
     /// Work that was sent to each since the nodes were read.
     sent: Mutex<HashMap<String, u64>>,
-    /// Number of renewals that came too late.
-    late: watch::Sender<u64>,
+    /// Time until which this node may act for what it has.
+    serving: ServingLease,
+    /// Number of renewals, each of which reads all nodes.
+    renewals: watch::Sender<u64>,
+    /// Told when the next renewal should not wait.
+    hurry: Notify,
+}
+
+/// A node that was lost, as this one knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostNode {
+    /// Name.
+    pub id: String,
+    /// Name of its last run.
+    pub incarnation: String,
+    /// When it was seen last, by the store's clock.
+    pub seen_ms: u64,
 }
 
 impl NodeMembership {
     /// Becomes the run that speaks for this node. One before it in the same directory is over; one
     /// in another directory may be alive, if this one is a copy of that: until it has not been seen
-    /// for as long as a lease, it is waited for.
+    /// for as long as its lease, it is waited for. From its first renewal on this node counts as
+    /// alive for `lease` after it was seen.
     ///
     /// # Errors
     /// When another run is alive, or the store cannot be used.
@@ -82,14 +106,22 @@ impl NodeMembership {
         store: &SqlStore,
         run: NodeIdentity,
         description: &NodeDescription,
+        lease: Duration,
     ) -> Result<NodeMembership, JoinError> {
         let registry = NodeRegistry::open(store).await?;
         let is_shared = store.dialect() == StoreDialect::Postgres;
+        let serving = match is_shared {
+            true => ServingLease::of(lease),
+            false => ServingLease::unlimited(),
+        };
         let mut first_ms = None;
         loop {
-            let now_ms = registry.now_ms();
+            let (now_ms, sent_ms) = (registry.now_ms(), clock::boot_ms());
             let registered = registry.register(&run, description, is_shared, now_ms).await?;
-            let NodeRegistration::SeenElsewhere(seen_ms) = registered else { break };
+            let NodeRegistration::SeenElsewhere(seen_ms) = registered else {
+                serving.renewed(sent_ms);
+                break;
+            };
             match first_ms {
                 None => tracing::info!(
                     server = run.id,
@@ -101,15 +133,22 @@ impl NodeMembership {
             first_ms.get_or_insert(seen_ms);
             time::sleep(LOOK_INTERVAL).await;
         }
+        // Renewals must not wait behind what others ask of the store, nor lose against a node that
+        // stands still in the middle of a transaction.
+        let registry = registry.over(store.reserved(lease / 2).await?);
         let membership = NodeMembership(Arc::new(MembershipShared {
             registry,
             run,
             is_shared,
+            lease,
             nodes: RwLock::default(),
+            continuity: Mutex::default(),
             load: OnceLock::new(),
             takes_work: watch::Sender::new(true),
             sent: Mutex::default(),
-            late: watch::Sender::new(0),
+            serving,
+            renewals: watch::Sender::new(0),
+            hurry: Notify::new(),
         }));
         // What was asked of it before it was started again.
         membership.take_over(membership.0.registry.list().await?);
@@ -128,17 +167,55 @@ impl NodeMembership {
         &self.0.registry
     }
 
+    /// Returns the right to act for what this node has, and until when it holds.
+    #[must_use]
+    pub fn serving(&self) -> &ServingLease {
+        &self.0.serving
+    }
+
     /// Sets what says how much work this node has. It must not block.
     pub fn measure(&self, load: impl Fn() -> NodeLoad + Send + Sync + 'static) {
         // Whoever comes second measures the same services.
         drop(self.0.load.set(Arc::new(load)));
     }
 
-    /// Number of renewals that came later than a lease allows: others may have taken over what this
-    /// node has.
+    /// Returns the time for which this node counts as alive after it was seen.
     #[must_use]
-    pub fn late_renewals(&self) -> watch::Receiver<u64> {
-        self.0.late.subscribe()
+    pub fn lease(&self) -> Duration {
+        self.0.lease
+    }
+
+    /// Number of renewals, each of which reads all nodes.
+    #[must_use]
+    pub fn renewals(&self) -> watch::Receiver<u64> {
+        self.0.renewals.subscribe()
+    }
+
+    /// Returns the nodes that are lost: others take over what they have.
+    #[must_use]
+    pub fn lost(&self) -> Vec<LostNode> {
+        let (judge, nodes) = (self.judge(), self.0.nodes.read());
+        let is_lost = |node: &&NodeRecord| {
+            node.id != self.0.run.id && self.0.is_shared && judge.fate(node).is_lost()
+        };
+        let lost = nodes.values().filter(is_lost).map(|node| LostNode {
+            id: node.id.clone(),
+            incarnation: node.incarnation.clone(),
+            seen_ms: node.seen_ms,
+        });
+        lost.collect()
+    }
+
+    /// Returns what this node knows now by which others are judged.
+    #[must_use]
+    pub fn judge(&self) -> NodeJudge {
+        let now_ms = self.0.registry.now_ms();
+        if !self.0.is_shared {
+            return NodeJudge::new(now_ms, Some(u64::MAX));
+        }
+        let continuity = *self.0.continuity.lock();
+        let covered_ms = continuity.covered_ms(clock::boot_ms(), whole_ms(self.0.lease));
+        NodeJudge::new(now_ms, covered_ms)
     }
 
     /// Tells whether this node takes new work: not when an operator wants it to drain.
@@ -213,30 +290,53 @@ impl NodeMembership {
     }
 
     fn load(&self) -> NodeLoad {
-        self.0.load.get().map(|load| load()).unwrap_or_default()
+        let load = self.0.load.get().map(|load| load()).unwrap_or_default();
+        NodeLoad { lease_ms: whole_ms(self.0.lease), ..load }
     }
 
-    /// Returns a node that runs, as far as was read last.
+    /// Returns a node that runs, as far as anybody can tell.
     #[must_use]
     pub fn living(&self, id: &str) -> Option<NodeRecord> {
-        let now_ms = self.0.registry.now_ms();
-        self.0.nodes.read().get(id).filter(|node| node.is_alive(now_ms)).cloned()
+        let judge = self.judge();
+        self.0.nodes.read().get(id).filter(|node| !judge.fate(node).is_over()).cloned()
     }
 
-    /// Returns all nodes that run, as far as was read last, this one among them.
+    /// Returns all nodes that run, as far as anybody can tell, this one among them.
     #[must_use]
     pub fn all_living(&self) -> Vec<NodeRecord> {
-        let now_ms = self.0.registry.now_ms();
-        self.0.nodes.read().values().filter(|node| node.is_alive(now_ms)).cloned().collect()
+        let judge = self.judge();
+        let nodes = self.0.nodes.read();
+        nodes.values().filter(|node| !judge.fate(node).is_over()).cloned().collect()
+    }
+
+    /// Resolves when a run of a node is lost, or over.
+    pub(super) async fn until_lost(&self, id: &str, incarnation: &str) {
+        let mut renewals = self.renewals();
+        while self.living(id).is_some_and(|node| node.incarnation == incarnation) {
+            if renewals.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Renews the row until the server stops. When another run speaks for this node, which has
     /// stood still for longer than a lease then, the server is told to stop.
     pub async fn keep(&self, drain: &DrainHandle) {
+        // A task of its own, which whatever else the caller polls does not hold up.
+        let mut keeping = JoinSet::new();
+        let (membership, drain) = (self.clone(), drain.clone());
+        keeping.spawn(async move { membership.renew_for_ever(&drain).await });
+        if let Some(Err(error)) = keeping.join_next().await {
+            tracing::error!(error = &error as &dyn std::error::Error, "renewals have ended");
+        }
+    }
+
+    async fn renew_for_ever(&self, drain: &DrainHandle) {
         let shared = &self.0;
-        let interval = if shared.is_shared { RENEW_INTERVAL } else { RENEW_INTERVAL_ALONE };
-        let late_ms = u64::try_from(NODE_LEASE.as_millis()).unwrap_or(u64::MAX) / 2;
-        let mut last_ms = clock::wall_ms();
+        let interval = match shared.is_shared {
+            true => RENEW_INTERVAL.min(shared.lease / RENEWALS_PER_LEASE),
+            false => RENEW_INTERVAL_ALONE,
+        };
         let mut failed = false;
         loop {
             let state = match drain.is_draining() || !*shared.takes_work.borrow() {
@@ -244,11 +344,21 @@ impl NodeMembership {
                 false => NodeState::Active,
             };
             let load = self.load();
-            let now_ms = shared.registry.now_ms();
+            let (now_ms, sent_ms) = (shared.registry.now_ms(), clock::boot_ms());
             let renewed = shared.registry.renew(&shared.run, state, load, now_ms).await;
             let was_failed = std::mem::replace(&mut failed, renewed.is_err());
             match renewed {
-                Ok(Some(nodes)) => self.take_over(nodes),
+                Ok(Some(renewal)) => {
+                    if renewal.was_expired {
+                        tracing::warn!(
+                            "other nodes were refused by this one, and took it for lost"
+                        );
+                        shared.serving.lapse();
+                    }
+                    shared.serving.renewed(sent_ms);
+                    shared.continuity.lock().renewed(clock::boot_ms(), whole_ms(shared.lease));
+                    self.take_over(renewal.nodes);
+                }
                 Ok(None) => {
                     let server = &shared.run.id;
                     tracing::error!(
@@ -265,13 +375,19 @@ impl NodeMembership {
                 ),
                 Err(_) => {}
             }
-            time::sleep(interval).await;
-            let now_ms = clock::wall_ms();
-            if now_ms.saturating_sub(last_ms) > late_ms {
-                shared.late.send_modify(|count| *count += 1);
+            let was_draining = state == NodeState::Draining;
+            tokio::select! {
+                () = time::sleep(interval) => {}
+                () = shared.hurry.notified() => {}
+                // At once: its listener is closed now, which others must not take for its end.
+                () = drain.begun(), if !was_draining => {}
             }
-            last_ms = now_ms;
         }
+    }
+
+    /// Reads all nodes soon: something has happened to one.
+    pub(super) fn look_again(&self) {
+        self.0.hurry.notify_one();
     }
 
     /// Says that this node has stopped.
@@ -292,7 +408,12 @@ impl NodeMembership {
             .send_if_modified(|takes| std::mem::replace(takes, takes_work) != takes_work);
         self.0.sent.lock().clear();
         *self.0.nodes.write() = nodes.into_iter().map(|node| (node.id.clone(), node)).collect();
+        self.0.renewals.send_modify(|count| *count = count.wrapping_add(1));
     }
+}
+
+fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl std::fmt::Debug for NodeMembership {

@@ -9,7 +9,9 @@ mod client;
 mod forward;
 mod key;
 mod listener;
+mod resume;
 mod routing;
+mod watch;
 
 use std::time::Duration;
 

@@ -28,6 +28,10 @@ const MIGRATIONS: &[MigrationStep] = &[MigrationStep::Same(
     )",
 )];
 
+/// All columns but the directory, in the order in which [`record`] reads them.
+const COLUMNS: &str = "id, incarnation, started_ms, seen_ms, state, wanted, address, peer_address, \
+    roles, zone, version, load";
+
 /// Time after which the row of a node that has left, or was never seen again, is removed.
 const FORGOTTEN_AFTER_MS: u64 = 7 * 24 * 3600 * 1000;
 
@@ -80,6 +84,33 @@ pub struct NodeLoad {
     pub executions_max: u64,
     /// Executions that wait for a place.
     pub executions_waiting: u64,
+    /// Milliseconds for which the node counts as alive after it was seen; [`NODE_LEASE`] where it
+    /// does not say.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lease_ms: u64,
+    /// True if others have found that nothing is left of it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub is_lost: bool,
+}
+
+impl NodeLoad {
+    /// Milliseconds for which the node counts as alive after it was seen.
+    fn lease_ms(&self) -> u64 {
+        match self.lease_ms {
+            0 => lease_ms(),
+            said => said,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// A node, as its row says.
@@ -107,7 +138,19 @@ impl NodeRecord {
     /// Returns whether it runs, as far as the store knows at this time.
     #[must_use]
     pub fn is_alive(&self, now_ms: u64) -> bool {
-        self.state != NodeState::Left && self.seen_ms.saturating_add(lease_ms()) > now_ms
+        self.state != NodeState::Left && !self.is_overdue(now_ms)
+    }
+
+    /// Returns whether it was not seen for as long as it counts as alive.
+    #[must_use]
+    pub fn is_overdue(&self, now_ms: u64) -> bool {
+        self.seen_ms.saturating_add(self.lease_ms()) <= now_ms
+    }
+
+    /// Milliseconds for which it counts as alive after it was seen.
+    #[must_use]
+    pub fn lease_ms(&self) -> u64 {
+        self.load.lease_ms()
     }
 }
 
@@ -118,6 +161,16 @@ pub enum NodeRegistration {
     Done,
     /// Another run may be alive, in another directory: it was seen at this time.
     SeenElsewhere(u64),
+}
+
+/// Result of [`NodeRegistry::renew`], for the run that speaks for its node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRenewal {
+    /// All nodes.
+    pub nodes: Vec<NodeRecord>,
+    /// True if others had found that nothing is left of this one, and may have taken over what it
+    /// has.
+    pub was_expired: bool,
 }
 
 /// The nodes of a store. Cheap to clone.
@@ -134,6 +187,11 @@ impl NodeRegistry {
     pub async fn open(store: &SqlStore) -> Result<NodeRegistry, SqlStoreError> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         Ok(NodeRegistry { store: store.clone() })
+    }
+
+    /// Returns the same nodes by another connection to their store.
+    pub(super) fn over(&self, store: SqlStore) -> NodeRegistry {
+        NodeRegistry { store }
     }
 
     /// Returns the time by the store's clock, in milliseconds since 1970.
@@ -172,7 +230,7 @@ impl NodeRegistry {
         state: NodeState,
         load: NodeLoad,
         now_ms: u64,
-    ) -> Result<Option<Vec<NodeRecord>>, SqlStoreError> {
+    ) -> Result<Option<NodeRenewal>, SqlStoreError> {
         let load = serde_json::to_string(&load).map_err(|_| SqlStoreError::Spoiled)?;
         let parameters = [
             run.id.as_str().into(),
@@ -184,12 +242,34 @@ impl NodeRegistry {
         let renewed = self.store.transact_idempotent("nodes.renew", move |it| {
             let sql = "UPDATE cove_nodes SET seen_ms = $3, state = $4, load = $5 \
                 WHERE id = $1 AND incarnation = $2";
-            match it.execute(sql, &parameters)? {
-                1 => Ok(Some(list(it)?)),
-                _ => Ok(None),
+            let if_there = format!("{sql} AND state <> 'left'");
+            match it.execute(&if_there, &parameters)? {
+                1 => Ok(Some(false)),
+                _ => Ok((it.execute(sql, &parameters)? == 1).then_some(true)),
             }
         });
-        renewed.await
+        let Some(was_expired) = renewed.await? else { return Ok(None) };
+        // By itself: nodes that write while others read what they write conflict.
+        Ok(Some(NodeRenewal { nodes: self.list().await?, was_expired }))
+    }
+
+    /// Says that nothing is left of a run that did not stop: others may take over what it owned at
+    /// once. False when that run does not speak for its node any more, or stops.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn expire(&self, id: &str, incarnation: &str) -> Result<bool, SqlStoreError> {
+        let load = NodeLoad { is_lost: true, ..NodeLoad::default() };
+        let load = serde_json::to_string(&load).map_err(|_| SqlStoreError::Spoiled)?;
+        let parameters = [id.into(), incarnation.into(), load.into()];
+        let expired = self.store.transact_idempotent("nodes.expire", move |it| {
+            // Versions before this one know the word. One that stops closes its listener before it
+            // has stored what it has.
+            let sql = "UPDATE cove_nodes SET state = 'left', load = $3 \
+                WHERE id = $1 AND incarnation = $2 AND state IN ('active', 'joining')";
+            Ok(it.execute(sql, &parameters)? == 1)
+        });
+        expired.await
     }
 
     /// Says that a node has stopped: others may take over what it owned at once.
@@ -204,6 +284,18 @@ impl NodeRegistry {
             it.execute(sql, &parameters).map(drop)
         });
         left.await
+    }
+
+    /// Removes the row of a node, in a store that was restored for another one.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn forget(&self, id: &str) -> Result<(), SqlStoreError> {
+        let parameters = [id.into()];
+        let forgotten = self.store.transact_idempotent("nodes.forget", move |it| {
+            it.execute("DELETE FROM cove_nodes WHERE id = $1", &parameters).map(drop)
+        });
+        forgotten.await
     }
 
     /// Returns all nodes, the oldest name first.
@@ -237,15 +329,16 @@ fn register(
     is_shared: bool,
     now_ms: u64,
 ) -> Result<NodeRegistration, SqlStoreError> {
-    let sql = "SELECT incarnation, home, seen_ms, state FROM cove_nodes WHERE id = $1";
+    let sql = "SELECT incarnation, home, seen_ms, state, load FROM cove_nodes WHERE id = $1";
     if let Some(found) = it.query_one(sql, &[run.id.as_str().into()])? {
         let (incarnation, home): (String, String) = (found.get(0)?, found.get(1)?);
         let seen_ms: u64 = found.get(2)?;
+        let lease_ms = load(&found.get::<String>(4)?).lease_ms();
         let is_over = !is_shared
             || home == run.home
             || incarnation == run.incarnation
             || found.get::<String>(3)? == NodeState::Left.as_str()
-            || seen_ms.saturating_add(lease_ms()) <= now_ms;
+            || seen_ms.saturating_add(lease_ms) <= now_ms;
         if !is_over {
             return Ok(NodeRegistration::SeenElsewhere(seen_ms));
         }
@@ -279,13 +372,12 @@ fn register(
 }
 
 fn list(it: &mut dyn StoreTransaction) -> Result<Vec<NodeRecord>, SqlStoreError> {
-    let sql = "SELECT id, incarnation, started_ms, seen_ms, state, wanted, address, peer_address, \
-        roles, zone, version, load FROM cove_nodes ORDER BY id";
-    it.query(sql, &[])?.iter().map(record).collect()
+    let sql = format!("SELECT {COLUMNS} FROM cove_nodes ORDER BY id");
+    it.query(&sql, &[])?.iter().map(record).collect()
 }
 
 fn record(row: &SqlRow) -> Result<NodeRecord, SqlStoreError> {
-    let (roles, load): (String, String) = (row.get(8)?, row.get(11)?);
+    let (roles, said): (String, String) = (row.get(8)?, row.get(11)?);
     Ok(NodeRecord {
         id: row.get(0)?,
         incarnation: row.get(1)?,
@@ -300,9 +392,13 @@ fn record(row: &SqlRow) -> Result<NodeRecord, SqlStoreError> {
             zone: row.get(9)?,
             version: row.get(10)?,
         },
-        // Of a version that says it differently nothing is known.
-        load: serde_json::from_str(&load).unwrap_or_default(),
+        load: load(&said),
     })
+}
+
+/// Reads the load of a node. Of a version that says it differently nothing is known.
+fn load(said: &str) -> NodeLoad {
+    serde_json::from_str(said).unwrap_or_default()
 }
 
 /// Returns whether another run speaks for a node by now.
@@ -327,10 +423,16 @@ pub fn is_alive(
     id: &str,
     now_ms: u64,
 ) -> Result<bool, SqlStoreError> {
-    let sql = "SELECT id FROM cove_nodes WHERE id = $1 AND seen_ms > $2 AND state <> $3";
-    let since = milliseconds(now_ms.saturating_sub(lease_ms()));
-    let parameters = [id.into(), since, NodeState::Left.as_str().into()];
-    Ok(it.query_one(sql, &parameters)?.is_some())
+    Ok(find(it, id)?.is_some_and(|node| node.is_alive(now_ms)))
+}
+
+/// Returns a node; none when it was never there, or not for long.
+///
+/// # Errors
+/// When the store cannot be used.
+pub fn find(it: &mut dyn StoreTransaction, id: &str) -> Result<Option<NodeRecord>, SqlStoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM cove_nodes WHERE id = $1");
+    it.query_one(&sql, &[id.into()])?.map(|row| record(&row)).transpose()
 }
 
 fn lease_ms() -> u64 {

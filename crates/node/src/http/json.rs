@@ -171,7 +171,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), HttpError> {
 }
 
 /// Reads the whole body within its budget.
-async fn read(
+pub(super) async fn read(
     mut body: Body,
     budget: &BodyBudget,
     declared: Option<u64>,

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::server::ShellLimits;
+use crate::current::CurrentSettings;
 
 /// Room for the connections of one listener. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -21,8 +22,7 @@ pub(super) struct ConnectionRoom(Arc<ConnectionRoomShared>);
 
 #[derive(Debug)]
 struct ConnectionRoomShared {
-    connections_max: usize,
-    per_address_max: usize,
+    limits: CurrentSettings<ShellLimits>,
     /// Counts what happens, so that it is known what came first.
     moments: AtomicU64,
     /// The connections that are open, by number.
@@ -91,10 +91,9 @@ impl Drop for MultiplexedRequest {
 }
 
 impl ConnectionRoom {
-    pub(super) fn new(limits: &ShellLimits) -> ConnectionRoom {
+    pub(super) fn new(limits: CurrentSettings<ShellLimits>) -> ConnectionRoom {
         ConnectionRoom(Arc::new(ConnectionRoomShared {
-            connections_max: limits.connections_max,
-            per_address_max: limits.connections_per_address_max,
+            limits,
             moments: AtomicU64::new(0),
             places: Mutex::default(),
             multiplexed: Mutex::default(),
@@ -103,12 +102,12 @@ impl ConnectionRoom {
 
     /// Takes a place for a connection from this address; none when all are in use.
     pub(super) fn enter(&self, address: IpAddr) -> Option<ConnectionPlace> {
-        let address = network(address);
+        let (address, limits) = (network(address), self.0.limits.now());
         let mut places = self.0.places.lock();
         let of_address = places.values().filter(|it| it.address == address).count();
-        if of_address >= self.0.per_address_max {
+        if of_address >= limits.connections_per_address_max {
             make_way(&mut places, Some(address))?;
-        } else if places.len() >= self.0.connections_max {
+        } else if places.len() >= limits.connections_max {
             make_way(&mut places, None)?;
         }
         let number = self.moment();
@@ -122,10 +121,11 @@ impl ConnectionRoom {
     /// Counts a request that shares its connection with others: as many as there may be
     /// connections. None when there are that many.
     fn multiplex(&self, address: IpAddr) -> Option<MultiplexedRequest> {
+        let limits = self.0.limits.now();
         let mut counts = self.0.multiplexed.lock();
         let of_address = counts.get(&address).copied().unwrap_or(0);
         let all: usize = counts.values().sum();
-        if of_address >= self.0.per_address_max || all >= self.0.connections_max {
+        if of_address >= limits.connections_per_address_max || all >= limits.connections_max {
             return None;
         }
         counts.insert(address, of_address + 1);
@@ -300,11 +300,9 @@ mod tests {
     }
 
     fn room(connections_max: usize, connections_per_address_max: usize) -> ConnectionRoom {
-        ConnectionRoom::new(&ShellLimits {
-            connections_max,
-            connections_per_address_max,
-            ..ShellLimits::default()
-        })
+        let limits =
+            ShellLimits { connections_max, connections_per_address_max, ..ShellLimits::default() };
+        ConnectionRoom::new(limits.into())
     }
 
     #[tokio::test]

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use super::connection::{self, ConnectionContext};
 use super::fast::ListenerSite;
 use super::room::ConnectionRoom;
+use crate::current::CurrentSettings;
 use crate::drain::DrainHandle;
 use crate::fair::FairScheduler;
 use crate::tls::ServerCertificate;
@@ -162,7 +163,7 @@ impl BoundListener {
     pub fn serve(
         self,
         site: impl Into<ListenerSite>,
-        limits: ShellLimits,
+        limits: impl Into<CurrentSettings<ShellLimits>>,
         drain: DrainHandle,
         patience: Duration,
     ) -> Boxed<'static, ()> {
@@ -171,19 +172,20 @@ impl BoundListener {
 }
 
 /// Serves at several listeners, each with a site of its own, as [`BoundListener::serve`] does at
-/// one.
+/// one. What is put in place of the limits holds for connections to come.
 pub fn serve_all(
     listeners: Vec<(BoundListener, ListenerSite)>,
-    limits: ShellLimits,
+    limits: impl Into<CurrentSettings<ShellLimits>>,
     drain: DrainHandle,
     patience: Duration,
 ) -> Boxed<'static, ()> {
+    let limits = limits.into();
     Box::pin(async move {
         // What one listener has to bear takes nothing from another.
         let open = |(listener, site)| ServedListener {
             listener,
             site,
-            room: ConnectionRoom::new(&limits),
+            room: ConnectionRoom::new(limits.clone()),
         };
         let mut listeners: Vec<ServedListener> = listeners.into_iter().map(open).collect();
         let mut connections = JoinSet::new();
@@ -194,6 +196,7 @@ pub fn serve_all(
         loop {
             tokio::select! {
                 AcceptedSocket { stream, peer, site, tls, room } = accept(&mut listeners) => {
+                    let limits = *limits.now();
                     if let Some(seat) = room.enter(peer.ip()) {
                         let (number, closing) = (seat.number(), closing.clone());
                         // Until it is known whose requests these are.

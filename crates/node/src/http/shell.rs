@@ -23,17 +23,22 @@ use super::connection::ConnectionPeer;
 use super::credential::CredentialBinding;
 use super::error::HttpError;
 use super::fast::{AtOnce, FastHead, ListenerSite, panic_message};
+use super::idempotency::{IdempotencyKeys, KeyedRequest};
 use super::json::{BodyBudget, content_length};
 use super::room::AnsweringRequest;
 use super::server::ShellLimits;
 use super::shares::{Share, ShareOwner, Shares};
 use super::stream::{StreamEnds, StreamPlace, StreamPlaces, is_websocket};
+use super::traced;
 use crate::auth::TokenRegistry;
 use crate::clock::{self, IdGenerator};
 use crate::cluster::PeerForwarder;
+use crate::current::CurrentSettings;
 use crate::drain::{DrainHandle, WorkInProgress};
 use crate::fair;
+use crate::task::{self, Boxed};
 use crate::telemetry::HttpMetrics;
+use crate::traces::{Span, Tracer};
 
 /// The header that names a request, in the answer and in the log.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -82,11 +87,15 @@ pub struct HttpShell {
     streaming: Arc<[&'static str]>,
     /// Where requests go that another node has to answer.
     forwarder: Option<PeerForwarder>,
+    /// Keys of requests; none where clients' keys have no effect.
+    keys: Option<IdempotencyKeys>,
+    /// None where requests are not traced.
+    tracer: Option<Tracer>,
 }
 
 #[derive(Debug)]
 struct ShellShared {
-    limits: ShellLimits,
+    limits: CurrentSettings<ShellLimits>,
     tokens: TokenRegistry,
     drain: DrainHandle,
     metrics: HttpMetrics,
@@ -103,30 +112,48 @@ struct ShellService {
     /// Name of the listener, and where requests go that another node has to answer.
     listener: &'static str,
     forwarder: Option<PeerForwarder>,
+    keys: Option<IdempotencyKeys>,
+    tracer: Option<Tracer>,
     /// Faces by the beginning of the path, the longest first.
     faces: Arc<[(&'static str, CompatFace)]>,
 }
 
 impl HttpShell {
-    /// Brings together what a request meets.
+    /// Brings together what a request meets. Of limits that are replaced later, those of streams
+    /// and of all bodies together stay as they are.
     pub fn new(
-        limits: ShellLimits,
+        limits: impl Into<CurrentSettings<ShellLimits>>,
         tokens: TokenRegistry,
         drain: DrainHandle,
         metrics: HttpMetrics,
         ids: IdGenerator,
     ) -> HttpShell {
-        let units = usize::try_from(BodyBudget::units(limits.bodies_bytes_max));
+        let limits = limits.into();
+        let at_start = limits.now();
+        let units = usize::try_from(BodyBudget::units(at_start.bodies_bytes_max));
         let bodies = Shares::new(units.unwrap_or(usize::MAX), BODIES_WEIGHT);
-        let streams = StreamPlaces::new(limits.streams_max, metrics.clone());
+        let streams = StreamPlaces::new(at_start.streams_max, metrics.clone());
         let shared = ShellShared { limits, tokens, drain, metrics, ids, bodies, streams };
-        HttpShell { shared: Arc::new(shared), streaming: Arc::new([]), forwarder: None }
+        let (shared, streaming) = (Arc::new(shared), Arc::new([]));
+        HttpShell { shared, streaming, forwarder: None, keys: None, tracer: None }
+    }
+
+    /// Traces requests.
+    #[must_use]
+    pub fn traced_by(self, tracer: Option<Tracer>) -> HttpShell {
+        HttpShell { tracer, ..self }
     }
 
     /// Passes requests on that another node has to answer.
     #[must_use]
     pub fn forwarding(self, forwarder: Option<PeerForwarder>) -> HttpShell {
         HttpShell { forwarder, ..self }
+    }
+
+    /// Carries out requests of the native interface once that are sent several times with one key.
+    #[must_use]
+    pub fn with_keys(self, keys: IdempotencyKeys) -> HttpShell {
+        HttpShell { keys: Some(keys), ..self }
     }
 
     /// Adds routes, as their paths are matched, whose handlers take bodies of any length with
@@ -174,6 +201,10 @@ impl HttpShell {
         }
         let AtOnce { mut response, route } = answer()?;
         let id = self.shared.ids.next("req_");
+        if let Some(tracer) = &self.tracer {
+            let span = traced::begin(tracer, head.method, head.uri, head.headers, route);
+            traced::end(span.since(started), &id, &response);
+        }
         self.shared.note(head.method, Cow::Borrowed(route), started, &id, &mut response);
         Some(response)
     }
@@ -190,6 +221,8 @@ impl HttpShell {
             streaming: Arc::clone(&self.streaming),
             listener,
             forwarder: self.forwarder.clone(),
+            keys: self.keys.clone(),
+            tracer: self.tracer.clone(),
             faces: faces.into(),
         };
         routes
@@ -207,6 +240,85 @@ impl ShellService {
             path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         self.faces.iter().find(|(prefix, _)| is_below(prefix)).map(|(_, face)| face)
+    }
+
+    /// Has a request answered by its handler, or by the node that has what it is about.
+    fn dispatch(&self, request: Request, next: Next) -> impl Future<Output = Response> + use<> {
+        let forwarder = self.forwarder.as_ref();
+        match forwarder.and_then(|it| it.find(self.listener, &request)) {
+            Some(found) => Either::Left(found.answer(request, next)),
+            None => Either::Right(next.run(request)),
+        }
+    }
+
+    /// Has an admitted request answered, once where it has a key.
+    async fn answer(
+        &self,
+        admission: RequestAdmission,
+        mut request: Request,
+        next: Next,
+        route: &str,
+        is_streaming: bool,
+        id: &Arc<str>,
+    ) -> Response {
+        let answering = request.extensions_mut().remove::<Arc<AnsweringRequest>>();
+        let handler = match self.keyed(&mut request, route, is_streaming).await {
+            Ok(None) => Either::Left(self.dispatch(request, next)),
+            Ok(Some(keyed)) => {
+                let handler = self.clone().answer_once(keyed, request, next, id.clone());
+                Either::Right(Box::pin(handler) as Boxed<'_, Response>)
+            }
+            Err(error) => Either::Right(Box::pin(async { error.into_response() }) as _),
+        };
+        self.shared.answer(admission, handler, answering, id).await
+    }
+
+    /// Takes the idempotency key out of a request of the native interface, if it has one.
+    async fn keyed(
+        &self,
+        request: &mut Request,
+        route: &str,
+        is_streaming: bool,
+    ) -> Result<Option<(IdempotencyKeys, KeyedRequest)>, HttpError> {
+        let Some(keys) = self.keys.as_ref().filter(|_| route.starts_with(PROTECTED)) else {
+            return Ok(None);
+        };
+        let keyed = KeyedRequest::take(request, route, is_streaming).await?;
+        Ok(keyed.map(|keyed| (keys.clone(), keyed)))
+    }
+
+    /// Answers a request with a key. What its handler makes, the client comes back for: unless its
+    /// work is for whoever waits for it, the handler goes on without the client.
+    async fn answer_once(
+        self,
+        (keys, keyed): (IdempotencyKeys, KeyedRequest),
+        request: Request,
+        next: Next,
+        id: Arc<str>,
+    ) -> Response {
+        let ends_with_client = keyed.ends_with_client();
+        let drain = self.shared.drain.clone();
+        let binding = CredentialBinding::of(request.extensions());
+        let Some(working) = drain.work() else { return HttpError::draining().into_response() };
+        let answer = async move {
+            let _working = working;
+            let handler = self.dispatch(request, next);
+            let handler = async {
+                tokio::select! {
+                    response = run(handler, &id) => response,
+                    () = drain.cancelled() => HttpError::draining().into_response(),
+                    () = revoked(&binding) => HttpError::unauthenticated().into_response(),
+                }
+            };
+            keys.answer(keyed, handler).await
+        };
+        match ends_with_client {
+            true => answer.await,
+            false => task::to_the_end(answer).await.unwrap_or_else(|error| {
+                tracing::error!(%error, "the task of a request with a key broke off");
+                HttpError::internal().into_response()
+            }),
+        }
     }
 }
 
@@ -251,10 +363,11 @@ impl ShellShared {
             }
             admission.working = Some(self.drain.work().ok_or_else(HttpError::draining)?);
         }
+        let limits = self.limits.now();
         let budget = BodyBudget {
-            bytes_max: self.limits.body_bytes_max,
-            pause_max: self.limits.body_pause_max,
-            bytes_per_s_min: self.limits.body_bytes_per_s_min,
+            bytes_max: limits.body_bytes_max,
+            pause_max: limits.body_pause_max,
+            bytes_per_s_min: limits.body_bytes_per_s_min,
             held: Arc::new(Mutex::new(Share::none(&self.bodies, caller.clone()))),
         };
         // Before a byte of it is read: a client that waits for `100 Continue` never sends it.
@@ -344,6 +457,10 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
 
     let face = wrapped.face(request.uri().path());
+    // What anybody may ask, such as whether the server lives, is not traced.
+    let span = wrapped.tracer.as_ref().filter(|_| face.is_some()).map_or_else(Span::none, |it| {
+        traced::begin(it, request.method(), request.uri(), request.headers(), route)
+    });
     let learned = match access::token(request.headers()) {
         Some(token) => shared.tokens.learn(&token).await,
         None => Ok(()),
@@ -359,15 +476,16 @@ async fn handle(State(wrapped): State<ShellService>, mut request: Request, next:
     // Dropped after the handler: the memory of a body is accounted for until then.
     let _budget = request.extensions().get::<BodyBudget>().cloned();
     let response = match admitted {
-        Err(error) => error.into_response(),
+        Err(error) => {
+            // Strangers make no spans.
+            span.discard();
+            error.into_response()
+        }
         Ok(admission) => {
-            let answering = request.extensions_mut().remove::<Arc<AnsweringRequest>>();
-            let forwarder = wrapped.forwarder.as_ref();
-            let handler = match forwarder.and_then(|it| it.find(wrapped.listener, &request)) {
-                Some(found) => Either::Left(found.answer(request, next)),
-                None => Either::Right(next.run(request)),
-            };
-            shared.answer(admission, handler, answering, &id).await
+            let answer = wrapped.answer(admission, request, next, route, is_streaming, &id);
+            let response = span.within(answer).await;
+            traced::end(span, &id, &response);
+            response
         }
     };
     let mut response = rendered(response, face);

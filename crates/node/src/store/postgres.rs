@@ -21,8 +21,9 @@ use self::tls::{PostgresTls, parse};
 use self::transaction::{PostgresTransaction, PreparedStatements};
 use super::error::{Cause, SqlStoreError, shown};
 use super::queue::{TransactionAccess, TransactionJob, TransactionQueue};
-use super::{StoreConfig, StoreContext};
+use super::{StoreConfig, StoreContext, StoreIsolation};
 use crate::clock;
+use crate::telemetry::error_chain;
 
 /// Number of times that a transaction is run that loses its connection before the commit.
 const CONNECTIONS_LOST_MAX: u32 = 3;
@@ -38,9 +39,6 @@ const BACKOFF_MAX: Duration = Duration::from_millis(20);
 
 /// Milliseconds since 1970 by the server's clock, whatever transaction it is in.
 const READ_CLOCK: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
-
-/// Time that a silent peer is believed in.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Returns whether the address can be understood.
 pub(super) fn check_url(url: &str) -> Result<(), SqlStoreError> {
@@ -182,7 +180,7 @@ impl PostgresEngine {
                 Ok(())
             }
             Err(error) => {
-                let message = chain(&error);
+                let message = error_chain(&error);
                 // Once for each outage and thread, not for each transaction.
                 if self.failed.is_none() {
                     tracing::warn!(error = message, store = self.settings.name, "lost the store");
@@ -221,7 +219,11 @@ impl PostgresEngine {
         let Some(PostgresConnection { client, statements }) = &mut self.connection else {
             return TransactionAttempt::Done(Err(SqlStoreError::Closed));
         };
-        let begin = client.build_transaction().isolation_level(IsolationLevel::Serializable);
+        let isolation = match self.context.config.isolation {
+            StoreIsolation::Serializable => IsolationLevel::Serializable,
+            StoreIsolation::ReadCommitted => IsolationLevel::ReadCommitted,
+        };
+        let begin = client.build_transaction().isolation_level(isolation);
         let inner = match begin.read_only(job.access == TransactionAccess::Read).start() {
             Ok(inner) => inner,
             Err(error) => return ended("BEGIN", error),
@@ -286,8 +288,11 @@ fn ended(statement: &str, error: ::postgres::Error) -> TransactionAttempt {
 fn open(settings: &PostgresTls, config: &StoreConfig) -> Result<Client, ::postgres::Error> {
     let mut options = settings.options.clone();
     options.connect_timeout(config.connect_max);
-    options.tcp_user_timeout(SILENCE_MAX).keepalives_idle(SILENCE_MAX / 3);
-    options.keepalives_interval(SILENCE_MAX / 3).keepalives_retries(2);
+    let silence = config.silence_max;
+    // The kernel counts keepalives in whole seconds (tcp(7)).
+    let part = (silence / 3).max(Duration::from_secs(1));
+    options.tcp_user_timeout(silence).keepalives_idle(part);
+    options.keepalives_interval(part).keepalives_retries(2);
     let mut client = match &settings.tls {
         None => options.connect(::postgres::NoTls)?,
         Some(tls) => options.connect(tls.clone())?,
@@ -372,16 +377,4 @@ fn backoff(conflicts: u32) -> Duration {
     // Without randomness the pause is merely not spread.
     let random = getrandom::u32().unwrap_or(0) % 256;
     whole / 2 + whole / 2 * random / 255
-}
-
-/// An error with its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -20,7 +20,7 @@ use super::{CommitDurability, StoreContext, StoreDialect, StoreTransaction};
 use crate::data_dir;
 
 /// Time that a statement waits for a lock. Only another process could hold one, such as a backup.
-const BUSY_MAX: Duration = Duration::from_secs(10);
+pub(super) const BUSY_MAX: Duration = Duration::from_secs(10);
 
 /// Statements that a connection keeps prepared.
 const STATEMENTS_MAX: usize = 256;
@@ -189,8 +189,7 @@ impl SqliteEngine {
 
     fn statements_of(&self, job: &mut TransactionJob) -> Result<(), SqlStoreError> {
         let rows_max = self.context.config.rows_max;
-        let mut transaction =
-            SqliteTransaction { connection: &self.connection, rows_max, spoiled: false };
+        let mut transaction = SqliteTransaction::on(&self.connection, rows_max);
         job.run(&mut transaction)?;
         if transaction.spoiled { Err(SqlStoreError::Spoiled) } else { Ok(()) }
     }
@@ -222,11 +221,18 @@ impl SqliteEngine {
     }
 }
 
-struct SqliteTransaction<'a> {
+/// Statements on a connection, in the transaction that it is in.
+pub(super) struct SqliteTransaction<'a> {
     connection: &'a Connection,
     rows_max: usize,
     /// A statement failed.
     spoiled: bool,
+}
+
+impl<'a> SqliteTransaction<'a> {
+    pub(super) fn on(connection: &'a Connection, rows_max: usize) -> SqliteTransaction<'a> {
+        SqliteTransaction { connection, rows_max, spoiled: false }
+    }
 }
 
 impl SqliteTransaction<'_> {
@@ -360,7 +366,7 @@ fn owned(value: ValueRef<'_>) -> SqlValue {
     }
 }
 
-fn failure(sql: &str, error: rusqlite::Error) -> SqlStoreError {
+pub(super) fn failure(sql: &str, error: rusqlite::Error) -> SqlStoreError {
     let sql = shown(sql);
     match error.sqlite_error_code() {
         Some(ErrorCode::ConstraintViolation) => {

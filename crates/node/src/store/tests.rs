@@ -726,3 +726,57 @@ async fn sums_have_to_be_cast() {
     })
     .await;
 }
+
+/// Numbers that a store has.
+fn numbers(it: &mut dyn StoreTransaction) -> Result<Vec<i64>, SqlStoreError> {
+    let rows = it.query("SELECT number FROM things ORDER BY number", &[])?;
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+async fn insert(store: &SqlStore, number: i64) {
+    let insert = move |it: &mut dyn StoreTransaction| {
+        it.execute("INSERT INTO things (id, number) VALUES ($1, $1)", &[number.into()])
+    };
+    assert_eq!(store.transact("insert", insert).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_snapshot_of_sqlite_has_what_was_answered_before_and_nothing_of_later() {
+    let fresh = Fresh::open(StoreDialect::Sqlite, |_| {}).await;
+    for number in 0..50 {
+        insert(&fresh.store, number).await;
+    }
+    let snapshot = fresh.store.snapshot().unwrap().expect("SQLite has snapshots");
+    for number in 50..100 {
+        insert(&fresh.store, number).await;
+    }
+    let expected: Vec<i64> = (0..50).collect();
+    assert_eq!(snapshot.read(numbers).unwrap(), expected);
+    let refused = snapshot.read(|it| it.execute("DELETE FROM things", &[]));
+    assert!(matches!(refused, Err(SqlStoreError::Statement { .. })), "{refused:?}");
+
+    let temp = TempDir::new();
+    let path = temp.path().join("copy.db");
+    let stopped = snapshot.copy_to(&path, || CopyProgress::Stop);
+    assert!(matches!(stopped, Err(SqlStoreError::Closed)), "{stopped:?}");
+    // Others write while it is copied as well.
+    insert(&fresh.store, 100).await;
+    snapshot.copy_to(&path, || CopyProgress::Continue).unwrap();
+    let metadata = std::fs::metadata(&path).unwrap();
+    assert_eq!(metadata.len(), snapshot.bytes().unwrap());
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777, 0o600);
+    drop(snapshot);
+    let config = StoreConfig::new(StoreUrl::Sqlite(path));
+    let copy = SqlStore::open(config, &mut Registry::default()).await.unwrap();
+    copy.migrate("things", TABLES).await.unwrap();
+    assert_eq!(copy.read("numbers", |it| numbers(it)).await.unwrap(), expected);
+    copy.close().await;
+    let all: Vec<i64> = (0..=100).collect();
+    assert_eq!(fresh.store.read("numbers", |it| numbers(it)).await.unwrap(), all);
+}
+
+#[tokio::test]
+async fn postgresql_has_no_snapshot_here() {
+    let fresh = Fresh::open(StoreDialect::Postgres, |_| {}).await;
+    assert!(fresh.store.snapshot().unwrap().is_none());
+}

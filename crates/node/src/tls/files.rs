@@ -7,6 +7,8 @@ use std::time::SystemTime;
 
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use x509_cert::Certificate;
+use x509_cert::der::Decode as _;
 
 /// Bytes of such a file at most.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -47,6 +49,18 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Certifi
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(|error| CertificateFileError::Pem(path.to_owned(), error))?;
     if all.is_empty() { Err(CertificateFileError::Empty(path.to_owned())) } else { Ok(all) }
+}
+
+/// Returns when the first certificate of a chain expires, in seconds since 1970: the earliest
+/// `notAfter` of all (<https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5>). None when one
+/// cannot be parsed.
+#[must_use]
+pub fn chain_expiry(chain: &[CertificateDer<'_>]) -> Option<u64> {
+    let expiries = chain.iter().map(|certificate| {
+        let parsed = Certificate::from_der(certificate).ok()?;
+        Some(parsed.tbs_certificate.validity.not_after.to_unix_duration().as_secs())
+    });
+    expiries.collect::<Option<Vec<u64>>>()?.into_iter().min()
 }
 
 /// Reads a private key, PEM.

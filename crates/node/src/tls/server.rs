@@ -12,7 +12,9 @@ use parking_lot::RwLock;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::files::{CertificateFileError, FileStamp, certificates, private_key, stamps};
+use super::files::{
+    CertificateFileError, FileStamp, certificates, chain_expiry, private_key, stamps,
+};
 use super::provider;
 
 /// Interval at which it is looked whether the files have changed.
@@ -47,15 +49,17 @@ pub struct ServerCertificate(Arc<ServerCertificateShared>);
 
 #[derive(Debug)]
 struct ServerCertificateShared {
-    cert: PathBuf,
-    key: PathBuf,
     current: RwLock<LoadedServerCertificate>,
 }
 
 #[derive(Debug)]
 struct LoadedServerCertificate {
+    cert: PathBuf,
+    key: PathBuf,
     config: Arc<ServerConfig>,
     stamps: Vec<FileStamp>,
+    /// See [`chain_expiry`].
+    expiry_s: Option<u64>,
 }
 
 impl ServerCertificate {
@@ -65,8 +69,14 @@ impl ServerCertificate {
     /// When a file is not what it should be, or the key is that of another certificate.
     pub fn open(cert: &Path, key: &Path) -> Result<ServerCertificate, ServerCertificateError> {
         let current = RwLock::new(load(cert, key)?);
-        let (cert, key) = (cert.to_owned(), key.to_owned());
-        Ok(ServerCertificate(Arc::new(ServerCertificateShared { cert, key, current })))
+        Ok(ServerCertificate(Arc::new(ServerCertificateShared { current })))
+    }
+
+    /// Returns the files of the certificate and of its key.
+    #[must_use]
+    pub fn files(&self) -> (PathBuf, PathBuf) {
+        let current = self.0.current.read();
+        (current.cert.clone(), current.key.clone())
     }
 
     /// Returns what accepts a new connection, with HTTP/2 or HTTP/1.1 as the client prefers.
@@ -74,18 +84,42 @@ impl ServerCertificate {
         TlsAcceptor::from(Arc::clone(&self.0.current.read().config))
     }
 
+    /// Returns when the certificate that is shown expires, in seconds since 1970, where that can be
+    /// read.
+    #[must_use]
+    pub fn expiry_s(&self) -> Option<u64> {
+        self.0.current.read().expiry_s
+    }
+
     /// Reads the files again if they were changed, for connections to come; says whether they were.
     ///
     /// # Errors
     /// When a file is not what it should be; what held before goes on to hold.
     pub fn refresh(&self) -> Result<bool, ServerCertificateError> {
-        let ServerCertificateShared { cert, key, current } = &*self.0;
-        if stamps(&[Some(cert), Some(key)]) == current.read().stamps {
-            return Ok(false);
+        let (cert, key) = {
+            let current = self.0.current.read();
+            if stamps(&[Some(&current.cert), Some(&current.key)]) == current.stamps {
+                return Ok(false);
+            }
+            (current.cert.clone(), current.key.clone())
+        };
+        let loaded = load(&cert, &key)?;
+        let mut current = self.0.current.write();
+        // Others were named meanwhile, and were read then.
+        if (&current.cert, &current.key) == (&cert, &key) {
+            *current = loaded;
         }
-        let loaded = load(cert, key)?;
-        *current.write() = loaded;
         Ok(true)
+    }
+
+    /// Shows another certificate from now on: that of these files.
+    ///
+    /// # Errors
+    /// As of [`ServerCertificate::open`]; what held before goes on to hold.
+    pub fn replace(&self, cert: &Path, key: &Path) -> Result<(), ServerCertificateError> {
+        let loaded = load(cert, key)?;
+        *self.0.current.write() = loaded;
+        Ok(())
     }
 
     /// Reads the files again whenever they change. Never ends.
@@ -127,10 +161,12 @@ fn load(cert: &Path, key: &Path) -> Result<LoadedServerCertificate, ServerCertif
         key: key.to_owned(),
         source,
     };
+    let expiry_s = chain_expiry(&chain);
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_safe_default_protocol_versions().map_err(configure)?;
     let mut config =
         builder.with_no_client_auth().with_single_cert(chain, private).map_err(configure)?;
     config.alpn_protocols = vec![HTTP_2.to_vec(), HTTP_1.to_vec()];
-    Ok(LoadedServerCertificate { config: Arc::new(config), stamps })
+    let (cert, key) = (cert.to_owned(), key.to_owned());
+    Ok(LoadedServerCertificate { cert, key, config: Arc::new(config), stamps, expiry_s })
 }

@@ -12,7 +12,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -49,6 +49,12 @@ pub(super) enum PeerError {
         /// Cause.
         source: hyper::Error,
     },
+    /// It is lost, and may have got the request.
+    #[error("node {node} is lost")]
+    Lost {
+        /// The node.
+        node: String,
+    },
 }
 
 /// Address of a run of a node.
@@ -61,6 +67,9 @@ pub(super) struct PeerTarget {
 
 /// Connection to a node, or the lock that is held while there is none yet.
 type PeerSlot = Arc<tokio::sync::Mutex<Option<http2::SendRequest<Body>>>>;
+
+/// Connection of HTTP/2 to a node.
+type PeerConnection = http2::Connection<TokioIo<TlsStream<TcpStream>>, Body, TokioExecutor>;
 
 /// Sends requests to other nodes.
 pub(super) struct PeerClient {
@@ -127,18 +136,7 @@ impl PeerClient {
         if let Some(sender) = slot.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
-        let tls = connect(target, &self.streams).await?;
-        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-            .max_header_list_size(HEAD_BYTES_MAX)
-            .keep_alive_interval(ALIVE_INTERVAL)
-            .keep_alive_timeout(ALIVE_MAX)
-            .keep_alive_while_idle(true)
-            .handshake(TokioIo::new(tls))
-            .await
-            .map_err(broken(target))?;
+        let (sender, connection) = self.handshake(target).await?;
         let node = target.id.clone();
         task::spawn(async move {
             match connection.await {
@@ -149,6 +147,46 @@ impl PeerClient {
         *slot = Some(sender.clone());
         Ok(sender)
     }
+
+    async fn handshake(
+        &self,
+        target: &PeerTarget,
+    ) -> Result<(http2::SendRequest<Body>, PeerConnection), PeerError> {
+        let tls = connect(target, &self.streams).await?;
+        http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .keep_alive_interval(ALIVE_INTERVAL)
+            .keep_alive_timeout(ALIVE_MAX)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(tls))
+            .await
+            .map_err(broken(target))
+    }
+
+    /// Connects to a node, and returns when that connection has ended.
+    pub(super) async fn watch(&self, target: &PeerTarget) -> Result<(), PeerError> {
+        // Without its sender the connection would be closed from here.
+        let (_sender, connection) = self.handshake(target).await?;
+        connection.await.map_err(broken(target))
+    }
+}
+
+/// Tells whether nothing listens at the address of a node: its machine is there and refuses. Where
+/// a name leads to several addresses all must.
+pub(super) async fn is_refused(target: &PeerTarget) -> bool {
+    let Ok(addresses) = lookup_host(&target.address).await else { return false };
+    let mut is_refused = false;
+    for address in addresses {
+        match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => is_refused = true,
+            // It is there, or it says nothing, which says nothing.
+            Ok(_) | Err(_) => return false,
+        }
+    }
+    is_refused
 }
 
 fn broken(target: &PeerTarget) -> impl FnOnce(hyper::Error) -> PeerError {

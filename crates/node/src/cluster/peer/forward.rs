@@ -32,11 +32,13 @@ use tokio::time::timeout;
 use super::client::{PeerClient, PeerError, PeerTarget};
 use super::key::{ClusterKey, ClusterKeyError};
 use super::listener::{misdirected, node_value};
+use super::resume::{ResumedStream, StreamOrigin};
 use super::routing::{OwnerAction, RequestRoute, SendOutcome, SentAction};
 use super::{CLIENT, CLIENT_HOST, FOR_NODE, LISTENER, MISDIRECTED, PEER_LISTENER};
 use crate::cluster::{NodeLoad, NodeMembership, NodeRecord, placement};
 use crate::http::{ConnectionPeer, FastHead, HttpError, PeerHop, VerbatimAnswer};
 use crate::task::{self, Boxed};
+use crate::traces;
 
 /// Longest body that is kept until the answer is there, so that it can be sent once more.
 const KEPT_BODY_BYTES_MAX: u64 = 64 << 10;
@@ -186,7 +188,7 @@ impl PeerAnswer {
 }
 
 /// A request that can be sent to a node, and to another one when that was the wrong one.
-struct ForwardedRequest {
+pub(super) struct ForwardedRequest {
     parts: Parts,
     listener: &'static str,
     body: ForwardedBody,
@@ -278,6 +280,16 @@ impl PeerForwarder {
         })
     }
 
+    /// Returns the membership of this node.
+    pub(super) fn membership(&self) -> &NodeMembership {
+        &self.0.membership
+    }
+
+    /// Returns what sends requests to other nodes.
+    pub(super) fn client(&self) -> &PeerClient {
+        &self.0.client
+    }
+
     /// Returns whether there are nodes that requests can be passed on to.
     #[must_use]
     pub fn reaches_others(&self) -> bool {
@@ -302,7 +314,11 @@ impl PeerForwarder {
     async fn target(&self, subject: &RequestSubject, is_fresh: bool) -> Option<PeerTarget> {
         match self.0.locator.owner(subject, is_fresh).await {
             SubjectOwner::This => None,
-            SubjectOwner::Node(id) => self.address(&id),
+            SubjectOwner::Node(id) => match self.address(&id) {
+                // What is remembered is of before that node was lost.
+                None if !is_fresh => Box::pin(self.target(subject, true)).await,
+                target => target,
+            },
             SubjectOwner::Other(path) => self.ask_others(&path).await,
         }
     }
@@ -328,8 +344,13 @@ impl PeerForwarder {
         None
     }
 
+    /// Node that has something, as the store says.
+    pub(super) async fn owner(&self, subject: &RequestSubject) -> SubjectOwner {
+        self.0.locator.owner(subject, true).await
+    }
+
     /// Returns where a node is reached, if it runs.
-    fn address(&self, id: &str) -> Option<PeerTarget> {
+    pub(super) fn address(&self, id: &str) -> Option<PeerTarget> {
         target_of(self.0.membership.living(id)?)
     }
 
@@ -409,10 +430,7 @@ impl PeerForwarder {
         loop {
             let Some(body) = request.body.take() else { return moved() };
             let sent = request.for_node(&target, body);
-            let answer = match request.upgrade {
-                Some(_) => self.0.client.send_alone(&target, sent).await,
-                None => self.0.client.send(&target, sent).await,
-            };
+            let answer = self.send(&target, sent, request.upgrade.is_some()).await;
             let (outcome, answer) = match answer {
                 Ok(answer) if is_misdirected(&answer) => (SendOutcome::Misdirected, None),
                 Ok(answer) => (SendOutcome::Answered, Some(answer)),
@@ -421,13 +439,24 @@ impl PeerForwarder {
                     self.forget_replaced();
                     match error {
                         PeerError::Connect { .. } => (SendOutcome::Unreachable, None),
-                        PeerError::Http { .. } => (SendOutcome::Lost, None),
+                        PeerError::Http { .. } | PeerError::Lost { .. } => {
+                            (SendOutcome::Lost, None)
+                        }
                     }
                 }
             };
             match route.after_sending(outcome) {
                 SentAction::PassOn => {
-                    return answer.map_or_else(broken, |it| pass_on(it, request.upgrade));
+                    let Some(answer) = answer else { return broken() };
+                    let (method, headers) = (&request.parts.method, answer.headers());
+                    let goes_on = answer.status() == StatusCode::OK
+                        && ResumedStream::is_possible(subject, method, headers);
+                    let answer = pass_on(answer, request.upgrade.take());
+                    if !goes_on {
+                        return answer;
+                    }
+                    let stream = StreamOrigin { target, subject: subject.clone(), next };
+                    return ResumedStream::answer(self.clone(), stream, request, answer);
                 }
                 SentAction::FindOwner => {}
                 SentAction::RunHere => return request.run_here(next).await,
@@ -442,6 +471,27 @@ impl PeerForwarder {
                 OwnerAction::Send(other) => target = other,
                 OwnerAction::RunHere => return request.run_here(next).await,
                 OwnerAction::Misdirect => return misdirected(),
+            }
+        }
+    }
+
+    /// Sends a request, whose answer is not waited for any more when its node is lost.
+    pub(super) async fn send(
+        &self,
+        target: &PeerTarget,
+        request: axum::http::Request<Body>,
+        is_upgrade: bool,
+    ) -> Result<axum::http::Response<Incoming>, PeerError> {
+        let sent = async {
+            match is_upgrade {
+                true => self.0.client.send_alone(target, request).await,
+                false => self.0.client.send(target, request).await,
+            }
+        };
+        tokio::select! {
+            answer = sent => answer,
+            () = self.0.membership.until_lost(&target.id, &target.incarnation) => {
+                Err(PeerError::Lost { node: target.id.clone() })
             }
         }
     }
@@ -514,8 +564,18 @@ impl FoundSubject {
 }
 
 impl ForwardedRequest {
+    /// A request that has nothing but a head.
+    pub(super) fn without_body(parts: Parts, listener: &'static str) -> ForwardedRequest {
+        ForwardedRequest { parts, listener, body: ForwardedBody::Kept(Bytes::new()), upgrade: None }
+    }
+
+    /// Returns its head, and the listener that it came to.
+    pub(super) fn into_head(self) -> (Parts, &'static str) {
+        (self.parts, self.listener)
+    }
+
     /// The request as it goes to a node.
-    fn for_node(&self, target: &PeerTarget, body: Body) -> axum::http::Request<Body> {
+    pub(super) fn for_node(&self, target: &PeerTarget, body: Body) -> axum::http::Request<Body> {
         let mut sent = axum::http::Request::new(body);
         *sent.method_mut() = self.parts.method.clone();
         *sent.headers_mut() = self.head(target);
@@ -539,6 +599,8 @@ impl ForwardedRequest {
         }
         // Answered by this node already, or not at all.
         headers.remove(header::EXPECT);
+        // What the other node does is a part of what this one does.
+        traces::write_current(&mut headers);
         let host = headers.remove(header::HOST);
         let added = [
             (FOR_NODE, HeaderValue::from_str(&node_value(&target.id, &target.incarnation)).ok()),
@@ -573,7 +635,7 @@ impl ForwardedRequest {
 }
 
 /// Returns where a node is reached, if others can reach it.
-fn target_of(node: NodeRecord) -> Option<PeerTarget> {
+pub(super) fn target_of(node: NodeRecord) -> Option<PeerTarget> {
     let address = node.description.peer_address?;
     Some(PeerTarget { id: node.id, incarnation: node.incarnation, address })
 }

@@ -63,6 +63,41 @@ async fn one_run_of_a_server_speaks_for_it() {
     .await;
 }
 
+/// Whoever finds nothing left of a node says so; a node that was wrongly accused hears of it.
+#[tokio::test]
+async fn a_node_of_which_nothing_is_left_is_not_waited_for() {
+    check(async |nodes| {
+        let (first, again) = (run("here", "1", "a"), run("here", "2", "b"));
+        let description = NodeDescription::default();
+        let load = NodeLoad { lease_ms: 1500, ..NodeLoad::default() };
+        nodes.register(&first, &description, true, NOW).await.unwrap();
+        let renew = async |state| nodes.renew(&first, state, load, NOW).await.unwrap().unwrap();
+        // It says itself how long its lease is.
+        let renewed = renew(NodeState::Active).await;
+        assert!(!renewed.was_expired && renewed.nodes[0].lease_ms() == 1500);
+        assert!(renewed.nodes[0].is_alive(NOW + 1499) && !renewed.nodes[0].is_alive(NOW + 1500));
+        // Another run than the one that was looked for is there.
+        assert!(!nodes.expire("here", "2").await.unwrap());
+        assert!(nodes.expire("here", "1").await.unwrap());
+        assert!(!nodes.expire("here", "1").await.unwrap(), "once is enough");
+        let lost = &nodes.list().await.unwrap()[0];
+        assert!(!lost.is_alive(NOW) && lost.load.is_lost);
+        // It is there all the same, and says so.
+        let renewed = renew(NodeState::Active).await;
+        assert!(renewed.was_expired && renewed.nodes[0].is_alive(NOW));
+        assert!(!renew(NodeState::Draining).await.was_expired);
+        // One that stops closes its listener before it has stored everything.
+        assert!(!nodes.expire("here", "1").await.unwrap());
+        renew(NodeState::Active).await;
+        assert!(nodes.expire("here", "1").await.unwrap());
+        // It need not be waited for, wherever it comes back.
+        let back = nodes.register(&again, &description, true, NOW).await.unwrap();
+        assert_eq!(back, NodeRegistration::Done);
+        assert_eq!(nodes.renew(&first, NodeState::Active, load, NOW).await.unwrap(), None);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_node_says_what_it_is_and_how_busy() {
     check(async |nodes| {
@@ -77,7 +112,8 @@ async fn a_node_says_what_it_is_and_how_busy() {
         nodes.register(&one, &description, true, NOW).await.unwrap();
         nodes.register(&two, &NodeDescription::default(), true, NOW + 1).await.unwrap();
         let load = NodeLoad { sandboxes: 3, sandboxes_max: 8, ..NodeLoad::default() };
-        let renewed = nodes.renew(&one, NodeState::Active, load, NOW + 9).await.unwrap().unwrap();
+        let renewed =
+            nodes.renew(&one, NodeState::Active, load, NOW + 9).await.unwrap().unwrap().nodes;
         let expected = NodeRecord {
             id: "one".to_owned(),
             incarnation: "1".to_owned(),
@@ -231,7 +267,7 @@ async fn a_thousand_nodes_know_each_other() {
         assert_eq!(registered.unwrap(), NodeRegistration::Done);
     }
     let renewed = nodes.renew(&all[0], NodeState::Active, NodeLoad::default(), NOW + lease_ms());
-    let seen = renewed.await.unwrap().unwrap();
+    let seen = renewed.await.unwrap().unwrap().nodes;
     assert_eq!(seen.len(), 1000);
     assert!(seen.iter().all(|node| node.is_alive(NOW + lease_ms() - 1)));
     let alive = seen.iter().filter(|node| node.is_alive(NOW + lease_ms()));

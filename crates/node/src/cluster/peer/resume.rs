@@ -1,0 +1,265 @@
+//! Streams of events that outlive the node that they come from: when it goes away, what comes next
+//! is asked of whoever has their subject then, from the last number on that was passed on.
+//!
+//! # References
+//! - <https://html.spec.whatwg.org/multipage/server-sent-events.html>
+
+use std::time::Duration;
+
+use axum::body::{Body, BodyDataStream};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, uri};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use tokio::time;
+
+use super::client::PeerTarget;
+use super::forward::{ForwardedRequest, PeerForwarder, RequestSubject, SubjectOwner};
+use crate::clock;
+
+/// Header with the number of the last event that a listener has seen.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Field of a query that says the same.
+const AFTER: &str = "after=";
+/// Media type of a stream of events.
+const EVENT_STREAM: &str = "text/event-stream";
+/// Time for the subject of a stream to be taken over, before this node tells what the store has.
+const TAKEOVER_MAX: Duration = Duration::from_secs(10);
+/// Time after which a stream that nobody goes on with ends.
+const RESUME_MAX: Duration = Duration::from_secs(60);
+/// Pause between two looks for whoever has it.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// Request for events that is made again when its answer breaks off.
+pub(super) struct ResumedStream {
+    forwarder: PeerForwarder,
+    listener: &'static str,
+    parts: Parts,
+    origin: StreamOrigin,
+    /// True if its node is another one, which may be lost.
+    is_elsewhere: bool,
+    body: BodyDataStream,
+    reader: EventReader,
+}
+
+/// Origin of a stream.
+pub(super) struct StreamOrigin {
+    /// Node that it comes from.
+    pub(super) target: PeerTarget,
+    /// What it is about.
+    pub(super) subject: RequestSubject,
+    /// This node's own handlers.
+    pub(super) next: Next,
+}
+
+impl ResumedStream {
+    /// Returns whether an answer to a request may be gone on with.
+    pub(super) fn is_possible(
+        subject: &RequestSubject,
+        method: &Method,
+        answer: &HeaderMap,
+    ) -> bool {
+        let media_type = answer.get(header::CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        matches!(subject, RequestSubject::Session(_))
+            && *method == Method::GET
+            && media_type.is_some_and(|it| it.starts_with(EVENT_STREAM))
+    }
+
+    /// Returns an answer that goes on when its node goes away.
+    pub(super) fn answer(
+        forwarder: PeerForwarder,
+        origin: StreamOrigin,
+        request: ForwardedRequest,
+        answer: Response,
+    ) -> Response {
+        let (head, body) = answer.into_parts();
+        let (parts, listener) = request.into_head();
+        let stream = ResumedStream {
+            forwarder,
+            listener,
+            parts,
+            origin,
+            is_elsewhere: true,
+            body: body.into_data_stream(),
+            reader: EventReader::default(),
+        };
+        let pieces = stream::try_unfold(stream, |mut stream| async move {
+            Ok::<_, axum::Error>(stream.piece().await?.map(|piece| (piece, stream)))
+        });
+        Response::from_parts(head, Body::from_stream(pieces))
+    }
+
+    /// Returns whole events that come next; none at the end.
+    async fn piece(&mut self) -> Result<Option<Bytes>, axum::Error> {
+        loop {
+            let came = tokio::select! {
+                came = self.body.next() => came,
+                () = until_lost(&self.forwarder, &self.origin.target), if self.is_elsewhere => {
+                    Some(Err(axum::Error::new(NodeLost)))
+                }
+            };
+            match came {
+                Some(Ok(bytes)) => {
+                    if let Some(events) = self.reader.push(&bytes) {
+                        return Ok(Some(events));
+                    }
+                }
+                None => return Ok(self.reader.rest()),
+                Some(Err(error)) => {
+                    tracing::info!(%error, "a stream of events broke off; it is gone on with");
+                    self.reader.forget_part();
+                    match self.resume().await {
+                        Some(body) => self.body = body,
+                        None => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks for what comes next, wherever that is.
+    async fn resume(&mut self) -> Option<BodyDataStream> {
+        let broke = clock::now();
+        loop {
+            time::sleep(LOOK_PAUSE).await;
+            let waited = clock::now().duration_since(broke);
+            if waited >= RESUME_MAX {
+                return None;
+            }
+            self.is_elsewhere = false;
+            let answer = match self.forwarder.owner(&self.origin.subject).await {
+                SubjectOwner::This => self.ask_here().await,
+                SubjectOwner::Node(id) => match self.forwarder.address(&id) {
+                    Some(target) => {
+                        let sent = self.request().for_node(&target, Body::empty());
+                        let answer = self.forwarder.send(&target, sent, false).await;
+                        (self.origin.target, self.is_elsewhere) = (target, true);
+                        answer.ok().map(|answer| answer.map(Body::new))
+                    }
+                    // Its node is lost, and nobody has taken it over yet.
+                    None if waited < TAKEOVER_MAX => None,
+                    None => self.ask_here().await,
+                },
+                SubjectOwner::Other(_) => None,
+            };
+            let answer = answer.filter(|answer| answer.status() == StatusCode::OK);
+            if let Some(answer) = answer {
+                return Some(answer.into_body().into_data_stream());
+            }
+        }
+    }
+
+    /// Asks this node's own handlers.
+    fn ask_here(&self) -> impl Future<Output = Option<Response>> + Send + use<> {
+        let (parts, _) = self.request().into_head();
+        let request = axum::extract::Request::from_parts(parts, Body::empty());
+        let next = self.origin.next.clone();
+        async move { Some(next.run(request).await) }
+    }
+
+    /// The request for what comes after the last event.
+    fn request(&self) -> ForwardedRequest {
+        let mut parts = self.parts.clone();
+        if let Some(last) = self.reader.last_id.as_ref() {
+            parts.uri = without_after(&parts.uri);
+            if let Ok(last) = HeaderValue::from_bytes(last) {
+                parts.headers.insert(LAST_EVENT_ID, last);
+            }
+        }
+        ForwardedRequest::without_body(parts, self.listener)
+    }
+}
+
+/// End of a stream whose node says nothing any more.
+#[derive(Debug, thiserror::Error)]
+#[error("its node is lost")]
+struct NodeLost;
+
+async fn until_lost(forwarder: &PeerForwarder, target: &PeerTarget) {
+    forwarder.membership().until_lost(&target.id, &target.incarnation).await;
+}
+
+/// Takes the number out of a query, which would count for more than that of the header.
+fn without_after(uri: &Uri) -> Uri {
+    let Some(query) = uri.query() else { return uri.clone() };
+    let kept: Vec<_> = query.split('&').filter(|field| !field.starts_with(AFTER)).collect();
+    let target = match kept.is_empty() {
+        true => uri.path().to_owned(),
+        false => format!("{}?{}", uri.path(), kept.join("&")),
+    };
+    let mut parts = uri::Parts::from(uri.clone());
+    parts.path_and_query = target.parse().ok();
+    Uri::from_parts(parts).unwrap_or_default()
+}
+
+/// Reader of events as they come in pieces.
+#[derive(Debug, Default)]
+struct EventReader {
+    /// Beginning of an event that is not whole yet.
+    part: BytesMut,
+    /// Number of the last event that was passed on.
+    last_id: Option<Bytes>,
+}
+
+impl EventReader {
+    /// Takes bytes, and returns the events that are whole by now.
+    fn push(&mut self, bytes: &[u8]) -> Option<Bytes> {
+        // The end may have come with the first byte.
+        let from = self.part.len().saturating_sub(1);
+        self.part.extend_from_slice(bytes);
+        let unread = self.part.get(from..).unwrap_or_default();
+        let end = from + unread.windows(2).rposition(|pair| pair == b"\n\n")? + 2;
+        let whole = self.part.split_to(end).freeze();
+        let mut lines = whole.rsplit(|byte| *byte == b'\n');
+        if let Some(id) = lines.find_map(|line| line.strip_prefix(b"id:")) {
+            self.last_id = Some(Bytes::copy_from_slice(id.trim_ascii()));
+        }
+        Some(whole)
+    }
+
+    /// Takes what is left at the end.
+    fn rest(&mut self) -> Option<Bytes> {
+        let rest = self.part.split().freeze();
+        (!rest.is_empty()).then_some(rest)
+    }
+
+    fn forget_part(&mut self) {
+        self.part.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However the bytes are cut, events are whole, and the last number is known.
+    #[test]
+    fn events_are_passed_on_whole() {
+        let text = b"id: 4\ndata: a\n\n: beat\n\nevent: x\nid:5\ndata: b\n\nid: 6\ndata: cut";
+        for cut in 1..text.len() {
+            let mut reader = EventReader::default();
+            let pieces: Vec<Bytes> =
+                text.chunks(cut).filter_map(|piece| reader.push(piece)).collect();
+            let whole = pieces.concat();
+            assert_eq!(whole, text[..text.len() - b"id: 6\ndata: cut".len()], "{cut}");
+            assert!(pieces.iter().all(|piece| piece.ends_with(b"\n\n")), "{cut}");
+            assert_eq!(reader.last_id.as_deref(), Some(&b"5"[..]));
+            reader.forget_part();
+            assert_eq!(reader.rest(), None);
+        }
+    }
+
+    #[test]
+    fn the_number_of_the_query_is_that_of_the_header() {
+        for (before, after) in [
+            ("/a", "/a"),
+            ("/a?after=1", "/a"),
+            ("/a?types=x&after=12&limit=2", "/a?types=x&limit=2"),
+            ("http://h/a?after=1", "http://h/a"),
+        ] {
+            assert_eq!(without_after(&before.parse().unwrap()).to_string(), after);
+        }
+    }
+}

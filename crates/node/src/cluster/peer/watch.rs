@@ -1,0 +1,101 @@
+//! Watch of other nodes: a connection to each that this node looks after. When it ends, and nothing
+//! listens at the node's address any more, nothing is left of it, which everybody is told at once.
+//!
+//! Silence proves nothing: a node that does not answer may be cut off from this one alone, and goes
+//! on for as long as its lease holds.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time;
+
+use super::client::{PeerTarget, is_refused};
+use super::forward::{PeerForwarder, target_of};
+use crate::cluster::placement;
+
+/// Nodes that watch a node: those that rendezvous hashing ranks first for it.
+const WATCHERS: usize = 3;
+/// Pause between the first refusal and the second one. Two tell a node that is gone from one whose
+/// listener was just opened.
+const REFUSED_PAUSE: Duration = Duration::from_millis(300);
+/// Pause before a node is connected to again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+impl PeerForwarder {
+    /// Watches those other nodes that this one looks after, for ever.
+    pub async fn watch_peers(&self) {
+        let mut renewals = self.membership().renewals();
+        let mut tasks = JoinSet::new();
+        let mut watched: HashMap<PeerTarget, AbortHandle> = HashMap::new();
+        loop {
+            let wanted = self.peers_to_watch();
+            watched.retain(|target, task| {
+                let is_wanted = wanted.contains(target);
+                if !is_wanted {
+                    task.abort();
+                }
+                is_wanted && !task.is_finished()
+            });
+            for target in wanted {
+                watched.entry(target.clone()).or_insert_with(|| {
+                    let forwarder = self.clone();
+                    tasks.spawn(async move { forwarder.watch_peer(&target).await })
+                });
+            }
+            while tasks.try_join_next().is_some() {}
+            if renewals.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Returns the nodes that are watched by this one.
+    fn peers_to_watch(&self) -> Vec<PeerTarget> {
+        let own = &self.membership().identity().id;
+        let living = self.membership().all_living();
+        let reached = living.iter().filter(|node| node.description.peer_address.is_some());
+        let reached: Vec<String> = reached.map(|node| node.id.clone()).collect();
+        let is_own = |id: &str| {
+            let others: Vec<String> = reached.iter().filter(|it| *it != id).cloned().collect();
+            id != own && placement::is_among_first(id, own, &others, WATCHERS)
+        };
+        living.into_iter().filter(|node| is_own(&node.id)).filter_map(target_of).collect()
+    }
+
+    /// Watches a run of a node until nothing is left of it.
+    async fn watch_peer(&self, target: &PeerTarget) {
+        loop {
+            if let Err(error) = self.client().watch(target).await {
+                tracing::debug!(%error, "a node that is watched is not connected");
+            }
+            if is_refused(target).await {
+                time::sleep(REFUSED_PAUSE).await;
+                if is_refused(target).await && self.expire(target).await {
+                    return;
+                }
+            }
+            time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// Tells everybody that nothing is left of a node. False when that is to be tried again.
+    async fn expire(&self, target: &PeerTarget) -> bool {
+        let (node, address) = (&target.id, &target.address);
+        let registry = self.membership().registry();
+        match registry.expire(&target.id, &target.incarnation).await {
+            Ok(is_expired) => {
+                if is_expired {
+                    tracing::warn!(node, address, "a node is lost: nothing listens at its address");
+                    self.membership().look_again();
+                }
+                true
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(node, error, "failed to tell that a node is lost");
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Who takes over what a lost node had, and when. Pure: what is known of nodes comes in, a decision
+//! comes out.
+//!
+//! A node that says nothing is lost when its lease is over by the store's clock, and one of which
+//! nothing is left when others have found that ([`super::NodeRegistry::expire`]). While the store
+//! is away nobody can renew a lease: so a node takes nothing over before it has renewed its own
+//! without a break for as long as a lease lasts, which gives all others the time to renew theirs.
+//!
+//! Each session of a lost node has one node that takes it, the first one by rendezvous hashing
+//! among those that live. If that one is lost as well, the others take it after
+//! [`FIRST_CHOICE_MAX`].
+
+use std::time::Duration;
+
+use super::placement;
+use super::{NodeRecord, NodeState};
+
+/// Time that the node which rendezvous hashing names has to take something over, before all others
+/// may.
+pub const FIRST_CHOICE_MAX: Duration = Duration::from_secs(3);
+
+/// Record of whether a node has reached the store without a break, and since when, by its clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreContinuity {
+    /// When a renewal was answered last.
+    renewed_ms: Option<u64>,
+    /// When the latest break ended.
+    since_ms: u64,
+}
+
+impl StoreContinuity {
+    /// Notes a renewal. The first one ends a break.
+    pub fn renewed(&mut self, now_ms: u64, lease_ms: u64) {
+        let is_break = self.renewed_ms.is_none_or(|last| is_break(last, now_ms, lease_ms));
+        if is_break {
+            self.since_ms = now_ms;
+        }
+        self.renewed_ms = Some(now_ms);
+    }
+
+    /// Returns for how long there was no break; none before a whole lease without one.
+    #[must_use]
+    pub fn covered_ms(&self, now_ms: u64, lease_ms: u64) -> Option<u64> {
+        let last = self.renewed_ms.filter(|last| !is_break(*last, now_ms, lease_ms));
+        let covered_ms = now_ms.saturating_sub(self.since_ms);
+        last.map(|_| covered_ms).filter(|covered_ms| *covered_ms >= lease_ms)
+    }
+}
+
+/// Knowledge of a moment, by which nodes are judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeJudge {
+    now_ms: u64,
+    covered_ms: Option<u64>,
+}
+
+impl NodeJudge {
+    /// Judges at a time by the store's clock, before which the store was there for so long
+    /// ([`StoreContinuity::covered_ms`]).
+    #[must_use]
+    pub const fn new(now_ms: u64, covered_ms: Option<u64>) -> NodeJudge {
+        NodeJudge { now_ms, covered_ms }
+    }
+
+    /// Returns the time by the store's clock.
+    #[must_use]
+    pub const fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Returns what has become of a node.
+    #[must_use]
+    pub fn fate(&self, node: &NodeRecord) -> NodeFate {
+        let is_covered = self.covered_ms.is_some_and(|ms| ms >= node.lease_ms());
+        NodeFate::of(node, self.now_ms, is_covered)
+    }
+}
+
+/// Half a lease: who finds a shorter gap was not alone in renewing before and after it.
+fn is_break(last_ms: u64, now_ms: u64, lease_ms: u64) -> bool {
+    now_ms.saturating_sub(last_ms) > lease_ms / 2
+}
+
+/// State of a node for whoever wants what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeFate {
+    /// It runs, or nobody can tell yet that it does not.
+    Present,
+    /// It has stopped by itself, and may be on its way back.
+    Stopped,
+    /// It is lost: it says nothing any more.
+    Silent,
+    /// It is lost: nothing is left of it.
+    Crashed,
+}
+
+impl NodeFate {
+    /// Returns the state of a node at a time by the store's clock. `is_covered` tells whether it
+    /// has had its whole lease to renew it.
+    #[must_use]
+    pub fn of(node: &NodeRecord, now_ms: u64, is_covered: bool) -> NodeFate {
+        match node.state {
+            NodeState::Left if node.load.is_lost => NodeFate::Crashed,
+            NodeState::Left => NodeFate::Stopped,
+            NodeState::Joining | NodeState::Active | NodeState::Draining => {
+                match node.is_overdue(now_ms) && is_covered {
+                    true => NodeFate::Silent,
+                    false => NodeFate::Present,
+                }
+            }
+        }
+    }
+
+    /// Returns whether others may take what it has when somebody asks for it.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        self != NodeFate::Present
+    }
+
+    /// Returns whether others take what it has without being asked. One that was stopped has left
+    /// what it could, and is mostly started again.
+    #[must_use]
+    pub fn is_lost(self) -> bool {
+        matches!(self, NodeFate::Silent | NodeFate::Crashed)
+    }
+}
+
+/// Returns whether it is this node that takes something of a node over which has been lost for so
+/// long. `nodes` are those that live and may take it, this one among them.
+#[must_use]
+pub fn is_own_turn(key: &str, own: &str, nodes: &[String], lost_for: Duration) -> bool {
+    lost_for >= FIRST_CHOICE_MAX || placement::is_among_first(key, own, nodes, 1)
+}
+
+#[cfg(test)]
+mod simulation;
