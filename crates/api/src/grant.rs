@@ -155,6 +155,12 @@ pub struct HttpRule {
     /// `https://api.example.com/` outside.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tls: bool,
+    /// True if requests of a session's sandbox carry `cove-session`, its id, and `cove-epoch`, a
+    /// number that grows with each server that takes the session over, so that the host can refuse
+    /// what a former one has sent. A rule that has it does not fit a tunnel. No program inside can
+    /// set these headers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub session_headers: bool,
     /// Networks of internal addresses that its hosts may have, such as `10.1.0.0/16`. Others are
     /// refused, whatever their names are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

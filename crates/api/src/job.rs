@@ -88,6 +88,9 @@ pub struct ExecutionRecord {
     /// Why it is dead, cancelled or expired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The request as it was sent, with `include=request`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Box<ExecutionRequest>>,
     /// The result, once it is finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Execution>,
@@ -265,6 +268,11 @@ pub enum ClientMessage {
     Resize(TerminalSize),
     /// Ends the execution.
     Cancel,
+    /// Acknowledges output of a terminal that was opened with `window`. Elsewhere it says nothing.
+    Ack {
+        /// Bytes of this connection's output that the client has shown so far.
+        bytes: u64,
+    },
 }
 
 /// Answer of `GET /v1/queue`.

@@ -17,6 +17,7 @@ mod doctor;
 mod error;
 mod execution;
 mod grant;
+mod history;
 mod job;
 pub mod json_message;
 mod language;
@@ -25,6 +26,7 @@ mod node;
 mod object;
 mod offer;
 mod session;
+mod settings;
 mod template;
 mod tenant;
 mod workspace;
@@ -61,6 +63,7 @@ pub use grant::{
     AuditSummaryReport, CatalogGrant, DatabaseGrant, DatabaseGrantLimits, Grant, GrantAccess,
     GrantSummary, HeaderSource, HttpEffect, HttpGrant, HttpGrantLimits, HttpRule, ModelGrant,
 };
+pub use history::{HistoryReport, HistorySeries, HistoryUnit};
 pub use job::{
     BatchAnswer, BatchRequest, ClientMessage, EventBytes, EventKind, ExecutionEvent, ExecutionList,
     ExecutionRecord, ExecutionState, QueueChange, QueueStats, WebhookSecret,
@@ -76,6 +79,10 @@ pub use session::{
     CreateSession, CredentialView, FileEntry, MessageContent, MessageRequest, OnDisconnect,
     SandboxCounts, SandboxState, SessionEvent, SessionEventKind, SessionExec, SessionExecResult,
     SessionList, SessionMetrics, SessionState, SessionView, SnapshotView, UpdateSession,
+};
+pub use settings::{
+    ConfigReloaded, ConfigView, SECRET_ADDRESS, SECRET_SETTING, SettingOrigin, SettingOriginKind,
+    SettingView, TokenList, TokenView, secret_address, secret_setting,
 };
 pub use template::{
     BuildTemplate, TagTemplate, TemplateArchive, TemplateBuildList, TemplateBuildStatus,

@@ -38,7 +38,7 @@ pub struct TenantSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_user: Option<String>,
     /// Password of that role.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::secret_setting", skip_serializing_if = "Option::is_none")]
     pub server_password: Option<String>,
     /// Lookup of users that are not in `users`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -169,13 +169,13 @@ pub struct TenantUserSpec {
     /// With `password`: the password, or what the server keeps of it: a SCRAM secret
     /// (`SCRAM-SHA-256$…`) or an MD5 hash (`md5…`) of PostgreSQL, `*` and 40 hexadecimal digits of
     /// MySQL. In `cove.toml` also `env:NAME` or `file:PATH`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::secret_setting", skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// Role that it becomes on the server; the tenant's `server_user` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_user: Option<String>,
     /// Password of that role. Absent: the user's own, as far as it can be used there.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::secret_setting", skip_serializing_if = "Option::is_none")]
     pub server_password: Option<String>,
     /// In place of the tenant's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -213,7 +213,7 @@ pub struct AuthQuerySpec {
     /// Role that looks them up. Nobody can log in as it this way.
     pub user: String,
     /// Password of that user.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "crate::secret_setting", skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// Database to do that in; the tenant's when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
