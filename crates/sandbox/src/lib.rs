@@ -49,8 +49,8 @@
 //! (the root file system), `guest` (pid 1), `workspace` (what it may write), `payload` (the last
 //! steps before a program), `cgroup`, `seccomp` (the policy as data), `landlock`, `tied` (tools of
 //! the host), `codec`, `failure`, `layers` (what is active here), and `sys`, which holds all
-//! `unsafe` of Cove. Shared content is in `shared`, terminals in `terminal`, interpreters started
-//! ahead in `warm`.
+//! `unsafe` of Cove. Shared content is in `shared`, the format of archives in `tar`, terminals in
+//! `terminal`, interpreters started ahead in `warm`.
 //!
 //! Of sessions: `session` in the server, `guest/session` as pid 1, whose child `fork_server` starts
 //! the programs, and `codec/session` between them. Their files are in `disk`: [`Disks`] →
@@ -76,6 +76,7 @@ mod shared;
 mod spawner;
 mod spec;
 mod sys;
+pub mod tar;
 mod terminal;
 mod tied;
 mod warm;

@@ -24,7 +24,6 @@ pub(crate) mod fuzzing;
 mod import;
 mod ops;
 mod paths;
-mod tar;
 #[cfg(test)]
 mod tests;
 mod trees;

@@ -100,11 +100,13 @@ pub(crate) fn stat(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<FileStat> {
     })?;
     // SAFETY: the call succeeded, so the kernel has filled it in.
     let stat = unsafe { stat.assume_init() };
+    #[allow(clippy::useless_conversion, reason = "it has 32 bits on aarch64")]
+    let links = u64::from(stat.st_nlink);
     Ok(FileStat {
         dev: stat.st_dev,
         ino: stat.st_ino,
         mode: stat.st_mode,
-        links: stat.st_nlink,
+        links,
         uid: stat.st_uid,
         gid: stat.st_gid,
         size: stat.st_size.unsigned_abs(),

@@ -5,7 +5,7 @@
 //! - <https://man7.org/linux/man-pages/man2/fork.2.html>
 //! - <https://man7.org/linux/man-pages/man7/netdevice.7.html>
 
-use std::ffi::{c_int, c_short};
+use std::ffi::{c_char, c_int, c_short};
 use std::io;
 use std::mem;
 use std::net::Ipv4Addr;
@@ -140,7 +140,7 @@ pub(crate) fn raise_loopback() -> io::Result<()> {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
-        *to = from.cast_signed();
+        *to = c_char::from_ne_bytes([from]);
     }
     let flags = c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING);
     request.ifr_ifru.ifru_flags = flags.map_err(io::Error::other)?;

@@ -10,10 +10,10 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::paths::{self, ResolvedName};
-use super::tar::{self, MemberKind, SparseMap, TarMember};
 use super::trees::{DirectoryNames, TreeStep, TreeVisit, TreeWalk};
 use super::{FileJob, FileRefusal, Outcome};
 use crate::sys::files::{self, FileStat, ResolveMode};
+use crate::tar::{self, MemberKind, SparseMap, TarMember};
 
 /// Files with several names that are remembered, to be written once; of more, each name is a copy.
 const LINKED_MAX: usize = 100_000;

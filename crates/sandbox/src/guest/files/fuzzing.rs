@@ -1,6 +1,6 @@
 //! Entry of the fuzz target for archives.
 
-use super::tar::{EXTENTS_MAX, HeaderReader, TarMember, padding};
+use crate::tar::{EXTENTS_MAX, HeaderReader, TarMember, padding};
 
 /// Reads the members of an archive, and each member's header again as this side writes it.
 pub fn archive(bytes: &[u8]) {

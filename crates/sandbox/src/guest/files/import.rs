@@ -12,10 +12,10 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use super::tar::{self, BadArchive, HeaderReader, MemberKind, TarMember};
 use super::{FileJob, FileRefusal, Outcome, paths};
 use crate::sys;
 use crate::sys::files::{self, ResolveMode};
+use crate::tar::{self, BadArchive, HeaderReader, MemberKind, TarMember};
 
 /// Bytes of content that are copied at a time.
 const CHUNK_BYTES: usize = 256 << 10;

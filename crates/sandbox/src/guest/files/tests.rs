@@ -13,12 +13,12 @@ use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time;
 
-use super::tar::{self, HeaderReader, MemberKind, SparseMap, TarMember};
 use crate::session::files::{
     EntryKind, FilesError, LinkMode, ListDepth, MissingParents, SandboxFileEntry, SandboxFiles,
     WATCHES_MAX, Watch, WatchEvent, WatchKind, WriteMode,
 };
 use crate::sys;
+use crate::tar::{self, HeaderReader, MemberKind, SparseMap, TarMember};
 
 mod barrier;
 

@@ -10,45 +10,55 @@
 use std::io::{self, Read};
 
 /// Size of everything in an archive.
-pub(super) const BLOCK_BYTES: usize = 512;
+pub const BLOCK_BYTES: usize = 512;
 /// Longest pax header or long name that is read.
 const EXTENDED_BYTES_MAX: u64 = 1 << 20;
 /// Extents of a sparse file that are read or written; one with more is written with its holes.
-pub(super) const EXTENTS_MAX: usize = 4096;
+pub const EXTENTS_MAX: usize = 4096;
 /// Largest number of an eleven-digit octal field.
 const OCTAL_MAX: u64 = 0o777_7777_7777;
 
 /// Kind of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemberKind {
+pub enum MemberKind {
+    /// Regular file.
     File,
+    /// Another name of a file.
     HardLink,
+    /// Symbolic link.
     Symlink,
+    /// Directory.
     Dir,
+    /// Named pipe.
     Fifo,
 }
 
 /// A member of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TarMember {
-    pub(super) name: Vec<u8>,
-    pub(super) kind: MemberKind,
-    pub(super) mode: u32,
+pub struct TarMember {
+    /// Name, as it stands in the archive: nothing has been checked of it.
+    pub name: Vec<u8>,
+    /// Kind.
+    pub kind: MemberKind,
+    /// Permissions, with the bits above those of the three classes.
+    pub mode: u32,
     /// Bytes that follow in the archive; none but for files.
-    pub(super) size: u64,
+    pub size: u64,
     /// Seconds since 1970, and nanoseconds beyond that.
-    pub(super) mtime: (i64, u32),
+    pub mtime: (i64, u32),
     /// Target of a link.
-    pub(super) link: Vec<u8>,
+    pub link: Vec<u8>,
     /// Offset and length of what is data; the real size. `size` counts the data alone.
-    pub(super) sparse: Option<SparseMap>,
+    pub sparse: Option<SparseMap>,
 }
 
 /// Map of a sparse file's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SparseMap {
-    pub(super) extents: Vec<(u64, u64)>,
-    pub(super) real_size: u64,
+pub struct SparseMap {
+    /// Offset and length of each stretch of data, ascending.
+    pub extents: Vec<(u64, u64)>,
+    /// Size of the file, holes included.
+    pub real_size: u64,
 }
 
 impl SparseMap {
@@ -78,12 +88,14 @@ impl SparseMap {
 }
 
 /// Returns what ends an archive.
-pub(super) fn trailer() -> Vec<u8> {
+#[must_use]
+pub fn trailer() -> Vec<u8> {
     vec![0; 2 * BLOCK_BYTES]
 }
 
 /// Bytes between the end of so much content and the next header.
-pub(super) fn padding(size: u64) -> usize {
+#[must_use]
+pub fn padding(size: u64) -> usize {
     let over = usize::try_from(size % BLOCK_BYTES as u64).unwrap_or(0);
     if over == 0 { 0 } else { BLOCK_BYTES - over }
 }
@@ -94,7 +106,8 @@ fn pad(bytes: &mut Vec<u8>) {
 
 impl TarMember {
     /// The header: everything that comes before the content.
-    pub(super) fn header(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn header(&self) -> Vec<u8> {
         let mut pax = Vec::new();
         let mut size = self.size;
         let (seconds, nanos) = self.mtime;
@@ -272,7 +285,7 @@ fn number(field: &[u8]) -> Option<i64> {
 
 /// Error of reading an archive.
 #[derive(Debug)]
-pub(super) enum BadArchive {
+pub enum BadArchive {
     /// The bytes could not be had.
     Io(io::Error),
     /// They are not a tar archive, or one with something in it that is not unpacked.
@@ -351,13 +364,18 @@ impl ExtendedHeaders {
 
 /// Reads the headers of an archive one after the other; the content in between is the caller's.
 #[derive(Debug)]
-pub(super) struct HeaderReader<R> {
-    pub(super) source: R,
+pub struct HeaderReader<R> {
+    /// Bytes of the archive from where it was read to.
+    pub source: R,
 }
 
 impl<R: Read> HeaderReader<R> {
     /// The next member; `None` at the end. Before it, all content and its padding must be read.
-    pub(super) fn next(&mut self) -> Result<Option<TarMember>, BadArchive> {
+    ///
+    /// # Errors
+    /// When the bytes cannot be read, or are no archive.
+    #[expect(clippy::should_implement_trait, reason = "content is read between two headers")]
+    pub fn next(&mut self) -> Result<Option<TarMember>, BadArchive> {
         let mut extended = ExtendedHeaders::default();
         loop {
             let mut block = [0; BLOCK_BYTES];
