@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::TenantEngine;
+use node::telemetry::error_chain;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
@@ -360,13 +361,7 @@ fn secret_of(engine: TenantEngine, user: &str, answer: Result<Rows, ControlError
 
 /// An error with its causes, for the log.
 fn told(error: &ControlError) -> LookUpError {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    LookUpError::Server(text)
+    LookUpError::Server(error_chain(error))
 }
 
 #[cfg(test)]

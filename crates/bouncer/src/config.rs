@@ -28,6 +28,21 @@ pub const MYSQL_SERVER_VERSION: &str = "5.5.5-10.11.0-MariaDB-cove";
 /// Longest `server_version`.
 pub const MYSQL_SERVER_VERSION_BYTES_MAX: usize = 100;
 
+/// Keys of the table that a reload takes over; all others need a restart.
+pub const RELOADED: [&str; 11] = [
+    "clients_max",
+    "console",
+    "defaults",
+    "health",
+    "login_s",
+    "server_connections_max",
+    "server_name_suffix",
+    "servers",
+    "tenants",
+    "tenants_max",
+    "tls",
+];
+
 /// Settings of the bouncer. Every limit has its name here or in [`TenantLimitsSpec`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -214,6 +229,7 @@ pub struct ConsoleUser {
     /// Name.
     pub name: String,
     /// Password, a SCRAM secret or an MD5 hash; `env:NAME` and `file:PATH` are taken.
+    #[serde(deserialize_with = "api::secret_setting")]
     pub password: String,
 }
 

@@ -33,6 +33,9 @@ pub enum BouncerError {
     /// The store cannot be reached.
     #[error("the store cannot be reached at present")]
     Unavailable(#[source] SqlStoreError),
+    /// The store has no room.
+    #[error("the disk of the store is full")]
+    StoreFull(#[source] SqlStoreError),
     /// Cove failed; the cause is for the log.
     #[error("the server failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -51,7 +54,9 @@ impl BouncerError {
             BouncerError::NotFound => ErrorCode::NotFound,
             BouncerError::Forbidden => ErrorCode::Forbidden,
             BouncerError::Conflict(_) => ErrorCode::Conflict,
-            BouncerError::NotHere(_) | BouncerError::Unavailable(_) => ErrorCode::Overloaded,
+            BouncerError::NotHere(_)
+            | BouncerError::Unavailable(_)
+            | BouncerError::StoreFull(_) => ErrorCode::Overloaded,
             BouncerError::Internal(_) => ErrorCode::Internal,
         }
     }
@@ -65,6 +70,7 @@ impl From<SqlStoreError> for BouncerError {
             Err(error @ (SqlStoreError::OutcomeUnknown(_) | SqlStoreError::Closed)) => {
                 BouncerError::Unavailable(error)
             }
+            Err(error @ SqlStoreError::Full(_)) => BouncerError::StoreFull(error),
             Err(error) if error.is_temporary() => BouncerError::Unavailable(error),
             Err(error) => BouncerError::internal(error),
         }
@@ -83,7 +89,7 @@ impl From<BouncerError> for http::HttpError {
             BouncerError::Internal(cause) => {
                 tracing::error!(error = &**cause as &dyn std::error::Error, "failed");
             }
-            BouncerError::Unavailable(cause) => {
+            BouncerError::Unavailable(cause) | BouncerError::StoreFull(cause) => {
                 tracing::error!(error = cause as &dyn std::error::Error, "failed");
             }
             BouncerError::Refused(_)

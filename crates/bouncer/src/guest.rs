@@ -7,6 +7,7 @@
 //! [`SandboxObserver`], and what was given can be taken back ([`SandboxListener`]).
 
 pub(crate) mod client;
+mod former;
 pub(crate) mod turns;
 pub(crate) mod watch;
 
@@ -28,8 +29,8 @@ pub mod fuzzing {
         let guest = SandboxClient { id: 1, spec, is_revoked: false.into(), turns: Arc::default() };
         let guest = Arc::new(guest);
         let mut watch = match is_mysql {
-            true => ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0),
-            false => ConnectionObserver::pg(&guest, 0),
+            true => ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0, 0),
+            false => ConnectionObserver::pg(&guest, 0, 0),
         };
         asked.chunks(cut).for_each(|part| watch.sent(part, 10));
         let mut passed = 0;
@@ -50,11 +51,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api::TenantEngine;
+/// Fence of a [`GuestSpec`], by the lease of its server.
+pub use node::fence::EffectFence;
 
 pub use self::client::{
-    GuestSpec, LoginPlace, SandboxAction, SandboxClient, SandboxClientError, SandboxObserver,
-    StatementDetail, TEXT_BYTES_MAX,
+    DEFAULT_APPLICATION, GuestSpec, LoginPlace, SandboxAction, SandboxClient, SandboxClientError,
+    SandboxObserver, SessionEpoch, StatementDetail, TEXT_BYTES_MAX,
 };
+pub(crate) use self::former::{END_FORMER, END_FORMER_PAUSE};
+pub use self::former::{END_FORMER_TIME_MAX, FormerStatements};
 use crate::relay::orders::ThreadCommand;
 use crate::service::{Bouncer, RelayThreads};
 use crate::tenants::TenantRouting;

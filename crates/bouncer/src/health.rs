@@ -3,17 +3,20 @@
 //! It logs in as clients would be logged in and asks `SELECT 1`, of MySQL by `COM_PING`. Where only
 //! clients have what it takes to log in, a server that asks for it is alive.
 
-use std::error::Error as _;
+use node::telemetry::error_chain;
 use std::sync::Arc;
 
+use tokio::time::sleep;
+
 use crate::control::{ControlConnection, ControlError, ControlTarget};
+use crate::guest::{END_FORMER, END_FORMER_PAUSE, FormerStatements};
 use crate::link::{ProtocolKeyrings, ServerCredentials};
 use crate::mysql;
 use crate::pg;
 use crate::pg::dial::PgDialError;
 use crate::relay::pools::FailureStage;
 use crate::secrets::ClientSecret;
-use crate::service::{ProbeFailure, ProbeOutcome, ServerProbe};
+use crate::service::{EndedStatements, ProbeFailure, ProbeOutcome, ServerProbe};
 use crate::tenants::TenantSnapshot;
 use crate::tls::ServerSide;
 
@@ -109,6 +112,35 @@ impl ServerProber {
         }
     }
 
+    async fn end_statements(&self, former: &FormerStatements) -> Result<u64, ControlError> {
+        let FormerStatements { tenant, user, session } = former;
+        let Some(ServerCredentials::Pg(credentials)) = self.keyrings.own_credentials(tenant, user)
+        else {
+            return Ok(0);
+        };
+        let errand = ControlTarget {
+            server: &tenant.server,
+            database: &tenant.database,
+            user: &user.server_user,
+            credentials,
+            application: "cove takeover",
+        };
+        let mut control = ControlConnection::open(&self.tls, errand).await?;
+        let (prefix, epoch) = (session.application_prefix(), session.epoch.to_string());
+        let mut ended = None;
+        loop {
+            let rows = control.ask(END_FORMER, &[&prefix, &epoch]).await?;
+            let count = rows.first().and_then(|row| row.first()?.as_deref()?.parse().ok());
+            let count: u64 = count.ok_or(ControlError::Protocol("no count"))?;
+            ended.get_or_insert(count);
+            if count == 0 {
+                control.close().await;
+                return Ok(ended.unwrap_or_default());
+            }
+            sleep(END_FORMER_PAUSE).await;
+        }
+    }
+
     /// Returns the role to log in as: the first user, by name, of whom it is known here how; else
     /// whoever looks users up; else somebody whom the server will ask for more.
     fn role(&self, tenant: &TenantSnapshot) -> (Arc<str>, ServerCredentials) {
@@ -136,6 +168,13 @@ impl ServerProbe for ServerProber {
         let prober = self.clone();
         Box::pin(async move { prober.ask(&tenant).await.map_err(|error| failure(&error)) })
     }
+
+    fn end_former(&self, former: FormerStatements) -> EndedStatements {
+        let prober = self.clone();
+        Box::pin(async move {
+            prober.end_statements(&former).await.map_err(|error| error_chain(&error))
+        })
+    }
 }
 
 fn failure(error: &ControlError) -> ProbeFailure {
@@ -149,18 +188,7 @@ fn failure(error: &ControlError) -> ProbeFailure {
         | ControlError::Protocol(_) => FailureStage::Connect,
     };
     match stage {
-        FailureStage::Connect => ProbeFailure::Silent(chain(error)),
-        FailureStage::Login | FailureStage::Refused => ProbeFailure::Refused(chain(error)),
+        FailureStage::Connect => ProbeFailure::Silent(error_chain(error)),
+        FailureStage::Login | FailureStage::Refused => ProbeFailure::Refused(error_chain(error)),
     }
-}
-
-/// An error with its causes.
-fn chain(error: &ControlError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text.push_str(&format!(": {next}"));
-        cause = next.source();
-    }
-    text
 }

@@ -8,8 +8,11 @@ use std::sync::Arc;
 
 use node::telemetry::Registry;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use crate::relay::stats::{DurationDistribution, ThreadTenantStats};
@@ -97,6 +100,13 @@ impl Collector for PublishedLabels {
         counters(&mut encoder, &rows)?;
         times(&mut encoder, &rows)?;
         quantiles(&mut encoder, &rows)?;
+        if let Some(expiry_s) = self.0.threads().certificate_expiry_s() {
+            let help = "When the certificate that clients see expires, since 1970";
+            let name = "cove_bouncer_certificate_expiry_timestamp";
+            let unit = Some(&Unit::Seconds);
+            let expiry = ConstGauge::new(i64::try_from(expiry_s).unwrap_or(i64::MAX));
+            expiry.encode(encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?)?;
+        }
         self.checks(&mut encoder, &rows)
     }
 }

@@ -87,6 +87,8 @@ use self::resolve::ResolverThread;
 use self::snapshot::ThreadSnapshot;
 use self::stats::{ThreadCounters, ThreadTenantStats};
 use self::worker::{RelayWorker, WorkerParts};
+use node::telemetry::error_chain;
+
 use crate::config::{BouncerConfig, TlsTable};
 use crate::guest::client::{LoginPlace, SandboxClient};
 use crate::link::{ProtocolKeyrings, ProtocolLinks};
@@ -369,19 +371,17 @@ impl RelayThreads for Relay {
         if let Err(error) = self.common.client_tls.replace(ClientTls { mode, cert, key, client_ca })
         {
             let error = &error as &dyn std::error::Error;
-            tracing::error!("TLS setup failed: {}; what held before holds", told(error));
+            tracing::error!("TLS setup failed: {}; what held before holds", error_chain(error));
         }
     }
 
     fn stats(&self, tenant: TenantId) -> Vec<Arc<ThreadTenantStats>> {
         self.counters().filter_map(|counters| counters.known(tenant)).collect()
     }
-}
 
-/// An error with its causes.
-fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    fn certificate_expiry_s(&self) -> Option<u64> {
+        self.common.client_tls.load().expiry_s()
+    }
 }
 
 impl Drop for Relay {

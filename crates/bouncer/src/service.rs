@@ -4,6 +4,7 @@
 //! change makes a new snapshot and tells the relay threads; what they do about it is theirs. A
 //! change holds as a whole or not at all: what cannot hold is refused before anything is kept.
 
+mod activity;
 mod background;
 mod everywhere;
 mod health;
@@ -35,15 +36,17 @@ use crate::link::ProtocolKeyrings;
 use crate::relay::orders::ThreadCommand;
 use crate::relay::snapshot::ThreadSnapshot;
 use crate::relay::stats::ThreadTenantStats;
+use crate::secrets::Resolve;
 use crate::store::{StoredDefinitions, TenantStore};
 use crate::tenants::{
     ClientAuth, CurrentRouting, DefinitionError, SharedSettings, TenantDefinition, TenantId,
     TenantRegistry, TenantRouting, TenantSnapshot, WorkAdmission,
 };
 
+pub use self::activity::{TenantActivity, TenantSampler};
 pub use self::everywhere::peer_routes;
+pub use self::health::{EndedStatements, ProbeFailure, ProbeOutcome, ServerProbe};
 pub(crate) use self::health::{HealthCheckTotals, TOOK_BUCKETS};
-pub use self::health::{ProbeFailure, ProbeOutcome, ServerProbe};
 pub use self::orders::TenantOrder;
 pub(crate) use self::orders::TenantOrders;
 pub(crate) use self::views::{REDACTED, distributions, errors, pins};
@@ -61,6 +64,10 @@ pub trait RelayThreads: fmt::Debug + Send + Sync {
     fn admit(&self, stream: TcpStream, guest: Arc<SandboxClient>, place: LoginPlace);
     /// Returns what every thread counted for a tenant.
     fn stats(&self, tenant: TenantId) -> Vec<Arc<ThreadTenantStats>>;
+    /// Returns when the certificate that clients see expires, in seconds since 1970.
+    fn certificate_expiry_s(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Finds what `env:NAME` and `file:PATH` stand for; see [`crate::secrets::Resolve`].
@@ -500,10 +507,28 @@ impl Bouncer {
     pub fn reload<'a>(&'a self) -> Boxed<'a, Result<BouncerReloaded, BouncerError>> {
         Box::pin(async move {
             let reread = Arc::clone(&self.0.reread);
+            let read = node::task::blocking(move || {
+                reread().map_err(|message| DefinitionError::new("configuration", message))
+            });
+            let config = read.await.map_err(BouncerError::internal)??;
+            let done = self.replace_config(config).await?;
+            let BouncerReloaded { tenants, restart_needed_for } = &done;
+            tracing::info!(tenants, ?restart_needed_for, "configuration reloaded");
+            Ok(done)
+        })
+    }
+
+    /// Takes over what can be of a configuration that was read again, as [`Bouncer::reload`] does.
+    ///
+    /// # Errors
+    /// Those of [`Bouncer::reload`].
+    pub fn replace_config<'a>(
+        &'a self,
+        config: BouncerConfig,
+    ) -> Boxed<'a, Result<BouncerReloaded, BouncerError>> {
+        Box::pin(async move {
             let resolve = Arc::clone(&self.0.resolve);
             let read = node::task::blocking(move || {
-                let config =
-                    reread().map_err(|message| DefinitionError::new("configuration", message))?;
                 let definitions = of_file(&config, &*resolve)?;
                 Ok::<_, DefinitionError>((config, definitions))
             });
@@ -527,7 +552,6 @@ impl Bouncer {
             let mut current = self.0.config.lock();
             let restart_needed_for = views::needs_restart(&current, &config);
             *current = Arc::new(config);
-            tracing::info!(tenants, ?restart_needed_for, "configuration reloaded");
             Ok(BouncerReloaded { tenants, restart_needed_for })
         })
     }
@@ -548,6 +572,10 @@ impl Bouncer {
     }
 
     /// Returns how many health checks there were, and how they ended.
+    pub(crate) fn probe(&self) -> &Arc<dyn ServerProbe> {
+        self.0.checks.probe()
+    }
+
     pub(crate) fn tally(&self) -> HealthCheckTotals {
         self.0.checks.tally()
     }
@@ -657,6 +685,35 @@ fn changeable(changing: &TenantWriter, name: &str) -> Result<(), BouncerError> {
 }
 
 /// The tenants of the configuration.
+/// Returns what is wrong with the tenants of a configuration, of each the first thing.
+pub fn check_tenants(config: &BouncerConfig, resolve: &Resolve<'_>) -> Vec<DefinitionError> {
+    let (mut definitions, mut errors) = (Vec::new(), Vec::new());
+    for (index, spec) in config.tenants.iter().enumerate() {
+        let place = format!("bouncer.tenants[{index}]");
+        match TenantDefinition::of_file(spec, &place, resolve) {
+            // By itself, so that the error of one does not hide that of the next.
+            Ok(definition) => {
+                let alone = TenantRegistry::default()
+                    .build(&SharedSettings::new(config), std::slice::from_ref(&definition));
+                errors.extend(alone.err().map(|error| DefinitionError {
+                    field: place,
+                    message: format!("{}: {}", error.field, error.message),
+                }));
+                definitions.push(definition);
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if errors.is_empty() {
+        let together = TenantRegistry::default().build(&SharedSettings::new(config), &definitions);
+        errors.extend(together.err().map(|error| DefinitionError {
+            field: "bouncer.tenants".to_owned(),
+            message: format!("{}: {}", error.field, error.message),
+        }));
+    }
+    errors
+}
+
 fn of_file(
     config: &BouncerConfig,
     resolve: &Resolver,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use api::TlsMode;
 use node::tls::{
     CertificateFileError, CertificateTrust, CertificateVerifier, FileStamp, certificates,
-    machine_roots, private_key, provider, stamps,
+    chain_expiry, machine_roots, private_key, provider, stamps,
 };
 use parking_lot::RwLock;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier;
@@ -97,6 +97,8 @@ pub struct ListenerTls {
     /// Encryption that is required of clients.
     pub policy: TlsPolicy,
     end_point: Option<Vec<u8>>,
+    /// When the certificate expires, in seconds since 1970.
+    expiry_s: Option<u64>,
     stamps: Vec<FileStamp>,
 }
 
@@ -165,6 +167,7 @@ impl ListenerTls {
             config: None,
             policy: TlsPolicy::Absent,
             end_point: None,
+            expiry_s: None,
             stamps,
         };
         let (cert, key) = match (policy, &settings.cert, &settings.key) {
@@ -176,6 +179,7 @@ impl ListenerTls {
         };
         let chain = certificates(cert)?;
         let end_point = chain.first().and_then(|leaf| certificate::end_point(leaf));
+        let expiry_s = chain_expiry(&chain);
         let builder = ServerConfig::builder_with_provider(provider());
         let builder = builder.with_safe_default_protocol_versions()?;
         let builder = match (&settings.client_ca, settings.mode) {
@@ -193,7 +197,14 @@ impl ListenerTls {
         let mut config = builder.with_cert_resolver(first::shown(chain, key)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.send_tls13_tickets = TICKETS;
-        Ok(ListenerTls { config: Some(Arc::new(config)), policy, end_point, stamps })
+        Ok(ListenerTls { config: Some(Arc::new(config)), policy, end_point, expiry_s, stamps })
+    }
+
+    /// Returns when the certificate that clients see expires, in seconds since 1970; none without
+    /// one.
+    #[must_use]
+    pub fn expiry_s(&self) -> Option<u64> {
+        self.expiry_s
     }
 
     /// Returns what a login has to know of a handshake that is done.

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::TenantEngine;
+use node::fence::{EffectFence, EffectWay, LeaseLost};
+use node::traces::TraceContext;
 
 use super::turns::LeaseQuota;
 use crate::tenants::{
@@ -28,6 +30,31 @@ pub enum StatementDetail {
     Masked,
     /// They are as they were sent, and errors as the server told them.
     Full,
+}
+
+/// Name that clients of PostgreSQL in sandboxes are told to have (`PGAPPNAME`): one that has it has
+/// chosen none of its own.
+pub const DEFAULT_APPLICATION: &str = "cove";
+
+/// Session of a sandbox, and how many owners it has had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionEpoch {
+    /// Id.
+    pub session: Arc<str>,
+    /// Epoch, which grows with each server that takes the session over.
+    pub epoch: u64,
+}
+
+impl SessionEpoch {
+    /// Returns what the `application_name` of every epoch of a session begins with.
+    pub(crate) fn application_prefix(&self) -> String {
+        format!("{DEFAULT_APPLICATION}:{}:", self.session)
+    }
+
+    /// Returns the `application_name` of clients that have chosen none.
+    pub(crate) fn application_name(&self) -> String {
+        format!("{}{}", self.application_prefix(), self.epoch)
+    }
 }
 
 /// Rights and limits of a guest.
@@ -55,15 +82,24 @@ pub struct GuestSpec {
     pub bytes_max: Option<u64>,
     /// Detail of statements that is reported.
     pub texts: StatementDetail,
+    /// True if contexts of traces in comments of statements are reported.
+    pub trace_comments: bool,
     /// Receiver of reports.
     pub witness: Arc<dyn SandboxObserver>,
+    /// Lets nothing reach a database after the server's lease.
+    pub fence: EffectFence,
+    /// Session of the sandbox; none where nobody takes it over.
+    pub session: Option<SessionEpoch>,
 }
 
 /// Action of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SandboxAction<'a> {
-    /// Connected.
-    Connected,
+    /// Logged in.
+    Connected {
+        /// Time since the connection was accepted.
+        took: Duration,
+    },
     /// Refused, or ended, for this reason.
     Refused(&'a str),
     /// A statement has ended.
@@ -71,8 +107,12 @@ pub enum SandboxAction<'a> {
         /// Text, as far as it is told. `(prepared)` and `(sent)` stand for one that is not known
         /// any more, and before one that is therefore told before it runs.
         text: Option<&'a str>,
-        /// Time that it took.
+        /// Time that it took, from when a server connection was there.
         took: Duration,
+        /// Time before that in the queue for a server connection.
+        waited: Duration,
+        /// Context of a trace in a comment at its end.
+        trace: Option<&'a TraceContext>,
         /// Rows that it returned.
         rows: u64,
         /// Bytes of its answer.
@@ -124,6 +164,9 @@ pub enum SandboxClientError {
     /// Revoked.
     #[error("the grant was taken back")]
     Revoked,
+    /// The server's lease has ended.
+    #[error(transparent)]
+    Fenced(#[from] LeaseLost),
 }
 
 impl SandboxClientError {
@@ -136,6 +179,7 @@ impl SandboxClientError {
             | SandboxClientError::NoRole
             | SandboxClientError::NoSecret(_) => "28000",
             SandboxClientError::Revoked => "57P01",
+            SandboxClientError::Fenced(_) => "57P03",
         }
     }
 }
@@ -144,6 +188,14 @@ impl SandboxClient {
     /// Returns what it may have.
     pub(crate) fn spec(&self) -> &GuestSpec {
         &self.spec
+    }
+
+    /// Lets what its clients send pass while the server's lease holds.
+    ///
+    /// # Errors
+    /// When the lease has ended.
+    pub(crate) fn check_lease(&self) -> Result<(), LeaseLost> {
+        self.spec.fence.check(EffectWay::Database)
     }
 
     /// Names it for as long as the process lives.

@@ -10,9 +10,12 @@ mod mysql;
 mod pg;
 mod texts;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use node::fence::LeaseLost;
+use node::traces::TraceContext;
 use wire::mask::SqlDialect;
 use wire::mysql::capabilities::CapabilityFlags;
 use wire::pg::message::{ErrorFields, backend};
@@ -80,6 +83,8 @@ struct ActionReporter {
     ledger: TextLedger,
     begun_us: u64,
     now_us: u64,
+    /// Time in the queue for a server connection that no statement was told with.
+    waited_us: Cell<u64>,
     sent: u64,
     received: u64,
 }
@@ -106,12 +111,12 @@ impl ActionReporter {
     /// The text that the scribe has read. If it cannot be kept until its answer comes, it is told
     /// now.
     fn text(&mut self) -> ReportedText {
-        let bytes = self.scribe.finish();
-        if let Some(text) = self.ledger.text(bytes) {
+        let (bytes, trace) = self.scribe.finish();
+        if let Some(text) = self.ledger.text(bytes, trace) {
             return text;
         }
         let text = format!("{TOLD} {}", String::from_utf8_lossy(bytes));
-        self.tell(&text, 0, &OpenReply::default());
+        self.tell(&text, 0, None, &OpenReply::default());
         ReportedText::Missing(TOLD)
     }
 
@@ -119,7 +124,7 @@ impl ActionReporter {
     fn forget(&self, text: &ReportedText) {
         if text.tell() {
             let text = format!("{UNKNOWN} {}", String::from_utf8_lossy(text.bytes()));
-            self.tell(&text, 0, &OpenReply::default());
+            self.tell(&text, 0, None, &OpenReply::default());
         }
     }
 
@@ -127,14 +132,16 @@ impl ActionReporter {
     fn ended(&self, text: &ReportedText, begun_us: u64, answer: &OpenReply) {
         text.tell();
         let took_us = self.now_us.saturating_sub(begun_us);
-        self.tell(&String::from_utf8_lossy(text.bytes()), took_us, answer);
+        self.tell(&String::from_utf8_lossy(text.bytes()), took_us, text.trace(), answer);
     }
 
-    fn tell(&self, text: &str, took_us: u64, answer: &OpenReply) {
+    fn tell(&self, text: &str, took_us: u64, trace: Option<&TraceContext>, answer: &OpenReply) {
         let spec = self.guest.spec();
         spec.witness.saw(SandboxAction::Statement {
             text: Some(text).filter(|_| spec.texts != StatementDetail::None),
             took: Duration::from_micros(took_us),
+            waited: Duration::from_micros(self.waited_us.take()),
+            trace,
             rows: answer.counts.rows,
             bytes: answer.counts.bytes,
             error: answer.error.as_deref(),
@@ -178,40 +185,56 @@ impl ConnectionObserver {
         guest: &Arc<SandboxClient>,
         dialect: SqlDialect,
         protocol: ObservedProtocol,
+        begun_us: u64,
         now_us: u64,
     ) -> Box<ConnectionObserver> {
-        guest.spec().witness.saw(SandboxAction::Connected);
+        let took = Duration::from_micros(now_us.saturating_sub(begun_us));
+        guest.spec().witness.saw(SandboxAction::Connected { took });
         let reporter = ActionReporter {
             guest: Arc::clone(guest),
-            scribe: TextRecorder::new(guest.spec().texts, dialect),
+            scribe: TextRecorder::new(guest.spec().texts, dialect, guest.spec().trace_comments),
             ledger: TextLedger::default(),
             begun_us: now_us,
             now_us,
+            waited_us: Cell::new(0),
             sent: 0,
             received: 0,
         };
         Box::new(ConnectionObserver { reporter, protocol, violation: None })
     }
 
-    /// Creates the observer of a client of PostgreSQL that has logged in.
-    pub(crate) fn pg(guest: &Arc<SandboxClient>, now_us: u64) -> Box<ConnectionObserver> {
+    /// Creates the observer of a client of PostgreSQL that connected at `begun_us` and has logged
+    /// in now.
+    pub(crate) fn pg(
+        guest: &Arc<SandboxClient>,
+        begun_us: u64,
+        now_us: u64,
+    ) -> Box<ConnectionObserver> {
         ConnectionObserver::new(
             guest,
             SqlDialect::Postgres,
             ObservedProtocol::Pg(Box::default()),
+            begun_us,
             now_us,
         )
     }
 
-    /// Creates the observer of a client of MySQL that has logged in and agreed on these
+    /// Creates the observer of a client of MySQL that has logged in likewise and agreed on these
     /// capabilities.
     pub(crate) fn mysql(
         guest: &Arc<SandboxClient>,
         capabilities: CapabilityFlags,
+        begun_us: u64,
         now_us: u64,
     ) -> Box<ConnectionObserver> {
         let protocol = ObservedProtocol::My(Box::new(MyWatch::new(capabilities)));
-        ConnectionObserver::new(guest, SqlDialect::Mysql, protocol, now_us)
+        ConnectionObserver::new(guest, SqlDialect::Mysql, protocol, begun_us, now_us)
+    }
+
+    /// The client was in the queue for a server connection for this long.
+    pub(crate) fn waited(&mut self, waited_us: u64) {
+        let all = self.reporter.waited_us.get_mut();
+        *all = all.saturating_add(waited_us);
     }
 
     /// The client has sent this, and it was taken.
@@ -251,6 +274,14 @@ impl ConnectionObserver {
         }
         *violation = Some(found);
         ReplyAction::Violation
+    }
+
+    /// Lets what the client has sent pass while the server's lease holds.
+    ///
+    /// # Errors
+    /// When the lease has ended, and another server may have the sandbox's session.
+    pub(crate) fn check_lease(&self) -> Result<(), LeaseLost> {
+        self.reporter.guest.check_lease()
     }
 
     /// Why it has to go.

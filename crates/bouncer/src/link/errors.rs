@@ -75,6 +75,11 @@ impl ErrorTally {
         self.others = self.others.saturating_add(other.others);
     }
 
+    /// Returns how many errors were counted, of all codes.
+    pub fn count(&self) -> u64 {
+        self.codes.values().fold(self.others, |sum, count| sum.saturating_add(*count))
+    }
+
     /// Returns the counts by the texts of their codes, with [`OTHER_ERRORS`] where there are some.
     pub fn by_text(&self) -> BTreeMap<String, u64> {
         let codes = self.codes.iter().map(|(code, count)| (code.to_string(), *count));

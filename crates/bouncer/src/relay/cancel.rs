@@ -10,6 +10,7 @@
 //! - <https://www.postgresql.org/docs/current/protocol-flow.html#PROTOCOL-FLOW-CANCELING-REQUESTS>
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use super::cancel_leg::CancelLeg;
 use super::client::{ClientPhase, RelayClient, ServerAttachment};
@@ -19,6 +20,7 @@ use super::orders::ThreadMessageKind;
 use super::server::{ConnectTarget, RelayServer};
 use super::socket::ReadOutcome;
 use super::worker::{RelayWorker, TimerKey};
+use crate::guest::client::SandboxClient;
 use crate::link::{ServerDialNext, ServerDialer};
 use crate::pg::dial::TlsRequest;
 
@@ -32,10 +34,11 @@ impl RelayWorker {
     /// A client wants to cancel what another one does.
     pub(super) fn cancel_requested(&mut self, place: u32, pid: u32, key: &[u8]) {
         let is_guest = self.is_guest(place);
+        let is_fenced = self.login_guest(place).is_some_and(|guest| guest.check_lease().is_err());
         let source = self.cancel_source(place);
         self.client_gone(place, &ClientDeparture::Dismissed);
         // Or somebody could try all keys.
-        if !self.common.cancel_rate.allow(source, self.context.now) {
+        if is_fenced || !self.common.cancel_rate.allow(source, self.context.now) {
             return;
         }
         let Some((thread, client)) = self.common.keys.find(pid, key) else {
@@ -54,13 +57,18 @@ impl RelayWorker {
 
     /// Returns whether a connection is a sandbox's.
     fn is_guest(&self, place: u32) -> bool {
-        self.clients.get(place).is_some_and(|client| match &client.phase {
-            ClientPhase::Login(phase) => phase.bound().guest.is_some(),
+        self.login_guest(place).is_some()
+    }
+
+    /// Returns the guest that logs in.
+    fn login_guest(&self, place: u32) -> Option<&Arc<SandboxClient>> {
+        match &self.clients.get(place)?.phase {
+            ClientPhase::Login(phase) => phase.bound().guest.as_ref(),
             ClientPhase::Greeting(_)
             | ClientPhase::Session(_)
             | ClientPhase::Console(_)
-            | ClientPhase::Closing => false,
-        })
+            | ClientPhase::Closing => None,
+        }
     }
 
     /// Returns whose requests to cancel are counted together: those of an address, or of a guest.
@@ -69,14 +77,7 @@ impl RelayWorker {
     fn cancel_source(&self, place: u32) -> Option<IpAddr> {
         const DISCARD: u128 = 0x0100 << 112;
         let client = self.clients.get(place)?;
-        let guest = match &client.phase {
-            ClientPhase::Login(phase) => phase.bound().guest.as_ref(),
-            ClientPhase::Greeting(_)
-            | ClientPhase::Session(_)
-            | ClientPhase::Console(_)
-            | ClientPhase::Closing => None,
-        };
-        match guest {
+        match self.login_guest(place) {
             Some(guest) => {
                 Some(IpAddr::V6(Ipv6Addr::from_bits(DISCARD | (u128::from(guest.id()) << 64))))
             }

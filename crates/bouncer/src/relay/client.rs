@@ -561,6 +561,9 @@ impl RelayWorker {
 
     /// Gives bytes to a session's link, with a server connection as soon as it needs one.
     fn feed_session(&mut self, place: u32, bytes: &[u8]) -> usize {
+        if self.disconnect_fenced(place) {
+            return bytes.len();
+        }
         let mut used = 0;
         loop {
             let RelayWorker { clients, servers, outbox, link, context, .. } = self;

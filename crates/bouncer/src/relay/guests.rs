@@ -14,7 +14,7 @@ use super::common::RelayShared;
 use super::orders::ThreadMessageKind;
 use super::server::{Parameters, RelayServer};
 use super::worker::RelayWorker;
-use crate::guest::client::{LoginPlace, SandboxClient};
+use crate::guest::client::{LoginPlace, SandboxClient, SandboxClientError};
 use crate::guest::turns::{Call, LeaseQuotaPermit};
 use crate::guest::watch::ConnectionObserver;
 use crate::link::{ClientLink, ClientProofRequest, LoginMachine};
@@ -126,7 +126,8 @@ impl RelayWorker {
         place: u32,
         guest: &Arc<SandboxClient>,
     ) -> Option<Result<ClientProofRequest, PgLoginRefusal>> {
-        let route = match guest.route(&self.routing) {
+        let route = guest.check_lease().map_err(SandboxClientError::from);
+        let route = match route.and_then(|()| guest.route(&self.routing)) {
             Ok(route) => route,
             Err(error) => {
                 return Some(Err(PgLoginRefusal::new(error.sqlstate(), error.to_string())));
@@ -155,12 +156,14 @@ impl RelayWorker {
     /// Reads along from now on, with a guest.
     pub(super) fn begin_watch(&mut self, place: u32, guest: Option<&Arc<SandboxClient>>) {
         let (Some(guest), now_us) = (guest, self.context.now_us) else { return };
-        let Some(session) = self.clients.get_mut(place).and_then(RelayClient::session) else {
-            return;
-        };
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let begun_us = client.begun_us;
+        let Some(session) = client.session() else { return };
         session.watch = Some(match &session.link {
-            ClientLink::Pg(_) => ConnectionObserver::pg(guest, now_us),
-            ClientLink::My(link) => ConnectionObserver::mysql(guest, link.capabilities, now_us),
+            ClientLink::Pg(_) => ConnectionObserver::pg(guest, begun_us, now_us),
+            ClientLink::My(link) => {
+                ConnectionObserver::mysql(guest, link.capabilities, begun_us, now_us)
+            }
         });
     }
 
@@ -182,6 +185,16 @@ impl RelayWorker {
         }
         let sentence = format!("terminating connection: {sentence}");
         self.disconnect(place, &ErrorFields::fatal(code, &sentence));
+    }
+
+    /// Ends the connection of a guest if the server's lease has ended: what it sends from then on
+    /// could come beside that of the session's next owner. Returns whether it did.
+    pub(super) fn disconnect_fenced(&mut self, place: u32) -> bool {
+        let session = self.clients.get_mut(place).and_then(RelayClient::session);
+        let watch = session.and_then(|session| session.watch.as_ref());
+        let Some(Err(lost)) = watch.map(|watch| watch.check_lease()) else { return false };
+        self.disconnect_guest(place, "57P01", &lost.to_string());
+        true
     }
 
     /// Ends the connections of a guest whose grant was revoked.
@@ -214,6 +227,9 @@ impl RelayWorker {
             return;
         };
         session.stats.clients_waiting.sub(1);
+        if let Some(watch) = &mut session.watch {
+            watch.waited(self.context.now_us.saturating_sub(session.waiting_us));
+        }
         session.place = ServerAttachment::Idle;
         session.turn = Some(turn);
         self.queue_client(place);

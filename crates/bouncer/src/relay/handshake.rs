@@ -10,6 +10,8 @@ use super::leave::ClientDeparture;
 use super::pools::PoolFailure;
 use super::server::{ServerCloseReason, ServerPhase};
 use super::worker::RelayWorker;
+use node::telemetry::error_chain;
+
 use crate::tls;
 
 impl RelayWorker {
@@ -45,7 +47,7 @@ impl RelayWorker {
                 server.conn.socket.start_tls(tls);
             }
             Err(error) => {
-                let failure = PoolFailure::unreached("08001", chain(&error));
+                let failure = PoolFailure::unreached("08001", error_chain(&error));
                 return self.opening_failed(place, failure);
             }
         }
@@ -101,16 +103,4 @@ impl RelayWorker {
             self.follow_cancel(place, next);
         }
     }
-}
-
-/// An error with its causes, for those who wait for the connection.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

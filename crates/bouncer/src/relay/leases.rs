@@ -82,6 +82,9 @@ impl RelayWorker {
                     session.stats.clients_waiting.sub(1);
                     let waited_us = context.now_us - session.waiting_us;
                     session.stats.times().wait.record(waited_us);
+                    if let Some(watch) = &mut session.watch {
+                        watch.waited(waited_us);
+                    }
                 }
                 if let Some(holder) = &server.holder {
                     holder.taken_by(session.pid, context.now_us);

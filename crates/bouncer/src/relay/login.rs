@@ -24,7 +24,7 @@ use super::server::Parameters;
 use super::socket::RelaySocket;
 use super::stats::ThreadTenantStats;
 use super::worker::{RelayWorker, TimerKey};
-use crate::guest::client::SandboxClient;
+use crate::guest::client::{DEFAULT_APPLICATION, SandboxClient, SessionEpoch};
 use crate::link::{
     AuthRequirement, ClientId, ClientLink, ClientLoginNext, ClientProofRequest, LoggedInClient,
     LoginMachine, MYSQL_PLUGIN, UnresolvedLogin,
@@ -657,7 +657,16 @@ impl RelayWorker {
         let schema = bound.guest.as_ref().and_then(|guest| guest.spec().schema.as_deref());
         // What the client says itself comes later.
         let schema = schema.map(|schema| ("search_path", schema));
-        let settings = PgSettings::of(schema.into_iter().chain(wanted));
+        let session = bound.guest.as_ref().and_then(|guest| guest.spec().session.as_ref());
+        let name = session.map(SessionEpoch::application_name);
+        let named = name.as_deref().map(|name| ("application_name", name));
+        // Not in place of a name that it has chosen.
+        let wanted = wanted.filter(|(name, value)| {
+            named.is_none()
+                || !name.eq_ignore_ascii_case("application_name")
+                || !["", DEFAULT_APPLICATION].contains(value)
+        });
+        let settings = PgSettings::of(named.into_iter().chain(schema).chain(wanted));
         let forced = self.common.forced.of(&route.tenant);
         let shown = told(parameters, &settings, &forced);
         let pairs = shown.iter().map(|(name, value)| (*name, *value));

@@ -30,6 +30,13 @@ impl RelayWorker {
 
     /// Sends what waits for a server, and reads its client again once that is done.
     fn flush_server(&mut self, place: u32) {
+        let Some(server) = self.servers.get(place) else { return };
+        // What waits was taken from a sandbox while the lease held, which it may not do any more.
+        if let (false, Some(client)) = (server.conn.is_flushed(), server.client)
+            && self.disconnect_fenced(client)
+        {
+            return;
+        }
         let Some(server) = self.servers.get_mut(place) else { return };
         let context = &mut self.context;
         if let Err(error) = server.conn.flush(&mut context.freelist, &context.registry) {

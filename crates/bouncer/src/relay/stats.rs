@@ -125,6 +125,16 @@ impl DurationDistribution {
         None
     }
 
+    /// Returns what was counted since an earlier reading of the same histograms.
+    #[must_use]
+    pub fn since(&self, before: &DurationDistribution) -> DurationDistribution {
+        let buckets = self.buckets.iter().zip(&before.buckets);
+        DurationDistribution {
+            buckets: buckets.map(|(now, before)| now.saturating_sub(*before)).collect(),
+            sum_us: self.sum_us.saturating_sub(before.sum_us),
+        }
+    }
+
     /// Adds what was counted elsewhere, by buckets of the same bounds.
     pub(crate) fn add(&mut self, other: &DurationDistribution) {
         for (bucket, more) in self.buckets.iter_mut().zip(&other.buckets) {
@@ -215,6 +225,11 @@ impl ThreadTenantStats {
     /// Counts errors that clients got from their servers.
     pub(crate) fn failed(&self, errors: &ErrorTally) {
         self.errors.lock().absorb(errors);
+    }
+
+    /// Returns how many errors clients got from their servers.
+    pub(crate) fn errors_count(&self) -> u64 {
+        self.errors.lock().count()
     }
 
     /// Adds the errors that clients got from their servers to `total`.

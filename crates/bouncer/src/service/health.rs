@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 
 use super::views;
 use crate::config::HealthTable;
+use crate::guest::FormerStatements;
 use crate::tenants::{ServerHealth, TenantId, TenantRouting, TenantSnapshot, WorkAdmission};
 
 /// A tenant that is unhealthy is looked at this often, so that it is not refused for long after
@@ -31,7 +32,16 @@ const REASON_BYTES_MAX: usize = 500;
 pub trait ServerProbe: fmt::Debug + Send + Sync {
     /// Connects, asks something, closes. It is given up by being dropped.
     fn probe(&self, tenant: Arc<TenantSnapshot>) -> ProbeOutcome;
+
+    /// Ends what former owners of a session have running, and counts it. It is given up by being
+    /// dropped.
+    fn end_former(&self, _former: FormerStatements) -> EndedStatements {
+        Box::pin(async { Ok(0) })
+    }
 }
+
+/// Number of statements that were ended, later; else why they may go on.
+pub type EndedStatements = Pin<Box<dyn Future<Output = Result<u64, String>> + Send>>;
 
 /// Result of a check, later.
 pub type ProbeOutcome = Pin<Box<dyn Future<Output = Result<(), ProbeFailure>> + Send>>;
@@ -80,6 +90,10 @@ pub(super) struct HealthCheckResults {
 impl HealthCheckResults {
     pub(super) fn new(probe: Arc<dyn ServerProbe>) -> HealthCheckResults {
         HealthCheckResults { probe, found: Mutex::default(), tally: Mutex::default() }
+    }
+
+    pub(super) fn probe(&self) -> &Arc<dyn ServerProbe> {
+        &self.probe
     }
 
     pub(super) fn tally(&self) -> HealthCheckTotals {

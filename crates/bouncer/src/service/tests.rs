@@ -255,11 +255,14 @@ async fn a_reload_takes_over_what_holds_and_nothing_else() {
     let limits = TenantLimitsSpec { waiting_max: Some(3), ..TenantLimitsSpec::default() };
     let mut config = with_tenants([TenantSpec { limits, ..spec("a") }, spec("made")]);
     config.threads = Some(9);
+    config.mysql.enabled = false;
+    // These are taken over.
+    (config.clients_max, config.login_s, config.health.failures) = (7, 7, 7);
     *it.file.lock() = Ok(config);
     let reloaded = it.bouncer.reload().await.unwrap();
     assert_eq!(
         (reloaded.tenants, reloaded.restart_needed_for),
-        (2, vec!["bouncer.threads".to_owned()])
+        (2, vec!["bouncer.mysql".to_owned(), "bouncer.threads".to_owned()])
     );
     let routing = it.bouncer.routing();
     assert_eq!(routing.named("a").unwrap().limits.waiting_max, 3);

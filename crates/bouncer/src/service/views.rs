@@ -7,7 +7,7 @@ use api::{
     TenantStats as Figures, TenantView,
 };
 
-use crate::config::BouncerConfig;
+use crate::config::{BouncerConfig, RELOADED};
 use crate::link::ErrorTally;
 use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView};
 use crate::relay::stats::{DurationDistribution, ThreadTenantStats};
@@ -236,21 +236,10 @@ pub(super) fn server(
 
 /// Settings that changed and that only a restart takes over.
 pub(super) fn needs_restart(before: &BouncerConfig, after: &BouncerConfig) -> Vec<String> {
-    let BouncerConfig {
-        enabled, listen, unix_socket_dir, unix_socket_mode, bound, threads, ..
-    } = before;
-    let changed = [
-        ("bouncer.enabled", *enabled != after.enabled),
-        ("bouncer.listen", *listen != after.listen),
-        ("bouncer.unix_socket_dir", *unix_socket_dir != after.unix_socket_dir),
-        ("bouncer.unix_socket_mode", *unix_socket_mode != after.unix_socket_mode),
-        ("bouncer.bound", *bound != after.bound),
-        ("bouncer.threads", *threads != after.threads),
-        ("bouncer.clients_max", before.clients_max != after.clients_max),
-        ("bouncer.login_s", before.login_s != after.login_s),
-        ("bouncer.tls", before.tls != after.tls),
-        ("bouncer.console", before.console != after.console),
-    ];
-    let changed = changed.into_iter().filter(|(_, changed)| *changed);
-    changed.map(|(name, _)| name.to_owned()).collect()
+    let tables = [before, after].map(|it| serde_json::to_value(it).unwrap_or_default());
+    let [before, after] = &tables;
+    let changed = before.as_object().into_iter().flatten().filter(|(key, value)| {
+        after.get(key.as_str()) != Some(*value) && !RELOADED.contains(&key.as_str())
+    });
+    changed.map(|(key, _)| format!("bouncer.{key}")).collect()
 }

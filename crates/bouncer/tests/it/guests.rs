@@ -3,14 +3,18 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use api::{PoolMode, TenantEngine, TenantSpec, TenantUserSpec, UserAuth};
 use bouncer::guest::{
-    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, SandboxObserver, StatementDetail,
+    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, SandboxObserver, SessionEpoch,
+    StatementDetail,
 };
 use bouncer::service::RelayThreads;
 use bouncer::tenants::UserTimes;
+use node::cluster::ServingLease;
+use node::fence::EffectFence;
 use parking_lot::Mutex;
 use testkit::{PgAddress, PgBatch, PgClient, PgFailure, Postgres, until};
 
@@ -30,7 +34,7 @@ struct Notes(Mutex<Vec<String>>);
 impl SandboxObserver for Notes {
     fn saw(&self, deed: SandboxAction<'_>) {
         let note = match deed {
-            SandboxAction::Connected => "connected".to_owned(),
+            SandboxAction::Connected { .. } => "connected".to_owned(),
             SandboxAction::Refused(reason) => format!("refused: {reason}"),
             SandboxAction::Statement { text, rows, error, .. } => {
                 format!("{} -> {rows} {}", text.unwrap_or("-"), error.unwrap_or("ok"))
@@ -101,7 +105,10 @@ fn spec(notes: &Arc<Notes>) -> GuestSpec {
         rows_max: None,
         bytes_max: None,
         texts: StatementDetail::Masked,
+        trace_comments: false,
         witness: Arc::clone(notes) as Arc<dyn SandboxObserver>,
+        fence: EffectFence::open(),
+        session: None,
     }
 }
 
@@ -540,4 +547,117 @@ fn nobody_is_a_guest_who_cannot_be_held() {
         });
         assert_eq!(failed.map(drop).expect_err("refused").to_string(), expected);
     }
+}
+
+/// Interval at which a lease is renewed.
+const RENEWAL: Duration = Duration::from_millis(10);
+
+/// Renews a lease until it shall end.
+struct KeptLease {
+    lease: ServingLease,
+    /// Ends renewals when it is dropped.
+    renewals: Option<Sender<()>>,
+}
+
+impl KeptLease {
+    fn new() -> KeptLease {
+        let lease = ServingLease::of(Duration::from_millis(1250));
+        KeptLease { renewals: Some(renew(&lease)), lease }
+    }
+
+    fn end(&mut self) {
+        self.renewals = None;
+        until("the end of the lease", SOON, || match self.lease.holds() {
+            true => Err("it holds".to_owned()),
+            false => Ok(()),
+        });
+    }
+
+    fn go_on(&mut self) {
+        self.renewals = Some(renew(&self.lease));
+    }
+}
+
+fn renew(lease: &ServingLease) -> Sender<()> {
+    let (renewals, ended) = mpsc::channel();
+    let lease = lease.clone();
+    lease.renewed(node::clock::boot_ms());
+    std::thread::spawn(move || {
+        while ended.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
+            lease.renewed(node::clock::boot_ms());
+        }
+    });
+    renewals
+}
+
+fn fenced(pooler: &Pooler, lease: &KeptLease) -> Port {
+    let port = open(pooler, |spec| {
+        spec.read_only = false;
+        spec.schema = Some("stock".into());
+        spec.fence = EffectFence::new(lease.lease.clone());
+    });
+    port.expect("a door")
+}
+
+#[test]
+fn no_statement_of_a_guest_begins_after_the_lease() {
+    let (server, pooler) = shop(PoolMode::Transaction, 5);
+    server.sql("CREATE TABLE stock.numbers (n int); GRANT ALL ON stock.numbers TO clerk");
+    let count = || server.sql("SELECT string_agg(n::text, ' ' ORDER BY n) FROM stock.numbers");
+    let mut lease = KeptLease::new();
+    let port = fenced(&pooler, &lease);
+    let (mut first, mut second, mut third) = (port.client(), port.client(), port.client());
+    first.run("INSERT INTO numbers VALUES (1)");
+    second.run("BEGIN");
+    second.run("INSERT INTO numbers VALUES (2)");
+    // A statement of which a part has come.
+    let batch = PgBatch::new().query("INSERT INTO numbers VALUES (3)").0;
+    let (head, rest) = batch.split_at(batch.len() - 4);
+    third.send(head).expect("send");
+    // Its own clients are not a sandbox's, and nothing changes for them.
+    let parameters = [("user", "clerk"), ("database", "shop")];
+    let mut ordinary = PgClient::login(&pooler.tcp(), &parameters, "").expect("log in");
+    lease.end();
+
+    let (four, commit) = ("INSERT INTO numbers VALUES (4)", "COMMIT");
+    let [four, commit] = [four, commit].map(|sql| PgBatch::new().query(sql).0);
+    for (client, bytes) in [(&mut first, &*four), (&mut second, &*commit), (&mut third, rest)] {
+        client.send(bytes).expect("send");
+        let told = client.end().1;
+        assert!(told.iter().any(|it| it.tag == b'E' && it.error().code() == "57P01"), "{told:?}");
+    }
+    let refused = port.try_client().expect_err("no login");
+    assert!(format!("{refused:?}").contains("57P03"), "{refused:?}");
+    ordinary.run("INSERT INTO stock.numbers VALUES (5)");
+    assert_eq!(count().trim(), "1 5");
+
+    lease.go_on();
+    port.client().run("INSERT INTO numbers VALUES (6)");
+    assert_eq!(count().trim(), "1 5 6");
+}
+
+#[test]
+fn a_client_that_has_chosen_no_name_has_that_of_its_session() {
+    let (_server, pooler) = shop(PoolMode::Transaction, 1);
+    let port = open(&pooler, |spec| {
+        spec.session = Some(SessionEpoch { session: "ses_1".into(), epoch: 3 });
+    });
+    let port = port.expect("a door");
+    let named = |name: Option<&str>| {
+        let name = name.map(|name| ("application_name", name));
+        let parameters = [("user", "x"), ("database", "x")].into_iter().chain(name);
+        let parameters: Vec<_> = parameters.collect();
+        PgClient::login(&port.address, &parameters, "").expect("come in")
+    };
+    let (mut none, mut usual, mut own) = (named(None), named(Some("cove")), named(Some("mine")));
+    // All of them by one connection to the server.
+    for (client, expected) in
+        [(&mut none, "cove:ses_1:3"), (&mut own, "mine"), (&mut usual, "cove:ses_1:3")]
+    {
+        assert_eq!(client.value("SHOW application_name"), expected);
+    }
+    none.run("SET application_name = 'other'");
+    assert_eq!(none.value("SHOW application_name"), "other");
+    none.run("RESET application_name");
+    assert_eq!(none.value("SHOW application_name"), "cove:ses_1:3");
 }

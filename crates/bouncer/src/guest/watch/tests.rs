@@ -35,7 +35,10 @@ fn guest(notes: &Arc<Notes>, change: impl FnOnce(&mut GuestSpec)) -> Arc<Sandbox
         rows_max: None,
         bytes_max: None,
         texts: StatementDetail::Masked,
+        trace_comments: false,
         witness: Arc::clone(notes) as Arc<dyn SandboxObserver>,
+        fence: node::fence::EffectFence::open(),
+        session: None,
     };
     change(&mut spec);
     Arc::new(SandboxClient { id: 1, spec, is_revoked: false.into(), turns: Arc::default() })
@@ -109,7 +112,7 @@ fn statements_of_postgresql_are_told_however_the_bytes_come() {
     let (asked, answered) = pg_streams();
     for piece in 1..asked.len() {
         let notes = Arc::<Notes>::default();
-        let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0);
+        let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0, 0);
         assert!(!play(&mut watch, &asked, &answered, piece), "{:?}", watch.violation());
         drop(watch);
         let expected = [
@@ -119,6 +122,67 @@ fn statements_of_postgresql_are_told_however_the_bytes_come() {
             "COPY t TO STDOUT 2 ok",
         ];
         assert_eq!(*notes.0.lock(), expected, "{piece}");
+    }
+}
+
+/// Keeps contexts of traces with the times of connections and statements, in microseconds.
+#[derive(Debug, Default)]
+struct TraceNotes(Mutex<Vec<(Option<String>, u128)>>);
+
+impl SandboxObserver for TraceNotes {
+    fn saw(&self, deed: SandboxAction<'_>) {
+        let note = match deed {
+            SandboxAction::Connected { took } => (None, took.as_micros()),
+            SandboxAction::Statement { trace, waited, .. } => {
+                (trace.map(TraceContext::traceparent), waited.as_micros())
+            }
+            SandboxAction::Refused(_) | SandboxAction::Disconnected { .. } => return,
+        };
+        self.0.lock().push(note);
+    }
+}
+
+#[test]
+fn contexts_in_comments_are_told_with_each_run_of_a_statement_where_they_are_wanted() {
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let text = |before: &str, after: &str| {
+        format!("{before}SELECT 1 /*traceparent='{parent}'*/\0{after}").into_bytes()
+    };
+    let asked = pg(&[
+        (b'Q', &text("", "")),
+        (b'P', &text("s\0", "\0\0")),
+        (b'B', b"p\0s\0\0\0\0\0\0\0"),
+        (b'E', b"p\0\0\0\0\0"),
+        (b'S', b""),
+        (b'Q', b"SELECT 2\0"),
+    ]);
+    let answered = pg(&[
+        (b'C', b"SELECT 1\0"),
+        (b'Z', b"I"),
+        (b'1', b""),
+        (b'2', b""),
+        (b'C', b"SELECT 1\0"),
+        (b'Z', b"I"),
+        (b'C', b"SELECT 1\0"),
+        (b'Z', b"I"),
+    ]);
+    for trace_comments in [true, false] {
+        for piece in [1, 7, 1000] {
+            let notes = Arc::<TraceNotes>::default();
+            let witness = Arc::clone(&notes) as Arc<dyn SandboxObserver>;
+            let guest = guest(&Arc::default(), |spec| {
+                spec.trace_comments = trace_comments;
+                spec.texts = StatementDetail::None;
+                spec.witness = witness;
+            });
+            let mut watch = ConnectionObserver::pg(&guest, 2, 5);
+            watch.waited(4);
+            watch.waited(3);
+            assert!(!play(&mut watch, &asked, &answered, piece), "{:?}", watch.violation());
+            let found = trace_comments.then(|| parent.to_owned());
+            let expected = [(None, 3), (found.clone(), 7), (found, 0), (None, 0)];
+            assert_eq!(*notes.0.lock(), expected, "{piece}");
+        }
     }
 }
 
@@ -141,7 +205,7 @@ fn statements_of_mysql_are_told_however_the_bytes_come() {
     for piece in 1..answered.len() {
         let notes = Arc::<Notes>::default();
         let capabilities = CapabilityFlags::PROTOCOL_41;
-        let mut watch = ConnectionObserver::mysql(&guest(&notes, |_| {}), capabilities, 0);
+        let mut watch = ConnectionObserver::mysql(&guest(&notes, |_| {}), capabilities, 0, 0);
         for (asked, answered) in [(&asked, &answered), (&executed, &results)] {
             assert!(!play(&mut watch, asked, answered, piece), "{:?}", watch.violation());
         }
@@ -155,7 +219,7 @@ fn statements_of_mysql_are_told_however_the_bytes_come() {
 fn too_many_rows_are_a_violation_and_what_is_pending_is_told() {
     let (asked, answered) = pg_streams();
     let notes = Arc::<Notes>::default();
-    let mut watch = ConnectionObserver::pg(&guest(&notes, |spec| spec.rows_max = Some(1)), 0);
+    let mut watch = ConnectionObserver::pg(&guest(&notes, |spec| spec.rows_max = Some(1)), 0, 0);
     assert!(play(&mut watch, &asked, &answered, 7));
     assert_eq!(watch.violation(), Some(&GuestViolation::Rows(1)));
     drop(watch);
@@ -214,7 +278,7 @@ fn pg_answers(tags: &str) -> Vec<u8> {
 /// One exchange after the other; then the connection ends.
 fn pg_notes(exchanges: &[(&str, &str)]) -> Vec<String> {
     let notes = Arc::<Notes>::default();
-    let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0);
+    let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0, 0);
     for (asked, answered) in exchanges {
         assert!(!play(&mut watch, &pg_asks(asked), &pg_answers(answered), 9), "{exchanges:?}");
     }
@@ -292,7 +356,7 @@ fn a_record_has_the_text_of_what_ran() {
 fn numbers_of_mysql_mean_what_the_server_says() {
     let notes = Arc::<Notes>::default();
     let mut watch =
-        ConnectionObserver::mysql(&guest(&notes, |_| {}), CapabilityFlags::PROTOCOL_41, 0);
+        ConnectionObserver::mysql(&guest(&notes, |_| {}), CapabilityFlags::PROTOCOL_41, 0, 0);
     let prepared: &[u8] = b"\0\x07\0\0\0\0\0\0\0\0\0\0";
     let ok: &[u8] = b"\0\0\0\x02\0\0\0";
     // Nobody waits between these: the last one that was prepared is run, before it is closed.
@@ -327,8 +391,8 @@ fn a_text_is_read_to_its_end_and_a_cut_is_seen() {
         for piece in [1, 7, 1000, usize::MAX] {
             let notes = Arc::<Notes>::default();
             let guest = guest(&notes, |spec| spec.texts = texts);
-            play(&mut ConnectionObserver::pg(&guest, 0), &asked, &pg_answers("[X]IEI"), piece);
-            let mut watch = ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0);
+            play(&mut ConnectionObserver::pg(&guest, 0, 0), &asked, &pg_answers("[X]IEI"), piece);
+            let mut watch = ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0, 0);
             play(&mut watch, &asked_my, &my(&[(1, b"\0\0\0\x02\0\0\0")]), piece);
             let notes = notes.0.lock();
             assert_eq!(notes.len(), 3, "{notes:?}");
@@ -344,7 +408,7 @@ fn a_text_is_read_to_its_end_and_a_cut_is_seen() {
 #[test]
 fn what_a_connection_keeps_has_a_bound_and_nothing_goes_untold() {
     let notes = Arc::<Notes>::default();
-    let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0);
+    let mut watch = ConnectionObserver::pg(&guest(&notes, |_| {}), 0, 0);
     let filler = "a_name, ".repeat(400);
     let text = |at: usize| format!("SELECT t{at}, {filler}1");
     // What was told, by the first name in it.
@@ -401,14 +465,14 @@ fn every_way_out_is_counted() {
         ("Parse =x\nBind =\nExecute \nSync", "12[X]NN"),
     ] {
         let notes = Arc::<Notes>::default();
-        let mut watch = ConnectionObserver::pg(&guest(&notes, bytes(500)), 0);
+        let mut watch = ConnectionObserver::pg(&guest(&notes, bytes(500)), 0, 0);
         assert!(play(&mut watch, &pg_asks(asked), &pg_answers(answered), 4096), "{asked}");
         assert_eq!(watch.violation(), Some(&GuestViolation::Bytes(500)));
     }
     // A portal has one count, however often it is run; another one has its own.
     for (portal, expected) in [("p", true), ("q", false), ("unknown", true)] {
         let notes = Arc::<Notes>::default();
-        let mut watch = ConnectionObserver::pg(&guest(&notes, rows(10)), 0);
+        let mut watch = ConnectionObserver::pg(&guest(&notes, rows(10)), 0, 0);
         let known = if portal == "unknown" { "unknown" } else { "p" };
         let asked =
             format!("Parse s=x\nBind p=s\nBind q=s\nExecute {known}\nSync\nExecute {portal}\nSync");
@@ -417,7 +481,7 @@ fn every_way_out_is_counted() {
     }
     // What is too long is seen at its head, and the client gets whole messages.
     let notes = Arc::<Notes>::default();
-    let mut watch = ConnectionObserver::pg(&guest(&notes, bytes(1000)), 0);
+    let mut watch = ConnectionObserver::pg(&guest(&notes, bytes(1000)), 0, 0);
     watch.sent(&pg_asks("Query TABLE t"), 0);
     let before = pg_answers("DD");
     let mut sent = before.clone();
@@ -453,7 +517,7 @@ fn every_way_out_of_mysql_is_counted() {
     ] {
         let notes = Arc::<Notes>::default();
         let guest = guest(&notes, |spec| spec.rows_max = Some(10));
-        let mut watch = ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0);
+        let mut watch = ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0, 0);
         let mut is_violation = false;
         for (asked, answered) in &exchanges {
             let packets: Vec<(u8, &[u8])> =
@@ -469,6 +533,7 @@ fn every_way_out_of_mysql_is_counted() {
     let mut watch = ConnectionObserver::mysql(
         &guest(&notes, |spec| spec.bytes_max = Some(limit)),
         CapabilityFlags::PROTOCOL_41,
+        0,
         0,
     );
     let first: Vec<(u8, &[u8])> = vec![(1, b"\x01"), (2, column), (3, b"\xFE\0\0\x02\0")];
@@ -489,8 +554,8 @@ proptest! {
         let notes = Arc::<Notes>::default();
         let guest = guest(&notes, |spec| spec.rows_max = Some(3));
         let mut watch = match is_mysql {
-            true => ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0),
-            false => ConnectionObserver::pg(&guest, 0),
+            true => ConnectionObserver::mysql(&guest, CapabilityFlags::PROTOCOL_41, 0, 0),
+            false => ConnectionObserver::pg(&guest, 0, 0),
         };
         play(&mut watch, &asked, &answered, piece);
     }

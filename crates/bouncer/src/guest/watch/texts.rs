@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use node::traces::{CommentTail, TraceContext};
 use wire::mask::{CUT, SqlDialect, TextMasker};
 
 use crate::guest::client::{StatementDetail, TEXT_BYTES_MAX};
@@ -38,6 +39,8 @@ pub(super) struct CountedBytes {
     used: Arc<AtomicUsize>,
     /// True if a record has the text.
     is_told: AtomicBool,
+    /// Context of a trace in a comment at its end.
+    trace: Option<TraceContext>,
 }
 
 /// The text of a statement, as it is told.
@@ -56,8 +59,9 @@ impl TextLedger {
     }
 
     /// Keeps a text, if there is room.
-    pub(super) fn text(&self, bytes: &[u8]) -> Option<ReportedText> {
-        let kept = self.keep(bytes, bytes.len() + OVERHEAD_BYTES)?;
+    pub(super) fn text(&self, bytes: &[u8], trace: Option<TraceContext>) -> Option<ReportedText> {
+        let mut kept = self.keep(bytes, bytes.len() + OVERHEAD_BYTES)?;
+        kept.trace = trace;
         Some(ReportedText::Kept(Arc::new(kept)))
     }
 
@@ -76,7 +80,7 @@ impl TextLedger {
         }
         self.0.fetch_add(charge, Ordering::Relaxed);
         let (used, is_told) = (Arc::clone(&self.0), AtomicBool::new(false));
-        Some(CountedBytes { bytes: bytes.into(), charge, used, is_told })
+        Some(CountedBytes { bytes: bytes.into(), charge, used, is_told, trace: None })
     }
 }
 
@@ -120,6 +124,14 @@ impl ReportedText {
         }
     }
 
+    /// Returns the context of a trace in a comment at its end.
+    pub(super) fn trace(&self) -> Option<&TraceContext> {
+        match self {
+            ReportedText::Kept(kept) => kept.trace.as_ref(),
+            ReportedText::Missing(_) => None,
+        }
+    }
+
     /// Notes that a record has it; says whether none had it before.
     pub(super) fn tell(&self) -> bool {
         match self {
@@ -136,19 +148,33 @@ pub(super) struct TextRecorder {
     masker: TextMasker,
     /// In full, and a byte more if it is too long.
     full: Vec<u8>,
+    /// Its end, where contexts of traces are looked for there.
+    tail: Option<CommentTail>,
 }
 
 impl TextRecorder {
-    pub(super) fn new(texts: StatementDetail, dialect: SqlDialect) -> TextRecorder {
-        TextRecorder { texts, masker: TextMasker::new(dialect, SHOWN_BYTES_MAX), full: Vec::new() }
+    pub(super) fn new(
+        texts: StatementDetail,
+        dialect: SqlDialect,
+        trace_comments: bool,
+    ) -> TextRecorder {
+        let masker = TextMasker::new(dialect, SHOWN_BYTES_MAX);
+        let tail = trace_comments.then(CommentTail::default);
+        TextRecorder { texts, masker, full: Vec::new(), tail }
     }
 
     pub(super) fn begin(&mut self) {
         self.masker.clear();
         self.full.clear();
+        if let Some(tail) = &mut self.tail {
+            tail.begin();
+        }
     }
 
     pub(super) fn feed(&mut self, bytes: &[u8]) {
+        if let Some(tail) = &mut self.tail {
+            tail.feed(bytes);
+        }
         match self.texts {
             StatementDetail::None => {}
             StatementDetail::Masked => self.masker.feed(bytes),
@@ -161,6 +187,10 @@ impl TextRecorder {
 
     /// More of the text comes than is read.
     pub(super) fn break_off(&mut self) {
+        // Its end is not known.
+        if let Some(tail) = &mut self.tail {
+            tail.begin();
+        }
         match self.texts {
             StatementDetail::None => {}
             StatementDetail::Masked => self.masker.break_off(),
@@ -168,8 +198,13 @@ impl TextRecorder {
         }
     }
 
-    /// Returns what is told of it.
-    pub(super) fn finish(&mut self) -> &[u8] {
+    /// Returns what is told of it, and the context of a trace in a comment at its end.
+    pub(super) fn finish(&mut self) -> (&[u8], Option<TraceContext>) {
+        let trace = self.tail.as_ref().and_then(CommentTail::context);
+        (self.shown(), trace)
+    }
+
+    fn shown(&mut self) -> &[u8] {
         match self.texts {
             StatementDetail::None => &[],
             StatementDetail::Masked => self.masker.finish(),

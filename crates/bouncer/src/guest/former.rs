@@ -1,0 +1,85 @@
+//! End of what a session's former owners have running at a database.
+//!
+//! A server that has lost a session sends nothing more for it, but a statement that it has sent may
+//! still run, or hold locks in an open transaction. The next owner ends it before its own first
+//! statement. It finds it by the name that clients have by [`SessionEpoch`]; PostgreSQL lets a role
+//! end what the same role has running.
+//!
+//! # References
+//! - <https://www.postgresql.org/docs/current/functions-admin.html#FUNCTIONS-ADMIN-SIGNAL>
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::TenantEngine;
+use tokio::time::timeout;
+
+use super::{SandboxListener, SessionEpoch};
+use crate::service::Bouncer;
+use crate::tenants::{TenantSnapshot, TenantUser};
+
+/// Time that ending former statements may take, with connecting: the session's first connection
+/// waits for it.
+pub const END_FORMER_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Pause before it is looked again whether they have ended: a backend that was told ends by itself.
+pub(crate) const END_FORMER_PAUSE: Duration = Duration::from_millis(20);
+
+/// Ends what the same role has running under names that begin with `$1` and go on with a number
+/// below `$2`, and counts it. An idle connection is left alone: it runs nothing, and may be another
+/// client's by the time that it would be ended.
+pub(crate) const END_FORMER: &str = "SELECT count(pg_terminate_backend(pid)) FROM \
+    (SELECT pid, substr(application_name, length($1::text) + 1) AS epoch FROM pg_stat_activity \
+    WHERE usename = current_user AND pid <> pg_backend_pid() AND state <> 'idle' \
+    AND starts_with(application_name, $1::text)) AS named \
+    WHERE CASE WHEN epoch ~ '^[0-9]{1,18}$' THEN epoch::bigint < $2::bigint ELSE false END";
+
+/// Former owner's statements that are to be ended.
+#[derive(Clone, Debug)]
+pub struct FormerStatements {
+    /// Tenant.
+    pub tenant: Arc<TenantSnapshot>,
+    /// User whose role they have.
+    pub user: Arc<TenantUser>,
+    /// Session, with the epoch below which they are.
+    pub session: SessionEpoch,
+}
+
+impl SandboxListener {
+    /// Returns what former owners of the guest's session may have running at its database; nothing
+    /// where that cannot be: with the first owner, and of MySQL, whose connections have no name
+    /// that changes with their client.
+    #[must_use]
+    pub fn former(&self, bouncer: &Bouncer) -> Option<FormerStatements> {
+        let spec = self.guest.spec();
+        let session = spec.session.clone().filter(|session| session.epoch > 1)?;
+        if spec.engine != TenantEngine::Postgres {
+            return None;
+        }
+        let routing = bouncer.routing();
+        let tenant = Arc::clone(routing.for_guest(&spec.tenant, spec.engine).ok()?);
+        let user = tenant.role_of_guest(spec.role.as_deref()).ok()?;
+        Some(FormerStatements { tenant, user, session })
+    }
+}
+
+impl Bouncer {
+    /// Ends what former owners of a session have running. What fails, or takes too long, is logged:
+    /// it keeps the session waiting for no more than [`END_FORMER_TIME_MAX`].
+    pub async fn end_former(&self, former: FormerStatements) {
+        let (session, tenant) = (former.session.session.clone(), Arc::clone(&former.tenant.name));
+        match timeout(END_FORMER_TIME_MAX, self.probe().end_former(former)).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(count)) => {
+                tracing::info!(%session, %tenant, count, "ended statements of a former owner");
+            }
+            Ok(Err(why)) => {
+                tracing::warn!(%session, %tenant, why, "statements of a former owner may go on");
+            }
+            Err(_) => {
+                let why = "the database did not answer in time";
+                tracing::warn!(%session, %tenant, why, "statements of a former owner may go on");
+            }
+        }
+    }
+}
