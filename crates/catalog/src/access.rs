@@ -71,7 +71,7 @@ pub use self::keys::{
 pub use self::known::KNOWN_MAX;
 pub use self::policies::{
     ColumnProjection, NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody,
-    PolicyRecord, TABLE_POLICIES_BYTES_MAX,
+    PolicyPreview, PolicyPreviewRequest, PolicyRecord, ReadScope, TABLE_POLICIES_BYTES_MAX,
 };
 pub use self::principal_ids::GUEST_PREFIX;
 pub use self::random::SecretGenerator;
@@ -304,21 +304,22 @@ impl AccessControl {
             let mut check = tokio::time::interval(CHECK_INTERVAL);
             let mut write = tokio::time::interval(WRITE_INTERVAL);
             let mut tidy = tokio::time::interval(TIDY_INTERVAL);
-            let mut failed = false;
+            let mut failed = [false; 3];
             loop {
-                let result = tokio::select! {
-                    _ = reload.tick() => self.follow(COUNTER_AGE_MAX).await,
+                let (task, result) = tokio::select! {
+                    _ = reload.tick() => (0, self.follow(COUNTER_AGE_MAX).await),
                     // Time has passed, and tokens of Cove's own may be gone.
                     _ = check.tick() => {
                         self.0.changes.send_replace(());
                         continue;
                     }
-                    _ = write.tick() => self.write_audit().await,
-                    _ = tidy.tick() => self.tidy().await,
+                    _ = write.tick() => (1, self.write_audit().await),
+                    _ = tidy.tick() => (2, self.tidy().await),
                 };
-                // Said once, not at every try.
+                // Said once for each of them, not at every try.
+                let was_failing = std::mem::replace(&mut failed[task], result.is_err());
                 if let Err(error) = &result
-                    && !failed
+                    && !was_failing
                 {
                     let error = error as &dyn std::error::Error;
                     tracing::error!(
@@ -326,7 +327,6 @@ impl AccessControl {
                         "failed to read or keep what the catalog knows of principals"
                     );
                 }
-                failed = result.is_err();
             }
         })
     }

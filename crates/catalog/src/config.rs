@@ -26,8 +26,10 @@ pub struct CatalogConfig {
     /// those of the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
     pub access_key_id: Option<String>,
     /// The key.
+    #[serde(deserialize_with = "api::secret_setting")]
     pub secret_access_key: Option<String>,
     /// With keys that are for a time only.
+    #[serde(deserialize_with = "api::secret_setting")]
     pub session_token: Option<String>,
     /// True if new tables of the configured warehouse are at `NAMESPACE/TABLE`, without anything in
     /// the name of the directory that is theirs alone.

@@ -14,6 +14,10 @@ pub(crate) fn database_failure(error: SqlStoreError) -> CatalogError {
             let message = "the connection to the store was lost: the outcome is not known";
             CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
         }
+        Err(error @ SqlStoreError::Full(_)) => {
+            let message = "the disk of the store is full";
+            CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
+        }
         Err(error) if error.is_temporary() || matches!(error, SqlStoreError::Closed) => {
             let message = "the store cannot be reached at present";
             CatalogError::caused(ErrorReason::ServiceUnavailable, message, error)
@@ -34,6 +38,9 @@ mod tests {
         let refused = CatalogError::new(ErrorReason::CommitFailed, "Cannot commit");
         let refused = database_failure(SqlStoreError::refuse(refused));
         assert_eq!((refused.kind, &*refused.message), (ErrorReason::CommitFailed, "Cannot commit"));
+        let full = database_failure(SqlStoreError::Full("/srv/cove.sqlite".into()));
+        assert_eq!(full.kind, ErrorReason::ServiceUnavailable);
+        assert_eq!(&*full.message, "the disk of the store is full");
         assert_eq!(database_failure(SqlStoreError::Closed).kind, ErrorReason::ServiceUnavailable);
         assert_eq!(database_failure(SqlStoreError::Spoiled).kind, ErrorReason::Internal);
     }

@@ -11,19 +11,22 @@
 //! |---|---|
 //! | `exchange` | one request, as it is counted and told |
 //! | `files` | requests for files |
+//! | `local_files` | files of a directory of the server |
 //! | `pieces` | bodies that are cut in S3's way |
 
 pub(crate) mod exchange;
 mod files;
+mod local_files;
 mod pieces;
 pub(crate) mod session;
 
-/// Entry of the fuzz target for bodies that are cut in S3's way.
+/// Entries of the fuzz target for bodies that are cut in S3's way and for files of a directory.
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
     use bytes::Bytes;
 
+    use super::local_files::{RequestedRange, file_of};
     use super::pieces::ChunkedDecoder;
 
     /// Puts a body together that arrives in parts of `cut` bytes. Answers its content, and whether
@@ -38,6 +41,17 @@ pub mod fuzzing {
         }
         Some((all, pieces.is_done()))
     }
+
+    /// Reads the path of a request for a file in a directory, and its range of a file with `length`
+    /// bytes. Answers the location, and the bytes that are sent of it; none when it is refused.
+    pub fn file(path: &str, range: &str, length: u64) -> Option<(String, u64, u64)> {
+        let file = file_of(path).ok()?;
+        match RequestedRange::of(range, length) {
+            RequestedRange::Whole => Some((file.to_string(), 0, length)),
+            RequestedRange::Part(from, until) => Some((file.to_string(), from, until)),
+            RequestedRange::Unsatisfiable => None,
+        }
+    }
 }
 
 use std::fmt;
@@ -46,6 +60,7 @@ use std::time::Duration;
 
 use axum::{Extension, Router};
 use iceberg::ident::NamespaceIdent;
+use node::fence::EffectFence;
 use node::http::{ListenerSite, ShellLimits, serve_one};
 use node::task::Boxed;
 use parking_lot::Mutex;
@@ -92,6 +107,8 @@ pub struct NewGuest {
     pub address: String,
     /// Is told what it does.
     pub watch: Arc<dyn SandboxRequestObserver>,
+    /// Lets it do nothing after the server's lease.
+    pub fence: EffectFence,
 }
 
 /// Error in the definition of a guest.
@@ -194,6 +211,7 @@ impl SandboxAccess {
             warehouse_id: Arc::clone(warehouse.id()),
             address: new.address,
             watch: new.watch,
+            fence: new.fence,
             staged: Mutex::default(),
             bodies: Arc::new(Semaphore::new(units(BODIES_BYTES_MAX))),
             own_bodies: Arc::new(Semaphore::new(units(OWN_BODIES_BYTES))),

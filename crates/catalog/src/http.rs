@@ -62,7 +62,7 @@ use axum::response::Response;
 use axum::routing::on;
 use bytes::Bytes;
 use node::fair;
-use node::http::{self, CompatFace, CredentialBinding, FastPath, UploadBody};
+use node::http::{self, CompatFace, CredentialBinding, FastPath, IdempotencyKeys, UploadBody};
 
 pub use self::answer::render as render_error;
 use self::audit::{AuditTrace, CredentialsMarker};
@@ -75,7 +75,7 @@ pub use self::request::BODY_BYTES_MAX;
 use self::request::CatalogRequest;
 use crate::access::AccessControl;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::service::{Catalog, CatalogPrincipal, KEY_LIFETIME};
+use crate::service::{Catalog, CatalogPrincipal, IdempotencyKey, KEY_LIFETIME};
 pub use crate::shell::from_shell;
 pub(crate) use crate::shell::header_value;
 
@@ -105,6 +105,8 @@ pub(crate) struct HttpContext {
     separator: Box<str>,
     /// Endpoints that clients are told of, as JSON.
     endpoints: Box<str>,
+    /// Answers that are kept by the keys of their requests, where they are.
+    keys: Option<IdempotencyKeys>,
 }
 
 /// Returns how the shell treats what is below [`PREFIX`]: this face finds out itself who makes a
@@ -115,17 +117,20 @@ pub fn face() -> CompatFace {
 }
 
 /// Routes below [`PREFIX`], and the handler that answers some of them from memory. `separator`
-/// divides the levels of a namespace in a path, in addition to [`SEPARATOR_DEFAULT`].
+/// divides the levels of a namespace in a path, in addition to [`SEPARATOR_DEFAULT`]. `keys` keep
+/// the answers of [`CatalogOperation::keeps_answers`].
 pub fn routes(
     catalog: Catalog,
     access: AccessControl,
     separator: &str,
+    keys: Option<IdempotencyKeys>,
 ) -> (Router, Arc<dyn FastPath>) {
     let ground = Arc::new(HttpContext {
         catalog,
         access,
         separator: separator.into(),
         endpoints: operations::endpoints(|_| true).into(),
+        keys,
     });
     let mut router = Router::new();
     for operation in operations() {
@@ -145,7 +150,11 @@ pub fn routes(
     (router, ground)
 }
 
-async fn answer(ground: &HttpContext, operation: &OperationEntry, request: Request) -> Response {
+async fn answer(
+    ground: &Arc<HttpContext>,
+    operation: &OperationEntry,
+    request: Request,
+) -> Response {
     let op = operation.op;
     let trace = AuditTrace::of(&request);
     let mut who = None;
@@ -182,7 +191,7 @@ fn refusable(done: Result<Response>) -> (Response, Option<&'static str>) {
 }
 
 async fn perform(
-    ground: &HttpContext,
+    ground: &Arc<HttpContext>,
     op: CatalogOperation,
     who: CatalogPrincipal,
     request: Request,
@@ -195,8 +204,47 @@ async fn perform(
         }
         _ => Bytes::new(),
     };
+    if let Some(keys) = ground.keys.as_ref().filter(|_| op.keeps_answers())
+        && let Some(key) = request::key_of(&parts, &body)?
+    {
+        let (keys, ground, owner) =
+            (keys.clone(), Arc::clone(ground), format!("catalog {}", who.id));
+        let act = async move {
+            let input = CatalogRequest::new(&ground, who, &parts, &params, body)?;
+            obey(op, &input).await
+        };
+        return Box::pin(perform_once(keys, &owner, key, op, act)).await;
+    }
     let input = CatalogRequest::new(ground, who, &parts, &params, body)?;
     obey(op, &input).await
+}
+
+/// Carries a request out once for its key, to the end, and gives the same answer again.
+async fn perform_once(
+    keys: IdempotencyKeys,
+    owner: &str,
+    key: IdempotencyKey,
+    op: CatalogOperation,
+    act: impl Future<Output = Result<Response>> + Send + 'static,
+) -> Result<Response> {
+    let (owner, name) = (owner.to_owned(), key.key.to_string());
+    let work = async move { keys.answer_once(&owner, &name, key.hash, act).await };
+    let done = node::task::to_the_end(work).await.map_err(|error| {
+        let message = "the request was broken off: its outcome is not known";
+        CatalogError::caused(ErrorReason::CommitStateUnknown, message, error)
+    })?;
+    let mut response = done.map_err(|refused| match refused.status().as_u16() {
+        409 => CatalogError::new(
+            ErrorReason::UnprocessableEntity,
+            format!("the Idempotency-Key cannot be used: {refused}"),
+        ),
+        _ => from_shell(&refused),
+    })??;
+    // Also where it is the answer of an earlier request.
+    if op.gives_secret() {
+        response.extensions_mut().insert(CredentialsMarker);
+    }
+    Ok(response)
 }
 
 /// The parts of a path that an operation names.
@@ -284,6 +332,7 @@ async fn carry_out_rarer(op: CatalogOperation, input: &CatalogRequest<'_>) -> Re
         CatalogOperation::DeleteRole => identities::delete_role(input).await,
         CatalogOperation::ListPolicies => policies::list(input),
         CatalogOperation::PutPolicy => policies::put(input).await,
+        CatalogOperation::PreviewPolicy => policies::preview(input).await,
         CatalogOperation::DeletePolicy => policies::delete(input).await,
         CatalogOperation::Audit => audit::list(input).await,
         CatalogOperation::ListGrants => manage::list_grants(input).await,

@@ -52,7 +52,7 @@ pub use self::rules::RuleSubject;
 pub(crate) use self::storage::no_such as no_such_warehouse;
 pub use self::storage::{StorageRow, WarehouseCounts};
 pub use self::timeline::{TimelineBounds, TimelineMoment, too_old};
-pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow};
+pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow, warehouse_locations};
 use crate::database::CatalogDatabase;
 use crate::error::{CatalogError, Result};
 

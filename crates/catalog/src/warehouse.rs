@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use iceberg::ident::{TableIdent, Uuid};
 use node::objects::SigningCredentials;
+use node::removals::RemovalGate;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use self::files::{FILE_BYTES_MAX, FlushMode, WarehouseFiles};
+pub use self::files::{FILE_BYTES_MAX, FlushMode, LocalFileVersion, WarehouseFiles};
 pub use self::place::{LOCATION_BYTES_MAX, TableLocation};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::storage::{BucketStorage, StorageSettings};
@@ -85,6 +86,8 @@ pub struct WarehouseSpec {
     pub storage: StorageSettings,
     /// Status.
     pub status: WarehouseStatus,
+    /// Gate that removals of its files pass.
+    pub removals: RemovalGate,
 }
 
 /// A warehouse.
@@ -105,11 +108,21 @@ impl Warehouse {
     /// # Errors
     /// `BadRequest` when a location is none, or its credentials are missing.
     pub fn new(spec: WarehouseSpec) -> Result<Warehouse> {
-        let WarehouseSpec { id, name, root, locations, anchors, credentials, storage, status } =
-            spec;
+        let WarehouseSpec {
+            id,
+            name,
+            root,
+            locations,
+            anchors,
+            credentials,
+            storage,
+            status,
+            removals,
+        } = spec;
         let has_plain_locations = storage.plain_locations;
         let roots = std::iter::once(&root).chain(&locations);
         let files = WarehouseFiles::new(roots.map(String::as_str), &anchors, credentials.as_ref())?;
+        let files = files.with_removals(removals);
         let storage = match credentials {
             Some(credentials) if root.starts_with("s3") => {
                 Some(BucketStorage::new(&root, storage, credentials)?)

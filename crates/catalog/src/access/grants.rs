@@ -86,6 +86,12 @@ impl RightSet {
         RIGHTS.into_iter().filter(move |right| self.has(*right))
     }
 
+    /// Returns them with all that they allow: who may change a table may read it.
+    #[must_use]
+    pub fn with_implied(self) -> RightSet {
+        RIGHTS.into_iter().filter(|right| self.allow(*right)).collect()
+    }
+
     /// Returns the bits that the store keeps.
     pub(super) fn bits(self) -> i64 {
         i64::from(self.0)

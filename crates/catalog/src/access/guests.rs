@@ -12,13 +12,10 @@ use iceberg::ident::NamespaceIdent;
 use parking_lot::RwLock;
 
 use super::grants::RightTrees;
-use super::principal_ids::GUEST_PREFIX;
+use super::principal_ids::{GUEST_PREFIX, TENANT_PREFIX};
 use super::{AccessControl, RightSet};
 use crate::principal::{AccessRight, CatalogPrincipal, RightTarget, TokenClaims};
 use crate::warehouse::Warehouse;
-
-/// Prefix of a tenant's id.
-const TENANT_PREFIX: &str = "tenant:";
 
 /// Rights of a guest.
 #[derive(Clone, Copy, Debug)]

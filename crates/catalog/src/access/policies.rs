@@ -12,11 +12,12 @@ use iceberg::schema::{MaskAction, RestrictableColumns};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::principal_ids::{RESTRICTED, check_principal};
+use super::grants::RightTrees;
+use super::principal_ids::{GUEST_PREFIX, RESTRICTED, check_principal};
 use super::roles::RoleMembership;
 use super::{AccessControl, RightSet};
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::principal::{CatalogPrincipal, RightTarget, TableRestrictions};
+use crate::principal::{AccessRight, CatalogPrincipal, RightTarget, TableRestrictions};
 use crate::warehouse::Warehouse;
 
 /// Most policies.
@@ -88,6 +89,49 @@ pub struct PolicyRecord {
     pub body: PolicyBody,
 }
 
+/// Whom and what a preview is about.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PolicyPreviewRequest {
+    /// Principal whose reading is shown: a principal, a role, or `grant:` and a tenant.
+    pub principal: String,
+    /// The policy, as it would be saved.
+    pub policy: NewPolicy,
+}
+
+/// Comparison of what a principal may read of a table without a policy, and with it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PolicyPreview {
+    /// The principal.
+    pub principal: String,
+    /// Rights that it has to the table, by grants to itself and to its roles; none for `grant:`,
+    /// whose sandboxes have those of their own grants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rights: Option<RightSet>,
+    /// True if the policy restricts it: it is the policy's principal, or has that role.
+    pub applies: bool,
+    /// As it is now.
+    pub now: ReadScope,
+    /// With the policy, in place of the one of its name.
+    pub then: ReadScope,
+}
+
+/// Part of a table that a principal may read, as far as its rights go.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ReadScope {
+    /// Names of the policies that restrict it, in order.
+    pub policies: Vec<String>,
+    /// Rows that it may read; none for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row_filter: Option<Value>,
+    /// Columns that are shown in another way, by id.
+    pub column_projections: Vec<ColumnProjection>,
+    /// True if it gets credentials for the table's files.
+    pub files: bool,
+}
+
 /// Content of a policy, bound to ids of columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -110,6 +154,12 @@ pub struct ColumnProjection {
     pub field_id: i32,
     /// The name of a [`MaskAction`].
     pub action: String,
+}
+
+impl PolicyRecord {
+    fn named_body(&self) -> (&str, &PolicyBody) {
+        (&self.name, &self.body)
+    }
 }
 
 impl TableRestrictions {
@@ -200,6 +250,29 @@ impl PolicyIndex {
     }
 }
 
+impl ReadScope {
+    /// Returns what all of these policies leave of a table to who may read it, or may not.
+    fn of<'a>(
+        policies: impl Iterator<Item = (&'a str, &'a PolicyBody)>,
+        is_reader: bool,
+    ) -> ReadScope {
+        let mut all: Vec<_> = policies.collect();
+        all.sort_by_key(|(name, _)| *name);
+        let mut sum = TableRestrictions { is_trusted: true, ..TableRestrictions::default() };
+        all.iter().for_each(|(_, body)| sum.add(body));
+        let column_projections = sum.projections.iter().map(|(id, action)| ColumnProjection {
+            field_id: *id,
+            action: action.name().to_owned(),
+        });
+        ReadScope {
+            policies: all.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            row_filter: sum.row_filter,
+            column_projections: column_projections.collect(),
+            files: sum.is_trusted && is_reader,
+        }
+    }
+}
+
 fn check_name(name: &str) -> Result<()> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_name) {
@@ -249,6 +322,55 @@ impl AccessControl {
         self.0.store.put_policy(warehouse.id(), &policy).await?;
         self.changed().await?;
         Ok(policy)
+    }
+
+    /// Returns what a principal may read of a table now, and what it could with a policy. Nothing
+    /// is saved. `schema` is that of the table.
+    ///
+    /// Of a principal of an identity provider, groups are known by its tokens only: ask for the
+    /// group.
+    ///
+    /// # Errors
+    /// Those of [`AccessControl::put_policy`], but for the limits of all policies together.
+    pub fn preview_policy(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        name: &str,
+        asked: &PolicyPreviewRequest,
+        schema: &RawJson,
+    ) -> Result<PolicyPreview> {
+        self.may_restrict(who, warehouse)?;
+        check_name(name)?;
+        let PolicyPreviewRequest { principal, policy: new } = asked;
+        check_principal(principal, RESTRICTED)?;
+        let ident = TableIdent::new(new.namespace.clone(), &new.table)?;
+        let body = new.bind(schema)?;
+        let loaded = self.0.loaded.read();
+        if new.principal != EVERYBODY {
+            check_principal(&new.principal, RESTRICTED)?;
+            loaded.roles.require_principal(&new.principal)?;
+        }
+        loaded.roles.require_principal(principal)?;
+        let is = loaded.roles.principals_of_id(principal);
+        let trees = RightTrees::of_all(is.iter().filter_map(|id| loaded.grants.of(id)));
+        let object = RightTarget::Relation(&ident);
+        let is_guest = principal.starts_with(GUEST_PREFIX);
+        let rights = (!is_guest).then(|| trees.rights(warehouse.id(), object).with_implied());
+        let is_reader = rights.is_none_or(|rights| rights.allow(AccessRight::Read));
+        let restricts = |of: &str| of == EVERYBODY || is.iter().any(|id| id == of);
+        let all = loaded.policies.0.get(&**warehouse.id()).and_then(|it| it.get(&ident));
+        let kept = || all.into_iter().flatten().filter(|it| restricts(&it.principal));
+        let applies = restricts(&new.principal);
+        let others = kept().filter(|it| it.name != name).map(PolicyRecord::named_body);
+        let then = others.chain(applies.then_some((name, &body)));
+        Ok(PolicyPreview {
+            principal: principal.clone(),
+            rights,
+            applies,
+            now: ReadScope::of(kept().map(PolicyRecord::named_body), is_reader),
+            then: ReadScope::of(then, is_reader),
+        })
     }
 
     /// Removes a policy.

@@ -12,6 +12,9 @@ pub(super) const CATALOG_ROLE_PREFIX: &str = "catalog-role:";
 /// Prefix of a guest's id among those of principals; the tenant follows.
 pub const GUEST_PREFIX: &str = "grant:";
 
+/// Prefix of a tenant's id among those of principals.
+pub(super) const TENANT_PREFIX: &str = "tenant:";
+
 /// Prefix of a role's id among those of principals.
 pub(super) const ROLE_PREFIX: &str = "role:";
 

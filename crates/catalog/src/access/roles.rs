@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::catalog_roles::CatalogRoles;
 use super::grants::{GrantIndex, RightTrees};
-use super::principal_ids::{ROLE_PREFIX, check_principal};
+use super::principal_ids::{GUEST_PREFIX, ROLE_PREFIX, TENANT_PREFIX, check_principal};
 use super::{AccessControl, entities, only_operators};
 use crate::error::{CatalogError, ErrorReason, Result};
 use crate::principal::{CatalogPrincipal, TokenClaims};
@@ -135,6 +135,35 @@ impl RoleMembership {
         all.sort();
         all.dedup();
         all
+    }
+
+    /// Ids of everything that a principal is by its id alone: itself, its roles, and what they
+    /// have.
+    pub(super) fn principals_of_id(&self, id: &str) -> Vec<String> {
+        let mut who = CatalogPrincipal::new(id, id);
+        if let Some(tenant) = id.strip_prefix(GUEST_PREFIX) {
+            // What restricts a tenant restricts its sandboxes.
+            let groups = vec![format!("{TENANT_PREFIX}{tenant}").into()];
+            who.claims = Some(Arc::new(TokenClaims { groups, ..TokenClaims::default() }));
+        }
+        let mut all = self.every_principal(&who);
+        if let Some(role) = id.strip_prefix(ROLE_PREFIX) {
+            all.extend(self.principals_of(role));
+            all.sort();
+            all.dedup();
+        }
+        all
+    }
+
+    /// Refuses a role that there is not; all other principals are taken for granted.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(super) fn require_principal(&self, id: &str) -> Result<()> {
+        match id.strip_prefix(ROLE_PREFIX) {
+            Some(role) if !self.all.iter().any(|it| it.name == role) => Err(no_such(role)),
+            _ => Ok(()),
+        }
     }
 
     /// Ids of a role and of all catalog roles that it has.

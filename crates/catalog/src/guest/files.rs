@@ -25,9 +25,11 @@ use futures_util::stream;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Frame, SizeHint};
 use node::client::{BodyError, Outgoing};
+use node::fence::{EffectFence, EffectWay, LEASE_LOST};
 use tokio::time::timeout;
 
 use super::exchange::{SandboxExchange, named};
+use super::local_files;
 use super::pieces::{ChunkedDecoder, MALFORMED};
 use super::session::{BufferedBody, SandboxSession};
 use crate::error::{CatalogError, ErrorReason, Result};
@@ -115,11 +117,11 @@ async fn relay(
     parts: &Parts,
     body: Body,
 ) -> Result<Response> {
+    visit.check_lease()?;
     let warehouse = visit.warehouse()?;
-    let store = warehouse.storage().ok_or_else(|| {
-        let message = "the warehouse is not in a bucket: its files are not reached from here";
-        CatalogError::new(ErrorReason::Forbidden, message)
-    })?;
+    let Some(store) = warehouse.storage() else {
+        return local_files::read(visit, Arc::clone(&warehouse), parts).await;
+    };
     let parameters = storage::parameters(parts.uri.query().unwrap_or_default())?;
     let (form, is_cut) = (form(parts, &parameters), is_cut(&parts.headers));
     let mut rest = Some(body);
@@ -147,7 +149,8 @@ async fn relay(
         catalog.files().files_at(&visit.who, &warehouse, &bucket, &key, staged).await?;
     let outgoing = match (form, rest) {
         (BodyForm::File, Some(body)) => {
-            FileUpload::new(body, &parts.headers, Arc::clone(exchange))?.boxed_unsync()
+            let fence = visit.fence.clone();
+            FileUpload::new(body, &parts.headers, Arc::clone(exchange), fence)?.boxed_unsync()
         }
         _ => whole(asked.body().unwrap_or_default()),
     };
@@ -207,10 +210,16 @@ struct FileUpload {
     input: Bytes,
     left: u64,
     exchange: Arc<SandboxExchange>,
+    fence: EffectFence,
 }
 
 impl FileUpload {
-    fn new(inner: Body, headers: &HeaderMap, exchange: Arc<SandboxExchange>) -> Result<FileUpload> {
+    fn new(
+        inner: Body,
+        headers: &HeaderMap,
+        exchange: Arc<SandboxExchange>,
+        fence: EffectFence,
+    ) -> Result<FileUpload> {
         let (pieces, length) = match is_cut(headers) {
             true => (Some(ChunkedDecoder::default()), number(headers, DECODED_LENGTH)),
             false => (None, number(headers, header::CONTENT_LENGTH)),
@@ -221,7 +230,7 @@ impl FileUpload {
             let message = format!("an object is written with at most {OBJECT_BYTES_MAX} bytes");
             return Err(CatalogError::new(ErrorReason::TooLarge, message));
         }
-        Ok(FileUpload { inner, pieces, input: Bytes::new(), left, exchange })
+        Ok(FileUpload { inner, pieces, input: Bytes::new(), left, exchange, fence })
     }
 
     fn fail(
@@ -257,6 +266,9 @@ impl HttpBody for FileUpload {
             if let Some(piece) = piece {
                 let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
                 let Some(left) = it.left.checked_sub(length) else { return it.fail(MALFORMED) };
+                if it.fence.check(EffectWay::Catalog).is_err() {
+                    return it.fail(LEASE_LOST);
+                }
                 it.left = left;
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
@@ -398,6 +410,7 @@ fn refusal(error: &CatalogError) -> Response {
         ErrorReason::TooLarge => (StatusCode::BAD_REQUEST, "EntityTooLarge"),
         ErrorReason::Validation => (StatusCode::LENGTH_REQUIRED, "MissingContentLength"),
         ErrorReason::NoSuchWarehouse => (StatusCode::NOT_FOUND, "NoSuchBucket"),
+        ErrorReason::NotFound => (StatusCode::NOT_FOUND, "NoSuchKey"),
         ErrorReason::ServiceUnavailable => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
         ErrorReason::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
         _ => (StatusCode::FORBIDDEN, "AccessDenied"),

@@ -10,6 +10,7 @@ use axum::body::{Body, HttpBody as _};
 use bytes::Bytes;
 use iceberg::doc::TableDoc;
 use iceberg::ident::TableIdent;
+use node::fence::{EffectFence, EffectWay};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -28,6 +29,9 @@ const UNIT_BYTES: u64 = 1024;
 
 /// Placeholder of a key in what clients get. It is none, and nobody looks at it.
 const NO_KEY: &str = "granted";
+
+/// Region that clients are told of where files are in a directory: they need one, whichever it is.
+const LOCAL_REGION: &str = "us-east-1";
 
 /// Shortest name of a bucket: those of all services are longer than what Iceberg's paths begin
 /// with.
@@ -48,6 +52,8 @@ pub(crate) struct SandboxSession {
     pub(super) warehouse_id: Arc<str>,
     pub(super) address: String,
     pub(super) watch: Arc<dyn SandboxRequestObserver>,
+    /// Lets it do nothing after the server's lease.
+    pub(super) fence: EffectFence,
     pub(super) staged: Mutex<VecDeque<StagedTable>>,
     /// For all of its bodies.
     pub(super) bodies: Arc<Semaphore>,
@@ -72,6 +78,15 @@ impl SandboxSession {
     /// Returns who it is.
     pub(crate) fn who(&self) -> &CatalogPrincipal {
         &self.who
+    }
+
+    /// Lets a request, or a piece of one, pass while the server's lease holds.
+    ///
+    /// # Errors
+    /// `ServiceUnavailable` when it has ended.
+    pub(crate) fn check_lease(&self) -> Result<()> {
+        let checked = self.fence.check(EffectWay::Catalog);
+        checked.map_err(|lost| CatalogError::new(ErrorReason::ServiceUnavailable, lost.to_string()))
     }
 
     /// Begins a request.
@@ -105,11 +120,18 @@ impl SandboxSession {
     /// Returns what clients have to know to get at files: nothing of a warehouse whose files they
     /// cannot get at here.
     pub(crate) fn file_settings(&self, warehouse: &Warehouse) -> Vec<(&'static str, String)> {
+        if warehouse.storage().is_none() {
+            return self.settings_of_requests(LOCAL_REGION);
+        }
         let root = warehouse.root().split_once("://").map(|(_, rest)| rest).unwrap_or_default();
         let bucket = root.split('/').next().unwrap_or_default();
         let storage = warehouse.storage().filter(|_| bucket.len() >= BUCKET_BYTES_MIN);
         let Some(storage) = storage else { return Vec::new() };
-        let region = storage.region().to_owned();
+        self.settings_of_requests(storage.region())
+    }
+
+    fn settings_of_requests(&self, region: &str) -> Vec<(&'static str, String)> {
+        let region = region.to_owned();
         vec![
             ("client.region", region.clone()),
             ("s3.access-key-id", NO_KEY.to_owned()),
@@ -120,9 +142,10 @@ impl SandboxSession {
         ]
     }
 
-    /// Returns whether files of a warehouse are reached from here.
-    pub(crate) fn reaches_files(&self, warehouse: &Warehouse) -> bool {
-        !self.file_settings(warehouse).is_empty()
+    /// Returns whether files of a warehouse are written from here: those of a directory are only
+    /// read.
+    pub(crate) fn writes_files(&self, warehouse: &Warehouse) -> bool {
+        warehouse.storage().is_some() && !self.file_settings(warehouse).is_empty()
     }
 
     /// Notes a table that is staged, whose files come before it.
@@ -205,6 +228,8 @@ impl SandboxSession {
             }
             bytes.extend_from_slice(&piece);
         }
+        // It may have come slowly.
+        self.check_lease()?;
         Ok(BufferedBody { bytes: bytes.into(), _room: room })
     }
 

@@ -66,6 +66,7 @@ fn changes(operation: &OperationEntry) -> bool {
         | CatalogOperation::PlanScan
         | CatalogOperation::CancelPlan
         | CatalogOperation::FetchTasks
+        | CatalogOperation::PreviewPolicy
         | CatalogOperation::Sign => false,
         // Whoever gets them can read or write the table's files.
         CatalogOperation::LoadCredentials => true,
@@ -130,6 +131,7 @@ mod tests {
             (CatalogOperation::CommitTransaction, true),
             (CatalogOperation::Token, true),
             (CatalogOperation::PutPolicy, true),
+            (CatalogOperation::PreviewPolicy, false),
             (CatalogOperation::LoadCredentials, true),
             (CatalogOperation::LoadTable, false),
             (CatalogOperation::TableExists, false),

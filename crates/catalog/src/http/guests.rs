@@ -26,6 +26,7 @@ use crate::service::Catalog;
 /// them.
 pub(crate) fn routes(catalog: Catalog, access: AccessControl, separator: &str) -> Router {
     let ground = Arc::new(HttpContext {
+        keys: None,
         catalog,
         access,
         separator: separator.into(),
@@ -95,6 +96,7 @@ async fn perform(
     exchange: &SandboxExchange,
     request: Request,
 ) -> Result<Response> {
+    visit.check_lease()?;
     let (mut parts, body) = request.into_parts();
     let params = params(&mut parts).await?;
     if let Some((_, name)) = params.iter().find(|(name, _)| *name == "prefix") {
@@ -109,7 +111,7 @@ async fn perform(
     let body = held.as_ref().map(|it| it.bytes.clone()).unwrap_or_default();
     let is_commit =
         matches!(op, CatalogOperation::CommitTable | CatalogOperation::CommitTransaction);
-    if is_commit && !visit.reaches_files(&*visit.warehouse()?) {
+    if is_commit && !visit.writes_files(&*visit.warehouse()?) {
         check_no_data(&body)?;
     }
     let input =
@@ -117,8 +119,8 @@ async fn perform(
     obey(op, &input).await
 }
 
-/// Refuses snapshots where a guest cannot have written their files: clients look for `file:///…` on
-/// their own machine, find it there, and what they commit is nowhere else.
+/// Refuses snapshots where a guest cannot have written their files: clients write `file:///…` to
+/// their own machine, and what they commit is nowhere else.
 fn check_no_data(body: &Bytes) -> Result<()> {
     let body = RawJson::parse(body.clone())?;
     let list = |of: &RawJson, name: &str| -> Result<Vec<RawJson>> {
@@ -133,8 +135,8 @@ fn check_no_data(body: &Bytes) -> Result<()> {
         it.get("action").is_some_and(|it| it.as_str().as_deref() == Some("add-snapshot"))
     };
     if updates.iter().any(adds) {
-        let message = "the warehouse is not in a bucket: its files are not reached from here, and \
-            no snapshot of them is added";
+        let message = "the warehouse is in a directory: its files are only read through a grant, \
+            and no snapshot of others is added";
         return Err(CatalogError::new(ErrorReason::Forbidden, message));
     }
     Ok(())

@@ -114,6 +114,7 @@ pub enum CatalogOperation {
     Audit,
     ListPolicies,
     PutPolicy,
+    PreviewPolicy,
     DeletePolicy,
     ListGrants,
     Grant,
@@ -166,6 +167,7 @@ impl CatalogOperation {
             | CatalogOperation::Audit
             | CatalogOperation::ListPolicies
             | CatalogOperation::PutPolicy
+            | CatalogOperation::PreviewPolicy
             | CatalogOperation::DeletePolicy
             | CatalogOperation::ListGrants
             | CatalogOperation::Grant
@@ -197,6 +199,36 @@ impl CatalogOperation {
 }
 
 impl CatalogOperation {
+    /// Returns whether an answer to a request with a key is kept and given again. Changes of the
+    /// log are remembered there, and answered by a second look; these are in no log, and their
+    /// secrets are shown once.
+    #[must_use]
+    pub const fn keeps_answers(self) -> bool {
+        match self {
+            CatalogOperation::ChangeMembers
+            | CatalogOperation::CreateRole
+            | CatalogOperation::CreateWarehouse
+            | CatalogOperation::Grant
+            | CatalogOperation::Revoke
+            | CatalogOperation::SetRetention => true,
+            CatalogOperation::Polaris(op) => op.is_post(),
+            other => other.gives_secret(),
+        }
+    }
+
+    /// Returns whether the answer has a secret that is shown once.
+    #[must_use]
+    pub const fn gives_secret(self) -> bool {
+        match self {
+            CatalogOperation::CreateClient
+            | CatalogOperation::CreateKey
+            | CatalogOperation::RotateClient
+            | CatalogOperation::RotateKey => true,
+            CatalogOperation::Polaris(op) => op.gives_secret(),
+            _ => false,
+        }
+    }
+
     /// Returns whether guests may ask for it: what Iceberg's clients do, and no way to keys or
     /// signatures.
     #[must_use]
@@ -273,7 +305,7 @@ const JOBS: &str = "/management/v1/{prefix}/maintenance";
 const JOB: &str = "/management/v1/{prefix}/maintenance/{job}";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [OperationEntry; 77] = [
+const OPERATIONS: [OperationEntry; 78] = [
     get("/v1/config", CatalogOperation::Config),
     post("/v1/oauth/tokens", CatalogOperation::Token),
     post("/v1/oauth/revoke", CatalogOperation::RevokeToken),
@@ -330,6 +362,7 @@ const OPERATIONS: [OperationEntry; 77] = [
     get("/management/v1/audit", CatalogOperation::Audit),
     get("/management/v1/{prefix}/policies", CatalogOperation::ListPolicies),
     put(POLICY, CatalogOperation::PutPolicy),
+    post("/management/v1/{prefix}/policies/{policy}/preview", CatalogOperation::PreviewPolicy),
     delete(POLICY, CatalogOperation::DeletePolicy),
     get(GRANTS, CatalogOperation::ListGrants),
     post(GRANTS, CatalogOperation::Grant),

@@ -69,6 +69,30 @@ pub enum PolarisOp {
     RevokeGrant,
 }
 
+impl PolarisOp {
+    /// Returns whether it is a `POST`, each of which changes something.
+    #[must_use]
+    pub(super) const fn is_post(self) -> bool {
+        let makes = matches!(
+            self,
+            PolarisOp::CreateCatalog
+                | PolarisOp::CreatePrincipalRole
+                | PolarisOp::CreateCatalogRole
+                | PolarisOp::RevokeGrant
+        );
+        makes || self.gives_secret()
+    }
+
+    /// Returns whether the answer has a secret that is shown once.
+    #[must_use]
+    pub(super) const fn gives_secret(self) -> bool {
+        matches!(
+            self,
+            PolarisOp::CreatePrincipal | PolarisOp::RotateCredentials | PolarisOp::ResetCredentials
+        )
+    }
+}
+
 /// A path of the management.
 macro_rules! path {
     ($rest:literal) => {

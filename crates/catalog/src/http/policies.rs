@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::answer;
 use super::request::CatalogRequest;
-use crate::access::{NewPolicy, PolicyRecord};
+use crate::access::{NewPolicy, PolicyPreviewRequest, PolicyRecord};
 use crate::error::Result;
 
 #[derive(Serialize)]
@@ -27,6 +27,16 @@ pub(super) async fn put(input: &CatalogRequest<'_>) -> Result<Response> {
     let ident = TableIdent::new(new.namespace.clone(), &new.table)?;
     let schema = catalog.entries().schema_of(&warehouse, &ident).await?;
     answer::of(&access.put_policy(&input.who, &warehouse, name, &new, &schema).await?)
+}
+
+pub(super) async fn preview(input: &CatalogRequest<'_>) -> Result<Response> {
+    let (warehouse, name) = (input.warehouse()?, input.param("policy")?);
+    let (access, catalog) = (&input.ground.access, &input.ground.catalog);
+    access.may_restrict(&input.who, &warehouse)?;
+    let asked: PolicyPreviewRequest = input.body()?;
+    let ident = TableIdent::new(asked.policy.namespace.clone(), &asked.policy.table)?;
+    let schema = catalog.entries().schema_of(&warehouse, &ident).await?;
+    answer::of(&access.preview_policy(&input.who, &warehouse, name, &asked, &schema)?)
 }
 
 pub(super) async fn delete(input: &CatalogRequest<'_>) -> Result<Response> {

@@ -182,21 +182,26 @@ impl<'a> CatalogRequest<'a> {
     }
 
     fn key(&self) -> Result<Option<IdempotencyKey>> {
-        let mut values = self.parts.headers.get_all(IDEMPOTENCY_KEY).iter();
-        let Some(value) = values.next() else { return Ok(None) };
-        let key = value.to_str().ok().and_then(|text| text.trim().parse::<Uuid>().ok());
-        let key = key.filter(|_| values.next().is_none()).ok_or_else(|| {
-            CatalogError::new(ErrorReason::BadRequest, "`Idempotency-Key` is not one UUID")
-        })?;
-        let mut hash = Sha256::new();
-        let target = self.parts.uri.path_and_query().map_or("", |it| it.as_str());
-        // What is between them is in neither of them.
-        for piece in [self.parts.method.as_str().as_bytes(), target.as_bytes(), &self.body] {
-            hash.update(piece);
-            hash.update(b"\n");
-        }
-        Ok(Some(IdempotencyKey { key, hash: hash.finalize().into() }))
+        key_of(self.parts, &self.body)
     }
+}
+
+/// Returns the key of a request, where it has one, and what it may not be used for another time.
+pub(super) fn key_of(parts: &Parts, body: &Bytes) -> Result<Option<IdempotencyKey>> {
+    let mut values = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let key = value.to_str().ok().and_then(|text| text.trim().parse::<Uuid>().ok());
+    let key = key.filter(|_| values.next().is_none()).ok_or_else(|| {
+        CatalogError::new(ErrorReason::BadRequest, "`Idempotency-Key` is not one UUID")
+    })?;
+    let mut hash = Sha256::new();
+    let target = parts.uri.path_and_query().map_or("", |it| it.as_str());
+    // What is between them is in neither of them.
+    for piece in [parts.method.as_str().as_bytes(), target.as_bytes(), body] {
+        hash.update(piece);
+        hash.update(b"\n");
+    }
+    Ok(Some(IdempotencyKey { key, hash: hash.finalize().into() }))
 }
 
 /// Returns whether the client has this version already (RFC 9110 §13.1.2): it compares loosely.

@@ -27,7 +27,8 @@ use std::time::Duration;
 use node::auth::TokenRegistry;
 use node::clock::IdGenerator;
 use node::drain::DrainHandle;
-use node::http::{BoundListener, HttpShell, ListenerSite, ShellLimits};
+use node::http::{BoundListener, HttpShell, IdempotencyKeys, ListenerSite, ShellLimits};
+use node::removals::RemovalGate;
 use node::sealed::Sealer;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::{HttpMetrics, Registry};
@@ -87,14 +88,18 @@ impl Server {
                 undrop_seconds: 0,
                 log_retention_seconds: 86_400,
                 node: None,
+                removals: RemovalGate::default(),
             };
+            let keyed = store.clone();
             let catalog = Catalog::open(store, settings, Arc::new(access.clone())).await.unwrap();
             let (limits, drain) = (ShellLimits::default(), DrainHandle::new());
             let metrics = HttpMetrics::new(&mut registry);
             let ids = IdGenerator::new().unwrap();
+            let sealer = Sealer::new(&[8; 32]);
+            let keys = IdempotencyKeys::open(keyed, &sealer, &ids).await.unwrap();
             let shell = HttpShell::new(limits, tokens, drain.clone(), metrics, ids);
             let shell = shell.streaming(&STREAMING);
-            let (routes, at_once) = routes(catalog.clone(), access.clone(), separator);
+            let (routes, at_once) = routes(catalog.clone(), access.clone(), separator, Some(keys));
             let router = shell.wrap_with(routes, vec![(PREFIX, face())]);
             let site = ListenerSite::from(router).with_fast_path(&shell, Arc::clone(&at_once));
             let listener = BoundListener::bind("127.0.0.1:0").await.unwrap();
@@ -198,7 +203,7 @@ pub(super) fn assert_refused(response: &Response, status: u16, kind: &str) {
 
 /// Bytes of the future that a function answers.
 fn bytes_of<'a, F: Future>(
-    _: fn(&'a HttpContext, &'a OperationEntry, axum::extract::Request) -> F,
+    _: fn(&'a Arc<HttpContext>, &'a OperationEntry, axum::extract::Request) -> F,
 ) -> usize {
     size_of::<F>()
 }

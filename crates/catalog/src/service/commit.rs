@@ -7,6 +7,7 @@ use iceberg::doc::TableDoc;
 use iceberg::ident::{TableIdent, Uuid};
 use iceberg::json::RawJson;
 use iceberg::update::{self, CommitRequest};
+use node::traces::{self, Span};
 
 use super::documents::{self, WrittenDocument};
 use super::homes::{self, ChosenLocation, LocationScope};
@@ -64,8 +65,12 @@ impl RelationService {
         ident: &TableIdent,
         body: &RawJson,
     ) -> Result<Arc<CachedVersion>> {
-        let request = update::parse_commit(body)?;
-        let wanted = self.allow_commit(call, warehouse, ident.clone(), request)?;
+        let mut span = traces::span("validate");
+        let wanted = update::parse_commit(body);
+        let wanted =
+            wanted.and_then(|request| self.allow_commit(call, warehouse, ident.clone(), request));
+        let wanted = wanted.inspect_err(|error| fail(&mut span, error))?;
+        span.end();
         let act = async move |it: RelationChange| {
             let changes = vec![wanted];
             let mut entries = it.relations.commit_all(&it.warehouse, &it.stamp, &changes).await?;
@@ -159,14 +164,25 @@ impl RelationService {
         stamp: &ChangeContext,
         changes: &[TableCommit],
     ) -> Result<Vec<Arc<CachedVersion>>> {
+        let mut span = traces::span("commit");
+        span.set("cove.tables", u64::try_from(changes.len()).unwrap_or(u64::MAX));
         let mut tries = 0;
         loop {
-            match self.commit_once(warehouse, stamp, changes).await {
+            let done = span.within(self.commit_once(warehouse, stamp, changes)).await;
+            if done.as_ref().is_err_and(CommitConflict::is_conflict) {
+                self.0.conflicts.inc();
+            }
+            match done {
                 Err(CommitConflict::ToAnother(_)) if tries < RETRIES_MAX => tries += 1,
                 Err(CommitConflict::ToAnother(error) | CommitConflict::ForGood(error)) => {
+                    span.set("cove.retries", tries);
+                    fail(&mut span, &error);
                     return Err(error);
                 }
-                Ok(entries) => return Ok(entries),
+                Ok(entries) => {
+                    span.set("cove.retries", tries);
+                    return Ok(entries);
+                }
             }
         }
     }
@@ -179,9 +195,11 @@ impl RelationService {
     ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
         let mut steps = Vec::with_capacity(changes.len());
         for wanted in changes {
-            match self.step(warehouse, stamp, wanted).await {
+            let mut span = traces::span("apply");
+            match span.within(self.step(warehouse, stamp, wanted)).await {
                 Ok(step) => steps.push(step),
                 Err(error) => {
+                    fail(&mut span, &error);
                     discard(warehouse, &steps).await;
                     return Err(CommitConflict::ForGood(certain(error)));
                 }
@@ -201,12 +219,17 @@ impl RelationService {
         steps: Vec<CommitStep>,
     ) -> std::result::Result<Vec<Arc<CachedVersion>>, CommitConflict> {
         let (swaps, new) = plan(idents.iter().zip(&steps))?;
+        let mut span = traces::span("store");
         let moved = match (swaps.is_empty(), new.is_empty()) {
             (true, true) => {
                 self.0.store.remember_done(stamp).await.map(|()| SwapOutcome::default())
             }
             _ => self.0.store.swap(stamp, warehouse.id(), swaps, new).await,
         };
+        if let Err(error) = &moved {
+            fail(&mut span, error);
+        }
+        span.end();
         match moved {
             Ok(done) => {
                 self.settle(warehouse, idents, steps, done).await.map_err(CommitConflict::ForGood)
@@ -302,6 +325,7 @@ impl RelationService {
             };
             let pointer =
                 pointer.ok_or_else(|| CatalogError::internal("a pointer moved unseen"))?;
+            self.0.commits.inc();
             let entry = self.0.entries.publish_written(warehouse, ident, pointer, written);
             if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
                 documents::delete_old(&self.0.store, warehouse, doc, &fallen, "").await;
@@ -321,6 +345,14 @@ pub(super) enum CommitConflict {
 }
 
 impl CommitConflict {
+    /// Returns whether another commit is the reason.
+    fn is_conflict(&self) -> bool {
+        match self {
+            CommitConflict::ToAnother(_) => true,
+            CommitConflict::ForGood(error) => error.kind == ErrorReason::CommitFailed,
+        }
+    }
+
     /// Returns whether it may go well from the new document on.
     pub(super) const fn is_to_another(&self) -> bool {
         matches!(self, CommitConflict::ToAnother(_))
@@ -364,6 +396,15 @@ pub(super) fn table(entry: &CachedVersion) -> Result<(&TableDoc, &MetadataPointe
     let found = entry.table().zip(entry.pointer.as_ref());
     let (doc, pointer) = found.ok_or_else(|| CatalogError::internal("an entry of no table"))?;
     Ok((doc, pointer))
+}
+
+/// Says in a span why there is no commit: by the kind of the error, whose text may name anything.
+fn fail(span: &mut Span, error: &CatalogError) {
+    if span.is_recorded() {
+        let kind = format!("{:?}", error.kind);
+        span.set("error.type", kind.clone());
+        span.fail(kind);
+    }
 }
 
 /// Removes the files of a commit that did not happen.

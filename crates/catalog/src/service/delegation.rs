@@ -15,7 +15,7 @@ use crate::storage::{
     BucketStorage, FilePermission, SignRequest, SignResult, TableScope, TemporaryCredentials,
 };
 use crate::store::{CatalogStore, RelationKind};
-use crate::warehouse::Warehouse;
+use crate::warehouse::{TableLocation, Warehouse};
 
 /// Credentials for a table's files.
 #[derive(Clone, Debug)]
@@ -133,43 +133,77 @@ impl FileAccess {
         key: &str,
         staged: Option<StagedTable>,
     ) -> Result<(TableScope, FilePermission)> {
-        let refusal = || {
-            CatalogError::new(
-                ErrorReason::Forbidden,
-                "no table whose files may be reached has this place",
-            )
-        };
-        let storage = warehouse.storage().ok_or_else(refusal)?;
+        let storage = warehouse.storage().ok_or_else(no_table_around)?;
         let object = format!("s3://{bucket}/{key}");
         for ident in self.store.tables_around(warehouse.id(), &object).await? {
-            let may_read =
-                self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(&ident));
-            if may_read
-                .and_then(|()| self.rights.require_unrestricted(who, warehouse, &ident))
-                .is_err()
-            {
-                continue;
-            }
-            let entry = match self.entries.entry(warehouse, RelationKind::Table, &ident).await {
-                Ok(entry) => entry,
-                // It was dropped meanwhile.
-                Err(error) if error.kind == ErrorReason::NoSuchTable => continue,
-                Err(error) => return Err(error),
-            };
+            let Some(entry) = self.whole_table(who, warehouse, &ident).await? else { continue };
             let scope = self.scope(who, warehouse, storage, &entry).await?;
             if scope.covers(bucket, key) {
                 return Ok((scope, self.permission(who, warehouse, &ident)));
             }
         }
-        let Some(StagedTable { ident, scope }) = staged else { return Err(refusal()) };
+        let Some(StagedTable { ident, scope }) = staged else { return Err(no_table_around()) };
         self.rights.allow(who, warehouse, AccessRight::Write, RightTarget::Relation(&ident))?;
         for place in scope.texts() {
             // Another one may have been made there since.
             if self.store.is_shared(&place, "").await? {
-                return Err(refusal());
+                return Err(no_table_around());
             }
         }
         Ok((scope, FilePermission::Write))
+    }
+
+    /// Allows reading a file in a directory of this machine to a principal that may read the whole
+    /// of the table that the file is of.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is of none that the principal may see all of, whether there is one or
+    /// not.
+    pub(crate) async fn allow_local_read(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        file: &TableLocation,
+    ) -> Result<()> {
+        for ident in self.store.tables_around(warehouse.id(), &file.to_string()).await? {
+            let Some(entry) = self.whole_table(who, warehouse, &ident).await? else { continue };
+            let doc = entry.table().ok_or_else(|| CatalogError::internal("a view has no files"))?;
+            let scope = TableScope::in_directories(warehouse, doc)?;
+            if !scope.contains(file) {
+                continue;
+            }
+            let id = entry.pointer.as_ref().map_or("", |it| &*it.id);
+            for place in scope.texts() {
+                if !who.operator && self.store.is_shared(&place, id).await? {
+                    return Err(shared_place());
+                }
+            }
+            return Ok(());
+        }
+        Err(no_table_around())
+    }
+
+    /// A table that somebody may see all of; none when there is no such table any more, or he may
+    /// not.
+    async fn whole_table(
+        &self,
+        who: &CatalogPrincipal,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Result<Option<Arc<CachedVersion>>> {
+        let may_read =
+            self.rights.allow(who, warehouse, AccessRight::Read, RightTarget::Relation(ident));
+        let may_see_all =
+            may_read.and_then(|()| self.rights.require_unrestricted(who, warehouse, ident));
+        if may_see_all.is_err() {
+            return Ok(None);
+        }
+        match self.entries.entry(warehouse, RelationKind::Table, ident).await {
+            Ok(entry) => Ok(Some(entry)),
+            // It was dropped meanwhile.
+            Err(error) if error.kind == ErrorReason::NoSuchTable => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns what somebody who sees a table may do with its files.
@@ -202,11 +236,20 @@ impl FileAccess {
         }
         for place in scope.texts() {
             if self.store.is_shared(&place, id).await? {
-                let message = "another table's files are in the same place";
-                return Err(CatalogError::new(ErrorReason::Forbidden, message));
+                return Err(shared_place());
             }
         }
         storage.note_apart(id, &scope);
         Ok(scope)
     }
+}
+
+fn no_table_around() -> CatalogError {
+    let message = "no table whose files may be reached has this place";
+    CatalogError::new(ErrorReason::Forbidden, message)
+}
+
+fn shared_place() -> CatalogError {
+    let message = "another table's files are in the same place";
+    CatalogError::new(ErrorReason::Forbidden, message)
 }

@@ -179,7 +179,9 @@ pub(super) async fn write<D: RelationDocument>(
 ) -> Result<WrittenDocument<D>> {
     let (doc, document) = doc.settle()?;
     let location = next_file(warehouse, doc.location(), doc.properties(), previous)?;
+    let span = node::traces::span("write metadata");
     write_document(warehouse, &location, document.clone()).await?;
+    span.end();
     Ok(WrittenDocument { doc, document, location })
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use iceberg::ident::{NamespaceIdent, TableIdent};
+use node::history::SharedCounter;
 use node::store::SqlStoreError;
 
 use super::documents::{self, RelationDocument};
@@ -38,6 +39,9 @@ pub(super) struct RelationServiceInner {
     pub(super) changes: ChangeRunner,
     pub(super) protection: ProtectionRules,
     pub(super) dropped: DroppedRelations,
+    /// Tables that were committed to, and commits that lost or whose requirements did not hold.
+    pub(super) commits: SharedCounter,
+    pub(super) conflicts: SharedCounter,
 }
 
 impl std::fmt::Debug for RelationService {
@@ -47,6 +51,13 @@ impl std::fmt::Debug for RelationService {
 }
 
 impl RelationService {
+    /// Returns how many tables were committed to since the start, and how many commits were in
+    /// conflict with others.
+    #[must_use]
+    pub fn commits_and_conflicts(&self) -> (u64, u64) {
+        (self.0.commits.load(), self.0.conflicts.load())
+    }
+
     pub(super) fn new(
         store: CatalogStore,
         rights: RightGuard,
@@ -62,6 +73,8 @@ impl RelationService {
             changes,
             protection,
             dropped,
+            commits: SharedCounter::default(),
+            conflicts: SharedCounter::default(),
         }))
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::objects::SigningCredentials;
+use node::removals::RemovalGate;
 use node::sealed::Sealer;
 
 use crate::storage::StorageSettings;
@@ -38,4 +39,6 @@ pub struct CatalogSettings {
     pub log_retention_seconds: u64,
     /// Name of this node, for ids of what it alone has; none where others do not reach it.
     pub node: Option<String>,
+    /// Gate that removals of files pass.
+    pub removals: RemovalGate,
 }

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use iceberg::ident::{NamespaceIdent, TableIdent, Uuid};
 use iceberg::json::RawJson;
+use node::removals::RemovalGate;
 use node::sealed::Sealer;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
@@ -62,6 +63,7 @@ impl Stage {
             undrop_seconds: 0,
             log_retention_seconds: 86_400,
             node: None,
+            removals: RemovalGate::default(),
         };
         let catalog = Catalog::open(store.clone(), settings, Arc::new(OperatorsOnly)).await;
         let catalog = catalog.unwrap();

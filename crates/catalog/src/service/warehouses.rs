@@ -571,6 +571,7 @@ fn spec(row: &WarehouseRow, settings: &CatalogSettings) -> Result<WarehouseSpec>
         locations: settings.locations.clone(),
         credentials: settings.credentials.clone(),
         storage: settings.storage.clone(),
+        removals: settings.removals.clone(),
         ..WarehouseSpec::default()
     };
     let Some(said) = &row.storage else { return Ok(spec) };

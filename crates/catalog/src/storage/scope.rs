@@ -23,7 +23,7 @@ pub enum FilePermission {
     Write,
 }
 
-/// Places of one table, all of them in buckets; none is within another.
+/// Places of one table, all of them in buckets or all in directories; none is within another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TableScope(Vec<TableLocation>);
 
@@ -34,6 +34,29 @@ impl TableScope {
     /// `BadRequest` when it is not in a bucket, or a place has characters that mean something in a
     /// policy; `Forbidden` when one is outside of the warehouse.
     pub fn of(warehouse: &Warehouse, doc: &TableDoc) -> Result<TableScope> {
+        TableScope::checked(warehouse, doc, check)
+    }
+
+    /// The places of a table in directories of this machine.
+    ///
+    /// # Errors
+    /// `BadRequest` when a place is in a bucket; `Forbidden` when one is outside of the warehouse.
+    pub fn in_directories(warehouse: &Warehouse, doc: &TableDoc) -> Result<TableScope> {
+        TableScope::checked(warehouse, doc, |text, place| match place.path() {
+            Some(_) => Ok(()),
+            None => {
+                let shown: String = text.chars().take(200).collect();
+                let message = format!("the location `{shown}` is in a bucket");
+                Err(CatalogError::new(ErrorReason::BadRequest, message))
+            }
+        })
+    }
+
+    fn checked(
+        warehouse: &Warehouse,
+        doc: &TableDoc,
+        check: impl Fn(&str, &TableLocation) -> Result<()>,
+    ) -> Result<TableScope> {
         let paths = PATHS.iter().filter_map(|name| doc.properties.get(name));
         let texts = std::iter::once(doc.location.as_str().into()).chain(paths);
         let mut places: Vec<TableLocation> = Vec::new();
@@ -63,6 +86,12 @@ impl TableScope {
     /// Their one text each.
     pub fn texts(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(ToString::to_string)
+    }
+
+    /// Returns whether a file is below one of the places.
+    #[must_use]
+    pub fn contains(&self, file: &TableLocation) -> bool {
+        self.0.iter().any(|place| file.is_below(place))
     }
 
     /// Returns whether an object, or all that begins with a text, is in one of the places. The text

@@ -61,6 +61,23 @@ pub(super) fn read(
     rows.collect()
 }
 
+/// Returns where the files of each warehouse are: its name, and its locations as they are written
+/// down, without the parameters of buckets.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn warehouse_locations(
+    it: &mut dyn StoreTransaction,
+) -> std::result::Result<Vec<(String, Vec<String>)>, SqlStoreError> {
+    let plain = |text: &String| text.split('?').next().unwrap_or_default().to_owned();
+    let rows = read(it)?.into_iter().map(|row| {
+        let others = row.storage.iter().flat_map(|it| &it.locations);
+        let all = std::iter::once(&row.root).chain(others).map(plain).collect();
+        (row.name, all)
+    });
+    Ok(rows.collect())
+}
+
 impl CatalogStore {
     /// All warehouses.
     ///

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use axum::http::StatusCode;
 use bytes::Bytes;
 use node::objects::{LIST_MAX, ObjectStore, ObjectsError, PutOutcome, SigningCredentials};
+use node::removals::RemovalGate;
 
 use super::local;
 use super::place::TableLocation;
@@ -31,11 +32,34 @@ pub enum FlushMode {
     Yes,
 }
 
+/// Version of a file's content in a directory: it differs from that of a file that was put in its
+/// place, or written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalFileVersion {
+    /// Bytes that it has.
+    pub length: u64,
+    /// Device and number.
+    pub(super) inode: (u64, u64),
+    /// Seconds and nanoseconds of the last change.
+    pub(super) changed: (i64, i64),
+}
+
+impl LocalFileVersion {
+    /// Returns its tag for HTTP, in quotes.
+    #[must_use]
+    pub fn tag(&self) -> String {
+        let (seconds, nanoseconds) = self.changed;
+        format!("\"{:x}-{seconds:x}-{nanoseconds:x}-{:x}\"", self.inode.1, self.length)
+    }
+}
+
 /// Files below some roots.
 #[derive(Debug)]
 pub struct WarehouseFiles {
     /// The warehouse's own root first.
     roots: Vec<WarehouseRoot>,
+    /// Gate that each removal passes.
+    removals: RemovalGate,
 }
 
 #[derive(Debug)]
@@ -86,7 +110,13 @@ impl WarehouseFiles {
             let (path, inner) = found.next().unwrap_or((path, Vec::new()));
             made.push(WarehouseRoot { place, back: FileBackend::Directory(path), inner });
         }
-        Ok(WarehouseFiles { roots: made })
+        Ok(WarehouseFiles { roots: made, removals: RemovalGate::default() })
+    }
+
+    /// Lets files be removed only while this gate is open.
+    #[must_use]
+    pub fn with_removals(self, removals: RemovalGate) -> WarehouseFiles {
+        WarehouseFiles { removals, ..self }
     }
 
     /// Returns whether a place is below one of the roots.
@@ -127,6 +157,32 @@ impl WarehouseFiles {
     /// symbolic link, `TooLarge` beyond [`FILE_BYTES_MAX`].
     pub async fn read(&self, location: &str) -> Result<Bytes> {
         self.read_at_most(location, FILE_BYTES_MAX).await
+    }
+
+    /// Bytes of a file in a directory of this machine from an offset on: at most `bytes_max`, fewer
+    /// at its end. No descriptor is kept between two parts: compare their versions.
+    ///
+    /// # Errors
+    /// As of [`WarehouseFiles::read`]; `Forbidden` when it is in a bucket.
+    pub async fn read_part(
+        &self,
+        location: &str,
+        offset: u64,
+        bytes_max: usize,
+    ) -> Result<(LocalFileVersion, Bytes)> {
+        match self.find(location)? {
+            (FileBackend::Directory(root), parts) => {
+                let read = move |root: PathBuf, parts: Vec<Box<str>>| {
+                    local::read_part(&root, &parts, offset, bytes_max)
+                };
+                let (version, part) = on_disk(location, root, parts, read).await?;
+                Ok((version, part.into()))
+            }
+            (FileBackend::Objects(_), _) => {
+                let message = "the file is in a bucket: the object store has its parts";
+                Err(CatalogError::new(ErrorReason::Forbidden, message))
+            }
+        }
     }
 
     /// The bytes of a file that is to have no more than so many.
@@ -182,6 +238,7 @@ impl WarehouseFiles {
     /// # Errors
     /// `Forbidden` as for reading; `Internal` and `ServiceUnavailable` when it cannot be removed.
     pub async fn delete(&self, location: &str) -> Result<()> {
+        let _permit = self.removals.permit().await;
         match self.find(location)? {
             (FileBackend::Directory(root), parts) => {
                 on_disk(location, root, parts, |root, parts| local::delete(&root, &parts)).await
@@ -252,6 +309,7 @@ impl WarehouseFiles {
     /// # Errors
     /// As of [`WarehouseFiles::delete`]. What was removed before is gone.
     pub async fn delete_tree(&self, location: &str) -> Result<()> {
+        let _permit = self.removals.permit().await;
         match self.find(location)? {
             (FileBackend::Directory(root), parts) => {
                 on_disk(location, root, parts, |root, parts| local::delete_tree(&root, &parts))

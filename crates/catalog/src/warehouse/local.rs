@@ -3,16 +3,17 @@
 //! A path is walked part by part from the root, each opened without following a symbolic link, so
 //! that no link leads out, whenever it is made. The root itself is the owner's word, links and all.
 
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::fs::{File, Metadata};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use iceberg::ident::Uuid;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
-use super::files::FlushMode;
+use super::files::{FlushMode, LocalFileVersion};
 
 /// Deepest tree that is removed.
 const DEPTH_MAX: usize = 64;
@@ -83,8 +84,8 @@ fn make_parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &
     Ok((directory, name))
 }
 
-/// The content of a file of at most `bytes_max`.
-pub(super) fn read(path: &Path, parts: &[Box<str>], bytes_max: u64) -> io::Result<Vec<u8>> {
+/// Opens a regular file to read it.
+fn open(path: &Path, parts: &[Box<str>]) -> io::Result<(File, Metadata)> {
     let (directory, name) = parent(path, parts)?;
     // Without waiting: it may be a pipe that nobody writes to.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -94,6 +95,34 @@ pub(super) fn read(path: &Path, parts: &[Box<str>], bytes_max: u64) -> io::Resul
     if !metadata.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
+    Ok((file, metadata))
+}
+
+/// Bytes of a file from an offset on, at most `bytes_max`, and which content of it they are of.
+pub(super) fn read_part(
+    path: &Path,
+    parts: &[Box<str>],
+    offset: u64,
+    bytes_max: usize,
+) -> io::Result<(LocalFileVersion, Vec<u8>)> {
+    let (mut file, metadata) = open(path, parts)?;
+    let version = LocalFileVersion {
+        length: metadata.len(),
+        inode: (metadata.dev(), metadata.ino()),
+        changed: (metadata.mtime(), metadata.mtime_nsec()),
+    };
+    let mut part = Vec::new();
+    if bytes_max > 0 && offset < version.length {
+        file.seek(SeekFrom::Start(offset))?;
+        let most = u64::try_from(bytes_max).unwrap_or(u64::MAX);
+        file.take(most.min(version.length - offset)).read_to_end(&mut part)?;
+    }
+    Ok((version, part))
+}
+
+/// The content of a file of at most `bytes_max`.
+pub(super) fn read(path: &Path, parts: &[Box<str>], bytes_max: u64) -> io::Result<Vec<u8>> {
+    let (file, _) = open(path, parts)?;
     let mut content = Vec::new();
     // It may be growing while it is read.
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut content)?;

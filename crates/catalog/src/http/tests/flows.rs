@@ -278,3 +278,75 @@ fn a_request_with_a_key_is_carried_out_once() {
     let listed = server.ask("GET", "/v1/main/namespaces/n/tables", None).json();
     assert_eq!(listed["identifiers"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn a_management_request_with_a_key_is_carried_out_once_and_gets_its_secret_again() {
+    let server = Server::start();
+    let mut number = 0;
+    // A request that makes or replaces something, another one, and whether the answer has a secret.
+    let mut check = |path: &str, body: Value, other: Value, has_secret: bool| -> Value {
+        number += 1;
+        let key = format!("0193a1b2-c3d4-7e5f-8a9b-{number:012}");
+        let send = |key: &str, body: &Value| {
+            let request = Request::new("POST", &format!("{PREFIX}{path}"));
+            server.send(request.header("idempotency-key", key).body(body.to_string()))
+        };
+        let first = send(&key, &body);
+        assert!(first.status < 300, "{path}: {}", first.text());
+        assert_eq!(first.header("idempotent-replayed"), None);
+        let again = send(&key, &body);
+        assert_eq!((again.status, again.text()), (first.status, first.text()), "{path}");
+        assert_eq!(again.header("idempotent-replayed"), Some("true"), "{path}");
+        assert_eq!(first.text().to_lowercase().contains("secret"), has_secret, "{path}");
+        assert_refused(&send(&key, &other), 422, "UnprocessableEntityException");
+        assert_refused(&send("no-uuid", &other), 400, "BadRequestException");
+        if first.body.is_empty() { Value::Null } else { first.json() }
+    };
+    let management = "/management/v1";
+    let clients = format!("{management}/clients");
+    let client = check(&clients, json!({"name": "a"}), json!({"name": "b"}), true);
+    let id = client["client-id"].as_str().unwrap_or_else(|| panic!("{client}")).to_owned();
+    let keys = format!("{clients}/{id}/keys");
+    let made = check(&keys, json!({"name": "a"}), json!({"name": "b"}), false);
+    assert!(made["key"].is_string(), "{made}");
+    let grace = json!({"grace-seconds": 60});
+    check(&format!("{clients}/{id}/rotate"), json!({}), grace, true);
+    check(&format!("{management}/roles"), json!({"name": "r"}), json!({"name": "s"}), false);
+    let warehouse = |name: &str| {
+        let root = format!("file://{}/made/{name}", server.scratch.path().display());
+        json!({ "name": name, "root": root })
+    };
+    check(&format!("{management}/warehouses"), warehouse("one"), warehouse("two"), false);
+
+    // The same by Polaris's interface.
+    let polaris = "/polaris/api/management/v1";
+    let catalog = |name: &str| {
+        let base = format!("file://{}/made/{name}", server.scratch.path().display());
+        json!({"catalog": {"type": "INTERNAL", "name": name,
+            "properties": {"default-base-location": base},
+            "storageConfigInfo": {"storageType": "FILE"}}})
+    };
+    let principal = |name: &str| json!({"principal": {"name": name}});
+    check(&format!("{polaris}/catalogs"), catalog("three"), catalog("four"), false);
+    check(&format!("{polaris}/principals"), principal("p"), principal("q"), true);
+    let (nothing, other) = (json!({}), json!({"a": 1}));
+    check(&format!("{polaris}/principals/p/rotate"), nothing.clone(), other.clone(), true);
+    check(&format!("{polaris}/principals/p/reset"), nothing, other, true);
+    let role = |name: &str| json!({"principalRole": {"name": name}});
+    check(&format!("{polaris}/principal-roles"), role("x"), role("y"), false);
+    let role = |name: &str| json!({"catalogRole": {"name": name}});
+    check(&format!("{polaris}/catalogs/three/catalog-roles"), role("x"), role("y"), false);
+
+    // What failed is tried again.
+    let key = "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b";
+    let make = |name: &str| {
+        let request = Request::new("POST", &format!("{PREFIX}{management}/roles"));
+        let request = request.header("idempotency-key", key);
+        server.send(request.body(json!({ "name": name }).to_string()))
+    };
+    assert!((400..500).contains(&make("").status));
+    assert!(make("t").status < 300);
+    // Once each, whatever was sent twice.
+    let listed = server.ask("GET", &clients, None).text();
+    assert_eq!(listed.matches("\"name\":\"a\"").count(), 1, "{listed}");
+}

@@ -4,6 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use api::AuditOutcome;
+use node::clock;
+use node::cluster::ServingLease;
+use node::fence::EffectFence;
 use parking_lot::Mutex;
 use testkit::{S3, until};
 use tokio::task::AbortHandle;
@@ -45,6 +48,16 @@ impl Drop for Guest {
 
 impl Guest {
     pub(super) fn of(server: &Server, warehouse: &str, namespaces: &[&str], writes: bool) -> Guest {
+        Guest::fenced(server, warehouse, namespaces, writes, EffectFence::open())
+    }
+
+    fn fenced(
+        server: &Server,
+        warehouse: &str,
+        namespaces: &[&str],
+        writes: bool,
+        fence: EffectFence,
+    ) -> Guest {
         let (catalog, access) = (server.catalog.clone(), server.access.clone());
         let guests = SandboxAccess::new(catalog, access, SEPARATOR_DEFAULT);
         let log = Arc::new(Log::default());
@@ -58,6 +71,7 @@ impl Guest {
             writes,
             address: format!("http://{address}"),
             watch: Arc::clone(&log) as Arc<dyn SandboxRequestObserver>,
+            fence,
         };
         let door = guests.open(new).unwrap();
         let served = Arc::clone(&door);
@@ -152,8 +166,9 @@ fn a_guest_has_a_catalog_of_its_own() {
         let config = guest.ask("GET", target, None);
         assert_eq!(config.status, status, "{target} {}", config.text());
         if status == 200 {
-            // No way to files of a directory is told of, for there is none.
-            assert_eq!(config.json()["overrides"], json!({"prefix": "main"}));
+            let overrides = config.json()["overrides"].clone();
+            assert_eq!(overrides["prefix"], "main");
+            assert_eq!(overrides["s3.endpoint"], format!("http://{}", guest.address));
             assert!(!config.text().contains("credentials") && !config.text().contains("sign"));
         }
     }
@@ -274,6 +289,33 @@ fn rights_end_with_the_door_and_with_the_warehouse() {
         true => Err("it may read".to_owned()),
         false => Ok(()),
     });
+}
+
+#[test]
+fn nothing_is_changed_after_the_lease() {
+    let store = S3::start();
+    let server = cloud(&store);
+    let table = made(&server, "n", "t");
+    let lease = ServingLease::of(Duration::from_secs(3600));
+    let guest = Guest::fenced(&server, "cloud", &["n"], true, EffectFence::new(lease.clone()));
+    let target = "/v1/cloud/namespaces/n/tables/t";
+    let loaded = || server.ask("GET", target, None).json()["metadata-location"].clone();
+    let before = loaded();
+    let properties = json!({"action": "set-properties", "updates": {"k": "v"}});
+    let commit = json!({"requirements": [], "updates": [properties]});
+    let file = format!("{table}/data/a.parquet");
+    let refused = guest.ask("POST", target, Some(&commit));
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    assert!(refused.text().contains("lost its lease"), "{}", refused.text());
+    assert_eq!(guest.ask("GET", target, None).status, 503);
+    assert_eq!(guest.tried("PUT", &file, &[]), (503, "ServiceUnavailable".to_owned()));
+    assert_eq!(loaded(), before);
+
+    lease.renewed(clock::boot_ms());
+    assert_eq!(guest.tried("GET", &file, &[]).0, 404, "what was refused was not written");
+    assert_eq!(guest.ask("POST", target, Some(&commit)).status, 200);
+    assert_ne!(loaded(), before);
+    assert_eq!(guest.tried("PUT", &file, &[]).0, 200);
 }
 
 /// The metadata file of the table `n.t`.
@@ -419,6 +461,159 @@ fn what_was_not_granted_is_out_of_reach() {
     let missing = writer.file("GET", &format!("{own}/missing"), &[], b"");
     assert!(missing.status == 404 && !missing.text().contains("Resource"), "{}", missing.text());
     assert_eq!(writer.tried("GET", &format!("{own}/missing"), &[]).1, "NoSuchKey");
+}
+
+/// Path at a guest of what is below a directory of the server, with the directory itself.
+fn local(server: &Server, namespace: &str, table: &str) -> (std::path::PathBuf, String) {
+    let path = format!("/v1/main/namespaces/{namespace}/tables/{table}");
+    let loaded = server.ask("GET", &path, None).json();
+    let location = loaded["metadata"]["location"].as_str().unwrap().to_owned();
+    let directory = location.strip_prefix("file://").unwrap().to_owned();
+    ((&directory).into(), format!("/files{directory}"))
+}
+
+#[test]
+fn files_of_a_directory_are_read_and_never_written() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let (directory, own) = local(&server, "n", "t");
+    let guest = Guest::of(&server, "main", &["n"], true);
+    let config = guest.ask("GET", "/v1/main/namespaces/n/tables/t", None).json()["config"].clone();
+    assert_eq!(config["s3.endpoint"], format!("http://{}", guest.address));
+    let content: Vec<u8> = (0..300_000_u32).flat_map(u32::to_le_bytes).collect();
+    std::fs::create_dir_all(directory.join("data")).unwrap();
+    std::fs::write(directory.join("data/a b.parquet"), &content).unwrap();
+    std::fs::write(directory.join("data/empty"), b"").unwrap();
+    let target = format!("{own}/data/a%20b.parquet");
+    let got = guest.file("GET", &target, &[], b"");
+    assert_eq!((got.status, got.body == content), (200, true));
+    let tag = got.header("etag").unwrap().to_owned();
+    for (range, expected, said) in [
+        ("bytes=4-7", &content[4..8], "bytes 4-7/1200000"),
+        ("bytes=-4", &content[1_199_996..], "bytes 1199996-1199999/1200000"),
+        ("bytes=262140-262147", &content[262_140..262_148], "bytes 262140-262147/1200000"),
+    ] {
+        let got = guest.file("GET", &target, &[("range", range)], b"");
+        assert_eq!((got.status, &got.body[..]), (206, expected), "{range}");
+        assert_eq!(got.header("content-range"), Some(said));
+    }
+    let beyond = guest.file("GET", &target, &[("range", "bytes=1200000-")], b"");
+    assert_eq!((beyond.status, beyond.header("content-range")), (416, Some("bytes */1200000")));
+    let head = guest.file("HEAD", &target, &[], b"");
+    assert_eq!((head.status, head.header("content-length")), (200, Some("1200000")));
+    assert_eq!(guest.file("GET", &format!("{own}/data/empty"), &[], b"").status, 200);
+    for (name, value, status) in [
+        ("if-match", tag.as_str(), 200),
+        ("if-match", "\"other\"", 412),
+        ("if-range", "\"other\"", 200),
+        ("if-range", tag.as_str(), 206),
+    ] {
+        let range = ("range", "bytes=0-0");
+        let headers = [(name, value), range];
+        let headers = if name == "if-match" { &headers[..1] } else { &headers[..] };
+        assert_eq!(guest.file("GET", &target, headers, b"").status, status, "{name} {value}");
+    }
+    assert_eq!(guest.tried("GET", &format!("{own}/data/none"), &[]), {
+        (404, "NoSuchKey".to_owned())
+    });
+    // The grant may write, and yet no file is.
+    let denied = (403, "AccessDenied".to_owned());
+    for (method, target) in [
+        ("PUT", target.clone()),
+        ("PUT", format!("{own}/data/new")),
+        ("DELETE", target.clone()),
+        ("POST", format!("{target}?uploads")),
+        ("POST", "/files?delete".to_owned()),
+        ("GET", "/files?list-type=2&prefix=".to_owned()),
+        ("GET", format!("{target}?acl")),
+        ("GET", format!("{target}?versionId=1")),
+        ("OPTIONS", target.clone()),
+    ] {
+        assert_eq!(guest.tried(method, &target, &[]), denied, "{method} {target}");
+    }
+    assert!(std::fs::read(directory.join("data/a b.parquet")).unwrap() == content);
+    assert!(!directory.join("data/new").exists());
+    let log = guest.log.0.lock();
+    let read = log.iter().find(|it| it.0 == format!("GET {target}")).unwrap();
+    assert_eq!((read.1, read.2, read.5), (200, AuditOutcome::Done, 1_200_000));
+    let refused = log.iter().find(|it| it.0 == format!("DELETE {target}")).unwrap();
+    assert_eq!((refused.1, refused.2), (403, AuditOutcome::Refused));
+}
+
+#[test]
+fn no_path_leads_out_of_a_table_in_a_directory() {
+    let server = Server::start();
+    server.fill("n", "t");
+    server.fill("other", "u");
+    let ((directory, own), (beside, neighbour)) =
+        (local(&server, "n", "t"), local(&server, "other", "u"));
+    let guest = Guest::of(&server, "main", &["n"], false);
+    std::fs::create_dir_all(directory.join("data")).unwrap();
+    std::fs::write(directory.join("data/x"), b"own").unwrap();
+    std::fs::create_dir_all(beside.join("data")).unwrap();
+    std::fs::write(beside.join("data/x"), b"theirs").unwrap();
+    let secret = server.scratch.path().join("secret");
+    std::fs::write(&secret, b"a secret").unwrap();
+    // Whoever may write to the directory of a table makes links, pipes and directories there.
+    let link = |to: &std::path::Path, at: &str| {
+        std::os::unix::fs::symlink(to, directory.join(at)).unwrap();
+    };
+    link(&secret, "data/link");
+    link(&directory.join("data/x"), "data/inner");
+    link(&beside.join("data"), "linked");
+    link(std::path::Path::new("/"), "root");
+    let pipe = directory.join("data/pipe");
+    let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, fifo, mode, 0).unwrap();
+    assert_eq!(guest.file("GET", &format!("{own}/data/x"), &[], b"").body, b"own");
+    let table = own.rsplit('/').next().unwrap();
+    let (secret, own_u) = (secret.display(), neighbour.rsplit('/').next().unwrap());
+    for target in [
+        format!("{own}/data/link"),
+        format!("{own}/data/inner"),
+        format!("{own}/linked/x"),
+        format!("{own}/root/etc/passwd"),
+        format!("{own}/data/pipe"),
+        format!("{own}/data"),
+        format!("{own}/data/"),
+        own.clone(),
+        format!("{own}2/data/x"),
+        format!("{neighbour}/data/x"),
+        format!("{own}/../../other/{own_u}/data/x"),
+        format!("{own}/../{table}/data/x"),
+        format!("{own}/%2e%2e/{table}/data/x"),
+        format!("{own}/..%2f{table}/data/x"),
+        format!("{own}/%252e%252e/{table}/data/x"),
+        format!("{own}//data/x"),
+        format!("{own}/data/x%00"),
+        format!("{own}/data%5cx"),
+        format!("/files{secret}"),
+        "/files/etc/passwd".to_owned(),
+        "/files/proc/self/environ".to_owned(),
+        "/files//etc/passwd".to_owned(),
+        "/files/".to_owned(),
+        "/files".to_owned(),
+        format!("/other{}", own.strip_prefix("/files").unwrap()),
+        own.strip_prefix("/files").unwrap().to_owned() + "/data/x",
+    ] {
+        for method in ["GET", "HEAD"] {
+            let refused = guest.file(method, &target, &[], b"");
+            assert_eq!(refused.status, 403, "{method} {target} {}", refused.text());
+            assert!(!refused.text().contains("secret"), "{target}");
+        }
+    }
+    // Files show all of a table: not to whom a policy shows a part.
+    let policy = json!({"principal": "tenant:acme", "namespace": ["n"], "table": "t",
+        "row-filter": {"type": "eq", "term": "id", "value": 1}});
+    let put = server.ask("PUT", "/management/v1/main/policies/p", Some(&policy));
+    assert_eq!(put.status, 200, "{}", put.text());
+    assert_eq!(guest.tried("GET", &format!("{own}/data/x"), &[]).0, 403);
+    assert!(guest.ask("GET", "/v1/main/namespaces/n/tables/t", None).json()["config"].is_null());
+    assert_eq!(server.ask("DELETE", "/management/v1/main/policies/p", None).status, 204);
+    assert_eq!(guest.tried("GET", &format!("{own}/data/x"), &[]).0, 200);
+    // They end with the table.
+    assert_eq!(server.ask("DELETE", "/v1/main/namespaces/n/tables/t", None).status, 204);
+    assert_eq!(guest.tried("GET", &format!("{own}/data/x"), &[]).0, 403);
 }
 
 #[test]

@@ -106,6 +106,85 @@ fn a_policy_keeps_from_files_and_follows_its_table() {
 }
 
 #[test]
+fn a_policy_is_previewed_without_being_saved() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let token = token(&server);
+    let preview = |name: &str, principal: &str, policy: &Value| {
+        let mut all = json!({"principal": "role:bi", "namespace": ["n"], "table": "t"});
+        all.as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
+        let body = json!({"principal": principal, "policy": all});
+        server.ask("POST", &format!("{POLICIES}/{name}/preview"), Some(&body))
+    };
+    let client = server.ask("GET", "/management/v1/roles", None).json();
+    let client = client["roles"][0]["members"][0].as_str().unwrap().to_owned();
+    let masked = json!([{"column": "data", "action": "mask-alphanum"}]);
+    let mask = [("column-projections", &masked)];
+    let mask: Value = mask.into_iter().map(|(name, it)| (name.to_owned(), it.clone())).collect();
+
+    // A member of the role is restricted by it, and gets no credentials any more.
+    let found = preview("mask", &client, &mask).json();
+    let projected = json!([{"field-id": 2, "action": "mask-alphanum"}]);
+    let everything = json!({"policies": [], "column-projections": [], "files": true});
+    assert_eq!(found["rights"], json!(["read", "write", "manage"]), "{found}");
+    assert_eq!((&found["applies"], &found["now"]), (&json!(true), &everything), "{found}");
+    let expected = json!({"policies": ["mask"], "column-projections": projected, "files": false});
+    assert_eq!(found["then"], expected, "{found}");
+    // Nothing was saved.
+    assert_eq!(server.ask("GET", POLICIES, None).json()["policies"], json!([]));
+    let loaded = server.ask_as(Some(&token), "GET", TABLE, None).json();
+    assert!(loaded.get("read-restrictions").is_none(), "{loaded}");
+
+    // It shows what loading the table says once it is saved, beside other policies of the role.
+    let filter = json!({"row-filter": {"type": "eq", "term": "data", "value": "a"}});
+    assert_eq!(put(&server, "rows", "*", &filter).status, 200);
+    let found = preview("mask", &client, &mask).json();
+    assert_eq!(found["now"]["policies"], json!(["rows"]), "{found}");
+    assert_eq!(found["then"]["policies"], json!(["mask", "rows"]), "{found}");
+    assert_eq!(put(&server, "mask", "role:bi", &mask).status, 200);
+    let told = server.ask_as(Some(&token), "GET", TABLE, None).json();
+    let told = &told["read-restrictions"];
+    assert_eq!(found["then"]["row-filter"], told["required-row-filter"], "{found} {told}");
+    let columns = &told["required-column-projections"];
+    assert_eq!(&found["then"]["column-projections"], columns, "{found} {told}");
+
+    // In place of the one of its name; others are not restricted by it.
+    let trusted = json!({"row-filter": true, "trusted": true});
+    let found = preview("mask", "role:bi", &trusted).json();
+    assert_eq!(found["then"]["column-projections"], json!([]), "{found}");
+    let found = preview("mask", "tenant:else", &mask).json();
+    assert_eq!((&found["applies"], &found["rights"]), (&json!(false), &json!([])), "{found}");
+    assert_eq!(found["then"]["policies"], json!(["rows"]), "{found}");
+    // What restricts a tenant restricts its sandboxes, whose rights are those of their grants.
+    let of_tenant = json!({"principal": "tenant:shop", "row-filter": true});
+    let found = preview("shop", "grant:shop", &of_tenant).json();
+    assert_eq!((&found["applies"], found.get("rights")), (&json!(true), None), "{found}");
+
+    for (name, principal, policy, status, kind) in [
+        ("a%20b", "role:bi", &trusted, 400, "BadRequestException"),
+        ("p", "somebody", &trusted, 400, "BadRequestException"),
+        ("p", "role:none", &trusted, 404, "NotFoundException"),
+        ("p", "role:bi", &json!({"principal": "role:none"}), 400, "BadRequestException"),
+        (
+            "p",
+            "role:bi",
+            &json!({"table": "none", "row-filter": true}),
+            404,
+            "NoSuchTableException",
+        ),
+        (
+            "p",
+            "role:bi",
+            &json!({"principal": "role:none", "row-filter": true}),
+            404,
+            "NotFoundException",
+        ),
+    ] {
+        assert_refused(&preview(name, principal, policy), status, kind);
+    }
+}
+
+#[test]
 fn nobody_gets_rid_of_his_policy_by_moving_a_table() {
     let server = Server::start();
     server.fill("n", "t");

@@ -83,6 +83,7 @@ fn need(op: CatalogOperation) -> Need {
         | CatalogOperation::Revoke
         | CatalogOperation::ListPolicies
         | CatalogOperation::PutPolicy
+        | CatalogOperation::PreviewPolicy
         | CatalogOperation::DeletePolicy => Need::To(AccessRight::Grant),
         CatalogOperation::ListClients
         | CatalogOperation::CreateClient
@@ -164,6 +165,8 @@ fn body(server: &Server, op: CatalogOperation) -> Value {
         }
         CatalogOperation::PutPolicy => json!({"principal": "*", "namespace": ["n"], "table": "t",
             "row-filter": true}),
+        CatalogOperation::PreviewPolicy => json!({"principal": "tenant:x", "policy":
+            {"principal": "*", "namespace": ["n"], "table": "t", "row-filter": true}}),
         CatalogOperation::CreateView => new_view("v"),
         CatalogOperation::PutFunction => {
             let metadata = testkit::documents::function_metadata();
