@@ -19,6 +19,7 @@ use api::{AuditEvent, AuditOutcome, AuditRecordList, AuditSummaryKey, AuditSumma
 use node::clock;
 use node::gateway::GrantHolder;
 use node::store::SqlStoreError;
+use node::traces::Tracer;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
@@ -27,6 +28,7 @@ pub(crate) use self::summary::{AuditSummary, SummarizedRecord};
 use crate::config::{AuditStatements, GatewayConfig};
 use crate::doors::{AuditSink, GatewayEvent};
 use crate::store::AuditStore;
+use crate::traces;
 
 /// Records on a page, unless the caller says otherwise.
 pub const PAGE_DEFAULT: usize = 100;
@@ -230,12 +232,17 @@ struct AuditInner {
     store: AuditStore,
     limits: GatewayAuditLimits,
     statements: AuditStatements,
+    /// Makes spans of what is done; none where nothing is traced.
+    tracer: Option<Tracer>,
     state: Mutex<AuditState>,
     /// Records that wait or are being written, in all and of each tenant that has some.
     waiting: Arc<AtomicUsize>,
     tenants: Mutex<HashMap<Arc<str>, Weak<AtomicUsize>>>,
     lost: AtomicU64,
     written: AtomicU64,
+    /// Statements and requests of sandboxes, and what was refused to them.
+    requests: AtomicU64,
+    refusals: AtomicU64,
     /// Held while records are written, so that who reads them waits for that.
     writing: tokio::sync::Mutex<()>,
 }
@@ -252,8 +259,7 @@ impl AuditState {
         let source = match self.missing.len() < MISSING_MAX || self.missing.contains_key(source) {
             true => Arc::clone(source),
             false => {
-                let holder =
-                    GrantHolder { id: "".into(), tenant: Arc::clone(&source.holder.tenant) };
+                let holder = GrantHolder::new("", Arc::clone(&source.holder.tenant));
                 Arc::new(AuditSource { holder, grant: "".into() })
             }
         };
@@ -294,7 +300,15 @@ impl AuditSink for AuditWriter {
         }
     }
 
+    fn is_traced(&self) -> bool {
+        self.audit.tracer.is_some()
+    }
+
     fn saw(&self, happening: &GatewayEvent<'_>) {
+        self.audit.count(happening);
+        if let Some(tracer) = &self.audit.tracer {
+            traces::record(tracer, &self.source, happening);
+        }
         if self.audit.limits.age.is_zero() {
             return;
         }
@@ -342,6 +356,16 @@ impl AuditInner {
         waiting.into_iter().chain(missing).collect()
     }
 
+    /// Counts what happened, whether it is written down or not.
+    fn count(&self, happening: &GatewayEvent<'_>) {
+        if matches!(happening.event, AuditEvent::Statement | AuditEvent::Request) {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+        }
+        if happening.outcome == AuditOutcome::Refused {
+            self.refusals.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Puts back what could not be written. It has kept its places.
     fn put_back(&self, records: Vec<Placed>) {
         let mut state = self.state.lock();
@@ -379,13 +403,24 @@ impl GatewayAudit {
             store,
             limits,
             statements,
+            tracer: None,
             state: Mutex::default(),
             waiting: Arc::default(),
             tenants: Mutex::default(),
             lost: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
             writing: tokio::sync::Mutex::default(),
         }))
+    }
+
+    /// Makes spans of what is done, too. To be called before anybody writes anything down.
+    pub(crate) fn traced_by(mut self, tracer: Option<Tracer>) -> GatewayAudit {
+        if let Some(inner) = Arc::get_mut(&mut self.0) {
+            inner.tracer = tracer;
+        }
+        self
     }
 
     /// Returns who writes down what is done under one grant.
@@ -501,6 +536,12 @@ impl GatewayAudit {
                 }
             }
         }
+    }
+
+    /// Returns how many statements and requests there were since the start, and how much was
+    /// refused.
+    pub(crate) fn requests_and_refusals(&self) -> (u64, u64) {
+        (self.0.requests.load(Ordering::Relaxed), self.0.refusals.load(Ordering::Relaxed))
     }
 
     /// Records that did not fit since the start.

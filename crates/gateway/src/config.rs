@@ -21,6 +21,7 @@ pub struct GatewayConfig {
     pub offers: Vec<GrantOffer>,
     /// Texts that rules of `http` grants put into headers, by name: references (`env:NAME`,
     /// `file:PATH`), or the texts themselves.
+    #[serde(deserialize_with = "api::secret_setting")]
     pub secrets: NamedSecrets,
     /// Connections of all sandboxes together that are served at one time, those to databases not
     /// among them.
@@ -79,7 +80,7 @@ impl GatewayConfig {
     ///
     /// # Errors
     /// Names the setting.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let rate = self.audit_records_per_s_per_grant;
         if !(0.0..=RATE_MAX).contains(&rate) {
             return Err("gateway.audit_records_per_s_per_grant: must be a number".to_owned());

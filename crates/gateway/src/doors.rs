@@ -8,8 +8,10 @@ use api::{
     AuditEvent, AuditOutcome, CatalogGrant, DatabaseGrant, DatabaseGrantLimits, ModelGrant,
     TenantEngine,
 };
+use node::fence::EffectFence;
 use node::gateway::GrantHolder;
 use node::task::Boxed;
+use node::traces::TraceContext;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -52,6 +54,12 @@ pub struct GatewayEvent<'a> {
     pub error: Option<&'a str>,
     /// Duration.
     pub took: Duration,
+    /// Time before that in a queue.
+    pub waited: Duration,
+    /// Context of a trace that the request itself has. It comes from the sandbox.
+    pub trace: Option<&'a TraceContext>,
+    /// Status of an answer of HTTP.
+    pub status: Option<u16>,
     /// Rows of a statement.
     pub rows: Option<u64>,
     /// Bytes that went out of the sandbox.
@@ -70,6 +78,9 @@ impl<'a> GatewayEvent<'a> {
             text: None,
             error: None,
             took: Duration::ZERO,
+            waited: Duration::ZERO,
+            trace: None,
+            status: None,
             rows: None,
             bytes_out: None,
             bytes_in: None,
@@ -82,6 +93,11 @@ impl<'a> GatewayEvent<'a> {
 pub trait AuditSink: Send + Sync + fmt::Debug {
     /// Returns how statements are wanted. Who sees `None` need not make a text of them at all.
     fn statements(&self) -> AuditStatements;
+
+    /// Returns whether contexts of traces are wanted.
+    fn is_traced(&self) -> bool {
+        false
+    }
 
     /// Takes a record. Copies what it keeps, and no more of a text than is kept.
     fn saw(&self, happening: &GatewayEvent<'_>);
@@ -100,6 +116,8 @@ pub struct DatabaseGuest {
     pub limits: DatabaseGrantLimits,
     /// Sink of its audit records.
     pub audit: Arc<dyn AuditSink>,
+    /// Lets nothing go outside after the server's lease.
+    pub fence: EffectFence,
 }
 
 /// Facts that clients inside need to reach a database.
@@ -164,6 +182,12 @@ pub trait DatabaseDoor: Send + Sync + fmt::Debug {
 
     /// The sandbox rests: servers that no open transaction needs are given back.
     fn rest(&self);
+
+    /// Ends what former owners of the guest's session have running, in bounded time and before the
+    /// first connection of it is taken. What fails is logged.
+    fn end_former(&self) -> Boxed<'static, ()> {
+        Box::pin(async {})
+    }
 }
 
 /// A warehouse that a sandbox is to reach.
@@ -175,6 +199,8 @@ pub struct CatalogGuest {
     pub grant: CatalogGrant,
     /// Sink of its audit records.
     pub audit: Arc<dyn AuditSink>,
+    /// Lets nothing go outside after the server's lease.
+    pub fence: EffectFence,
 }
 
 /// Backend of warehouses: the catalog.

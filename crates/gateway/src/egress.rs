@@ -38,12 +38,17 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{
+    CONNECTION, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING,
+};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use node::fence::{EffectFence, EffectWay, LEASE_RETRY, LeaseLost, is_lease_lost};
+use node::gateway::GrantHolder;
 use node::http::close_lingering;
 use node::task::{self, Boxed};
+use node::traces::TraceContext;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -56,8 +61,8 @@ use self::dial::{DialTerms, EgressDialError, EgressDialer};
 use self::exchange::{ByteDirection, GrantUsage, ProxyExchange};
 use self::first_read::ShortFirstRead;
 use self::forms::FormFilter;
-use self::headers::InspectedParts;
 pub use self::headers::REFUSED;
+use self::headers::{InspectedParts, SessionHeaders};
 use self::host::RequestHost;
 use self::path::RequestPath;
 use self::rules::{EgressRule, GrantRules, RuleRequest, RuleVerdict};
@@ -90,6 +95,9 @@ pub struct EgressProxy {
     witness: Arc<dyn AuditSink>,
     /// True if values of queries are written down.
     shows_queries: bool,
+    fence: EffectFence,
+    /// Says whose requests are, where a rule wants that; none where nobody owns them by a lease.
+    session: Option<SessionHeaders>,
 }
 
 /// Context of a proxy.
@@ -105,15 +113,31 @@ pub struct ProxyContext {
     pub witness: Arc<dyn AuditSink>,
     /// True if values of queries are written down.
     pub shows_queries: bool,
+    /// Lets nothing go outside after the server's lease.
+    pub fence: EffectFence,
+    /// Holder of the grant.
+    pub holder: GrantHolder,
 }
 
 impl EgressProxy {
     /// A proxy by these rules.
     #[must_use]
     pub fn new(rules: GrantRules, limits: HttpLimits, surroundings: ProxyContext) -> EgressProxy {
-        let ProxyContext { dialer, lookups, account, witness, shows_queries } = surroundings;
+        let ProxyContext { dialer, lookups, account, witness, shows_queries, .. } = surroundings;
+        let ProxyContext { fence, holder, .. } = surroundings;
         let usage = Arc::new(GrantUsage::new(limits, account));
-        EgressProxy { rules, limits, usage, dialer, lookups, witness, shows_queries }
+        let session = SessionHeaders::of(&holder);
+        EgressProxy {
+            rules,
+            limits,
+            usage,
+            dialer,
+            lookups,
+            witness,
+            shows_queries,
+            fence,
+            session,
+        }
     }
 }
 
@@ -184,13 +208,19 @@ impl EgressProxy {
     async fn answer(&self, request: Request<Incoming>, slot: &Slot) -> Response<Body> {
         let text = shown(request.method(), request.uri(), self.shows_queries);
         let (witness, usage) = (Arc::clone(&self.witness), Arc::clone(&self.usage));
-        let exchange = Arc::new(ProxyExchange::new(text, witness, usage));
+        // It goes outside as it is; here it is only referred to.
+        let trace = match witness.is_traced() {
+            true => TraceContext::from_headers(request.headers()),
+            false => None,
+        };
+        let exchange = Arc::new(ProxyExchange::new(text, trace, witness, usage));
         let answer = match request.method() == Method::CONNECT {
             true => self.tunnel(request, slot, &exchange).await,
             false => self.relay(request, &exchange).await,
         };
         answer.unwrap_or_else(|refusal| {
-            match refusal.status.is_server_error() {
+            let is_fenced = refusal.status == StatusCode::SERVICE_UNAVAILABLE;
+            match refusal.status.is_server_error() && !is_fenced {
                 true => exchange.failed(&refusal.why),
                 false => exchange.refused(&refusal.why),
             }
@@ -204,6 +234,7 @@ impl EgressProxy {
         method: &str,
         target: &EgressTarget,
     ) -> Result<(&EgressRule, InspectedParts), EgressRefusal> {
+        self.fence.check(EffectWay::Http)?;
         self.usage.request().map_err(EgressRefusal::limit)?;
         let EgressTarget { host, port, path } = target;
         match self.rules.decide(&RuleRequest { method, host, port: *port, path: path.as_ref() }) {
@@ -239,6 +270,7 @@ impl EgressProxy {
         let (rule, _) = self.decide(Method::CONNECT.as_str(), &target)?;
         let EgressTarget { host, port, .. } = target;
         let server = self.dialer.connect(&host, port, self.terms(rule, rule.names_ports)).await?;
+        let server = self.fence.guard(EffectWay::Http, server);
         let client = hyper::upgrade::on(&mut request);
         let exchange = Arc::clone(exchange);
         *slot.lock() = Some(ConnectTunnel { client, server, host, port, exchange });
@@ -272,6 +304,9 @@ impl EgressProxy {
         let uri: Uri =
             format!("{sent}{query}").parse().map_err(|_| EgressRefusal::malformed("path"))?;
         headers::of_request(&mut head.headers, &rule.added, inspected, has_secret);
+        if let Some(session) = self.session.as_ref().filter(|_| rule.has_session_headers) {
+            session.add(&mut head.headers);
+        }
         let usual = if rule.is_tls { 443 } else { 80 };
         let suffix = if port == usual { String::new() } else { format!(":{port}") };
         let authority = HeaderValue::from_str(&format!("{}{suffix}", host.authority()));
@@ -285,6 +320,7 @@ impl EgressProxy {
         *message.uri_mut() = uri;
         *message.headers_mut() = head.headers;
         let server = self.dialer.connect(&host, port, self.terms(rule, false)).await?;
+        let server = self.fence.guard(EffectWay::Http, server);
         let (sender, connection) = match rule.is_tls {
             true => speak(self.dialer.tls(&host, server).await?).await,
             false => speak(server).await,
@@ -304,6 +340,7 @@ fn passed(
     exchange: &Arc<ProxyExchange>,
 ) -> Result<Response<Body>, EgressRefusal> {
     let (mut head, body) = answer.into_parts();
+    exchange.answered(head.status);
     if rule.scanner.is_some()
         && let Some(reason) = headers::reason_not_searchable(head.status, &head.headers)
     {
@@ -474,6 +511,9 @@ impl EgressRefusal {
 
     fn broken(error: hyper::Error) -> EgressRefusal {
         tracing::debug!(error = &error as &dyn std::error::Error, "exchange HTTP for a sandbox");
+        if is_lease_lost(&error) {
+            return EgressRefusal::from(LeaseLost);
+        }
         // Nothing is wrong with a server that was not sent all of a body.
         match error.source().and_then(|source| source.downcast_ref::<BodyCut>()) {
             Some(BodyCut::Broken) => EgressRefusal::malformed("body"),
@@ -496,7 +536,16 @@ impl EgressRefusal {
         if let Ok(why) = HeaderValue::from_str(&self.why) {
             headers.insert(REFUSED, why);
         }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from(LEASE_RETRY.as_secs()));
+        }
         answer
+    }
+}
+
+impl From<LeaseLost> for EgressRefusal {
+    fn from(lost: LeaseLost) -> EgressRefusal {
+        EgressRefusal::of(503, format!("lease: {lost}"))
     }
 }
 
@@ -508,6 +557,7 @@ impl From<EgressDialError> for EgressRefusal {
         match error {
             EgressDialError::Refused(_) => EgressRefusal::forbidden(format!("address: {why}")),
             EgressDialError::Slow(_) => EgressRefusal::of(504, why),
+            EgressDialError::Tls(_, source) if is_lease_lost(&source) => LeaseLost.into(),
             EgressDialError::TlsSetup(_) => {
                 EgressRefusal::of(502, "TLS cannot be spoken at present")
             }

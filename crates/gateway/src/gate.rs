@@ -195,6 +195,7 @@ impl GrantGate for OpenSockets {
             rooms: served.rooms.clone(),
             revoked: served.held.subscribe(),
             audit: Arc::clone(&served.witness),
+            fence: self.shared.fence.clone(),
         }))
     }
 }
@@ -350,7 +351,11 @@ impl AcceptTask {
     /// Whoever fills the places for those who are not waits until they have given up, and so does
     /// nobody but the sandbox itself: what it opens beyond that stays in the kernel's queue.
     async fn admit(self, door: Arc<dyn DatabaseDoor>) {
+        let mut is_first = true;
         while let Some(accepted) = self.slot.accept().await {
+            if std::mem::take(&mut is_first) {
+                door.end_former().await;
+            }
             match accepted.and_then(TcpStream::into_std) {
                 Ok(stream) => match self.login_place().await {
                     Some(place) => door.admit(stream, place),

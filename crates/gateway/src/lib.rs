@@ -18,6 +18,7 @@
 //! | `doors.rs` | what others implement, and what they are given |
 //! | `egress.rs` | the proxy, with its rules |
 //! | `audit.rs`, `store.rs` | what was done: in memory, at rest |
+//! | `traces.rs` | spans of what was done |
 //! | `http.rs` | `GET /v1/audit`, and what may be granted |
 #![forbid(unsafe_code)]
 
@@ -36,9 +37,10 @@ mod reader;
 mod schema;
 mod service;
 mod store;
+mod traces;
 
 pub use self::config::GatewayConfig;
-pub use self::service::{GRANTS_MAX, GatewayParts, GatewayService};
+pub use self::service::{GRANTS_MAX, GatewayActivity, GatewayParts, GatewayService};
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

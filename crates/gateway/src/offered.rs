@@ -47,7 +47,7 @@ pub(crate) fn list(shared: &GatewayShared, who: &TokenPrincipal) -> GrantOfferLi
 
 /// The server's limits.
 fn limits(shared: &GatewayShared) -> GrantOfferLimits {
-    let config = &shared.config;
+    let config = shared.config.now();
     let http = config.http.complete(&HttpGrantLimits::default());
     let tokens = config.model.tokens_per_tenant;
     GrantOfferLimits {
@@ -76,7 +76,7 @@ fn everything(shared: &GatewayShared) -> Vec<OfferedGrant> {
     all.push(OfferedGrant::Http(OfferedHosts {
         hosts: vec!["*".to_owned()],
         ports: Vec::new(),
-        secrets: shared.config.secrets.0.keys().cloned().collect(),
+        secrets: shared.config.now().secrets.0.keys().cloned().collect(),
         internal: Vec::new(),
         port: Grant::Http(HttpGrant::default()).port(),
     }));
@@ -88,7 +88,8 @@ fn everything(shared: &GatewayShared) -> Vec<OfferedGrant> {
 
 /// What the configuration offers to one tenant, by kind and name.
 fn of_tenant(shared: &GatewayShared, tenant: &str) -> Vec<OfferedGrant> {
-    let offers = TenantOffers::new(&shared.config.offers, tenant);
+    let config = shared.config.now();
+    let offers = TenantOffers::new(&config.offers, tenant);
     let mut all: Vec<OfferedGrant> = Vec::new();
     for offered in offers.iter().flat_map(|offer| of_offer(shared, offer)) {
         if !all.contains(&offered) {
@@ -204,7 +205,7 @@ fn warehouse(shared: &GatewayShared, name: &str, writes: bool) -> OfferedGrant {
 fn model(shared: &GatewayShared) -> OfferedGrant {
     let grant = Grant::Model(ModelGrant::default());
     OfferedGrant::Model(OfferedModel {
-        priced_models: shared.config.model.prices.keys().cloned().collect(),
+        priced_models: shared.config.now().model.prices.keys().cloned().collect(),
         port: grant.port(),
         unavailable: problem(shared, &grant),
     })
@@ -256,7 +257,7 @@ fn check_one(
     grant: &Grant,
     ports: &[u16],
 ) -> Result<Box<dyn ResolvedGrant>, http::HttpError> {
-    offers::authorize_one(&shared.config, who, index, grant)?;
+    offers::authorize_one(&shared.config.now(), who, index, grant)?;
     if grant.port() < PORT_MIN {
         let message = format!("must be at least {PORT_MIN}");
         return Err(http::HttpError::invalid(message).at(format!("grants[{index}].port")));

@@ -34,6 +34,7 @@ use api::{
     QueryColumn, QueryLimit, TenantEngine,
 };
 use node::clock;
+use node::fence::{EffectFence, EffectWay, LEASE_RETRY};
 use node::gateway::{GrantReader, HolderSandbox};
 use node::http::HttpError;
 use node::task::Boxed;
@@ -117,6 +118,8 @@ pub(crate) struct DoorReader {
     pub(crate) revoked: watch::Receiver<()>,
     /// Sink of the grant's audit records, for statements that no server behind it sees.
     pub(crate) audit: Arc<dyn AuditSink>,
+    /// Lets nothing begin after the server's lease.
+    pub(crate) fence: EffectFence,
 }
 
 impl fmt::Debug for DoorReader {
@@ -206,6 +209,7 @@ impl GrantReader for DoorReader {
     ) -> Boxed<'static, Result<GrantQueryResult, HttpError>> {
         Box::pin(async move {
             let rows = checked(&query)?;
+            self.check_lease()?;
             let _place = self.place()?;
             let began = clock::now();
             let running = async {
@@ -237,6 +241,7 @@ impl GrantReader for DoorReader {
         name: Option<String>,
     ) -> Boxed<'static, Result<GrantDescription, HttpError>> {
         Box::pin(async move {
+            self.check_lease()?;
             let _place = self.place()?;
             let name = name.as_deref();
             let describing = async {
@@ -259,6 +264,13 @@ impl GrantReader for DoorReader {
 }
 
 impl DoorReader {
+    /// Refuses what begins after the server's lease: another server may have the session.
+    fn check_lease(&self) -> Result<(), HttpError> {
+        self.fence.check(EffectWay::Query).map_err(|lost| {
+            HttpError::new(ErrorCode::Overloaded, lost.to_string()).retry_after(LEASE_RETRY)
+        })
+    }
+
     fn place(&self) -> Result<OwnedSemaphorePermit, HttpError> {
         Arc::clone(&self.rooms.readers).try_acquire_owned().map_err(|_| {
             let message = format!("the grant has {READERS_MAX} queries already; wait for one");

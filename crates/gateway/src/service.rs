@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use api::{
     AuditRecordList, AuditSummaryKey, AuditSummaryReport, ErrorCode, Grant, GrantCheckReport,
@@ -10,11 +11,14 @@ use api::{
 };
 use node::auth::{TokenPrincipal, TokenScope};
 use node::client::TlsRoots;
+use node::current::CurrentSettings;
+use node::fence::EffectFence;
 use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
 use node::http;
 use node::store::{SqlStore, SqlStoreError};
 use node::task::{self, Boxed};
 use node::telemetry::Registry;
+use node::traces::Tracer;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -27,8 +31,9 @@ use crate::egress::dial::{EgressDialer, LOOKUPS_MAX_PER_TENANT, NameResolver, Sy
 use crate::environment::environment;
 use crate::gate::ReadyGrants;
 use crate::kinds::{self, ResolvedGrant};
+use crate::metrics::{self, GatewayFigures};
 use crate::store::AuditStore;
-use crate::{metrics, offered, offers};
+use crate::{offered, offers};
 
 /// Grants of one sandbox.
 pub const GRANTS_MAX: usize = 16;
@@ -50,6 +55,10 @@ pub struct GatewayParts {
     pub roots: TlsRoots,
     /// Resolver of names; the machine's own resolver when there is none.
     pub resolver: Option<Arc<dyn NameResolver>>,
+    /// Makes spans of what is done; none where nothing is traced.
+    pub tracer: Option<Tracer>,
+    /// Lets nothing go outside after the server's lease.
+    pub fence: EffectFence,
 }
 
 /// Why there is no gateway.
@@ -83,7 +92,7 @@ impl Drop for GatewayInner {
 
 /// State that the gates of all sandboxes share.
 pub(crate) struct GatewayShared {
-    pub(crate) config: GatewayConfig,
+    pub(crate) config: CurrentSettings<GatewayConfig>,
     pub(crate) audit: GatewayAudit,
     pub(crate) databases: Option<Arc<dyn DatabaseBackends>>,
     pub(crate) catalogs: Option<Arc<dyn CatalogBackends>>,
@@ -93,6 +102,8 @@ pub(crate) struct GatewayShared {
     pub(crate) accounts: GrantAccounts,
     /// Permits, one for each connection that is served here.
     pub(crate) rooms: Arc<Semaphore>,
+    /// Lets nothing go outside after the server's lease.
+    pub(crate) fence: EffectFence,
     tenants: Mutex<HashMap<Arc<str>, Weak<TenantShare>>>,
 }
 
@@ -111,7 +122,28 @@ impl fmt::Debug for GatewayService {
     }
 }
 
+/// Counters of the gateway since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GatewayActivity {
+    /// Statements and requests of sandboxes.
+    pub requests: u64,
+    /// Requests and connections that were refused.
+    pub refusals: u64,
+    /// Connections that are served now.
+    pub connections: usize,
+}
+
 impl GatewayService {
+    /// Returns what was counted, for the history of the server.
+    #[must_use]
+    pub fn activity(&self) -> GatewayActivity {
+        let shared = &self.0.shared;
+        let (requests, refusals) = shared.audit.requests_and_refusals();
+        let most = shared.config.now().connections_max.min(Semaphore::MAX_PERMITS);
+        let connections = most.saturating_sub(shared.rooms.available_permits());
+        GatewayActivity { requests, refusals, connections }
+    }
+
     /// Starts the gateway, and what writes behind it.
     ///
     /// # Errors
@@ -121,13 +153,14 @@ impl GatewayService {
         registry: &mut Registry,
     ) -> Boxed<'_, Result<GatewayService, GatewayStartError>> {
         Box::pin(async move {
-            let GatewayParts { config, store, databases, catalogs, models, roots, resolver } =
-                parts;
+            let GatewayParts { config, store, databases, catalogs, models, .. } = parts;
+            let GatewayParts { roots, resolver, tracer, fence, .. } = parts;
             offers::check(&config.offers).map_err(GatewayStartError::Setting)?;
             config.check().map_err(GatewayStartError::Setting)?;
             let store = AuditStore::open(store).await?;
             let audit =
                 GatewayAudit::new(store, GatewayAuditLimits::new(&config), config.audit_statements);
+            let audit = audit.traced_by(tracer);
             let resolver = resolver.unwrap_or_else(|| Arc::new(SystemResolver::default()));
             let most = config.connections_max.min(Semaphore::MAX_PERMITS);
             let shared = GatewayShared {
@@ -138,13 +171,30 @@ impl GatewayService {
                 dialer: Arc::new(EgressDialer::new(resolver, roots)),
                 accounts: GrantAccounts::default(),
                 rooms: Arc::new(Semaphore::new(most)),
+                fence: fence.clone(),
                 tenants: Mutex::default(),
-                config,
+                config: CurrentSettings::new(config),
             };
-            metrics::register(&audit, Arc::clone(&shared.rooms), most, registry);
+            let rooms = Arc::clone(&shared.rooms);
+            metrics::register(
+                GatewayFigures { audit: audit.clone(), rooms, most, fence },
+                registry,
+            );
             let writer = Mutex::new(Some(task::spawn(audit.write_for_ever())));
             Ok(GatewayService(Arc::new(GatewayInner { shared: Arc::new(shared), writer })))
         })
+    }
+
+    /// Puts other settings in force, for grants that are opened from now on. Those of connections,
+    /// of the model's budgets and of the audit have to be the same as before.
+    ///
+    /// # Errors
+    /// When a setting is wrong; what held before goes on to hold.
+    pub fn replace_config(&self, config: GatewayConfig) -> Result<(), GatewayStartError> {
+        offers::check(&config.offers).map_err(GatewayStartError::Setting)?;
+        config.check().map_err(GatewayStartError::Setting)?;
+        self.0.shared.config.replace(config);
+        Ok(())
     }
 
     /// Writes what waits to be written, for the end of the server.
@@ -236,14 +286,24 @@ fn allowed(who: &TokenPrincipal, filter: AuditFilter) -> Result<AuditFilter, htt
     Ok(AuditFilter { tenant: Some(own), ..filter })
 }
 
+/// Time after which the store may be asked again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Answers why the audit cannot be read. What waits to be written is written first, so a disk
+/// without room is a reason too.
 fn unreadable(error: SqlStoreError) -> http::HttpError {
     tracing::error!(error = &error as &dyn std::error::Error, "read the audit");
-    http::HttpError::internal()
+    let message = match &error {
+        SqlStoreError::Full(_) => "the disk of the store is full",
+        _ if error.is_temporary() => "the store cannot be reached at present",
+        _ => return http::HttpError::internal(),
+    };
+    http::HttpError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
 }
 
 impl GrantGateway for GatewayService {
     fn authorize(&self, who: &TokenPrincipal, grants: &[Grant]) -> Result<(), http::HttpError> {
-        offers::authorize(&self.0.shared.config, who, grants)
+        offers::authorize(&self.0.shared.config.now(), who, grants)
     }
 
     fn resolve(
@@ -315,7 +375,7 @@ impl GatewayShared {
             return share;
         }
         tenants.retain(|_, share| share.strong_count() > 0);
-        let most = self.config.connections_max_per_tenant.min(Semaphore::MAX_PERMITS);
+        let most = self.config.now().connections_max_per_tenant.min(Semaphore::MAX_PERMITS);
         let share = Arc::new(TenantShare {
             rooms: Arc::new(Semaphore::new(most)),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX_PER_TENANT)),

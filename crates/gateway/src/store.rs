@@ -205,7 +205,7 @@ impl AuditStore {
                 it.execute(&sql, &[SqlValue::from(&name), number(last)])?;
                 let (tenant, count): (String, u64) = (row.get(1)?, row.get(2)?);
                 let id = if whose == AuditOwner::Holder { name.as_str() } else { "" };
-                let holder = GrantHolder { id: id.into(), tenant: tenant.into() };
+                let holder = GrantHolder::new(id, tenant);
                 let source = Arc::new(AuditSource { holder, grant: "".into() });
                 let missing = MissingRecords { count, from_ms: row.get(3)?, to_ms: row.get(4)? };
                 let record = missing.record(source, format_args!("were removed as too many"));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     fn waiting(grant: &str) -> Arc<WaitingRecord> {
-        let holder = GrantHolder { id: "ses_1".into(), tenant: "team".into() };
+        let holder = GrantHolder::new("ses_1", "team");
         let source = Arc::new(AuditSource { holder, grant: grant.into() });
         let missing = MissingRecords { count: 1, from_ms: 0, to_ms: 0 };
         Arc::new(missing.record(source, format_args!("were lost")))

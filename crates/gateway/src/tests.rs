@@ -8,6 +8,9 @@ use std::time::Duration;
 use api::{AuditEvent, AuditOutcome, DatabaseGrant, Grant, TenantEngine};
 use node::auth::{CallerCredential, TokenPrincipal, TokenScope, TokenScopes};
 use node::client::TlsRoots;
+use node::clock;
+use node::cluster::ServingLease;
+use node::fence::EffectFence;
 use node::gateway::{GrantGate, GrantGateway as _, GrantHolder, GrantOpening};
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::{MetricsRegistry, Registry};
@@ -106,6 +109,10 @@ struct Ground {
 }
 
 async fn ground(config: &str) -> Ground {
+    ground_within(config, EffectFence::open()).await
+}
+
+async fn ground_within(config: &str, fence: EffectFence) -> Ground {
     let scratch = Scratch::new();
     let mut registry = Registry::default();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
@@ -119,13 +126,15 @@ async fn ground(config: &str) -> Ground {
         models: None,
         roots: TlsRoots::Machine,
         resolver: None,
+        tracer: None,
+        fence,
     };
     let service = GatewayService::start(parts, &mut registry).await.unwrap();
     Ground { service, databases, metrics: MetricsRegistry::new(registry), _scratch: scratch }
 }
 
 fn holder() -> GrantHolder {
-    GrantHolder { id: "ses_1".into(), tenant: "team".into() }
+    GrantHolder::new("ses_1", "team")
 }
 
 fn grants(json: &str) -> Vec<Grant> {
@@ -294,7 +303,7 @@ async fn what_was_used_is_not_forgotten_with_a_sandbox() {
             r#"[{{"kind": "http", "rules": [{rule}], "limits": {{"requests": 3}} {more}}}]"#
         ))
     };
-    let other = GrantHolder { id: "exe_1".into(), tenant: "team".into() };
+    let other = GrantHolder::new("exe_1", "team");
     let (first, second) = (holder(), holder());
     // Whose it is, more of the grant, and what two requests are answered with.
     for (holder, more, expected) in [
@@ -424,6 +433,8 @@ async fn an_offer_that_is_none_stops_the_start() {
         models: None,
         roots: TlsRoots::Machine,
         resolver: None,
+        tracer: None,
+        fence: EffectFence::open(),
     };
     let error = GatewayService::start(parts, &mut registry).await.unwrap_err();
     assert!(error.to_string().starts_with("gateway.offers[0].grants[0]"), "{error}");
@@ -553,4 +564,26 @@ async fn a_check_says_what_would_be_given_and_gives_nothing() {
     }
     assert_eq!(ground.databases.doors.load(Ordering::SeqCst), 0);
     assert_eq!(ground.events().await, []);
+}
+
+#[tokio::test]
+async fn no_query_of_a_caller_begins_after_the_lease() {
+    let lease = ServingLease::of(Duration::from_secs(3600));
+    let ground = ground_within("", EffectFence::new(lease.clone())).await;
+    let list = grants(&format!("[{SHOP}]"));
+    let gate = ground.resolve(&list).open(listeners(1).await.0);
+    ground.databases.logins.are_kept.store(true, Ordering::SeqCst);
+    let asked = || async { gate.reader(&list[0]).unwrap().describe(None).await.unwrap_err() };
+    let refused = asked().await;
+    assert_eq!((refused.status().as_u16(), refused.detail().retry), (503, true));
+    assert!(refused.to_string().contains("lost its lease"), "{refused}");
+    assert!(ground.databases.logins.kept.lock().is_empty(), "nothing was connected");
+    let text = ground.metrics.render().unwrap();
+    assert!(text.contains("cove_gateway_fenced_total{way=\"query\"} 1\n"), "{text}");
+
+    // This database answers what no database does.
+    lease.renewed(clock::boot_ms());
+    let failed = asked().await;
+    assert!(!failed.to_string().contains("lost its lease"), "{failed}");
+    assert_eq!(ground.databases.logins.kept.lock().len(), 1);
 }

@@ -44,7 +44,7 @@ fn of(tenant: &str, holder: &str) -> (String, String) {
 }
 
 fn holder(id: &str, tenant: &str) -> GrantHolder {
-    GrantHolder { id: id.into(), tenant: tenant.into() }
+    GrantHolder::new(id, tenant)
 }
 
 fn statement(text: &str) -> GatewayEvent<'_> {

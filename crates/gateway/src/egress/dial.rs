@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::client::{AddressGuard, AddressRefusal, TlsRoots, connector};
+use node::fence::FencedStream;
 use node::task::{self, Boxed};
 use tokio::net::TcpStream;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
@@ -187,8 +188,8 @@ impl EgressDialer {
     pub(super) async fn tls(
         &self,
         host: &RequestHost,
-        stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, EgressDialError> {
+        stream: FencedStream<TcpStream>,
+    ) -> Result<TlsStream<FencedStream<TcpStream>>, EgressDialError> {
         let connector = self.tls.get_or_try_init(|| self.connector()).await?;
         let name = match host {
             RequestHost::Name(name) => ServerName::try_from(name.to_string())

@@ -3,11 +3,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::Instant;
 
 use api::{AuditEvent, AuditOutcome};
+use hyper::StatusCode;
 use node::clock;
+use node::traces::TraceContext;
 use parking_lot::Mutex;
 
 use super::accounts::GrantAccount;
@@ -69,6 +71,10 @@ fn is_over(used: u64, limit: u64) -> bool {
 /// A request or tunnel.
 pub(super) struct ProxyExchange {
     text: String,
+    /// Context of a trace that the program has sent.
+    trace: Option<TraceContext>,
+    /// Status of the answer; 0 without one.
+    status: AtomicU16,
     witness: Arc<dyn AuditSink>,
     usage: Arc<GrantUsage>,
     started: Instant,
@@ -86,11 +92,14 @@ impl fmt::Debug for ProxyExchange {
 impl ProxyExchange {
     pub(super) fn new(
         text: String,
+        trace: Option<TraceContext>,
         witness: Arc<dyn AuditSink>,
         usage: Arc<GrantUsage>,
     ) -> ProxyExchange {
         ProxyExchange {
             text,
+            trace,
+            status: AtomicU16::new(0),
             witness,
             usage,
             started: clock::now(),
@@ -106,6 +115,11 @@ impl ProxyExchange {
         let counter = if way == ByteDirection::Out { &self.bytes_out } else { &self.bytes_in };
         counter.fetch_add(bytes, Ordering::Relaxed);
         self.usage.bytes(bytes)
+    }
+
+    /// Notes the status of the answer.
+    pub(super) fn answered(&self, status: StatusCode) {
+        self.status.store(status.as_u16(), Ordering::Relaxed);
     }
 
     /// Records a refusal.
@@ -134,6 +148,8 @@ impl Drop for ProxyExchange {
             took: clock::now().saturating_duration_since(self.started),
             bytes_out: Some(*self.bytes_out.get_mut()),
             bytes_in: Some(*self.bytes_in.get_mut()),
+            trace: self.trace.as_ref(),
+            status: Some(*self.status.get_mut()).filter(|status| *status > 0),
             ..GatewayEvent::new(AuditEvent::Request, outcome)
         };
         self.witness.saw(&happening);

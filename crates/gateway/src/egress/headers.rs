@@ -9,10 +9,18 @@ use hyper::header::{
     HeaderName, HeaderValue, IF_RANGE, RANGE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
+use node::gateway::GrantHolder;
+
 use super::echo::SecretScanner;
 
 /// Says why there is no answer from outside.
 pub const REFUSED: HeaderName = HeaderName::from_static("x-cove-refused");
+
+/// Id of the session whose sandbox has sent a request.
+pub(super) const SESSION: HeaderName = HeaderName::from_static("cove-session");
+
+/// Number of the session's owner, which grows with each takeover.
+pub(super) const EPOCH: HeaderName = HeaderName::from_static("cove-epoch");
 
 /// Headers that belong to one connection (RFC 9110 §7.6.1), and what clients say to proxies.
 const OF_ONE_CONNECTION: [HeaderName; 11] = [
@@ -91,12 +99,14 @@ fn normalized(name: &HeaderName) -> String {
     name.as_str().replace('_', "-")
 }
 
-/// Removes headers that say another host, method or path than the rules have compared.
+/// Removes headers that say another host, method or path than the rules have compared, and those
+/// by which the proxy says whose a request is.
 fn strip_overrides(headers: &mut HeaderMap, inspected: InspectedParts) {
     let is_override = |name: &HeaderName| {
         let name = normalized(name);
         let listed = |list: &[&str]| list.contains(&&*name);
         listed(HOST_OVERRIDES)
+            || listed(&[SESSION.as_str(), EPOCH.as_str()])
             || (inspected.method && listed(METHOD_OVERRIDES))
             || (inspected.path && listed(PATH_OVERRIDES))
     };
@@ -122,7 +132,7 @@ pub(super) fn method_field(query: &str) -> Option<&'static str> {
 /// Returns whether a rule may set a header of this name.
 #[must_use]
 pub(super) fn may_be_set(name: &HeaderName) -> bool {
-    let own = [HOST, CONTENT_LENGTH, REFUSED];
+    let own = [HOST, CONTENT_LENGTH, REFUSED, SESSION, EPOCH];
     !own.contains(name) && !OF_ONE_CONNECTION.contains(name)
 }
 
@@ -145,6 +155,27 @@ fn strip(headers: &mut HeaderMap) {
 pub(super) struct AddedHeader {
     pub(super) name: HeaderName,
     pub(super) value: HeaderValue,
+}
+
+/// Session whose sandbox sends requests, as headers say it.
+#[derive(Clone, Debug)]
+pub(super) struct SessionHeaders {
+    id: HeaderValue,
+    epoch: HeaderValue,
+}
+
+impl SessionHeaders {
+    /// Returns the headers of a holder; none of one that is no session.
+    pub(super) fn of(holder: &GrantHolder) -> Option<SessionHeaders> {
+        let epoch = HeaderValue::from(holder.epoch?);
+        Some(SessionHeaders { id: HeaderValue::from_str(&holder.id).ok()?, epoch })
+    }
+
+    /// Puts them into a request, from which those of the program were removed.
+    pub(super) fn add(&self, headers: &mut HeaderMap) {
+        headers.insert(SESSION, self.id.clone());
+        headers.insert(EPOCH, self.epoch.clone());
+    }
 }
 
 /// Makes the headers of a request those that go outside. The length of its body is added anew from

@@ -51,6 +51,8 @@ pub(super) struct EgressRule {
     /// Finds in answers what must not come back; none without a secret.
     pub(super) scanner: Option<SecretScanner>,
     pub(super) is_tls: bool,
+    /// True if requests say whose they are.
+    pub(super) has_session_headers: bool,
     /// True if the ports were named, and are meant then.
     pub(super) names_ports: bool,
     /// Addresses that its hosts may have.
@@ -188,8 +190,12 @@ impl EgressRule {
             return Err(FieldError::new("ports", "must be at most 100 ports, from 1 to 65535"));
         }
         let denies = rule.effect == HttpEffect::Deny;
-        if denies && (rule.tls || !rule.headers.is_empty()) {
-            let field = if rule.tls { "tls" } else { "headers" };
+        let changes = [
+            ("tls", rule.tls),
+            ("headers", !rule.headers.is_empty()),
+            ("session_headers", rule.session_headers),
+        ];
+        if let Some((field, _)) = changes.into_iter().find(|(_, is_set)| denies && *is_set) {
             return Err(FieldError::new(field, "a rule that denies changes nothing"));
         }
         let networks = denied_networks(rule)?;
@@ -204,6 +210,7 @@ impl EgressRule {
             added,
             scanner,
             is_tls: rule.tls,
+            has_session_headers: rule.session_headers,
             names_ports,
             guard: AddressGuard::Public(internal),
             networks,
@@ -242,7 +249,8 @@ impl EgressRule {
     /// both have to be meant.
     fn fits_tunnel(&self, port: u16) -> RuleFit {
         let is_named = self.methods.iter().any(|method| method == CONNECT);
-        let sees_nothing = self.paths.is_empty() && self.added.is_empty();
+        let sees_nothing =
+            self.paths.is_empty() && self.added.is_empty() && !self.has_session_headers;
         let is_meant = match port {
             HTTP => is_named && self.names_ports,
             _ => is_named || self.methods.is_empty(),

@@ -1,5 +1,7 @@
 //! The proxy over real sockets, with servers that say what they were sent.
 
+mod fence;
+
 use std::io;
 use std::net::SocketAddr;
 
@@ -80,13 +82,17 @@ struct Setup {
     limits: HttpLimits,
     names: Vec<Vec<&'static str>>,
     roots: TlsRoots,
+    fence: EffectFence,
+    holder: GrantHolder,
 }
 
 /// Rules that reach servers of these tests.
 fn setup(rules: &str) -> Setup {
     let limits = HttpLimits { connections: 0, requests: 0, bytes: 0 };
     let names = vec![vec!["127.0.0.1"]];
-    Setup { rules: rules.to_owned(), limits, names, roots: TlsRoots::Machine }
+    let (fence, holder) = (EffectFence::open(), GrantHolder::new("ses_1", "team"));
+    let roots = TlsRoots::Machine;
+    Setup { rules: rules.to_owned(), limits, names, roots, fence, holder }
 }
 
 #[derive(serde::Deserialize)]
@@ -106,7 +112,10 @@ impl Setup {
         let witness: Arc<dyn AuditSink> = Arc::clone(&recorder) as _;
         let lookups = Arc::new(Semaphore::new(1));
         let account = Arc::default();
-        let surroundings = ProxyContext { dialer, lookups, account, witness, shows_queries: false };
+        let (fence, holder) = (self.fence, self.holder);
+        let shows_queries = false;
+        let surroundings =
+            ProxyContext { dialer, lookups, account, witness, shows_queries, fence, holder };
         let proxy = Arc::new(EgressProxy::new(rules, self.limits, surroundings));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -11,9 +11,10 @@ use std::time::Duration;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use node::clock;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use node::fence::{FencedStream, LEASE_LOST, is_lease_lost};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::tcp::ReadHalf;
 use tokio::time::{sleep, timeout};
 
 use super::exchange::{ByteDirection, ProxyExchange};
@@ -35,7 +36,7 @@ const DENIED: [u8; 7] = [21, 3, 3, 0, 2, 2, 49];
 /// A tunnel whose client was told that it is there.
 pub(super) struct ConnectTunnel {
     pub(super) client: OnUpgrade,
-    pub(super) server: TcpStream,
+    pub(super) server: FencedStream<TcpStream>,
     pub(super) host: RequestHost,
     pub(super) port: u16,
     pub(super) exchange: Arc<ProxyExchange>,
@@ -55,7 +56,7 @@ enum TunnelCut {
 impl ConnectTunnel {
     /// Passes bytes until both ends are done, or it is cut.
     pub(super) async fn run(self) {
-        let ConnectTunnel { client, mut server, host, port, exchange } = self;
+        let ConnectTunnel { client, server, host, port, exchange } = self;
         let Ok(upgraded) = client.await else {
             exchange.failed("the client left");
             return;
@@ -68,7 +69,7 @@ impl ConnectTunnel {
         let activity = LastActivity::new();
         let cut = {
             let (mut from_client, mut to_client) = client.split();
-            let (mut from_server, mut to_server) = server.split();
+            let (mut from_server, mut to_server) = tokio::io::split(server);
             let out = async {
                 let first = first(&mut from_client, read, &host, port).await?;
                 pass(&exchange, ByteDirection::Out, &first)?;
@@ -92,6 +93,7 @@ impl ConnectTunnel {
                 client.try_write(&DENIED).ok();
                 client.shutdown().await.ok();
             }
+            Some(TunnelCut::Broken(error)) if is_lease_lost(&error) => exchange.refused(LEASE_LOST),
             Some(other) => exchange.failed(&other.to_string()),
         }
     }
@@ -131,8 +133,8 @@ fn pass(exchange: &ProxyExchange, way: ByteDirection, bytes: &[u8]) -> Result<()
 }
 
 async fn copy(
-    from: &mut ReadHalf<'_>,
-    to: &mut WriteHalf<'_>,
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
     exchange: &ProxyExchange,
     way: ByteDirection,
     activity: &LastActivity,

@@ -47,6 +47,9 @@ impl ResolvedGrant for ResolvedWarehouse {
     fn open(self: Box<Self>, context: OpenContext<'_>) -> Result<GrantListener, String> {
         let OpenContext { shared, holder, audit, .. } = context;
         let catalogs = shared.catalogs.as_ref().ok_or_else(backend_gone)?;
-        catalogs.open(CatalogGuest { holder, grant: self.0, audit }).map(GrantListener::Stream)
+        let fence = shared.fence.clone();
+        catalogs
+            .open(CatalogGuest { holder, grant: self.0, audit, fence })
+            .map(GrantListener::Stream)
     }
 }

@@ -65,7 +65,7 @@ impl GrantKind for DatabaseKind<'_> {
         grant.schema.as_deref().map_or(Ok(()), |name| schema::check(engine, name))?;
         let databases = shared.databases.as_ref().ok_or_else(|| no_backend("bouncer"))?;
         let facts = databases.check(engine, grant)?;
-        let limits = shared.config.database.complete(&grant.limits);
+        let limits = shared.config.now().database.complete(&grant.limits);
         Ok(Box::new(ResolvedDatabase { engine, grant: grant.clone(), limits, facts }))
     }
 }
@@ -134,7 +134,8 @@ impl ResolvedGrant for ResolvedDatabase {
         let OpenContext { shared, holder, audit, .. } = context;
         let databases = shared.databases.as_ref().ok_or_else(backend_gone)?;
         let ResolvedDatabase { engine, grant, limits, .. } = *self;
-        let guest = DatabaseGuest { holder, engine, grant, limits, audit };
+        let fence = shared.fence.clone();
+        let guest = DatabaseGuest { holder, engine, grant, limits, audit, fence };
         databases.open(guest).map(GrantListener::Database)
     }
 }

@@ -47,8 +47,9 @@ impl GrantKind for HttpKind<'_> {
     }
 
     fn resolve(&self, shared: &GatewayShared) -> Result<Box<dyn ResolvedGrant>, FieldError> {
-        let rules = GrantRules::new(&self.0.rules, &shared.config.secrets)?;
-        let limits = shared.config.http.complete(&self.0.limits);
+        let config = shared.config.now();
+        let rules = GrantRules::new(&self.0.rules, &config.secrets)?;
+        let limits = config.http.complete(&self.0.limits);
         Ok(Box::new(ResolvedProxy { rules, limits }))
     }
 }
@@ -99,7 +100,9 @@ impl ResolvedGrant for ResolvedProxy {
             lookups: Arc::clone(&tenant.lookups),
             account: shared.accounts.open(&holder.id, port),
             witness: audit,
-            shows_queries: shared.config.audit_queries,
+            shows_queries: shared.config.now().audit_queries,
+            fence: shared.fence.clone(),
+            holder,
         };
         Ok(GrantListener::Stream(Arc::new(EgressProxy::new(self.rules, self.limits, proxy))))
     }

@@ -31,7 +31,7 @@ impl GrantKind for ModelKind<'_> {
     }
 
     fn resolve(&self, shared: &GatewayShared) -> Result<Box<dyn ResolvedGrant>, FieldError> {
-        check_models(self.0, &shared.config.model)?;
+        check_models(self.0, &shared.config.now().model)?;
         shared.models.as_ref().ok_or_else(|| no_backend("way to a model"))?.check(self.0)?;
         Ok(Box::new(ResolvedModel(self.0.clone())))
     }

@@ -34,6 +34,8 @@ CONDITION = re.compile(
     r"\((?P<field>\w+) (?P<op>==|>=|<=|>|<) (?P<value>\"[^\"\\]*\"|[^()\"]+)\)"
     r"|is_valid\((?P<valid>\w+)\)"
 )
+# A sign of a namespace's name as it is written: `\.` is a dot within a level, `\\` a backslash.
+LEVEL_SIGN = re.compile(r"\\[.\\]|.", re.DOTALL)
 # Values of a condition, by the Iceberg type of its column. Floating-point columns are left out:
 # statistics do not count NaN, which DuckDB sorts above all numbers.
 VALUES = {
@@ -72,6 +74,23 @@ def packages():
 
 def quoted(name):
     return '"' + name.replace('"', '""') + '"'
+
+
+def levels_of(name):
+    """Levels of a namespace: dots divide them, but for those behind a backslash."""
+    levels = [""]
+    for sign in LEVEL_SIGN.findall(name):
+        if sign == ".":
+            levels.append("")
+        else:
+            levels[-1] += sign[-1]
+    return tuple(levels)
+
+
+def namespace_name(levels):
+    """The name of a namespace that [`levels_of`] divides again."""
+    signs = {".": "\\.", "\\": "\\\\"}
+    return ".".join("".join(signs.get(sign, sign) for sign in level) for level in levels)
 
 
 def nodes(tree):
@@ -263,6 +282,22 @@ def lake_dataset(table, snapshot, rows_max):
     return LakeDataset()
 
 
+def granted_files(properties):
+    """Reads files of a directory of the server through the grant, which has them at `/files` and
+    their path. Their names stay as tables and manifests have them: deletes are matched by name."""
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    if "s3.endpoint" not in properties:
+        message = "the grant reaches none of the table's files: a policy shows only a part of it"
+        raise Failure("statement", message, "table")
+
+    class GrantFileIO(PyArrowFileIO):
+        def new_input(self, location):
+            return super().new_input("s3://files/" + location.removeprefix("file:").lstrip("/"))
+
+    return GrantFileIO(properties)
+
+
 class Statement:
     """The statement of a request, over a connection of DuckDB that reaches nothing."""
 
@@ -347,10 +382,10 @@ class Statement:
         if node.get("table_name", "").strip('"') not in ("", "tables", "__show_tables_expanded"):
             raise self.refused("of SHOW there is SHOW TABLES and SHOW ALL TABLES")
         inside = node.get("schema_name")
-        spaces = [tuple(inside.split("."))] if inside else self.namespaces()
+        spaces = [levels_of(inside)] if inside else self.namespaces()
         names = []
         for space in spaces:
-            names += [(".".join(one[:-1]), one[-1]) for one in self.catalog.list_tables(space)]
+            names += [(namespace_name(one[:-1]), one[-1]) for one in self.catalog.list_tables(space)]
         names = sorted(names)[:LISTED_MAX]
         columns = {"namespace": [one[0] for one in names], "name": [one[1] for one in names]}
         kinds = pyarrow.schema([("namespace", pyarrow.string()), ("name", pyarrow.string())])
@@ -431,19 +466,15 @@ class Statement:
     def load(self, path):
         from pyiceberg import exceptions
 
-        levels = tuple(".".join(path[:-1]).split("."))
+        levels = levels_of(".".join(path[:-1]))
         try:
             table = self.catalog.load_table((*levels, path[-1]))
         except (exceptions.NoSuchTableError, exceptions.ForbiddenError) as error:
-            name = ".".join((*levels, path[-1]))
+            name = f"{namespace_name(levels)}.{path[-1]}"
             message = f"there is no table {name} that the grant may read"
             raise Failure("statement", message, "table") from error
         if table.location().startswith(("file:", "/")):
-            raise Failure(
-                "statement",
-                "the warehouse is in a directory of the server, whose files no sandbox sees: "
-                "tables of a warehouse in a bucket can be queried",
-            )
+            table.io = granted_files(table.io.properties)
         return table
 
     def view(self, home, path, snapshot, rows_max):
