@@ -13,6 +13,7 @@
 
 mod queue;
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
@@ -81,6 +82,13 @@ pub(crate) struct AdmissionLoad {
     pub(crate) running: usize,
     pub(crate) waiting: usize,
     pub(crate) memory_bytes: u64,
+}
+
+/// Load of one tenant at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TenantLoad {
+    pub(crate) running: usize,
+    pub(crate) waiting: usize,
 }
 
 /// Hands out permits to run. Cheap to clone.
@@ -205,6 +213,13 @@ impl Admission {
         Ok(self.permit(tenant, memory_bytes))
     }
 
+    /// Keeps to other bounds of what waits from now on. Who waits already goes on to.
+    pub(crate) fn change_bounds(&self, change: impl FnOnce(AdmissionBounds) -> AdmissionBounds) {
+        let mut queue = self.queue.lock();
+        let bounds = queue.bounds();
+        queue.set_bounds(change(bounds));
+    }
+
     /// The bounds it keeps to.
     pub(crate) fn bounds(&self) -> AdmissionBounds {
         self.queue.lock().bounds()
@@ -213,6 +228,11 @@ impl Admission {
     /// Returns how much runs and waits now.
     pub(crate) fn load(&self) -> AdmissionLoad {
         self.queue.lock().load()
+    }
+
+    /// Returns what each tenant runs and waits for, of those that do.
+    pub(crate) fn tenant_loads(&self) -> HashMap<String, TenantLoad> {
+        self.queue.lock().tenant_loads()
     }
 
     fn permit(&self, tenant: &str, memory_bytes: u64) -> RunPermit {

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::LimitSpec;
+use node::client::{AllowedNetwork, NotAllowed};
 use serde::Deserialize;
 
+use crate::plan::ExecutionPlanner;
 use crate::queue::QueueConfig;
 
 /// The `[executions.jobs]` table: executions that outlive their request.
@@ -14,6 +16,7 @@ use crate::queue::QueueConfig;
 pub struct JobsConfig {
     /// Back end of the queue: left out, in the server's own store; `redis://…` for a Redis server,
     /// in BullMQ's layout. May be a reference (`env:NAME`, `file:PATH`).
+    #[serde(deserialize_with = "api::secret_address")]
     pub redis: Option<String>,
     /// Prefix of all keys in Redis: BullMQ's `prefix`.
     pub redis_prefix: String,
@@ -46,6 +49,7 @@ pub struct JobsConfig {
     /// Secret that the keys of webhooks are derived from: 64 hexadecimal digits, or a reference
     /// (`env:NAME`, `file:PATH`). Left out: one of this data directory's own. Servers that share a
     /// store need the same.
+    #[serde(deserialize_with = "api::secret_setting")]
     pub webhook_key: Option<String>,
     /// Networks and hosts that webhooks may reach although they are internal: `10.1.0.0/16`,
     /// `hooks.example.internal`.
@@ -84,6 +88,13 @@ impl Default for JobsConfig {
 }
 
 impl JobsConfig {
+    /// Returns what webhooks may reach beside the public Internet.
+    pub(crate) fn allowed_networks(&self) -> Result<Vec<AllowedNetwork>, ConfigError> {
+        let allowed = self.webhook_allow.iter().map(|entry| entry.parse());
+        let allowed: Result<Vec<AllowedNetwork>, NotAllowed> = allowed.collect();
+        allowed.map_err(|error| ConfigError(format!("jobs.webhook_allow: {error}")))
+    }
+
     /// Returns what the queue needs of it.
     pub fn queue(&self) -> QueueConfig {
         QueueConfig {
@@ -232,6 +243,17 @@ impl ExecutionsConfig {
     /// Returns what the memory limits of running executions may add up to.
     pub fn memory_budget(&self, memory_bytes: u64) -> u64 {
         self.memory_budget_bytes.unwrap_or(memory_bytes / 5 * 4)
+    }
+
+    /// Checks what a service on this host would refuse to start with.
+    ///
+    /// # Errors
+    /// When limits exclude each other or ask for more than the host has, and when an entry of
+    /// `jobs.webhook_allow` is none.
+    pub fn check(&self, host: HostCapacity) -> Result<(), ConfigError> {
+        self.jobs.allowed_networks()?;
+        let budget = self.memory_budget(host.memory_bytes);
+        ExecutionPlanner::new(self.clone(), budget, "").map(drop)
     }
 }
 

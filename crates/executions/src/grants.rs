@@ -70,7 +70,7 @@ impl GatewayCell {
         }
         let gateway = Arc::clone(self.get()?);
         check_ports(&grants)?;
-        let holder = GrantHolder { id: id.0.as_str().into(), tenant: tenant.into() };
+        let holder = GrantHolder::new(id.0.as_str(), tenant);
         let granted = ExecutionGrants { gateway, holder, grants };
         let opening = granted.resolve()?;
         for (name, value) in opening.environment() {

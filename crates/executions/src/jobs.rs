@@ -6,6 +6,8 @@
 mod granted;
 mod live;
 mod metrics;
+mod outages;
+mod traced;
 mod webhooks;
 mod worker;
 
@@ -18,16 +20,18 @@ use api::{
     ExecutionRequest, ExecutionState, QueueStats,
 };
 use node::changes::RecordFeed;
-use node::client::{AddressGuard, AllowedNetwork, HttpClient, NotAllowed};
+use node::client::{AddressGuard, HttpClient};
 pub(crate) use node::clock::rfc3339_of_ms as date;
 use node::telemetry::Registry;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
-pub(crate) use self::granted::is_interactive;
 use self::live::LiveExecutions;
 pub(crate) use self::live::{CallerAttachment, ExecutionSubscription};
 use self::metrics::JobMetrics;
+use self::outages::QueueOutages;
+use self::traced::JobTrace;
+pub(crate) use self::traced::is_interactive;
 use self::webhooks::WebhookSender;
 use self::worker::{AwaitedAttachments, HeldJobs, RecentPace};
 use crate::answers::{AnswerDocument, AnswerMemory, AnswerPatience};
@@ -62,6 +66,7 @@ struct JobsInner {
     /// Time that executions take, for estimates.
     pace: RecentPace,
     metrics: JobMetrics,
+    outages: QueueOutages,
     /// A webhook may be due.
     webhooks: Notify,
     /// Executions were accepted here.
@@ -112,11 +117,7 @@ impl Jobs {
         webhook_key: [u8; 32],
         registry: &mut Registry,
     ) -> Result<Jobs, ConfigError> {
-        let allowed = config.webhook_allow.iter().map(|entry| entry.parse());
-        let allowed: Result<Vec<AllowedNetwork>, NotAllowed> = allowed.collect();
-        let allowed =
-            allowed.map_err(|error| ConfigError(format!("jobs.webhook_allow: {error}")))?;
-        let client = HttpClient::new(AddressGuard::Public(allowed));
+        let client = HttpClient::new(AddressGuard::Public(config.allowed_networks()?));
         let sender = WebhookSender { client, key: webhook_key };
         let (lives, held, pace) =
             (LiveExecutions::default(), HeldJobs::default(), RecentPace::default());
@@ -132,6 +133,7 @@ impl Jobs {
             attaching,
             pace,
             metrics,
+            outages: QueueOutages::default(),
             webhooks,
             accepted,
             changes: RecordFeed::default(),
@@ -261,7 +263,7 @@ impl Jobs {
             created_ms,
             deadline_ms: deadline_ms.map(|after| created_ms.saturating_add(after)),
             idempotency,
-            request: text,
+            request: traced::stored(text, created_ms),
             face,
             webhook: webhook.is_some(),
         }))
@@ -353,18 +355,30 @@ impl Jobs {
         parts: JobParts,
         patience: AnswerPatience,
     ) -> Result<(QueuedJob, AnswerMemory), ExecutionError> {
+        let (job, _trace, room) = self.fetch_traced(tenant, id, parts, patience).await?;
+        Ok((job, room))
+    }
+
+    /// The same, with the trace that the job is a part of, if its request was asked for.
+    async fn fetch_traced(
+        &self,
+        tenant: Option<&str>,
+        id: &ExecutionId,
+        parts: JobParts,
+        patience: AnswerPatience,
+    ) -> Result<(QueuedJob, Option<JobTrace>, AnswerMemory), ExecutionError> {
         let answers = self.inner.service.answers();
         let deadline = answers.deadline(patience);
         loop {
             let reading = answers.reading().await;
             let job = self.inner.queue.get(id.clone(), parts).await?;
             let job = job.filter(|job| tenant.is_none_or(|tenant| job.tenant == tenant));
-            let job = job.ok_or(ExecutionError::NotFound)?;
+            let (job, trace) = without_trace(job.ok_or(ExecutionError::NotFound)?);
             let length = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
             let bytes = length(&job.result).saturating_add(length(&job.request));
             let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(2);
             if let Some(room) = answers.try_enter(&job.tenant, bytes) {
-                return Ok((job, room));
+                return Ok((job, trace, room));
             }
             let tenant = job.tenant.clone();
             // Who waits holds neither what was read nor the right to read.
@@ -395,7 +409,8 @@ impl Jobs {
         parts: JobParts,
     ) -> Result<QueuedJob, ExecutionError> {
         let job = self.inner.queue.get(id.clone(), parts).await?;
-        job.filter(|job| job.tenant == tenant).ok_or(ExecutionError::NotFound)
+        let job = job.filter(|job| job.tenant == tenant).ok_or(ExecutionError::NotFound)?;
+        Ok(without_trace(job).0)
     }
 
     /// Jobs of this tenant as the queue has them, newest first.
@@ -408,7 +423,8 @@ impl Jobs {
         filter: JobFilter,
     ) -> Result<Vec<QueuedJob>, ExecutionError> {
         let filter = JobFilter { tenant: Some(tenant.to_owned()), ..filter };
-        Ok(self.inner.queue.list(filter).await?)
+        let jobs = self.inner.queue.list(filter).await?;
+        Ok(jobs.into_iter().map(|job| without_trace(job).0).collect())
     }
 
     /// Returns one page of executions, of the filter's tenant or of all.
@@ -647,6 +663,7 @@ impl Jobs {
             estimated_start_ms: None,
             verdict: job.verdict,
             message: job.message,
+            request: None,
             result,
             id: job.id,
         }
@@ -663,6 +680,16 @@ impl Jobs {
         let estimated_start_ms = position.and_then(|place| self.inner.pace.wait_ms(place, workers));
         Ok(ExecutionRecord { position, estimated_start_ms, ..record })
     }
+}
+
+/// Takes the trace off a job's request: nobody is to see how that is stored.
+fn without_trace(mut job: QueuedJob) -> (QueuedJob, Option<JobTrace>) {
+    let Some(stored) = job.request.take() else { return (job, None) };
+    let (request, trace) = match traced::untraced(&stored) {
+        (_, None) => (stored, None),
+        (request, trace) => (request.into_owned(), trace),
+    };
+    (QueuedJob { request: Some(request), ..job }, trace)
 }
 
 /// Returns what is said of a job that was accepted a moment ago.
@@ -682,6 +709,7 @@ fn accepted(job: &NewJob) -> ExecutionRecord {
         estimated_start_ms: None,
         verdict: None,
         message: None,
+        request: None,
         result: None,
     }
 }

@@ -36,6 +36,7 @@
 //! | `verdict` | from how a program ended to what is said about it, pure |
 //! | `service` | the operations |
 //! | [`http`] | the native HTTP face |
+//! | `activity` | what a server's history is made of, of all and of each tenant |
 //! | `metrics`, `config`, `error` | what their names say |
 //!
 //! # Example
@@ -53,6 +54,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod activity;
 mod admission;
 mod answers;
 mod cache;
@@ -73,8 +75,10 @@ mod run;
 mod sandboxes;
 mod service;
 mod templates;
+mod traces;
 mod verdict;
 
+pub use activity::{ExecutionActivity, ExecutionTotals, VerdictClass};
 pub use config::{ConfigError, ExecutionsConfig, HostCapacity, JobsConfig};
 pub use error::{ExecutionError, RequestRefusal};
 pub use jobs::{ExecutionLocation, JobSubmission, Jobs};

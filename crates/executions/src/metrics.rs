@@ -14,6 +14,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
+use crate::activity::ActivityCounters;
 use crate::admission::{Admission, AdmissionLoad};
 use crate::cache::{CacheStats, CompileCache};
 use crate::error::ExecutionError;
@@ -40,6 +41,8 @@ pub(crate) struct ExecutionMetrics {
     refused: Family<RefusedLabels, Counter>,
     modes: Family<ModeLabels, Counter>,
     parts: [Histogram; 5],
+    /// What the server's history is made of.
+    pub(crate) activity: ActivityCounters,
 }
 
 /// Few values each: languages come from the configuration, never from a caller.
@@ -99,10 +102,11 @@ impl ExecutionMetrics {
             admission: admission.clone(),
             cache: cache.clone(),
         }));
-        ExecutionMetrics { finished, refused, modes, parts }
+        ExecutionMetrics { finished, refused, modes, parts, activity: ActivityCounters::default() }
     }
 
-    pub(crate) fn finished(&self, language: &str, verdict: Verdict) {
+    pub(crate) fn finished(&self, tenant: &str, language: &str, verdict: Verdict) {
+        self.activity.ended(tenant, verdict, clock::now());
         let labels = FinishedLabels { language: language.to_owned(), verdict: verdict.as_str() };
         self.finished.get_or_create(&labels).inc();
     }
@@ -111,7 +115,8 @@ impl ExecutionMetrics {
         self.modes.get_or_create(&ModeLabels { mode: mode.as_str() }).inc();
     }
 
-    pub(crate) fn refused(&self, error: &ExecutionError) {
+    pub(crate) fn refused(&self, tenant: &str, error: &ExecutionError) {
+        self.activity.refused(tenant, clock::now());
         let code = match error.code() {
             ErrorCode::UnknownLanguage => "unknown_language",
             ErrorCode::LanguageUnavailable => "language_unavailable",
@@ -133,6 +138,11 @@ impl ExecutionMetrics {
             TimedPart::Run => 3,
             TimedPart::Total => 4,
         };
+        match part {
+            TimedPart::Queue => self.activity.waited(took),
+            TimedPart::Run => self.activity.ran(took),
+            TimedPart::Sandbox | TimedPart::Compile | TimedPart::Total => {}
+        }
         self.parts[index].observe(took.as_secs_f64());
         now
     }
@@ -154,6 +164,8 @@ impl Collector for AdmissionGauges {
         };
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         gauge("cove_executions_running", "Executions that run", None, count(running))?;
+        let running_max = self.admission.bounds().running_max;
+        gauge("cove_executions_running_max", "Most that may run", None, count(running_max))?;
         gauge("cove_executions_waiting", "Executions that wait", None, count(waiting))?;
         gauge(
             "cove_executions_memory_reserved",

@@ -14,9 +14,10 @@ use api::{
     ExecutionId, ExecutionMode, OutputFile, StageName, StageOutcome, StageResult, TestResult,
     Verdict,
 };
+use node::traces::Span;
 use sandbox::{
     ChunkStream, OutputMode, OutputSink, ProgramControl, ProgramExit, ProgramLimits,
-    SandboxCommand, SeccompProfile, StdinSource, WorkspaceFile,
+    SandboxCommand, SeccompProfile, StdinSource, WarmKind, WorkspaceFile,
 };
 use tokio::sync::{Semaphore, mpsc};
 
@@ -32,6 +33,7 @@ use crate::plan::{
 use crate::sandboxes::{LeasedSandbox, SandboxFailure, SandboxProvider};
 use crate::service::ProgressObserver;
 use crate::templates::AttachedTemplate;
+use crate::traces::{self, SANDBOX};
 use crate::verdict;
 
 /// Output that is compared on the task that runs the program; more goes to a thread of its own.
@@ -80,6 +82,8 @@ pub(crate) struct ExecutionRun<'a> {
     needs_artifacts: bool,
     is_cached: bool,
     warm: ExecutionMode,
+    /// True if the program has the environment that its interpreter was started with.
+    has_fixed_env: bool,
     /// Template that every sandbox begins with.
     pub(crate) template: Option<&'a AttachedTemplate>,
     /// Grants of the program in every run, and of no other.
@@ -119,6 +123,7 @@ impl<'a> ExecutionRun<'a> {
                 || matches!(plan.judge, JudgePlan::Interactor(..)),
             is_cached: false,
             warm: ExecutionMode::Fresh,
+            has_fixed_env: false,
             template: None,
             granted: None,
         }
@@ -214,11 +219,14 @@ impl<'a> ExecutionRun<'a> {
         loopback: bool,
     ) -> Result<Box<dyn LeasedSandbox>, SandboxFailure> {
         let sandboxes = &self.machine.sandboxes;
+        let span = node::traces::span(SANDBOX);
         let sandbox = match (self.template, loopback) {
             (Some(template), loopback) => sandboxes.layered(loopback, &template.ground).await?,
             (None, true) => sandboxes.connected().await?,
             (None, false) => sandboxes.sandbox().await?,
         };
+        span.end();
+        self.has_fixed_env = false;
         self.since = self.machine.metrics.observe(TimedPart::Sandbox, self.since);
         Ok(sandbox)
     }
@@ -236,6 +244,7 @@ impl<'a> ExecutionRun<'a> {
         command: &mut SandboxCommand,
     ) -> Result<(Box<dyn LeasedSandbox>, ExecutionMode), SandboxFailure> {
         let sandboxes = &*self.machine.sandboxes;
+        let mut span = node::traces::span(SANDBOX);
         if !self.fresh
             && self.template.is_none()
             && let Some(runtime) = warm::runtime_for(sandboxes.runtimes(), command)
@@ -247,8 +256,12 @@ impl<'a> ExecutionRun<'a> {
             self.since = self.machine.metrics.observe(TimedPart::Sandbox, self.since);
             command.warm = true;
             self.warm = warm::mode(runtime);
+            self.has_fixed_env = runtime.kind == WarmKind::StartJava;
+            span.set("cove.mode", self.warm.as_str());
             return Ok((sandbox, self.warm));
         }
+        // The one below has a span of its own.
+        span.discard();
         Ok((self.sandbox_with(command.listen.is_some()).await?, ExecutionMode::Fresh))
     }
 
@@ -450,20 +463,37 @@ impl<'a> ExecutionRun<'a> {
     async fn run(
         &mut self,
         sandbox: &mut dyn LeasedSandbox,
-        command: SandboxCommand,
+        mut command: SandboxCommand,
         serving: Option<GrantSockets>,
         stage: StageName,
         test: Option<u32>,
     ) -> Result<(StageOutcome, Vec<Result<Vec<u8>, String>>), SandboxFailure> {
         let program = program_name(&command);
+        let mut span = self.stage_span(stage, test);
+        if stage == StageName::Run && !self.has_fixed_env {
+            traces::pass_on(&span, &mut command);
+        }
+        let bound = serving.as_ref().and_then(|_| span.bind(&self.id.0));
         self.progress.stage(stage, test);
         let ran =
             grants::run(sandbox, command, serving, &mut ProgramOutputSink(&mut *self.progress))
                 .await;
+        drop(bound);
         self.since = self.machine.metrics.observe(part(stage), self.since);
         let mut exit = ran?;
         let contents = std::mem::take(&mut exit.outputs);
-        Ok((self.judged(stage, &program, exit), contents))
+        let outcome = self.judged(stage, &program, exit);
+        traces::describe(&mut span, &outcome);
+        Ok((outcome, contents))
+    }
+
+    /// Begins the span of a stage, of the test case with this number.
+    fn stage_span(&self, stage: StageName, test: Option<u32>) -> Span {
+        let mut span = node::traces::span(traces::stage_name(stage));
+        if let Some(number) = test {
+            span.set("cove.test", number);
+        }
+        span
     }
 
     fn judged(&self, stage: StageName, program: &[u8], exit: ProgramExit) -> StageOutcome {

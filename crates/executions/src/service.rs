@@ -2,7 +2,7 @@
 
 use node::task::Boxed;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,13 +12,16 @@ use api::{
 };
 use node::auth::{TokenPrincipal, TokenRegistry};
 use node::clock::{self, IdGenerator};
+use node::current::CurrentSettings;
 use node::gateway::GrantGateway;
 use node::telemetry::Registry;
+use node::traces::Tracer;
 use sandbox::{ChunkStream, ProgramControl, StdinSource};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time;
 
-use crate::admission::{Admission, AdmissionBounds, AdmissionOrigin, RunPermit};
+use crate::activity::ExecutionActivity;
+use crate::admission::{Admission, AdmissionBounds, AdmissionLoad, AdmissionOrigin, RunPermit};
 use crate::answers::{AnswerBounds, AnswerBudget, AnswerMemory, AnswerPatience};
 use crate::cache::{CacheSharing, CompileCache};
 use crate::config::{ConfigError, ExecutionsConfig, HostCapacity};
@@ -30,6 +33,7 @@ use crate::plan::{ExecutionPlan, ExecutionPlanner};
 use crate::run::{ExecutionOutcome, ExecutionRun, RunEnvironment};
 use crate::sandboxes::{SandboxFailure, SandboxProvider};
 use crate::templates::{OwnedTemplate, TemplateCell, TemplateSource};
+use crate::traces;
 
 /// Patient callers that wait at one time. Their requests are in memory, which the shell bounds.
 const PATIENT_MAX: usize = 4096;
@@ -55,13 +59,15 @@ pub struct ExecutionService {
 
 struct ServiceInner {
     languages: Languages,
-    planner: ExecutionPlanner,
+    planner: CurrentSettings<ExecutionPlanner>,
     admission: Admission,
     answers: Arc<AnswerBudget>,
     machine: RunEnvironment,
     gateways: GatewayCell,
     templates: TemplateCell,
     ids: IdGenerator,
+    /// Empty where nothing is traced.
+    tracer: OnceLock<Tracer>,
 }
 
 /// Follows an execution while it runs. Called on the task that runs it: do not block long.
@@ -185,15 +191,42 @@ impl ExecutionService {
         let ids = IdGenerator::new().map_err(ServiceStartError::Random)?;
         let inner = ServiceInner {
             languages,
-            planner,
+            planner: CurrentSettings::new(planner),
             admission,
             answers,
             machine,
             gateways: GatewayCell::default(),
             templates: TemplateCell::default(),
             ids,
+            tracer: OnceLock::new(),
         };
         Ok(ExecutionService { inner: Arc::new(inner) })
+    }
+
+    /// Puts other limits of requests and of what waits in force, for requests that come from now
+    /// on. Settings that say how much runs at one time have to be the same as before, as those of
+    /// answers and of the cache.
+    ///
+    /// # Errors
+    /// When the configuration contradicts itself or asks for more than `capacity`; what held before
+    /// goes on to hold.
+    pub fn replace_config(
+        &self,
+        config: ExecutionsConfig,
+        capacity: HostCapacity,
+    ) -> Result<(), ConfigError> {
+        let running_max_per_tenant = config.running_max_per_tenant(capacity.cores);
+        let ExecutionsConfig { queue_max, queue_max_per_tenant, .. } = config;
+        let memory_bytes_max = config.memory_budget(capacity.memory_bytes);
+        let path = self.inner.languages.path();
+        self.inner.planner.replace(ExecutionPlanner::new(config, memory_bytes_max, path)?);
+        self.inner.admission.change_bounds(|bounds| AdmissionBounds {
+            running_max_per_tenant,
+            queue_max,
+            queue_max_per_tenant,
+            ..bounds
+        });
+        Ok(())
     }
 
     /// Adds the gateway that serves grants. Without, every grant is refused.
@@ -201,6 +234,22 @@ impl ExecutionService {
     pub fn with_gateway(self, gateway: Arc<dyn GrantGateway>) -> ExecutionService {
         self.inner.gateways.set(gateway);
         self
+    }
+
+    /// Traces executions of jobs, whose requests have ended when they run.
+    #[must_use]
+    pub fn traced_by(self, tracer: Option<Tracer>) -> ExecutionService {
+        if let Some(tracer) = tracer {
+            // The first one stays.
+            let _there_is_one = self.inner.tracer.set(tracer);
+        }
+        self
+    }
+
+    /// Returns who makes spans; none where nothing is traced.
+    #[must_use]
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.inner.tracer.get()
     }
 
     /// Adds the provider of templates. Without, every template is refused.
@@ -306,6 +355,14 @@ impl ExecutionService {
         Ok(self.inner.plan(id, tenant, request, None).await?.plan.language)
     }
 
+    /// Returns what was counted of executions, for the history of the server.
+    #[must_use]
+    pub fn activity(&self) -> ExecutionActivity {
+        let AdmissionLoad { running, waiting, .. } = self.inner.admission.load();
+        let loads = self.inner.admission.tenant_loads();
+        self.inner.machine.metrics.activity.read((running, waiting), &loads, clock::now())
+    }
+
     /// Returns how many run at one time.
     pub(crate) fn running_max(&self) -> usize {
         self.inner.admission.bounds().running_max
@@ -326,9 +383,9 @@ impl ExecutionService {
         &*self.inner.machine.sandboxes
     }
 
-    /// The configured limits.
-    pub(crate) fn planner(&self) -> &ExecutionPlanner {
-        &self.inner.planner
+    /// The limits that hold now.
+    pub(crate) fn planner(&self) -> Arc<ExecutionPlanner> {
+        self.inner.planner.now()
     }
 
     /// A new id.
@@ -358,11 +415,31 @@ impl ExecutionService {
         io: ProgramIo,
         progress: &mut dyn ProgressObserver,
     ) -> Result<(Execution, AnswerMemory), ExecutionError> {
+        let mut span = node::traces::span(traces::EXECUTION);
+        span.set_text("cove.execution.id", &id);
+        span.set_text("cove.language", request.language.as_deref().unwrap_or("argv"));
+        let running = self.run_planned(waiter, id, tenant, request, io, progress);
+        let ended = span.within(running).await;
+        traces::describe_execution(&mut span, &ended);
+        ended
+    }
+
+    async fn run_planned(
+        &self,
+        waiter: ExecutionWaiter,
+        id: ExecutionId,
+        tenant: &str,
+        request: ExecutionRequest,
+        io: ProgramIo,
+        progress: &mut dyn ProgressObserver,
+    ) -> Result<(Execution, AnswerMemory), ExecutionError> {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
             let planned = inner.plan(&id, tenant, request, io.stdin).await?;
+            let span = node::traces::span(traces::ADMISSION);
             let (permit, room) = inner.admit(waiter, tenant, &planned.plan).await?;
+            span.end();
             let template = match &planned.template {
                 Some(template) => Some(template.attach().await?),
                 None => None,
@@ -371,14 +448,15 @@ impl ExecutionService {
         };
         let metrics = &inner.machine.metrics;
         let (planned, template, permit, room) =
-            admitted.await.inspect_err(|error| metrics.refused(error))?;
+            admitted.await.inspect_err(|error| metrics.refused(tenant, error))?;
         let PlannedExecution { plan, granted, .. } = planned;
         let admitted = metrics.observe(TimedPart::Queue, started);
+        metrics.activity.started(tenant, admitted);
 
         let language = plan.language.clone();
         let refuse = |refusal| {
             let error = ExecutionError::Refused(refusal);
-            metrics.refused(&error);
+            metrics.refused(tenant, &error);
             error
         };
         let mut run = ExecutionRun::new(&inner.machine, &id, tenant, &plan, admitted, progress);
@@ -401,7 +479,7 @@ impl ExecutionService {
         drop(permit);
 
         let ExecutionOutcome { outcome, mode, stages, files, tests } = run.done();
-        metrics.finished(&language, outcome.verdict);
+        metrics.finished(tenant, &language, outcome.verdict);
         let ended = metrics.observe(TimedPart::Total, started);
         tracing::debug!(
             execution = %id, tenant, language, verdict = %outcome.verdict,
@@ -485,7 +563,7 @@ impl ServiceInner {
         };
         let start = template.as_ref().map(|it| &it.template);
         let plan =
-            self.planner.plan(request, program.as_ref(), companion.as_ref(), stdin, start)?;
+            self.planner.now().plan(request, program.as_ref(), companion.as_ref(), stdin, start)?;
         Ok(PlannedExecution { plan, granted, template })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::{AdmissionBounds, AdmissionLoad, AdmissionOrigin};
+use super::{AdmissionBounds, AdmissionLoad, AdmissionOrigin, TenantLoad};
 
 /// Result of an arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +146,13 @@ impl<W: Clone> AdmissionQueue<W> {
         self.bounds
     }
 
+    /// Replaces the bounds, of which those of what runs must be the same.
+    pub(super) fn set_bounds(&mut self, bounds: AdmissionBounds) {
+        let of_running = |it: &AdmissionBounds| (it.running_max, it.memory_bytes_max);
+        debug_assert_eq!(of_running(&self.bounds), of_running(&bounds));
+        self.bounds = bounds;
+    }
+
     pub(super) fn new(bounds: AdmissionBounds) -> AdmissionQueue<W> {
         AdmissionQueue {
             bounds,
@@ -243,6 +250,19 @@ impl<W: Clone> AdmissionQueue<W> {
     pub(super) fn load(&self) -> AdmissionLoad {
         let waiting = self.turns.iter().map(TenantLine::len).sum();
         AdmissionLoad { running: self.running, waiting, memory_bytes: self.memory_bytes }
+    }
+
+    /// Returns what each tenant runs and waits for, of those that do.
+    pub(super) fn tenant_loads(&self) -> HashMap<String, TenantLoad> {
+        let running = self
+            .usage
+            .iter()
+            .map(|(name, usage)| (name.clone(), TenantLoad { running: usage.running, waiting: 0 }));
+        let mut loads: HashMap<String, TenantLoad> = running.collect();
+        for line in &self.turns {
+            loads.entry(line.name.clone()).or_default().waiting = line.len();
+        }
+        loads
     }
 
     fn fits(&self, memory_bytes: u64) -> bool {

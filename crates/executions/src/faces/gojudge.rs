@@ -292,7 +292,8 @@ async fn version() -> Json<Value> {
 
 async fn settings(State(runner): State<Arc<GojudgeRunner>>) -> Json<Value> {
     let mut answer = features();
-    let limits = runner.service.planner().config();
+    let planner = runner.service.planner();
+    let limits = planner.config();
     answer["fileStorePath"] = "".into();
     answer["runnerConfig"] = json!({
         "workDir": "/w",

@@ -161,7 +161,7 @@ async fn run_code(
     let JsonBody(body) = body?;
     let languages = context.service.languages().await.languages;
     let planner = context.service.planner();
-    let mut run = request::plan_code(body, &languages, planner, &context.config)?;
+    let mut run = request::plan_code(body, &languages, &planner, &context.config)?;
     let (execution, room) = context.execute(&who, &mut run).await?;
     let answer = reply::of_code(&run, &execution)?;
     drop(execution);
@@ -176,7 +176,7 @@ async fn run_jupyter(
     let JsonBody(body) = body?;
     let languages = context.service.languages().await.languages;
     let planner = context.service.planner();
-    let mut run = request::plan_notebook(body, &languages, planner, &context.config)?;
+    let mut run = request::plan_notebook(body, &languages, &planner, &context.config)?;
     let (execution, room) = context.execute(&who, &mut run).await?;
     let reply::NotebookReply { object, cells } = reply::of_notebook(&run, &execution);
     drop(execution);

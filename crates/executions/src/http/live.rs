@@ -350,6 +350,8 @@ impl ClientMessages {
                 Some(number) => ProgramControl::Signal(number),
                 None => return Err(format!("there is no signal {signal:.20}")),
             },
+            // Events are not acknowledged.
+            ClientMessage::Ack { .. } => return Ok(()),
             ClientMessage::Resize(size) => {
                 ProgramControl::Resize(TerminalDimensions { rows: size.rows, cols: size.cols })
             }

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
 use node::client::{ClientRequest, HttpClient};
 use node::clock;
+use node::traces::{Span, SpanKind};
 use sha2::Sha256;
 use tokio::task::JoinSet;
 use tokio::time;
@@ -152,7 +153,8 @@ impl Jobs {
     async fn send(&self, id: &api::ExecutionId, attempt: u32) -> Result<(), String> {
         let parts = JobParts { request: true, result: true };
         // The memory is held until the receiver has answered.
-        let (job, _room) = match self.fetch(None, id, parts, AnswerPatience::Caller).await {
+        let fetched = self.fetch_traced(None, id, parts, AnswerPatience::Caller).await;
+        let (job, trace, _room) = match fetched {
             Ok(fetched) => fetched,
             // Forgotten meanwhile; then there is nothing to tell.
             Err(ExecutionError::NotFound) => return Ok(()),
@@ -185,10 +187,21 @@ impl Jobs {
             ("webhook-attempt", &attempt.to_string()),
         ]);
         request.body = Bytes::from(body);
-        let answer = self.inner.sender.client.send(request).await.map_err(|it| it.to_string())?;
+        let scope = trace.zip(self.inner.service.tracer()).map(|(it, tracer)| it.scope(tracer));
+        let mut span = scope.map_or_else(Span::none, |it| it.span("webhook", SpanKind::Client));
+        span.set("cove.attempt", attempt);
+        if let Some(scope) = span.scope() {
+            scope.context().write(&mut request.headers);
+        }
+        let answer = self.inner.sender.client.send(request).await.map_err(|it| it.to_string());
+        let answer = answer.inspect_err(|_| span.fail("no answer"))?;
+        span.set("http.response.status_code", answer.status.as_u16());
         match answer.status {
             status if status.is_success() => Ok(()),
-            status => Err(format!("the receiver answered {status}")),
+            status => {
+                span.fail("refused by the receiver");
+                Err(format!("the receiver answered {status}"))
+            }
         }
     }
 }

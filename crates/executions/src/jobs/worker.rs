@@ -8,13 +8,14 @@ use std::time::Duration;
 use api::{EventKind, Execution, ExecutionId, ExecutionRequest, ExecutionState, Verdict};
 use node::clock;
 use node::drain::DrainHandle;
+use node::traces::in_scope;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time;
 
 use super::live::LiveExecution;
-use super::{Jobs, JobsInner, granted};
+use super::{Jobs, JobsInner, traced};
 use crate::answers::AnswerMemory;
 use crate::error::ExecutionError;
 use crate::events::EventRecorder;
@@ -274,12 +275,13 @@ impl Jobs {
             }
             let claims = match queue.claim(permits.len(), self.quota(&places), queue.now_ms()).await
             {
-                Ok(claims) => claims,
+                Ok(claims) => {
+                    self.inner.outages.claims.works("jobs are taken from the queue again");
+                    claims
+                }
                 Err(error) => {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "no jobs can be taken from the queue"
-                    );
+                    let what = "no jobs can be taken from the queue";
+                    self.inner.outages.claims.failed(&error, what);
                     time::sleep(QUEUE_PAUSE).await;
                     continue;
                 }
@@ -346,12 +348,12 @@ impl Jobs {
         }
         let leases = held.iter().map(|(lease, _)| lease.clone()).collect();
         let beats = match self.inner.queue.heartbeat(leases, self.inner.queue.now_ms()).await {
-            Ok(beats) => beats,
+            Ok(beats) => {
+                self.inner.outages.leases.works("leases are renewed again");
+                beats
+            }
             Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "leases cannot be renewed"
-                );
+                self.inner.outages.leases.failed(&error, "leases cannot be renewed");
                 return false;
             }
         };
@@ -369,6 +371,7 @@ impl Jobs {
     async fn sweep(&self) {
         match self.inner.queue.sweep(self.inner.queue.now_ms()).await {
             Ok(swept) => {
+                self.inner.outages.sweeps.works("the queue is swept again");
                 for id in &swept.requeued {
                     tracing::warn!(execution = %id, "its worker was lost; it is queued again");
                     self.inner.changes.publish(&id.0);
@@ -386,10 +389,7 @@ impl Jobs {
                 }
             }
             Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "the queue cannot be swept"
-                );
+                self.inner.outages.sweeps.failed(&error, "the queue cannot be swept");
             }
         }
     }
@@ -424,11 +424,16 @@ impl JobWorker {
         let live = &*hold.holding.live;
         let (id, attempt) = (&claim.lease.id, claim.attempt);
         let key = &self.inner().sender.key;
-        let request = match granted::request(key, &claim.tenant, &claim.request) {
+        let (request, trace) = match traced::request(key, &claim.tenant, &claim.request) {
             Ok(request) => request,
             Err(problem) => return AttemptEnd::Failed(problem),
         };
         let interactive = request.interactive;
+        let tracer = self.inner().service.tracer();
+        let trace = trace.as_ref().zip(tracer);
+        if let Some((trace, tracer)) = trace {
+            trace.waited(tracer, attempt, self.inner().queue.now_ms());
+        }
         let running = async {
             let mut place = Some(place);
             let io = match request.interactive {
@@ -459,7 +464,7 @@ impl JobWorker {
             () = hold.lost() => AttemptEnd::Lost,
             () = self.drain.cancelled() => AttemptEnd::Returned,
             reason = live.cancelled() => AttemptEnd::Cancelled(reason),
-            left = Box::pin(running) => left,
+            left = in_scope(trace.map(|(it, tracer)| it.scope(tracer)), Box::pin(running)) => left,
         };
         match left {
             // What its caller has sent is gone; it cannot begin anew.
@@ -596,16 +601,18 @@ impl JobWorker {
     async fn finish(&self, lease: JobLease, finish: AttemptResult) -> Option<AttemptDisposition> {
         // One time for all tries: one whose answer was lost is the same when it is repeated.
         let now_ms = self.inner().queue.now_ms();
-        for _ in 0..FINISH_TRIES {
+        for attempt in 0..FINISH_TRIES {
             match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms).await {
                 Ok(ended) => {
                     self.inner().changes.publish(&lease.id.0);
                     return Some(ended);
                 }
-                Err(QueueError::Unavailable(cause)) => {
+                // Logged once, not at every try: there are two a second, for each execution.
+                Err(QueueError::Unavailable(cause)) if attempt == 0 => {
                     let error = cause.to_string();
                     tracing::error!(execution = %lease.id, error, "its end cannot be published yet");
                 }
+                Err(QueueError::Unavailable(_)) => {}
                 Err(error) => {
                     let error = error.to_string();
                     tracing::error!(execution = %lease.id, error, "its end cannot be published");
@@ -614,6 +621,10 @@ impl JobWorker {
             }
             time::sleep(QUEUE_PAUSE).await;
         }
+        tracing::error!(
+            execution = %lease.id,
+            "its end could not be published in time; it runs again when its lease has ended"
+        );
         None
     }
 }

@@ -117,6 +117,7 @@ impl ExecutionRun<'_> {
         let may_stay = stage == StageName::Compile && !self.needs_artifacts;
         let mut sandbox = self.sandbox_with(may_stay && self.granted.is_some()).await?;
         self.progress.stage(stage, None);
+        let mut span = self.stage_span(StageName::Compile, None);
         let ran = sandbox.run(command, &mut ProgramOutputSink(&mut *self.progress)).await;
         self.since = self.machine.metrics.observe(TimedPart::Compile, self.since);
         let mut exit = match ran {
@@ -128,6 +129,8 @@ impl ExecutionRun<'_> {
         };
         let contents = std::mem::take(&mut exit.outputs);
         let outcome = self.judged(StageName::Compile, &program, exit.clone());
+        traces::describe(&mut span, &outcome);
+        span.end();
         if outcome.verdict != Verdict::Ok {
             if let (Some(leader), Verdict::Ce) = (leader, outcome.verdict) {
                 leader.publish(CompileEnd::Refused(Arc::new(exit)));

@@ -82,17 +82,21 @@ impl ExecutionRun<'_> {
 
         let (mut one, mut two) = {
             let turn = self.machine.pairs.acquire().await;
-            let program = self.sandbox_with(program.listen.is_some()).await?;
-            let both = (program, self.sandbox().await?);
+            let leased = self.sandbox_with(program.listen.is_some()).await?;
+            let both = (leased, self.sandbox().await?);
             drop(turn);
             both
         };
+        let mut span = self.stage_span(StageName::Run, test);
+        traces::pass_on(&span, &mut program);
+        let bound = serving.as_ref().and_then(|_| span.bind(&self.id.0));
         self.progress.stage(StageName::Interactor, test);
         self.progress.stage(StageName::Run, test);
         let mut sink = ProgramOutputSink(&mut *self.progress);
         let ends =
             both(&mut *one, program, serving, &mut sink, &mut *two, interactor, Box::pin(answers))
                 .await;
+        drop(bound);
         self.since = self.machine.metrics.observe(TimedPart::Run, self.since);
         let PairEnds { program: mut exit, interactor, is_flood } = ends?;
         // By the clock, not by who was heard of first: a report takes longer when there is
@@ -108,6 +112,7 @@ impl ExecutionRun<'_> {
         let mut outcome = self.judged(StageName::Run, &names.0, exit);
         let interactor = self.judged(StageName::Interactor, &names.1, interactor);
         apply_interactor(&mut outcome, &interactor, ending);
+        traces::describe(&mut span, &outcome);
         self.progress.exit(StageName::Interactor, test, ExecutionMode::Fresh, &interactor);
         self.progress.exit(StageName::Run, test, ExecutionMode::Fresh, &outcome);
         Ok(((outcome, contents), interactor))

@@ -194,16 +194,16 @@ impl GojudgeRunner {
         borrowed: &BorrowedFiles,
         has_streams: bool,
     ) -> Result<GojudgePlan, RunError> {
-        let planner = self.service.planner();
-        let limits = planner.config();
+        let current = self.service.planner();
+        let limits = current.config();
         let planner = GojudgePlanner {
             config: &self.config,
             store: &self.store,
             borrowed,
             tenant,
             now: clock::now(),
-            run: planner.rules(LimitTable::Run),
-            compile: planner.rules(LimitTable::Compile),
+            run: current.rules(LimitTable::Run),
+            compile: current.rules(LimitTable::Compile),
             running_max: self.service.running_max(),
             files_max: limits.files_max,
             outputs_bytes_max: limits.outputs_bytes_max,

@@ -1,0 +1,63 @@
+//! Failures of the queue's back end, logged when they begin and when they are over.
+//!
+//! What fails is tried again twice a second. A line for each try would fill a log within hours,
+//! perhaps on the very disk whose lack of room is the failure.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// State of each task that asks the back end again and again.
+#[derive(Debug, Default)]
+pub(super) struct QueueOutages {
+    /// Taking jobs.
+    pub(super) claims: OutageLog,
+    /// Renewing leases.
+    pub(super) leases: OutageLog,
+    /// Removing what has expired.
+    pub(super) sweeps: OutageLog,
+}
+
+/// Whether one task failed when it was last tried.
+#[derive(Debug, Default)]
+pub(super) struct OutageLog {
+    is_failing: AtomicBool,
+}
+
+impl OutageLog {
+    /// Records a failure, and logs it as `what` if the try before succeeded.
+    pub(super) fn failed(&self, error: &(dyn Error + 'static), what: &str) {
+        if self.begins() {
+            tracing::error!(error, "{what}");
+        }
+    }
+
+    /// Records a success, and logs it as `what` if the try before failed.
+    pub(super) fn works(&self, what: &str) {
+        if self.ends() {
+            tracing::info!("{what}");
+        }
+    }
+
+    fn begins(&self) -> bool {
+        !self.is_failing.swap(true, Ordering::Relaxed)
+    }
+
+    fn ends(&self) -> bool {
+        // Most calls only look: a swap would take the cache line from other threads.
+        self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_logged_when_it_begins_and_when_it_is_over() {
+        let log = OutageLog::default();
+        assert!(!log.ends(), "nothing has failed yet");
+        let outage = [log.begins(), log.begins(), log.begins(), log.ends(), log.ends()];
+        assert_eq!(outage, [true, false, false, true, false]);
+        assert!(log.begins(), "the next outage");
+    }
+}
