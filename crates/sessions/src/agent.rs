@@ -114,6 +114,8 @@ pub(crate) struct TurnInput {
     pub(crate) extra: Map<String, Value>,
     /// Time that the turn may take.
     pub(crate) time: Duration,
+    /// The `traceparent` of its span, where it is traced.
+    pub(crate) traceparent: Option<String>,
 }
 
 /// Outcome of a turn. Its events were sent before; the caller sends `done`.

@@ -136,6 +136,7 @@ pub struct ModelEndpointConfig {
     pub url: Option<String>,
     /// Key that is added to requests of sessions without a credential: a reference (`env:NAME`,
     /// `file:PATH`).
+    #[serde(deserialize_with = "api::secret_setting")]
     pub api_key: Option<String>,
 }
 

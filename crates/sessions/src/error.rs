@@ -47,6 +47,9 @@ pub enum SessionError {
         /// got the session.
         is_node: bool,
     },
+    /// Not at present, and in a moment perhaps; why.
+    #[error("{0}")]
+    Away(String),
     /// The program or the agent in the sandbox failed.
     #[error("{0}")]
     Agent(String),
@@ -97,6 +100,7 @@ impl SessionError {
             SessionError::Capacity
             | SessionError::DiskFull(_)
             | SessionError::NotHere(_)
+            | SessionError::Away(_)
             | SessionError::OnAnotherServer { is_node: true }
             | SessionError::Unavailable(_) => ErrorCode::Overloaded,
             SessionError::Internal(_) => ErrorCode::Internal,

@@ -9,6 +9,7 @@ mod agents;
 mod commands;
 mod contexts;
 mod conversation;
+pub(crate) mod fence;
 mod files;
 mod grants;
 mod lifecycle;
@@ -20,9 +21,12 @@ use axum::Router;
 use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use axum::middleware::from_fn_with_state;
 use node::http;
 use node::http::{RouteTable, delete, get, post};
 
+use self::fence::FencedInterface;
+use crate::routing::SessionInterface;
 use crate::service::Sessions;
 
 /// Routes whose bodies may be of any length: files, archives, attachments.
@@ -47,10 +51,12 @@ pub const PATHS: [&str; 8] = [
 
 /// Routes below these paths and `/v1/agents`, for [`node::http::HttpShell`] to wrap.
 pub fn routes(sessions: Sessions) -> Router {
+    let interface = SessionInterface::Main;
+    let fenced = FencedInterface { sessions: sessions.clone(), interface };
+    let of_one = of_sessions().merge(of_sandboxes());
     Router::new()
         .merge(of_agents())
-        .merge(of_sessions())
-        .merge(of_sandboxes())
+        .merge(of_one.layer(from_fn_with_state(fenced, fence::fenced)))
         .merge(of_shelf())
         .merge(of_templates())
         .with_state(sessions)

@@ -21,6 +21,7 @@
 //! |---|---|
 //! | `http.rs`, `faces.rs` | the native interface, and those of Ash and E2B |
 //! | `service.rs` | every operation without HTTP, one file per kind in `service/` |
+//! | `service/backup.rs` | disks and layers in a backup of the server |
 //! | `service/templates.rs` | templates: plans with keys of layers, builds, start commands |
 //! | `agent.rs`, `turn.rs` | one agent process and its runtimes; the states of a turn, pure |
 //! | `interpreter.rs` | the code interpreter: contexts, their processes, their cells |
@@ -31,6 +32,7 @@
 //! | `store.rs` | the only SQL of this crate |
 //! | `routing.rs` | which session a request is about, and which server has it |
 //! | `config.rs`, `error.rs`, `metrics.rs` | the `[sessions]` table, failures, figures |
+//! | `traces.rs` | spans of turns, tools and requests to the model |
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -47,6 +49,7 @@ mod routing;
 pub mod service;
 mod store;
 mod terminals;
+mod traces;
 mod turn;
 mod workspace;
 
@@ -59,4 +62,4 @@ pub use interpreter::fuzzing as context_frames;
 pub use interpreter::{ForkHazards, ModuleHazard, ParkedImports};
 pub use model::door as model_door;
 pub use routing::{SessionInterface, SessionOwners, session_of};
-pub use service::Sessions;
+pub use service::{SessionActivity, SessionFileNames, Sessions};

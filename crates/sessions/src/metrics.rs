@@ -107,6 +107,10 @@ pub(crate) enum SandboxEvent {
     Died,
     /// Found live when the server started.
     Recovered,
+    /// Had by a node that is lost.
+    TakenOver,
+    /// Stood still because the lease of the server was over.
+    Fenced,
 }
 
 impl SandboxEvent {
@@ -117,6 +121,8 @@ impl SandboxEvent {
             SandboxEvent::SweptCold => "swept_cold",
             SandboxEvent::Died => "died",
             SandboxEvent::Recovered => "recovered",
+            SandboxEvent::TakenOver => "taken_over",
+            SandboxEvent::Fenced => "fenced",
         }
     }
 }
@@ -133,6 +139,9 @@ pub(crate) struct SessionCounters {
     counted: Family<CountedLabels, Counter>,
     resumed: [AtomicU64; 3],
     prewarm_hits: AtomicU64,
+    /// Turns that began, and commands that ended.
+    messages: AtomicU64,
+    commands: AtomicU64,
     /// Those of the code interpreter.
     pub(crate) interpreter: Arc<InterpreterMetrics>,
 }
@@ -153,6 +162,8 @@ impl SessionCounters {
             counted,
             resumed: Default::default(),
             prewarm_hits: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
             interpreter: Arc::new(InterpreterMetrics::new(registry)),
         }
     }
@@ -164,16 +175,20 @@ impl SessionCounters {
             TimedOperation::ResumeLocal => &self.resumed[1],
             TimedOperation::ResumeRemote => &self.resumed[2],
             TimedOperation::CreateReady | TimedOperation::CreateAgentReady => &self.prewarm_hits,
-            TimedOperation::CreateFresh
-            | TimedOperation::FirstEvent
-            | TimedOperation::TurnStart
-            | TimedOperation::Exec => return,
+            TimedOperation::TurnStart => &self.messages,
+            TimedOperation::Exec => &self.commands,
+            TimedOperation::CreateFresh | TimedOperation::FirstEvent => return,
         };
         hits.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self, what: SandboxEvent) {
         self.counted.get_or_create(&CountedLabels { what: what.label() }).inc();
+    }
+
+    /// Returns how many turns began and how many commands ended since the start.
+    pub(crate) fn messages_and_commands(&self) -> (u64, u64) {
+        (self.messages.load(Ordering::Relaxed), self.commands.load(Ordering::Relaxed))
     }
 
     /// Fills in what is counted here.
@@ -186,8 +201,12 @@ impl SessionCounters {
     }
 }
 
-/// Tells the figures of sandboxes when they are asked for.
-pub(crate) struct SandboxGauges<F>(pub(crate) F);
+/// Figures of sandboxes, read when they are asked for.
+pub(crate) struct SandboxGauges<F> {
+    pub(crate) counts: F,
+    /// Setting `sessions.resident_max`.
+    pub(crate) resident_max: usize,
+}
 
 impl<F> fmt::Debug for SandboxGauges<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -197,7 +216,7 @@ impl<F> fmt::Debug for SandboxGauges<F> {
 
 impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for SandboxGauges<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let counts = (self.0)();
+        let counts = (self.counts)();
         let mut gauge = |name: &str, help: &str, value: usize| {
             let value = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
             value.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
@@ -207,7 +226,10 @@ impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for SandboxGaug
         gauge("cove_session_sandboxes_running", "Sandboxes at work", counts.running)?;
         gauge("cove_session_sandboxes_waiting", "Sandboxes that wait for work", counts.waiting)?;
         gauge("cove_session_sandboxes_cold", "Cold sessions kept on this server", counts.cold)?;
-        gauge("cove_session_sandboxes_capacity", "Most there may be", counts.capacity)?;
+        let help = "Most sandboxes that may be there at one time";
+        gauge("cove_session_sandboxes_resident_max", help, self.resident_max)?;
+        let help = "Most sandboxes and cold sessions that are kept on this server";
+        gauge("cove_session_sandboxes_capacity", help, counts.capacity)?;
         let help = "Sessions that were resumed";
         let resumed = counts.resumed_warm + counts.resumed_local + counts.resumed_remote;
         let value = ConstCounter::new(resumed);

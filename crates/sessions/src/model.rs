@@ -23,13 +23,15 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use node::client::TlsRoots;
+use node::fence::{EffectFence, LEASE_LOST, LEASE_RETRY, LeaseLost, is_lease_lost};
 use node::task::Boxed;
+use node::traces::Span;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -38,6 +40,7 @@ use tokio::time::{sleep, timeout};
 use self::upstream::{ModelUpstream, UpstreamAnswer, UpstreamError};
 use self::usage::{CountedAnswer, UsageObserver};
 pub(crate) use self::usage::{TokenCounts, UsageTotals};
+use crate::traces::ModelTracer;
 
 /// Connections of one sandbox at one time; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 32;
@@ -106,6 +109,14 @@ impl ModelRelay {
         Ok(ModelRelay(Arc::new(ModelUpstream::new(url, roots)?)))
     }
 
+    /// Sends nothing after the lease of `fence`. To be called before a sandbox is served.
+    pub(crate) fn fenced_by(mut self, fence: EffectFence) -> ModelRelay {
+        if let Some(upstream) = Arc::get_mut(&mut self.0) {
+            upstream.fence_by(fence);
+        }
+        self
+    }
+
     /// Serves a sandbox's listener for as long as the future is kept; dropping it ends everything
     /// that is on its way. What is used is counted in `tally`.
     pub(crate) async fn serve(
@@ -113,8 +124,10 @@ impl ModelRelay {
         listener: TcpListener,
         access: ModelKeyOwner,
         tally: Arc<UsageTotals>,
+        tracer: Option<ModelTracer>,
     ) {
-        let session = Arc::new(ModelSession { upstream: Arc::clone(&self.0), access, tally });
+        let upstream = Arc::clone(&self.0);
+        let session = Arc::new(ModelSession { upstream, access, tally, tracer });
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -163,6 +176,8 @@ struct ModelSession {
     upstream: Arc<ModelUpstream>,
     access: ModelKeyOwner,
     tally: Arc<UsageTotals>,
+    /// None where nothing is traced.
+    tracer: Option<ModelTracer>,
 }
 
 impl ModelSession {
@@ -176,16 +191,27 @@ impl ModelSession {
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         self.tally.request();
-        match self.relay(request).await {
+        let mut span = self.tracer.as_ref().map_or_else(Span::none, ModelTracer::begin);
+        let answer = match self.relay(request, &span).await {
             Ok(answer) => answer,
             Err(refused) => {
                 self.tally.failed();
                 refused.into_response()
             }
+        };
+        span.set("http.response.status_code", answer.status().as_u16());
+        if answer.status().is_client_error() || answer.status().is_server_error() {
+            span.fail("");
         }
+        answer
     }
 
-    async fn relay(&self, request: Request<Incoming>) -> Result<Response<Body>, ModelRefusal> {
+    async fn relay(
+        &self,
+        request: Request<Incoming>,
+        span: &Span,
+    ) -> Result<Response<Body>, ModelRefusal> {
+        self.upstream.check_lease()?;
         let (head, body) = request.into_parts();
         if !self.access.allows(&head.method, head.uri.path()) {
             return Err(ModelRefusal::Path);
@@ -194,7 +220,12 @@ impl ModelSession {
             return Err(ModelRefusal::TooLarge);
         }
         let body = Limited::new(body, BODY_BYTES_MAX).boxed_unsync();
-        let answer = send(&self.upstream, &head, body, self.access.key()).await?;
+        let trace = |headers: &mut HeaderMap| {
+            if let Some(scope) = span.scope() {
+                scope.context().write(headers);
+            }
+        };
+        let answer = send(&self.upstream, &head, body, self.access.key(), trace).await?;
         Ok(pass(answer, Arc::clone(&self.tally)))
     }
 }
@@ -204,12 +235,14 @@ fn is_too_large(body: &Incoming) -> bool {
     body.size_hint().lower() > u64::try_from(BODY_BYTES_MAX).unwrap_or(u64::MAX)
 }
 
-/// Sends what was asked for outside, with what may pass of its headers and the key.
+/// Sends what was asked for outside, with what may pass of its headers, the key and what `trace`
+/// adds.
 async fn send(
     upstream: &ModelUpstream,
     head: &Parts,
     body: Body,
     key: Option<&ModelKey>,
+    trace: impl FnOnce(&mut HeaderMap),
 ) -> Result<Response<UpstreamAnswer>, ModelRefusal> {
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let uri: Uri =
@@ -218,6 +251,7 @@ async fn send(
     *message.method_mut() = head.method.clone();
     *message.uri_mut() = uri;
     headers::copy_request(&head.headers, message.headers_mut());
+    trace(message.headers_mut());
     if let Some(ModelKey(key)) = key {
         message.headers_mut().insert("x-api-key", key.clone());
     }
@@ -290,12 +324,23 @@ enum ModelRefusal {
     Down,
     Slow,
     Broken,
+    /// The server's lease has ended.
+    Fenced,
+}
+
+impl From<LeaseLost> for ModelRefusal {
+    fn from(_: LeaseLost) -> ModelRefusal {
+        ModelRefusal::Fenced
+    }
 }
 
 impl From<UpstreamError> for ModelRefusal {
     fn from(error: UpstreamError) -> ModelRefusal {
         // The cause is for the operator's eyes: it may name hosts.
         tracing::debug!(error = &error as &dyn std::error::Error, "reach the model");
+        if is_lease_lost(&error) {
+            return ModelRefusal::Fenced;
+        }
         match error {
             UpstreamError::TooLarge => ModelRefusal::TooLarge,
             UpstreamError::Connect(_) | UpstreamError::Tls(_) => ModelRefusal::Down,
@@ -320,6 +365,7 @@ impl ModelRefusal {
             ModelRefusal::Down => (502, "api_error", "the model cannot be reached at present"),
             ModelRefusal::Slow => (504, "timeout_error", "the model did not answer in time"),
             ModelRefusal::Broken => (502, "api_error", "the connection to the model broke"),
+            ModelRefusal::Fenced => (503, "api_error", LEASE_LOST),
         }
     }
 
@@ -333,6 +379,9 @@ impl ModelRefusal {
         if matches!(self, ModelRefusal::Budget(_)) {
             // Clients try again otherwise, for nothing.
             answer.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+        }
+        if self == ModelRefusal::Fenced {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(LEASE_RETRY.as_secs()));
         }
         answer
     }

@@ -9,8 +9,10 @@
 //! a session from state to state; `create`, `fork`, `turns`, `exec`, `files` are what callers
 //! want; `prewarm`, `sweeps` and `recover` go on by themselves.
 
+mod activity;
 mod agents;
 mod archives;
+mod backup;
 mod body;
 mod books;
 pub(crate) mod contexts;
@@ -18,6 +20,7 @@ mod create;
 mod deployed;
 mod entry;
 mod exec;
+mod fence;
 mod files;
 mod fork;
 mod gates;
@@ -34,6 +37,7 @@ mod recover;
 mod starts;
 mod storage;
 mod sweeps;
+mod takeover;
 pub(crate) mod templates;
 mod terminals;
 mod turns;
@@ -52,25 +56,31 @@ use node::auth::{TokenPrincipal, TokenRegistry};
 use node::changes::RecordFeed;
 use node::client::TlsRoots;
 use node::clock::{self, IdGenerator, rfc3339_of_ms as time};
-use node::cluster::{NodeIdentity, PeerForwarder};
+use node::cluster::{LeaseVerifier, NodeIdentity, NodeMembership, PeerForwarder};
+use node::current::CurrentSettings;
+use node::fence::EffectFence;
 use node::gateway::GrantGateway;
 use node::http::Shares;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
 use node::store::SqlStore;
 use node::telemetry::Registry;
+use node::traces::Tracer;
 use parking_lot::Mutex;
 use pool::residents::{ResidentStats, State};
 use sandbox::Engine;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
+pub use self::activity::SessionActivity;
 pub use self::agents::folder::FolderEntry;
 use self::archives::queue::ArchiveQueue;
+pub use self::backup::SessionFileNames;
 use self::books::ResidentLedger;
 pub use self::create::CreateExtras;
 use self::entry::SessionEntry;
 pub use self::exec::{ExecEvent, ExecStream};
 pub(crate) use self::exec::{exec_result, signal_name};
+pub(crate) use self::fence::SessionFence;
 pub use self::files::{SandboxGuard, SessionFiles};
 pub use self::lifecycle::{DeadlineAction, SessionUpdate};
 pub use self::logs::{AgentLogLine, LogLevel};
@@ -117,10 +127,10 @@ pub struct SessionParts {
     pub sealer: Sealer,
     /// The server's directory; disks and layers are in `sessions` there.
     pub data_dir: PathBuf,
-    /// Run of this node, which has registered in the store already.
-    pub node: NodeIdentity,
-    /// Number of renewals of that registration that came late: others may have taken sessions over.
-    pub late_renewals: watch::Receiver<u64>,
+    /// Place of this node among those of its store, in which it has registered already.
+    pub membership: NodeMembership,
+    /// Lets requests to the model go outside while the node's lease holds.
+    pub fence: EffectFence,
     /// Nodes that keep sandboxes ready for agents: none where this one does it for itself.
     pub ready_nodes: Option<Arc<dyn ReadyNodes>>,
     /// Key of the model's endpoint, for sessions without a credential.
@@ -134,6 +144,8 @@ pub struct SessionParts {
     pub gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server: places are kept for other tenants where there are others.
     pub tokens: Option<TokenRegistry>,
+    /// Makes spans of requests to the model; none where nothing is traced.
+    pub tracer: Option<Tracer>,
 }
 
 /// Knows which nodes keep sandboxes ready for an agent.
@@ -158,11 +170,13 @@ enum ServerSupport {
 }
 
 pub(crate) struct SessionsInner {
-    config: SessionsConfig,
+    config: CurrentSettings<SessionsConfig>,
     run: NodeIdentity,
     /// Other nodes, where they are reached.
     nodes: OnceLock<OtherNodes>,
-    late_renewals: watch::Receiver<u64>,
+    membership: NodeMembership,
+    /// Comparison with the store after a lapse of the lease.
+    verifier: Mutex<Option<LeaseVerifier>>,
     ready_nodes: Option<Arc<dyn ReadyNodes>>,
     engine: Engine,
     store: SessionStore,
@@ -177,6 +191,7 @@ pub(crate) struct SessionsInner {
     is_shared: bool,
     gateway: Option<Arc<dyn GrantGateway>>,
     tokens: Option<TokenRegistry>,
+    tracer: Option<Tracer>,
     ids: IdGenerator,
     books: ResidentLedger,
     metrics: SessionCounters,
@@ -245,10 +260,12 @@ impl Sessions {
             };
             let workspaces = match opened {
                 Ok(workspaces) => workspaces,
-                Err(error) => return Ok(Sessions::unavailable(&chain(&error))),
+                Err(error) => {
+                    return Ok(Sessions::unavailable(&node::telemetry::error_chain(&error)));
+                }
             };
             let relay = match &config.model.url {
-                Some(url) => Some(model_relay(url)?),
+                Some(url) => Some(model_relay(url)?.fenced_by(parts.fence)),
                 None => None,
             };
             let model_key = match &parts.model_key {
@@ -259,8 +276,9 @@ impl Sessions {
             let books = ResidentLedger::new(config.resident_max, config.capacity, clock::now());
             let model_use = Arc::new(UsageTotals::default());
             let inner = Arc::new(SessionsInner {
-                run: parts.node,
-                late_renewals: parts.late_renewals,
+                run: parts.membership.identity().clone(),
+                verifier: Mutex::new(Some(parts.membership.serving().verify())),
+                membership: parts.membership,
                 ready_nodes: parts.ready_nodes,
                 engine,
                 store,
@@ -274,6 +292,7 @@ impl Sessions {
                 is_shared: parts.is_shared,
                 gateway: parts.gateway,
                 tokens: parts.tokens,
+                tracer: parts.tracer,
                 ids,
                 books,
                 metrics,
@@ -293,13 +312,14 @@ impl Sessions {
                 free: Mutex::default(),
                 nodes: OnceLock::new(),
                 lost: Mutex::new(Some(lost)),
-                config,
+                config: CurrentSettings::new(config),
             });
             registry.register_collector(Box::new(ModelUse::of_agents(model_use)));
+            let resident_max = inner.config.now().resident_max;
             inner.recover().await?;
             let counted = Arc::downgrade(&inner);
             let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());
-            registry.register_collector(Box::new(SandboxGauges(counts)));
+            registry.register_collector(Box::new(SandboxGauges { counts, resident_max }));
             Ok(Sessions(ServerSupport::Ready(inner)))
         })
     }
@@ -318,9 +338,17 @@ impl Sessions {
         }
     }
 
+    /// Returns the sessions of this server, also while its lease is over; none where it has none.
+    fn supported(&self) -> Option<&Arc<SessionsInner>> {
+        match &self.0 {
+            ServerSupport::Ready(inner) => Some(inner),
+            ServerSupport::Unavailable(_) => None,
+        }
+    }
+
     fn ready(&self) -> Result<&Arc<SessionsInner>, SessionError> {
         match &self.0 {
-            ServerSupport::Ready(inner) => Ok(inner),
+            ServerSupport::Ready(inner) => inner.check_lease().map(|()| inner),
             ServerSupport::Unavailable(why) => Err(SessionError::NotHere(why.to_string())),
         }
     }
@@ -466,7 +494,7 @@ impl Sessions {
     /// Most sandboxes that live at one time.
     pub fn resident_max(&self) -> usize {
         match &self.0 {
-            ServerSupport::Ready(inner) => inner.config.resident_max,
+            ServerSupport::Ready(inner) => inner.config.now().resident_max,
             ServerSupport::Unavailable(_) => 0,
         }
     }
@@ -613,12 +641,12 @@ impl SessionsInner {
         if purpose == SessionUse::Work {
             self.check_files(&row)?;
         }
-        let claimed = self.store.claim(id, &self.run, row.epoch, self.store.now_ms()).await?;
+        let claimed = self.store.claim(id, &self.run, row.epoch, self.claim_terms()).await?;
         let row = claimed.ok_or_else(|| self.on_another_server())?;
         let log = self.writer.log(&row);
         let deadline = row.deadline_ms;
         let entry = Arc::new(SessionEntry::new(row, log));
-        entry.log.end_open_turns("the server that worked on it is gone").await?;
+        entry.log.end_open_turns(takeover::LOST).await?;
         self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
         self.sweeps.deadline(&entry.id, deadline);
         Ok(entry)
@@ -637,15 +665,13 @@ impl SessionsInner {
     /// Refuses to take a session over whose files are on another server alone: it could do nothing
     /// with it, and that one would not get it back.
     fn check_files(&self, row: &SessionRow) -> Result<(), SessionError> {
-        let elsewhere = row.disk_server.as_ref().filter(|server| **server != self.run.id);
-        if row.disk.is_some()
-            && row.manifest.is_none()
-            && let Some(server) = elsewhere
-        {
-            let message = format!("the session's files are on the server {server} alone");
-            return Err(SessionError::Conflict(message));
-        }
-        Ok(())
+        let Some(server) = self.has_files_elsewhere(row) else { return Ok(()) };
+        let message = format!("the session's files are on the server {server} alone");
+        // In a cluster the request would have gone there if that one was there.
+        Err(match self.is_in_cluster() {
+            true => SessionError::Away(message),
+            false => SessionError::Conflict(message),
+        })
     }
 
     /// The row of a session, to be written; none when it is another entry's by now.
@@ -770,16 +796,4 @@ fn shown(row: SessionRow) -> SessionView {
         last_seq: row.last_seq,
         message: row.message,
     }
-}
-
-/// An error with all its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -15,6 +15,8 @@
 //! twice, whatever was lost in between.
 
 mod agents;
+mod backup;
+mod claims;
 mod documents;
 mod events;
 mod layers;
@@ -31,6 +33,8 @@ use node::cluster::NodeRegistry;
 use node::store::{SqlStore, SqlStoreError, StoreDialect, StoreTransaction};
 use parking_lot::Mutex;
 
+pub(crate) use self::backup::{SessionFileIds, change_server, file_ids};
+pub(crate) use self::claims::{CLAIMED_MAX, ClaimTerms, LostSessions};
 pub(crate) use self::events::{SessionBatch, WriteBatch};
 pub(crate) use self::rows::*;
 pub(crate) use self::secrets::SecretStore;

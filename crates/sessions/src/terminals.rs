@@ -3,12 +3,14 @@
 //! One task owns a program's terminal and reads it into a [`ReplayRing`]; a [`TerminalAttachment`]
 //! is the one client that reads from there. While a client is attached, the task reads no more than
 //! the ring has room for beside what the client has not taken, so that a slow client slows the
-//! program; without one it reads on, and the oldest bytes are dropped. A terminal ends with its
-//! program, with its sandbox, with the credential that opened it, by request, and when it has been
-//! without a client for as long as it may.
+//! program; one that acknowledges output says how little of it may be on its way. Without a client
+//! the task reads on, and the oldest bytes are dropped. A terminal ends with its program, with its
+//! sandbox, with the credential that opened it, by request, and when it has been without a client
+//! for as long as it may.
 
 pub(crate) mod ring;
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,10 @@ pub(crate) const DETACH_S_MAX: u32 = 60 * 60;
 const KEPT_MAX: usize = 8;
 /// Terminals of all sandboxes that outlive their clients: 64 MiB of output. Tenants have shares.
 pub(crate) const KEPT_IN_ALL_MAX: usize = 256;
+/// Least room for which a terminal is read again, so that a flood does not come in crumbs.
+const ROOM_BYTES_MIN: usize = 4 << 10;
+/// Bytes that a client may leave unacknowledged, where it acknowledges output at all.
+pub(crate) const ACKNOWLEDGED_WINDOW: RangeInclusive<u32> = 4 << 10..=256 << 10;
 /// Bytes that are read from a terminal, and passed to a client, at a time.
 const CHUNK_BYTES: usize = 32 << 10;
 /// Time that the output of a program that has ended is read while something that it left behind
@@ -106,6 +112,8 @@ pub(crate) struct NewTerminal {
     pub(crate) detach: Duration,
     /// Place among the terminals that outlive their clients, for one that does.
     pub(crate) place: Option<Share>,
+    /// Window of its first client, see [`SandboxTerminal::attach`].
+    pub(crate) window: Option<u32>,
     pub(crate) terminal: ProcessTerminal,
     pub(crate) handle: ProcessHandle,
 }
@@ -162,8 +170,22 @@ struct TerminalState {
 #[derive(Clone, Copy, Debug)]
 struct AttachedClient {
     number: u64,
-    /// Position of the first byte that it has not taken.
+    /// Position of the first byte that it was sent.
+    first: u64,
+    /// Position of the first byte that it was not sent.
+    sent: u64,
+    /// Position of the first byte that it has not taken: it has not acknowledged it, or was not
+    /// sent it where it acknowledges nothing.
     taken: u64,
+    /// Bytes that it may leave untaken, where it acknowledges output.
+    window: Option<usize>,
+}
+
+/// The way of a client's acknowledgements to its terminal.
+#[derive(Clone, Debug)]
+pub(crate) struct OutputAcknowledger {
+    terminal: Arc<SandboxTerminal>,
+    number: u64,
 }
 
 /// Reason for which a terminal ends before its program has.
@@ -233,7 +255,7 @@ pub(crate) fn open(
     if is_kept {
         terminals.add(&terminal)?;
     }
-    let attachment = terminal.attach_first();
+    let attachment = terminal.attach_first(new.window);
     let serving = Arc::clone(&terminal).serve(guard, program, ties);
     node::task::spawn(async move {
         serving.await;
@@ -264,20 +286,22 @@ impl SandboxTerminal {
         }
     }
 
-    fn attach_first(self: &Arc<Self>) -> TerminalAttachment {
+    fn attach_first(self: &Arc<Self>, window: Option<u32>) -> TerminalAttachment {
         let terminal = (!self.detach.is_zero()).then(|| self.id.clone());
         let first = SessionExecEvent::Started { pid: self.pid, terminal };
-        self.attached(&mut self.state.lock(), 0, first)
+        self.attached(&mut self.state.lock(), 0, window, first)
     }
 
     /// Attaches a client in place of the one that is attached. Its output begins at byte `from`, or
-    /// with the oldest byte that is kept.
+    /// with the oldest byte that is kept. With a window, the program waits while the client has not
+    /// acknowledged so many bytes: what is on the way to it, and in its own queues, is no more.
     ///
     /// # Errors
     /// When the program has not written as much, or the terminal has ended.
     pub(crate) fn attach(
         self: &Arc<Self>,
         from: Option<u64>,
+        window: Option<u32>,
     ) -> Result<TerminalAttachment, SessionError> {
         let mut state = self.state.lock();
         if state.closing.is_some() {
@@ -291,18 +315,20 @@ impl SandboxTerminal {
         let from = from.unwrap_or(start).max(start);
         let terminal = self.id.clone();
         let first = SessionExecEvent::Attached { pid: self.pid, terminal, from, to };
-        Ok(self.attached(&mut state, from, first))
+        Ok(self.attached(&mut state, from, window, first))
     }
 
     fn attached(
         self: &Arc<Self>,
         state: &mut TerminalState,
         taken: u64,
+        window: Option<u32>,
         first: SessionExecEvent,
     ) -> TerminalAttachment {
         state.clients += 1;
         let number = state.clients;
-        state.client = Some(AttachedClient { number, taken });
+        let window = window.and_then(|bytes| usize::try_from(bytes).ok());
+        state.client = Some(AttachedClient { number, first: taken, sent: taken, taken, window });
         let news = self.news.subscribe();
         self.news.send_replace(());
         self.attention.send_replace(());
@@ -357,6 +383,9 @@ impl SandboxTerminal {
         let TerminalInput { mut terminal, mut handle } = program;
         let mut attention = self.attention.subscribe();
         let mut buf = vec![0; CHUNK_BYTES];
+        // Bytes of it that were read and are not in the ring: a client that was attached meanwhile
+        // begins with those that they would drop.
+        let mut held = 0;
         let mut is_open = true;
         let mut end: Option<ProcessEnd> = None;
         // Begins anew with every piece of output, and while the client is waited for.
@@ -366,19 +395,28 @@ impl SandboxTerminal {
                 return SessionExecEvent::Ended(exec_result(end, false));
             }
             attention.borrow_and_update();
-            let has_room = self.state.lock().has_room();
+            let room = {
+                let mut state = self.state.lock();
+                if held > 0 && state.fits(held) {
+                    state.ring.push(buf.get(..held).unwrap_or_default());
+                    held = 0;
+                    self.news.send_replace(());
+                }
+                if held == 0 { state.room() } else { 0 }
+            };
+            let has_room = room > 0;
+            let space = buf.get_mut(..room.min(CHUNK_BYTES)).unwrap_or_default();
             tokio::select! {
                 // Output first, and the end after it.
                 biased;
-                read = terminal.read(&mut buf), if is_open && has_room => {
+                read = terminal.read(space), if is_open && has_room => {
                     let count = read.unwrap_or(0);
                     if count == 0 {
                         is_open = false;
                         continue;
                     }
                     grace.as_mut().reset(time::Instant::now() + OUTPUT_GRACE);
-                    self.state.lock().ring.push(buf.get(..count).unwrap_or_default());
-                    self.news.send_replace(());
+                    held = count;
                 }
                 ended = handle.wait(), if end.is_none() => match ended {
                     Ok(ended) => {
@@ -422,11 +460,24 @@ impl SandboxTerminal {
 }
 
 impl TerminalState {
-    /// Returns whether another chunk drops nothing that the client has not taken.
-    fn has_room(&self) -> bool {
+    /// Returns whether so many bytes more drop nothing that the client has not taken.
+    fn fits(&self, count: usize) -> bool {
         let Some(client) = self.client else { return true };
         let left = self.ring.end() - client.taken.min(self.ring.end());
-        self.ring.room_beside(left) >= CHUNK_BYTES
+        self.ring.room_beside(left) >= count
+    }
+
+    /// Returns how many bytes may be read now: they drop nothing that the client has not taken, and
+    /// are within its window.
+    fn room(&self) -> usize {
+        let Some(client) = self.client else { return CHUNK_BYTES };
+        let left = self.ring.end() - client.taken.min(self.ring.end());
+        if self.ring.room_beside(left) < CHUNK_BYTES {
+            return 0;
+        }
+        let Some(window) = client.window else { return CHUNK_BYTES };
+        let room = window.saturating_sub(usize::try_from(left).unwrap_or(usize::MAX));
+        if left == 0 || room >= ROOM_BYTES_MIN { room } else { 0 }
     }
 }
 
@@ -441,7 +492,12 @@ impl TerminalAttachment {
         self.terminal.program.lock().clone()
     }
 
-    /// Returns what comes next; output again until it is [taken](TerminalAttachment::take).
+    /// Returns the way of the client's acknowledgements.
+    pub(crate) fn acknowledger(&self) -> OutputAcknowledger {
+        OutputAcknowledger { terminal: Arc::clone(&self.terminal), number: self.number }
+    }
+
+    /// Returns what comes next; output again until it is [sent](TerminalAttachment::sent).
     /// Cancel-safe.
     pub(crate) async fn next(&mut self) -> TerminalNews {
         loop {
@@ -459,7 +515,7 @@ impl TerminalAttachment {
         let Some(client) = state.client.filter(|client| client.number == self.number) else {
             return Some(TerminalNews::TakenOver);
         };
-        let piece = state.ring.piece(client.taken, CHUNK_BYTES);
+        let piece = state.ring.piece(client.sent, CHUNK_BYTES);
         if !piece.is_empty() {
             return Some(TerminalNews::Output(piece));
         }
@@ -470,11 +526,14 @@ impl TerminalAttachment {
         }
     }
 
-    /// Records that the client has so many bytes more.
-    pub(crate) fn take(&self, count: usize) {
+    /// Records that the client was sent so many bytes more.
+    pub(crate) fn sent(&self, count: usize) {
         let mut state = self.terminal.state.lock();
         if let Some(client) = state.client.as_mut().filter(|client| client.number == self.number) {
-            client.taken += count as u64;
+            client.sent += count as u64;
+            if client.window.is_none() {
+                client.taken = client.sent;
+            }
         }
         drop(state);
         self.terminal.attention.send_replace(());
@@ -483,6 +542,20 @@ impl TerminalAttachment {
     /// Gives the terminal up: the client knows how the program has ended.
     pub(crate) fn finish(&self) {
         self.terminal.close(TerminalClosing::Deleted);
+    }
+}
+
+impl OutputAcknowledger {
+    /// Records that the client has shown so many bytes since it was attached. What it was not sent
+    /// it has not shown, and what it has shown stays so.
+    pub(crate) fn acknowledge(&self, bytes: u64) {
+        let mut state = self.terminal.state.lock();
+        if let Some(client) = state.client.as_mut().filter(|client| client.number == self.number) {
+            let shown = client.first.saturating_add(bytes).min(client.sent);
+            client.taken = client.taken.max(shown);
+        }
+        drop(state);
+        self.terminal.attention.send_replace(());
     }
 }
 

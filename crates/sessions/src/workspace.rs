@@ -125,11 +125,11 @@ impl WorkspaceStore {
     }
 
     fn disk_path(&self, id: &str) -> PathBuf {
-        self.0.directory.join("disks").join(format!("{id}.img"))
+        self.0.directory.join("disks").join(image_name(id))
     }
 
     fn layer_path(&self, id: &str) -> PathBuf {
-        self.0.directory.join("layers").join(format!("{id}.img"))
+        self.0.directory.join("layers").join(image_name(id))
     }
 
     fn copy_path(&self) -> PathBuf {
@@ -275,6 +275,7 @@ impl WorkspaceStore {
     pub(crate) async fn freeze(&self, disk: &str) -> Result<LayerId, SessionError> {
         let id = self.0.ids.next("l_");
         let (from, to) = (self.disk_path(disk), self.layer_path(&id));
+        let _permit = self.0.objects.removals().permit().await;
         blocking(move || {
             settle(&from)?;
             fs::rename(&from, &to).map_err(SessionError::internal)
@@ -418,6 +419,7 @@ impl WorkspaceStore {
     }
 
     async fn remove_file(&self, path: PathBuf) {
+        let _permit = self.0.objects.removals().permit().await;
         let removed = blocking(move || match fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other.map_err(SessionError::internal),
@@ -454,8 +456,36 @@ impl WorkspaceStore {
     }
 }
 
+/// Returns the file name of a disk or of a layer.
+pub(crate) fn image_name(id: &str) -> String {
+    format!("{id}.img")
+}
+
+/// Result of [`copy_cold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColdCopy {
+    /// The copy is there.
+    Done,
+    /// Somebody has the disk attached.
+    InUse,
+}
+
+/// Copies a disk that nobody has attached. A session that is resumed on it meanwhile waits.
+pub(crate) async fn copy_cold(image: &Path, to: &Path) -> Result<ColdCopy, SessionError> {
+    let (image, to) = (image.to_owned(), to.to_owned());
+    blocking(move || {
+        let attached = match AttachedDiskImage::attach(&image, ATTACH_WAIT) {
+            Err(DiskError::InUse { .. }) => return Ok(ColdCopy::InUse),
+            attached => attached.map_err(SessionError::internal)?,
+        };
+        attached.copy_to(&to).map_err(SessionError::internal)?;
+        Ok(ColdCopy::Done)
+    })
+    .await
+}
+
 /// Copies a disk that is in use. Programs that never stop writing are held for as long as it takes.
-async fn copy(
+pub(crate) async fn copy(
     attached: &AttachedDisk,
     user: Option<&SandboxedSession>,
     to: &Path,

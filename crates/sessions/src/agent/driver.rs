@@ -226,6 +226,9 @@ impl AgentDriver {
             if let Some(model) = &input.model {
                 line.insert("model".to_owned(), json!(model));
             }
+            if let Some(traceparent) = &input.traceparent {
+                line.insert("traceparent".to_owned(), json!(traceparent));
+            }
         }
         line_of(&Value::Object(line))
     }

@@ -167,6 +167,7 @@ fn message(turn: &str) -> TurnInput {
         model: None,
         extra: Map::new(),
         time: Duration::from_secs(100),
+        traceparent: None,
     }
 }
 

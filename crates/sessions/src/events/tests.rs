@@ -17,8 +17,7 @@ use testkit::Scratch;
 use tokio::time::timeout;
 
 use super::*;
-use crate::store::tests::node_of;
-use crate::store::tests::session;
+use crate::store::tests::{at, node_of, session};
 use crate::store::{SEQ_BLOCK, SessionRow, SessionStore};
 
 /// What has not happened by then does not happen.
@@ -260,7 +259,7 @@ async fn listeners_stay_while_a_session_rests_and_hear_its_next_life() {
     server.store.release("ses_1", 1).await.unwrap();
     assert_eq!(numbers(&read(&mut listener, 1).await), [1]);
     assert!(has_nothing(&mut listener).await);
-    let row = server.store.claim("ses_1", &node_of("here"), 1, 0).await.unwrap().unwrap();
+    let row = server.store.claim("ses_1", &node_of("here"), 1, at(0)).await.unwrap().unwrap();
     let again = server.writer.log(&row);
     assert!(Arc::ptr_eq(&log, &again), "there is one log for those who listen");
     assert_eq!(text(&again, "b"), SEQ_BLOCK + 1);

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::State;
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::{Json, Router};
 use node::clock::{self, IdGenerator};
@@ -46,6 +47,8 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 use self::call::{AshCaller, AshFailure};
+use crate::http::fence::{self, FencedInterface};
+use crate::routing::SessionInterface;
 use crate::service::{FaceDocument, Sessions};
 
 /// Name of this face in its sessions.
@@ -122,12 +125,14 @@ pub fn routes(sessions: Sessions, config: AshConfig, drain: &DrainHandle) -> io:
     }
     let (ids, started) = (IdGenerator::new()?, clock::now());
     let shared = AshShared { config, ids, started, locks: AshLocks::new(), queue, runs };
+    let interface = SessionInterface::Main;
+    let fenced = FencedInterface { sessions: sessions.clone(), interface };
     let face = AshContext { sessions, shared: Arc::new(shared) };
     let routes = Router::new()
         .at("/health", get(health))
         .merge(of_agents())
         .merge(of_evals())
-        .merge(of_sessions())
+        .merge(of_sessions().layer(from_fn_with_state(fenced, fence::fenced)))
         .merge(of_records());
     Ok(routes.with_state(face))
 }

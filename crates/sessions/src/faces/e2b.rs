@@ -48,6 +48,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use node::auth::{TokenRegistry, TokenScope};
@@ -85,6 +86,8 @@ use self::sandboxes::E2bSandboxes;
 use self::tokens::{TokenKeys, TokenPurpose};
 pub use self::transfer::signed_at;
 use crate::error::SessionError;
+use crate::http::fence::{self, FencedInterface};
+use crate::routing::SessionInterface;
 use crate::service::Sessions;
 
 /// The routes, as they are matched: the shell has to know that their bodies may have any length.
@@ -143,6 +146,8 @@ pub fn routes(
     let keys = TokenKeys::new(&key);
     let sandboxes = E2bSandboxes::default();
     let port_places = Shares::new(config.port_connections_max, PORTS_WEIGHT);
+    let interface = SessionInterface::E2b;
+    let fenced = FencedInterface { sessions: sessions.clone(), interface };
     let face = Arc::new(E2bContext { sessions, tokens, config, keys, sandboxes, port_places });
     let for_peers = transfer::peer_routes(Arc::clone(&face));
     let [root, below] = ROUTES;
@@ -151,6 +156,7 @@ pub fn routes(
         .route(below, any(answer))
         // Files have the limit of the disk they are written to.
         .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(fenced, fence::fenced))
         .with_state(face);
     Ok((routes, for_peers))
 }

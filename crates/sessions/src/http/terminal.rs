@@ -33,9 +33,10 @@ use tokio::time;
 use super::conversation::HEARTBEAT;
 use super::{FilePath, SessionIdPath};
 use crate::error::SessionError;
-use crate::service::{SandboxGuard, Sessions, signal_name};
+use crate::service::{SandboxGuard, SessionFence, Sessions, signal_name};
 use crate::terminals::{
-    TerminalAttachment, TerminalClosing, TerminalInput, TerminalNews, TerminalTies,
+    ACKNOWLEDGED_WINDOW, OutputAcknowledger, TerminalAttachment, TerminalClosing, TerminalInput,
+    TerminalNews, TerminalTies,
 };
 
 /// Time that a client may leave a message unread before it counts as gone.
@@ -76,6 +77,8 @@ pub(super) enum TerminalQuery {
         size: TerminalSize,
         /// Seconds that the terminal may be without a client; 0 for one that ends with it.
         detach_s: u32,
+        /// Bytes of output that the client may leave unacknowledged, where it acknowledges any.
+        window: Option<u32>,
     },
     /// A terminal that runs, by its id.
     Attach {
@@ -84,6 +87,8 @@ pub(super) enum TerminalQuery {
         from: Option<u64>,
         /// Its size, where it changes.
         size: Option<TerminalSize>,
+        /// As that of a new one.
+        window: Option<u32>,
     },
 }
 
@@ -97,6 +102,7 @@ struct TerminalParameters {
     detach_s: Option<u32>,
     attach: Option<String>,
     from: Option<u64>,
+    window: Option<u32>,
 }
 
 /// Reads the query: `argv` may stand there many times.
@@ -121,9 +127,10 @@ pub(super) fn asked(uri: &Uri) -> Result<TerminalQuery, http::HttpError> {
             "detach_s" => found.detach_s = Some(number(&value, "detach_s")?),
             "attach" => found.attach = Some(value),
             "from" => found.from = Some(number(&value, "from")?),
+            "window" => found.window = Some(window(&value)?),
             _ => {
                 let message = "unknown parameter; there are argv, cwd, rows, cols, detach_s, \
-                               attach and from";
+                               attach, from and window";
                 let name: String = name.chars().take(64).collect();
                 return Err(http::HttpError::invalid(message).at(name));
             }
@@ -147,7 +154,8 @@ impl TerminalParameters {
                 false => self.argv,
             };
             let detach_s = self.detach_s.unwrap_or(0);
-            return Ok(TerminalQuery::Open { argv, cwd: self.cwd, size, detach_s });
+            let (cwd, window) = (self.cwd, self.window);
+            return Ok(TerminalQuery::Open { argv, cwd, size, detach_s, window });
         };
         let of_new = [
             ("argv", !self.argv.is_empty()),
@@ -158,13 +166,21 @@ impl TerminalParameters {
             return Err(http::HttpError::invalid("excludes `attach`").at(name));
         }
         let size = (self.rows.is_some() || self.cols.is_some()).then_some(size);
-        Ok(TerminalQuery::Attach { id, from: self.from, size })
+        Ok(TerminalQuery::Attach { id, from: self.from, size, window: self.window })
     }
 }
 
 fn lines(text: &str, field: &str) -> Result<u16, http::HttpError> {
     let number = text.parse().ok().filter(|number| (1..=SIZE_MAX).contains(number));
     number.ok_or_else(|| http::HttpError::invalid(format!("must be 1 to {SIZE_MAX}")).at(field))
+}
+
+fn window(text: &str) -> Result<u32, http::HttpError> {
+    let number = text.parse().ok().filter(|number| ACKNOWLEDGED_WINDOW.contains(number));
+    number.ok_or_else(|| {
+        let (least, most) = (ACKNOWLEDGED_WINDOW.start(), ACKNOWLEDGED_WINDOW.end());
+        http::HttpError::invalid(format!("must be {least} to {most}")).at("window")
+    })
 }
 
 fn number<T: FromStr>(text: &str, field: &str) -> Result<T, http::HttpError> {
@@ -187,7 +203,7 @@ pub(super) async fn open(
         return Err(http::HttpError::new(ErrorCode::UpgradeRequired, message));
     };
     let client = match query {
-        TerminalQuery::Open { argv, cwd, size, detach_s } => {
+        TerminalQuery::Open { argv, cwd, size, detach_s, window } => {
             let guard = sessions.sandbox(&who.tenant, &id).await?;
             let place = guard.place_of_terminal(detach_s)?;
             let program = program(&guard, &argv, cwd, size).await?;
@@ -197,10 +213,10 @@ pub(super) async fn open(
             };
             let ties = TerminalTies { binding, drain: drain.clone() };
             let program = TerminalInput { terminal, handle };
-            guard.open_terminal(argv, detach_s, place, program, ties)?
+            guard.open_terminal(argv, detach_s, place, window, program, ties)?
         }
-        TerminalQuery::Attach { id: terminal, from, size } => {
-            let client = sessions.attach_terminal(&who, &id, &terminal, from).await?;
+        TerminalQuery::Attach { id: terminal, from, size, window } => {
+            let client = sessions.attach_terminal(&who, &id, &terminal, from, window).await?;
             if let (Some(TerminalSize { rows, cols }), Some(input)) = (size, client.input()) {
                 // Whose program has ended has no use for a size.
                 drop(input.handle.resize(sandbox::TerminalDimensions { rows, cols }));
@@ -208,8 +224,10 @@ pub(super) async fn open(
             client
         }
     };
+    // The session is here by now.
+    let fence = sessions.fence(Some(&id))?;
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
-    Ok(upgrade.on_upgrade(move |socket| Box::pin(hold(client, socket, drain))))
+    Ok(upgrade.on_upgrade(move |socket| Box::pin(hold(client, socket, drain, fence))))
 }
 
 async fn program(
@@ -260,6 +278,8 @@ enum TerminalEnd {
     Gone,
     /// The server shuts down.
     Away,
+    /// Another server may have taken the session over.
+    Lost,
     /// Another client has taken the terminal over.
     TakenOver,
     /// The terminal was ended.
@@ -269,15 +289,22 @@ enum TerminalEnd {
 }
 
 /// Holds the conversation of a client with its terminal, which is detached at the end.
-async fn hold(mut client: TerminalAttachment, socket: WebSocket, drain: DrainHandle) {
+async fn hold(
+    mut client: TerminalAttachment,
+    socket: WebSocket,
+    drain: DrainHandle,
+    fence: Option<SessionFence>,
+) {
     let (mut sink, stream) = socket.split();
-    let input = client.input();
+    let (input, acknowledger) = (client.input(), client.acknowledger());
     let first = said(client.first());
     let over = match send(&mut sink, first).await {
         false => TerminalEnd::Gone,
         true => tokio::select! {
-            over = show(&mut sink, &mut client) => over,
-            over = type_in(stream, input) => over,
+            biased;
+            () = lost(fence.as_ref()) => TerminalEnd::Lost,
+            over = show(&mut sink, &mut client, fence.as_ref()) => over,
+            over = type_in(stream, input, &acknowledger, fence.as_ref()) => over,
             () = drain.cancelled() => TerminalEnd::Away,
         },
     };
@@ -291,6 +318,7 @@ async fn hold(mut client: TerminalAttachment, socket: WebSocket, drain: DrainHan
         }
         TerminalEnd::Deleted => goodbye(close_code::NORMAL, "the terminal was ended"),
         TerminalEnd::Away => goodbye(close_code::AWAY, "the server shuts down"),
+        TerminalEnd::Lost => goodbye(close_code::AWAY, "the server has lost the session"),
         TerminalEnd::TakenOver => goodbye(CLOSE_TAKEN_OVER, "another client has attached"),
         TerminalEnd::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
         TerminalEnd::Gone => return,
@@ -318,22 +346,37 @@ async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> boo
     matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
 }
 
+/// Resolves when another server may have taken the session over.
+async fn lost(fence: Option<&SessionFence>) {
+    match fence {
+        Some(fence) => fence.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns whether another server may have taken the session over.
+fn is_lost(fence: Option<&SessionFence>) -> bool {
+    fence.is_some_and(SessionFence::is_lost)
+}
+
 /// Sends what the program writes, up to its end, and a ping now and then.
 async fn show(
     sink: &mut SplitSink<WebSocket, Message>,
     client: &mut TerminalAttachment,
+    fence: Option<&SessionFence>,
 ) -> TerminalEnd {
     // Not at once: a socket that is closed meanwhile is broken for who answers that.
     let mut heartbeat = time::interval_at(time::Instant::now() + HEARTBEAT, HEARTBEAT);
     loop {
         tokio::select! {
             news = client.next() => match news {
+                TerminalNews::Output(_) if is_lost(fence) => return TerminalEnd::Lost,
                 TerminalNews::Output(bytes) => {
                     let count = bytes.len();
                     if !send(sink, Message::Binary(bytes)).await {
                         return TerminalEnd::Gone;
                     }
-                    client.take(count);
+                    client.sent(count);
                 }
                 TerminalNews::Ended(event) => return TerminalEnd::Ended(event),
                 TerminalNews::TakenOver => return TerminalEnd::TakenOver,
@@ -385,7 +428,12 @@ impl PendingTerminalInput {
 }
 
 /// Takes what the client says.
-async fn type_in(mut stream: SplitStream<WebSocket>, input: Option<TerminalInput>) -> TerminalEnd {
+async fn type_in(
+    mut stream: SplitStream<WebSocket>,
+    input: Option<TerminalInput>,
+    acknowledger: &OutputAcknowledger,
+    fence: Option<&SessionFence>,
+) -> TerminalEnd {
     let Some(TerminalInput { mut terminal, handle }) = input else {
         return until_gone(stream).await;
     };
@@ -394,6 +442,9 @@ async fn type_in(mut stream: SplitStream<WebSocket>, input: Option<TerminalInput
     loop {
         tokio::select! {
             message = stream.next(), if !pending.is_full() => {
+                if is_lost(fence) {
+                    return TerminalEnd::Lost;
+                }
                 let taken = match message {
                     None | Some(Err(_) | Ok(Message::Close(_))) => return TerminalEnd::Gone,
                     Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
@@ -402,7 +453,7 @@ async fn type_in(mut stream: SplitStream<WebSocket>, input: Option<TerminalInput
                         Ok(())
                     }
                     Some(Ok(Message::Text(text))) => {
-                        take(text.as_str(), &mut pending, &handle).await
+                        take(text.as_str(), &mut pending, &handle, acknowledger).await
                     }
                 };
                 if let Err(why) = taken {
@@ -436,6 +487,7 @@ async fn take(
     text: &str,
     pending: &mut PendingTerminalInput,
     handle: &ProcessHandle,
+    acknowledger: &OutputAcknowledger,
 ) -> Result<(), String> {
     let message: ClientMessage =
         http::parse_json("the message", text.as_bytes()).map_err(|error| error.to_string())?;
@@ -449,6 +501,7 @@ async fn take(
             return Err("exactly one of data and data_base64 is needed".to_owned());
         }
         ClientMessage::Eof => pending.push(Bytes::from_static(&[END_OF_INPUT])),
+        ClientMessage::Ack { bytes } => acknowledger.acknowledge(bytes),
         // What has ended needs no signal.
         ClientMessage::Cancel => drop(handle.signal(SIGKILL).await),
         ClientMessage::Signal { signal } => {

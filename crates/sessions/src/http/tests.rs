@@ -127,8 +127,10 @@ fn terminals_are_asked_for_strictly() {
         cwd: cwd.map(str::to_owned),
         size: TerminalSize { rows, cols },
         detach_s,
+        window: None,
     };
-    let attach = |from, size| TerminalQuery::Attach { id: "tm_1".to_owned(), from, size };
+    let attach =
+        |from, size| TerminalQuery::Attach { id: "tm_1".to_owned(), from, size, window: None };
     for (query, expected) in [
         (
             "?argv=top&argv=-d&argv=1&rows=30&cols=100&cwd=/tmp",
@@ -141,12 +143,19 @@ fn terminals_are_asked_for_strictly() {
     ] {
         assert_eq!(asked(&uri(query)).unwrap(), expected, "{query}");
     }
+    for query in ["?window=4096", "?attach=tm_1&window=262144"] {
+        let (TerminalQuery::Open { window, .. } | TerminalQuery::Attach { window, .. }) =
+            asked(&uri(query)).unwrap();
+        assert!(window.is_some(), "{query}");
+    }
     for (query, field) in [
         ("?rows=0", "rows"),
         ("?cols=5000", "cols"),
         ("?cols=-1", "cols"),
         ("?argv=a%00b", "argv"),
         ("?size=3", "size"),
+        ("?window=4095", "window"),
+        ("?attach=tm_1&window=262145", "window"),
         ("?detach_s=-1", "detach_s"),
         ("?detach_s=1.5", "detach_s"),
         ("?from=0", "from"),

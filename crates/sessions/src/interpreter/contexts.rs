@@ -18,6 +18,7 @@ use super::parked::ParkedInterpreter;
 use super::process::{ContextControl, ContextProcess, CopyFailure};
 use crate::error::SessionError;
 use crate::service::SandboxGuard;
+use crate::traces::CommandTrace;
 
 /// Contexts of one sandbox.
 const CONTEXTS_MAX: usize = 128;
@@ -307,9 +308,11 @@ impl CodeContext {
         let place = self.place()?;
         let (told, events) = mpsc::channel(EVENTS_MAX);
         let context = Arc::clone(self);
+        // From when it begins to wait for the cells before it.
+        let trace = CommandTrace::begin(node::traces::span("cell"), guard.session());
         node::task::spawn(async move {
             context.run(&guard, &cell, timeout, &told).await;
-            drop((place, guard));
+            drop((trace, place, guard));
         });
         Ok(CellStream { events })
     }

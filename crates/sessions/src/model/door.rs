@@ -39,12 +39,14 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use node::client::TlsRoots;
+use node::fence::EffectFence;
 use node::task::Boxed;
 use node::telemetry::Registry;
+use node::traces::Tracer;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -55,6 +57,7 @@ use super::upstream::{ModelUpstream, UpstreamAnswer};
 use super::{BODY_BYTES_MAX, CONNECTION_TIME_MAX, CONNECTIONS_MAX};
 use super::{Body, BoxError, ModelKey, ModelKeyOwner, ModelRefusal, UsageTotals};
 use crate::metrics::ModelUse;
+use crate::traces::ModelTracer;
 
 /// Bytes of the requests of one grant that are held at one time.
 const HELD_BYTES_MAX_PER_GRANT: usize = 2 * BODY_BYTES_MAX;
@@ -190,6 +193,8 @@ struct ModelProxyShared {
     accounts: ModelAccounts,
     room: Arc<ByteBudget>,
     tally: Arc<UsageTotals>,
+    /// None where nothing is traced.
+    tracer: Option<Tracer>,
 }
 
 impl fmt::Debug for ModelDoors {
@@ -221,7 +226,27 @@ impl ModelDoors {
             accounts: ModelAccounts::new(tokens_max_per_tenant, HELD_BYTES_MAX_PER_TENANT),
             room: Arc::new(ByteBudget::new(HELD_BYTES_MAX)),
             tally: Arc::default(),
+            tracer: None,
         })))
+    }
+
+    /// Lets requests go on with the traces that sandboxes are parts of. To be called before a door
+    /// is opened.
+    #[must_use]
+    pub fn traced_by(mut self, tracer: Option<Tracer>) -> ModelDoors {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.tracer = tracer;
+        }
+        self
+    }
+
+    /// Sends nothing after the lease of `fence`. To be called before a door is opened.
+    #[must_use]
+    pub fn fenced_by(mut self, fence: EffectFence) -> ModelDoors {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.upstream.fence_by(fence);
+        }
+        self
     }
 
     /// Adds the figures of all doors together.
@@ -234,6 +259,8 @@ impl ModelDoors {
     #[must_use]
     pub fn open(&self, spec: ModelDoorSpec) -> Arc<ModelDoor> {
         let (budget, tenant) = self.0.accounts.open(&spec);
+        let tracer = self.0.tracer.clone();
+        let tracer = tracer.map(|tracer| ModelTracer { tracer, holder: spec.holder.clone() });
         Arc::new(ModelDoor {
             shared: Arc::clone(&self.0),
             models: spec.models,
@@ -241,6 +268,7 @@ impl ModelDoors {
             tenant,
             room: Arc::new(ByteBudget::new(HELD_BYTES_MAX_PER_GRANT)),
             told: spec.told,
+            tracer,
         })
     }
 }
@@ -253,6 +281,7 @@ pub struct ModelDoor {
     tenant: Arc<TenantBudget>,
     room: Arc<ByteBudget>,
     told: Arc<dyn ModelWitness>,
+    tracer: Option<ModelTracer>,
 }
 
 impl fmt::Debug for ModelDoor {
@@ -307,6 +336,7 @@ impl ModelDoor {
         exchange: &mut ModelExchange,
     ) -> Result<Response<UpstreamAnswer>, ModelRefusal> {
         let shared = &self.shared;
+        shared.upstream.check_lease()?;
         if !shared.access.allows(&head.method, head.uri.path()) {
             return Err(ModelRefusal::Path);
         }
@@ -328,7 +358,12 @@ impl ModelDoor {
         // The body may have come slowly.
         self.budget.check().map_err(ModelRefusal::Budget)?;
         exchange.sent();
-        super::send(&shared.upstream, &head, body, shared.access.key()).await
+        let trace = |headers: &mut HeaderMap| {
+            if let Some(tracer) = &self.tracer {
+                tracer.write(headers);
+            }
+        };
+        super::send(&shared.upstream, &head, body, shared.access.key(), trace).await
     }
 
     /// Reads what is asked for.

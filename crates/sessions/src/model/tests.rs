@@ -2,6 +2,12 @@
 
 use std::net::SocketAddr;
 
+use node::clock;
+use node::cluster::ServingLease;
+use node::telemetry::Registry;
+use node::traces::{
+    ExporterSettings, SpanKind, TraceResource, TraceSampler, Tracer, TracerSettings,
+};
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -115,11 +121,19 @@ async fn answer(
 
 /// A relay to `url`, and where it listens. Everything ends with the test's runtime.
 async fn relay(url: &str, access: ModelKeyOwner) -> (SocketAddr, Arc<UsageTotals>, JoinHandle<()>) {
+    traced_relay(url, access, None).await
+}
+
+async fn traced_relay(
+    url: &str,
+    access: ModelKeyOwner,
+    tracer: Option<ModelTracer>,
+) -> (SocketAddr, Arc<UsageTotals>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tally = Arc::new(UsageTotals::default());
     let (relay, counted) = (ModelRelay::new(url, TlsRoots::Machine).unwrap(), Arc::clone(&tally));
-    let task = tokio::spawn(async move { relay.serve(listener, access, counted).await });
+    let task = tokio::spawn(async move { relay.serve(listener, access, counted, tracer).await });
     (address, tally, task)
 }
 
@@ -180,6 +194,42 @@ async fn a_request_gets_the_key_and_loses_what_it_brought() {
     assert_eq!((used.requests, used.failed, used.input, used.output), (2, 0, 4, 6));
     // The connection was kept for the second one.
     assert_eq!(*model.connections.lock(), 1);
+}
+
+#[tokio::test]
+async fn a_request_goes_on_with_the_trace_of_its_sandbox_and_with_no_other() {
+    let mut model = model().await;
+    let url = format!("http://{}", model.address);
+    let settings = TracerSettings {
+        sampler: TraceSampler::new(1.0).unwrap(),
+        queue_spans_max: 1,
+        has_statements: false,
+        exporter: ExporterSettings {
+            url: url.clone(),
+            headers: HeaderMap::new(),
+            timeout: Duration::from_secs(1),
+            batch_spans_max: 1,
+            batch_delay: Duration::from_secs(1),
+            is_gzip: false,
+            resource: TraceResource::default(),
+        },
+    };
+    let (tracer, _exporter) = Tracer::new(settings, &mut Registry::default());
+    let traced = ModelTracer { tracer: tracer.clone(), holder: "ses_1".into() };
+    let (address, _tally, _task) = traced_relay(&url, shared(), Some(traced)).await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let forged = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let sent = request(&format!("POST /v1/messages HTTP/1.1\r\ntraceparent: {forged}\r\nx:"), "");
+    let turn = tracer.begin("turn", SpanKind::Internal, None);
+    let trace = turn.scope().unwrap().context().trace_id.to_string();
+    let bound = turn.bind("ses_1");
+    ask(&mut client, &sent, "}}").await;
+    let asked = model.asked.recv().await.unwrap();
+    assert!(asked.contains(&format!("traceparent: 00-{trace}-")), "{asked}");
+    drop(bound);
+    ask(&mut client, &sent, "}}").await;
+    let asked = model.asked.recv().await.unwrap();
+    assert!(!asked.contains("traceparent"), "{asked}");
 }
 
 #[tokio::test]
@@ -352,4 +402,60 @@ fn endpoints_and_keys_are_checked() {
         assert_eq!(ModelKey::new(key).is_some(), is_right, "{key:?}");
     }
     assert_eq!(format!("{:?}", shared()), "Shared(Some(ModelKey))");
+}
+
+/// Answers of a relay that sends nothing after the lease.
+#[tokio::test]
+async fn nothing_is_asked_of_the_model_after_the_lease() {
+    let mut model = model().await;
+    let lease = ServingLease::of(Duration::from_millis(1250));
+    let url = format!("http://{}", model.address);
+    let relay = ModelRelay::new(&url, TlsRoots::Machine).unwrap();
+    let relay = relay.fenced_by(EffectFence::new(lease.clone()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let _task = tokio::spawn(async move {
+        relay.serve(listener, shared(), Arc::default(), None).await;
+    });
+    let renewing = renew(&lease);
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let sent = request("POST /v1/messages", r#"{"stream":true}"#);
+    client.write_all(sent.as_bytes()).await.unwrap();
+    model.go.send("go").unwrap();
+    read_until(&mut client, "\"output_tokens\":1}}}").await;
+    model.asked.recv().await.unwrap();
+
+    renewing.abort();
+    while lease.holds() {
+        sleep(Duration::from_millis(5)).await;
+    }
+    // The answer that is under way breaks off with its next piece.
+    model.go.send("go").unwrap();
+    let rest = read_until(&mut client, "content_block_delta").await;
+    assert!(!rest.contains("content_block_delta"), "{rest}");
+    let plain = request("POST /v1/messages", "{}");
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let refused = ask(&mut client, &plain, ERROR_END).await;
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(
+        refused.contains("retry-after: 1\r\n") && refused.contains("lost its lease"),
+        "{refused}"
+    );
+    assert!(model.asked.try_recv().is_err());
+
+    let _renewing = renew(&lease);
+    let answered = ask(&mut client, &plain, "}}").await;
+    assert!(answered.starts_with("HTTP/1.1 200 OK\r\n"), "{answered}");
+    assert!(model.asked.recv().await.is_some() && model.asked.try_recv().is_err());
+}
+
+fn renew(lease: &ServingLease) -> JoinHandle<()> {
+    let lease = lease.clone();
+    lease.renewed(clock::boot_ms());
+    tokio::spawn(async move {
+        loop {
+            sleep(Duration::from_millis(10)).await;
+            lease.renewed(clock::boot_ms());
+        }
+    })
 }

@@ -13,6 +13,7 @@ use hyper::header::{HOST, HeaderValue};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use node::client::{TlsRoots, connector};
+use node::fence::{EffectFence, EffectWay, LeaseLost};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -65,6 +66,8 @@ pub(super) struct ModelUpstream {
     tls: OnceCell<TlsConnector>,
     /// Connections that nobody uses, the latest last.
     idle: Arc<Mutex<Vec<IdleUpstream>>>,
+    /// Lets nothing go outside after the server's lease.
+    fence: EffectFence,
 }
 
 struct IdleUpstream {
@@ -109,7 +112,18 @@ impl ModelUpstream {
             roots,
             tls: OnceCell::new(),
             idle: Arc::default(),
+            fence: EffectFence::open(),
         })
+    }
+
+    /// Sets what lets nothing go outside after the server's lease.
+    pub(super) fn fence_by(&mut self, fence: EffectFence) {
+        self.fence = fence;
+    }
+
+    /// Refuses what begins after the server's lease.
+    pub(super) fn check_lease(&self) -> Result<(), LeaseLost> {
+        self.fence.check(EffectWay::Model)
     }
 
     /// Returns what comes before the path of a request.
@@ -176,6 +190,7 @@ impl ModelUpstream {
         let tcp = tcp.map_err(UpstreamError::Connect)?;
         // Without it requests are a little later, and no less right.
         tcp.set_nodelay(true).ok();
+        let tcp = self.fence.guard(EffectWay::Model, tcp);
         if !self.is_https {
             return speak(tcp).await;
         }

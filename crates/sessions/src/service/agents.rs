@@ -391,7 +391,7 @@ impl SessionsInner {
             install_output,
             created_ms: now_ms,
         };
-        let max = u64::try_from(self.config.agents_max_per_tenant).unwrap_or(u64::MAX);
+        let max = u64::try_from(self.config.now().agents_max_per_tenant).unwrap_or(u64::MAX);
         match self.store.deploy(agent, version, max).await {
             Ok(deployed) => Ok(deployed.agent),
             Err(error) => {
@@ -426,7 +426,7 @@ impl SessionsInner {
         files: &[StoredAgentFile],
         below: Vec<String>,
     ) -> Result<(Vec<String>, Option<String>), SessionError> {
-        let complete = limits::limits(&self.config, &request.limits, &request.limits)?;
+        let complete = limits::limits(&self.config.now(), &request.limits, &request.limits)?;
         let disk = self.blank(&complete).await?;
         let body = Arc::new(self.make_body(tenant, disk, &below, &complete).await?);
         let filled = self.fill_folder(&body, request, files).await;
@@ -483,7 +483,7 @@ impl SessionsInner {
             merged: true,
         };
         let process = sandbox.start(program).await?;
-        let time_max = Duration::from_secs(self.config.install_s.into());
+        let time_max = Duration::from_secs(self.config.now().install_s.into());
         install(process, time_max).await.map(Some)
     }
 
@@ -644,7 +644,7 @@ fn check_settings(inner: &SessionsInner, update: &AgentUpdate) -> Result<(), Ses
         limits::check_env(env, "env")?;
     }
     if let Some(limits) = &update.limits {
-        limits::limits(&inner.config, limits, limits)?;
+        limits::limits(&inner.config.now(), limits, limits)?;
     }
     if let Some(options) = &update.options {
         limits::check_options(options, "options")?;

@@ -53,7 +53,7 @@ impl SessionsInner {
     ) -> Result<SessionSandbox, SessionError> {
         let sandbox = async { self.engine.session_sandbox().await.map_err(SessionError::internal) };
         let (layers, sandbox) = tokio::try_join!(self.workspaces.layers(chain), sandbox)?;
-        let limits = limits::sandbox_limits(&self.config, complete);
+        let limits = limits::sandbox_limits(&self.config.now(), complete);
         // A chain has the oldest first, as it grew; the kernel looks into the newest first.
         let newest_first: Vec<_> = layers.into_iter().rev().collect();
         let setup = SessionSetup { disk: &disk.disk, layers: &newest_first, limits };
@@ -68,7 +68,7 @@ impl SessionsInner {
         &self,
         complete: &SessionLimits,
     ) -> Result<AttachedDisk, SessionError> {
-        let disk = self.workspaces.blank(limits::disk_size(&self.config, complete)).await;
+        let disk = self.workspaces.blank(limits::disk_size(&self.config.now(), complete)).await;
         // One that was ready may have been taken.
         self.sweeps.disks.notify_one();
         disk
@@ -109,10 +109,10 @@ impl SessionsInner {
 
     /// A place for a sandbox of a tenant, within the tenant's share.
     pub(super) fn place<'a>(&self, key: &'a ResidentKey, tenant: &'a Arc<str>) -> PlaceRequest<'a> {
-        let tenant_max = match self.config.resident_max_per_tenant {
+        let tenant_max = match self.config.now().resident_max_per_tenant {
             // Half of a server would be wasted that has one tenant.
             0 if !self.has_tenants_beside(tenant) => usize::MAX,
-            0 => self.config.resident_max.div_ceil(2),
+            0 => self.config.now().resident_max.div_ceil(2),
             most => most,
         };
         PlaceRequest { key, tenant, tenant_max }
@@ -247,6 +247,10 @@ impl SessionsInner {
     pub(super) async fn end_body(&self, body: &Arc<SessionSandbox>) -> Option<String> {
         // What stands still cannot end by itself; what is gone already needs no help.
         let _gone = body.thaw().await;
+        if !self.membership.serving().holds() {
+            // It stands still, and may do nothing any more.
+            self.kill(body).await;
+        }
         let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
         if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {
             agent.handle.close().await;

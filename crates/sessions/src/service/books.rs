@@ -138,6 +138,21 @@ impl ResidentLedger {
         self.inner.lock().all.state(key)
     }
 
+    /// Counts the sandboxes of each tenant: those there are, and of them those at work.
+    pub(crate) fn sandboxes_by_tenant(&self) -> HashMap<Arc<str>, (usize, usize)> {
+        let inner = &*self.inner.lock();
+        let mut counts: HashMap<Arc<str>, (usize, usize)> = HashMap::new();
+        for (key, owner) in &inner.owners {
+            let (all, at_work) = counts.entry(Arc::clone(owner)).or_default();
+            match inner.all.state(key) {
+                Some(State::Running) => (*all, *at_work) = (*all + 1, *at_work + 1),
+                Some(State::Warm | State::Waiting) => *all += 1,
+                Some(State::Warming | State::Cold) | None => {}
+            }
+        }
+        counts
+    }
+
     /// Counts what a tenant has of each state. Looks at all residents.
     pub(crate) fn stats_of(&self, tenant: &str) -> ResidentStats {
         let inner = &*self.inner.lock();

@@ -136,9 +136,9 @@ impl SessionsInner {
         self: &Arc<Self>,
         new: NewSession,
     ) -> Result<(api::SessionView, Option<SandboxUse>), SessionError> {
-        limits::check_create(&self.config, &new.request)?;
+        limits::check_create(&self.config.now(), &new.request)?;
         let base = self.base(&new.tenant, &new.request, new.extras.id.as_deref()).await?;
-        let declared = limits::disk_size(&self.config, &base.limits).bytes;
+        let declared = limits::disk_size(&self.config.now(), &base.limits).bytes;
         self.check_storage(&new.tenant, StorageRequest { stored: 0, declared }).await?;
         let (entry, at_work) = match self.claim_ready(&new, &base) {
             Some(claimed) => self.create_claimed(new, base, claimed).await?,
@@ -226,7 +226,7 @@ impl SessionsInner {
         Ok(SessionBase {
             agent,
             chain,
-            limits: limits::limits(&self.config, &of_agent.0, &request.limits)?,
+            limits: limits::limits(&self.config.now(), &of_agent.0, &request.limits)?,
             options: limits::options(&of_agent.1, &request.options),
             launch,
             grants,
@@ -314,7 +314,7 @@ impl SessionsInner {
         let body = Arc::new(body);
         let parks = match &base.agent {
             Some((agent, _)) => agent.settings.park_interpreter,
-            None => self.config.park_interpreter,
+            None => self.config.now().park_interpreter,
         };
         if parks {
             park_ahead(&body, &base.launch);
@@ -406,7 +406,7 @@ impl SessionsInner {
             tenant: tenant.clone(),
             id,
         };
-        let max = u64::try_from(self.config.sessions_max_per_tenant).unwrap_or(u64::MAX);
+        let max = u64::try_from(self.config.now().sessions_max_per_tenant).unwrap_or(u64::MAX);
         self.store.insert_session(row, max).await
     }
 

@@ -18,6 +18,7 @@ use super::launch::environment;
 use super::{Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::metrics::TimedOperation;
+use crate::traces::CommandTrace;
 
 /// Bytes that are kept of each stream of a command whose caller waits for its end.
 const OUTPUT_BYTES_MAX: usize = 10 << 20;
@@ -116,11 +117,14 @@ impl Sessions {
     ) -> Result<ExecStream, SessionError> {
         let inner = self.ready()?;
         check(&request)?;
+        let span = node::traces::span("exec");
         let at_work = inner.active(tenant, id).await?;
+        let trace = CommandTrace::begin(span, &at_work.entry.id);
         let launch = inner.launch(&at_work.entry).await?;
         inner.open_gate(&at_work.entry, &at_work.body).await?;
         let mut env = launch.env.clone();
         env.extend(request.env.clone());
+        trace.pass_on(&mut env);
         let mut program = program(&request, &env);
         if program.cwd.is_none() {
             program.cwd = at_work.workdir();
@@ -132,7 +136,7 @@ impl Sessions {
         let ProcessStreams::Pipes(pipes) = process.streams else {
             return Err(SessionError::internal("a command without terminal has pipes"));
         };
-        let running = RunningCommand { at_work, handle: process.handle, told };
+        let running = RunningCommand { at_work, handle: process.handle, told, trace };
         node::task::spawn(running.follow(pipes, stdin, timeout));
         Ok(ExecStream { events })
     }
@@ -243,12 +247,13 @@ struct RunningCommand {
     at_work: SandboxUse,
     handle: ProcessHandle,
     told: mpsc::Sender<ExecEvent>,
+    trace: CommandTrace,
 }
 
 impl RunningCommand {
     /// Tells everything, up to the end. When nobody listens any more, the program is killed.
     async fn follow(self, pipes: ProcessPipes, stdin: String, timeout: Duration) {
-        let RunningCommand { at_work, mut handle, told } = self;
+        let RunningCommand { at_work, mut handle, told, trace } = self;
         let ProcessPipes { stdin: input, stdout, stderr } = pipes;
         let feed = feed(input, stdin);
         let _started = told.send(ExecEvent::Started(handle.pid())).await;
@@ -293,7 +298,9 @@ impl RunningCommand {
         }
         drop(streams);
         if let Some(end) = end {
-            let _nobody = told.send(ExecEvent::Ended(exec_result(&end, timed_out))).await;
+            let result = exec_result(&end, timed_out);
+            trace.end(&result);
+            let _nobody = told.send(ExecEvent::Ended(result)).await;
         }
         drop(at_work);
     }

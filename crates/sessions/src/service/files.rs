@@ -48,6 +48,10 @@ impl SandboxGuard {
         SandboxGuard { at_work }
     }
 
+    pub(super) fn at_work(&self) -> &SandboxUse {
+        &self.at_work
+    }
+
     /// The session's own id.
     pub fn session(&self) -> &str {
         &self.at_work.entry.id
@@ -233,7 +237,7 @@ impl Sessions {
 
     /// A key for a face, the same one on all servers that share what sessions seal secrets with.
     pub fn derived_key(&self, purpose: &str) -> Option<[u8; 32]> {
-        self.ready().ok().map(|inner| inner.secrets.derived_key(purpose))
+        self.supported().map(|inner| inner.secrets.derived_key(purpose))
     }
 
     /// Returns what a session uses at present. None when it has no sandbox.

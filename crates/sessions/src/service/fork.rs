@@ -148,7 +148,8 @@ impl Sessions {
                 created_ms: clock::wall_ms(),
             };
             let shown = shown(row.clone());
-            let max = u64::try_from(inner.config.snapshots_max_per_tenant).unwrap_or(u64::MAX);
+            let max =
+                u64::try_from(inner.config.now().snapshots_max_per_tenant).unwrap_or(u64::MAX);
             if let Err(error) = inner.store.insert_snapshot(row, max).await {
                 // The layer is nobody's now.
                 inner.sweeps.layers();
@@ -198,7 +199,7 @@ impl SessionsInner {
             None => self.row(tenant, id).await?.limits,
         };
         let count = u64::try_from(count).unwrap_or(u64::MAX);
-        let declared = disk_size(&self.config, &limits).bytes.saturating_mul(count);
+        let declared = disk_size(&self.config.now(), &limits).bytes.saturating_mul(count);
         self.check_storage(tenant, StorageRequest { stored: 0, declared }).await
     }
 
@@ -337,7 +338,7 @@ impl SessionsInner {
         let disk = self.blank(&row.limits).await?;
         row.disk = Some(disk.id.clone());
         let body = self.make_body(&row.tenant, disk, &row.chain, &row.limits).await?;
-        let max = u64::try_from(self.config.sessions_max_per_tenant).unwrap_or(u64::MAX);
+        let max = u64::try_from(self.config.now().sessions_max_per_tenant).unwrap_or(u64::MAX);
         match self.store.insert_session(row, max).await {
             Ok(row) => Ok((row, body)),
             Err(error) => {

@@ -99,6 +99,8 @@ impl Sessions {
         query: GrantQuery,
     ) -> Result<GrantQueryResult, SessionError> {
         let (reader, at_work) = self.grant_reader(tenant, id, name).await?;
+        // What the grant's door sees is a part of this request.
+        let _bound = node::traces::current().and_then(|scope| scope.bind(&at_work.entry.id));
         let inside = SessionPrograms::new(self, &at_work);
         Ok(reader.query(query, Box::new(inside)).await?)
     }
@@ -114,7 +116,8 @@ impl Sessions {
         name: &str,
         object: Option<String>,
     ) -> Result<GrantDescription, SessionError> {
-        let (reader, _at_work) = self.grant_reader(tenant, id, name).await?;
+        let (reader, at_work) = self.grant_reader(tenant, id, name).await?;
+        let _bound = node::traces::current().and_then(|scope| scope.bind(&at_work.entry.id));
         Ok(reader.describe(object).await?)
     }
 
@@ -187,10 +190,28 @@ impl SessionsInner {
         tenant: &str,
         grants: &[Grant],
     ) -> Result<Option<Box<dyn GrantOpening>>, SessionError> {
+        self.opening_of(GrantHolder::new(id, tenant), grants)
+    }
+
+    /// The same for the sandbox of a session, with the epoch by which others tell its owners apart.
+    fn opening_at_epoch(
+        &self,
+        entry: &SessionEntry,
+        grants: &[Grant],
+    ) -> Result<Option<Box<dyn GrantOpening>>, SessionError> {
+        let holder = GrantHolder::new(&*entry.id, &*entry.tenant);
+        let epoch = entry.state.lock().row.epoch;
+        self.opening_of(holder.at_epoch(Some(epoch)), grants)
+    }
+
+    fn opening_of(
+        &self,
+        holder: GrantHolder,
+        grants: &[Grant],
+    ) -> Result<Option<Box<dyn GrantOpening>>, SessionError> {
         if grants.is_empty() {
             return Ok(None);
         }
-        let holder = GrantHolder { id: id.into(), tenant: tenant.into() };
         Ok(Some(self.gateway()?.resolve(&holder, grants)?))
     }
 
@@ -241,7 +262,7 @@ impl SessionsInner {
         if slot.is_none() {
             // Not before: who has changed them meanwhile had the slot.
             let grants = entry.state.lock().row.grants.clone();
-            if let Some(opening) = self.opening(&entry.id, &entry.tenant, &grants)? {
+            if let Some(opening) = self.opening_at_epoch(entry, &grants)? {
                 let listeners = listeners(body, opening.ports()).await?;
                 *slot = Some(opening.open(listeners));
             }
@@ -259,7 +280,7 @@ impl SessionsInner {
     ) -> Result<GateChange<'a>, SessionError> {
         let slot = body.gate.lock().await;
         let opening = match body.sandbox() {
-            Ok(_) => self.opening(&entry.id, &entry.tenant, grants)?,
+            Ok(_) => self.opening_at_epoch(entry, grants)?,
             // It has just ended: there is nothing to give, and all to take back.
             Err(_) => None,
         };

@@ -21,6 +21,7 @@ use crate::agent::{
 use crate::error::SessionError;
 use crate::model::{ModelKey, ModelKeyOwner};
 use crate::store::rows::SessionRow;
+use crate::traces::ModelTracer;
 
 /// Time that an agent may take to obey, each time that it is told more strongly.
 const AGENT_GRACE: Duration = Duration::from_secs(2);
@@ -206,7 +207,9 @@ impl SessionsInner {
             let listener = sandbox.listen(MODEL_PORT).await?;
             let (relay, access) = (relay.clone(), self.access(launch)?);
             let tally = Arc::clone(&self.model_use);
-            let serving = async move { relay.serve(listener, access, tally).await };
+            let holder = spec.session.into();
+            let tracer = self.tracer.clone().map(|tracer| ModelTracer { tracer, holder });
+            let serving = async move { relay.serve(listener, access, tally, tracer).await };
             *body.relay.lock() = Some(ModelRelayTask::new(serving));
         }
         let program = SessionProgram {
@@ -219,8 +222,8 @@ impl SessionsInner {
         };
         let process = agent_process(sandbox.start(program).await?)?;
         let limits = AgentLimits {
-            line_bytes_max: self.config.line_bytes_max,
-            start: Duration::from_secs(self.config.agent_start_s.into()),
+            line_bytes_max: self.config.now().line_bytes_max,
+            start: Duration::from_secs(self.config.now().agent_start_s.into()),
             grace: AGENT_GRACE,
         };
         let handle = AgentHandle::start(process, &plan, limits, sink);
@@ -356,7 +359,7 @@ impl AgentSink for SessionSink {
             entry.log.message("assistant", turn.map(|turn| &**turn), content.clone());
         }
         if let Some(turn) = turn {
-            entry.note(turn, kind, &self.inner.metrics);
+            entry.note(turn, kind, &data, &self.inner.metrics);
         }
         entry.log.push(kind, turn.map(|turn| &**turn), data);
     }

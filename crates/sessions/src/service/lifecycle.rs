@@ -630,6 +630,7 @@ impl SessionsInner {
             // Another server has it, or nobody will want it again.
             Err(
                 SessionError::Conflict(_)
+                | SessionError::Away(_)
                 | SessionError::OnAnotherServer { .. }
                 | SessionError::Ended
                 | SessionError::NotFound(_),

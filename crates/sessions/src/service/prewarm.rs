@@ -278,7 +278,7 @@ impl SessionsInner {
         with_agent: bool,
     ) -> Result<ReadySandbox, SessionError> {
         let own = SessionLimits::default();
-        let limits = limits::limits(&self.config, &agent.limits, &own)?;
+        let limits = limits::limits(&self.config.now(), &agent.limits, &own)?;
         let disk = self.blank(&limits).await?;
         let body = self.make_body(&agent.tenant, disk, &version.chain, &limits).await?;
         let body = Arc::new(body);

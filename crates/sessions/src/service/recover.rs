@@ -52,8 +52,7 @@ impl SessionsInner {
         if !was_live && self.store.open_turns(&row.id).await?.is_empty() {
             return Ok(());
         }
-        let now_ms = self.store.now_ms();
-        let claimed = self.store.claim(&row.id, &self.run, row.epoch, now_ms).await?;
+        let claimed = self.store.claim(&row.id, &self.run, row.epoch, self.claim_terms()).await?;
         // Another server was faster: it recovers it.
         let Some(mut row) = claimed else { return Ok(()) };
         self.metrics.count(SandboxEvent::Recovered);

@@ -75,7 +75,7 @@ impl SessionsInner {
     /// # Errors
     /// `DiskFull`, with the setting that says so.
     pub(super) async fn check_free(&self) -> Result<(), SessionError> {
-        let (least, now) = (self.config.disk_free_bytes_min, clock::now());
+        let (least, now) = (self.config.now().disk_free_bytes_min, clock::now());
         let known = *self.free.lock();
         let is_fresh = |free: &FreeSpace| now.saturating_duration_since(free.at) < FREE_AGE;
         let bytes = match known.filter(is_fresh) {
@@ -100,7 +100,7 @@ impl SessionsInner {
         count: &StorageCount,
         more: StorageRequest,
     ) -> Result<(), SessionError> {
-        let most = self.config.stored_bytes_max_per_tenant;
+        let most = self.config.now().stored_bytes_max_per_tenant;
         // Also without a byte more: what is asked for will have some.
         if count.stored >= most || count.stored.saturating_add(more.stored) > most {
             return Err(SessionError::TooMany(format!(
@@ -109,7 +109,7 @@ impl SessionsInner {
                 count.stored
             )));
         }
-        let most = self.config.disk_bytes_max_per_tenant;
+        let most = self.config.now().disk_bytes_max_per_tenant;
         if count.declared.saturating_add(more.declared) > most {
             return Err(SessionError::TooMany(format!(
                 "the disks of the tenant's sessions have {} bytes together, and may have {most} \
@@ -134,7 +134,7 @@ impl SessionsInner {
         }
         let rows = self.store.stored_by(tenant, &self.run.id).await?;
         let on_disks = self.workspaces.disks_bytes(rows.disks).await?;
-        let declared = rows.limits.iter().map(|it| limits::disk_size(&self.config, it).bytes);
+        let declared = rows.limits.iter().map(|it| limits::disk_size(&self.config.now(), it).bytes);
         let count = StorageCount {
             stored: rows.bytes.saturating_add(on_disks),
             declared: declared.fold(0, u64::saturating_add),

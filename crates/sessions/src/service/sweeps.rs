@@ -30,7 +30,7 @@ const FORGET_EVERY: Duration = Duration::from_secs(10);
 /// Interval at which a change of the nodes is looked for that keep sandboxes ready.
 const NODES_EVERY: Duration = Duration::from_secs(5);
 /// Sandboxes that are ended at the same time by a sweep.
-const SWEEPS_MAX: usize = 16;
+pub(super) const SWEEPS_MAX: usize = 16;
 /// Sessions whose deadlines are heeded at a time.
 const DUE_MAX: usize = 100;
 /// Interval at which sessions that ended long ago are looked for, and how many are removed at a
@@ -51,11 +51,13 @@ impl Sessions {
     /// sandbox. Turns that run get `patience` to come to their end.
     pub fn work<'a>(&'a self, drain: &'a DrainHandle, patience: Duration) -> Boxed<'a, ()> {
         Box::pin(async move {
-            let Ok(inner) = self.ready() else { return drain.begun().await };
+            let Some(inner) = self.supported() else { return drain.begun().await };
             let lost = inner.lost.lock().take();
+            let verifier = inner.verifier.lock().take();
             let background = async {
                 tokio::join!(
-                    inner.heed_late_renewals(),
+                    inner.keep_fence(verifier),
+                    inner.take_over_lost(),
                     inner.keep_deadlines(),
                     inner.sweep(),
                     inner.make_disks(),
@@ -73,19 +75,6 @@ impl Sessions {
 }
 
 impl SessionsInner {
-    /// Looks after all sessions when this server stood still, or could not reach the store: others
-    /// may have taken its sessions over. Whoever writes a row that is not its own any more is told
-    /// so.
-    async fn heed_late_renewals(&self) {
-        let mut late = self.late_renewals.clone();
-        late.mark_unchanged();
-        while late.changed().await.is_ok() {
-            let live: Vec<_> = self.entries.lock().values().cloned().collect();
-            live.iter().for_each(|entry| self.mark(entry));
-        }
-        std::future::pending().await
-    }
-
     async fn keep_deadlines(self: &Arc<Self>) {
         loop {
             match self.sweeps.due(self.store.now_ms()) {
@@ -191,7 +180,7 @@ impl SessionsInner {
     /// Ends the sandboxes of sessions that have waited for too long.
     async fn sweep_idle(self: &Arc<Self>) {
         let now = clock::now();
-        let usual = Duration::from_secs(self.config.idle_s.into());
+        let usual = Duration::from_secs(self.config.now().idle_s.into());
         let mut taken = self.books.idle_but(now, usual, &self.patient(usual));
         for entry in self.idle(usual) {
             let Some(body) = entry.body() else { continue };
@@ -225,7 +214,7 @@ impl SessionsInner {
 
     /// Moves the disks of sessions that have been cold for long to the object store.
     async fn sweep_cold(self: &Arc<Self>) {
-        let cold = Duration::from_secs(self.config.cold_s.into());
+        let cold = Duration::from_secs(self.config.now().cold_s.into());
         let taken = self.books.cold_before(clock::now(), cold);
         self.for_each(taken, |inner, id| async move { inner.archive(&id).await }).await;
     }
@@ -292,7 +281,7 @@ impl SessionsInner {
     /// Removes sessions that ended long ago, with all that a server which died in the middle of
     /// ending them may have left of them.
     async fn remove_ended(&self) {
-        let keep_ms = u64::from(self.config.keep_ended_s).saturating_mul(1000);
+        let keep_ms = u64::from(self.config.now().keep_ended_s).saturating_mul(1000);
         let before_ms = self.store.now_ms().saturating_sub(keep_ms);
         let removed = async {
             for row in self.store.sessions_ended(before_ms, REMOVED_MAX).await? {
@@ -383,26 +372,15 @@ impl SessionsInner {
             if entry.state.lock().row.epoch != epoch {
                 continue;
             }
-            match why {
-                LossReason::Taken => tracing::warn!(session, "a session is another server's now"),
-                LossReason::Refused(error) => tracing::error!(
+            if let LossReason::Refused(error) = why {
+                tracing::error!(
                     session,
                     error = &error as &dyn std::error::Error,
                     "a session can not be stored, and is given up"
-                ),
+                );
             }
             let inner = Arc::clone(self);
-            node::task::spawn(async move {
-                let _transition = entry.transition.lock().await;
-                entry.state.lock().left = true;
-                inner.entries.lock().remove(&entry.id);
-                inner.leave(&entry, SessionState::Paused, "it is on another server");
-                if let Some(body) = entry.body() {
-                    inner.kill(&body).await;
-                    inner.put_down(&entry, &body).await;
-                }
-                inner.books.remove(&entry.key);
-            });
+            node::task::spawn(async move { inner.give_up(&entry).await });
         }
     }
 

@@ -111,13 +111,14 @@ impl Sessions {
         let inner = self.ready()?;
         let (name, tags) = name_and_tags(name, tags)?;
         let own = SessionLimits { memory_bytes, ..SessionLimits::default() };
-        limits::limits(&inner.config, &own, &own)?;
+        limits::limits(&inner.config.now(), &own, &own)?;
         inner.announce(tenant, &name, tags, memory_bytes).await
     }
 
     /// Memory and disk of a sandbox that asks for nothing else, in bytes.
     pub(crate) fn usual_sizes(&self) -> (u64, u64) {
-        self.ready().map_or((0, 0), |inner| (inner.config.memory_bytes, inner.config.disk_bytes))
+        let config = self.supported().map(|inner| inner.config.now());
+        config.map_or((0, 0), |config| (config.memory_bytes, config.disk_bytes))
     }
 
     /// Gives a build that was announced its steps.
@@ -251,7 +252,7 @@ impl Sessions {
     pub(crate) async fn template_log_grows(&self, build: &str, lines: u64) {
         /// Interval at which the log of a build at another server is looked at.
         const ELSEWHERE_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
-        let Ok(inner) = self.ready() else { return };
+        let Some(inner) = self.supported() else { return };
         let running = inner.template_builds.lock().get(build).cloned();
         let Some(running) = running else {
             tokio::time::sleep(ELSEWHERE_EVERY).await;
@@ -374,7 +375,7 @@ impl SessionsInner {
         mut body: UploadBody,
         expected: Option<&str>,
     ) -> Result<(), SessionError> {
-        let bytes_max = self.config.templates.archive_bytes_max;
+        let bytes_max = self.config.now().templates.archive_bytes_max;
         let too_large = || {
             let message =
                 format!("more than {bytes_max} bytes (sessions.templates.archive_bytes_max)");
@@ -471,7 +472,7 @@ impl SessionsInner {
             finished_ms: None,
         };
         let bounds = BuildBounds {
-            templates_max: self.config.templates.count_max_per_tenant,
+            templates_max: self.config.now().templates.count_max_per_tenant,
             kept_max: BUILDS_KEPT,
         };
         let announced = self.store.announce_build(template, build.clone(), bounds).await?;
@@ -551,7 +552,7 @@ impl SessionsInner {
             updated_ms: now_ms,
             ..row
         };
-        let running_max = self.config.templates.builds_max_per_tenant;
+        let running_max = self.config.now().templates.builds_max_per_tenant;
         let begun = self.store.begin_build(row.clone(), running_max, lost_before(now_ms)).await?;
         if !begun {
             let message = "the build has begun already, or was deleted".to_owned();

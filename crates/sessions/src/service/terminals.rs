@@ -45,13 +45,14 @@ impl SandboxGuard {
         argv: Vec<String>,
         detach_s: u32,
         place: Option<Share>,
+        window: Option<u32>,
         program: TerminalInput,
         ties: TerminalTies,
     ) -> Result<TerminalAttachment, SessionError> {
         let TerminalInput { terminal, handle } = program;
         let id = self.at_work.inner().ids.next("tm_");
         let detach = Duration::from_secs(detach_s.into());
-        let new = NewTerminal { id, argv, detach, place, terminal, handle };
+        let new = NewTerminal { id, argv, detach, place, window, terminal, handle };
         let terminals = Arc::clone(&self.at_work.body.terminals);
         terminals::open(self, terminals, new, ties)
     }
@@ -82,12 +83,13 @@ impl Sessions {
         id: &str,
         terminal: &str,
         from: Option<u64>,
+        window: Option<u32>,
     ) -> Result<TerminalAttachment, SessionError> {
         let inner = self.ready()?;
         // Before the session is used: a terminal that is gone wakes no sandbox.
         let found = inner.terminal(&who.tenant, id, terminal).await?;
         drop(inner.active(&who.tenant, id).await?);
-        found.attach(from)
+        found.attach(from, window)
     }
 
     /// Ends a terminal: it hangs up, whoever is attached.

@@ -27,6 +27,7 @@ use crate::events::{SessionLog, SessionSubscription};
 use crate::metrics::{SessionCounters, TimedOperation};
 use crate::store::PAGE_MAX;
 use crate::store::rows::{MessageRow, UsageRow};
+use crate::traces::TurnTrace;
 
 /// Blocks of one message.
 const BLOCKS_MAX: usize = 1000;
@@ -57,6 +58,7 @@ pub(crate) struct OpenTurn {
     /// True if the agent has said something.
     has_begun: AtomicBool,
     tool_calls: AtomicU64,
+    trace: TurnTrace,
     /// Agent to interrupt.
     agent: Mutex<Option<AgentHandle>>,
     over: watch::Sender<bool>,
@@ -130,7 +132,13 @@ impl OpenTurn {
 
 impl SessionEntry {
     /// Notes what an agent says in a turn: when it begins, and how often it uses tools.
-    pub(super) fn note(&self, turn: &TurnId, kind: SessionEventKind, metrics: &SessionCounters) {
+    pub(super) fn note(
+        &self,
+        turn: &TurnId,
+        kind: SessionEventKind,
+        data: &Value,
+        metrics: &SessionCounters,
+    ) {
         let current = self.state.lock().turns.current.clone();
         let Some(current) = current.filter(|current| current.id == *turn) else { return };
         if !current.has_begun.swap(true, Ordering::Relaxed) {
@@ -139,6 +147,7 @@ impl SessionEntry {
         if kind == SessionEventKind::ToolUse {
             current.tool_calls.fetch_add(1, Ordering::Relaxed);
         }
+        current.trace.saw(kind, data);
     }
 }
 
@@ -402,6 +411,12 @@ impl Sessions {
     }
 }
 
+/// Traces the wait for an agent, which may have to be started.
+async fn started<T>(agent: impl Future<Output = T>) -> T {
+    let _span = node::traces::span("agent");
+    agent.await
+}
+
 fn check(request: &MessageRequest) -> Result<(), SessionError> {
     match &request.content {
         MessageContent::Text(text) if text.is_empty() => {
@@ -419,7 +434,7 @@ fn check(request: &MessageRequest) -> Result<(), SessionError> {
 impl SessionsInner {
     /// Why a session may say no more, if its events and messages take as much as they may.
     pub(super) fn history_is_full(&self, entry: &SessionEntry) -> Option<String> {
-        let (bytes, max) = (entry.log.history_bytes(), self.config.history_bytes_max);
+        let (bytes, max) = (entry.log.history_bytes(), self.config.now().history_bytes_max);
         (bytes >= max).then(|| {
             format!(
                 "the events and messages of session `{}` take {bytes} bytes, and at most {max} are \
@@ -439,10 +454,10 @@ impl SessionsInner {
     ) -> Result<Option<MessageStream>, SessionError> {
         let mut state = entry.state.lock();
         state.active()?;
-        if state.turns.waiting.len() >= self.config.messages_waiting_max {
+        if state.turns.waiting.len() >= self.config.now().messages_waiting_max {
             let message = format!(
                 "{} messages are waiting in this session already",
-                self.config.messages_waiting_max
+                self.config.now().messages_waiting_max
             );
             return Err(SessionError::TooMany(message));
         }
@@ -461,6 +476,7 @@ impl SessionsInner {
             stop: Notify::new(),
             has_begun: AtomicBool::new(false),
             tool_calls: AtomicU64::new(0),
+            trace: TurnTrace::current(),
             agent: Mutex::default(),
             over: watch::Sender::new(false),
         });
@@ -520,7 +536,12 @@ impl SessionsInner {
         entry.log.push(SessionEventKind::TurnStart, id, json!({ "content": request.content }));
         entry.log.message("user", id, json!(request.content));
         self.change_model(entry, request.model.as_deref()).await;
-        let outcome = self.answer(at_work, &turn, &request).await;
+        let mut span = turn.trace.begin(&entry.id, &turn.id, turn.arrived);
+        let bound = span.bind(&entry.id);
+        let answer = Box::pin(self.answer(at_work, &turn, &request));
+        let outcome = span.within(answer).await;
+        drop(bound);
+        turn.trace.end();
         *turn.agent.lock() = None;
         let error = match outcome {
             Ok(outcome) => {
@@ -531,6 +552,8 @@ impl SessionsInner {
             Err(error) => Some(error.to_string()),
         };
         if let Some(error) = error {
+            // What the agent says of it may hold anything.
+            span.fail("the turn ended with an error");
             entry.log.push(SessionEventKind::Error, id, json!({ "error": error }));
         }
         {
@@ -542,7 +565,9 @@ impl SessionsInner {
         // The log tells of it when all of the turn is durable, and not before.
         entry.log.push(SessionEventKind::Done, id, json!({}));
         turn.over.send_replace(true);
-        if self.config.snapshot_after_turn {
+        span.set("cove.tool_calls", turn.tool_calls.load(Ordering::Relaxed));
+        span.end();
+        if self.config.now().snapshot_after_turn {
             self.snapshot_after_turn(at_work).await;
         }
     }
@@ -561,7 +586,7 @@ impl SessionsInner {
             let agent = tokio::select! {
                 biased;
                 () = turn.stopped() => return Err(SessionError::Agent(INTERRUPTED.to_owned())),
-                agent = self.agent(entry, &at_work.body) => agent?.handle,
+                agent = started(self.agent(entry, &at_work.body)) => agent?.handle,
             };
             turn.begin(&agent);
             if turn.is_stopped.load(Ordering::Acquire) {
@@ -607,7 +632,8 @@ impl SessionsInner {
             // The session's own by now.
             model: None,
             extra: request.extra.clone(),
-            time: Duration::from_secs(self.config.turn_s.into()),
+            time: Duration::from_secs(self.config.now().turn_s.into()),
+            traceparent: turn.trace.traceparent(),
         }
     }
 
@@ -645,6 +671,10 @@ impl SessionsInner {
         let entry = &at_work.entry;
         // Whoever ends the sandbox now waits for this before he stores or removes files himself.
         let _storing = entry.storing.lock().await;
+        if entry.state.lock().left {
+            // It is another server's by now, with its files.
+            return;
+        }
         // Who has ended it already stores what there is later than this.
         let Some(disk) = at_work.body.disk() else { return };
         let (chain, before) = {
@@ -657,7 +687,10 @@ impl SessionsInner {
             Ok(stored) => self.stored(entry, stored).await,
             Err(error) => Err(error),
         };
-        if let Err(error) = stored {
+        // One that was left meanwhile is another server's, with its files.
+        if let Err(error) = stored
+            && !entry.state.lock().left
+        {
             tracing::warn!(session = %entry.id,
                 error = &error as &dyn std::error::Error,
                 "the files of a session could not be brought to the object store");

@@ -7,6 +7,7 @@ use node::clock;
 use node::cluster::{self, NodeIdentity};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
+use super::claims::ClaimTerms;
 use super::layers;
 use super::rows::{OnDeadline, SessionFilter, SessionRow};
 use super::schema::{
@@ -17,7 +18,7 @@ use super::{SEQ_BLOCK, SessionStore};
 use crate::error::SessionError;
 
 /// All columns, in the order in which [`row`] reads and [`insert`] writes them.
-const COLUMNS: &str = "id, tenant, agent_id, agent_name, agent_version, parent, face, created_ms, \
+pub(super) const COLUMNS: &str = "id, tenant, agent_id, agent_name, agent_version, parent, face, created_ms, \
     options, limits, metadata, env, credential, on_disconnect, idle_s, on_deadline, extra, \
     state, chain, disk, disk_server, manifest, agent_session, turns, last_seq, last_active_ms, \
     deadline_ms, message, owner, epoch, seq_start, seq_ceiling, grants, history_bytes, template";
@@ -192,10 +193,10 @@ impl SessionStore {
         id: &str,
         run: &NodeIdentity,
         from_epoch: u64,
-        now_ms: u64,
+        terms: ClaimTerms,
     ) -> Result<Option<SessionRow>, SessionError> {
         let (id, run) = (id.to_owned(), run.clone());
-        self.write("sessions.claim", move |it| claim(it, &id, &run, from_epoch, now_ms)).await
+        self.write("sessions.claim", move |it| claim(it, &id, &run, from_epoch, terms)).await
     }
 
     /// Leaves a session without an owner, for any server to claim. What is to be kept of it must be
@@ -355,7 +356,7 @@ impl SessionStore {
     }
 }
 
-fn row(row: &SqlRow) -> Result<SessionRow, SqlStoreError> {
+pub(super) fn row(row: &SqlRow) -> Result<SessionRow, SqlStoreError> {
     let mut columns = SessionColumns::of(row);
     Ok(SessionRow {
         id: columns.text()?,
@@ -589,7 +590,7 @@ fn claim(
     id: &str,
     run: &NodeIdentity,
     from_epoch: u64,
-    now_ms: u64,
+    terms: ClaimTerms,
 ) -> Result<Option<SessionRow>, SqlStoreError> {
     let server = run.id.as_str();
     let found = get(transaction, id)?;
@@ -601,7 +602,7 @@ fn claim(
         return Ok(None);
     }
     if let Some(owner) = row.owner.as_deref().filter(|owner| *owner != server)
-        && cluster::is_alive(transaction, owner, now_ms)?
+        && !terms.allow(&row, cluster::find(transaction, owner)?.as_ref())
     {
         return Ok(None);
     }

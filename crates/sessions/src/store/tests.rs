@@ -8,9 +8,12 @@ mod sessions;
 mod templates;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::{AgentOptions, AgentRuntime, AgentSettings, OnDisconnect, SessionLimits, SessionState};
-use node::cluster::{NODE_LEASE, NodeDescription, NodeIdentity, NodeRegistration};
+use node::cluster::{
+    LostNode, NODE_LEASE, NodeDescription, NodeIdentity, NodeJudge, NodeRegistration,
+};
 use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use serde_json::json;
@@ -37,6 +40,12 @@ pub(crate) fn node_of(id: &str) -> NodeIdentity {
         incarnation: format!("{id} 1"),
         home: format!("home of {id}"),
     }
+}
+
+/// Terms at a time, by which only leases count.
+pub(crate) fn at(now_ms: u64) -> ClaimTerms {
+    let judge = NodeJudge::new(now_ms, Some(u64::MAX));
+    ClaimTerms { judge, patience: Duration::ZERO }
 }
 
 /// Says that a node is there.

@@ -13,8 +13,9 @@ use api::{
     SessionEvent, SessionEventKind, SessionExec, SessionExecResult,
 };
 use node::auth::TokenRegistry;
-use node::cluster::{NodeDescription, NodeIdentity, NodeMembership};
+use node::cluster::{NODE_LEASE, NodeDescription, NodeIdentity, NodeMembership};
 use node::drain::DrainHandle;
+use node::fence::EffectFence;
 use node::gateway::GrantGateway;
 use node::objects::ObjectStore;
 use node::sealed::Sealer;
@@ -164,7 +165,8 @@ impl Home {
         let life = format!("life {}", store.now_ms());
         let node = NodeIdentity::in_directory(server.to_owned(), life, &data_dir).unwrap();
         let description = NodeDescription::default();
-        let membership = NodeMembership::join(&store, node.clone(), &description).await.unwrap();
+        let membership =
+            NodeMembership::join(&store, node, &description, NODE_LEASE).await.unwrap();
         let parts = SessionParts {
             gateway: self.gateway.clone(),
             tokens: self.tokens.clone(),
@@ -177,12 +179,13 @@ impl Home {
             }),
             sealer: Sealer::new(&[7; 32]),
             data_dir,
-            node,
-            late_renewals: membership.late_renewals(),
+            fence: EffectFence::new(membership.serving().clone()),
+            membership: membership.clone(),
             ready_nodes: None,
             model_key: None,
             claude: None,
             is_shared: false,
+            tracer: None,
         };
         let sessions = Sessions::start(parts, &mut registry).await.unwrap();
         assert_eq!(sessions.why_unavailable(), None);

@@ -41,8 +41,12 @@ async fn live(
     let log = match found {
         None => server.log("ses_1").await,
         Some(row) => {
-            let row =
-                server.store.claim("ses_1", &node_of("here"), row.epoch, 0).await.unwrap().unwrap();
+            let row = server
+                .store
+                .claim("ses_1", &node_of("here"), row.epoch, at(0))
+                .await
+                .unwrap()
+                .unwrap();
             server.writer.log(&row)
         }
     };

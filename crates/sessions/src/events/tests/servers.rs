@@ -16,7 +16,7 @@ async fn who_lost_a_session_is_told_and_its_listeners_hear_the_new_owner() {
     assert_eq!(numbers(&read(&mut listener, 1).await), [1]);
     soon(log.settle()).await.unwrap();
     // Nobody has seen the owner, so it is taken for dead.
-    let row = there.store.claim("ses_1", &node_of("there"), 1, 0).await.unwrap().unwrap();
+    let row = there.store.claim("ses_1", &node_of("there"), 1, at(0)).await.unwrap().unwrap();
     let theirs = there.writer.log(&row);
     let next = text(&theirs, "b");
     assert_eq!(next, SEQ_BLOCK + 1);

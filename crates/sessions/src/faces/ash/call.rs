@@ -136,6 +136,7 @@ impl From<SessionError> for AshFailure {
             | SessionError::Capacity
             | SessionError::DiskFull(_)
             | SessionError::NotHere(_)
+            | SessionError::Away(_)
             | SessionError::OnAnotherServer { is_node: true }
             | SessionError::Unavailable(_)
             | SessionError::Internal(_)) => AshFailure::from(node::http::HttpError::from(other)),

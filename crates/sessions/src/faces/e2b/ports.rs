@@ -21,6 +21,7 @@ use super::errors::{RestError, not_running, port_closed};
 use super::interpreter;
 use super::tokens::{TokenPurpose, is_id};
 use crate::error::SessionError;
+use crate::http::fence::FencedIo;
 use crate::service::SandboxGuard;
 
 /// The port that stands for what E2B itself has in a sandbox.
@@ -213,12 +214,14 @@ fn prepare(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
 }
 
 /// Passes bytes on in both directions until both sides have closed.
-async fn join(ours: OnUpgrade, theirs: OnUpgrade, _port_use: PortUse) {
+async fn join(ours: OnUpgrade, theirs: OnUpgrade, port_use: PortUse) {
+    let fence = port_use.guard.fence();
     let (ours, theirs) = match tokio::try_join!(ours, theirs) {
         Ok(both) => both,
         Err(error) => return tracing::debug!(%error, "an upgrade of a connection failed"),
     };
-    let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
+    let mut theirs = FencedIo::new(TokioIo::new(theirs), fence);
+    let mut ours = TokioIo::new(ours);
     // Whichever side breaks, both are closed.
     drop(tokio::io::copy_bidirectional(&mut ours, &mut theirs).await);
 }

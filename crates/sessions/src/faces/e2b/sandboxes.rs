@@ -114,6 +114,7 @@ impl From<SessionError> for SandboxClosed {
             | SessionError::Capacity
             | SessionError::DiskFull(_)
             | SessionError::NotHere(_)
+            | SessionError::Away(_)
             | SessionError::OnAnotherServer { is_node: true }
             | SessionError::Agent(_)
             | SessionError::Unavailable(_)

@@ -1,6 +1,7 @@
 //! Doors to an endpoint that is written in the relay's tests.
 
 use node::clock;
+use node::cluster::ServingLease;
 use node::telemetry::MetricsRegistry;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
@@ -416,4 +417,25 @@ async fn figures_are_of_all_doors() {
     assert!(matches!(wrong, ModelDoorsError::Url(_)));
     let wrong = ModelDoors::new("http://a", Some("a\nb"), TlsRoots::Machine, 0).unwrap_err();
     assert_eq!(wrong, ModelDoorsError::Key);
+}
+
+#[tokio::test]
+async fn a_door_is_closed_after_the_lease() {
+    let mut ground = ground(0).await;
+    let lease = ServingLease::of(Duration::from_secs(3600));
+    ground.doors = ground.doors.fenced_by(EffectFence::new(lease.clone()));
+    let served = ground.serve(ground.spec()).await;
+    let asking = r#"{"model":"m","max_tokens":1}"#;
+    let refused = served.answer("POST /v1/messages", asking).await;
+    assert!(
+        refused.starts_with("HTTP/1.1 503 ") && refused.contains("lost its lease"),
+        "{refused}"
+    );
+    let seen = ground.diary.all(1).await;
+    assert_eq!((seen[0].end, seen[0].status, seen[0].tokens), (ModelEnd::Refused, Some(503), 0));
+    assert!(ground.model.asked.try_recv().is_err());
+    lease.renewed(clock::boot_ms());
+    let answered = served.answer("POST /v1/messages", asking).await;
+    assert!(answered.starts_with("HTTP/1.1 200 OK"), "{answered}");
+    assert!(ground.model.asked.recv().await.is_some());
 }

@@ -116,7 +116,8 @@ impl SessionsInner {
         plan: TemplatePlan,
         done: usize,
     ) {
-        let deadline = clock::now() + Duration::from_secs(self.config.templates.build_s.into());
+        let build_s = self.config.now().templates.build_s;
+        let deadline = clock::now() + Duration::from_secs(build_s.into());
         let result = {
             let built = self.build_steps(&build, &plan, done, deadline);
             let mut built = std::pin::pin!(built);
@@ -156,8 +157,8 @@ impl SessionsInner {
         done: usize,
         deadline: Instant,
     ) -> Result<(), BuildFailure> {
-        let network =
-            super::network::network(&self.config.templates).map_err(|it| (None, it.into()))?;
+        let network = super::network::network(&self.config.now().templates)
+            .map_err(|it| (None, it.into()))?;
         for step in plan.steps.iter().skip(done) {
             if build.is_cancelled() {
                 return Err((None, TemplateStepFailure::Cancelled));
@@ -203,11 +204,12 @@ impl SessionsInner {
         row: &TemplateBuildRow,
         run: StepRun<'_>,
     ) -> Result<String, TemplateStepFailure> {
+        let config = self.config.now();
         let asked = SessionLimits {
-            disk_bytes: Some(self.config.templates.disk_bytes.min(self.config.disk_bytes_max)),
+            disk_bytes: Some(config.templates.disk_bytes.min(config.disk_bytes_max)),
             ..SessionLimits::default()
         };
-        let complete = limits::limits(&self.config, &SessionLimits::default(), &asked)?;
+        let complete = limits::limits(&config, &SessionLimits::default(), &asked)?;
         let disk = self.blank(&complete).await?;
         let body = Arc::new(self.make_body(&row.tenant, disk, &row.chain, &complete).await?);
         let ran = self.run_in_body(row, &body, &run).await;
@@ -346,7 +348,7 @@ impl SessionsInner {
         failure: TemplateStepFailure,
     ) -> TemplateFailure {
         let step = plan.steps.iter().find(|step| Some(step.number) == number);
-        let limit = self.config.templates.build_s;
+        let limit = self.config.now().templates.build_s;
         let what = match failure {
             TemplateStepFailure::Failed(how) => how,
             TemplateStepFailure::TimedOut => {
@@ -368,7 +370,8 @@ impl SessionsInner {
             Some(step) => format!("step {} (`{}`): {what}", step.number, step.shown),
             None => what,
         };
-        let mirrors = &self.config.templates;
+        let config = self.config.now();
+        let mirrors = &config.templates;
         let is_closed = mirrors.hosts.is_empty()
             && mirrors.pip_index.is_none()
             && mirrors.npm_registry.is_none();

@@ -58,7 +58,7 @@ impl SessionsInner {
             ended = Some(follow(process, entry)?);
         }
         let Some(ready) = &template.ready else { return Ok(()) };
-        let limit = self.config.templates.ready_s;
+        let limit = self.config.now().templates.ready_s;
         let waiting = wait_until_ready(&sandbox, shell(ready, &env, &template), ended);
         match time::timeout(Duration::from_secs(limit.into()), waiting).await {
             Ok(result) => result,

@@ -107,8 +107,8 @@ async fn the_claim_that_commits_first_wins() {
     let (late, first, store, _server) = collide(
         "sessions",
         with_session,
-        async |store| store.claim("ses_1", &node_of("late"), 1, NOW).await.unwrap(),
-        async |store| store.claim("ses_1", &node_of("first"), 1, NOW).await.unwrap(),
+        async |store| store.claim("ses_1", &node_of("late"), 1, at(NOW)).await.unwrap(),
+        async |store| store.claim("ses_1", &node_of("first"), 1, at(NOW)).await.unwrap(),
     )
     .await;
     assert_eq!(late, None);
@@ -131,7 +131,7 @@ async fn a_batch_loses_against_a_claim_and_writes_nothing() {
             };
             store.write_batch(Arc::new(WriteBatch { parts: vec![part] })).await.unwrap()
         },
-        async |store| store.claim("ses_1", &node_of("first"), 1, NOW).await.unwrap(),
+        async |store| store.claim("ses_1", &node_of("first"), 1, at(NOW)).await.unwrap(),
     )
     .await;
     assert_eq!(lost, [0]);

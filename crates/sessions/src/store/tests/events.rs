@@ -133,7 +133,7 @@ async fn who_lost_a_session_writes_nothing_of_it_and_all_of_the_others() {
         for id in ["ses_1", "ses_2"] {
             store.insert_session(session(id, "a"), 9).await.unwrap();
         }
-        let taken = store.claim("ses_1", &node_of("there"), 1, NOW).await.unwrap().unwrap();
+        let taken = store.claim("ses_1", &node_of("there"), 1, at(NOW)).await.unwrap().unwrap();
         let late = SessionBatch {
             ceiling: 1 << 40,
             last_seq: 5,

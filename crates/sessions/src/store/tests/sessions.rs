@@ -153,6 +153,70 @@ async fn a_tenant_has_no_more_sessions_than_it_may() {
     .await;
 }
 
+/// What a lost node had is claimed in few statements, by whoever comes first, and what is on its
+/// disk alone is left to it.
+#[tokio::test]
+async fn sessions_of_a_lost_node_are_claimed_together() {
+    check(async |store| {
+        let nodes = NodeRegistry::open(&store.store).await.unwrap();
+        register(store, "here", NOW).await;
+        let mut row = session("ses_0", "a");
+        row.disk_server = Some("here".to_owned());
+        for (number, (disk, manifest, state)) in [
+            (Some("d"), Some("m"), Active),
+            (Some("d"), None, Active),
+            (Some("d"), None, Paused),
+            (None, None, Stopped),
+            (Some("d"), Some("m"), Ended),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            row.id = format!("ses_{number}");
+            row.last_active_ms = NOW + u64::try_from(number).unwrap();
+            (row.disk, row.manifest) = (disk.map(str::to_owned), manifest.map(str::to_owned));
+            row.state = state;
+            store.insert_session(row.clone(), MANY).await.unwrap();
+        }
+        let node = LostNode { id: "here".into(), incarnation: "here 1".into(), seen_ms: NOW };
+        let lost = |moves_files| LostSessions { node: node.clone(), moves_files };
+        assert_eq!(store.sessions_of_lost(&lost(false)).await.unwrap(), ["ses_3", "ses_1"]);
+        let found = store.sessions_of_lost(&lost(true)).await.unwrap();
+        assert_eq!(found, ["ses_3", "ses_1", "ses_0"]);
+        let claim = async |run: &NodeIdentity, lost: LostSessions, now_ms| {
+            let all = (0..5).map(|number| format!("ses_{number}")).collect();
+            let mut rows = store.claim_lost(&lost, run, all, at(now_ms)).await.unwrap();
+            rows.sort_by(|one, other| one.id.cmp(&other.id));
+            rows
+        };
+        let there = node_of("there");
+        assert_eq!(claim(&there, lost(true), NOW).await, [], "it is there");
+        assert!(nodes.expire("here", "here 1").await.unwrap());
+        let taken = claim(&there, lost(false), NOW).await;
+        assert_eq!(ids(&taken), ["ses_1", "ses_3"]);
+        // Files that are newer on its disk are waited for, when they may be.
+        let terms = ClaimTerms { patience: Duration::from_millis(5), ..at(NOW + 4) };
+        assert_eq!(store.claim("ses_0", &there, 1, terms).await.unwrap(), None);
+        assert!(!terms.may_move_files(NOW));
+        let taken = claim(&there, lost(true), NOW).await;
+        let before = &taken[0];
+        assert_eq!((ids(&taken), before.epoch), (vec!["ses_0"], 2));
+        assert_eq!((before.seq_start, before.seq_ceiling), (SEQ_BLOCK, 2 * SEQ_BLOCK));
+        assert_eq!(store.session("a", "ses_0").await.unwrap().as_ref(), Some(before));
+        assert_eq!(claim(&node_of("third"), lost(true), NOW).await, [], "once");
+        // One that is of no use there waits for its node.
+        assert!(!store.give_back("ses_1", 1, "here").await.unwrap());
+        assert!(store.give_back("ses_1", 2, "here").await.unwrap());
+        let owned = store.epochs_of_server("here").await.unwrap();
+        assert_eq!(owned, [("ses_1".to_owned(), 2), ("ses_2".to_owned(), 1)].into());
+        // Its next run goes on with what it has.
+        let again = NodeIdentity { incarnation: "here 2".into(), ..node_of("here") };
+        nodes.register(&again, &NodeDescription::default(), true, NOW).await.unwrap();
+        assert_eq!(claim(&there, lost(true), NOW + 1_000_000).await, []);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
     check(async |store| {
@@ -161,11 +225,14 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
         register(store, "here", NOW).await;
         // The owner is there: only it may.
         assert_eq!(
-            store.claim("ses_1", &node_of("there"), 1, NOW + lease - 1).await.unwrap(),
+            store.claim("ses_1", &node_of("there"), 1, at(NOW + lease - 1)).await.unwrap(),
             None
         );
-        assert_eq!(store.claim("ses_1", &node_of("there"), 2, NOW + lease).await.unwrap(), None);
-        let again = store.claim("ses_1", &node_of("here"), 1, NOW).await.unwrap().unwrap();
+        assert_eq!(
+            store.claim("ses_1", &node_of("there"), 2, at(NOW + lease)).await.unwrap(),
+            None
+        );
+        let again = store.claim("ses_1", &node_of("here"), 1, at(NOW)).await.unwrap().unwrap();
         let expected = SessionRow {
             epoch: 2,
             seq_start: row.seq_ceiling,
@@ -176,30 +243,30 @@ async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
         assert_eq!(store.session("a", "ses_1").await.unwrap().unwrap(), expected);
         // Not seen for as long as the lease.
         let theirs =
-            store.claim("ses_1", &node_of("there"), 2, NOW + lease).await.unwrap().unwrap();
+            store.claim("ses_1", &node_of("there"), 2, at(NOW + lease)).await.unwrap().unwrap();
         assert_eq!((theirs.owner.as_deref(), theirs.epoch), (Some("there"), 3));
         // Who comes back writes nothing any more.
         assert!(!store.update(&again).await.unwrap());
         assert!(!store.release("ses_1", 2).await.unwrap());
         // Nobody has ever seen `there`.
-        let back = store.claim("ses_1", &node_of("here"), 3, NOW).await.unwrap().unwrap();
+        let back = store.claim("ses_1", &node_of("here"), 3, at(NOW)).await.unwrap().unwrap();
         assert!(store.release("ses_1", back.epoch).await.unwrap());
         let free = store.session("a", "ses_1").await.unwrap().unwrap();
         assert_eq!((free.owner, free.epoch), (None, 4));
         register(store, "here", NOW).await;
-        assert!(store.claim("ses_1", &node_of("there"), 4, NOW).await.unwrap().is_some());
+        assert!(store.claim("ses_1", &node_of("there"), 4, at(NOW)).await.unwrap().is_some());
         register(store, "there", NOW).await;
-        assert_eq!(store.claim("ses_1", &node_of("here"), 5, NOW).await.unwrap(), None);
+        assert_eq!(store.claim("ses_1", &node_of("here"), 5, at(NOW)).await.unwrap(), None);
         NodeRegistry::open(&store.store).await.unwrap().leave(&node_of("there")).await.unwrap();
-        assert!(store.claim("ses_1", &node_of("here"), 5, NOW).await.unwrap().is_some());
-        let gone = store.claim("ses_2", &node_of("here"), 1, NOW).await;
+        assert!(store.claim("ses_1", &node_of("here"), 5, at(NOW)).await.unwrap().is_some());
+        let gone = store.claim("ses_2", &node_of("here"), 1, at(NOW)).await;
         assert!(matches!(gone, Err(SessionError::NotFound("session"))), "{gone:?}");
         let end = |row: &mut SessionRow| {
             row.state = Ended;
             Ok(())
         };
         store.modify("a", "ses_1", end).await.unwrap();
-        let ended = store.claim("ses_1", &node_of("here"), 6, NOW).await;
+        let ended = store.claim("ses_1", &node_of("here"), 6, at(NOW)).await;
         assert!(matches!(ended, Err(SessionError::Ended)), "{ended:?}");
     })
     .await;
@@ -217,13 +284,13 @@ async fn a_run_that_was_replaced_claims_nothing() {
         );
         register(store, "here", NOW).await;
         store.insert_session(session("ses_1", "a"), MANY).await.unwrap();
-        assert_eq!(store.claim("ses_1", &copy, 1, NOW + 5).await.unwrap(), None);
-        assert!(store.claim("ses_1", &first, 1, NOW + 5).await.unwrap().is_some());
+        assert_eq!(store.claim("ses_1", &copy, 1, at(NOW + 5)).await.unwrap(), None);
+        assert!(store.claim("ses_1", &first, 1, at(NOW + 5)).await.unwrap().is_some());
         let description = NodeDescription::default();
         let replaced = nodes.register(&copy, &description, false, NOW).await.unwrap();
         assert_eq!(replaced, NodeRegistration::Done);
-        assert_eq!(store.claim("ses_1", &first, 2, NOW + 5).await.unwrap(), None);
-        assert!(store.claim("ses_1", &copy, 2, NOW + 5).await.unwrap().is_some());
+        assert_eq!(store.claim("ses_1", &first, 2, at(NOW + 5)).await.unwrap(), None);
+        assert!(store.claim("ses_1", &copy, 2, at(NOW + 5)).await.unwrap().is_some());
     })
     .await;
 }
@@ -237,7 +304,9 @@ async fn of_many_that_claim_at_once_one_wins_each_time() {
             let claims = (0..8).map(|server| {
                 let store = store.clone();
                 tokio::spawn(async move {
-                    store.claim("ses_1", &node_of(&format!("server_{server}")), epoch, NOW).await
+                    store
+                        .claim("ses_1", &node_of(&format!("server_{server}")), epoch, at(NOW))
+                        .await
                 })
             });
             let mut winners = Vec::new();

@@ -1,0 +1,102 @@
+//! Files of sessions in a backup of the server: the disks and layers that a copy of the store
+//! names, and a copy of each disk as it is at one moment.
+//!
+//! A restored session is one whose server lost its power: its disk has what its programs had
+//! written, its processes are gone, and turns that were under way have ended with an error.
+
+use std::path::Path;
+
+use node::store::{SqlStore, SqlStoreError, StoreTransaction};
+use node::task::Boxed;
+
+use super::entry::SessionSandbox;
+use super::{Sessions, SessionsInner};
+use crate::error::SessionError;
+use crate::store::{SessionFileIds, SessionStore, change_server, file_ids};
+use crate::workspace::{self, ColdCopy};
+
+/// Number of times that a disk is looked for: a session may begin or end to use it in between.
+const COPY_TRIES_MAX: u32 = 4;
+
+/// Files of this server's sessions, by their names in `sessions/` of the data directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionFileNames {
+    /// Disks: file names in `disks`, with the id of each.
+    pub disks: Vec<(String, String)>,
+    /// Layers: file names in `layers`. Some may be in the object store alone.
+    pub layers: Vec<String>,
+}
+
+impl Sessions {
+    /// Returns the files that a copy of the store names; none where this server has no sessions.
+    ///
+    /// # Errors
+    /// When the copy cannot be read.
+    pub fn files_in(
+        &self,
+        copy: &mut dyn StoreTransaction,
+    ) -> Result<Option<SessionFileNames>, SqlStoreError> {
+        let Some(inner) = self.supported() else { return Ok(None) };
+        let SessionFileIds { disks, layers } = file_ids(copy, &inner.run.id)?;
+        let disks = disks.into_iter().map(|id| (workspace::image_name(&id), id));
+        let layers = layers.iter().map(|id| workspace::image_name(id));
+        Ok(Some(SessionFileNames { disks: disks.collect(), layers: layers.collect() }))
+    }
+
+    /// Copies a disk to a new file, as it is at one moment: that of the sandbox which has it, or
+    /// else `image`, another name of its file. Programs that never stop writing are held for as
+    /// long as that takes.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn copy_disk<'a>(
+        &'a self,
+        id: &'a str,
+        image: &'a Path,
+        to: &'a Path,
+    ) -> Boxed<'a, Result<(), SessionError>> {
+        Box::pin(async move {
+            let inner = self.ready()?;
+            for _ in 0..COPY_TRIES_MAX {
+                let used = inner.body_with(id).and_then(|body| Some((body.disk()?, body)));
+                if let Some((attached, body)) = used {
+                    return workspace::copy(&attached, body.sandbox().ok().as_ref(), to).await;
+                }
+                match workspace::copy_cold(image, to).await? {
+                    ColdCopy::Done => return Ok(()),
+                    // A session was resumed on it just now.
+                    ColdCopy::InUse => {}
+                }
+            }
+            Err(SessionError::internal(format!("the disk {id} is in use all the time")))
+        })
+    }
+
+    /// Makes the sessions of a restored store those of a server with a new id, which has their
+    /// disks. Brings the tables up to date first. Returns how many there are.
+    ///
+    /// # Errors
+    /// When the store cannot be used, or is of a newer version.
+    pub fn move_to_server<'a>(
+        store: &'a SqlStore,
+        from: &'a str,
+        to: &'a str,
+    ) -> Boxed<'a, Result<u64, SqlStoreError>> {
+        Box::pin(async move {
+            SessionStore::open(store.clone()).await?;
+            let (from, to) = (from.to_owned(), to.to_owned());
+            store
+                .transact_idempotent("sessions.move", move |it| change_server(it, &from, &to))
+                .await
+        })
+    }
+}
+
+impl SessionsInner {
+    /// The sandbox that has a disk.
+    fn body_with(&self, disk: &str) -> Option<std::sync::Arc<SessionSandbox>> {
+        let entries: Vec<_> = self.entries.lock().values().cloned().collect();
+        let mut bodies = entries.iter().filter_map(|entry| entry.body());
+        bodies.find(|body| body.disk().is_some_and(|attached| attached.id == disk))
+    }
+}

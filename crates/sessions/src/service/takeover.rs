@@ -1,0 +1,156 @@
+//! Takeover of sessions whose node is lost, without being asked.
+//!
+//! Each node looks at all when it renews its lease. Those that are lost give up their sessions to
+//! the others: each session has one node that takes it first ([`takeover::is_own_turn`]). What was
+//! under way ends with an error, so that nobody waits for it; files are those of the object store.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{SessionEventKind, SessionState};
+use futures_util::{StreamExt as _, stream};
+use node::clock;
+use node::cluster::{LostNode, takeover};
+use serde_json::json;
+
+use super::SessionsInner;
+use super::sweeps::SWEEPS_MAX;
+use crate::error::SessionError;
+use crate::metrics::SandboxEvent;
+use crate::store::rows::SessionRow;
+use crate::store::{CLAIMED_MAX, ClaimTerms, LostSessions};
+
+/// Time that a lost node has to come back to the files on its disk, where the object store may have
+/// older ones. Where each turn brings them there it is not waited for.
+const RETURN_MAX: Duration = Duration::from_secs(30);
+/// Error of a turn that was under way, for whoever waits for it.
+pub(super) const LOST: &str = "the node that worked on this was lost";
+
+/// What was done about a lost run of a node.
+#[derive(Debug)]
+struct LossProgress {
+    since: Instant,
+    /// Kinds of sessions of which no more are left for this node.
+    done: HashSet<LossPass>,
+}
+
+/// A look at the sessions of a lost node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct LossPass {
+    /// True for those whose files may be taken from the object store.
+    moves_files: bool,
+    /// True for all, also those that other nodes come first for.
+    takes_all: bool,
+}
+
+impl SessionsInner {
+    /// Terms on which a session of another node may be claimed.
+    pub(super) fn claim_terms(&self) -> ClaimTerms {
+        let patience = match self.config.now().snapshot_after_turn {
+            true => Duration::ZERO,
+            false => RETURN_MAX,
+        };
+        ClaimTerms { judge: self.membership.judge(), patience }
+    }
+
+    /// Takes over the sessions of nodes that are lost.
+    pub(super) async fn take_over_lost(self: &Arc<Self>) {
+        let mut renewals = self.membership.renewals();
+        let mut losses: HashMap<String, LossProgress> = HashMap::new();
+        while renewals.changed().await.is_ok() {
+            let lost = self.membership.lost();
+            losses.retain(|run, _| lost.iter().any(|node| node.incarnation == *run));
+            for node in lost {
+                let run = node.incarnation.clone();
+                let loss = losses.entry(run).or_insert_with(|| {
+                    let (node, lease) = (&node.id, self.membership.lease());
+                    tracing::info!(node, ?lease, "a node is lost; its sessions are taken over");
+                    LossProgress { since: clock::now(), done: HashSet::new() }
+                });
+                if let Err(error) = self.take_from(&node, loss).await {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(node = node.id, error, "sessions could not be taken over");
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn take_from(
+        self: &Arc<Self>,
+        node: &LostNode,
+        loss: &mut LossProgress,
+    ) -> Result<(), SessionError> {
+        let (nodes, own) = (self.membership.session_nodes(), &self.run.id);
+        let terms = self.claim_terms();
+        let lost_for = clock::now().duration_since(loss.since);
+        let pass = LossPass {
+            moves_files: terms.may_move_files(node.seen_ms),
+            takes_all: lost_for >= takeover::FIRST_CHOICE_MAX,
+        };
+        // One that drains takes nothing.
+        if loss.done.contains(&pass) || !nodes.contains(own) {
+            return Ok(());
+        }
+        let wanted = LostSessions { node: node.clone(), moves_files: pass.moves_files };
+        let found = self.store.sessions_of_lost(&wanted).await?;
+        let is_all = found.len() < LostSessions::FOUND_MAX;
+        let mine = found.into_iter().filter(|id| takeover::is_own_turn(id, own, &nodes, lost_for));
+        let mine: Vec<String> = mine.collect();
+        for some in mine.chunks(CLAIMED_MAX) {
+            self.check_lease()?;
+            let taken = self.store.claim_lost(&wanted, &self.run, some.to_vec(), terms).await?;
+            let recovering = taken.into_iter().map(|row| self.recover_taken(row));
+            stream::iter(recovering).buffer_unordered(SWEEPS_MAX).collect::<()>().await;
+        }
+        if is_all {
+            loss.done.insert(pass);
+        }
+        Ok(())
+    }
+
+    async fn recover_taken(&self, row: SessionRow) {
+        let session = row.id.clone();
+        if let Err(error) = self.recover_lost(row).await {
+            let error = &error as &dyn std::error::Error;
+            // Whoever asks for it next brings it to its end.
+            tracing::warn!(session, error, "what a lost node had begun could not be ended");
+        }
+    }
+
+    /// Ends what was under way in a session that was just claimed. Nobody works with it here yet.
+    async fn recover_lost(&self, mut row: SessionRow) -> Result<(), SessionError> {
+        let _loading = self.loading(&row.id).lock().await;
+        if self.known(&row.id).is_some() {
+            // Somebody has asked for it, and claimed it once more.
+            return Ok(());
+        }
+        self.metrics.count(SandboxEvent::TakenOver);
+        let log = self.writer.log(&row);
+        let ended = log.end_open_turns(LOST).await?;
+        let was_live = matches!(row.state, SessionState::Active | SessionState::Starting);
+        let stays = self.has_files_elsewhere(&row).map(str::to_owned);
+        if was_live || !ended.is_empty() {
+            // Who made it was never answered, or its files are not here.
+            if row.state == SessionState::Starting || (was_live && stays.is_some()) {
+                row.state = SessionState::Paused;
+            }
+            let data = json!({ "state": row.state.as_str(), "reason": LOST });
+            row.last_seq = log.push(SessionEventKind::Lifecycle, None, data);
+            log.save(Arc::new(row.clone())).await?;
+        }
+        log.leave();
+        if let Some(server) = stays {
+            // It is of no use here: that one goes on with it when it is back.
+            self.store.give_back(&row.id, row.epoch, &server).await?;
+        }
+        Ok(())
+    }
+
+    /// The server that alone has the files of a session, when that is another one.
+    pub(super) fn has_files_elsewhere<'a>(&self, row: &'a SessionRow) -> Option<&'a str> {
+        let elsewhere = row.disk_server.as_deref().filter(|server| *server != self.run.id);
+        elsewhere.filter(|_| row.disk.is_some() && row.manifest.is_none())
+    }
+}

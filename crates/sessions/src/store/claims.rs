@@ -1,0 +1,166 @@
+//! Claims of what other servers have: on which terms, and many at once.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use node::cluster::{self, LostNode, NodeIdentity, NodeJudge, NodeRecord};
+use node::store::{SqlStoreError, StoreTransaction};
+
+use super::rows::SessionRow;
+use super::schema::{SessionColumns, limit, number, text};
+use super::sessions::{COLUMNS, row};
+use super::{SEQ_BLOCK, SessionStore};
+use crate::error::SessionError;
+
+/// Sessions that are claimed in one statement.
+pub(crate) const CLAIMED_MAX: usize = 100;
+
+/// Sessions of a node that is lost.
+#[derive(Clone, Debug)]
+pub(crate) struct LostSessions {
+    /// The node.
+    pub(crate) node: LostNode,
+    /// True for those whose files may be taken from the object store; false for those that have
+    /// none there, of which only the end of what was under way is written.
+    pub(crate) moves_files: bool,
+}
+
+impl LostSessions {
+    /// Most that are looked for at a time.
+    pub(crate) const FOUND_MAX: usize = 10_000;
+
+    /// Condition on their rows, beside their owner. Those that rest and have their files on the
+    /// node's disk alone are left to it.
+    fn condition(&self) -> &'static str {
+        match self.moves_files {
+            true => {
+                "state <> 'ended' AND \
+                (disk IS NULL OR manifest IS NOT NULL OR state IN ('active', 'starting'))"
+            }
+            false => {
+                "state <> 'ended' AND (disk IS NULL OR \
+                (manifest IS NULL AND state IN ('active', 'starting')))"
+            }
+        }
+    }
+}
+
+/// Terms on which a session may be claimed that another server has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClaimTerms {
+    /// Knows which nodes are over.
+    pub(crate) judge: NodeJudge,
+    /// Time that a node which is lost has to come back to files that are newer than those in the
+    /// object store.
+    pub(crate) patience: Duration,
+}
+
+impl ClaimTerms {
+    /// Returns whether files of a node that was seen last at this time may be taken from the object
+    /// store.
+    pub(crate) fn may_move_files(&self, seen_ms: u64) -> bool {
+        let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
+        seen_ms.saturating_add(patience_ms) <= self.judge.now_ms()
+    }
+
+    /// Returns whether a row of another server's may be claimed.
+    pub(super) fn allow(&self, row: &SessionRow, owner: Option<&NodeRecord>) -> bool {
+        let Some(owner) = owner else { return true };
+        let fate = self.judge.fate(owner);
+        let has_copy = row.manifest.is_some() && row.disk_server.as_ref() == Some(&owner.id);
+        fate.is_over() && (!fate.is_lost() || !has_copy || self.may_move_files(owner.seen_ms))
+    }
+}
+
+impl SessionStore {
+    /// Ids of sessions of a lost node, those that were used last first.
+    pub(crate) async fn sessions_of_lost(
+        &self,
+        lost: &LostSessions,
+    ) -> Result<Vec<String>, SessionError> {
+        let parameters = [text(&lost.node.id), limit(LostSessions::FOUND_MAX)];
+        let sql = format!(
+            "SELECT id FROM sessions WHERE owner = $1 AND {} \
+            ORDER BY last_active_ms DESC, id LIMIT $2",
+            lost.condition()
+        );
+        self.read("sessions.of_lost", move |it| {
+            it.query(&sql, &parameters)?.iter().map(|row| SessionColumns::of(row).text()).collect()
+        })
+        .await
+    }
+
+    /// Makes a run the owner of sessions of a lost node, at most [`CLAIMED_MAX`], and answers the
+    /// rows of those that it got, as [`SessionStore::claim`] does.
+    pub(crate) async fn claim_lost(
+        &self,
+        lost: &LostSessions,
+        run: &NodeIdentity,
+        ids: Vec<String>,
+        terms: ClaimTerms,
+    ) -> Result<Vec<SessionRow>, SessionError> {
+        let (lost, run) = (lost.clone(), run.clone());
+        self.write("sessions.claim_lost", move |it| claim_lost(it, &lost, &run, &ids, terms)).await
+    }
+
+    /// Makes a server the owner of a session again that has its files. False when the session is
+    /// not at this epoch any more.
+    pub(crate) async fn give_back(
+        &self,
+        id: &str,
+        epoch: u64,
+        server: &str,
+    ) -> Result<bool, SessionError> {
+        let parameters = [text(id), number(epoch), text(server)];
+        self.write_again("sessions.give_back", move |it| {
+            let sql = "UPDATE sessions SET owner = $3 WHERE id = $1 AND epoch = $2";
+            Ok(it.execute(sql, &parameters)? == 1)
+        })
+        .await
+    }
+
+    /// Epochs of the sessions that a server owns and that are not ended.
+    pub(crate) async fn epochs_of_server(
+        &self,
+        server: &str,
+    ) -> Result<HashMap<String, u64>, SessionError> {
+        let parameters = [text(server)];
+        self.read("sessions.epochs", move |it| {
+            let sql = "SELECT id, epoch FROM sessions WHERE owner = $1 AND state <> 'ended'";
+            let rows = it.query(sql, &parameters)?;
+            rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
+        })
+        .await
+    }
+}
+
+fn claim_lost(
+    transaction: &mut dyn StoreTransaction,
+    lost: &LostSessions,
+    run: &NodeIdentity,
+    ids: &[String],
+    terms: ClaimTerms,
+) -> Result<Vec<SessionRow>, SqlStoreError> {
+    let node = cluster::find(transaction, &lost.node.id)?;
+    // Its name may have another run by now, which goes on with them.
+    let is_lost = node.is_some_and(|node| {
+        node.incarnation == lost.node.incarnation && terms.judge.fate(&node).is_lost()
+    });
+    if !is_lost || cluster::is_replaced(transaction, run)? {
+        return Ok(Vec::new());
+    }
+    let mut parameters = vec![text(&run.id), text(&lost.node.id)];
+    let mut places = Vec::with_capacity(ids.len());
+    for id in ids {
+        parameters.push(text(id));
+        places.push(format!("${}", parameters.len()));
+    }
+    let sql = format!(
+        "UPDATE sessions SET owner = $1, epoch = epoch + 1, seq_start = seq_ceiling, \
+        seq_ceiling = seq_ceiling + {SEQ_BLOCK} WHERE owner = $2 AND {} AND id IN ({}) \
+        RETURNING {COLUMNS}",
+        lost.condition(),
+        places.join(", ")
+    );
+    transaction.query(&sql, &parameters)?.iter().map(row).collect()
+}
