@@ -1,4 +1,8 @@
-// The catalog: an empty table made by the interface, its schema that changes, a search, a drop that comes back.
+// The catalog: an empty table made by the interface, its schema that changes, a search, a drop that comes back, rows.
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { promisify } from 'node:util';
+
 export const name = 'catalog';
 
 const SCHEMA = {
@@ -14,7 +18,38 @@ const SCHEMA = {
 /** A snapshot whose id no double holds: the console must show each digit. */
 const SNAPSHOT = '6148914691236517205';
 
-export async function check({ page, go, api, expect, axe, shot, until }) {
+/** A table of which the console shows a part: NULL, a value that is too long, more rows than a page has. */
+const ROWS = `
+import os, pyarrow
+from pyiceberg.catalog import load_catalog
+catalog = load_catalog("c", type="rest", uri=os.environ["COVE_URL"] + "/catalog", token=os.environ["COVE_TOKEN"])
+data = pyarrow.table({"id": list(range(1, 151)), "name": ["<b>kettle</b>", None, "x" * 1000] * 50})
+catalog.create_namespace("goods_shop")
+catalog.create_table(("goods_shop", "goods"), data.schema).append(data)
+`;
+/** Time for PyIceberg and DuckDB to start in a sandbox of a busy machine. */
+const QUERY_MS = 120_000;
+
+/** Runs a program. Connections to the server go through this process, which may not stand still. */
+const run = promisify(execFile);
+
+/** Makes the table, and a template that has what a query needs. */
+async function makeRows({ base, api, token }) {
+  await run(process.env.COVE_PYTHON, ['-c', ROWS], { env: { ...process.env, COVE_URL: base, COVE_TOKEN: token } });
+  const places = process.env.COVE_PACKAGES.split(':').flatMap((it) => ['-C', it, '.']);
+  const { stdout: packed } = await run('tar', ['-c', '--exclude=__pycache__', ...places], { maxBuffer: 1 << 30, encoding: 'buffer' });
+  const archive = createHash('sha256').update(packed).digest('hex');
+  const put = await fetch(`${base}/v1/template-files/${archive}`, { method: 'PUT', headers: { authorization: `Bearer ${token}` }, body: packed });
+  if (!put.ok) throw new Error(await put.text());
+  const steps = [
+    { type: 'copy', archive, source: '.', to: '/workspace/packages/' },
+    { type: 'env', values: { PYTHONPATH: '/workspace/packages' } },
+  ];
+  const built = await api('POST', '/v1/templates?wait=true', { name: 'lake', steps });
+  if (built.status !== 'ready') throw new Error(JSON.stringify(built));
+}
+
+export async function check({ page, base: address, go, api, expect, axe, shot, until, token }) {
   const warehouse = (await api('GET', '/catalog/v1/config')).overrides.prefix;
   const base = `/catalog/v1/${warehouse}/namespaces`;
   await api('POST', base, { namespace: ['console.shop'] });
@@ -106,6 +141,13 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await policy.locator('label:text-is("Name") + input').fill('totals');
   await policy.locator('label:text-is("Principal") + input').fill('role:analysts');
   await policy.locator('select').first().selectOption('total');
+  // Before it is saved: what it would change for the role, and for a member of it.
+  await policy.locator('.policy-preview .badge:has-text("filtered")').waitFor();
+  await policy.locator('.policy-preview [role=row]:has-text("total"):has-text("replace-with-null")').waitFor();
+  await policy.locator('label:text-is("For the principal") + input').fill('tenant:nobody');
+  await policy.locator('.policy-preview .badge:has-text("denied")').waitFor();
+  await policy.locator('label:text-is("For the principal") + input').fill('tenant:bi');
+  await policy.locator('.policy-preview .badge:has-text("filtered")').waitFor();
   await axe();
   await shot('catalog-policy');
   await policy.locator('button:has-text("Save")').click();
@@ -134,10 +176,32 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   await page.click('[role=tab]:has-text("Rows")');
   await page.click('button:has-text("Show 100 rows")');
   await page.waitForSelector('.note.bad:has-text("pyiceberg")');
-  await until('the end of the session', async () => (
+  await page.waitForSelector('.command:has-text("pip install")');
+  await axe();
+  const ended = () => until('the end of the session', async () => (
     (await api('GET', '/v1/sessions')).sessions.every((it) => it.metadata?.purpose !== 'rows of the console' || it.state === 'ended')
   ));
+  await ended();
+
+  // With them, a sandbox reads the files of the server's directory through its grant.
+  await makeRows({ base: address, api, token });
+  await go(`/catalog/${warehouse}/goods_shop/goods?tab=rows`);
+  await page.locator('select:has(option:text-is("lake"))').selectOption('lake');
+  await page.click('button:has-text("Show 100 rows")');
+  await page.waitForSelector('h2:has-text("100 rows")', { timeout: QUERY_MS });
+  const found = page.locator('[aria-label="Rows"] [role=row]');
+  expect(await found.filter({ hasText: '<b>kettle</b>' }).count() > 0, 'values are shown as text');
+  expect(await found.filter({ hasText: 'NULL' }).count() > 0, 'that there is no value is shown');
+  expect(await found.filter({ hasText: 'x'.repeat(250) }).count() > 0, 'a long value is shown');
+  expect(await found.filter({ hasText: 'x'.repeat(400) }).count() === 0, 'a long value is cut');
+  await page.click('.toolbar button:has-text("As command")');
+  await page.waitForSelector('dialog .command:has-text("grants/catalog")');
+  await page.keyboard.press('Escape');
   await axe();
+  await shot('catalog-rows');
+  await ended();
+  await api('DELETE', '/v1/templates/lake');
+  await go(table);
 
   // A drop asks for the name, and what was dropped comes back.
   await page.click('header button:has-text("Drop")');

@@ -60,6 +60,7 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   const waiting = await api('POST', '/v1/executions', { language: 'bash', source: 'exit 0', label: 'waits' });
   await page.waitForSelector('[role=gridcell]:has-text("waits")');
   await axe();
+  await page.waitForSelector('figure.plot[aria-label*="Running in the last 15 min: now"] canvas');
   await shot('queue');
   await page.click('button:has-text("Resume")');
   await until('its end', async () => (await api('GET', `/v1/executions/${waiting.id}`)).state === 'finished');

@@ -1,35 +1,26 @@
 // Measures the console in Chromium and prints a table: for docs/console.md, run by hand.
 //
-//   COVE_URL=http://127.0.0.1:4100 COVE_TOKEN=… node figures.mjs [first paint inp rows terminal heap offline]
+//   COVE_URL=http://127.0.0.1:4100 COVE_TOKEN=… node figures.mjs [first paint inp rows terminal offline cost heap]
 //
-// COVE_HEAP_MINUTES says for how long the heap is watched (15). The server needs sessions. It is a
-// measurement and no test: a busy machine makes other figures.
-import { connect, createServer } from 'node:net';
+// COVE_HEAP_MINUTES says for how long the heap is watched (30), COVE_PID whose CPU time is counted. The
+// server needs sessions and a tenant. It is a measurement and no test: a busy machine makes other figures.
+import { readFileSync } from 'node:fs';
 import { chromium } from 'playwright-core';
+import { openProxy } from './proxy.mjs';
 
 const token = process.env.COVE_TOKEN;
 const behind = new URL(process.env.COVE_URL);
-const HEAP_MINUTES = Number(process.env.COVE_HEAP_MINUTES ?? 15);
+const HEAP_MINUTES = Number(process.env.COVE_HEAP_MINUTES ?? 30);
 const OFFLINE_S = 30;
 const LOADS = 7;
 const ROWS = 10_000;
+const FLOODS = 5;
+const CONSOLES = 10;
+const COST_S = 60;
+const serverPid = process.env.COVE_PID;
 
-// The browser's way to the server, which `offline` cuts.
-const sockets = new Set();
-let isCut = false;
-const proxy = createServer((front) => {
-  if (isCut) { front.destroy(); return; }
-  const back = connect({ host: behind.hostname, port: Number(behind.port) });
-  for (const socket of [front, back]) {
-    sockets.add(socket);
-    socket.on('close', () => { sockets.delete(socket); front.destroy(); back.destroy(); });
-    socket.on('error', () => {});
-  }
-  front.pipe(back);
-  back.pipe(front);
-});
-await new Promise((resolve) => { proxy.listen(0, '127.0.0.1', resolve); });
-const base = `http://127.0.0.1:${proxy.address().port}`;
+const proxy = await openProxy(behind);
+const { base } = proxy;
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
 
 const sorted = (values) => [...values].sort((one, other) => one - other);
@@ -79,25 +70,35 @@ async function first() {
   }
 }
 
-/** First and largest paint of Home, nothing cached, with the processor slowed to a quarter. */
+/** First and largest paint with nothing cached and the processor slowed to a quarter; a page with next to no script as a control. */
 async function paint() {
-  const [fcp, lcp] = [[], []];
+  const pages = [
+    ['a page of the documentation', true, '/docs/history', 'main h1'], ['sign-in', false, '/console/', '#token'],
+    ['Home', true, '/console/', 'main h1'],
+  ];
+  const found = new Map(pages.map(([name]) => [name, { fcp: [], lcp: [] }]));
   for (let at = 0; at < LOADS; at += 1) {
-    const { page, context, cdp } = await open();
-    await cdp.send('Emulation.setCPUThrottlingRate', { rate: 4 });
-    await go(page, '/');
-    await pause(1500);
-    const found = await page.evaluate(() => new Promise((done) => {
-      new PerformanceObserver((list) => done({
-        fcp: performance.getEntriesByName('first-contentful-paint')[0].startTime,
-        lcp: list.getEntries().at(-1).startTime,
-      })).observe({ type: 'largest-contentful-paint', buffered: true });
-    }));
-    fcp.push(found.fcp);
-    lcp.push(found.lcp);
-    await context.close();
+    // In turns, so that other work of the machine hits all of them.
+    for (const [name, isSignedIn, to, selector] of pages) {
+      const { page, context, cdp } = await open({ isSignedIn });
+      await cdp.send('Emulation.setCPUThrottlingRate', { rate: 4 });
+      await page.goto(`${base}${to}`);
+      await page.waitForSelector(selector);
+      await pause(1500);
+      const { fcp, lcp } = await page.evaluate(() => new Promise((done) => {
+        new PerformanceObserver((list) => done({
+          fcp: performance.getEntriesByName('first-contentful-paint')[0].startTime,
+          lcp: list.getEntries().at(-1).startTime,
+        })).observe({ type: 'largest-contentful-paint', buffered: true });
+      }));
+      found.get(name).fcp.push(fcp);
+      found.get(name).lcp.push(lcp);
+      await context.close();
+    }
   }
-  row(`FCP, LCP of Home, CPU 4 times slower, median of ${LOADS}`, `${Math.round(quantile(fcp, 0.5))} ms, ${Math.round(quantile(lcp, 0.5))} ms`);
+  for (const [name, { fcp, lcp }] of found) {
+    row(`FCP, LCP of ${name}, CPU 4 times slower, median of ${LOADS}`, `${Math.round(quantile(fcp, 0.5))} ms, ${Math.round(quantile(lcp, 0.5))} ms`);
+  }
 }
 
 /** Time from an input to the next paint, on every screen that is used daily. */
@@ -213,7 +214,28 @@ async function rows() {
   await context.close();
 }
 
-/** Ten megabytes in a terminal, Ctrl+C in a flood, and the echo of a key. */
+/**
+ * Runs in the page: the time from the next key, as the browser stamps it, until a text is in the rows
+ * of the terminal and the frame with it is drawn. The driver's own time is not in it.
+ */
+function keyToFrame(text) {
+  return new Promise((done) => {
+    let at = null;
+    const rows = document.querySelector('.xterm-rows');
+    const observer = new MutationObserver(() => {
+      if (at === null || !rows.textContent.includes(text)) return;
+      observer.disconnect();
+      // The rows change within a frame; what is posted there runs when it is drawn.
+      const channel = new MessageChannel();
+      channel.port1.onmessage = () => done(performance.now() - at);
+      channel.port2.postMessage(null);
+    });
+    document.addEventListener('keydown', (event) => { at = event.timeStamp; }, { capture: true, once: true });
+    observer.observe(rows, { childList: true, subtree: true, characterData: true });
+  });
+}
+
+/** Ten megabytes in a terminal, Ctrl+C in floods, and the echo of keys. */
 async function terminal() {
   const session = await api('POST', '/v1/sessions', {});
   const { page, context } = await open();
@@ -221,56 +243,101 @@ async function terminal() {
   await page.click('button:has-text("Open a terminal")');
   await page.waitForSelector('.badge:has-text("connected")');
   const shows = (text) => page.waitForFunction((it) => document.querySelector('.xterm-rows').textContent.includes(it), text, { polling: 'raf', timeout: 120_000 });
+  const keyed = async (key, text) => {
+    const took = page.evaluate(keyToFrame, text);
+    await pause(50);
+    await page.keyboard.press(key);
+    return took;
+  };
   await page.keyboard.type('echo ready-$((6*7))\n');
   await shows('ready-42');
-  let began = Date.now();
+  const began = Date.now();
   await page.keyboard.type("head -c 10000000 /dev/zero | tr '\\0' y | fold -w 100; echo; echo over-$((6*7))\n");
   await shows('over-42');
   row('10 MB in a terminal, until the last line is shown', `${((Date.now() - began) / 1000).toFixed(1)} s`);
-  await page.keyboard.type('clear; yes\n');
-  await shows('yy');
-  await pause(3000);
-  began = Date.now();
-  await page.keyboard.press('Control+C');
-  await shows('^C');
-  row('Ctrl+C in an endless flood, until it is seen to work', `${Date.now() - began} ms`);
+  const stops = [];
+  for (let at = 0; at < FLOODS; at += 1) {
+    await page.keyboard.type('clear; yes\n');
+    await shows('yy');
+    await pause(2000);
+    stops.push(await keyed('Control+C', '^C'));
+    await pause(300);
+  }
+  row(`Ctrl+C in an endless flood, until it is seen to work: median, largest of ${FLOODS}`, `${quantile(stops, 0.5).toFixed(0)}, ${Math.max(...stops).toFixed(0)} ms`);
   await page.keyboard.type('clear\n');
   await pause(500);
   const echoes = [];
-  for (const letter of 'abcdefghijklmnopqrstuvwxyz') {
-    const shown = shows(`${'abcdefghijklmnopqrstuvwxyz'.slice(0, echoes.length)}${letter}`);
-    began = performance.now();
-    await page.keyboard.press(letter);
-    await shown;
-    echoes.push(performance.now() - began);
+  let typed = '';
+  for (const letter of 'abcdefghijklmnopqrstuvwxyz'.repeat(2)) {
+    typed += letter;
+    echoes.push(await keyed(letter, typed));
   }
-  row('Key to its echo in a terminal, with the driver\'s own time: p50, p95', `${quantile(echoes, 0.5).toFixed(0)} ms, ${quantile(echoes, 0.95).toFixed(0)} ms`);
+  row(`Key to the frame with its echo in a terminal, ${echoes.length} keys: p50, p95`, `${quantile(echoes, 0.5).toFixed(0)}, ${quantile(echoes, 0.95).toFixed(0)} ms`);
   await api('DELETE', `/v1/sessions/${session.id}`);
   await context.close();
 }
 
-/** The heap of a live page, after a garbage collection each. */
+/** Slope of a line through points at equal distances. */
+function slope(values) {
+  const middle = (values.length - 1) / 2;
+  const mean = values.reduce((sum, it) => sum + it, 0) / values.length;
+  const [up, down] = values.reduce(([one, other], it, at) => [one + (at - middle) * (it - mean), other + (at - middle) ** 2], [0, 0]);
+  return down === 0 ? 0 : up / down;
+}
+
+/** The heap of the live page of tenants, after a garbage collection each minute. */
 async function heap() {
   const { page, context, cdp } = await open();
-  await go(page, '/executions');
+  await go(page, '/databases');
+  await page.waitForSelector('[role=row][data-at]');
   const samples = [];
-  const end = Date.now() + HEAP_MINUTES * 60_000;
-  let count = 0;
-  while (Date.now() < end) {
-    const until = Date.now() + Math.min(60_000, HEAP_MINUTES * 6000);
-    while (Date.now() < until) {
-      await api('POST', '/v1/executions', { language: 'bash', source: 'exit 0', label: 'heap' });
-      count += 1;
-      await pause(500);
-    }
+  for (let minute = 0; minute < HEAP_MINUTES; minute += 1) {
+    await pause(60_000);
     await cdp.send('HeapProfiler.collectGarbage');
     const { usedSize } = await cdp.send('Runtime.getHeapUsage');
     samples.push(usedSize / 2 ** 20);
+    console.error(`heap after ${minute + 1} min: ${samples.at(-1).toFixed(2)} MiB`);
   }
-  const text = samples.map((it) => it.toFixed(1));
-  row(`JS heap of the live list in ${HEAP_MINUTES} min with ${count} new executions: first, median, last, largest`,
-    `${text[0]}, ${quantile(samples, 0.5).toFixed(1)}, ${text.at(-1)}, ${Math.max(...samples).toFixed(1)} MiB`);
+  // The first minutes fill what has a bound, such as the points of charts.
+  const later = samples.slice(Math.floor(samples.length / 4));
+  row(`JS heap of the live page of tenants in ${HEAP_MINUTES} min: first, largest, last; slope after the first quarter`,
+    `${samples[0].toFixed(2)}, ${Math.max(...samples).toFixed(2)}, ${samples.at(-1).toFixed(2)} MiB; ${(slope(later) * 60 * 1024).toFixed(0)} KiB per hour`);
   await context.close();
+}
+
+/** CPU time of the server in seconds; of all its processes, which run programs as well. */
+function cpuSeconds() {
+  const ticks = (pid) => {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) /, '').split(' ');
+    return Number(fields[11]) + Number(fields[12]);
+  };
+  return ticks(serverPid) / 100;
+}
+
+/** What ten open consoles cost the server, idle and with an execution each second. */
+async function cost() {
+  if (serverPid === undefined) throw new Error('COVE_PID is needed: the process of the server');
+  const measured = async (isBusy) => {
+    const [before, began] = [cpuSeconds(), Date.now()];
+    while (Date.now() - began < COST_S * 1000) {
+      if (isBusy) await api('POST', '/v1/executions', { language: 'bash', source: 'exit 0', label: 'cost' });
+      await pause(1000);
+    }
+    return (100 * (cpuSeconds() - before) * 1000) / (Date.now() - began);
+  };
+  const [alone, aloneBusy] = [await measured(false), await measured(true)];
+  const all = [];
+  for (let at = 0; at < CONSOLES; at += 1) {
+    const { page, context } = await open();
+    await go(page, ['/', '/executions', '/sessions', '/databases'][at % 4]);
+    all.push(context);
+  }
+  // The first console after a start has the server check itself, which is not what is measured.
+  for (let view = { running: true }; view.running; view = await api('GET', '/v1/doctor')) await pause(3000);
+  const [idle, busy] = [await measured(false), await measured(true)];
+  row(`CPU time of the server for ${CONSOLES} open consoles, idle`, `${(idle - alone).toFixed(1)} % of a core`);
+  row('The same with an execution each second, beyond what that takes without a console', `${(busy - aloneBusy).toFixed(1)} % of a core`);
+  for (const context of all) await context.close();
 }
 
 /** Half a minute without the server, and what is shown after it. */
@@ -282,8 +349,7 @@ async function offline() {
   await go(other, `/executions/${running.id}`);
   await pause(3000);
   await page.bringToFront();
-  isCut = true;
-  for (const socket of sockets) socket.destroy();
+  proxy.cut();
   let began = Date.now();
   await page.waitForSelector('.banner.bad');
   const noticed = Date.now() - began;
@@ -293,7 +359,7 @@ async function offline() {
     await pause(1000);
   }
   await page.bringToFront();
-  isCut = false;
+  proxy.mend();
   began = Date.now();
   await page.waitForFunction((ids) => ids.every((id) => document.querySelector('main').textContent.includes(id)), made.slice(-10), { timeout: 60_000 });
   const back = Date.now() - began;
@@ -307,7 +373,7 @@ async function offline() {
   await context.close();
 }
 
-const all = { first, paint, inp, rows, terminal, offline, heap };
+const all = { first, paint, inp, rows, terminal, offline, cost, heap };
 const wanted = process.argv.slice(2);
 for (const [name, measure] of Object.entries(all)) {
   if (wanted.length > 0 && !wanted.includes(name)) continue;
@@ -320,4 +386,3 @@ for (const [name, measure] of Object.entries(all)) {
 }
 await browser.close();
 proxy.close();
-for (const socket of sockets) socket.destroy();

@@ -1,12 +1,26 @@
 // Home in a wide and in a narrow window.
 export const name = 'home';
 
-export async function check({ page, go, expect, axe, shot }) {
+export async function check({ page, go, api, until, expect, axe, shot }) {
   await go('/');
   await page.waitForSelector('.stat-value');
   await page.waitForSelector('.home-verdict:has-text("Untrusted code") a:has-text("Doctor")');
   await axe();
   await shot('home');
+  // Charts have points at the first look, in words too, and the range is in the address.
+  await until('two steps of history', async () => {
+    const report = await api('GET', '/v1/history?series=cove_executions_running');
+    return report.series[0]?.values.filter((it) => it !== null).length > 1;
+  });
+  await page.reload();
+  const line = page.locator('.stat:has-text("Executions running") svg.sparkline');
+  await line.waitFor();
+  expect(/^M.*L/.test(await line.locator('path').getAttribute('d')), 'the line has points after a reload');
+  const words = await line.getAttribute('aria-label');
+  expect(/in the last 15 min: now \d+, lowest 0/.test(words), `the line says ${words}`);
+  await page.click('button:has-text("1 h")');
+  await until('the range in the address', () => page.url().includes('range=1h'));
+  await page.waitForSelector('svg.sparkline[aria-label*="in the last 1 h"]');
   await page.setViewportSize({ width: 360, height: 740 });
   for (const to of ['/', '/system', '/playground', '/executions', '/queue']) {
     await go(to);

@@ -1,17 +1,19 @@
 // Opens the console of a real server in Chromium and runs every check beside this file.
 //
-//   COVE_URL=http://127.0.0.1:4100 COVE_TOKEN=… node run.mjs [NAME…]
+//   COVE_URL=http://127.0.0.1:4100 COVE_TOKEN=… COVE_DOCS=… node run.mjs [NAME…]
+//
+// COVE_DOCS is a directory that `cove docs --out` has written.
 //
 // COVE_SHOTS=DIRECTORY also keeps screenshots. What the parent has to do is said on standard output
 // (`server: kill`, `server: restart`); it answers with a line on standard input, after a restart
 // with the server's new address. Each check is `export async function check(tools)`.
 import { readFileSync, readdirSync, mkdirSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
+import { openProxy } from './proxy.mjs';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const token = process.env.COVE_TOKEN;
@@ -20,21 +22,8 @@ const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/
 const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'];
 const DEADLINE_MS = 20_000;
 
-// The browser stays at one address while the server comes back at another.
-let behind = new URL(process.env.COVE_URL);
-const sockets = new Set();
-const proxy = createServer((front) => {
-  const back = connect({ host: behind.hostname, port: Number(behind.port) });
-  for (const socket of [front, back]) {
-    sockets.add(socket);
-    socket.on('close', () => { sockets.delete(socket); front.destroy(); back.destroy(); });
-    socket.on('error', () => {});
-  }
-  front.pipe(back);
-  back.pipe(front);
-});
-await new Promise((resolve) => { proxy.listen(0, '127.0.0.1', resolve); });
-const base = `http://127.0.0.1:${proxy.address().port}`;
+const proxy = await openProxy(process.env.COVE_URL);
+const { base } = proxy;
 
 const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 async function parent(what) {
@@ -43,7 +32,7 @@ async function parent(what) {
 }
 const server = {
   kill: () => parent('kill'),
-  async restart() { behind = new URL(await parent('restart')); },
+  async restart() { proxy.lead(await parent('restart')); },
 };
 
 function expect(condition, words) {
@@ -153,7 +142,9 @@ function toolsOf(page, foreign) {
 }
 
 const wanted = process.argv.slice(2);
-const files = readdirSync(here).filter((it) => it.endsWith('.mjs') && it !== 'run.mjs' && it !== 'figures.mjs')
+/** What is no check. */
+const OTHERS = ['run.mjs', 'figures.mjs', 'gallery.mjs', 'proxy.mjs'];
+const files = readdirSync(here).filter((it) => it.endsWith('.mjs') && !OTHERS.includes(it))
   .filter((it) => wanted.length === 0 || wanted.includes(it.replace('.mjs', ''))).sort();
 let failures = 0;
 for (const file of files) {
@@ -175,6 +166,5 @@ for (const file of files) {
 }
 await browser.close();
 proxy.close();
-for (const socket of sockets) socket.destroy();
 console.log(failures === 0 ? `all ${files.length} checks passed` : `${failures} checks failed`);
 process.exit(failures === 0 ? 0 : 1);

@@ -1,4 +1,4 @@
-// The server itself: its checks, nodes, who is signed in, licences.
+// The server itself: its checks, nodes, configuration, tokens, who is signed in, licences.
 export const name = 'system';
 
 export async function check({ page, go, api, expect, until, axe, shot, base }) {
@@ -18,6 +18,40 @@ export async function check({ page, go, api, expect, until, axe, shot, base }) {
   await page.waitForSelector(`[role=row]:has-text("${nodes[0].id}")`);
   await axe();
   await shot('system');
+  await page.click('[role=tab]:has-text("Configuration")');
+  const config = await api('GET', '/v1/config');
+  const http = config.settings.find((it) => it.key === 'http');
+  await page.waitForSelector(`[role=row]:has-text("${http.value}"):has-text("--http")`);
+  await axe();
+  await shot('config');
+  const search = 'input[aria-label="Search the configuration"]';
+  await page.fill(search, 'executions.queue_max');
+  await page.waitForSelector('[role=row]:has-text("executions.queue_max_per_tenant")');
+  await until('only what matches', async () => await page.locator('[role=row]:has-text("drain_s")').count() === 0);
+  await page.click('[role=row] >> text="executions.queue_max"');
+  await page.waitForSelector('dialog[open]:has-text("COVE_EXECUTIONS__QUEUE_MAX")');
+  const queue = config.settings.find((it) => it.key === 'executions.queue_max');
+  expect((await page.textContent('dialog[open]')).includes(String(queue.default)), 'the default is there');
+  await axe();
+  await page.keyboard.press('Escape');
+  await page.fill(search, 'no such setting');
+  await page.waitForSelector('text=No setting matches');
+  await axe();
+  await page.fill(search, '');
+  await page.check('text=Only what was set');
+  await page.waitForSelector('[role=row]:has-text("--http")');
+  await until('defaults are left out', async () => await page.locator('[role=row]:has-text("executions.queue_max")').count() === 0);
+  await page.click('button:has-text("As command")');
+  await page.waitForSelector('dialog pre:has-text("/v1/config")');
+  await page.click('dialog [role=tab]:has-text("cove")');
+  await page.waitForSelector('dialog pre:has-text("cove config show --server")');
+  await page.click('dialog [role=tab]:has-text("curl")');
+  await page.keyboard.press('Escape');
+  await page.click('[role=tab]:has-text("Tokens")');
+  const { tokens } = await api('GET', '/v1/tokens');
+  await page.waitForSelector(`[role=row]:has-text("${tokens[0].id}")`);
+  await axe();
+  await shot('tokens');
   await page.click('[role=tab]:has-text("About")');
   await page.waitForSelector('dd:has-text("catalog")');
   const href = await page.getAttribute('a:has-text("Licences")', 'href');

@@ -1,13 +1,12 @@
 //! The files of the console: built in, or read from a directory while somebody works on them.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::read::GzDecoder;
 use node::hex;
 use sha2::{Digest as _, Sha256};
 
@@ -26,15 +25,16 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Digits of the version: 64 bits of the hash, which is compared with nothing but itself.
 const VERSION_DIGITS: usize = 16;
 
-/// Name and content of every built file; the list is written by the build.
-static BUILT: &[(&str, &[u8])] = include!("../dist/files.inc");
+/// Name and content of every built file. The build script reads the list, `dist/files.inc`, and
+/// compresses the content by gzip.
+static BUILT: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/files.rs"));
 
 /// Files by name.
 #[derive(Debug)]
 pub(crate) struct AssetStore {
     directory: Option<PathBuf>,
     version: OnceLock<String>,
-    compressed: Vec<OnceLock<Bytes>>,
+    decompressed: Vec<OnceLock<Bytes>>,
 }
 
 /// A file, ready to be sent.
@@ -48,8 +48,8 @@ pub(crate) struct AssetFile {
 impl AssetStore {
     /// Returns the built-in files, or those of `directory`.
     pub(crate) fn new(directory: Option<PathBuf>) -> AssetStore {
-        let compressed = BUILT.iter().map(|_| OnceLock::new()).collect();
-        AssetStore { directory, version: OnceLock::new(), compressed }
+        let decompressed = BUILT.iter().map(|_| OnceLock::new()).collect();
+        AssetStore { directory, version: OnceLock::new(), decompressed }
     }
 
     /// Returns the part of addresses that changes with the content of any file.
@@ -59,10 +59,10 @@ impl AssetStore {
         }
         self.version.get_or_init(|| {
             let mut hash = Sha256::new();
-            for (name, content) in BUILT {
+            for (name, gzip) in BUILT {
                 hash.update(name.as_bytes());
                 hash.update([0]);
-                hash.update(content);
+                hash.update(gzip);
             }
             hex::encode(&hash.finalize()).chars().take(VERSION_DIGITS).collect()
         })
@@ -84,9 +84,9 @@ impl AssetStore {
         let Some(index) = BUILT.iter().position(|(known, _)| *known == name) else {
             return Ok(None);
         };
-        let content = BUILT[index].1;
-        let gzip = self.compressed[index].get_or_init(|| compress(content));
-        Ok(Some(AssetFile { content: Bytes::from_static(content), gzip: Some(gzip.clone()) }))
+        let gzip = BUILT[index].1;
+        let content = self.decompressed[index].get_or_init(|| decompress(gzip));
+        Ok(Some(AssetFile { content: content.clone(), gzip: Some(Bytes::from_static(gzip)) }))
     }
 }
 
@@ -107,14 +107,15 @@ fn read(directory: &Path, name: &str) -> io::Result<Option<AssetFile>> {
     }
 }
 
-/// Compresses a built-in file; done once for each.
-pub(crate) fn compress(content: &[u8]) -> Bytes {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    let written = encoder.write_all(content).and_then(|()| encoder.finish());
-    written.expect("writing into memory does not fail").into()
+/// Returns what a built-in file was before the build compressed it.
+fn decompress(gzip: &[u8]) -> Bytes {
+    let mut content = Vec::new();
+    let read = GzDecoder::new(gzip).read_to_end(&mut content);
+    read.expect("the build has written it");
+    content.into()
 }
 
-/// Name and content of every built file.
+/// Name and content of every built file, the content by gzip.
 #[cfg(test)]
 pub(crate) fn built() -> &'static [(&'static str, &'static [u8])] {
     BUILT

@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use node::http::accepts_gzip;
 
 use crate::assets::{AssetStore, SHELL};
 
@@ -60,7 +61,7 @@ pub(crate) fn asset(store: &AssetStore, name: &str, request: &HeaderMap) -> Resp
     let tag = format!("\"{}-{name}\"", store.version());
     let known = request.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let is_known = store.is_immutable() && known.is_some_and(|known| known.contains(&tag));
-    let gzip = file.gzip.filter(|_| takes_gzip(request));
+    let gzip = file.gzip.filter(|_| accepts_gzip(request));
     let is_gzip = gzip.is_some();
     let mut response = match is_known {
         true => Response::new(Body::empty()),
@@ -120,18 +121,6 @@ fn common(headers: &mut HeaderMap) {
 
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &'static str) {
     headers.insert(name, HeaderValue::from_static(value));
-}
-
-/// Whether gzip is accepted, and not with a weight of zero (RFC 9110, section 12.5.3).
-fn takes_gzip(request: &HeaderMap) -> bool {
-    let values = request.get_all(header::ACCEPT_ENCODING).iter();
-    let mut codings = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
-    codings.any(|coding| {
-        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
-        let weight = weight.trim().strip_prefix("q=").map(str::parse::<f32>);
-        name.trim().eq_ignore_ascii_case("gzip")
-            && weight.is_none_or(|weight| weight.is_ok_and(|weight| weight > 0.0))
-    })
 }
 
 fn content_type(name: &str) -> &'static str {

@@ -103,7 +103,10 @@ async function build() {
       entryPoints: { [name]: `src/lazy/${name}.ts` },
       plugins: [xtermStyles],
     })),
-    esbuild.build({ ...common, format: 'iife', entryPoints: { theme: 'src/theme.ts' } }),
+    esbuild.build({
+      ...common, format: 'iife', entryPoints: { start: 'src/start.ts' },
+      define: { ...common.define, SCREEN_NAMES: JSON.stringify(screens.map((name) => name.replace(/\.tsx$/, ''))) },
+    }),
     esbuild.build({ ...common, entryPoints: { app: 'src/style/app.css' } }),
   ]);
   const files = new Map();

@@ -720,6 +720,25 @@ export interface CatalogPolicyList {
   policies: CatalogPolicy[];
 }
 
+/** What a principal may read of a table without a policy, and with it. */
+export interface CatalogPolicyPreview {
+  /** Whether the policy restricts it: it is the policy's principal, or has that role. */
+  applies: boolean;
+  now: CatalogReadScope;
+  /** The principal. */
+  principal: string;
+  /** Rights that it has to the table, by grants to itself and to its roles; absent for `grant:`, whose sandboxes have those of their own grants. */
+  rights?: ('read' | 'write' | 'manage' | 'grant')[];
+  then: CatalogReadScope;
+}
+
+/** Whom and what a preview of a policy is about. */
+export interface CatalogPolicyPreviewRequest {
+  policy: CatalogPolicyRequest;
+  /** Whose reading is shown: a principal, a role, or `grant:` and a tenant. */
+  principal: string;
+}
+
 /** What part of a table a principal may read. */
 export interface CatalogPolicyRequest {
   /** Columns that are not shown as they are. */
@@ -762,6 +781,18 @@ export interface CatalogProtection {
   'by-property': boolean;
   /** Whether it is. */
   protected: boolean;
+}
+
+/** What a principal may read of a table, as far as its rights go. */
+export interface CatalogReadScope {
+  /** Columns that are shown in another way, by id. */
+  'column-projections': CatalogProjection[];
+  /** Whether it gets credentials for the table's files. */
+  files: boolean;
+  /** Names of the policies that restrict it, in order. */
+  policies: string[];
+  /** Rows that it may read; absent for all. */
+  'row-filter'?: unknown;
 }
 
 /** How long what is dropped stays. */
@@ -1157,7 +1188,14 @@ export interface CheckedGrant {
 }
 
 /** Message of a caller on the WebSocket of `/v1/executions/{id}/events`. */
-export type ClientMessage = ClientMessageStdin | ClientMessageEof | ClientMessageSignal | ClientMessageResize | ClientMessageCancel;
+export type ClientMessage = ClientMessageStdin | ClientMessageEof | ClientMessageSignal | ClientMessageResize | ClientMessageCancel | ClientMessageAck;
+
+/** Acknowledges output of a terminal that was opened with `window`. Elsewhere it says nothing. */
+export interface ClientMessageAck {
+  /** Bytes of this connection's output that the client has shown so far. */
+  bytes: number;
+  type: 'ack';
+}
 
 /** Ends the execution. */
 export interface ClientMessageCancel {
@@ -1257,6 +1295,22 @@ export interface CommitViewRequest {
   }[];
   /** What is done, in this order. */
   updates: TableUpdate[];
+}
+
+/** Configuration of a server that is in force. */
+export interface Config {
+  /** Configuration file that was read; absent when there is none. */
+  file?: string | null;
+  /** Settings, in the order of the documentation. */
+  settings: Setting[];
+}
+
+/** Answer of `POST /v1/reload`. */
+export interface ConfigReloaded {
+  /** Settings that changed and are taken over only by a restart. */
+  restart_needed_for: string[];
+  /** Settings whose new values are in force from now on, and `tls.cert` when its files changed. */
+  taken_over: string[];
 }
 
 /** A code that lets one page of the console sign in, once. */
@@ -1734,6 +1788,8 @@ export interface ExecutionRecord {
   position?: number | null;
   /** Priority, as given. */
   priority: number;
+  /** The request as it was sent, with `include=request`. */
+  request?: ExecutionRequest | null;
   /** The result, once it is finished. */
   result?: Execution | null;
   /** When the latest attempt began. */
@@ -2039,6 +2095,37 @@ export type HeaderSource = {
   secret: string;
 };
 
+/** Series of what a server measured, with one value for each time. */
+export interface HistoryReport {
+  /** Series that had no room in the server's memory. */
+  left_out?: number;
+  /** The server that measured: each node of a cluster has a history of its own. */
+  node: string;
+  /** In the order of their names. */
+  series: HistorySeries[];
+  /** Milliseconds of a step. */
+  step_ms: number;
+  /** Tenant whose own figures these are; without it they are those of the whole server. */
+  tenant?: string | null;
+  /** Start of each step, in milliseconds since 1970. The last step is not over. */
+  times_ms: number[];
+}
+
+/** Series of measurements. */
+export interface HistorySeries {
+  /** `tenant` of the bouncer, `class` of verdicts; empty for most. */
+  labels?: Record<string, string>;
+  /** Name, as in the page on history. */
+  name: string;
+  /** Unit of the values. */
+  unit: HistoryUnit;
+  /** A value for each time; null where nothing was measured. */
+  values: (number | null)[];
+}
+
+/** Unit of the values of a series. */
+export type HistoryUnit = 'count' | 'per_second' | 'bytes' | 'bytes_per_second' | 'seconds' | 'cores';
+
 /** Treatment of a request. */
 export type HttpEffect = 'allow' | 'deny';
 
@@ -2072,6 +2159,8 @@ export interface HttpRule {
   paths?: string[];
   /** Ports; 80 and 443 when there is none, and all for a rule that denies. */
   ports?: number[];
+  /** True if requests of a session's sandbox carry `cove-session`, its id, and `cove-epoch`, a number that grows with each server that takes the session over, so that the host can refuse what a former one has sent. A rule that has it does not fit a tunnel. No program inside can set these headers. */
+  session_headers?: boolean;
   /** True if the request goes on over TLS although it came without, which is how headers are put into requests to `https` servers: `http://api.example.com/` is asked for inside, and `https://api.example.com/` outside. */
   tls?: boolean;
 }
@@ -3166,6 +3255,35 @@ export interface SessionUsage {
   turns: number;
 }
 
+/** A setting in force. */
+export interface Setting {
+  /** Value when nobody sets it; null where the server decides. */
+  default: unknown;
+  /** Path of the setting, such as `executions.queue_max`. */
+  key: string;
+  /** True if the value, or a part of it, is a secret that is not shown. */
+  masked: boolean;
+  /** Source of the value. */
+  origin: SettingOrigin;
+  /** True if a change is taken over while the server runs; false if it needs a restart. */
+  reloadable: boolean;
+  /** Value; null where nothing is set and the server decides. In place of a secret stands `…`; a reference to one (`env:NAME`, `file:PATH`) is shown. */
+  value: unknown;
+}
+
+/** Place where a setting's value comes from. */
+export interface SettingOrigin {
+  /** Kind of the place. */
+  kind: SettingOriginKind;
+  /** Line in the file, from 1. */
+  line?: number | null;
+  /** Path of the file, name of the variable, or the flag; absent for a default. */
+  name?: string | null;
+}
+
+/** Source of a setting's value. */
+export type SettingOriginKind = 'default' | 'file' | 'environment' | 'flag';
+
 /** A request for the object store that is to be signed. */
 export interface SignRequest {
   /** Its body, when it says what it does. */
@@ -3905,6 +4023,32 @@ export interface TestResult {
   verdict: Verdict;
   /** Time from start to end, in milliseconds with one decimal. */
   wall_ms: number;
+}
+
+/** An API token, without its secret. */
+export interface Token {
+  /** When it was made (RFC 3339). */
+  created: string;
+  /** True if it has ended by itself. */
+  expired: boolean;
+  /** When it ends by itself (RFC 3339); null when it lasts until it is revoked. */
+  expires: string | null;
+  /** Id, by which it is revoked. */
+  id: string;
+  /** Name given by its owner. */
+  name: string;
+  /** True if it may do what concerns everybody. */
+  operator: boolean;
+  /** Scopes: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`. */
+  scopes: string[];
+  /** Tenant that it belongs to; null for a tenant of its own, named like the id. */
+  tenant: string | null;
+}
+
+/** All API tokens of a server. */
+export interface TokenList {
+  /** Tokens, the oldest first. */
+  tokens: Token[];
 }
 
 /** Output streams that were cut at their limit. */

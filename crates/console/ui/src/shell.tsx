@@ -1,7 +1,7 @@
 // The frame of every page: navigation, banners, palette, keys, and the screen.
 import { effect, signal } from '@preact/signals';
 import type { ComponentType } from 'preact';
-import { useEffect, useErrorBoundary, useState } from 'preact/hooks';
+import { useEffect, useErrorBoundary, useLayoutEffect, useState } from 'preact/hooks';
 import {
   ApiError, ErrorNote, Button, Icon, KeyHelp, Keys, Menu, Overlays, PaletteHost, Skeleton, awaySince, comebacks,
   currentPath, href, isHelpOpen, isOutdated, isPaletteOpen, isPaused, keepBeat, liveState, load, loadWho, logout, match,
@@ -140,7 +140,7 @@ function Account() {
         { label: `Theme: ${theme.value ?? 'as the system'}`, icon: theme.value === 'dark' ? 'moon' : theme.value === 'light' ? 'sun' : 'monitor', onClick: () => setTheme(next) },
         { label: isPaused.value ? 'Go on updating lists' : 'Have lists stand still', icon: isPaused.value ? 'play' : 'pause', onClick: () => { isPaused.value = !isPaused.value; } },
         { label: 'Keyboard', icon: 'keyboard', keys: '?', onClick: () => { isHelpOpen.value = true; } },
-        { label: 'HTTP interface', icon: 'code', onClick: () => window.open(new URL('../docs', new URL(href('/'), location.href)), '_blank', 'noopener') },
+        { label: 'Documentation', icon: 'code', onClick: () => window.open(new URL('../docs/', new URL(href('/'), location.href)), '_blank', 'noopener') },
         { label: 'Licences', icon: 'scroll-text', onClick: () => window.open(href('/licences'), '_blank', 'noopener') },
         { label: 'Sign out', icon: 'log-out', onClick: () => logout() },
       ]} />
@@ -241,20 +241,26 @@ effect(() => {
 const code = codeInAddress();
 if (code !== null) void signInWithCode(code);
 
-// The screen is fetched while the server is asked who this is.
-if (token.value !== null) find(currentPath.value)?.entry.load().catch(() => undefined);
+// The screen is fetched while the server is asked who this is, so that the first picture has both.
+if (token.value !== null) {
+  const entry = find(currentPath.value)?.entry;
+  entry?.load().then(({ default: first }) => { loaded.value = { ...loaded.value, [entry.name]: first }; }, () => undefined);
+}
 
 export function Shell() {
+  const isRefused = refused.value instanceof ApiError;
+  const isDrawn = token.value === null || who.value !== null || isRefused;
+  // index.html has what stands there until there is something to draw.
+  useLayoutEffect(() => { if (isDrawn) document.getElementById('start')?.remove(); }, [isDrawn]);
   if (token.value === null) return <><Banner /><SignIn /><Overlays /></>;
   if (who.value === null) {
     return (
       <>
         <Banner />
-        <div class="start">
-          {refused.value instanceof ApiError
-            ? <ErrorNote error={refused.value} title="The server does not say who this is" onRetry={() => setToken(null)} />
-            : <Skeleton rows={5} />}
-        </div>
+        {isRefused && (
+          <div class="start"><ErrorNote error={refused.value!} title="The server does not say who this is" onRetry={() => setToken(null)} /></div>
+        )}
+        {!isRefused && document.getElementById('start') === null && <div class="start"><Skeleton rows={5} /></div>}
         <Overlays />
       </>
     );

@@ -73,8 +73,9 @@ export function Plot({ label, from, stepMs, series, height = 180, format = compa
       height,
       legend: { show: series.length > 1, live: true },
       cursor: { points: { size: 6 }, drag: { x: false, y: false } },
-      scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(max ?? 0, (high ?? 0) * 1.08, 1e-6)] } },
-      axes: [{ ...axis, space: 76, values: (_, all) => all.map((it) => clock(it * 1000)) }, { ...axis, size: 58, values: (_, all) => all.map((it) => format(it)) }],
+      // Where all is zero the scale ends at one: next to nothing would be magnified otherwise.
+      scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(max ?? 0, (high ?? 0) * 1.08) || 1] } },
+      axes: [{ ...axis, space: 76, values: (_, all) => all.map((it) => clock(it * 1000)) }, { ...axis, size: 58, values: (_, all) => labels(all, format) }],
       series: [{}, ...series.map((it, at) => ({
         label: it.label,
         stroke: colour(it.colour ?? `--chart-${(at % 6) + 1}`),
@@ -98,6 +99,12 @@ export function Plot({ label, from, stepMs, series, height = 180, format = compa
       <div ref={element} style={{ minHeight: `${height}px` }}>{Constructor === null && <Skeleton rows={3} />}</div>
     </figure>
   );
+}
+
+/** Texts of an axis, each once: a coarse format rounds neighbours to the same. */
+function labels(values: number[], format: (value: number) => string): (string | null)[] {
+  const texts = values.map((it) => format(it));
+  return texts.map((text, at) => (text === texts[at - 1] ? null : text));
 }
 
 /** The colour that a value of CSS has at an element, as canvas takes it. */

@@ -1,17 +1,27 @@
 // Numbers, units and times, the same everywhere.
 
-const GROUPED = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
-const COMPACT = new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 });
+// Without `Intl`: its formatters took two thirds of the time that app.js needs to start.
+
+function grouped(value: number): string {
+  return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ',');
+}
 
 /** `12,345`. */
 export function count(value: number | null | undefined): string {
-  return value === null || value === undefined ? '–' : GROUPED.format(value);
+  return value === null || value === undefined ? '–' : grouped(value);
 }
 
 /** `12.3K` from ten thousand on. */
 export function compact(value: number | null | undefined): string {
   if (value === null || value === undefined) return '–';
-  return Math.abs(value) < 10_000 ? GROUPED.format(value) : COMPACT.format(value);
+  if (Math.abs(value) < 10_000) return grouped(value);
+  let size = value;
+  for (const unit of ['', 'K', 'M', 'B', 'T']) {
+    const text = size.toFixed(1).replace(/\.0$/, '');
+    if (Math.abs(Number(text)) < 1000 || unit === 'T') return text + unit;
+    size /= 1000;
+  }
+  return grouped(value);
 }
 
 /** Rounds to three digits that matter: 1.23, 12.3, 123. */
@@ -77,20 +87,22 @@ export function relative(ms: number, now: number): string {
   return ms > now ? `in ${text}` : `${text} ago`;
 }
 
-const PRECISE = new Intl.DateTimeFormat('en-GB', {
-  year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit',
-  timeZoneName: 'short',
-});
-const CLOCK = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
+const two = (value: number): string => String(value).padStart(2, '0');
 
-/** Date, time and zone. */
+/** `2026-11-28 17:04:09 UTC+1`: date, time and zone of the browser. */
 export function precise(ms: number): string {
-  return PRECISE.format(ms);
+  const at = new Date(ms);
+  const minutes = -at.getTimezoneOffset();
+  const size = Math.abs(minutes);
+  const rest = size % 60 === 0 ? '' : `:${two(size % 60)}`;
+  const zone = minutes === 0 ? 'UTC' : `UTC${minutes < 0 ? '-' : '+'}${Math.floor(size / 60)}${rest}`;
+  return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock(ms)} ${zone}`;
 }
 
 /** `17:04:09`. */
 export function clock(ms: number): string {
-  return CLOCK.format(ms);
+  const at = new Date(ms);
+  return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
 }
 
 /** Cuts a text that strangers wrote. */

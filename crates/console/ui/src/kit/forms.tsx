@@ -49,12 +49,16 @@ interface InputAttributes {
   onKeyDown?: (event: KeyboardEvent) => void;
 }
 
-export function TextField({ value, onValue, label, hint, error, isLabelHidden, class: name, ...more }: FieldProps
-  & InputAttributes & { value: string; onValue: (value: string) => void }) {
+/** `list` has texts that the browser offers. */
+export function TextField({ value, onValue, label, hint, error, isLabelHidden, class: name, list, ...more }: FieldProps
+  & InputAttributes & { value: string; onValue: (value: string) => void; list?: string[] }) {
   return (
     <Field label={label} hint={hint} error={error} isLabelHidden={isLabelHidden} class={name} control={(wiring) => (
-      <input spellcheck={false} autocomplete="off" {...more as object} {...wiring} value={value}
-        onInput={(event) => onValue(event.currentTarget.value)} />
+      <>
+        <input spellcheck={false} autocomplete="off" {...more as object} {...wiring} value={value} list={list && `${wiring.id}-list`}
+          onInput={(event) => onValue(event.currentTarget.value)} />
+        {list && <datalist id={`${wiring.id}-list`}>{list.map((it) => <option key={it} value={it} />)}</datalist>}
+      </>
     )} />
   );
 }

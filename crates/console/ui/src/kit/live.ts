@@ -4,9 +4,9 @@ import { batch, signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { awaySince, noteAway, token } from './api';
 import { apiBase } from './base';
+import { reconnectWaitMs } from './reconnect';
 import { isPaused, type Resource } from './resource';
 
-const BACKOFF_MS = [500, 1000, 2000, 4000, 8000];
 /** Attempts that end before the socket is open, while the server answers, before it counts as missing. */
 const REFUSALS_MAX = 2;
 /** Time for which records of a list are gathered before they are drawn. */
@@ -175,8 +175,7 @@ function connect(): void {
     if (wasOpen) noteAway(); // it looks at once whether the server is there
     const isMissing = !wasOpen && attempts >= REFUSALS_MAX && awaySince.value === null;
     liveState.value = isMissing ? 'missing' : 'waiting';
-    const wait = isMissing ? MISSING_MS : BACKOFF_MS[Math.min(attempts, BACKOFF_MS.length) - 1]!;
-    timer = setTimeout(connect, wait * (0.8 + Math.random() * 0.4));
+    timer = setTimeout(connect, isMissing ? MISSING_MS : reconnectWaitMs(attempts));
   };
 }
 

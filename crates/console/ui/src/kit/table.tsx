@@ -21,6 +21,8 @@ export interface Column<T> {
   isMono?: boolean;
   /** Left out where the table is narrower than so many pixels. */
   from?: number;
+  /** Left out from so many pixels on: it stands for columns that are left out below. */
+  until?: number;
 }
 
 export interface Sorting { id: string; isDescending: boolean }
@@ -97,7 +99,7 @@ export function Table<T>({ label, columns, rows, keyOf, hrefOf, onOpen, sorting,
     };
   }, [rows.length === 0]);
 
-  const shown = columns.filter((column) => column.from === undefined || view.width >= column.from);
+  const shown = columns.filter((column) => view.width >= (column.from ?? 0) && view.width < (column.until ?? Infinity));
   const grid = { gridTemplateColumns: shown.map((column) => column.width).join(' ') };
   const body = Math.max(view.height - ROW_PX, ROW_PX);
   const first = Math.max(0, Math.floor(view.top / ROW_PX) - OVERSCAN);

@@ -25,9 +25,21 @@ export function may(need: Need): boolean {
 
 export const isOperator = computed(() => who.value?.operator ?? false);
 
+/** What `start.ts` asked before this script was there: null where the answer was no good. */
+export interface EarlyWhoami { token: string; answer: Promise<Whoami | null> }
+
+/** The early answer, once, and only for the token that it was asked with. */
+async function early(): Promise<Whoami | null> {
+  const asked = window.earlyWhoami;
+  delete window.earlyWhoami;
+  if (asked === undefined || asked.token !== token.value) return null;
+  const it = await asked.answer;
+  return asked.token === token.value ? it : null;
+}
+
 /** Asks who this tab is; throws what the server refuses it with. */
 export async function loadWho(): Promise<Whoami> {
-  const it = await api<Whoami>('/v1/whoami');
+  const it = await early() ?? await api<Whoami>('/v1/whoami');
   who.value = it;
   return it;
 }

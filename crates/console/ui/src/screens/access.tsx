@@ -25,9 +25,9 @@ const COLUMNS: Column<AuditRecord>[] = [
   { id: 'at', title: 'Time', width: '104px', render: (it) => <Time ms={Date.parse(it.at)} /> },
   { id: 'event', title: 'Event', width: '104px', render: (it) => it.event },
   { id: 'outcome', title: 'Outcome', width: '106px', render: (it) => <Badge tone={OUTCOMES[it.outcome]}>{it.outcome}</Badge> },
-  { id: 'grant', title: 'Grant', width: 'minmax(110px, 0.7fr)', from: 520, render: (it) => <Foreign text={it.grant} /> },
+  { id: 'grant', title: 'Grant', width: 'minmax(150px, 1fr)', from: 520, render: (it) => <Foreign text={it.grant} /> },
   { id: 'text', title: 'What', width: 'minmax(160px, 3fr)', from: 560, isMono: true, render: (it) => <Foreign text={it.error ?? it.text ?? ''} most={300} /> },
-  { id: 'holder', title: 'By', width: 'minmax(120px, 1fr)', from: 900, isMono: true, render: (it) => {
+  { id: 'holder', title: 'By', width: 'minmax(120px, 1.4fr)', from: 900, isMono: true, render: (it) => {
     const to = pageOf(it.holder);
     return to === null ? it.holder : <Link to={to}>{it.holder}</Link>;
   } },

@@ -1,14 +1,14 @@
 // Tenants of the bouncer: who has connections, who waits, what goes on in each.
 import { useState } from 'preact/hooks';
 import {
-  AsCommand, Badge, Button, CheckField, Command, Empty, ErrorNote, Facts, Loaded, Menu, Meter, Note, PageHead, Panel, Plot,
-  SearchField, SelectField, Stat, TabPanel, Table, Tabs, Time, api, attempt, bytes, compact, confirm, count, duration, isAway,
-  navigate, path, plural, rate, refreshAll, shellWord, sorted, useQuery, useResource, useSorting,
-  type Column, type ScreenProps,
+  AsCommand, Badge, Button, CheckField, Command, Empty, ErrorNote, Facts, HistoryLine, IN_UNIT, Loaded, Menu, Meter, Note, PageHead,
+  Panel, Plot, RangeChoice, SearchField, SelectField, Stat, TabPanel, Table, Tabs, Time, api, attempt, compact, confirm, count,
+  duration, isAway, navigate, path, plural, rate, refreshAll, shellWord, sorted, spoken, useHistory, useQuery, useRange, useResource,
+  useSorting, valuesOf, type Column, type ScreenProps,
 } from '../kit';
 import { EditTenant, NewTenant } from './databases/edit';
 import {
-  PORTS, latestRates, latestStats, sampleCount, seriesOf, trouble, useStats, useTenants,
+  LIST_SERIES, PORTS, TENANT_SERIES, latestRates, latestStats, sampleCount, trouble, useStats, useTenants,
   type PooledClient, type PooledServer, type Tenant, type TenantHealthReport, type TenantRow,
   type TenantStats,
 } from './databases/model';
@@ -74,6 +74,18 @@ const ROW_COLUMNS: Column<TenantRow>[] = [
     render: ({ stats }) => (stats ? duration(stats.query_ms.p95) : '–'),
   },
   {
+    id: 'past', title: 'Lately', width: '132px', from: 680,
+    render: ({ tenant, past }) => past && (
+      <HistoryLine label={`Transactions of ${tenant.spec.name}`} values={past.transactions} format={IN_UNIT.rate} range={past.range} />
+    ),
+  },
+  {
+    id: 'past-p95', title: 'p95 lately', width: '132px', from: 1180,
+    render: ({ tenant, past }) => past && (
+      <HistoryLine label={`Query p95 of ${tenant.spec.name}`} values={past.p95} format={IN_UNIT.seconds} range={past.range} tone="warn" />
+    ),
+  },
+  {
     id: 'wait', title: 'Wait p95', width: '98px', align: 'end', from: 960, sort: ({ stats }) => stats?.wait_ms.p95 ?? null,
     render: ({ stats }) => (stats ? duration(stats.wait_ms.p95) : '–'),
   },
@@ -92,9 +104,13 @@ function Overview() {
   const [sorting, setSorting] = useSorting('-state');
   // Read, so that an answer draws the list anew.
   sampleCount.value;
-  const all = tenants.map((tenant) => (
-    { tenant, stats: latestStats(tenant.spec.name), rates: latestRates(tenant.spec.name) }
-  ));
+  const [range, setRange] = useRange();
+  const history = useHistory(LIST_SERIES, range);
+  const all = tenants.map((tenant) => {
+    const { name } = tenant.spec;
+    const [transactions, p95] = LIST_SERIES.map((it) => valuesOf(history, it, name)) as [(number | null)[], (number | null)[]];
+    return { tenant, stats: latestStats(name), rates: latestRates(name), past: { range, transactions, p95 } };
+  });
   const wanted = search.toLowerCase();
   const found = all.filter(({ tenant: { spec } }) => `${spec.name} ${spec.server} ${spec.database ?? ''}`.toLowerCase().includes(wanted));
   const rows = sorted(found, ROW_COLUMNS, sorting);
@@ -107,8 +123,10 @@ function Overview() {
         <>
           <AsCommand commands={() => [
             { title: 'Tenants', path: '/v1/tenants', cove: 'cove tenant list' },
-            { title: 'Figures of all', path: '/v1/tenants/stats', cove: 'cove top' },
+            { title: 'Figures of all', path: '/v1/tenants/stats', cove: 'cove bouncer top' },
+            { title: 'The lines', path: '/v1/history', query: { window: range, series: LIST_SERIES.join(',') }, cove: `cove history --window ${range} ${LIST_SERIES.join(' ')}` },
           ]} />
+          {tenants.length > 0 && <RangeChoice value={range} onValue={setRange} />}
           <Button kind="primary" icon="plus" onClick={() => setNew(true)}>New tenant</Button>
         </>
       )} />
@@ -236,10 +254,31 @@ function Actions({ tenant, onEdit }: { tenant: Tenant; onEdit: () => void }) {
   );
 }
 
+/** Charts of a tenant: what each is called, and its lines. */
+const CHARTS: { title: string; format: (value: number) => string; lines: [string, string, string?][] }[] = [
+  { title: 'Throughput', format: IN_UNIT.rate, lines: [
+    ['transactions', 'cove_bouncer_transactions'], ['statements', 'cove_bouncer_queries'], ['errors', 'cove_bouncer_errors', '--bad'],
+  ] },
+  { title: 'Duration of statements', format: IN_UNIT.seconds, lines: [
+    ['p50', 'cove_bouncer_query_p50_seconds'], ['p95', 'cove_bouncer_query_p95_seconds'], ['p99', 'cove_bouncer_query_p99_seconds'],
+  ] },
+  { title: 'Connections', format: IN_UNIT.count, lines: [
+    ['clients waiting', 'cove_bouncer_connections_waiting', '--warn'], ['in use', 'cove_bouncer_connections_active'],
+    ['idle', 'cove_bouncer_connections_idle'], ['clients', 'cove_bouncer_clients'],
+  ] },
+  { title: 'Wait for a connection', format: IN_UNIT.seconds, lines: [
+    ['p50', 'cove_bouncer_wait_p50_seconds'], ['p95', 'cove_bouncer_wait_p95_seconds'], ['p99', 'cove_bouncer_wait_p99_seconds'],
+  ] },
+  { title: 'Traffic', format: IN_UNIT.bytes_rate, lines: [
+    ['to clients', 'cove_bouncer_sent_bytes'], ['from clients', 'cove_bouncer_received_bytes'],
+  ] },
+];
+
 function Figures({ tenant, stats }: { tenant: Tenant; stats: TenantStats | null }) {
   const { name } = tenant.spec;
   const rates = latestRates(name);
-  const { from, stepMs, stats: all, rates: past } = seriesOf(name);
+  const [range, setRange] = useRange();
+  const history = useHistory(TENANT_SERIES, range, name);
   const pins = Object.entries(stats?.pins ?? {}).filter(([, times]) => times > 0).sort((one, other) => other[1] - one[1]);
   const missing = stats?.missing ?? [];
   return (
@@ -256,33 +295,21 @@ function Figures({ tenant, stats }: { tenant: Tenant; stats: TenantStats | null 
           detail={stats ? `p50 ${duration(stats.query_ms.p50)}, p99 ${duration(stats.query_ms.p99)}` : ''} />
         <Stat label="Refused" value={count(stats?.exhausted)} tone={stats && stats.exhausted > 0 ? 'warn' : undefined} detail="waited too long, or too many waited" />
       </div>
+      <div class="row end">
+        <AsCommand commands={() => [{
+          title: 'The charts', path: '/v1/history', query: { window: range, series: 'cove_bouncer_*', tenant: name },
+          cove: `cove history 'bouncer_*' --tenant ${shellWord(name)} --window ${range}`,
+        }]} />
+        <RangeChoice value={range} onValue={setRange} />
+      </div>
       <div class="grid">
-        <Panel title="Throughput">
-          <Plot label="Transactions and statements per second" from={from} stepMs={stepMs} format={(it) => rate(it)} series={[
-            { label: 'transactions', values: past.map((it) => it?.transactions ?? null) },
-            { label: 'statements', values: past.map((it) => it?.queries ?? null) },
-          ]} />
-        </Panel>
-        <Panel title="Duration of statements">
-          <Plot label="Percentiles of the duration of statements" from={from} stepMs={stepMs} format={(it) => duration(it)} series={[
-            { label: 'p50', values: all.map((it) => it.query_ms.p50) },
-            { label: 'p95', values: all.map((it) => it.query_ms.p95) },
-            { label: 'p99', values: all.map((it) => it.query_ms.p99) },
-          ]} />
-        </Panel>
-        <Panel title="Connections">
-          <Plot label="Clients and server connections" from={from} stepMs={stepMs} series={[
-            { label: 'clients waiting', values: all.map((it) => it.clients_waiting), colour: '--warn' },
-            { label: 'clients active', values: all.map((it) => it.clients_active) },
-            { label: 'server connections', values: all.map((it) => it.servers) },
-          ]} />
-        </Panel>
-        <Panel title="Traffic">
-          <Plot label="Bytes per second" from={from} stepMs={stepMs} format={(it) => `${bytes(it)}/s`} series={[
-            { label: 'to clients', values: past.map((it) => it?.sent ?? null) },
-            { label: 'from clients', values: past.map((it) => it?.received ?? null) },
-          ]} />
-        </Panel>
+        {CHARTS.map(({ title, format, lines }) => (
+          <Panel key={title} title={title}>
+            <Plot from={history?.from ?? Date.now()} stepMs={history?.stepMs ?? 1} format={format}
+              label={lines.map(([label, series]) => spoken(label, valuesOf(history, series, name), format, range)).join('; ')}
+              series={lines.map(([label, series, colour]) => ({ label, colour, values: valuesOf(history, series, name) }))} />
+          </Panel>
+        ))}
       </div>
       <div class="grid">
         <Panel title="Connect">

@@ -1,13 +1,18 @@
 // The queue: what waits, runs and failed, and what an operator may do about it.
 import {
-  AsCommand, Badge, Button, Empty, Foreign, Link, Loaded, Menu, Note, PageHead, Panel, Stat, Table, Time, api, attempt, confirm, count,
-  duration, isOperator, plural, pollUnlessLive, refreshAll, timeOf, useQuery, useResource, Segments, usePalette, type Column,
+  AsCommand, Badge, Button, Empty, Foreign, IN_UNIT, Link, Loaded, Menu, Note, PageHead, Panel, Plot, RangeChoice, Stat, Table, Time, api, attempt,
+  confirm, count, duration, isOperator, plural, pollUnlessLive, refreshAll, spoken, timeOf, useHistory, useLive, useLiveDocument, useQuery, useRange,
+  useResource, valuesOf, Segments, usePalette, type Column,
 } from '../kit';
 import { ExecutionActions, LiveMark } from './executions/list';
 import type { ComponentChildren } from 'preact';
+import { useRef } from 'preact/hooks';
 import type { ExecutionRecord, QueueStats } from './executions/types';
 
 interface Page { executions: ExecutionRecord[] }
+
+/** Time in which changes of records are one. */
+const TOGETHER_MS = 500;
 
 /** Age from which something that waits is said to wait long. */
 const LONG_MS = 60_000;
@@ -16,9 +21,23 @@ export default function Queue() {
   const [whose, setWhose] = useQuery('whose', isOperator.value ? 'all' : 'own');
   const isAll = isOperator.value && whose === 'all';
   const query = { all: isAll };
-  const stats = useResource<QueueStats>(isAll ? '/v1/queue?all=true' : '/v1/queue', pollUnlessLive(2000) || 2000);
-  const waiting = useResource<Page>('/v1/executions?state=queued,running&limit=100', 2500);
-  const dead = useResource<Page>('/v1/executions?state=dead&limit=100', 5000);
+  const stats = useResource<QueueStats>(isAll ? '/v1/queue?all=true' : '/v1/queue', pollUnlessLive(2000));
+  const waiting = useResource<Page>('/v1/executions?state=queued,running&limit=100', pollUnlessLive(2500));
+  const dead = useResource<Page>('/v1/executions?state=dead&limit=100', pollUnlessLive(5000));
+  useLiveDocument('queue', isAll ? { all: true } : {}, stats);
+  // A record that changes may leave a list or enter it.
+  const isDue = useRef(false);
+  useLive<ExecutionRecord>('executions', {}, {
+    onEvent: () => {
+      if (isDue.current) return;
+      isDue.current = true;
+      setTimeout(() => {
+        isDue.current = false;
+        waiting.refresh();
+        dead.refresh();
+      }, TOGETHER_MS);
+    },
+  });
   const refresh = () => {
     refreshAll('/v1/queue');
     refreshAll('/v1/executions');
@@ -52,6 +71,7 @@ export default function Queue() {
           {isOperator.value && <Segments label="Whose" value={whose} onValue={setWhose} choices={[{ value: 'all', label: 'All tenants' }, { value: 'own', label: 'Own' }]} />}
           <AsCommand commands={() => [
             { title: 'Look', path: '/v1/queue', query, cove: `cove queue stats${isAll ? ' --all' : ''}` },
+            { title: 'The charts', path: '/v1/history', query: { series: SERIES.join(',') }, cove: `cove history ${SERIES.join(' ')}` },
             { title: 'Retry what is dead', method: 'POST', path: '/v1/queue/retry', query, cove: 'cove queue retry --all' },
             { title: 'Pause', method: 'POST', path: '/v1/queue/pause', cove: 'cove queue pause' },
             { title: 'Resume', method: 'POST', path: '/v1/queue/resume', cove: 'cove queue resume' },
@@ -82,6 +102,7 @@ export default function Queue() {
           </>
         )}
       </Loaded>
+      <Past isOwn={!isOperator.value} />
       <Panel title="Dead" isFlush actions={(data?.dead ?? 0) > 0 && <Button icon="rotate-ccw" onClick={retry}>Retry all</Button>}>
         <Loaded from={dead} rows={2}>
           {(page) => <QueueTable label="Dead executions" rows={page.executions} onChange={refresh}
@@ -95,6 +116,48 @@ export default function Queue() {
         </Loaded>
       </Panel>
     </div>
+  );
+}
+
+/** Series of the charts; those in the middle are of the whole server alone. */
+const SERIES = ['cove_executions_running', 'cove_executions_waiting', 'cove_executions_ended'];
+const SERIES_OF_ALL = ['cove_execution_wait_p50_seconds', 'cove_execution_wait_p95_seconds', 'cove_execution_run_p95_seconds', 'cove_sandboxes_prepared'];
+const CLASSES = [['ok', '--ok'], ['failed', '--warn'], ['limit', '--chart-3'], ['server', '--bad']] as const;
+
+/** What this server ran in the chosen time. */
+function Past({ isOwn }: { isOwn: boolean }) {
+  const [range, setRange] = useRange();
+  const history = useHistory(isOwn ? SERIES : [...SERIES, ...SERIES_OF_ALL], range);
+  if (history?.length === 0) return null;
+  const of = (name: string, label?: string) => valuesOf(history, name, label);
+  const said = (label: string, name: string, format: (value: number) => string) => spoken(label, of(name), format, range);
+  const shared = { from: history?.from ?? Date.now(), stepMs: history?.stepMs ?? 1, height: 140 };
+  return (
+    <>
+      <div class="row end"><RangeChoice value={range} onValue={setRange} /></div>
+      <div class="grid">
+        <Panel title="Ended, by verdict">
+          <Plot {...shared} format={IN_UNIT.rate} label={CLASSES.map(([name]) => spoken(name, of('cove_executions_ended', name), IN_UNIT.rate, range)).join('; ')}
+            series={CLASSES.map(([name, colour]) => ({ label: name, colour, values: of('cove_executions_ended', name) }))} />
+        </Panel>
+        <Panel title="Running and waiting for a place">
+          <Plot {...shared} label={`${said('Running', SERIES[0]!, IN_UNIT.count)}; ${said('Waiting', SERIES[1]!, IN_UNIT.count)}`} series={[
+            { label: 'running', values: of('cove_executions_running') },
+            { label: 'waiting', values: of('cove_executions_waiting'), colour: '--warn' },
+            ...(isOwn ? [] : [{ label: 'prepared sandboxes', values: of('cove_sandboxes_prepared') }]),
+          ]} />
+        </Panel>
+        {!isOwn && (
+          <Panel title="Time to wait and to run">
+            <Plot {...shared} format={IN_UNIT.seconds} label={said('Wait p95', 'cove_execution_wait_p95_seconds', IN_UNIT.seconds)} series={[
+              { label: 'wait p50', values: of('cove_execution_wait_p50_seconds') },
+              { label: 'wait p95', values: of('cove_execution_wait_p95_seconds'), colour: '--warn' },
+              { label: 'run p95', values: of('cove_execution_run_p95_seconds') },
+            ]} />
+          </Panel>
+        )}
+      </div>
+    </>
   );
 }
 

@@ -5,9 +5,12 @@ import {
 } from '../kit';
 import type { Node as NodeRow } from '../schema';
 import { Doctor } from './system/doctor';
+import { Settings } from './system/settings';
+import { Tokens } from './system/tokens';
 
 const TABS = [
-  { id: 'doctor', label: 'Doctor' }, { id: 'nodes', label: 'Nodes' }, { id: 'about', label: 'About' },
+  { id: 'doctor', label: 'Doctor' }, { id: 'nodes', label: 'Nodes' }, { id: 'config', label: 'Configuration' },
+  { id: 'tokens', label: 'Tokens' }, { id: 'about', label: 'About' },
 ];
 
 const NODES: Record<NodeRow['state'], Tone> = { joining: 'run', active: 'ok', draining: 'warn', left: 'muted', lost: 'bad' };
@@ -21,12 +24,16 @@ export default function System() {
         <AsCommand commands={() => [
           { title: 'Check this server', method: 'POST', path: '/v1/doctor', cove: `cove doctor --server ${apiOrigin}` },
           { title: 'Nodes', path: '/v1/nodes', cove: 'cove node list' },
+          { title: 'Configuration', path: '/v1/config', cove: `cove config show --server ${apiOrigin} --origin` },
+          { title: 'Tokens', path: '/v1/tokens', cove: 'cove token list' },
         ]} />
       )} />
       <Tabs label="Parts of the system" value={shown} onValue={setTab} tabs={TABS} />
       <TabPanel id={shown}>
         {shown === 'doctor' && <Doctor />}
         {shown === 'nodes' && <Nodes />}
+        {shown === 'config' && <Settings />}
+        {shown === 'tokens' && <Tokens />}
         {shown === 'about' && <About />}
       </TabPanel>
     </div>
@@ -69,7 +76,7 @@ function Nodes() {
     <Loaded from={from}>
       {({ nodes }) => (
         <>
-          {nodes.length === 1 && <Note>One node. Several share a store and are one service: see <Link out={`${apiOrigin}/docs`}>the documentation</Link> of clusters.</Note>}
+          {nodes.length === 1 && <Note>One node. Several share a store and are one service: see <Link out={`${apiOrigin}/docs/cluster`}>the documentation</Link> of clusters.</Note>}
           <Table label="Nodes" columns={columns} rows={sorted(nodes, columns, sorting)} keyOf={(it) => it.id} sorting={sorting} onSort={setSorting}
             empty={<Empty icon="network" title="No node" />} />
         </>
@@ -102,7 +109,8 @@ function About() {
       </Panel>
       <Panel title="More">
         <ul class="plain-list">
-          <li><Link out={`${apiOrigin}/docs`}>Reference of the HTTP interface</Link></li>
+          <li><Link out={`${apiOrigin}/docs/`}>Documentation</Link></li>
+          <li><Link out={`${apiOrigin}/docs/api`}>Reference of the HTTP interface</Link></li>
           <li><Link out={`${apiOrigin}/openapi.json`}>openapi.json</Link></li>
           <li><Link out={`${apiOrigin}/metrics`}>Metrics for Prometheus</Link></li>
           <li><a href={`${consolePath}/licences`} target="_blank" rel="noopener noreferrer">Licences of what the console is made of</a></li>

@@ -1,12 +1,8 @@
 // Rights as they work out: who has what, by itself or through roles, and by which policies it is restricted.
+import type { CatalogClient, CatalogPolicy, CatalogRole } from '../../schema';
 import { joined, dotted, type CatalogGrant } from './model';
 
-export interface CatalogRole { name: string; members: string[] }
-export interface CatalogClient { 'client-id': string; principal: string; name: string; operator: boolean; created: string }
-export interface CatalogPolicy {
-  name: string; principal: string; namespace: string[]; table: string; 'row-filter'?: unknown;
-  'column-projections'?: { 'field-id'?: number; column?: string; action: string }[]; trusted: boolean;
-}
+export type { CatalogClient, CatalogPolicy, CatalogRole } from '../../schema';
 
 /** Names of objects; without a namespace the warehouse. */
 export interface AccessScope { warehouse: string; namespace?: string[]; name?: string }

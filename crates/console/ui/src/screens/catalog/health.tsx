@@ -3,34 +3,12 @@ import {
   AsCommand, Badge, Button, Command, Empty, Facts, Foreign, Loaded, Note, Panel, SelectField, Stat, Table, bytes, compact, count, duration, percent, plural,
   shellWord, useQuery, useResource, withQuery, type Column, type Tone,
 } from '../../kit';
+import type { CatalogFileTotals, CatalogPartitionFigures, CatalogTableHealth } from '../../schema';
 import { dottedWord, joined, managementPath, type TableMetadata } from './model';
 
-interface Totals { files: number; rows: number; bytes: number }
+type Recommendation = CatalogTableHealth['recommendations'][number];
 
-interface PartitionFigures {
-  partition: string; 'spec-id': number; data: Totals; 'small-files': number; 'small-bytes': number; 'largest-bytes': number; deletes: Totals;
-}
-
-interface Recommendation { action: string; reason: string; operation: string | null; elsewhere: string | null }
-
-interface TableHealth {
-  'snapshot-id': string | null;
-  complete: boolean;
-  'target-bytes': number;
-  'small-below-bytes': number;
-  data: Totals;
-  small: Totals;
-  histogram: { 'from-bytes': number; 'to-bytes': number | null; files: number; bytes: number }[];
-  'rows-per-file': number;
-  'bytes-per-file': number;
-  deletes: { position: Totals; equality: Totals; vectors: Totals; 'deleted-rows': number; 'deleted-percent': number };
-  partitions: { count: number; 'files-beyond': number; skew: number; largest: PartitionFigures[]; skewed: PartitionFigures[]; small: PartitionFigures[] };
-  manifests: { count: number; data: number; deletes: number; bytes: number; 'removed-entries': number; 'files-per-manifest': number };
-  snapshots: { count: number; 'oldest-age-ms': number | null; expired: number | null };
-  recommendations: Recommendation[];
-}
-
-const ACTIONS: Record<string, string> = {
+const ACTIONS: Record<Recommendation['action'], string> = {
   compact: 'Rewrite data files', 'rewrite-manifests': 'Merge manifests', 'expire-snapshots': 'Expire snapshots', 'remove-orphans': 'Remove old metadata files',
 };
 
@@ -42,7 +20,7 @@ export function Health({ warehouse, namespace, name, metadata, onMaintain }: {
 }) {
   const [at, setAt] = useQuery('ref', '');
   const path = withQuery(managementPath(warehouse, 'tables', joined(namespace), name, 'stats'), { ref: at === '' ? undefined : at });
-  const from = useResource<TableHealth>(path);
+  const from = useResource<CatalogTableHealth>(path);
   const refs = Object.keys(metadata.refs ?? {});
   const word = shellWord(dottedWord(namespace, name));
   return (
@@ -63,7 +41,7 @@ export function Health({ warehouse, namespace, name, metadata, onMaintain }: {
   );
 }
 
-function Figures({ health, onMaintain }: { health: TableHealth; onMaintain: () => void }) {
+function Figures({ health, onMaintain }: { health: CatalogTableHealth; onMaintain: () => void }) {
   const { data, small, deletes, partitions, manifests, snapshots } = health;
   const part = small.files / Math.max(1, data.files);
   const deleteFiles = deletes.position.files + deletes.equality.files + deletes.vectors.files;
@@ -100,7 +78,7 @@ function Figures({ health, onMaintain }: { health: TableHealth; onMaintain: () =
   );
 }
 
-const totals = (it: Totals) => (it.files === 0 ? 'none' : `${plural(it.files, 'file')}, ${count(it.rows)} entries, ${bytes(it.bytes)}`);
+const totals = (it: CatalogFileTotals) => (it.files === 0 ? 'none' : `${plural(it.files, 'file')}, ${count(it.rows)} entries, ${bytes(it.bytes)}`);
 
 function Todo({ all, onMaintain }: { all: Recommendation[]; onMaintain: () => void }) {
   if (all.length === 0) return <Note tone="ok">Nothing needs to be done.</Note>;
@@ -110,7 +88,7 @@ function Todo({ all, onMaintain }: { all: Recommendation[]; onMaintain: () => vo
         {all.map((it) => (
           <li key={it.action}>
             <div class="row">
-              <Badge tone={toneOf(it)}>{ACTIONS[it.action] ?? it.action}</Badge>
+              <Badge tone={toneOf(it)}>{ACTIONS[it.action]}</Badge>
               <span class="wrap">{it.reason}.</span>
               <span class="spacer" />
               {it.operation !== null && <Button icon="wand-sparkles" onClick={onMaintain}>Go to a dry run</Button>}
@@ -127,7 +105,7 @@ function Todo({ all, onMaintain }: { all: Recommendation[]; onMaintain: () => vo
 const toneOf = (it: Recommendation): Tone => (it.action === 'compact' || it.action === 'rewrite-manifests' ? 'warn' : 'info');
 
 /** A bar for each size; parts beyond the last one with files are left out. */
-function Histogram({ health }: { health: TableHealth }) {
+function Histogram({ health }: { health: CatalogTableHealth }) {
   const last = health.histogram.findLastIndex((it) => it.files > 0);
   const parts = health.histogram.slice(0, last + 1);
   const most = Math.max(1, ...parts.map((it) => it.files));
@@ -152,9 +130,9 @@ function Histogram({ health }: { health: TableHealth }) {
   );
 }
 
-function Partitions({ title, all }: { title: string; all: PartitionFigures[] }) {
+function Partitions({ title, all }: { title: string; all: CatalogPartitionFigures[] }) {
   if (all.length === 0 || (all.length === 1 && all[0]!.partition === '')) return null;
-  const columns: Column<PartitionFigures>[] = [
+  const columns: Column<CatalogPartitionFigures>[] = [
     { id: 'partition', title: 'Partition', width: 'minmax(140px, 2fr)', isMono: true, render: (it) => <Foreign text={it.partition === '' ? 'not partitioned' : it.partition} most={160} /> },
     { id: 'bytes', title: 'Size', width: '96px', align: 'end', render: (it) => bytes(it.data.bytes) },
     { id: 'files', title: 'Files', width: '80px', align: 'end', render: (it) => count(it.data.files) },

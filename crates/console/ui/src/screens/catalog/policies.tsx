@@ -5,7 +5,9 @@ import {
   shellWord, useResource, type Column,
 } from '../../kit';
 import { dotted, icebergPath, joined, managementPath, type LoadedTable } from './model';
-import type { CatalogPolicy } from './access';
+import type { CatalogGrantList, CatalogPolicyRequest, CatalogRoleList } from '../../schema';
+import { principalsOf, type CatalogPolicy } from './access';
+import { PolicyPreview } from './preview';
 import { schemaOf } from './schema';
 
 const ACTIONS: Record<string, string> = {
@@ -66,6 +68,25 @@ export function Policies({ warehouse, namespace, name }: { warehouse: string; na
   );
 }
 
+/** What the form says, as it would be saved; null where it restricts nothing yet, or not in JSON. */
+function previewable(request: () => CatalogPolicyRequest): { policy: CatalogPolicyRequest | null; problem: string | null } {
+  try {
+    const policy = request();
+    const isWhole = policy.principal !== '' && policy.table !== '' && policy.namespace.length > 0
+      && (policy['row-filter'] !== undefined || (policy['column-projections'] ?? []).length > 0);
+    return { policy: isWhole ? policy : null, problem: null };
+  } catch {
+    return { policy: null, problem: 'The row filter is not JSON yet.' };
+  }
+}
+
+/** Principals that the warehouse knows, as far as this token may list them. */
+function usePrincipals(warehouse: string): string[] {
+  const grants = useResource<CatalogGrantList>(managementPath(warehouse, 'grants')).data.value?.grants ?? [];
+  const roles = useResource<CatalogRoleList>('/catalog/management/v1/roles').data.value?.roles ?? [];
+  return principalsOf(grants, roles, [], []);
+}
+
 interface Projection { column: string; action: string }
 
 function PolicyDialog({ warehouse, namespace, table, policy, onClose }: {
@@ -85,15 +106,17 @@ function PolicyDialog({ warehouse, namespace, table, policy, onClose }: {
   const named = (it: { 'field-id'?: number; column?: string }) => it.column ?? fields.find((one) => one.id === it['field-id'])?.name ?? `#${it['field-id']}`;
   const [masks, setMasks] = useState<Projection[] | null>(null);
   const projections = masks ?? (policy?.['column-projections'] ?? []).map((it) => ({ column: named(it), action: it.action }));
+  const request = (): CatalogPolicyRequest => ({
+    principal: principal.trim(), namespace: levels, table: target, trusted,
+    ...(filter.trim() === '' ? {} : { 'row-filter': JSON.parse(filter) as unknown }),
+    'column-projections': projections.map((it) => (it.column.startsWith('#') ? { 'field-id': Number(it.column.slice(1)), action: it.action } : it)),
+  });
   const save = async () => {
-    const json = {
-      principal: principal.trim(), namespace: levels, table: target, trusted,
-      ...(filter.trim() === '' ? {} : { 'row-filter': JSON.parse(filter) as unknown }),
-      'column-projections': projections.map((it) => (it.column.startsWith('#') ? { 'field-id': Number(it.column.slice(1)), action: it.action } : it)),
-    };
-    await api(managementPath(warehouse, 'policies', name.trim()), { method: 'PUT', json });
+    await api(managementPath(warehouse, 'policies', name.trim()), { method: 'PUT', json: request() });
     onClose();
   };
+  const { policy: said, problem } = previewable(request);
+  const everybody = usePrincipals(warehouse);
   const masked = new Map(projections.map((it) => [it.column, it.action]));
   return (
     <Dialog title={policy ? `Policy ${policy.name}` : 'New policy'} kind="wide" onClose={onClose}>
@@ -101,7 +124,7 @@ function PolicyDialog({ warehouse, namespace, table, policy, onClose }: {
         {(errorOf) => (
           <>
             {!policy && <TextField label="Name" value={name} onValue={setName} required autofocus placeholder="eu-only" error={errorOf('name')} />}
-            <TextField label="Principal" value={principal} onValue={setPrincipal} required placeholder="role:bi" hint="A principal or role, or * for everybody but operators" error={errorOf('principal')} />
+            <TextField label="Principal" value={principal} onValue={setPrincipal} required placeholder="role:bi" list={everybody} hint="A principal or role, or * for everybody but operators" error={errorOf('principal')} />
             {table === undefined && (
               <div class="grid">
                 <TextField label="Namespace" value={where} onValue={setWhere} required placeholder="shop" />
@@ -122,6 +145,8 @@ function PolicyDialog({ warehouse, namespace, table, policy, onClose }: {
               </div>
             ))}
             <CheckField label="Trusted" isOn={trusted} onValue={setTrusted} hint="Its clients keep to the policy, so that it gets credentials for the table’s files" />
+            <PolicyPreview warehouse={warehouse} name={name} policy={said} problem={problem} suggested={everybody}
+              nameOf={(id) => fields.find((it) => it.id === id)?.name ?? `#${id}`} />
           </>
         )}
       </Form>

@@ -1,7 +1,7 @@
 // Tenants of the bouncer as the interface gives them, and what the page makes of them.
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { pollUnlessLive, useLive, useResource, type Resource, type Tone } from '../../kit';
+import { pollUnlessLive, useLive, useLiveDocument, useResource, type Range, type Resource, type Tone } from '../../kit';
 import type * as schema from '../../schema';
 import type { TenantStats } from '../../schema';
 
@@ -15,11 +15,23 @@ export type Tenant = Omit<schema.Tenant, 'spec'> & { spec: TenantSpec };
 export const PORTS = { postgres: 6432, mysql: 6433 } as const;
 /** Interval at which figures are asked for where they do not come by the socket. */
 const POLL_MS = 2000;
-/** Figures that are kept of each tenant for the charts, the latest 4 minutes. */
-const SAMPLES_MAX = 120;
+/** Figures that are kept of each tenant, for rates between them. */
+const SAMPLES_MAX = 2;
 
 /** A tenant with its latest figures; none while they are on their way. */
-export interface TenantRow { tenant: Tenant; stats: TenantStats | null; rates: Rates | null }
+export interface TenantRow { tenant: Tenant; stats: TenantStats | null; rates: Rates | null; past?: TenantPast }
+
+/** What a row shows of the chosen time. */
+export interface TenantPast { range: Range; transactions: (number | null)[]; p95: (number | null)[] }
+
+/** Series of the charts of one tenant. */
+export const TENANT_SERIES = [
+  'transactions', 'queries', 'errors', 'clients', 'connections_active', 'connections_idle', 'connections_waiting', 'received_bytes', 'sent_bytes',
+  'query_p50_seconds', 'query_p95_seconds', 'query_p99_seconds', 'wait_p50_seconds', 'wait_p95_seconds', 'wait_p99_seconds',
+].map((it) => `cove_bouncer_${it}`);
+
+/** Series of the list. */
+export const LIST_SERIES = ['cove_bouncer_transactions', 'cove_bouncer_query_p95_seconds'];
 
 /** Figures per second, between the last two answers. */
 export interface Rates { transactions: number; queries: number; sent: number; received: number; waiting: number }
@@ -27,7 +39,7 @@ export interface Rates { transactions: number; queries: number; sent: number; re
 interface Sample { at: number; stats: TenantStats }
 
 const samples = new Map<string, Sample[]>();
-/** Grows with each answer, so that charts are drawn anew. */
+/** Grows with each answer, so that figures are drawn anew. */
 export const sampleCount = signal(0);
 
 function keep(all: TenantStats[], at: number): void {
@@ -65,16 +77,6 @@ export function latestRates(name: string): Rates | null {
   return before && after ? ratesOf(before, after) : null;
 }
 
-/** What was seen of a tenant since the page was opened, for charts. */
-export function seriesOf(name: string): { from: number; stepMs: number; stats: TenantStats[]; rates: (Rates | null)[] } {
-  const known = samples.get(name) ?? [];
-  const from = known[0]?.at ?? Date.now();
-  const last = known[known.length - 1]?.at ?? from;
-  const stepMs = known.length > 1 ? (last - from) / (known.length - 1) : POLL_MS;
-  const rates = known.map((it, at) => (at === 0 ? null : ratesOf(known[at - 1]!, it)));
-  return { from, stepMs, stats: known.map((it) => it.stats), rates };
-}
-
 /** Follows the figures of all tenants while the component is there; returns the latest request. */
 export function useStats(): Resource<{ tenants: TenantStats[] }> {
   useLive<{ tenants: TenantStats[] }>('tenants', {}, { onEvent: ({ tenants }) => { if (Array.isArray(tenants)) keep(tenants, Date.now()); } });
@@ -86,7 +88,9 @@ export function useStats(): Resource<{ tenants: TenantStats[] }> {
 
 /** All tenants. */
 export function useTenants(): Resource<{ tenants: Tenant[] }> {
-  return useResource<{ tenants: Tenant[] }>('/v1/tenants', 5000);
+  const from = useResource<{ tenants: Tenant[] }>('/v1/tenants', pollUnlessLive(5000));
+  useLiveDocument('tenants.list', {}, from);
+  return from;
 }
 
 export function latestStats(name: string): TenantStats | null {

@@ -1,8 +1,8 @@
 // One execution: verdict, output, test cases, stages, request, events.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import {
-  AsCommand, Button, CheckField, CopyButton, Empty, Facts, Foreign, Id, Loaded, Note, PageHead, Panel, SearchField, Segments,
-  TabPanel, Table, Tabs, Time, api, attempt, bytes, count, duration, href, navigate, openSocket, path, saveFile, timeOf, useQuery,
+  AsCommand, Button, CheckField, CopyButton, RECONNECTS_MAX, Empty, Facts, Foreign, Id, Loaded, Note, PageHead, Panel, SearchField, Segments,
+  TabPanel, Table, Tabs, Time, api, attempt, bytes, count, duration, href, navigate, openSocket, path, reconnectWaitMs, saveFile, timeOf, useQuery,
   useResource, type Column,
 } from '../../kit';
 import { ExecutionActions, took } from './list';
@@ -255,7 +255,7 @@ function useEvents(id: string, onEnd: () => void): Events {
       };
       opened.onclose = ({ code }) => {
         retries += 1;
-        if (!isGone && code !== 1000 && retries < 6) setTimeout(() => { if (!isGone) connect(); }, Math.min(8000, 400 * 2 ** retries));
+        if (!isGone && code !== 1000 && retries <= RECONNECTS_MAX) setTimeout(() => { if (!isGone) connect(); }, reconnectWaitMs(retries));
       };
     };
     connect();

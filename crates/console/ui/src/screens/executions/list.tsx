@@ -5,7 +5,7 @@ import {
   ApiError, api, attempt, confirm, currentPath, duration, isAway, isOperator, isPaused, liveState, merged, navigate, path, place,
   plural, pollUnlessLive, setQuery, timeOf, useLiveRecords, useQuery, useResource, withQuery, type Column, type Query,
 } from '../../kit';
-import { StateBadge, VerdictBadge } from './outcome';
+import { OUTCOME_COLUMNS } from './outcome';
 import { VERDICTS, type ExecutionRecord, type ExecutionState, type Language } from './types';
 
 const PAGE = 100;
@@ -52,11 +52,7 @@ function isWanted(record: ExecutionRecord, query: Query): boolean {
 }
 
 const COLUMNS: Column<ExecutionRecord>[] = [
-  { id: 'state', title: 'State', width: '116px', render: (it) => <StateBadge state={it.state} /> },
-  { id: 'verdict', title: 'Verdict', width: '82px', from: 560, render: (it) => {
-    const verdict = it.verdict ?? it.result?.verdict;
-    return verdict ? <VerdictBadge verdict={verdict} /> : <span class="muted">–</span>;
-  } },
+  ...OUTCOME_COLUMNS,
   { id: 'id', title: 'Id', width: '256px', isMono: true, from: 760, render: (it) => it.id },
   { id: 'language', title: 'Language', width: '104px', from: 480, render: (it) => it.language },
   { id: 'label', title: 'Label', width: 'minmax(90px, 1fr)', render: (it) => (it.label ? <Foreign text={it.label} /> : it.message ? <span class="muted"><Foreign text={it.message} /></span> : '') },

@@ -1,6 +1,6 @@
 // Verdicts and what they were measured by.
 import { Badge, Foreign, Panel, bytes, duration, type Column, Table } from '../../kit';
-import { STATES, VERDICTS, type ExecutionState, type Outcome, type TestResult, type Verdict } from './types';
+import { STATES, VERDICTS, type ExecutionRecord, type ExecutionState, type Outcome, type TestResult, type Verdict } from './types';
 import type { ExecutionMode } from '../../schema';
 
 export function VerdictBadge({ verdict }: { verdict: Verdict }) {
@@ -12,6 +12,23 @@ export function StateBadge({ state }: { state: ExecutionState }) {
   const { tone, words } = STATES[state] ?? { tone: 'muted' as const, words: '' };
   return <Badge tone={tone} title={words} icon={state === 'cancelled' ? 'ban' : state === 'finished' ? 'check' : undefined}>{state}</Badge>;
 }
+
+const verdictOf = (it: ExecutionRecord) => it.verdict ?? it.result?.verdict;
+/** Width from which state and verdict have columns of their own. */
+const BOTH_FROM_PX = 560;
+
+/** State and verdict of a list; where it is narrow, in one column. */
+export const OUTCOME_COLUMNS: Column<ExecutionRecord>[] = [
+  { id: 'outcome', title: 'State', width: '116px', until: BOTH_FROM_PX, render: (it) => {
+    const verdict = verdictOf(it);
+    return verdict ? <VerdictBadge verdict={verdict} /> : <StateBadge state={it.state} />;
+  } },
+  { id: 'state', title: 'State', width: '116px', from: BOTH_FROM_PX, render: (it) => <StateBadge state={it.state} /> },
+  { id: 'verdict', title: 'Verdict', width: '82px', from: BOTH_FROM_PX, render: (it) => {
+    const verdict = verdictOf(it);
+    return verdict ? <VerdictBadge verdict={verdict} /> : <span class="muted">–</span>;
+  } },
+];
 
 /** Why it has its verdict, in words. */
 export function reason(outcome: Outcome): string {

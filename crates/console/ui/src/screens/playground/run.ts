@@ -1,5 +1,5 @@
 // One run: submits a request, follows it, and passes input on.
-import { api, messageOf, openSocket, path } from '../../kit';
+import { RECONNECTS_MAX, api, messageOf, openSocket, path, reconnectWaitMs } from '../../kit';
 import { chunk, type ExecutionEvent, type ExecutionRecord, type ExecutionRequest, type ExecutionResult } from '../executions/types';
 
 export interface RunHandlers {
@@ -20,9 +20,6 @@ export interface Run {
   /** Leaves it alone, because nobody looks any more. */
   leave(): void;
 }
-
-/** Times that a lost connection is made again, with growing pauses. */
-const RETRIES_MAX = 6;
 
 export function start(request: ExecutionRequest, handlers: RunHandlers): Run {
   const isAttached = request.terminal !== undefined || request.interactive === true;
@@ -69,11 +66,11 @@ export function start(request: ExecutionRequest, handlers: RunHandlers): Run {
       if (isOver || socket !== opened) return;
       retries += 1;
       // What was typed is gone with its socket: an attached program has ended with it.
-      if (isAttached || retries > RETRIES_MAX) {
+      if (isAttached || retries > RECONNECTS_MAX) {
         void lookUp(reason);
         return;
       }
-      setTimeout(follow, Math.min(8000, 400 * 2 ** retries));
+      setTimeout(follow, reconnectWaitMs(retries));
     };
   };
   const lookUp = async (reason: string) => {

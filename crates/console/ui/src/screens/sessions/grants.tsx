@@ -4,16 +4,15 @@ import {
   AreaField, AsCommand, Badge, Button, Dialog, Form, Foreign, Loaded, Note, Panel, SelectField, Segments, TextField, Time, api, attempt,
   messageOf, path, refreshAll, useResource, withQuery,
 } from '../../kit';
+import type { AuditRecordList } from '../../schema';
 import { labelOf, type Grant, type Session } from './model';
 import {
-  emptyDraft, grantOf, grantsOfText, labelOfOffer, type CheckReport, type Draft, type Offer, type OfferList,
+  emptyDraft, grantOf, grantsOfText, labelOfOffer, unavailableBecause, type Draft, type GrantCheckReport, type GrantOfferList, type OfferedGrant,
 } from './offers';
-
-interface AuditLine { seq: number; at: string; event: string; outcome: 'done' | 'failed' | 'refused'; grant: string; text?: string | null; error?: string | null }
 
 export function Access({ session }: { session: Session }) {
   const grants = session.grants ?? [];
-  const records = useResource<{ records: AuditLine[] }>(withQuery('/v1/audit', { holder: session.id, order: 'desc', limit: 50 }), 3000);
+  const records = useResource<AuditRecordList>(withQuery('/v1/audit', { holder: session.id, order: 'desc', limit: 50 }), 3000);
   const [isGiving, setGiving] = useState(false);
   const set = async (next: Grant[]) => {
     await api(path`/v1/sessions/${session.id}`, { method: 'PATCH', json: { grants: next } });
@@ -58,7 +57,7 @@ export function Access({ session }: { session: Session }) {
 /** Pause after which what is typed is checked. */
 const CHECK_AFTER_MS = 350;
 
-interface Checked { of: string; report?: CheckReport; problem?: string }
+interface Checked { of: string; report?: GrantCheckReport; problem?: string }
 
 /** Checks a text of grants beside those that are held, when typing stops. */
 function useCheck(held: Grant[], text: string): Checked | null {
@@ -68,7 +67,7 @@ function useCheck(held: Grant[], text: string): Checked | null {
     const timer = setTimeout(async () => {
       try {
         const grants = [...held, ...grantsOfText(text)];
-        const report = await api<CheckReport>('/v1/gateway/offers/check', { json: { grants }, signal: abort.signal });
+        const report = await api<GrantCheckReport>('/v1/gateway/offers/check', { json: { grants }, signal: abort.signal });
         setChecked({ of: text, report });
       } catch (error) {
         if (!abort.signal.aborted) setChecked({ of: text, problem: messageOf(error) });
@@ -82,7 +81,7 @@ function useCheck(held: Grant[], text: string): Checked | null {
 function GiveGrant({ held, session, onClose, onGive }: {
   held: Grant[]; session: string; onClose: () => void; onGive: (grants: Grant[]) => Promise<void>;
 }) {
-  const from = useResource<OfferList>('/v1/gateway/offers');
+  const from = useResource<GrantOfferList>('/v1/gateway/offers');
   return (
     <Dialog title="Give a grant" kind="wide" onClose={onClose}>
       <Loaded from={from}>
@@ -93,9 +92,9 @@ function GiveGrant({ held, session, onClose, onGive }: {
 }
 
 function GrantForm({ list, held, session, onClose, onGive }: {
-  list: OfferList; held: Grant[]; session: string; onClose: () => void; onGive: (grants: Grant[]) => Promise<void>;
+  list: GrantOfferList; held: Grant[]; session: string; onClose: () => void; onGive: (grants: Grant[]) => Promise<void>;
 }) {
-  const first = list.offers.findIndex((it) => !it.unavailable);
+  const first = list.offers.findIndex((it) => unavailableBecause(it) === null);
   const [way, setWay] = useState(list.offers.length === 0 ? 'json' : 'form');
   const [chosen, setChosen] = useState(String(Math.max(0, first)));
   const offer = list.offers[Number(chosen)];
@@ -115,7 +114,7 @@ function GrantForm({ list, held, session, onClose, onGive }: {
   };
   const give = async () => {
     const grants = grantsOfText(text);
-    const report = await api<CheckReport>('/v1/gateway/offers/check', { json: { grants: [...held, ...grants] } });
+    const report = await api<GrantCheckReport>('/v1/gateway/offers/check', { json: { grants: [...held, ...grants] } });
     const refused = report.grants.slice(held.length).find((it) => !it.given);
     if (refused) throw new Error(`${refused.grant}: ${refused.refusal?.message ?? 'refused'}`);
     await onGive(grants);
@@ -142,9 +141,9 @@ function GrantForm({ list, held, session, onClose, onGive }: {
               <SelectField label="What" value={chosen} onValue={choose}
                 hint={list.unrestricted ? 'This token may give all that the server has.' : `What the server offers to the tenant ${list.tenant}.`}
                 choices={list.offers.map((it, at) => ({
-                  value: String(at), label: labelOfChoice(it), isDisabled: Boolean(it.unavailable),
+                  value: String(at), label: labelOfChoice(it), isDisabled: unavailableBecause(it) !== null,
                 }))} />
-              {offer.unavailable && <Note tone="warn">It cannot be granted now: {offer.unavailable}.</Note>}
+              {unavailableBecause(offer) !== null && <Note tone="warn">It cannot be granted now: {unavailableBecause(offer)}.</Note>}
               <OfferFields offer={offer} draft={draft} limits={list.limits} onDraft={(part) => setDraft({ ...draft, ...part })} />
             </>
           )}
@@ -158,10 +157,10 @@ function GrantForm({ list, held, session, onClose, onGive }: {
   );
 }
 
-function labelOfChoice(offer: Offer): string {
+function labelOfChoice(offer: OfferedGrant): string {
   const how = 'access' in offer && offer.access.includes('read_write') ? ', to read and write' : 'access' in offer ? ', to read' : '';
   const roles = 'roles' in offer && offer.roles.length > 0 ? `, as ${offer.roles.slice(0, 3).join(' or ')}` : '';
-  return `${labelOfOffer(offer).slice(0, 60)}${how}${roles}${offer.unavailable ? ' (not now)' : ''}`;
+  return `${labelOfOffer(offer).slice(0, 60)}${how}${roles}${unavailableBecause(offer) === null ? '' : ' (not now)'}`;
 }
 
 function safely(text: string): Grant[] {
@@ -204,7 +203,7 @@ const LIMITS: Record<string, string> = {
 };
 
 function OfferFields({ offer, draft, limits, onDraft }: {
-  offer: Offer; draft: Draft; limits: OfferList['limits']; onDraft: (part: Partial<Draft>) => void;
+  offer: OfferedGrant; draft: Draft; limits: GrantOfferList['limits']; onDraft: (part: Partial<Draft>) => void;
 }) {
   const isDatabase = offer.kind === 'postgres' || offer.kind === 'mysql';
   const known = isDatabase ? limits.database : offer.kind === 'http' ? limits.http : null;

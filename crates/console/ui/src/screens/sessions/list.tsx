@@ -1,9 +1,9 @@
 // All sessions, and a new one.
 import { useState } from 'preact/hooks';
 import {
-  AsCommand, Badge, Button, Dialog, Empty, Foreign, Form, Loaded, Meter, Note, PageHead, SearchField, SelectField, Stat, Table, TextField,
-  Time, api, count, merged, navigate, path, pollUnlessLive, refreshAll, sorted, toast, useLiveRecords, useQuery, useResource, useSorting,
-  withQuery, type Column,
+  AsCommand, Badge, Button, Dialog, Empty, Foreign, Form, HistoryLine, IN_UNIT, Loaded, Meter, Note, PageHead, RangeChoice, SearchField, SelectField,
+  Stat, Table, TextField, Time, api, count, isOperator, merged, navigate, path, pollUnlessLive, refreshAll, sorted, toast, useHistory, useLiveDocument,
+  useLiveRecords, useQuery, useRange, useResource, useSorting, valuesOf, withQuery, type Column, type Range,
 } from '../../kit';
 import type { SandboxCounts } from '../../schema';
 import { SANDBOXES, STATES, labelOf, type Session } from './model';
@@ -13,7 +13,7 @@ const COLUMNS: Column<Session>[] = [
   { id: 'state', title: 'State', width: '112px', sort: (it) => it.state, render: (it) => (
     <Badge tone={STATES[it.state].tone} title={it.message ?? undefined}>{STATES[it.state].word}</Badge>
   ) },
-  { id: 'sandbox', title: 'Sandbox', width: '110px', from: 620, sort: (it) => it.sandbox, render: (it) => SANDBOXES[it.sandbox] },
+  { id: 'sandbox', title: 'Sandbox', width: '110px', from: 620, sort: (it) => it.sandbox, render: (it) => it.state === 'ended' ? 'none' : SANDBOXES[it.sandbox] },
   { id: 'agent', title: 'Agent or template', width: 'minmax(110px, 0.8fr)', from: 520, sort: (it) => it.agent ?? it.template ?? '', render: (it) => (
     it.agent ? <>{it.agent} <span class="muted">v{it.agent_version}</span></> : it.template ?? <span class="muted">none</span>
   ) },
@@ -24,6 +24,10 @@ const COLUMNS: Column<Session>[] = [
   { id: 'active', title: 'Last active', width: '112px', from: 460, sort: (it) => it.last_active_at, render: (it) => <Time ms={Date.parse(it.last_active_at)} /> },
   { id: 'created', title: 'Made', width: '104px', from: 720, sort: (it) => it.created_at, render: (it) => <Time ms={Date.parse(it.created_at)} /> },
 ];
+
+/** Series of the tiles, and those that an operator sees. */
+const SERIES = ['cove_session_sandboxes', 'cove_session_sandboxes_running'];
+const SERIES_OF_ALL = ['cove_session_messages', 'cove_session_commands'];
 
 /** Sessions that the list shows: a page of the interface. */
 const SHOWN_MAX = 200;
@@ -44,7 +48,11 @@ export function SessionList() {
       sessions: isWanted ? merged(page.sessions, session).slice(0, SHOWN_MAX) : page.sessions.filter((it) => it.id !== session.id),
     }));
   });
-  const sandboxes = useResource<SandboxCounts>('/v1/sandboxes', 3000);
+  const sandboxes = useResource<SandboxCounts>('/v1/sandboxes', pollUnlessLive(3000));
+  useLiveDocument('sandboxes', {}, sandboxes);
+  const [range, setRange] = useRange();
+  const series = isOperator.value ? [...SERIES, ...SERIES_OF_ALL] : SERIES;
+  const history = useHistory(series, range);
   const wanted = search.toLowerCase();
   const isFiltered = state !== '' || agent !== '' || search !== '';
   const counts = sandboxes.data.value;
@@ -55,7 +63,9 @@ export function SessionList() {
           <AsCommand commands={() => [
             { title: 'List', path: '/v1/sessions', query: { state, agent }, cove: `cove session list${agent ? ` --agent ${agent}` : ''}` },
             { title: 'A new one', path: '/v1/sessions', json: {}, cove: 'cove session create' },
+            { title: 'The charts', path: '/v1/history', query: { window: range, series: series.join(',') }, cove: `cove history --window ${range} ${series.join(' ')}` },
           ]} />
+          <RangeChoice value={range} onValue={setRange} />
           <Button kind="primary" icon="plus" onClick={() => setNew(true)}>New session</Button>
         </>
       )} />
@@ -66,8 +76,17 @@ export function SessionList() {
               value={count(counts[it])} detail={it === 'running' && counts.capacity > 0 ? (
                 <Meter label={`${counts.total} of ${counts.capacity} sandboxes`} of={counts.capacity}
                   parts={[{ value: counts.running, tone: 'run' }, { value: counts.waiting, tone: 'info' }]} />
-              ) : undefined} />
+              ) : undefined}>
+              {it === 'running' && <HistoryLine label="Working" values={valuesOf(history, 'cove_session_sandboxes_running')} format={IN_UNIT.count} range={range} />}
+              {it === 'waiting' && <HistoryLine label="Sandboxes of sessions" values={valuesOf(history, 'cove_session_sandboxes')} format={IN_UNIT.count} range={range} />}
+            </Stat>
           ))}
+          {isOperator.value && (
+            <>
+              <Past label="Messages" values={valuesOf(history, 'cove_session_messages')} range={range} />
+              <Past label="Commands" values={valuesOf(history, 'cove_session_commands')} range={range} />
+            </>
+          )}
         </div>
       )}
       <div class="toolbar">
@@ -138,5 +157,15 @@ function NewSession({ onClose }: { onClose: () => void }) {
         )}
       </Form>
     </Dialog>
+  );
+}
+
+/** A rate, now and in the chosen time. */
+function Past({ label, values, range }: { label: string; values: (number | null)[]; range: Range }) {
+  const now = values.filter((it): it is number => it !== null).pop();
+  return (
+    <Stat label={label} value={now === undefined ? '–' : IN_UNIT.rate(now)}>
+      <HistoryLine label={label} values={values} format={IN_UNIT.rate} range={range} />
+    </Stat>
   );
 }

@@ -1,34 +1,12 @@
 // Offers of grants as the gateway lists them, and the grants that a form makes of them.
+import type { GrantAccess, OfferedGrant } from '../../schema';
 import type { Grant } from './model';
 
-export type AccessWord = 'read_only' | 'read_write';
-
-interface OfferCommon { port: number; unavailable?: string | null }
-export interface DatabaseOffer extends OfferCommon {
-  kind: 'postgres' | 'mysql'; tenant: string; access: AccessWord[]; roles: string[]; role_required: boolean;
-}
-export interface WarehouseOffer extends OfferCommon { kind: 'catalog'; warehouse: string; access: AccessWord[] }
-export interface HostsOffer extends OfferCommon { kind: 'http'; hosts: string[]; ports: number[]; secrets: string[]; internal: string[] }
-export interface ModelOffer extends OfferCommon { kind: 'model'; priced_models: string[] }
-export type Offer = DatabaseOffer | WarehouseOffer | HostsOffer | ModelOffer;
-
-export interface OfferList {
-  tenant: string;
-  unrestricted: boolean;
-  offers: Offer[];
-  truncated: boolean;
-  limits: { grants: number; database: Record<string, number>; http: Record<string, number>; model_tokens?: number | null };
-}
-
-export interface CheckReport {
-  given: boolean;
-  grants: { grant: string; port: number; given: boolean; refusal?: { code: string; message: string; field: string } | null }[];
-  environment?: Record<string, string>;
-}
+export type { GrantCheckReport, GrantOfferList, OfferedGrant } from '../../schema';
 
 /** What is typed into the form; everything is a text until a grant is made of it. */
 export interface Draft {
-  access: AccessWord;
+  access: GrantAccess;
   role: string;
   schema: string;
   namespaces: string;
@@ -42,7 +20,7 @@ export interface Draft {
   limits: Record<string, string>;
 }
 
-export function emptyDraft(offer: Offer): Draft {
+export function emptyDraft(offer: OfferedGrant): Draft {
   return {
     access: 'read_only', role: (offer.kind === 'postgres' || offer.kind === 'mysql') && offer.role_required ? offer.roles[0] ?? '' : '',
     schema: '', namespaces: '', hosts: offer.kind === 'http' ? offer.hosts.filter((it) => it !== '*').join(', ') : '',
@@ -50,7 +28,12 @@ export function emptyDraft(offer: Offer): Draft {
   };
 }
 
-export function labelOfOffer(offer: Offer): string {
+/** Why it cannot be granted at present; null when it can be. */
+export function unavailableBecause(offer: OfferedGrant): string | null {
+  return 'unavailable' in offer ? offer.unavailable ?? null : null;
+}
+
+export function labelOfOffer(offer: OfferedGrant): string {
   switch (offer.kind) {
     case 'postgres': case 'mysql': return `${offer.kind}:${offer.tenant}`;
     case 'catalog': return `catalog:${offer.warehouse}`;
@@ -75,7 +58,7 @@ function some<T>(name: string, value: T | undefined | ''): Record<string, T> {
 }
 
 /** The grant that a draft of an offer says. */
-export function grantOf(offer: Offer, draft: Draft): Grant {
+export function grantOf(offer: OfferedGrant, draft: Draft): Grant {
   const port = some('port', draft.port.trim() === '' ? undefined : Number(draft.port));
   const limits = some('limits', numbersOf(draft.limits));
   switch (offer.kind) {

@@ -3,15 +3,18 @@
 // reload it offers those that are still there.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import {
-  Badge, Button, Empty, TerminalPane, api, openSocket, path, toast, messageOf, useResource, withQuery,
+  Badge, Button, Empty, TerminalPane, api, duration, openSocket, path, reconnectWaitMs, toast, messageOf, useResource, withQuery,
   type TerminalHandle, type Tone,
 } from '../../kit';
 
 /** Terminals of one page. */
 const TABS_MAX = 5;
-const BACKOFF_MS = [500, 1000, 2000, 4000, 8000];
 /** Time that a shell goes on without the page. */
 const DETACH_S = 600;
+/** Bytes of output that may be on their way to what is shown: so Ctrl+C is not behind a flood. */
+const WINDOW_BYTES = 32 << 10;
+/** Bytes that are shown before the server is told so. */
+const ACK_BYTES = WINDOW_BYTES / 4;
 /** Close code of the server for a client whose terminal another one has taken over. */
 const TAKEN_OVER = 4409;
 
@@ -136,8 +139,8 @@ function One({ session, title, first, onTerminal }: {
       // A server that does not answer may do so later.
       if (isGone.current) return;
     }
-    const wait = BACKOFF_MS[Math.min(attempt, BACKOFF_MS.length - 1)] ?? 0;
-    setPhase({ word: `connecting again in ${wait / 1000} s`, tone: 'warn' });
+    const wait = reconnectWaitMs(attempt + 1);
+    setPhase({ word: `connecting again in ${duration(Math.round(wait / 100) * 100)}`, tone: 'warn' });
     timer.current = window.setTimeout(() => connect(attempt + 1), wait);
   };
   const connect = (attempt: number) => {
@@ -146,18 +149,27 @@ function One({ session, title, first, onTerminal }: {
     const program = terminal.current === null
       ? { detach_s: DETACH_S }
       : { attach: terminal.current, from: received.current > 0 ? received.current : undefined };
-    const opened = openSocket(withQuery(path`/v1/sessions/${session}/terminal`, { ...size.current, ...program }));
+    const opened = openSocket(withQuery(path`/v1/sessions/${session}/terminal`, { ...size.current, ...program, window: WINDOW_BYTES }));
     opened.binaryType = 'arraybuffer';
     socket.current = opened;
     let isEnded = false;
     let isStarted = false;
     let replayEnd = 0;
+    // Bytes of this connection that are shown, and of which the server knows it.
+    let shown = 0;
+    let told = 0;
     opened.onmessage = ({ data }) => {
       if (typeof data !== 'string') {
         const bytes = new Uint8Array(data as ArrayBuffer);
         received.current += bytes.length;
         const isReplayed = isReplaying.current && received.current >= replayEnd;
-        handle.current?.write(bytes, isReplayed ? () => { isReplaying.current = false; } : undefined);
+        handle.current?.write(bytes, () => {
+          if (isReplayed) isReplaying.current = false;
+          shown += bytes.length;
+          if (shown - told < ACK_BYTES || opened.readyState !== WebSocket.OPEN) return;
+          told = shown;
+          opened.send(JSON.stringify({ type: 'ack', bytes: shown }));
+        });
         return;
       }
       const event = JSON.parse(data) as TerminalEvent;
