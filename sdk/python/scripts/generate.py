@@ -278,7 +278,10 @@ def operations(document: Schema, types: Types) -> str:
                 types.expression(body["schema"], f"{name}Body")
             kinds = [f"types.{kind}" for kind in dict.fromkeys(kinds)]
             parameters = operation.get("parameters", [])
-            keyed = any(it["name"].lower() == "idempotency-key" for it in parameters)
+            keyed = any(
+                it["name"].lower() == "idempotency-key" and it.get("x-cove-resend", True)
+                for it in parameters
+            )
             empty = set(answers) == {"204"}
             constant = snake(name).upper()
             lines.append(f"{constant}: Operation[{' | '.join(kinds) or 'None'}] = Operation(")

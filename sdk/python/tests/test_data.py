@@ -106,6 +106,12 @@ def test_the_catalog_is_managed(cove: Cove) -> None:
         house.undrop({"name": "x", "namespace": ["nowhere"]})
 
 
+def test_a_server_reads_its_settings_again_and_is_copied(cove: Cove) -> None:
+    assert cove.reload() == {"taken_over": [], "restart_needed_for": []}
+    with cove.backup() as pieces:
+        assert next(pieces).startswith(b"\x1f\x8b")
+
+
 def test_settings_for_spark_and_duckdb_name_the_address_and_the_secret() -> None:
     with Cove("http://lake.example:4100", "tok'en") as cove:
         assert cove.catalog.spark("lake", "main") == {

@@ -100,7 +100,8 @@ function contract(document, hash) {
     if (LEFT_OUT.some((prefix) => path.startsWith(prefix))) continue;
     for (const { operationId, parameters = [] } of METHODS.map((it) => operations[it] ?? {})) {
       const isKeyed = parameters.some(
-        (it) => it.in === "header" && it.name.toLowerCase() === "idempotency-key");
+        (it) => it.in === "header" && it.name.toLowerCase() === "idempotency-key"
+          && it["x-cove-resend"] !== false);
       if (isKeyed && operationId) keyed.push(operationId);
     }
   }

@@ -258,6 +258,16 @@ export class CatalogWarehouse {
     }, options);
   }
 
+  /** What a principal reads of the table now, and would with a policy, which is not saved. */
+  previewPolicy(
+    name: string, request: Schemas["CatalogPolicyPreviewRequest"], options?: CallOptions,
+  ): CoveCall<Schemas["CatalogPolicyPreview"]> {
+    return this.#transport.json({
+      operation: "previewCatalogPolicy", method: "POST",
+      path: this.#path(`policies/${part(name)}/preview`), json: request,
+    }, options);
+  }
+
   /** Removes a policy. */
   deletePolicy(name: string, options?: CallOptions): CoveCall<void> {
     return this.#transport.done({

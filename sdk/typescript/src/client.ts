@@ -2,7 +2,7 @@
 
 import { Agents } from "./agents.js";
 import { Audit } from "./audit.js";
-import type { CoveCall } from "./call.js";
+import { CoveCall } from "./call.js";
 import { Catalog } from "./catalog.js";
 import { CoveStatusError } from "./errors.js";
 import { Executions, Queue } from "./executions.js";
@@ -11,7 +11,7 @@ import { Sessions } from "./sessions.js";
 import { Templates } from "./templates.js";
 import { Tenants } from "./tenants.js";
 import { type CallOptions, type ClientOptions, type Query, Transport, part } from "./transport.js";
-import type { Execution, ExecutionRequest, Schemas, Whoami } from "./types.js";
+import type { Execution, ExecutionRequest, QueryOf, Schemas, Whoami } from "./types.js";
 
 /** Whether a server takes requests. */
 export interface Health {
@@ -103,6 +103,51 @@ export class Cove {
   /** Checks the machine of the server anew; for operators. */
   runDoctor(options?: CallOptions): CoveCall<Schemas["Doctor"]> {
     const spec = { operation: "runDoctor", method: "POST", path: "/v1/doctor" } as const;
+    return this.#transport.json(spec, options);
+  }
+
+  /** The configuration in force of the server, without secrets; for operators. */
+  config(options?: CallOptions): CoveCall<Schemas["Config"]> {
+    const spec = { operation: "getConfig", method: "GET", path: "/v1/config" } as const;
+    return this.#transport.json(spec, options);
+  }
+
+  /** Has the server read its configuration again; for operators. */
+  reload(options?: CallOptions): CoveCall<Schemas["ConfigReloaded"]> {
+    const spec = { operation: "reloadConfig", method: "POST", path: "/v1/reload" } as const;
+    return this.#transport.json(spec, options);
+  }
+
+  /**
+   * A copy of the server; for operators with every scope. An archive that was cut off can look like
+   * a whole one: `cove backup verify` tells.
+   */
+  backup(options?: CallOptions): CoveCall<ReadableStream<Uint8Array>> {
+    const response = this.#transport.send({
+      operation: "getBackup", method: "GET", path: "/v1/backup", accept: "*/*", isStream: true,
+    }, options);
+    return new CoveCall(response, (it) => it.body ?? new Blob([]).stream());
+  }
+
+  /** All API tokens, without their secrets; for operators with the scope `tokens`. */
+  tokens(options?: CallOptions): CoveCall<Schemas["TokenList"]> {
+    const spec = { operation: "listTokens", method: "GET", path: "/v1/tokens" } as const;
+    return this.#transport.json(spec, options);
+  }
+
+  /**
+   * What the server measured in the last 24 hours: without `series` all that the token may see.
+   * Names may end with `*`.
+   */
+  history(
+    query: Omit<QueryOf<"getHistory">, "series"> & { readonly series?: readonly string[] } = {},
+    options?: CallOptions,
+  ): CoveCall<Schemas["HistoryReport"]> {
+    const { series, ...more } = query;
+    const spec = {
+      operation: "getHistory", method: "GET", path: "/v1/history",
+      query: { ...more, series: series?.join(",") },
+    } as const;
     return this.#transport.json(spec, options);
   }
 

@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:6d2ef15958a8679292d9075511d227a1f466c1afc1eb469eb23e373355157945
+// Generated from crates/api/openapi.json, sha256:25dacbbd89910ef89b5f0f89394eba67512f2f69f1ad6edfc2b5112c2686d0d7
 // By `npm run generate`; do not edit.
 
 export interface components {
@@ -696,6 +696,23 @@ export interface components {
       /** In order. */
       policies: components["schemas"]["CatalogPolicy"][];
     };
+    /** What a principal may read of a table without a policy, and with it. */
+    CatalogPolicyPreview: {
+      /** Whether the policy restricts it: it is the policy's principal, or has that role. */
+      applies: boolean;
+      now: components["schemas"]["CatalogReadScope"];
+      /** The principal. */
+      principal: string;
+      /** Rights that it has to the table, by grants to itself and to its roles; absent for `grant:`, whose sandboxes have those of their own grants. */
+      rights?: ("read" | "write" | "manage" | "grant")[];
+      then: components["schemas"]["CatalogReadScope"];
+    };
+    /** Whom and what a preview of a policy is about. */
+    CatalogPolicyPreviewRequest: {
+      policy: components["schemas"]["CatalogPolicyRequest"];
+      /** Whose reading is shown: a principal, a role, or `grant:` and a tenant. */
+      principal: string;
+    };
     /** What part of a table a principal may read. */
     CatalogPolicyRequest: {
       /** Columns that are not shown as they are. */
@@ -735,6 +752,17 @@ export interface components {
       "by-property": boolean;
       /** Whether it is. */
       protected: boolean;
+    };
+    /** What a principal may read of a table, as far as its rights go. */
+    CatalogReadScope: {
+      /** Columns that are shown in another way, by id. */
+      "column-projections": components["schemas"]["CatalogProjection"][];
+      /** Whether it gets credentials for the table's files. */
+      files: boolean;
+      /** Names of the policies that restrict it, in order. */
+      policies: string[];
+      /** Rows that it may read; absent for all. */
+      "row-filter"?: unknown;
     };
     /** How long what is dropped stays. */
     CatalogRetention: {
@@ -1113,7 +1141,13 @@ export interface components {
       refusal?: components["schemas"]["GrantRefusal"] | null;
     };
     /** Message of a caller on the WebSocket of `/v1/executions/{id}/events`. */
-    ClientMessage: components["schemas"]["ClientMessageStdin"] | components["schemas"]["ClientMessageEof"] | components["schemas"]["ClientMessageSignal"] | components["schemas"]["ClientMessageResize"] | components["schemas"]["ClientMessageCancel"];
+    ClientMessage: components["schemas"]["ClientMessageStdin"] | components["schemas"]["ClientMessageEof"] | components["schemas"]["ClientMessageSignal"] | components["schemas"]["ClientMessageResize"] | components["schemas"]["ClientMessageCancel"] | components["schemas"]["ClientMessageAck"];
+    /** Acknowledges output of a terminal that was opened with `window`. Elsewhere it says nothing. */
+    ClientMessageAck: {
+      /** Bytes of this connection's output that the client has shown so far. */
+      bytes: number;
+      type: "ack";
+    };
     /** Ends the execution. */
     ClientMessageCancel: {
       type: "cancel";
@@ -1170,6 +1204,20 @@ export interface components {
     };
     /** State of a context. */
     CodeContextState: "cold" | "idle" | "running";
+    /** Configuration of a server that is in force. */
+    Config: {
+      /** Configuration file that was read; absent when there is none. */
+      file?: string | null;
+      /** Settings, in the order of the documentation. */
+      settings: components["schemas"]["Setting"][];
+    };
+    /** Answer of `POST /v1/reload`. */
+    ConfigReloaded: {
+      /** Settings that changed and are taken over only by a restart. */
+      restart_needed_for: string[];
+      /** Settings whose new values are in force from now on, and `tls.cert` when its files changed. */
+      taken_over: string[];
+    };
     /** Body of `POST /v1/sessions/{id}/contexts`. */
     CreateCodeContext: {
       /** Working directory; `/workspace` when absent. */
@@ -1595,6 +1643,8 @@ export interface components {
       position?: number | null;
       /** Priority, as given. */
       priority: number;
+      /** The request as it was sent, with `include=request`. */
+      request?: components["schemas"]["ExecutionRequest"] | null;
       /** The result, once it is finished. */
       result?: components["schemas"]["Execution"] | null;
       /** When the latest attempt began. */
@@ -1936,6 +1986,36 @@ export interface components {
     } | {
       secret: string;
     };
+    /** Series of what a server measured, with one value for each time. */
+    HistoryReport: {
+      /** Series that had no room in the server's memory. */
+      left_out?: number;
+      /** The server that measured: each node of a cluster has a history of its own. */
+      node: string;
+      /** In the order of their names. */
+      series: components["schemas"]["HistorySeries"][];
+      /** Milliseconds of a step. */
+      step_ms: number;
+      /** Tenant whose own figures these are; without it they are those of the whole server. */
+      tenant?: string | null;
+      /** Start of each step, in milliseconds since 1970. The last step is not over. */
+      times_ms: number[];
+    };
+    /** Series of measurements. */
+    HistorySeries: {
+      /** `tenant` of the bouncer, `class` of verdicts; empty for most. */
+      labels?: {
+        [key: string]: string;
+      };
+      /** Name, as in the page on history. */
+      name: string;
+      /** Unit of the values. */
+      unit: components["schemas"]["HistoryUnit"];
+      /** A value for each time; null where nothing was measured. */
+      values: (number | null)[];
+    };
+    /** Unit of the values of a series. */
+    HistoryUnit: "count" | "per_second" | "bytes" | "bytes_per_second" | "seconds" | "cores";
     /** Treatment of a request. */
     HttpEffect: "allow" | "deny";
     /**
@@ -1988,6 +2068,13 @@ export interface components {
       paths?: string[];
       /** Ports; 80 and 443 when there is none, and all for a rule that denies. */
       ports?: number[];
+      /**
+       * True if requests of a session's sandbox carry `cove-session`, its id, and `cove-epoch`, a
+       *     number that grows with each server that takes the session over, so that the host can refuse
+       *     what a former one has sent. A rule that has it does not fit a tunnel. No program inside can
+       *     set these headers.
+       */
+      session_headers?: boolean;
       /**
        * True if the request goes on over TLS although it came without, which is how headers are put
        *     into requests to `https` servers: `http://api.example.com/` is asked for inside, and
@@ -2768,6 +2855,35 @@ export interface components {
       /** Number of turns. */
       turns: number;
     };
+    /** A setting in force. */
+    Setting: {
+      /** Value when nobody sets it; null where the server decides. */
+      default: unknown;
+      /** Path of the setting, such as `executions.queue_max`. */
+      key: string;
+      /** True if the value, or a part of it, is a secret that is not shown. */
+      masked: boolean;
+      /** Source of the value. */
+      origin: components["schemas"]["SettingOrigin"];
+      /** True if a change is taken over while the server runs; false if it needs a restart. */
+      reloadable: boolean;
+      /**
+       * Value; null where nothing is set and the server decides. In place of a secret stands `…`; a
+       *     reference to one (`env:NAME`, `file:PATH`) is shown.
+       */
+      value: unknown;
+    };
+    /** Place where a setting's value comes from. */
+    SettingOrigin: {
+      /** Kind of the place. */
+      kind: components["schemas"]["SettingOriginKind"];
+      /** Line in the file, from 1. */
+      line?: number | null;
+      /** Path of the file, name of the variable, or the flag; absent for a default. */
+      name?: string | null;
+    };
+    /** Source of a setting's value. */
+    SettingOriginKind: "default" | "file" | "environment" | "flag";
     /** A snapshot: a workspace that was frozen, for new sessions to start from. */
     Snapshot: {
       /** Bytes of its own layer. */
@@ -3413,6 +3529,30 @@ export interface components {
       /** Time from start to end, in milliseconds with one decimal. */
       wall_ms: number;
     };
+    /** An API token, without its secret. */
+    Token: {
+      /** When it was made (RFC 3339). */
+      created: string;
+      /** True if it has ended by itself. */
+      expired: boolean;
+      /** When it ends by itself (RFC 3339); null when it lasts until it is revoked. */
+      expires: string | null;
+      /** Id, by which it is revoked. */
+      id: string;
+      /** Name given by its owner. */
+      name: string;
+      /** True if it may do what concerns everybody. */
+      operator: boolean;
+      /** Scopes: `executions`, `sessions`, `agents`, `tokens`, `tenants`, `catalog`. */
+      scopes: string[];
+      /** Tenant that it belongs to; null for a tenant of its own, named like the id. */
+      tenant: string | null;
+    };
+    /** All API tokens of a server. */
+    TokenList: {
+      /** Tokens, the oldest first. */
+      tokens: components["schemas"]["Token"][];
+    };
     /** Output streams that were cut at their limit. */
     TruncatedStreams: {
       /** More was written to standard error than is kept. */
@@ -3755,7 +3895,7 @@ export interface operations {
       query?: {
         /** Answer when it has ended. */
         wait?: boolean;
-        /** `request`: the answer has a member `request` more, the `ExecutionRequest` as it was sent. */
+        /** `request`: the answer has the request as it was sent, too. */
         include?: "request";
       };
     };
@@ -3767,6 +3907,22 @@ export interface operations {
         after?: number;
         /** Attach to an execution that is not `interactive`: it ends with this WebSocket. */
         attach?: boolean;
+      };
+    };
+  };
+  getHistory: {
+    parameters: {
+      query?: {
+        /** Time until now: `15m`, `1h`, `90s`. At most `24h`; `15m` when it is left out. */
+        window?: string;
+        /** Time of one value. A multiple of `10s` where the window is more than `15m`; what makes at most 180 values when it is left out. */
+        step?: string;
+        /** In place of `window`: number of steps, of `1s` unless `step` says otherwise. */
+        steps?: number;
+        /** Names of series, with commas between; one that ends with `*` stands for all that begin so. All when it is left out. */
+        series?: string;
+        /** Of the bouncer's tenants, only this one. */
+        tenant?: string;
       };
     };
   };
@@ -3955,6 +4111,8 @@ export interface operations {
         attach?: string;
         /** With `attach`: number of bytes of output that the client has already. The last 256 KiB are repeated when absent. */
         from?: number;
+        /** Bytes of output, 4096 to 262144, that may be unacknowledged: the client says by messages `ack` how many it has shown, and the program waits beyond that. Without it, all that the connection takes is on its way. */
+        window?: number;
       };
     };
   };

@@ -44,6 +44,14 @@ test("what is submitted is waited for, watched, listed and found again", async (
   assert.equal((await executions.submitAndWait(PYTHON)).stdout, "42\n");
 });
 
+test("a server reads its settings again, and is copied", async () => {
+  assert.deepEqual(await client().reload(), { taken_over: [], restart_needed_for: [] });
+  const reader = (await client().backup()).getReader();
+  const { value } = await reader.read();
+  assert.deepEqual([...value.slice(0, 2)], [0x1f, 0x8b]);
+  await reader.cancel();
+});
+
 test("leaving a loop, cancelling and a signal end a stream", async () => {
   const { executions } = client();
   const request = { argv: ["/bin/sh", "-c", "echo on; sleep 100"] };

@@ -127,6 +127,16 @@ class AsyncWarehouse:
             ops.PUT_CATALOG_POLICY, {**self._at, "policy": name}, json=policy
         )
 
+    async def preview_policy(
+        self, name: str, principal: str, policy: types.CatalogPolicyRequest
+    ) -> types.CatalogPolicyPreview:
+        """What a principal reads of the table now, and would with a policy, which is not saved."""
+        return await self._transport.call(
+            ops.PREVIEW_CATALOG_POLICY,
+            {**self._at, "policy": name},
+            json={"principal": principal, "policy": policy},
+        )
+
     async def delete_policy(self, name: str) -> None:
         """Removes a policy."""
         await self._transport.call(ops.DELETE_CATALOG_POLICY, {**self._at, "policy": name})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -154,6 +154,56 @@ class AsyncCove:
             # A run that is under way already is joined.
             return await self._transport.call(ops.RUN_DOCTOR, repeatable=True)
         return await self._transport.call(ops.GET_DOCTOR)
+
+    async def config(self) -> types.Config:
+        """The server's configuration in force, without secrets; for operators."""
+        return await self._transport.call(ops.GET_CONFIG)
+
+    async def reload(self) -> types.ConfigReloaded:
+        """Has the server read its configuration again; for operators.
+
+        Settings of `restart_needed_for` changed and hold from the next start on.
+        """
+        return await self._transport.call(ops.RELOAD_CONFIG)
+
+    @asynccontextmanager
+    async def backup(self) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """A copy of the server, piece by piece; for operators with every scope.
+
+        An archive that was cut off can look like a whole one: `cove backup verify` tells.
+        """
+        # Its store is copied before the first byte.
+        response = await self._transport.send(
+            ops.GET_BACKUP, headers={"accept": "*/*"}, timeout=600.0, stream=True
+        )
+        try:
+            yield response.aiter_bytes()
+        finally:
+            await response.aclose()
+
+    async def tokens(self) -> types.TokenList:
+        """All API tokens, without their secrets; for operators with the scope `tokens`."""
+        return await self._transport.call(ops.LIST_TOKENS)
+
+    async def history(
+        self,
+        *series: str,
+        window: str | None = None,
+        step: str | None = None,
+        tenant: str | None = None,
+    ) -> types.HistoryReport:
+        """What the server measured in the last 24 hours, by series.
+
+        Names may end with `*`; without any, all that the token may see. `window` and `step` are
+        such as `"1h"` and `"20s"`; `tenant` is one of the bouncer's.
+        """
+        query = {
+            "series": ",".join(series) or None,
+            "window": window,
+            "step": step,
+            "tenant": tenant,
+        }
+        return await self._transport.call(ops.GET_HISTORY, query=query)
 
     async def grant_offers(self) -> types.GrantOfferList:
         """What the token may grant to sandboxes."""
