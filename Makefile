@@ -3,6 +3,15 @@
 CARGO ?= cargo
 # More arguments for the server: make serve ARGS='--http 127.0.0.1:5000'
 ARGS ?=
+# What packages are for: make dist ARCH=aarch64 builds them on another machine, and runs the binary
+# there by an emulator, for its manual.
+ARCH ?= $(shell uname -m)
+EMULATOR = qemu-$(ARCH)-static
+# Relative relocations are packed in packages; the C library has read such since 2.36. That needs lld:
+# the default of rustc on x86_64, and it comes with rustc for other processors.
+DIST_LINK = -C link-arg=-Wl,-z,pack-relative-relocs
+DIST_LLD = -C link-arg=-fuse-ld=lld \
+  -C link-arg=-B$$(rustc --print sysroot)/lib/rustlib/$$(rustc --print host-tuple)/bin/gcc-ld
 # One fuzz target for so long, or all with FUZZ_RUNS inputs each: make fuzz TARGET=pg_sql FUZZ_SECONDS=600
 TARGET ?=
 FUZZ_SECONDS ?= 60
@@ -10,16 +19,18 @@ FUZZ_SECONDS ?= 60
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
 FULL_PARTS := oracle s3 schemathesis spark
-.PHONY: console console-check sdk sdk-python sdk-typescript serve demo release dist check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
+.PHONY: docs console console-check sdk sdk-python sdk-typescript serve demo release dist check test test-full fuzz lint fmt bench help deps $(FULL_PARTS:%=test-%)
 
 # What packs the Python SDK, in the versions that its tests use.
 SDK_PYTHON_TOOLS = $(shell grep -E '^(build|hatchling)==' sdk/python/requirements-dev.txt)
 
+# Tests at a time: a third of the end-to-end tests' time is waiting.
+TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 # Runs the command behind it and names the slowest tests. Not by `cargo run`, whose variables would
 # reach the tests.
 SLOWEST = $(CARGO) build --quiet -p xtask && $${CARGO_TARGET_DIR:-target}/debug/xtask slowest
 # Crates with unit tests that need neither root nor a server, and what of them does.
-CHECKED := api console cove gateway iceberg node pool sessions wire xtask
+CHECKED := api console cove gateway iceberg node pool sessions site wire xtask
 UNCHECKED := store::tests events::tests::servers audit::tests
 
 serve: ## build quickly and start on this machine
@@ -33,9 +44,21 @@ demo: ## build quickly and start a server with something on it to look at
 release: ## build for speed: target/release/cove is what to install
 	$(CARGO) build --release -p cove
 
-dist: ## make packages in target/dist: archive, .deb, .rpm, SBOM, checksums, install.sh
-	$(CARGO) build --profile dist -p cove
+dist: ## make packages in target/dist: archive, .deb, .rpm, SBOM, checksums, install.sh; ARCH=aarch64
+ifeq ($(ARCH),$(shell uname -m))
+	$(CARGO) rustc --profile dist -p cove --bin cove -- $(DIST_LINK)
 	packaging/package --binary $${CARGO_TARGET_DIR:-target}/dist/cove --out target/dist/packages
+else
+	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	  $(CARGO) rustc --profile dist --target $(ARCH)-unknown-linux-gnu -p cove --bin cove -- $(DIST_LLD) $(DIST_LINK)
+	QEMU_LD_PREFIX=/usr/$(ARCH)-linux-gnu \
+	  packaging/package --binary $${CARGO_TARGET_DIR:-target}/$(ARCH)-unknown-linux-gnu/dist/cove \
+	  --target $(ARCH)-unknown-linux-gnu --run $(EMULATOR) --out target/dist/packages
+endif
+
+docs: ## write the documentation to target/docs, to be read without a server
+	$(CARGO) build --quiet --profile serve -p cove
+	./target/serve/cove docs --out target/docs
 
 console: ## build the web console's files anew: needs Node
 	cd crates/console/ui && npm ci --ignore-scripts --no-audit --no-fund --silent && node build.mjs
@@ -74,7 +97,7 @@ test: deps ## check format and lints, run every test
 	@echo "== licences"
 	@$(CARGO) run --quiet -p xtask -- licences
 	@echo "== tests"
-	@$(SLOWEST) $(CARGO) test --workspace
+	@export RUST_TEST_THREADS=$(TEST_THREADS); $(SLOWEST) $(CARGO) test --workspace
 	@echo "== model checks of the pool"
 	@$(CARGO) test -p pool --features model
 	@echo "== all tests passed"

@@ -59,8 +59,8 @@ if [ "$uninstall" = yes ]; then
     rm -f "$prefix/$file"
   done < "$list"
   rm -f "$list"
-  for directory in share/cove share/doc/cove share/man/man1 share/bash-completion/completions \
-    share/zsh/site-functions share/fish/vendor_completions.d bin; do
+  for directory in share/cove/monitoring share/cove share/doc/cove share/man/man1 \
+    share/bash-completion/completions share/zsh/site-functions share/fish/vendor_completions.d bin; do
     rmdir "$prefix/$directory" 2> /dev/null || true
   done
   say "removed Cove from $prefix"
@@ -134,11 +134,14 @@ done
 put "$unpacked/completions/cove.bash" share/bash-completion/completions/cove 644
 put "$unpacked/completions/_cove" share/zsh/site-functions/_cove 644
 put "$unpacked/completions/cove.fish" share/fish/vendor_completions.d/cove.fish 644
-for file in LICENSE README.md CHANGELOG.md THIRD-PARTY-LICENCES.txt cove.cdx.json; do
+for file in LICENSE README.md CHANGELOG.md operations.md THIRD-PARTY-LICENCES.txt cove.cdx.json; do
   put "$unpacked/$file" "share/doc/cove/$file" 644
 done
 for file in "$unpacked/cove.toml" "$unpacked"/systemd/*.service; do
   put "$file" "share/cove/$(basename "$file")" 644
+done
+for file in "$unpacked"/monitoring/*; do
+  put "$file" "share/cove/monitoring/$(basename "$file")" 644
 done
 mv "$work/list" "$list"
 

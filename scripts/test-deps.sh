@@ -57,6 +57,8 @@ need util-linux setpriv nsenter unshare
 [ -x /usr/sbin/haproxy ] || need haproxy haproxy
 # Makes the disks of sessions; Debian keeps it beside PATH.
 [ -x /usr/sbin/mkfs.ext4 ] || need e2fsprogs mkfs.ext4
+# Checks the alerts that packages ship.
+need prometheus promtool
 # Makes packages, and the system that they are installed into; beside PATH for whoever is not root.
 need rpm rpmbuild
 need binutils strip
