@@ -1,5 +1,5 @@
-//! Writes `crates/api/openapi.json` from the contract's types and the table of operations, and the
-//! console's types from both.
+//! Writes `crates/api/openapi.json` from the contract's types and the table of operations, the
+//! console's types from both, and the list of the documentation's pages.
 //!
 //! The schemas come from the types, so that they cannot drift. What the types do not say is in
 //! `operations`:
@@ -18,6 +18,8 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use typescript::TYPES;
+
+use crate::{site_sources, tidy};
 
 /// Where the document is, from the root of the checkout.
 const OPENAPI: &str = "crates/api/openapi.json";
@@ -75,7 +77,8 @@ enum Answer {
 /// Writes every generated file that is not current.
 pub(crate) fn write(root: &Path) -> Result<String> {
     let mut report = String::new();
-    for (name, content) in [(OPENAPI, openapi()?), (TYPES, types()?)] {
+    let pages = site_sources::list(&tidy::collect_all(root)?);
+    for (name, content) in [(OPENAPI, openapi()?), (TYPES, types()?), (site_sources::LIST, pages)] {
         let path = root.join(name);
         if fs::read_to_string(&path).is_ok_and(|current| current == content) {
             report += &format!("{name} is current\n");
@@ -286,6 +289,10 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::WhoamiView>(answers);
     define::<api::NodeList>(answers);
     define::<api::DoctorView>(answers);
+    define::<api::ConfigView>(answers);
+    define::<api::ConfigReloaded>(answers);
+    define::<api::TokenList>(answers);
+    define::<api::HistoryReport>(answers);
     define::<api::SessionEvent>(answers);
     define::<api::SessionEventList>(answers);
     define::<api::MessageAnswer>(answers);
@@ -362,8 +369,26 @@ impl Operation {
         self.errors.iter().chain(with_token)
     }
 
-    fn into_value(self) -> Value {
+    /// Whether the server takes an idempotency key of its requests beside what stands in its
+    /// parameters.
+    fn takes_key(&self) -> bool {
+        let has_own = self.parameters.as_array().into_iter().flatten();
+        let has_own = has_own.map(|it| &it["name"]).any(|name| name == operations::IDEMPOTENCY_KEY);
+        // Signing in is for once.
+        let is_sign_in = self.path.starts_with("/v1/console/");
+        self.method == "post" && self.path.starts_with("/v1/") && !is_sign_in && !has_own
+    }
+
+    fn into_value(mut self) -> Value {
         let mut responses = Map::new();
+        if self.takes_key() {
+            let key = operations::shell_idempotency_parameter(self.path);
+            self.parameters = match self.parameters {
+                Value::Array(list) => list.into_iter().chain([key]).collect(),
+                _ => json!([key]),
+            };
+            responses.insert("409".to_owned(), json!({ "$ref": "#/components/responses/409" }));
+        }
         for status in self.failures() {
             let place = format!("#/components/responses/{status}");
             responses.insert(status.to_string(), json!({ "$ref": place }));
@@ -556,6 +581,10 @@ mod tests {
             "Node" => again::<api::NodeView>(value),
             "NodeList" => again::<api::NodeList>(value),
             "Doctor" => again::<api::DoctorView>(value),
+            "Config" => again::<api::ConfigView>(value),
+            "ConfigReloaded" => again::<api::ConfigReloaded>(value),
+            "TokenList" => again::<api::TokenList>(value),
+            "HistoryReport" => again::<api::HistoryReport>(value),
             "CreateConsoleCode" => again::<api::ConsoleCodeRequest>(value),
             "ConsoleLogin" => again::<api::ConsoleLogin>(value),
             "ConsoleCode" => again::<api::ConsoleCodeView>(value),
@@ -724,9 +753,12 @@ mod tests {
             ("crates/sessions/src/http.rs", 10),
             ("crates/bouncer/src/http.rs", 10),
             ("crates/gateway/src/http.rs", 1),
+            ("crates/cove/src/backup/service.rs", 1),
             ("crates/cove/src/cluster.rs", 4),
             ("crates/cove/src/identity.rs", 3),
             ("crates/cove/src/doctor/service.rs", 1),
+            ("crates/cove/src/settings/service.rs", 2),
+            ("crates/cove/src/history.rs", 1),
         ] {
             let service = source;
             let source = fs::read_to_string(crate::root().join(source)).unwrap();

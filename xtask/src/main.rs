@@ -10,6 +10,7 @@ use std::process::ExitCode;
 mod r#gen;
 mod licences;
 mod sbom;
+mod site_sources;
 mod slowest;
 mod tidy;
 

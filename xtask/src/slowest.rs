@@ -3,7 +3,8 @@
 //! The stable test harness prints when a test ended, but neither when it began nor how long it
 //! took. Both follow from what it promises: tests begin in the order of their names, so many at a
 //! time as there are threads, and the next begins when one ends. This reads the harness's lines as
-//! they come, passes them on, and never runs a test again.
+//! they come, passes them on, and never runs a test again. What failed tests printed is repeated at
+//! the very end, where it is found after a run of an hour.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -13,6 +14,12 @@ use anyhow::{Context, Result};
 
 /// Tests that are named.
 const NAMED_MAX: usize = 20;
+/// Test executables that are named.
+const SUITES_NAMED_MAX: usize = 8;
+/// Lines that are repeated of what failed tests said, and the bytes that are kept of each: the last
+/// lines of a run are those that are read.
+const FAILED_LINES_MAX: usize = 150;
+const FAILED_LINE_BYTES_MAX: usize = 600;
 
 /// A test and the time from its begin to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +44,14 @@ struct TestTimes {
     threads: usize,
     suite: Option<TestSuite>,
     times: Vec<TestTime>,
+    /// Test executables, by the first of their tests that ended.
+    suites: Vec<TestTime>,
     /// Tests of suites whose lines were torn by other output.
     unknown: usize,
+    /// True while the harness says what its failed tests printed.
+    in_failures: bool,
+    /// What failed tests printed.
+    failures: Vec<String>,
 }
 
 /// Runs a command, whose output is that of `cargo test`, and names its slowest tests at the end.
@@ -73,19 +86,36 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Tests that run at one time: as many as the command asks for, or as there are processors.
+/// Tests that run at one time: as many as the command or the environment asks for, or as there are
+/// processors.
+#[expect(clippy::disallowed_methods, reason = "as the test harness reads it")]
 fn threads(arguments: &[String]) -> usize {
     let mut words = arguments.iter().skip_while(|word| *word != "--test-threads");
     let asked = words.nth(1).and_then(|word| word.parse().ok());
-    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    let set = std::env::var("RUST_TEST_THREADS").ok().and_then(|word| word.parse().ok());
+    asked.or(set).unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 impl TestTimes {
     fn new(threads: usize) -> TestTimes {
-        TestTimes { threads, suite: None, times: Vec::new(), unknown: 0 }
+        TestTimes {
+            threads,
+            suite: None,
+            times: Vec::new(),
+            suites: Vec::new(),
+            unknown: 0,
+            in_failures: false,
+            failures: Vec::new(),
+        }
     }
 
     fn line(&mut self, now: Duration, line: &str) {
+        self.in_failures |= line == "failures:";
+        self.in_failures &= !line.starts_with("test result: ");
+        if self.in_failures && self.failures.len() < FAILED_LINES_MAX {
+            let end = line.floor_char_boundary(FAILED_LINE_BYTES_MAX);
+            self.failures.push(line[..end].to_owned());
+        }
         if let Some(announced) = announced(line) {
             self.end_suite();
             self.suite = Some(TestSuite { begun: now, announced, ended: Vec::new() });
@@ -99,6 +129,11 @@ impl TestTimes {
 
     fn end_suite(&mut self) {
         let Some(suite) = self.suite.take() else { return };
+        if let [(first, _), .., (_, last)] = suite.ended.as_slice() {
+            let time = last.saturating_sub(suite.begun);
+            let name = format!("{} tests, {first} and others", suite.announced);
+            self.suites.push(TestTime { name, time });
+        }
         if suite.ended.len() != suite.announced {
             self.unknown += suite.announced;
             return;
@@ -123,9 +158,18 @@ impl TestTimes {
         for test in self.times.iter().take(NAMED_MAX) {
             report += &format!("{:8.2} s  {}\n", test.time.as_secs_f64(), test.name);
         }
+        self.suites.sort_by_key(|suite| std::cmp::Reverse(suite.time));
+        report += "== the slowest executables\n";
+        for suite in self.suites.iter().take(SUITES_NAMED_MAX) {
+            report += &format!("{:8.0} s: {}\n", suite.time.as_secs_f64(), suite.name);
+        }
         if self.unknown > 0 {
             let unknown = self.unknown;
             report += &format!("not known of {unknown} more: other output tore their lines\n");
+        }
+        if !self.failures.is_empty() {
+            report += "== what failed\n";
+            self.failures.iter().for_each(|line| report += &format!("{line}\n"));
         }
         report
     }
@@ -208,6 +252,24 @@ mod tests {
             (9, "test src/lib.rs - x (line 3) ... ok"),
         ];
         check(1, &lines, &[("a", 2)]);
+    }
+
+    #[test]
+    fn what_failed_is_repeated_at_the_end_within_bounds() {
+        let mut times = TestTimes::new(1);
+        let long = "ä".repeat(FAILED_LINE_BYTES_MAX);
+        let lines =
+            ["running 1 test", "test a ... FAILED", "failures:", "---- a stdout ----", &long];
+        lines.iter().for_each(|line| times.line(Duration::ZERO, line));
+        (0..1000).for_each(|_| times.line(Duration::ZERO, "and so on"));
+        times.line(Duration::ZERO, "test result: FAILED. 0 passed; 1 failed");
+        times.line(Duration::ZERO, "error: test failed");
+        let report = times.report();
+        let (_, failed) =
+            report.split_once("== what failed\nfailures:\n---- a stdout ----\n").unwrap();
+        assert_eq!(failed.lines().count(), FAILED_LINES_MAX - 2);
+        assert!(failed.lines().all(|line| line.len() <= FAILED_LINE_BYTES_MAX));
+        assert!(failed.ends_with("and so on\n"));
     }
 
     #[test]

@@ -10,11 +10,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use crate::site_sources;
+
 mod console;
 mod doc_links;
 mod generated;
 mod manifest;
-mod markdown;
+pub(crate) mod markdown;
 mod module_layers;
 mod names;
 mod rust;
@@ -66,6 +68,18 @@ pub(crate) struct SourceFile {
     size: usize,
 }
 
+impl SourceFile {
+    /// Returns the number of bytes, also of what is not text.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    #[cfg(test)]
+    pub(crate) fn new(path: &str, text: &str) -> SourceFile {
+        SourceFile { path: path.to_owned(), text: text.to_owned(), size: text.len() }
+    }
+}
+
 /// Where findings are collected.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(Vec<String>);
@@ -82,8 +96,7 @@ impl Findings {
 /// # Errors
 /// When something is not as agreed, with one line per finding.
 pub(crate) fn check(root: &Path) -> Result<String> {
-    let mut files = Vec::new();
-    collect(root, root, &mut files)?;
+    let files = collect_all(root)?;
     let mut findings = Findings::default();
     for file in &files {
         check_any(file, &mut findings);
@@ -97,6 +110,7 @@ pub(crate) fn check(root: &Path) -> Result<String> {
         threats::check(page, &files, &mut findings);
     }
     console::check(&files, &mut findings);
+    check_site(&files, &mut findings);
     generated::check(&files, &mut findings);
     sandbox_connections::check(&files, &mut findings);
     manifest::check(&files, &mut findings)?;
@@ -108,6 +122,24 @@ pub(crate) fn check(root: &Path) -> Result<String> {
         return Ok(format!("tidy: {} files\n", files.len()));
     }
     bail!("{} findings:\n{}", findings.0.len(), findings.0.join("\n"))
+}
+
+/// The documentation's site has every page.
+fn check_site(files: &[SourceFile], findings: &mut Findings) {
+    let written = files.iter().find(|file| file.path == site_sources::LIST);
+    if written.is_none_or(|file| file.text != site_sources::list(files)) {
+        findings.add(site_sources::LIST, 0, "is not current: run `cargo run -p xtask -- gen`");
+    }
+}
+
+/// Reads all files of the checkout at `root`.
+///
+/// # Errors
+/// When a file or directory cannot be read.
+pub(crate) fn collect_all(root: &Path) -> Result<Vec<SourceFile>> {
+    let mut files = Vec::new();
+    collect(root, root, &mut files)?;
+    Ok(files)
 }
 
 fn paths(files: &[SourceFile]) -> BTreeSet<&str> {

@@ -6,10 +6,12 @@
 pub(super) mod catalog;
 mod doctor;
 mod gateway;
+mod history;
 mod identity;
 pub(super) mod mcp;
 mod nodes;
 mod sessions;
+mod settings;
 mod tenants;
 
 use serde_json::{Value, json};
@@ -30,6 +32,8 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend([gateway::audit(), gateway::audit_summary(), gateway::live()]);
     all.extend(nodes::all());
     all.extend(doctor::all());
+    all.extend(settings::all());
+    all.push(history::get());
     all.extend(identity::all());
     all.extend(server());
     all
@@ -43,9 +47,47 @@ fn id_parameter() -> Value {
     })
 }
 
+/// The header by which a request that is sent twice is carried out once.
+pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Operations whose work ends with the connection of its client: sent again with its key, such a
+/// request is refused when the first did not come to its end.
+const ENDS_WITH_CLIENT: [&str; 3] = [
+    "/v1/sessions/{id}/contexts/{context}/execute",
+    "/v1/sessions/{id}/exec",
+    "/v1/sessions/{id}/messages",
+];
+
+/// The key of an operation that leaves it to the shell around all of them.
+pub(super) fn shell_idempotency_parameter(path: &str) -> Value {
+    let ends_with_client = ENDS_WITH_CLIENT.contains(&path);
+    let description = match ends_with_client {
+        true => {
+            "For 30 minutes a request with the same key is not carried out again: it gets the \
+             answer of the first, or a 409 when that was a stream or did not come to its end. \
+             1 to 255 bytes; belongs to the token."
+        }
+        false => {
+            "For 30 minutes a request with the same key is carried out once and gets the same \
+             answer, with the header `idempotent-replayed: true`; errors are not kept. 1 to 255 \
+             bytes; belongs to the token. With another request it is a 409."
+        }
+    };
+    let mut parameter = json!({
+        "name": IDEMPOTENCY_KEY, "in": "header", "required": false,
+        "description": description,
+        "schema": { "type": "string" }
+    });
+    if ends_with_client {
+        // For generators of clients: not to be sent again by itself.
+        parameter["x-cove-resend"] = json!(false);
+    }
+    parameter
+}
+
 fn idempotency_parameter() -> Value {
     json!({
-        "name": "idempotency-key", "in": "header", "required": false,
+        "name": IDEMPOTENCY_KEY, "in": "header", "required": false,
         "description": "Makes a second submission of the same harmless: it is answered with the \
             execution of the first for as long as that is kept. 1 to 255 bytes; belongs to the \
             token. With another request it is a 409.",
@@ -286,8 +328,7 @@ fn fetch() -> Operation {
             },
             {
                 "name": "include", "in": "query", "required": false,
-                "description": "`request`: the answer has a member `request` more, the \
-                    `ExecutionRequest` as it was sent.",
+                "description": "`request`: the answer has the request as it was sent, too.",
                 "schema": { "type": "string", "enum": ["request"] }
             }
         ]),
@@ -581,12 +622,12 @@ fn server() -> Vec<Operation> {
         "The current figures.",
     );
     let docs = open(
-        "/docs",
+        "/docs/",
         "docs",
-        "This page",
-        "The interface as a page to read.",
+        "Documentation",
+        "All pages of the documentation, with a search; this interface is at `/docs/api`.",
         "text/html",
-        "The page.",
+        "The first page.",
     );
     let openapi = open(
         "/openapi.json",

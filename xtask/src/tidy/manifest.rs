@@ -9,7 +9,7 @@ use super::{Findings, SourceFile};
 /// so services can not come to depend on one another.
 const LAYERS: &[&[&str]] = &[
     &["cove"],
-    &["sessions", "executions", "bouncer", "catalog", "gateway", "mcp", "console"],
+    &["sessions", "executions", "bouncer", "catalog", "gateway", "mcp", "console", "site"],
     &["sandbox", "wire"],
     &["node"],
     &["pool", "iceberg", "cells"],

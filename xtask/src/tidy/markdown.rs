@@ -6,6 +6,8 @@ use super::{Findings, SourceFile};
 
 /// The page with the map.
 const MAP: &str = "ARCHITECTURE.md";
+/// Where a server has the reference of its interface, which is no file.
+const REFERENCE: &str = "/docs/api";
 /// Endings of names in the map that must be files.
 const EXTENSIONS: &[&str] = &[".rs", ".toml", ".md", ".json", ".sh", ".py", ".c", ".yaml"];
 
@@ -33,6 +35,15 @@ pub(super) fn check(file: &SourceFile, paths: &BTreeSet<&str>, findings: &mut Fi
     }
 }
 
+/// Returns the paths that the links of a page lead to, whether there is something or not.
+pub(crate) fn linked_paths(page: &SourceFile) -> BTreeSet<String> {
+    let lines = outside_of_code(&page.text);
+    lines
+        .flat_map(|(_, line)| links(line))
+        .filter_map(|link| linked_path(&page.path, link))
+        .collect()
+}
+
 /// Lines with their numbers, without fenced blocks.
 fn outside_of_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
@@ -52,6 +63,11 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 }
 
 fn resolves(page: &str, target: &str, paths: &BTreeSet<&str>) -> bool {
+    target == REFERENCE || linked_path(page, target).is_some_and(|path| is_there(&path, paths))
+}
+
+/// The path that a link of a page means; none where it leads out of the checkout.
+fn linked_path(page: &str, target: &str) -> Option<String> {
     let target = target.split(['#', '?']).next().unwrap_or("");
     let mut parts: Vec<&str> = match target.strip_prefix('/') {
         Some(_) => Vec::new(),
@@ -62,14 +78,12 @@ fn resolves(page: &str, target: &str, paths: &BTreeSet<&str>) -> bool {
         match part {
             "" | "." => {}
             ".." => {
-                if parts.pop().is_none() {
-                    return false;
-                }
+                parts.pop()?;
             }
             name => parts.push(name),
         }
     }
-    is_there(&parts.join("/"), paths)
+    Some(parts.join("/"))
 }
 
 /// A file, or a directory that holds one.

@@ -614,6 +614,9 @@ fn commands() -> Vec<Operation> {
             program to start.")
         .asks("from", "integer", "With `attach`: number of bytes of output that the client has \
             already. The last 256 KiB are repeated when absent.")
+        .asks("window", "integer", "Bytes of output, 4096 to 262144, that may be unacknowledged: the \
+            client says by messages `ack` how many it has shown, and the program waits beyond \
+            that. Without it, all that the connection takes is on its way.")
         .fails(&[400, 404, 409, 410, 426, 429]),
         operation("get", "/v1/sessions/{id}/terminals", "listTerminals", "List terminals", "Those \
             that were opened with `detach_s`, oldest first. Listing them wakes no sandbox.")

@@ -29,6 +29,7 @@ fn clients() -> Vec<CatalogOperation> {
             "All of them.",
         ),
         operation("post", CLIENTS, "createCatalogClient", "Make a client", OPERATORS)
+            .once()
             .takes("CatalogClientRequest")
             .gives(200, "CatalogClientSecret", "The client and its secret."),
         operation(
@@ -38,6 +39,7 @@ fn clients() -> Vec<CatalogOperation> {
             "Give a client another secret",
             ITSELF,
         )
+        .once()
         .takes("CatalogRotateRequest")
         .gives(200, "CatalogClientSecret", "The client and its secret."),
         operation(
@@ -54,6 +56,7 @@ fn clients() -> Vec<CatalogOperation> {
             "All of them.",
         ),
         operation("post", KEYS, "createCatalogKey", "Make an API key", ITSELF)
+            .once()
             .takes("CatalogKeyRequest")
             .gives(200, "CatalogKeySecret", "The key and its secret."),
         operation(
@@ -63,6 +66,7 @@ fn clients() -> Vec<CatalogOperation> {
             "Give an API key another secret",
             ITSELF,
         )
+        .once()
         .takes("CatalogRotateRequest")
         .gives(200, "CatalogKeySecret", "The key and its secret."),
         operation(
@@ -87,6 +91,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "All of them.",
         ),
         operation("post", ROLES, "createCatalogRole", "Make a role", OPERATORS)
+            .once()
             .takes("CatalogRoleRequest")
             .done(204, "It is there."),
         operation(
@@ -96,6 +101,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "Change who has a role",
             OPERATORS,
         )
+        .once()
         .takes("CatalogMembersRequest")
         .done(204, "It is changed."),
         operation(
@@ -116,6 +122,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
         .asks("principal", "string", "Only to this one.")
         .gives(200, "CatalogGrantList", "All of it."),
         operation("post", manage!("grants"), "grantCatalogRights", "Give rights", GRANT)
+            .once()
             .takes("CatalogGrant")
             .done(204, "They are given."),
         operation(
@@ -125,6 +132,7 @@ fn roles_and_grants() -> Vec<CatalogOperation> {
             "Take rights back",
             GRANT,
         )
+        .once()
         .takes("CatalogGrant")
         .done(204, "They are taken back."),
         operation("get", "/management/v1/audit", "listCatalogAudit", "Who did what", OPERATORS)
@@ -160,6 +168,15 @@ fn policies() -> Vec<CatalogOperation> {
         .takes("CatalogPolicyRequest")
         .gives(200, "CatalogPolicy", "The policy."),
         operation(
+            "post",
+            manage!("policies/{policy}/preview"),
+            "previewCatalogPolicy",
+            "Show what a policy would change for a principal, without saving it",
+            "`grant` of the warehouse",
+        )
+        .takes("CatalogPolicyPreviewRequest")
+        .gives(200, "CatalogPolicyPreview", "What the principal reads now and then."),
+        operation(
             "delete",
             manage!("policies/{policy}"),
             "deleteCatalogPolicy",
@@ -190,6 +207,7 @@ fn time() -> Vec<CatalogOperation> {
             "Bring a table or view back",
             "`manage` of the namespace it was in, `write` where it goes",
         )
+        .once()
         .takes("CatalogUndropRequest")
         .gives(200, "CatalogUndropped", "What it is now."),
         operation(
@@ -217,6 +235,7 @@ fn time() -> Vec<CatalogOperation> {
             "Protect something, or lift that",
             MANAGE,
         )
+        .once()
         .takes("CatalogProtectRequest")
         .gives(200, "CatalogProtection", "Whether it is."),
         operation(
@@ -234,6 +253,7 @@ fn time() -> Vec<CatalogOperation> {
             "Set how long what is dropped stays",
             "`manage` of the warehouse",
         )
+        .once()
         .takes("CatalogRetentionRequest")
         .gives(200, "CatalogRetention", "How long."),
     ]
@@ -303,6 +323,7 @@ fn warehouses() -> Vec<CatalogOperation> {
         )
         .gives(200, "CatalogWarehouseList", "Those that the token may manage."),
         operation("post", WAREHOUSES, "createWarehouse", "Make a warehouse", OPERATORS)
+            .once()
             .takes("CatalogWarehouseRequest")
             .gives(200, "CatalogWarehouse", "The warehouse."),
         operation("get", WAREHOUSE, "getWarehouse", "A warehouse, and how much is in it", MANAGE)
@@ -340,6 +361,7 @@ fn maintenance() -> Vec<CatalogOperation> {
             "Start a job of maintenance",
             MANAGE,
         )
+        .once()
         .takes("CatalogJobRequest")
         .gives(202, "CatalogJobStarted", "It is under way."),
         operation("get", manage!("maintenance/{job}"), "getCatalogJob", "How far a job is", MANAGE)
