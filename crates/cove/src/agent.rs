@@ -18,9 +18,9 @@ use serde::Deserialize;
 
 use self::folder::AgentFolder;
 use crate::cli::{AgentArgs, AgentCommand, AgentUpdateArgs, DeployArgs};
-use crate::complain;
 use crate::config::{CoveConfig, Environment};
 use crate::plain_text::plain_json;
+use crate::remark;
 use crate::remote::progress::ProgressLine;
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
@@ -126,7 +126,7 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     let size = format!("{} {noun}, {}", request.files.len(), human_bytes(bytes));
     if !left_out.is_empty() {
         progress.clear();
-        complain(&format!(
+        remark(&format!(
             "left out {}; a line such as `!{}` in `{}` takes it along",
             plain(&left_out.join(", ")),
             plain(left_out.first().map_or("", |path| path)),
@@ -145,7 +145,7 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     })?;
     progress.clear();
     if agent.runtime == AgentRuntime::None {
-        complain(&format!(
+        remark(&format!(
             "{} has no runtime, because the folder has neither a `CLAUDE.md` nor an `{MANIFEST}` with \
              `runtime`: its sessions run commands and keep files, but take no messages",
             plain(&agent.name)

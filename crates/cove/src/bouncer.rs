@@ -42,6 +42,7 @@ use node::telemetry::{self, Registry};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::cli::{BouncerArgs, BouncerCommand};
+use crate::reload::ReloadError;
 use crate::remote::{self, Remote};
 use crate::run::print_json;
 use crate::{Source, config, service_manager};
@@ -60,7 +61,8 @@ pub(crate) struct RunningBouncer {
     relay: Arc<Relay>,
     client_tls: Arc<ClientSide>,
     server_tls: Arc<ServerSide>,
-    hangups: Hangups,
+    /// SIGHUP; none where somebody else reads the configuration again.
+    hangups: Option<Hangups>,
     /// Routes at which other nodes ask the console.
     for_peers: axum::Router,
 }
@@ -75,6 +77,8 @@ pub(crate) struct BouncerContext {
     pub(crate) host: Arc<dyn ConsoleHost>,
     /// How it follows another process, and another one follows it.
     pub(crate) succession: Option<HandoverConfig>,
+    /// SIGHUP, at which it reads the configuration again; none where somebody else does.
+    pub(crate) hangups: Option<Hangups>,
 }
 
 /// A process that is configured by `cove.toml`, as the console sees it.
@@ -118,7 +122,13 @@ impl BouncerContext {
     pub(crate) fn beside(store: SqlStore, sealer: Sealer, drain: &DrainHandle) -> BouncerContext {
         let login_secret = sealer.derived_key(LOGIN_PURPOSE);
         let host = Arc::new(ConsoleProcess(drain.clone()));
-        BouncerContext { store: Some((store, sealer)), login_secret, host, succession: None }
+        BouncerContext {
+            store: Some((store, sealer)),
+            login_secret,
+            host,
+            succession: None,
+            hangups: None,
+        }
     }
 }
 
@@ -142,9 +152,10 @@ impl RunningBouncer {
             resolve: Arc::new(move |setting, text| {
                 config::resolve(setting, text, &environment).map_err(|error| error.to_string())
             }),
-            reread: Arc::new(move || match again.again() {
-                Ok(config) => Ok(config.bouncer),
-                Err(error) => Err(format!("{:#}", anyhow::Error::from(error))),
+            reread: Arc::new(move || {
+                again
+                    .again_for_bouncer()
+                    .map_err(|error| format!("{:#}", anyhow::Error::from(error)))
             }),
         };
         RunningBouncer::start_told(told, ground, registry).await
@@ -159,7 +170,7 @@ impl RunningBouncer {
         if !config.enabled {
             return Ok(None);
         }
-        let BouncerContext { store, login_secret, host, succession } = ground;
+        let BouncerContext { store, login_secret, host, succession, hangups } = ground;
         let resolver = Arc::clone(&resolve);
         let parts = BouncerParts { config: config.clone(), resolve, reread, store };
         let prepared = InitialTenants::new(parts).await.map_err(|error| explain(&error))?;
@@ -176,8 +187,6 @@ impl RunningBouncer {
             server_tls: Arc::clone(&server_tls),
             look_up: Arc::new(UserLookupTask::new(queries, Handle::current())),
         };
-        // Before anybody can see that it is there: a signal that nobody heeds ends the process.
-        let hangups = Hangups::new().context("failed to listen to signals")?;
         let relay = match Relay::start_after(relay_config(config)?, relay_parts, succession) {
             Ok(relay) => Arc::new(relay),
             Err(error @ RelayStartError::Listen(_)) if config.listen.is_default() => {
@@ -229,7 +238,7 @@ impl RunningBouncer {
     pub(crate) async fn work(mut self, drain: &DrainHandle, patience: Duration) {
         tokio::select! {
             () = self.bouncer.work(drain, patience) => {}
-            () = reload(&self.bouncer, &mut self.hangups) => {}
+            () = reload(&self.bouncer, self.hangups.as_mut()) => {}
             () = renew_certificates(&self.client_tls, &self.server_tls) => {}
             () = taken_over(&self.relay, patience) => {}
         }
@@ -268,8 +277,9 @@ async fn taken_over(relay: &Relay, patience: Duration) {
     drop(tokio::time::timeout(patience, gone).await);
 }
 
-/// Reads the configuration again at every SIGHUP.
-async fn reload(bouncer: &Bouncer, hangups: &mut Hangups) {
+/// Reads the configuration again at every SIGHUP. Never ends.
+async fn reload(bouncer: &Bouncer, hangups: Option<&mut Hangups>) {
+    let Some(hangups) = hangups else { return std::future::pending().await };
     loop {
         hangups.next().await;
         if let Err(error) = bouncer.reload().await {
@@ -303,20 +313,46 @@ async fn renew_certificates(client: &Arc<ClientSide>, server: &Arc<ServerSide>) 
 
 /// Returns what the field is, where there is one, and what is wrong with it.
 fn explain(error: &bouncer::BouncerError) -> anyhow::Error {
+    match refusal(error) {
+        ReloadError::Refused(refused) => refused.into(),
+        ReloadError::Failed(error) => error,
+    }
+}
+
+/// The same, for who may have it from afar.
+pub(crate) fn refusal(error: &bouncer::BouncerError) -> ReloadError {
     match error {
         bouncer::BouncerError::Refused(refusal) => {
-            anyhow::Error::from(config::CoveConfigError::Value {
+            ReloadError::Refused(config::CoveConfigError::Value {
                 origin: refusal.field.clone(),
                 message: refusal.message.clone(),
             })
         }
-        other => anyhow::anyhow!("failed to read the tenants: {other}"),
+        other => ReloadError::Failed(anyhow::anyhow!("failed to read the tenants: {other}")),
     }
 }
 
 fn client_tls(table: &TlsTable) -> ClientTls {
     let TlsTable { mode, cert, key, client_ca } = table.clone();
     ClientTls { mode, cert, key, client_ca }
+}
+
+/// Returns what keeps the bouncer from starting although each value is right: a setting and what is
+/// wrong with it.
+pub(crate) fn contradictions(
+    config: &config::CoveConfig,
+    environment: &config::Environment,
+) -> Vec<(String, String)> {
+    let config = &config.bouncer;
+    let resolve = |setting: &str, text: &str| {
+        config::resolve(setting, text, environment).map_err(|error| error.to_string())
+    };
+    let of_relay = relay_config(config).map(drop);
+    let of_tls = ClientSide::new(client_tls(&config.tls)).map(drop).context("bouncer.tls");
+    let of_relay = [of_relay, of_tls].into_iter().filter_map(Result::err);
+    let of_relay = of_relay.map(|error| ("bouncer".to_owned(), format!("{error:#}")));
+    let of_tenants = bouncer::service::check_tenants(config, &resolve).into_iter();
+    of_relay.chain(of_tenants.map(|error| (error.field, error.message))).collect()
 }
 
 /// Returns what the relay is told of the configuration.
@@ -448,7 +484,7 @@ fn control_plane() -> Result<Runtime> {
 /// The bouncer without a server around it.
 fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
     let config = &source.config;
-    telemetry::init_logs(config.log.format, config.log.level, source.environment.colour())
+    telemetry::init_logs(config.log.format, config.log.level, source.environment.has_log_colours())
         .map_err(anyhow::Error::from_boxed)?;
     control_plane()?.block_on(async {
         let drain = DrainHandle::new();
@@ -457,7 +493,9 @@ fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
         let login_secret = auth::random_key().context("failed to make a key")?;
         let host = Arc::new(ConsoleProcess(drain.clone()));
         let succession = takeover.map(|socket| HandoverConfig { socket, takes_over: true });
-        let ground = BouncerContext { store: None, login_secret, host, succession };
+        // Before anybody can see that it is there: a signal that nobody heeds ends the process.
+        let hangups = Some(Hangups::new().context("failed to listen to signals")?);
+        let ground = BouncerContext { store: None, login_secret, host, succession, hangups };
         // Alone it has no other purpose, so that a taken address is an error.
         let Some(running) = RunningBouncer::start(source, ground, &mut registry).await? else {
             bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");

@@ -28,14 +28,15 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use catalog::access::{AccessControl, AccessSettings, CatalogAuditLimits};
 use catalog::guest::SandboxAccess;
-use catalog::service::{Catalog, CatalogSettings};
+use catalog::service::{Catalog, CatalogSettings, RelationService};
 use catalog::storage::StorageSettings;
 use catalog::{http, metrics};
 use node::auth::TokenRegistry;
 use node::cluster::PeerForwarder;
-use node::drain::DrainHandle;
-use node::http::{CompatFace, FastPath, HttpShell, ListenerSite};
+use node::drain::{DrainHandle, Hangups};
+use node::http::{CompatFace, FastPath, HttpShell, IdempotencyKeys, ListenerSite};
 use node::objects::SigningCredentials;
+use node::removals::RemovalGate;
 use node::store::SqlStore;
 use node::telemetry::Registry;
 
@@ -54,7 +55,8 @@ pub(crate) fn run(args: &CatalogArgs, environment: &Environment) -> Result<ExitC
     if let CatalogCommand::Serve(served) = &args.command {
         let flags = alone::flags(served);
         let source = Source::new(&args.server.config, environment, flags)?;
-        alone::serve(&source, served.keys.check())?;
+        let hangups = Hangups::before_runtime().context("failed to listen to signals")?;
+        alone::serve(&source, served.keys.check(), hangups)?;
         return Ok(ExitCode::SUCCESS);
     }
     let source = Source::new(&args.server.config, environment, Flags::new())?;
@@ -122,6 +124,15 @@ pub(crate) fn site(
     ListenerSite::from(shell.wrap_with(routes.merge(router), faces)).with_fast_path(shell, at_once)
 }
 
+/// Server that a catalog is part of.
+#[derive(Debug, Default)]
+pub(crate) struct CatalogSite {
+    /// Name of the node, where others reach it.
+    pub(crate) node: Option<String>,
+    /// Gate that removals of its files pass.
+    pub(crate) removals: RemovalGate,
+}
+
 /// A catalog that is there.
 pub(crate) struct RunningCatalog {
     catalog: Catalog,
@@ -137,7 +148,7 @@ impl RunningCatalog {
         data_dir: &Path,
         store: &SqlStore,
         tokens: &TokenRegistry,
-        node: Option<String>,
+        site: CatalogSite,
     ) -> Result<Option<RunningCatalog>> {
         if !config.catalog.enabled {
             return Ok(None);
@@ -145,7 +156,8 @@ impl RunningCatalog {
         let sealer = Arc::new(objects::sealer(config, environment, data_dir)?);
         let settings = CatalogSettings {
             sealer: Some(sealer),
-            node,
+            node: site.node,
+            removals: site.removals,
             ..settings(config, environment, data_dir)?
         };
         if config.catalog.root.is_none() {
@@ -169,15 +181,20 @@ impl RunningCatalog {
     }
 
     /// Everything of its interface, and how the shell treats that.
-    pub(crate) fn routes(&self) -> CatalogRoutes {
+    pub(crate) fn routes(&self, keys: IdempotencyKeys) -> CatalogRoutes {
         let (catalog, access) = (self.catalog.clone(), self.access.clone());
-        let (router, at_once) = http::routes(catalog, access, &self.separator);
+        let (router, at_once) = http::routes(catalog, access, &self.separator, Some(keys));
         CatalogRoutes { router, face: (http::PREFIX, http::face()), at_once }
     }
 
     /// Returns who comes in by sockets of their own.
     pub(crate) fn guests(&self) -> SandboxAccess {
         SandboxAccess::new(self.catalog.clone(), self.access.clone(), &self.separator)
+    }
+
+    /// Returns what counts commits.
+    pub(crate) fn relations(&self) -> RelationService {
+        self.catalog.relations().clone()
     }
 
     /// Has its figures told to Prometheus.
@@ -221,6 +238,11 @@ impl CatalogShutdown {
 fn audit_limits(config: &CoveConfig) -> CatalogAuditLimits {
     let age = Duration::from_secs(config.catalog.audit_days.saturating_mul(24 * 3600));
     CatalogAuditLimits { age, lines_max: config.catalog.audit_lines_max }
+}
+
+/// Checks that there is a key where tables are in buckets.
+pub(crate) fn check(config: &CoveConfig, environment: &Environment, data_dir: &Path) -> Result<()> {
+    settings(config, environment, data_dir).map(drop)
 }
 
 fn settings(
@@ -268,6 +290,7 @@ fn settings(
         undrop_seconds: table.undrop_seconds,
         log_retention_seconds: table.log_retention_seconds,
         node: None,
+        removals: RemovalGate::default(),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Command-line definitions, and the help that teaches them.
 
 mod audit;
+mod backup;
 mod catalog;
 mod cluster;
 mod common;
@@ -8,11 +9,15 @@ mod console;
 mod contexts;
 mod demo;
 mod grants;
+mod history;
 mod mcp;
 mod nodes;
+mod output;
 mod reference;
 mod remote;
+mod server_contexts;
 mod sessions;
+mod settings;
 mod shape;
 mod templates;
 mod tenants;
@@ -32,6 +37,7 @@ pub(crate) use self::grants::{SandboxGrantArgs, SandboxGrantCommand};
 use crate::values;
 
 pub(crate) use self::audit::{RecordOrder, SandboxAuditArgs};
+pub(crate) use self::backup::{BackupArgs, BackupCommand, RestoreArgs};
 pub(crate) use self::catalog::{
     AsOfArgs, AuditArgs, CatalogArgs, CatalogCommand, CatalogSearchArgs, CatalogServeArgs,
     ChangesArgs, CreateTableArgs, FunctionCommand, GrantCommand, GrantedArgs, JobArgs, KeyCommand,
@@ -43,18 +49,24 @@ pub(crate) use self::cluster::{ClusterArgs, ClusterCommand};
 pub(crate) use self::common::{ConfigArgs, LimitArgs, ProgramArgs, SharedKeyArgs};
 pub(crate) use self::console::ConsoleArgs;
 pub(crate) use self::contexts::{ContextCommand, OneContextArgs, SessionRunArgs};
-pub(crate) use self::demo::DemoArgs;
+pub(crate) use self::demo::{DemoArgs, DemoCommand, DemoLoadArgs, LoadService};
+pub(crate) use self::history::HistoryArgs;
 pub(crate) use self::mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs};
 pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
-pub(crate) use self::reference::{CompletedShell, CompletionsArgs, ManArgs};
+pub(crate) use self::output::OutputChoice;
+pub(crate) use self::reference::{CompletedShell, CompletionsArgs, DocsArgs, ManArgs};
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,
     ServerArgs, SubmitArgs, WatchArgs,
 };
+pub(crate) use self::server_contexts::{AddContextArgs, ServerContextArgs, ServerContextCommand};
 pub(crate) use self::sessions::{
     AgentArgs, AgentCommand, AgentUpdateArgs, ChatArgs, CreateArgs, DeployArgs, DisconnectPolicy,
     FilesCommand, GrantsArgs, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionExecArgs,
     SessionFilePath, SessionListArgs, SqlArgs, TailArgs, TopArgs,
+};
+pub(crate) use self::settings::{
+    ConfigCommand, ConfigCommandArgs, ReloadArgs, SettingArgs, ShowConfigArgs,
 };
 pub(crate) use self::templates::{TemplateArgs, TemplateBuildArgs, TemplateCommand};
 pub(crate) use self::tenants::{
@@ -99,10 +111,12 @@ impl Cli {
     ///
     /// # Errors
     /// Requests for help, and mistakes.
-    pub(crate) fn of_this_process() -> Result<Cli, clap::Error> {
+    pub(crate) fn of_this_process() -> Result<(Cli, OutputChoice), clap::Error> {
         let mut command = shape::command();
         let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
-        Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+        let output = OutputChoice::of(&matches);
+        let cli = Cli::from_arg_matches_mut(&mut matches);
+        Ok((cli.map_err(|error| error.format(&mut command))?, output))
     }
 }
 
@@ -129,12 +143,16 @@ pub(crate) enum CliCommand {
     Worker(WorkerArgs),
     /// Watch a server's sessions and their sandboxes
     Top(TopArgs),
+    /// Show what a server measured in the last minutes and hours, with a line for each figure
+    History(HistoryArgs),
     /// List the grants that a token may give to sandboxes, and check some before they are given
     Grants(SandboxGrantArgs),
     /// Show what sandboxes did with their grants: statements, requests, refusals
     Audit(SandboxAuditArgs),
     /// Print an address that opens the console of a server in a browser, signed in
     Console(ConsoleArgs),
+    /// Name servers, and say which one commands use
+    Context(ServerContextArgs),
     /// Make something to look at on a server, and take it away again
     Demo(Box<DemoArgs>),
     /// Make several servers one: the keys that they share, and tokens to join with
@@ -147,6 +165,14 @@ pub(crate) enum CliCommand {
     Bouncer(BouncerArgs),
     /// Run only the Iceberg catalog, or manage the catalog of a server
     Catalog(Box<CatalogArgs>),
+    /// Have a server read its configuration again, and take over what can be without a restart
+    Reload(ReloadArgs),
+    /// Show the configuration in force and where it comes from; find what is wrong with it
+    Config(Box<ConfigCommandArgs>),
+    /// Copy a server while it serves, into one file; check such a file
+    Backup(BackupArgs),
+    /// Make a data directory of a backup
+    Restore(RestoreArgs),
     /// Show, make and revoke API tokens
     Token(TokenArgs),
     /// List the languages and which of them can be used here
@@ -157,6 +183,8 @@ pub(crate) enum CliCommand {
     Completions(CompletionsArgs),
     /// Print the manual as pages for `man`
     Man(ManArgs),
+    /// Write the documentation as pages that need no server
+    Docs(DocsArgs),
     /// Print the version
     Version(VersionArgs),
 }
@@ -195,30 +223,8 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
-    /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) http: Option<String>,
-    /// Where to listen for PostgreSQL's clients; port 0 is any free one [default: 127.0.0.1:6432]
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) bouncer: Option<String>,
-    /// Where to listen for MySQL's clients; port 0 is any free one [default: 127.0.0.1:6433]
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) bouncer_mysql: Option<String>,
-    /// Where to listen for E2B's clients; nowhere when it is left out
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) e2b: Option<String>,
-    /// Read the console's files from here at each request, for work on it
-    #[arg(long, value_name = "DIRECTORY")]
-    pub(crate) console_dir: Option<String>,
-    /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    pub(crate) log_level: Option<String>,
-    /// How log lines look: text or json [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) log_format: Option<String>,
-    /// Run programs although nothing here limits their memory or processes
-    #[arg(long)]
-    pub(crate) insecure_no_limits: bool,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
     #[command(flatten)]
     pub(crate) keys: SharedKeyArgs,
 }
@@ -321,7 +327,7 @@ pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
     /// Have a server check itself
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL|CONTEXT")]
     pub(crate) server: Option<String>,
     /// File with the server's token, in place of COVE_TOKEN
     #[arg(long, value_name = "FILE", requires = "server")]
@@ -378,7 +384,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) insecure_no_limits: bool,
     /// Run it on a server, as if it ran here
-    #[arg(long, value_name = "URL", conflicts_with = "insecure_no_limits")]
+    #[arg(long, value_name = "URL|CONTEXT", conflicts_with = "insecure_no_limits")]
     pub(crate) server: Option<String>,
     /// File with the server's token, in place of COVE_TOKEN
     #[arg(long, value_name = "FILE", requires = "server")]

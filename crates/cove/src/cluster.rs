@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +19,11 @@ use executions::{ExecutionLocation, ExecutionService, Jobs};
 use node::auth::TokenPrincipal;
 use node::clock::{self, IdGenerator};
 use node::cluster::{
-    ClusterKey, NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord, NodeState,
-    PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator, RequestSubject, SubjectOwner,
-    WorkKind,
+    ClusterKey, NODE_LEASE, NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord,
+    NodeState, PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator, RequestSubject,
+    SubjectOwner, WorkKind,
 };
-use node::data_dir::write_atomic;
+use node::data_dir::{DataDir, write_atomic};
 use node::drain::DrainHandle;
 use node::http::{self, FastHead, HttpError, ListenerSite, RouteTable, get, post};
 use node::sealed::Sealer;
@@ -34,9 +35,10 @@ use sessions::{SessionInterface, SessionOwners, Sessions};
 
 use crate::Source;
 use crate::config::CoveConfig;
+use crate::kubernetes;
 
 /// The name of this server among those that share a store, for as long as its directory exists.
-const SERVER_FILE: &str = "server.id";
+pub(crate) const SERVER_FILE: &str = "server.id";
 
 /// Path, for nodes alone, at which a node says whether it runs an execution.
 const RUNS_HERE: &str = "/peer/executions";
@@ -64,6 +66,48 @@ pub(crate) struct PeerAccess {
     listener: Option<PeerListener>,
 }
 
+/// Time for which a node counts as alive after it was seen, unless the configuration says
+/// otherwise: a statement that waits for the disk of the store, or a packet that is lost twice,
+/// costs no session. Where nodes do not reach each other nobody takes over without being asked, so
+/// that there is no hurry.
+const LEASE: Duration = Duration::from_secs(3);
+const LEASE_UNREACHED: Duration = NODE_LEASE;
+/// Least and most.
+const LEASE_MS: RangeInclusive<u64> = 1000..=60_000;
+
+/// Returns for how long a node counts as alive after it was seen.
+fn lease(config: &CoveConfig) -> Duration {
+    match config.cluster.lease_ms {
+        Some(ms) => Duration::from_millis(ms),
+        None if config.cluster.listen.is_some() => LEASE,
+        None => LEASE_UNREACHED,
+    }
+}
+
+/// Checks that a server that other nodes reach shares with them what they need.
+pub(crate) fn check(config: &CoveConfig, store: &StoreUrl) -> Result<()> {
+    if let Some(ms) = config.cluster.lease_ms
+        && !LEASE_MS.contains(&ms)
+    {
+        bail!("cluster.lease_ms: must be {} to {}", LEASE_MS.start(), LEASE_MS.end());
+    }
+    if config.cluster.listen.is_none() {
+        return Ok(());
+    }
+    if config.objects.url.is_none() {
+        bail!(
+            "cluster.listen: sessions and agents go from node to node by an object store that all \
+             share; set `objects.url`"
+        );
+    }
+    match store {
+        StoreUrl::Postgres(_) => Ok(()),
+        StoreUrl::Sqlite(_) => bail!(
+            "cluster.listen: nodes find each other in a store that they share; set `store.url`"
+        ),
+    }
+}
+
 impl PeerAccess {
     /// Listens for other nodes.
     pub(crate) async fn open(
@@ -71,18 +115,10 @@ impl PeerAccess {
         sealer: &Sealer,
         store: &StoreUrl,
     ) -> Result<PeerAccess> {
+        check(config, store)?;
         let address = &config.cluster.listen;
-        if address.is_some() && config.objects.url.is_none() {
-            bail!(
-                "cluster.listen: sessions and agents go from node to node by an object store that all \
-                 share; set `objects.url`"
-            );
-        }
         let key = match store {
             StoreUrl::Postgres(_) => ClusterKey::new(&sealer.derived_key(PEER_PURPOSE))?,
-            StoreUrl::Sqlite(_) if address.is_some() => bail!(
-                "cluster.listen: nodes find each other in a store that they share; set `store.url`"
-            ),
             StoreUrl::Sqlite(_) => return Ok(PeerAccess { key: None, listener: None }),
         };
         let listener = match address {
@@ -112,7 +148,7 @@ impl PeerAccess {
         let id = server_id(data_dir)?;
         let identity = NodeIdentity::in_directory(id, ids.next("run_"), data_dir)
             .context("failed to look at the data directory")?;
-        Ok(NodeMembership::join(store, identity, &description).await?)
+        Ok(NodeMembership::join(store, identity, &description, lease(&source.config)).await?)
     }
 
     /// Returns the name of this node, where others reach it.
@@ -209,6 +245,25 @@ pub(crate) async fn run_executions(
         () = running => {}
         ((), ()) = async { tokio::join!(announce, rely) } => {}
     }
+}
+
+/// Keeps the membership until the server stops, tells all of other nodes that are lost, and lets
+/// this node drain with its machine.
+pub(crate) async fn keep(
+    membership: &NodeMembership,
+    nodes: Option<PeerForwarder>,
+    source: &Source,
+    data_dir: &DataDir,
+    drain: &DrainHandle,
+) {
+    let machine = kubernetes::follow_machine(source, data_dir.path(), membership);
+    let watching = async {
+        if let Some(nodes) = nodes {
+            nodes.watch_peers().await;
+        }
+    };
+    // Boxed, because few servers have others or such a machine.
+    tokio::join!(membership.keep(drain), Box::pin(watching), Box::pin(machine));
 }
 
 /// Finds the node that has a session, or the plan of a scan.
@@ -418,6 +473,7 @@ fn measure(membership: &NodeMembership, executions: &ExecutionService, sessions:
             executions: wide(places.running),
             executions_max: wide(places.running_max),
             executions_waiting: wide(places.waiting),
+            ..NodeLoad::default()
         }
     });
 }
@@ -497,6 +553,7 @@ async fn views(membership: &NodeMembership) -> Result<Vec<NodeView>, HttpError> 
 
 fn view(node: NodeRecord, now_ms: u64, this: &str) -> NodeView {
     let state = match node.state {
+        NodeState::Left if node.load.is_lost => NodeStatus::Lost,
         NodeState::Left => NodeStatus::Left,
         _ if !node.is_alive(now_ms) => NodeStatus::Lost,
         // Asked just now, which it learns of when it renews its row.
@@ -506,8 +563,9 @@ fn view(node: NodeRecord, now_ms: u64, this: &str) -> NodeView {
         NodeState::Draining => NodeStatus::Draining,
     };
     let NodeDescription { address, peer_address, roles, zone, version } = node.description;
-    let NodeLoad { sandboxes, sandboxes_max, executions, executions_max, executions_waiting } =
-        node.load;
+    let NodeLoad {
+        sandboxes, sandboxes_max, executions, executions_max, executions_waiting, ..
+    } = node.load;
     NodeView {
         is_this: node.id == this,
         id: node.id,

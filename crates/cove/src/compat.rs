@@ -15,11 +15,11 @@ use node::http::{
     self, BoundListener, CompatFace, FaceAccess, HttpShell, ListenerSite, TokenSchemes,
 };
 use node::http::{RouteTable, get};
-use node::telemetry::MetricsRegistry;
 use sessions::faces::{ash, e2b};
 
 use crate::cluster;
 use crate::config::CompatConfig;
+use crate::scrape::MetricsPage;
 
 /// An interface.
 pub(crate) struct CompatInterface {
@@ -148,12 +148,12 @@ pub(crate) async fn dbbouncer(
     shell: &HttpShell,
     bouncer: Option<&Bouncer>,
     drain: &DrainHandle,
-    metrics: MetricsRegistry,
+    metrics: MetricsPage,
 ) -> Result<Option<(BoundListener, ListenerSite)>> {
     let Some(address) = &config.dbbouncer.listen else { return Ok(None) };
     let bouncer = bouncer.context("compat.dbbouncer.listen: there is no bouncer")?;
     let listener = BoundListener::bind(address).await.context("failed to listen for dbbouncer")?;
-    let metrics = get(move |headers: HeaderMap| async move { metrics.response(&headers) });
+    let metrics = get(move |headers: HeaderMap| async move { metrics.response(&headers).await });
     let routes = dbbouncer::routes(bouncer.clone(), drain).at("/metrics", metrics);
     tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
     let render = Some(dbbouncer::render_error as fn(&http::HttpError) -> Response);

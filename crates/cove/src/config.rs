@@ -4,11 +4,15 @@
 //! in the environment it is `COVE_EXECUTIONS__QUEUE_MAX`, with `__` where the file has a dot; what
 //! is changed often has a flag. Unknown keys are errors that name the line.
 
+mod effective;
+mod layers;
+mod schema;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +24,10 @@ use node::telemetry::{LevelFilter, LogFormat};
 use node::tls::ServerCertificate;
 use serde::{Deserialize, Deserializer, de};
 use sessions::faces::{ash, e2b};
-use toml::{Table, Value};
+use toml::Value;
+
+pub(crate) use self::effective::{changed, origin_view, view};
+pub(crate) use self::layers::{ConfigLayers, ConfigProblem};
 
 /// Where the HTTP interface listens unless told otherwise.
 pub(crate) const HTTP_DEFAULT: &str = "127.0.0.1:4100";
@@ -33,8 +40,9 @@ const UID_BASE_DEFAULT: u32 = 1_879_048_192;
 const ENV_PREFIX: &str = "COVE_";
 
 /// Variables with the prefix that are not settings in the file: where the file is, and what clients
-/// keep their token and the server's address in.
-const ENV_NOT_SETTINGS: [&str; 3] = ["COVE_CONFIG", "COVE_TOKEN", "COVE_URL"];
+/// keep their token and the server's address in, or name their pager by.
+const ENV_NOT_SETTINGS: [&str; 5] =
+    ["COVE_CONFIG", "COVE_CONTEXT", "COVE_PAGER", "COVE_TOKEN", "COVE_URL"];
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -49,6 +57,7 @@ pub(crate) struct CoveConfig {
     #[serde(deserialize_with = "seconds")]
     pub(crate) drain_s: Duration,
     pub(crate) log: LogConfig,
+    pub(crate) telemetry: crate::traces::TelemetryConfig,
     pub(crate) tls: HttpTlsConfig,
     pub(crate) limits: HttpConfig,
     pub(crate) sandbox: SandboxConfig,
@@ -58,6 +67,7 @@ pub(crate) struct CoveConfig {
     pub(crate) catalog: catalog::config::CatalogConfig,
     pub(crate) gateway: gateway::GatewayConfig,
     pub(crate) console: ::console::ConsoleConfig,
+    pub(crate) history: crate::history::HistoryConfig,
     pub(crate) mcp: ::mcp::config::McpConfig,
     pub(crate) auth: AuthConfig,
     pub(crate) store: StoreTable,
@@ -65,6 +75,7 @@ pub(crate) struct CoveConfig {
     pub(crate) cluster: ClusterConfig,
     /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
     /// in the data directory.
+    #[serde(deserialize_with = "api::secret_setting")]
     pub(crate) secrets_key: Option<String>,
     pub(crate) compat: CompatConfig,
     /// Variables that look like settings and are none, to be mentioned in the log. They are no
@@ -115,6 +126,7 @@ pub(crate) struct StoreTable {
     /// `sqlite:PATH`, or `postgres://…` to share the state among several servers; a reference
     /// (`env:NAME`, `file:PATH`) keeps a password out of the file. Left out: a file in the data
     /// directory.
+    #[serde(deserialize_with = "api::secret_address")]
     pub(crate) url: Option<String>,
     /// What an answered write survives: the end of the process, or a power failure.
     #[serde(deserialize_with = "durability")]
@@ -132,8 +144,10 @@ pub(crate) struct ObjectsTable {
     /// those of the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
     pub(crate) access_key_id: Option<String>,
     /// The key.
+    #[serde(deserialize_with = "api::secret_setting")]
     pub(crate) secret_access_key: Option<String>,
     /// With keys that are for a time only.
+    #[serde(deserialize_with = "api::secret_setting")]
     pub(crate) session_token: Option<String>,
 }
 
@@ -150,6 +164,10 @@ pub(crate) struct ClusterConfig {
     pub(crate) advertise: Option<String>,
     /// Place that this node shares with others that may fail together.
     pub(crate) zone: String,
+    /// The machine of Kubernetes that this node runs on.
+    pub(crate) kubernetes: crate::kubernetes::KubernetesConfig,
+    /// Milliseconds for which this node counts as alive after it was seen.
+    pub(crate) lease_ms: Option<u64>,
 }
 
 /// The `[compat]` table: interfaces of other systems.
@@ -242,6 +260,7 @@ impl Default for CoveConfig {
             http: HTTP_DEFAULT.to_owned(),
             drain_s: Duration::from_secs(30),
             log: LogConfig::default(),
+            telemetry: crate::traces::TelemetryConfig::default(),
             tls: HttpTlsConfig::default(),
             limits: HttpConfig::default(),
             sandbox: SandboxConfig::default(),
@@ -251,6 +270,7 @@ impl Default for CoveConfig {
             catalog: catalog::config::CatalogConfig::default(),
             gateway: gateway::GatewayConfig::default(),
             console: ::console::ConsoleConfig::default(),
+            history: crate::history::HistoryConfig::default(),
             mcp: ::mcp::config::McpConfig::default(),
             auth: AuthConfig::default(),
             store: StoreTable::default(),
@@ -324,7 +344,8 @@ impl HttpConfig {
     }
 }
 
-fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+/// A number of seconds, which may be broken.
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a number of seconds")]
     enum NumberForm {
@@ -396,9 +417,9 @@ pub(crate) enum CoveConfigError {
     /// The file cannot be read.
     #[error("read configuration `{}`", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// The file says something it cannot say.
-    #[error("{}:{line}: {message}", path.display())]
-    File { path: PathBuf, line: usize, message: String },
+    /// Settings that do not exist, or have values that they cannot have.
+    #[error("{}", listed(.0))]
+    Problems(Vec<ConfigProblem>),
     /// A reference leads to nothing.
     #[error("{setting}: {message}")]
     Reference { setting: String, message: String },
@@ -410,11 +431,55 @@ pub(crate) enum CoveConfigError {
     NoHome,
 }
 
+/// Returns whether a path, which may go into lists (`bouncer.tenants[0].server`), is that of a
+/// setting.
+pub(crate) fn is_setting(path: &str) -> bool {
+    let keys = path.split('.').map(|key| key.split('[').next().unwrap_or(key));
+    let mut node = schema::schema();
+    for key in keys {
+        let Some(child) = node.child(key) else { return false };
+        node = child.element().unwrap_or(child);
+    }
+    true
+}
+
+/// Returns the table or setting that a mistyped one was most likely meant to be.
+pub(crate) fn nearest_section(section: &str) -> Option<String> {
+    let mut known = Vec::new();
+    schema::schema().each_setting(&mut |path, _| {
+        for end in 1..=path.len() {
+            let name = path[..end].join(".");
+            if known.last() != Some(&name) && !known.contains(&name) {
+                known.push(name);
+            }
+        }
+    });
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    schema::nearest(section, &known).map(str::to_owned)
+}
+
+/// Returns problems, each on a line.
+fn listed(problems: &[ConfigProblem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
 /// What the environment says. Taken once, so that everything else can be tested with made-up ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Environment {
     variables: BTreeMap<String, String>,
     pub(crate) is_root: bool,
+    colours: ColourChoice,
+    /// True if standard output goes to a pager, and so to a person.
+    is_paged: bool,
+}
+
+/// When colours are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ColourChoice {
+    #[default]
+    Auto,
+    Always,
+    Never,
 }
 
 impl Environment {
@@ -424,13 +489,14 @@ impl Environment {
         let variables = variables.filter_map(|(name, value)| {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
-        Environment { variables: variables.collect(), is_root: crate::host::is_root() }
+        let variables = variables.collect();
+        Environment { variables, is_root: crate::host::is_root(), ..Environment::default() }
     }
 
     /// One that a test made up.
     #[cfg(test)]
     pub(crate) fn made_up(variables: BTreeMap<String, String>) -> Environment {
-        Environment { variables, is_root: false }
+        Environment { variables, ..Environment::default() }
     }
 
     /// The value of a variable that is set and not empty.
@@ -438,14 +504,56 @@ impl Environment {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// The value of a variable that is set, which may be empty.
+    pub(crate) fn get_set(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str)
+    }
+
     /// The caller's home directory.
     pub(crate) fn home(&self) -> Option<PathBuf> {
         self.get("HOME").map(PathBuf::from)
     }
 
-    /// Returns whether output may be coloured (no-color.org).
-    pub(crate) fn colour(&self) -> bool {
-        self.get("NO_COLOR").is_none()
+    /// Notes what the command line says of colours.
+    pub(crate) fn set_colours(&mut self, colours: ColourChoice) {
+        self.colours = colours;
+    }
+
+    /// Notes that standard output goes to a pager.
+    pub(crate) fn note_pager(&mut self) {
+        self.is_paged = true;
+    }
+
+    /// Returns whether standard output goes to a pager.
+    pub(crate) fn is_paged(&self) -> bool {
+        self.is_paged
+    }
+
+    /// Returns whether standard output may be coloured.
+    pub(crate) fn has_colours(&self) -> bool {
+        self.has_colours_on(self.is_paged || io::stdout().is_terminal())
+    }
+
+    /// Returns whether standard error may be coloured.
+    pub(crate) fn has_log_colours(&self) -> bool {
+        self.has_colours_on(io::stderr().is_terminal())
+    }
+
+    /// What the command line says counts for more than the environment (<https://no-color.org>).
+    fn has_colours_on(&self, is_for_people: bool) -> bool {
+        match self.colours {
+            ColourChoice::Always => true,
+            ColourChoice::Never => false,
+            ColourChoice::Auto => is_for_people && self.get("NO_COLOR").is_none(),
+        }
+    }
+
+    /// Returns whether the character set of the terminal is UTF-8 (POSIX.1 §8.2: the first of
+    /// these variables that is set counts).
+    pub(crate) fn is_utf8(&self) -> bool {
+        let set = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| self.get(name));
+        let set = set.unwrap_or_default().to_ascii_lowercase();
+        set.contains("utf-8") || set.contains("utf8")
     }
 
     /// The data directory when nothing names one.
@@ -463,9 +571,15 @@ impl Environment {
         if self.is_root {
             return Some(PathBuf::from("/etc/cove/cove.toml"));
         }
+        self.config_home().map(|it| it.join("cove/cove.toml"))
+    }
+
+    /// Directory of the caller's own settings (XDG Base Directory Specification,
+    /// <https://specifications.freedesktop.org/basedir-spec/latest/>).
+    pub(crate) fn config_home(&self) -> Option<PathBuf> {
         let config = self.get("XDG_CONFIG_HOME").map(PathBuf::from);
         let config = config.filter(|path| path.is_absolute());
-        config.or_else(|| Some(self.home()?.join(".config"))).map(|it| it.join("cove/cove.toml"))
+        config.or_else(|| Some(self.home()?.join(".config")))
     }
 }
 
@@ -512,42 +626,42 @@ impl CoveConfig {
         environment: &Environment,
         flags: Flags,
     ) -> Result<CoveConfig, CoveConfigError> {
-        let named = file.or_else(|| environment.get("COVE_CONFIG").map(Path::new));
-        let text = match named {
-            Some(path) => Some((path.to_owned(), read(path)?)),
-            None => environment
-                .default_file()
-                .and_then(|path| {
-                    let text = fs::read_to_string(&path);
-                    match text {
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                        other => Some(
-                            other
-                                .map(|text| (path.clone(), text))
-                                .map_err(|source| CoveConfigError::Read { path, source }),
-                        ),
-                    }
-                })
-                .transpose()?,
-        };
-        let mut table = match &text {
-            Some((path, text)) => parse_file(path, text)?,
-            None => Table::new(),
-        };
-        // Each layer is checked when it is laid over, so that an error names where it comes from.
-        let mut ignored_variables = Vec::new();
-        for (path, value, origin) in from_environment(environment, &mut ignored_variables) {
-            lay_over(&mut table, &path, value, &origin)?;
+        LoadedConfig::read(file, environment, flags).map(|loaded| loaded.config)
+    }
+}
+
+/// A configuration, and the layers that it was made of.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadedConfig {
+    pub(crate) config: CoveConfig,
+    pub(crate) layers: ConfigLayers,
+}
+
+impl LoadedConfig {
+    /// Reads all layers, which have to be right in all of them.
+    pub(crate) fn read(
+        file: Option<&Path>,
+        environment: &Environment,
+        flags: Flags,
+    ) -> Result<LoadedConfig, CoveConfigError> {
+        let layers = ConfigLayers::read(file, environment, flags)?;
+        match layers.problems.is_empty() {
+            true => LoadedConfig::of(layers, environment),
+            false => Err(CoveConfigError::Problems(layers.problems)),
         }
-        for (path, value, flag) in flags {
-            lay_over(&mut table, path, value, flag)?;
-        }
-        let mut config: CoveConfig =
-            table.try_into().map_err(|error: toml::de::Error| CoveConfigError::Value {
-                origin: "configuration".to_owned(),
-                message: error.message().to_owned(),
-            })?;
-        config.ignored_variables = ignored_variables;
+    }
+
+    /// Makes a configuration of what is right in layers.
+    pub(crate) fn of(
+        layers: ConfigLayers,
+        environment: &Environment,
+    ) -> Result<LoadedConfig, CoveConfigError> {
+        let read = CoveConfig::deserialize(layers.values.clone());
+        let mut config = read.map_err(|error: toml::de::Error| CoveConfigError::Value {
+            origin: "configuration".to_owned(),
+            message: error.message().to_owned(),
+        })?;
+        config.ignored_variables = layers.ignored_variables.clone();
         if config.data_dir.as_os_str().is_empty() {
             config.data_dir = environment.default_data_dir().ok_or(CoveConfigError::NoHome)?;
         }
@@ -555,105 +669,12 @@ impl CoveConfig {
         config.data_dir = std::path::absolute(&config.data_dir).map_err(|error| {
             CoveConfigError::Value { origin: "data_dir".to_owned(), message: error.to_string() }
         })?;
-        Ok(config)
+        Ok(LoadedConfig { config, layers })
     }
-}
 
-fn read(path: &Path) -> Result<String, CoveConfigError> {
-    fs::read_to_string(path)
-        .map_err(|source| CoveConfigError::Read { path: path.to_owned(), source })
-}
-
-/// Parses the file as a whole configuration first, for errors that name the line.
-fn parse_file(path: &Path, text: &str) -> Result<Table, CoveConfigError> {
-    let error = |error: toml::de::Error| {
-        let start = error.span().map_or(0, |span| span.start);
-        let before = text.as_bytes().get(..start).unwrap_or_default();
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        CoveConfigError::File { path: path.to_owned(), line, message: error.message().to_owned() }
-    };
-    toml::from_str::<CoveConfig>(text).map_err(error)?;
-    toml::from_str::<Table>(text).map_err(error)
-}
-
-/// Settings in the environment: path, value and variable.
-fn from_environment(
-    environment: &Environment,
-    ignored: &mut Vec<String>,
-) -> Vec<(String, Value, String)> {
-    let mut settings = Vec::new();
-    let top = ["data_dir", "http", "drain_s", "secrets_key"];
-    let tables = [
-        "log",
-        "limits",
-        "sandbox",
-        "executions",
-        "sessions",
-        "bouncer",
-        "catalog",
-        "gateway",
-        "store",
-        "objects",
-        "cluster",
-        "compat",
-    ];
-    for (name, text) in &environment.variables {
-        let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
-        if text.is_empty() || ENV_NOT_SETTINGS.contains(&name.as_str()) {
-            continue;
-        }
-        let path = rest.to_lowercase().replace("__", ".");
-        let first = path.split('.').next().unwrap_or_default();
-        let is_setting = top.contains(&path.as_str())
-            || (path.contains('.') && (tables.contains(&first) || top.contains(&first)));
-        if is_setting {
-            settings.push((path, scalar(text), name.clone()));
-        } else {
-            ignored.push(name.clone());
-        }
-    }
-    settings
-}
-
-/// Numbers and booleans are what they look like; everything else is text.
-fn scalar(text: &str) -> Value {
-    let number = text.parse().map(Value::Integer);
-    let number = number.or_else(|_| text.parse().map(Value::Boolean));
-    number.unwrap_or_else(|_| match text.parse::<f64>() {
-        Ok(float) if float.is_finite() => Value::Float(float),
-        _ => Value::String(text.to_owned()),
-    })
-}
-
-/// Sets one value and checks that the result is still a configuration.
-fn lay_over(
-    table: &mut Table,
-    path: &str,
-    value: Value,
-    origin: &str,
-) -> Result<(), CoveConfigError> {
-    let mut alone = Table::new();
-    set(&mut alone, path, value.clone());
-    CoveConfig::deserialize(alone).map_err(|error| CoveConfigError::Value {
-        origin: origin.to_owned(),
-        message: error.message().to_owned(),
-    })?;
-    set(table, path, value);
-    Ok(())
-}
-
-fn set(table: &mut Table, path: &str, value: Value) {
-    match path.split_once('.') {
-        None => drop(table.insert(path.to_owned(), value)),
-        Some((first, rest)) => {
-            let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
-            if !inner.is_table() {
-                *inner = Value::Table(Table::new());
-            }
-            if let Value::Table(inner) = inner {
-                set(inner, rest, value);
-            }
-        }
+    /// Returns what may be shown of it.
+    pub(crate) fn view(&self) -> api::ConfigView {
+        effective::view(&self.layers, &self.config.data_dir.display().to_string())
     }
 }
 

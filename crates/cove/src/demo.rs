@@ -5,12 +5,16 @@
 //! | `work.rs` | the agent, sessions and executions |
 //! | `lake.rs` | tables of the catalog, their rows by `parquet.rs` and `manifests.rs` |
 //! | `database.rs` | a PostgreSQL server and a tenant of it |
+//! | `load.rs` | requests for `cove demo load` |
+//! | `mariadb.rs` | a MariaDB server and a tenant of it |
 //! | `local.rs` | a server of Cove for `--serve` |
 
 mod database;
 mod lake;
+mod load;
 mod local;
 mod manifests;
+mod mariadb;
 mod parquet;
 mod work;
 
@@ -26,10 +30,11 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cli::DemoArgs;
+use crate::cli::{DemoArgs, DemoCommand};
 use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote, RemoteFailure, plain, span};
 use crate::run::print_json;
+use crate::usage_error::UsageError;
 
 /// Name of whatever the demo makes: agent, tenant, client of the catalog, label, metadata.
 const DEMO: &str = "cove-demo";
@@ -39,10 +44,11 @@ const EXIT_INCOMPLETE: u8 = 1;
 const NAME_WIDTH: usize = 16;
 
 /// What to try, below the link to the console.
-const TRY: [(&str, &str); 5] = [
+const TRY: [(&str, &str); 6] = [
     ("cove session chat --agent cove-demo", "talk to the agent"),
     ("cove exec list --text cove-demo", "the executions and their verdicts"),
     ("cove catalog table list demo", "tables that PyIceberg and DuckDB read"),
+    ("cove demo load", "requests to all of it, until Ctrl-C"),
     ("cove top", "what runs"),
     ("cove demo --remove", "take all of this away again"),
 ];
@@ -115,6 +121,15 @@ fn millis(time: Duration) -> u64 {
 
 /// Runs the command.
 pub(crate) fn run(args: &DemoArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
+    if let Some(DemoCommand::Load(load)) = &args.command {
+        if args.serve || args.remove || args.postgres.is_some() || args.json {
+            let message = "`cove demo load` has options of its own, behind that word";
+            return remote::conclude(Err(UsageError(message.to_owned()).into()));
+        }
+        return remote::with_server(&args.server, config, environment, async |server| {
+            Box::pin(load::run(load, config, &server)).await
+        });
+    }
     if args.serve {
         return remote::conclude(remote::in_runtime(local::serve(args, config, environment)));
     }
@@ -139,7 +154,10 @@ async fn make(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result<u
     let progress = DemoProgress { json: args.json, steps: Mutex::new(Vec::new()) };
     let database = async {
         let act = database::make(server, config, args.postgres.as_deref());
-        progress.step("database", act).await;
+        tokio::join!(
+            progress.step("database", act),
+            progress.step("mariadb", mariadb::make(server, config)),
+        );
         progress.step("database shell", work::database_session(server)).await;
     };
     let lake = async {
@@ -196,6 +214,7 @@ async fn remove(args: &DemoArgs, config: &CoveConfig, server: &Remote) -> Result
     progress.step("tables", lake::remove(server)).await;
     progress.step("reader", lake::remove_reader(server)).await;
     progress.step("database", database::remove(server, config)).await;
+    progress.step("mariadb", mariadb::remove(server, config)).await;
     let steps = progress.steps.into_inner();
     let is_complete = steps.iter().all(|step| step.state != "skipped");
     if args.json {

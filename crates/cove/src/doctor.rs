@@ -18,8 +18,9 @@ mod report;
 mod service;
 mod trials;
 
-use std::io::{self, IsTerminal as _, Write as _};
-use std::path::Path;
+use std::fs::DirBuilder;
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use anyhow::Result;
 use api::{CheckStatus, DoctorCheck, DoctorReport, DoctorRun, DoctorView};
 use axum::http::Method;
 use executions::{ExecutionService, Languages};
+use node::clock::IdGenerator;
 use node::telemetry::{self, LevelFilter, LogFormat};
 use sandbox::{Engine, LaunchedSpawners};
 use serde::Serialize;
@@ -127,7 +129,7 @@ async fn on_server(server: &Remote, environment: &Environment, json: bool) -> Re
 }
 
 fn on_this_machine(config: &CoveConfig, environment: &Environment, json: bool) -> Result<ExitCode> {
-    telemetry::init_logs(LogFormat::Text, LevelFilter::ERROR, environment.colour())
+    telemetry::init_logs(LogFormat::Text, LevelFilter::ERROR, environment.has_log_colours())
         .map_err(anyhow::Error::from_boxed)?;
     let mut findings = host::kernel(environment.is_root);
     let languages = languages::load(config, environment)?;
@@ -152,7 +154,9 @@ fn on_this_machine(config: &CoveConfig, environment: &Environment, json: bool) -
             languages.list()
         }
     };
-    let place = Path::new("/tmp").join(format!("cove-doctor-{}", std::process::id()));
+    // A name that nobody can guess: what is below it is made and removed as root.
+    let place = std::env::temp_dir().join(IdGenerator::new()?.next("cove-doctor-"));
+    DirBuilder::new().mode(0o700).create(&place)?;
     findings.push(host::session_disks(&place));
     let report = conclude(findings, environment.is_root, list.languages);
     match json {
@@ -168,7 +172,7 @@ fn on_this_machine(config: &CoveConfig, environment: &Environment, json: bool) -
 
 fn print_text(report: &DoctorReport, environment: &Environment) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let colour = environment.colour() && out.is_terminal();
+    let colour = environment.has_colours();
     write!(out, "{}", report::text(report, colour))
 }
 

@@ -14,40 +14,73 @@ use gateway::config::NamedSecrets;
 use gateway::doors::{CatalogBackends, DatabaseBackends, ModelBackends};
 use gateway::{GatewayParts, GatewayService};
 use node::client::TlsRoots;
+use node::fence::EffectFence;
 use node::store::SqlStore;
 use node::telemetry::Registry;
+use node::traces::Tracer;
 
 use self::catalogs::CatalogBackend;
 use self::databases::DatabaseBackend;
 use self::models::ModelBackend;
 use crate::config::{self, CoveConfig, Environment};
 
+/// Checks the endpoint of the model.
+pub(crate) fn check_model(config: &CoveConfig, environment: &Environment) -> Result<()> {
+    ModelBackend::new(config, environment, None, EffectFence::open(), &mut Registry::default())
+        .map(drop)
+}
+
+/// What is behind grants, where it is there, and who traces what is done with it.
+pub(crate) struct GrantBackends<'a> {
+    pub(crate) bouncer: Option<&'a Bouncer>,
+    pub(crate) guests: Option<SandboxAccess>,
+    pub(crate) tracer: Option<Tracer>,
+    /// Lets nothing go outside after the server's lease.
+    pub(crate) fence: EffectFence,
+}
+
+/// Returns the texts of the secrets of the configuration, by name.
+pub(crate) fn secrets(
+    config: &CoveConfig,
+    environment: &Environment,
+) -> Result<BTreeMap<String, String>, config::CoveConfigError> {
+    let resolved = config.gateway.secrets.0.iter().map(|(name, text)| {
+        let setting = format!("gateway.secrets.{name}");
+        Ok((name.clone(), config::resolve(&setting, text, environment)?))
+    });
+    resolved.collect()
+}
+
+/// Returns the gateway's table with the texts of its secrets in place of references.
+pub(crate) fn with_secrets(
+    config: &CoveConfig,
+    secrets: BTreeMap<String, String>,
+) -> gateway::GatewayConfig {
+    gateway::GatewayConfig { secrets: NamedSecrets(secrets), ..config.gateway.clone() }
+}
+
 /// Starts it, with what there is behind it.
 pub(crate) async fn start(
     config: &CoveConfig,
     environment: &Environment,
     store: &SqlStore,
-    bouncer: Option<&Bouncer>,
-    guests: Option<SandboxAccess>,
+    behind: GrantBackends<'_>,
     registry: &mut Registry,
 ) -> Result<GatewayService> {
-    let secrets = config.gateway.secrets.0.iter().map(|(name, text)| {
-        let setting = format!("gateway.secrets.{name}");
-        Ok((name.clone(), config::resolve(&setting, text, environment)?))
-    });
-    let secrets: BTreeMap<String, String> =
-        secrets.collect::<Result<_, config::CoveConfigError>>()?;
+    let GrantBackends { bouncer, guests, tracer, fence } = behind;
     let databases =
         bouncer.cloned().map(|it| Arc::new(DatabaseBackend::new(it)) as Arc<dyn DatabaseBackends>);
-    let models = ModelBackend::new(config, environment, registry)?;
+    let models = ModelBackend::new(config, environment, tracer.clone(), fence.clone(), registry)?;
     let parts = GatewayParts {
-        config: gateway::GatewayConfig { secrets: NamedSecrets(secrets), ..config.gateway.clone() },
+        config: with_secrets(config, secrets(config, environment)?),
         store: store.clone(),
         databases,
         catalogs: guests.map(|it| Arc::new(CatalogBackend::new(it)) as Arc<dyn CatalogBackends>),
         models: models.map(|it| Arc::new(it) as Arc<dyn ModelBackends>),
         roots: TlsRoots::Machine,
         resolver: None,
+        tracer,
+        fence,
     };
     GatewayService::start(parts, registry).await.context("failed to start the gateway")
 }

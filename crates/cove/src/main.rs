@@ -9,6 +9,7 @@
 //! | `cli.rs` | command-line definitions |
 //! | `config.rs` | `cove.toml`, `COVE_*`, flags; the only reader of the environment |
 //! | `serve.rs` | the server, piece by piece |
+//! | `greeting.rs` | what a server that has started says to try |
 //! | `run.rs`, `run/request.rs` | one program, in this process, and what is asked of it |
 //! | `run/remote.rs`, `run/terminal.rs` | one program, on a server, and the terminal it is given |
 //! | `remote.rs` | a server seen from the command line: where it is, what it answers, its events |
@@ -19,15 +20,23 @@
 //! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
 //! | `demo.rs` | something to look at on a server, made and taken away |
 //! | `doctor.rs` | what this machine, or that of a server, offers for isolation |
+//! | `settings.rs` | the configuration in force: shown, checked, and served to operators |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `cluster_setup.rs` | the keys of a cluster: made, and brought to another server |
 //! | `cluster.rs`, `nodes.rs` | this server among those that share its store, and all of them seen from the command line |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
 //! | `storage.rs` | where the server keeps what must survive it |
+//! | `backup.rs` | a consistent copy of all that, and a server made of it |
 //! | `live.rs` | one WebSocket for all that a client follows |
-//! | `docs.rs` | `openapi.json` as a page to read |
+//! | `docs.rs` | the documentation as files |
+//! | `history.rs` | what the server measured in the last 24 hours |
+//! | `reload.rs` | the configuration, read again while the server runs |
 //! | `reference.rs` | completions of shells, and pages of the manual |
+//! | `output.rs` | standard output of a command as a whole: a pager, or nobody |
+//! | `ready.rs`, `scrape.rs` | `/health/ready` and `/metrics` |
+//! | `traces.rs` | traces: settings, and the exporter beside a server |
 //! | `service_manager.rs` | what systemd is told |
+//! | `server_contexts.rs` | names for servers: `cove context` |
 //! | `plain_text.rs` | foreign text, as it is shown on a terminal |
 //! | `identity.rs`, `console.rs` | who a caller is, signing in at the console; `cove console` |
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
@@ -35,6 +44,7 @@
 
 mod agent;
 mod audit;
+mod backup;
 mod bouncer;
 mod catalog;
 mod cli;
@@ -50,28 +60,37 @@ mod engine;
 mod exec;
 mod gateway;
 mod grants;
+mod greeting;
+mod history;
 mod host;
 mod identity;
+mod kubernetes;
 mod languages;
 mod live;
 mod mcp;
 mod nodes;
+mod output;
 mod percent;
 mod plain_text;
 mod queue;
 mod ready;
 mod reference;
+mod reload;
 mod remote;
 mod run;
+mod scrape;
 mod serve;
+mod server_contexts;
 mod service_manager;
 mod session;
 mod sessions;
+mod settings;
 mod storage;
 mod template;
 mod tenant;
 mod token;
 mod top;
+mod traces;
 mod usage_error;
 mod values;
 mod worker;
@@ -79,11 +98,16 @@ mod worker;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use anyhow::Context as _;
 use clap::error::ErrorKind;
+use node::drain::Hangups;
+use parking_lot::Mutex;
 
 use crate::cli::{Cli, CliCommand, ConfigArgs, VersionArgs};
-use crate::config::{CoveConfig, Environment, Flags};
+use crate::config::{ConfigLayers, CoveConfig, Environment, Flags, LoadedConfig};
+use crate::output::CommandOutput;
 
 /// Wrong usage, in the command line or in the configuration.
 pub(crate) const EXIT_USAGE: u8 = 2;
@@ -94,111 +118,119 @@ fn main() -> ExitCode {
         return code;
     }
     sandbox::return_large_blocks();
-    let cli = match Cli::of_this_process() {
-        Ok(cli) => cli,
+    let (cli, choice) = match Cli::of_this_process() {
+        Ok(read) => read,
         Err(error) => return show_usage(&error),
     };
-    match dispatch(cli.command) {
-        Ok(code) => code,
-        Err(error) => {
-            complain(&format!("{error:#}"));
-            let usage = error.downcast_ref::<config::CoveConfigError>().is_some();
-            if usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
-        }
+    let mut environment = Environment::of_this_process();
+    match CommandOutput::begin(&choice, &mut environment) {
+        Ok(output) => output.run(move || conclude(dispatch(cli.command, &environment))),
+        Err(error) => conclude(Err(error)),
     }
 }
 
-fn dispatch(command: CliCommand) -> anyhow::Result<ExitCode> {
-    let environment = Environment::of_this_process();
-    let load = |args: &ConfigArgs| {
-        CoveConfig::load(args.config.as_deref(), &environment, flags(args, Flags::new())?)
+/// Returns the exit code of a command, after saying what went wrong.
+fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
+    let error = match result {
+        Ok(code) => return code,
+        Err(error) => error,
     };
-    match command {
+    let cause = error.downcast_ref::<io::Error>();
+    if cause.is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe) {
+        // Nobody is left to tell.
+        return ExitCode::from(run::EXIT_PIPE);
+    }
+    complain(&format!("{error:#}"));
+    let usage = error.downcast_ref::<config::CoveConfigError>().is_some();
+    if usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+}
+
+fn dispatch(command: CliCommand, environment: &Environment) -> anyhow::Result<ExitCode> {
+    let load = |args: &ConfigArgs| {
+        CoveConfig::load(args.config.as_deref(), environment, flags(args, Flags::new())?)
+    };
+    Ok(match command {
         CliCommand::Run(args) => {
             let config = load(&args.config)?;
-            return run::run(*args, config, &environment);
+            run::run(*args, config, environment)?
         }
         CliCommand::Serve(args) => {
-            let source = Source::new(&args.config, &environment, serve::flags(&args))?;
-            serve::serve(&source, args.keys.check())?;
+            // Before anything else: until somebody listens, SIGHUP ends the process.
+            let hangups = Hangups::before_runtime().context("failed to listen to signals")?;
+            let flags = serve::flags(&args.settings);
+            let source = Source::new(&args.config, environment, flags)?;
+            done(serve::serve(&source, args.keys.check(), hangups)?)
         }
         CliCommand::Exec(args) => {
             let config = load(&args.command.server().config)?;
-            return Ok(exec::run(args.command, &config, &environment));
+            exec::run(args.command, &config, environment)
         }
         CliCommand::Queue(args) => {
             let config = load(&args.command.server().config)?;
-            return Ok(queue::run(args.command, &config, &environment));
+            queue::run(args.command, &config, environment)
         }
         CliCommand::Mcp(args) => {
             let config = load(&args.server.config)?;
-            return Ok(mcp::run(args, &config, &environment));
+            mcp::run(args, &config, environment)
         }
-        CliCommand::Worker(args) => {
-            return Ok(worker::run(&args, &load(&args.server.config)?, &environment));
-        }
-        CliCommand::Agent(args) => {
-            return Ok(agent::run(&args, &load(&args.server.config)?, &environment));
-        }
+        CliCommand::Worker(args) => worker::run(&args, &load(&args.server.config)?, environment),
+        CliCommand::Agent(args) => agent::run(&args, &load(&args.server.config)?, environment),
         CliCommand::Template(args) => {
-            return Ok(template::run(&args, &load(&args.server.config)?, &environment));
+            template::run(&args, &load(&args.server.config)?, environment)
         }
-        CliCommand::Session(args) => {
-            return Ok(session::run(&args, &load(&args.server.config)?, &environment));
-        }
-        CliCommand::Top(args) => {
-            return Ok(top::run(&args, &load(&args.server.config)?, &environment));
+        CliCommand::Session(args) => session::run(&args, &load(&args.server.config)?, environment),
+        CliCommand::Top(args) => top::run(&args, &load(&args.server.config)?, environment),
+        CliCommand::History(args) => {
+            history::show::run(&args, &load(&args.server.config)?, environment)
         }
         CliCommand::Grants(args) => {
-            return Ok(grants::run(
-                &args,
-                &load(&args.command.output().server.config)?,
-                &environment,
-            ));
+            let config = load(&args.command.output().server.config)?;
+            grants::run(&args, &config, environment)
         }
-        CliCommand::Audit(args) => {
-            return Ok(audit::run(&args, &load(&args.server.config)?, &environment));
-        }
+        CliCommand::Audit(args) => audit::run(&args, &load(&args.server.config)?, environment),
         CliCommand::Cluster(args) => {
-            cluster_setup::run(&args, &load(&args.config)?, &environment)?;
+            done(cluster_setup::run(&args, &load(&args.config)?, environment)?)
         }
         CliCommand::Node(args) => {
-            return Ok(nodes::run(
-                &args,
-                &load(&args.command.output().server.config)?,
-                &environment,
-            ));
+            let config = load(&args.command.output().server.config)?;
+            nodes::run(&args, &config, environment)
         }
-        CliCommand::Console(args) => {
-            return Ok(console::run(&args, &load(&args.server.config)?, &environment));
-        }
-        CliCommand::Demo(args) => {
-            return Ok(demo::run(&args, &load(&args.server.config)?, &environment));
-        }
-        CliCommand::Tenant(args) => {
-            return Ok(tenant::run(&args, &load(&args.server.config)?, &environment));
-        }
+        CliCommand::Console(args) => console::run(&args, &load(&args.server.config)?, environment),
+        CliCommand::Demo(args) => demo::run(&args, &load(&args.server.config)?, environment),
+        CliCommand::Tenant(args) => tenant::run(&args, &load(&args.server.config)?, environment),
         CliCommand::Bouncer(args) => {
-            let source = Source::new(&args.server.config, &environment, Flags::new())?;
-            return bouncer::run(&args, &source);
+            let source = Source::new(&args.server.config, environment, Flags::new())?;
+            bouncer::run(&args, &source)?
         }
-        CliCommand::Catalog(args) => return catalog::run(&args, &environment),
+        CliCommand::Catalog(args) => catalog::run(&args, environment)?,
+        CliCommand::Backup(args) => backup::run(&args, &load(&args.server.config)?, environment),
+        CliCommand::Restore(args) => backup::restore(&args, &load(&args.config)?),
         CliCommand::Token(args) => {
             let config = load(&args.config)?;
             let style = token::TokenStyle { e2b: args.e2b, json: args.json };
-            token::run(&config, &environment, args.command, style)?;
+            done(token::run(&config, environment, args.command, style)?)
         }
         CliCommand::Languages(args) => {
-            languages::run(&load(&args.config)?, &environment, args.json)?;
+            done(languages::run(&load(&args.config)?, environment, args.json)?)
         }
-        CliCommand::Doctor(args) => {
-            return doctor::run(&args, &load(&args.config)?, &environment);
+        CliCommand::Doctor(args) => doctor::run(&args, &load(&args.config)?, environment)?,
+        CliCommand::Context(args) => {
+            remote::conclude(server_contexts::run(args, environment).map(|()| 0))
         }
-        CliCommand::Completions(args) => reference::completions(&args)?,
-        CliCommand::Man(args) => reference::man(&args)?,
-        CliCommand::Version(args) => print_version(&args)?,
-    }
-    Ok(ExitCode::SUCCESS)
+        CliCommand::Reload(args) => {
+            settings::reload(&args, &load(&args.server.config)?, environment)
+        }
+        CliCommand::Config(args) => settings::run(&args, environment)?,
+        CliCommand::Completions(args) => done(reference::completions(&args)?),
+        CliCommand::Man(args) => done(reference::man(&args)?),
+        CliCommand::Docs(args) => done(docs::docs(&args)?),
+        CliCommand::Version(args) => done(print_version(&args)?),
+    })
+}
+
+/// The exit code of a command that has no other when it succeeds.
+const fn done((): ()) -> ExitCode {
+    ExitCode::SUCCESS
 }
 
 fn print_version(args: &VersionArgs) -> io::Result<()> {
@@ -227,6 +259,10 @@ fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::CoveConfigErro
 pub(crate) struct Source {
     pub(crate) config: CoveConfig,
     pub(crate) environment: Environment,
+    /// What `config` was made of.
+    pub(crate) layers: ConfigLayers,
+    /// What the bouncer read again by itself last.
+    pub(crate) bouncer_read: Arc<Mutex<Option<LoadedConfig>>>,
     file: Option<PathBuf>,
     flags: Flags,
 }
@@ -238,13 +274,30 @@ impl Source {
         more: Flags,
     ) -> Result<Self, config::CoveConfigError> {
         let (file, flags) = (args.config.clone(), flags(args, more)?);
-        let config = CoveConfig::load(file.as_deref(), environment, flags.clone())?;
-        Ok(Source { config, environment: environment.clone(), file, flags })
+        let loaded = LoadedConfig::read(file.as_deref(), environment, flags.clone())?;
+        Ok(Source {
+            config: loaded.config,
+            environment: environment.clone(),
+            layers: loaded.layers,
+            bouncer_read: Arc::default(),
+            file,
+            flags,
+        })
     }
 
     /// Returns what the file says by now.
-    pub(crate) fn again(&self) -> Result<CoveConfig, config::CoveConfigError> {
-        CoveConfig::load(self.file.as_deref(), &self.environment, self.flags.clone())
+    pub(crate) fn again(&self) -> Result<LoadedConfig, config::CoveConfigError> {
+        LoadedConfig::read(self.file.as_deref(), &self.environment, self.flags.clone())
+    }
+
+    /// Returns the same for the bouncer, and keeps it for those who show what is in force.
+    pub(crate) fn again_for_bouncer(
+        &self,
+    ) -> Result<::bouncer::config::BouncerConfig, config::CoveConfigError> {
+        let loaded = self.again()?;
+        let config = loaded.config.bouncer.clone();
+        *self.bouncer_read.lock() = Some(loaded);
+        Ok(config)
     }
 }
 
@@ -257,7 +310,9 @@ fn show_usage(error: &clap::Error) -> ExitCode {
         return match write!(out, "{text}").and_then(|()| out.flush()) {
             Ok(()) => ExitCode::SUCCESS,
             // A reader that has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                ExitCode::from(run::EXIT_PIPE)
+            }
             Err(error) => {
                 complain(&format!("failed to write to standard output: {error}"));
                 ExitCode::FAILURE
@@ -269,7 +324,14 @@ fn show_usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Says what went wrong, on standard error.
-#[expect(clippy::print_stderr, reason = "this is the one place that speaks for the whole program")]
 pub(crate) fn complain(message: &str) {
-    eprintln!("cove: {}", plain_text::plain_with_lines(message));
+    // Who closed standard error does not want to know.
+    drop(writeln!(io::stderr(), "cove: {}", plain_text::plain_with_lines(message)));
+}
+
+/// Says what may help, on standard error, unless only errors are wanted.
+pub(crate) fn remark(message: &str) {
+    if !output::is_quiet() {
+        complain(message);
+    }
 }

@@ -1,6 +1,8 @@
 //! Checks of `/health/ready`: the store, the queue, room on the disk.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::ExecutionId;
 use executions::queue::JobParts;
@@ -11,11 +13,12 @@ use node::store::{SqlStore, SqlStoreError};
 /// The id of no execution: to look for it asks the queue's back end, and costs it nothing.
 const NO_EXECUTION: &str = "ex_00000000000000000000000000";
 
-/// All checks. `disk` is the data directory, and how many bytes have to be free there.
+/// All checks. `disk` is the data directory, and how many bytes have to be free there, which a
+/// reload may change.
 pub(crate) fn checks(
     store: &SqlStore,
     executions: Option<(&Jobs, &Languages)>,
-    disk: (&Path, u64),
+    disk: (&Path, Arc<AtomicU64>),
 ) -> ReadinessChecks {
     let readiness = ReadinessChecks::default();
     check_store(&readiness, store);
@@ -64,10 +67,11 @@ fn check_queue(readiness: &ReadinessChecks, jobs: &Jobs) {
 }
 
 /// Looks whether there is room where the data directory is.
-fn check_disk(readiness: &ReadinessChecks, directory: &Path, bytes_min: u64) {
+fn check_disk(readiness: &ReadinessChecks, directory: &Path, bytes_min: Arc<AtomicU64>) {
     let directory: PathBuf = directory.to_owned();
     readiness.add("disk", move || {
         let found = rustix::fs::statvfs(&directory);
+        let bytes_min = bytes_min.load(Ordering::Relaxed);
         Box::pin(async move {
             let stat = found.map_err(|_| "its room cannot be read".to_owned())?;
             match stat.f_bavail.saturating_mul(stat.f_frsize) {

@@ -49,13 +49,7 @@ fn without_help_commands(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help_commands)
 }
 
-/// Writes to standard output; a reader that has seen enough is no error.
 fn print(text: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("failed to write to standard output")
-        }
-        _ => Ok(()),
-    }
+    out.write_all(text).and_then(|()| out.flush()).context("failed to write to standard output")
 }

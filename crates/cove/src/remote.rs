@@ -12,6 +12,7 @@ pub(crate) mod socket;
 
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use crate::config::{CoveConfig, Environment, HTTP_DEFAULT};
 pub(crate) use crate::plain_text::plain;
 use crate::plain_text::plain_lines;
 use crate::run::{EXIT_COVE, EXIT_PIPE};
+use crate::server_contexts::{ServerContext, ServerContexts};
 use crate::usage_error::UsageError;
 use crate::{EXIT_USAGE, complain};
 
@@ -171,10 +173,9 @@ impl Remote {
         environment: &Environment,
     ) -> Result<Remote> {
         let data_dir = &config.data_dir;
-        let named = server.map(|url| (url, "--server"));
-        let named = named.or_else(|| Some((environment.get("COVE_URL")?, "COVE_URL")));
-        let base = match named {
-            Some((url, origin)) => {
+        let found = named_server(server, config, environment)?;
+        let base = match &found {
+            Some(NamedServer { url, origin, .. }) => {
                 let error = |error: ClientError| UsageError(format!("{origin}: {error}"));
                 check_url(url).map_err(error)?;
                 if url.contains(['?', '#']) {
@@ -184,11 +185,14 @@ impl Remote {
             }
             None => address_in(data_dir).unwrap_or_else(|| configured_base(&config.http)),
         };
-        let (token, token_origin) = token(token_file, environment, &base, data_dir)?;
+        let is_named = found.is_some();
+        let context = found.and_then(|it| it.context);
+        let (token, token_origin) =
+            token(token_file, context.as_ref(), environment, &base, data_dir)?;
         Ok(Remote {
             client: HttpClient::new(AddressGuard::Open),
             base,
-            data_dir: named.is_none().then(|| data_dir.clone()),
+            data_dir: (!is_named).then(|| data_dir.clone()),
             token,
             token_origin,
         })
@@ -484,24 +488,80 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u64> {
 
 /// Returns where the server of a data directory listens.
 fn address_in(data_dir: &Path) -> Option<String> {
+    Some(format!("http://{}", listener_in(data_dir, "http")?))
+}
+
+/// Returns the address of a listener of the server of a data directory, by its name there.
+pub(crate) fn listener_in(data_dir: &Path, name: &str) -> Option<SocketAddr> {
     let text = read_small(&data_dir.join(ADDRESSES_FILE)).ok()?;
     let document: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let address: std::net::SocketAddr = document.get("http")?.as_str()?.parse().ok()?;
-    Some(format!("http://{address}"))
+    document.get(name)?.as_str()?.parse().ok()
+}
+
+/// A server that something names.
+struct NamedServer {
+    url: String,
+    /// What names it, for errors.
+    origin: String,
+    context: Option<ServerContext>,
+}
+
+/// The server that a flag, the environment or a context names. A data directory that is not the
+/// usual one was named as well, and comes before the current context.
+fn named_server(
+    server: Option<&str>,
+    config: &CoveConfig,
+    environment: &Environment,
+) -> Result<Option<NamedServer>> {
+    let of_context = |name: &str, context: &ServerContext| NamedServer {
+        url: context.server.clone(),
+        origin: format!("context {}", plain(name)),
+        context: Some(context.clone()),
+    };
+    if let Some(text) = server {
+        if text.contains("://") {
+            let (url, origin) = (text.to_owned(), "--server".to_owned());
+            return Ok(Some(NamedServer { url, origin, context: None }));
+        }
+        let contexts = ServerContexts::load(environment)?;
+        let context = contexts.get(text);
+        let context = context.map_err(|error| UsageError(format!("--server: {error}")))?;
+        return Ok(Some(of_context(text, context)));
+    }
+    if let Some(url) = environment.get("COVE_URL") {
+        let (url, origin) = (url.to_owned(), "COVE_URL".to_owned());
+        return Ok(Some(NamedServer { url, origin, context: None }));
+    }
+    if let Some(name) = environment.get("COVE_CONTEXT") {
+        let contexts = ServerContexts::load(environment)?;
+        let context = contexts.get(name);
+        let context = context.map_err(|error| UsageError(format!("COVE_CONTEXT: {error}")))?;
+        return Ok(Some(of_context(name, context)));
+    }
+    if environment.default_data_dir().as_ref() != Some(&config.data_dir) {
+        return Ok(None);
+    }
+    let contexts = ServerContexts::load(environment)?;
+    Ok(contexts.current()?.map(|(name, context)| of_context(name, context)))
 }
 
 /// The header with the token, and where it is from or why there is none.
 fn token(
     file: Option<&Path>,
+    context: Option<&ServerContext>,
     environment: &Environment,
     base: &str,
     data_dir: &Path,
 ) -> Result<(Option<HeaderValue>, String)> {
-    let (text, origin) = if let Some(path) = file {
-        let text = read_small(path).map_err(|error| {
-            UsageError(format!("--token-file: read `{}`: {error}", path.display()))
-        })?;
+    let of_context = context.and_then(|it| Some((it.token_file.as_deref()?, "context")));
+    let (text, origin) = if let Some((path, what)) =
+        file.map(|it| (it, "--token-file")).or(of_context)
+    {
+        let text = read_small(path)
+            .map_err(|error| UsageError(format!("{what}: read `{}`: {error}", path.display())))?;
         (text, format!("`{}`", path.display()))
+    } else if let Some(token) = context.and_then(|it| it.token.as_ref()) {
+        (token.expose().to_owned(), "the context".to_owned())
     } else if let Some(text) = environment.get("COVE_TOKEN") {
         (text.to_owned(), "COVE_TOKEN".to_owned())
     } else if is_local(base) {

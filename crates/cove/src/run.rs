@@ -36,6 +36,8 @@ pub(crate) const EXIT_COVE: u8 = 125;
 const EXIT_COMPILE: u8 = 126;
 /// Killed at its memory or output limit: 128 and SIGKILL.
 const EXIT_KILLED: u8 = 137;
+/// Interrupted from the terminal: 128 and SIGINT.
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 /// Standard output was closed: 128 and SIGPIPE.
 pub(crate) const EXIT_PIPE: u8 = 141;
 
@@ -58,7 +60,7 @@ pub(crate) fn run(
     let json = args.json;
     let quiet = args.quiet;
     // Warnings and errors of the engine, and nothing when all is well.
-    telemetry::init_logs(LogFormat::Text, LevelFilter::WARN, environment.colour())
+    telemetry::init_logs(LogFormat::Text, LevelFilter::WARN, environment.has_log_colours())
         .map_err(anyhow::Error::from_boxed)?;
     let prepared = languages::load(&config, environment).and_then(|languages| {
         if args.program.template.is_some() {

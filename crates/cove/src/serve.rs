@@ -1,8 +1,7 @@
 //! The server, piece by piece: read this to know what it consists of.
 
-use std::io::{self, Write as _};
-use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +14,10 @@ use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
 use node::auth::{TokenRegistry, TokenScope};
 use node::clock::IdGenerator;
 use node::cluster::{NodeMembership, PeerForwarder};
+use node::current::CurrentSettings;
 use node::data_dir::DataDir;
-use node::drain::DrainHandle;
+use node::drain::{DrainHandle, Hangups};
+use node::fence::EffectFence;
 use node::http::{
     self, BoundListener, CompatFace, HttpListenerTls, HttpShell, ListenerSite, RouteTable,
     ServedInProcess, ShellLimits, get,
@@ -24,23 +25,30 @@ use node::http::{
 use node::readiness::ReadinessChecks;
 use node::shared_keys::KeyCheck;
 use node::store::{SqlStore, StoreDialect};
-use node::telemetry::{self, HttpMetrics, LogFormat, MetricsRegistry, Registry};
+use node::telemetry::{self, HttpMetrics, LogFormat, Registry};
+use node::traces::Tracer;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use sandbox::{Engine, LaunchedSpawners};
 use tokio::runtime::Runtime;
 use toml::Value;
 
 use crate::bouncer::BouncerContext;
-use crate::cli::ServeArgs;
+use crate::cli::SettingArgs;
 use crate::cluster::PeerAccess;
 use crate::config::{CoveConfig, Flags};
 use crate::doctor::{DoctorService, ServerUnderTest};
+use crate::gateway::GrantBackends;
+use crate::greeting::{StartHint, greet};
+use crate::history::{HistoryService, HistorySources};
 use crate::identity::ServerIdentity;
+use crate::reload::{ConfigReloader, ReloadSignals, ReloadedLimits, ReloadedServices};
+use crate::scrape::MetricsPage;
 use crate::sessions::{SessionNeighbours, SessionsSettings};
-use crate::storage::ServerStorage;
+use crate::storage::{QueuePlace, ServerStorage};
+use crate::traces::ServerTraces;
 use crate::{
-    Source, bouncer, catalog, cluster, compat, docs, doctor, engine, gateway, host, identity, live,
-    ready, service_manager, storage,
+    Source, backup, bouncer, catalog, cluster, compat, doctor, engine, gateway, host, identity,
+    live, ready, service_manager, settings, storage,
 };
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
@@ -70,7 +78,7 @@ const SCOPES: [(&str, TokenScope); 4] = [
 ];
 
 /// The settings that have a flag.
-pub(crate) fn flags(args: &ServeArgs) -> Flags {
+pub(crate) fn flags(args: &SettingArgs) -> Flags {
     let mut flags = Flags::new();
     let mut set = |path, value: Option<String>, flag| {
         flags.extend(value.map(|value| (path, Value::from(value), flag)));
@@ -90,10 +98,11 @@ pub(crate) fn flags(args: &ServeArgs) -> Flags {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
+pub(crate) fn serve(source: &Source, keys: KeyCheck, hangups: Hangups) -> Result<()> {
     let Source { config, environment, .. } = source;
-    telemetry::init_logs(config.log.format, config.log.level, environment.colour())
-        .map_err(anyhow::Error::from_boxed)?;
+    let log =
+        telemetry::init_logs(config.log.format, config.log.level, environment.has_log_colours())
+            .map_err(anyhow::Error::from_boxed)?;
     for variable in &config.ignored_variables {
         tracing::info!(variable, "looks like a setting, but is none");
     }
@@ -128,7 +137,9 @@ pub(crate) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
         tracing::warn!("programs run although nothing limits their memory or their processes");
     }
     let runtime = runtime()?;
-    let parts = ServerParts { source, data_dir, storage, keys, sessions, languages, capacity };
+    let signals = ReloadSignals { source: source.clone(), log, hangups };
+    let parts =
+        ServerParts { source, data_dir, storage, keys, sessions, languages, capacity, signals };
     runtime.block_on(parts.run(launched))
 }
 
@@ -161,6 +172,7 @@ struct ServerParts<'a> {
     sessions: SessionsSettings,
     languages: Languages,
     capacity: HostCapacity,
+    signals: ReloadSignals,
 }
 
 impl ServerParts<'_> {
@@ -192,61 +204,61 @@ impl ServerParts<'_> {
         engine: &Engine,
     ) -> Result<()> {
         let ServerParts { source, data_dir, storage, keys, languages, .. } = self;
+        let ServerStorage { store, queue, webhook_key } = storage;
         let Source { config, .. } = source;
         let drain = DrainHandle::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
 
         let (mut registry, http_metrics) = registry(engine);
-        let store = storage::open(storage.store, &mut registry).await?;
-        storage::check_keys(&store, self.sessions.sealer(), Some(&storage.webhook_key), keys)
-            .await?;
-        let tokens =
-            storage::tokens_of_issuers(data_dir.path(), &store, config, self.sessions.sealer())
-                .await?;
+        let sealer = self.sessions.sealer();
+        let store = storage::open(store, &mut registry).await?;
+        storage::check_keys(&store, sealer, Some(&webhook_key), keys).await?;
+        let keyed = storage::idempotency_keys(&store, sealer).await?;
+        let tokens = storage::tokens_of_issuers(data_dir.path(), &store, config, sealer).await?;
         let endpoint = mcp_endpoint(config)?;
         let membership = peers.join(&store, source, data_dir.path(), listener.address()).await?;
         telemetry::register_node(&mut registry, &membership.identity().id, &config.cluster.zone);
+        let traces = ServerTraces::start(source, Some(membership.identity()), &mut registry)?;
+        let fence = EffectFence::new(membership.serving().clone());
         let node = peers.node(&membership);
-        let used = ServicesBeside { store: &store, tokens: &tokens, drain: &drain, node };
+        let used = ServicesBeside::new(&store, &tokens, &drain, node, &traces, &fence);
         let SandboxServices { pooler, lake, gate } =
             SandboxServices::start(source, &data_dir, used, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
         let service = begin_executions(engine, &languages, config, self.capacity, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
-        let settings = config.executions.jobs.clone();
-        let queue = storage.queue.open(&store, &settings).await?;
-        let jobs = Jobs::new(service, queue, settings, storage.webhook_key, &mut registry)
-            .context("failed to start executions")?;
-        let neighbours = SessionNeighbours {
-            store: store.clone(),
-            gateway: Arc::new(gate.clone()),
-            tokens: tokens.clone(),
-            membership: membership.clone(),
-            executions: jobs.service().clone(),
-        };
+        let service = service.traced_by(traces.tracer());
+        let jobs = begin_jobs(service, queue, webhook_key, config, &store, &mut registry).await?;
+        let neighbours = session_neighbours(&store, &gate, &tokens, &membership, &jobs, fence);
         let sessions =
             self.sessions.start(config, engine.clone(), neighbours, &mut registry).await?;
-        let limits = config.limits.limits();
+        let limits = ReloadedLimits::new(config);
         let forwarder = peers.forwarder(&membership, &store, &sessions, &jobs).await?;
-        let shell =
-            http_shell(limits, &tokens, &drain, http_metrics)?.forwarding(forwarder.clone());
+        let shell = http_shell(limits.shell.clone(), &tokens, &drain, http_metrics.clone())?;
+        let shell = shell.traced_by(traces.tracer());
+        let shell = shell.forwarding(forwarder.clone()).with_keys(keyed.clone());
         let faces = compat::faces(&config.compat, &jobs, forwarder.clone());
         let of_faces = compat::for_peers(&faces);
-        let metrics = MetricsRegistry::new(registry);
-        let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
-        let readiness = ready::checks(&store, Some((&jobs, &languages)), disk);
+        let readiness = ready::checks(&store, Some((&jobs, &languages)), limits.disk());
+        let metrics =
+            MetricsPage::new(registry, &readiness, listener.tls(), Some(&jobs), data_dir.path());
         let open = open_routes(&drain, metrics.clone(), readiness).merge(pages(config));
         let ending = lake.as_ref().map(catalog::RunningCatalog::ending);
-        let native = native_routes(open, &jobs, &sessions, control.as_ref());
+        let native = native_routes(open, &jobs, &sessions, &gate, control.as_ref());
+        let (history, past) = HistoryService::open(membership.identity(), config.history);
+        let backup = backup::routes_of(source, &data_dir, &store, &sessions, &membership).await?;
         let of_nodes = cluster::routes(&membership, jobs.service(), &sessions);
-        let native = native.merge(::gateway::http::routes(gate.clone())).merge(of_nodes);
+        let native = native.merge(of_nodes).merge(past).merge(backup);
         let identity = identity(&tokens, &membership, &sessions, control.is_some(), lake.is_some());
         let doctor = doctor_of(engine, &jobs, &languages, &sessions, &membership, &data_dir);
-        let identity = identity::routes(identity, config.host_names());
-        let native = native.merge(identity).merge(doctor::routes(doctor.clone()));
+        let measured =
+            history_sources(engine, &jobs, &sessions, (&control, &lake), &gate, http_metrics);
+        let reloaded = Some(ReloadedServices::of(&measured, self.capacity));
+        let (reload, hangup) = self.signals.reloader(reloaded, &tokens, listener.tls(), &limits)?;
+        let native = native.merge(operator_routes(&reload, identity, &doctor, &tokens, config));
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
-        let of_lake = lake.as_ref().map(catalog::RunningCatalog::routes);
+        let of_lake = lake.as_ref().map(|it| it.routes(keyed));
         let routes = routes.merge(of_ash);
         shapes.extend(shapes_of_ash.into_iter().chain(native_shapes(&endpoint)));
         let (e2b, of_e2b) = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
@@ -265,7 +277,8 @@ impl ServerParts<'_> {
         let tls = listener.tls().cloned();
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
         let listeners = with_tls_of_main(others, (listener, main));
-        let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
+        let serving = http::serve_all(listeners, limits.shell, drain.clone(), config.drain_s);
+        let member = cluster::keep(&membership, forwarder.clone(), source, &data_dir, &drain);
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);
             let others = work_beside(pooler, lake, &drain, config.drain_s);
@@ -274,25 +287,71 @@ impl ServerParts<'_> {
             tokio::join!(serving, peers, executions, sessions, others);
         };
         let manager = service_manager::follow(&source.environment, &drain);
-        let kept = async { tokio::join!(membership.keep(&drain), manager) };
-        let signals = async { tokio::join!(signals, kept, doctor.work()).0 };
+        let kept = async { tokio::join!(member, manager, history.work(measured)) };
+        let signals = async { tokio::join!(signals, kept, doctor.work(), reload.follow(hangup)).0 };
         Box::pin(beside(working, signals, tokens, languages, tls)).await;
-        close_all(tools, ending, &gate, &membership, &store).await;
+        close_all(tools, ending, &gate, &membership, &store, traces).await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
+}
+
+/// Returns what sessions use of the other parts.
+fn session_neighbours(
+    store: &SqlStore,
+    gate: &::gateway::GatewayService,
+    tokens: &TokenRegistry,
+    membership: &NodeMembership,
+    jobs: &Jobs,
+    fence: EffectFence,
+) -> SessionNeighbours {
+    SessionNeighbours {
+        store: store.clone(),
+        gateway: Arc::new(gate.clone()),
+        tokens: tokens.clone(),
+        membership: membership.clone(),
+        executions: jobs.service().clone(),
+        fence,
+    }
+}
+
+/// Starts asynchronous executions on the queue of the configuration.
+async fn begin_jobs(
+    service: ExecutionService,
+    place: QueuePlace,
+    webhook_key: [u8; 32],
+    config: &CoveConfig,
+    store: &SqlStore,
+    registry: &mut Registry,
+) -> Result<Jobs> {
+    let settings = config.executions.jobs.clone();
+    let queue = place.open(store, &settings).await?;
+    Jobs::new(service, queue, settings, webhook_key, registry).context("failed to start executions")
+}
+
+/// Returns what a server says of itself: to whom it speaks, what its doctor found, its settings.
+fn operator_routes(
+    configuration: &ConfigReloader,
+    identity: ServerIdentity,
+    doctor: &DoctorService,
+    tokens: &TokenRegistry,
+    config: &CoveConfig,
+) -> Router {
+    identity::routes(identity, config.host_names())
+        .merge(doctor::routes(doctor.clone()))
+        .merge(settings::routes(configuration.clone(), tokens.clone()))
 }
 
 /// Returns the registry of metrics with those of the engine and of HTTP.
 fn registry(engine: &Engine) -> (Registry, HttpMetrics) {
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
-    let http_metrics = HttpMetrics::new(&mut registry);
+    let http_metrics = HttpMetrics::new(&mut registry).counting_below(::catalog::http::PREFIX);
     engine::register(engine, &mut registry);
     (registry, http_metrics)
 }
 
 /// Returns what all listeners of HTTP share.
 fn http_shell(
-    limits: ShellLimits,
+    limits: CurrentSettings<ShellLimits>,
     tokens: &TokenRegistry,
     drain: &DrainHandle,
     metrics: HttpMetrics,
@@ -311,6 +370,23 @@ struct ServicesBeside<'a> {
     drain: &'a DrainHandle,
     /// Name of this node, where others reach it.
     node: Option<String>,
+    tracer: Option<Tracer>,
+    /// Lets nothing of a sandbox go outside after the server's lease.
+    fence: EffectFence,
+}
+
+impl<'a> ServicesBeside<'a> {
+    fn new(
+        store: &'a SqlStore,
+        tokens: &'a TokenRegistry,
+        drain: &'a DrainHandle,
+        node: Option<String>,
+        traces: &ServerTraces,
+        fence: &EffectFence,
+    ) -> ServicesBeside<'a> {
+        let (tracer, fence) = (traces.tracer(), fence.clone());
+        ServicesBeside { store, tokens, drain, node, tracer, fence }
+    }
 }
 
 /// What programs in sandboxes may reach, and who lets them.
@@ -327,7 +403,8 @@ impl SandboxServices {
         beside: ServicesBeside<'_>,
         registry: &mut Registry,
     ) -> Result<SandboxServices> {
-        let ServicesBeside { store, tokens, drain, node } = beside;
+        let ServicesBeside { store, tokens, drain, node, tracer, fence } = beside;
+        let removals = data_dir.removals().clone();
         let Source { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let ground = BouncerContext::beside(store.clone(), sealer, drain);
@@ -338,7 +415,7 @@ impl SandboxServices {
             data_dir.path(),
             store,
             tokens,
-            node,
+            catalog::CatalogSite { node, removals },
         )
         .await?;
         if let Some(lake) = &lake {
@@ -346,8 +423,8 @@ impl SandboxServices {
         }
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer);
         let guests = lake.as_ref().map(catalog::RunningCatalog::guests);
-        let behind = (control, guests);
-        let gate = gateway::start(config, environment, store, behind.0, behind.1, registry).await?;
+        let behind = GrantBackends { bouncer: control, guests, tracer, fence };
+        let gate = gateway::start(config, environment, store, behind, registry).await?;
         Ok(SandboxServices { pooler, lake, gate })
     }
 }
@@ -359,6 +436,7 @@ async fn close_all(
     gate: &::gateway::GatewayService,
     membership: &NodeMembership,
     store: &SqlStore,
+    traces: ServerTraces,
 ) {
     drop(tools);
     if let Some(ending) = ending {
@@ -370,6 +448,7 @@ async fn close_all(
     }
     membership.leave().await;
     store.close().await;
+    traces.close().await;
 }
 
 fn begin_executions(
@@ -418,9 +497,9 @@ fn join_nodes(
     of_bouncer.into_iter().chain(of_catalog).fold(Router::new(), Router::merge)
 }
 
-/// What is for people: the interface to read, and the console.
+/// What is for people: the documentation, and the console.
 fn pages(config: &CoveConfig) -> Router {
-    docs::routes().merge(::console::routes(&config.console, config.host_names()))
+    site::routes().merge(::console::routes(&config.console, config.host_names()))
 }
 
 /// Everything of Cove's own interface.
@@ -428,11 +507,13 @@ fn native_routes(
     open: Router,
     jobs: &Jobs,
     sessions: &sessions::Sessions,
+    gate: &::gateway::GatewayService,
     bouncer: Option<&Bouncer>,
 ) -> Router {
     let why = "it is not enabled, or its address is taken";
     open.merge(executions::http::routes(jobs.clone()))
         .merge(sessions::http::routes(sessions.clone()))
+        .merge(::gateway::http::routes(gate.clone()))
         .merge(::bouncer::http::routes(bouncer.cloned().ok_or(why)))
 }
 
@@ -476,6 +557,26 @@ fn doctor_of(
     })
 }
 
+/// Returns what the history reads.
+fn history_sources(
+    engine: &Engine,
+    jobs: &Jobs,
+    sessions: &sessions::Sessions,
+    (bouncer, lake): (&Option<Bouncer>, &Option<catalog::RunningCatalog>),
+    gate: &::gateway::GatewayService,
+    http: HttpMetrics,
+) -> HistorySources {
+    HistorySources {
+        engine: engine.clone(),
+        executions: jobs.service().clone(),
+        sessions: sessions.clone(),
+        bouncer: bouncer.clone(),
+        catalog: lake.as_ref().map(catalog::RunningCatalog::relations),
+        gateway: gate.clone(),
+        http,
+    }
+}
+
 /// Returns what says that lists have changed.
 fn followed_feeds(
     jobs: &Jobs,
@@ -501,11 +602,14 @@ fn native_shapes(
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     let scoped = scopes.map(|(path, scope)| (path, CompatFace::native_for(scope)));
     let of_mcp = CompatFace { challenge: endpoint.challenge(), ..CompatFace::NATIVE };
-    scoped.chain([(::mcp::PATH, of_mcp)]).chain(identity::shapes())
+    let of_tokens = CompatFace::native_for(TokenScope::Tokens);
+    scoped
+        .chain([(::mcp::PATH, of_mcp), (settings::TOKENS_PATH, of_tokens)])
+        .chain(identity::shapes())
 }
 
 /// Returns the endpoint of tools for agents, without anything behind it yet.
-fn mcp_endpoint(config: &CoveConfig) -> Result<::mcp::McpEndpoint> {
+pub(crate) fn mcp_endpoint(config: &CoveConfig) -> Result<::mcp::McpEndpoint> {
     let key = node::auth::random_key().context("failed to make a key for the states of tools")?;
     let issuers = &config.auth.issuers;
     let resource = match issuers.first() {
@@ -624,7 +728,7 @@ async fn beside(
 /// Returns what everybody who reaches the server may ask.
 pub(crate) fn open_routes(
     drain: &DrainHandle,
-    metrics: MetricsRegistry,
+    metrics: MetricsPage,
     readiness: ReadinessChecks,
 ) -> Router {
     let drain = drain.clone();
@@ -648,88 +752,8 @@ pub(crate) fn open_routes(
             Err(error.retry_after(node::readiness::CHECK_INTERVAL))
         }
     };
-    Router::new()
-        .at("/health/live", get(|| async { "live\n" }))
-        .at("/health/ready", get(ready))
-        .at("/metrics", get(move |headers: HeaderMap| async move { metrics.response(&headers) }))
-}
-
-/// Who says what to try.
-pub(crate) enum StartHint {
-    /// The server with everything.
-    Server {
-        /// Path of its console with a code that signs in once.
-        console: Option<String>,
-    },
-    /// The catalog alone.
-    Catalog,
-}
-
-/// Says what to try next, with the real paths and ports. Never a token; of the console a code that
-/// works once and soon ends.
-pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: StartHint) {
-    // An address that stands for all of them is reached through loopback.
-    let shown = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
-        IpAddr::V6(ip) if ip.is_unspecified() => {
-            SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port()))
-        }
-        _ => address,
-    };
-    // Where commands look without being told.
-    let is_default = source.environment.default_data_dir().is_some_and(|it| it == data_dir);
-    let option = match is_default {
-        true => String::new(),
-        false => format!(" --data-dir {}", quoted(data_dir)),
-    };
-    let token = format!("$(cove token{option})");
-    let version = env!("CARGO_PKG_VERSION");
-    let scheme = if source.config.tls.cert.is_some() { "https" } else { "http" };
-    let text = match who {
-        StartHint::Server { console } => format!(
-            "\nCove {version} listens at {scheme}://{shown} (interface: {scheme}://{shown}/docs).\n\
-             {}Try:\n\n  \
-             echo 'print(6*7)' | cove run --lang python -\n  \
-             curl -s http://{shown}/v1/languages -H \"authorization: Bearer {token}\"\n  \
-             curl -s 'http://{shown}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
-             -d '{{\"language\": \"python\", \"source\": \"print(6*7)\"}}'\n\n",
-            console.map_or_else(String::new, |path| format!(
-                "Console: {scheme}://{shown}{path}\n\
-                 (signs in once, within 5 minutes; `cove console{option}` prints another)\n"
-            )),
-        ),
-        StartHint::Catalog => format!(
-            "\nCove {version} has an Iceberg catalog at http://{shown}/catalog. Try:\n\n  \
-             cove catalog namespace create shop{option}\n  \
-             cove catalog table create shop.orders --column id:long{option}\n  \
-             curl -s http://{shown}/catalog/v1/config -H \"authorization: Bearer {token}\"\n\n",
-        ),
-    };
-    // In JSON the log is for machines, and so is whatever reads it.
-    if source.config.log.format == LogFormat::Text {
-        // A closed standard error is no reason not to serve.
-        drop(std::io::stderr().write_all(text.as_bytes()));
-    }
-}
-
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
-    if text.bytes().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
-#[cfg(test)]
-mod tests {
-    //! What is printed is what can be typed.
-
-    use super::*;
-
-    #[test]
-    fn paths_are_quoted_where_they_must_be() {
-        assert_eq!(quoted(Path::new("/var/lib/cove")), "/var/lib/cove");
-        assert_eq!(quoted(Path::new("/a b")), "'/a b'");
-        assert_eq!(quoted(Path::new("/it's")), r"'/it'\''s'");
-        assert_eq!(quoted(Path::new("/$(x)")), "'/$(x)'");
-    }
+    Router::new().at("/health/live", get(|| async { "live\n" })).at("/health/ready", get(ready)).at(
+        "/metrics",
+        get(move |headers: HeaderMap| async move { metrics.response(&headers).await }),
+    )
 }

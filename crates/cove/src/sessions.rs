@@ -10,6 +10,7 @@ use executions::{ExecutionService, ExecutionTemplate, TemplateSource};
 use node::auth::TokenRegistry;
 use node::cluster::NodeMembership;
 use node::data_dir::DataDir;
+use node::fence::EffectFence;
 use node::gateway::GrantGateway;
 use node::http::HttpError;
 use node::objects::ObjectStore;
@@ -48,6 +49,8 @@ pub(crate) struct SessionNeighbours {
     pub(crate) membership: NodeMembership,
     /// Executions, which start from the templates of sessions.
     pub(crate) executions: ExecutionService,
+    /// Lets nothing of a sandbox go outside after the server's lease.
+    pub(crate) fence: EffectFence,
 }
 
 /// Templates of sessions, for executions.
@@ -114,12 +117,12 @@ impl SessionsSettings {
         data_dir: &DataDir,
         store: &StoreUrl,
     ) -> Result<SessionsSettings> {
-        let path = environment.get("PATH").unwrap_or_default();
+        let objects = objects::open(config, environment, data_dir.path())?;
         Ok(SessionsSettings {
-            objects: objects::open(config, environment, data_dir.path())?,
+            objects: objects.with_removals(data_dir.removals().clone()),
             sealer: objects::sealer(config, environment, data_dir.path())?,
             model_key: model_key(config, environment)?,
-            claude: claude(config.sessions.claude.as_deref(), path)?,
+            claude: claude_program(config, environment)?,
             is_shared: match store {
                 StoreUrl::Sqlite(_) => false,
                 StoreUrl::Postgres(_) => true,
@@ -167,7 +170,8 @@ impl SessionsSettings {
         if config.sessions.resident_max == 0 {
             return Ok(Sessions::unavailable("sessions.resident_max is 0"));
         }
-        let SessionNeighbours { store, gateway, tokens, membership, .. } = neighbours;
+        let SessionNeighbours { store, gateway, tokens, membership, executions, fence } =
+            neighbours;
         let parts = SessionParts {
             config: config.sessions.clone(),
             engine,
@@ -175,14 +179,15 @@ impl SessionsSettings {
             objects: self.objects,
             sealer: self.sealer,
             data_dir: self.data_dir,
-            node: membership.identity().clone(),
-            late_renewals: membership.late_renewals(),
-            ready_nodes: Some(Arc::new(ReadyMembers(membership))),
+            fence,
+            ready_nodes: Some(Arc::new(ReadyMembers(membership.clone()))),
+            membership,
             model_key: self.model_key,
             claude: self.claude.map(|claude| claude.path),
             is_shared: self.is_shared,
             gateway: Some(gateway),
             tokens: Some(tokens),
+            tracer: executions.tracer().cloned(),
         };
         Sessions::start(parts, registry).await.context("failed to start sessions")
     }
@@ -195,6 +200,14 @@ pub(crate) fn model_key(
 ) -> Result<Option<String>, config::CoveConfigError> {
     let text = config.sessions.model.api_key.as_ref();
     text.map(|text| config::resolve("sessions.model.api_key", text, environment)).transpose()
+}
+
+/// Returns Claude's program, as it is configured and where it is found.
+pub(crate) fn claude_program(
+    config: &CoveConfig,
+    environment: &Environment,
+) -> Result<Option<ClaudeProgram>> {
+    claude(config.sessions.claude.as_deref(), environment.get("PATH").unwrap_or_default())
 }
 
 /// Looks for Claude's program: in the directory that is named, or on the path.

@@ -13,9 +13,10 @@ use executions::queue::JobQueue;
 use executions::queue::redis::{RedisConfig, RedisQueue};
 use executions::queue::sql::SqlQueue;
 use node::auth::TokenRegistry;
-use node::clock;
+use node::clock::{self, IdGenerator};
 use node::data_dir::{DataDir, write_atomic};
 use node::hex;
+use node::http::IdempotencyKeys;
 use node::sealed::Sealer;
 use node::shared_keys::{self, KeyCheck, KeyMark};
 use node::store::{SqlStore, StoreConfig, StoreDialect, StoreUrl};
@@ -108,6 +109,12 @@ pub(crate) async fn check_keys(
     let webhooks = webhook_key.map(|key| KeyMark::new(WEBHOOK_KEY, key));
     Ok(shared_keys::check(store, [Some(secrets), webhooks].into_iter().flatten().collect(), mode)
         .await?)
+}
+
+/// Opens the keys of requests that clients send again.
+pub(crate) async fn idempotency_keys(store: &SqlStore, sealer: &Sealer) -> Result<IdempotencyKeys> {
+    let ids = IdGenerator::new().context("failed to seed the id generator")?;
+    Ok(IdempotencyKeys::open(store.clone(), sealer, &ids).await?)
 }
 
 /// Returns where the store is, and how sure it makes of what is written.

@@ -20,6 +20,7 @@ use crate::agent::folder::{self, AgentFolder};
 use crate::agent::print_line;
 use crate::cli::{TemplateArgs, TemplateBuildArgs, TemplateCommand};
 use crate::config::{CoveConfig, Environment};
+use crate::output;
 use crate::remote::progress::ProgressLine;
 use crate::remote::{self, FailureKind, Remote, plain};
 use crate::run::print_json;
@@ -190,6 +191,7 @@ async fn follow(server: &Remote, build: TemplateBuildView) -> Result<TemplateBui
     let mut events = server.events(server.request(Method::GET, &format!("{path}/logs"))).await?;
     while let Some(event) = events.next::<serde_json::Value>().await? {
         match serde_json::from_value::<TemplateLogLine>(event.clone()) {
+            Ok(_) if output::is_quiet() => {}
             Ok(line) => print_log(&line)?,
             // The last one is the build.
             Err(_) => return Ok(serde_json::from_value(event)?),

@@ -5,11 +5,12 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use api::TokenView;
 use node::auth::{self, NewToken, TokenRecord, TokenRegistry, TokenScopes};
 use node::clock;
 use node::store::{SqlStore, StoreUrl};
 use node::telemetry::Registry;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::agent::print_line;
 use crate::cli::TokenCommand;
@@ -103,7 +104,7 @@ fn run_on(tokens: &TokenRegistry, command: TokenCommand, style: TokenStyle) -> R
             let (record, secret) = tokens.create_as(&new).context("failed to create a token")?;
             let text = if e2b { secret.expose_as_e2b() } else { secret.expose() };
             if json {
-                let mut document = public(&record);
+                let mut document = serde_json::to_value(view(&record))?;
                 document["token"] = text.into();
                 return Ok(print_json(&document)?);
             }
@@ -113,7 +114,7 @@ fn run_on(tokens: &TokenRegistry, command: TokenCommand, style: TokenStyle) -> R
         TokenCommand::List => {
             for record in tokens.list() {
                 if json {
-                    print_line(&public(&record))?;
+                    print_line(&view(&record))?;
                     continue;
                 }
                 let mark = if record.operator { "  (operator)" } else { "" };
@@ -136,7 +137,7 @@ fn run_on(tokens: &TokenRegistry, command: TokenCommand, style: TokenStyle) -> R
         TokenCommand::Revoke { id } => {
             let record = tokens.revoke(&id).context("failed to revoke the token")?;
             match json {
-                true => print_json(&public(&record))?,
+                true => print_json(&view(&record))?,
                 false => note(&format!("revoked {} (`{}`)", record.id, record.name)),
             }
         }
@@ -144,14 +145,18 @@ fn run_on(tokens: &TokenRegistry, command: TokenCommand, style: TokenStyle) -> R
     Ok(())
 }
 
-/// A token as others may see it: without the hash of its secret.
-fn public(record: &TokenRecord) -> Value {
-    let TokenRecord { id, name, created, operator, tenant, scopes, .. } = record;
-    let expires = record.expires_ms.map(clock::rfc3339_of_ms);
-    json!({
-        "id": id, "name": name, "created": created, "operator": operator, "tenant": tenant,
-        "scopes": scopes, "expires": expires,
-    })
+/// Returns a token as others may see it: without the hash of its secret.
+pub(crate) fn view(record: &TokenRecord) -> TokenView {
+    TokenView {
+        id: record.id.clone(),
+        name: record.name.clone(),
+        created: record.created.clone(),
+        operator: record.operator,
+        tenant: record.tenant.clone(),
+        scopes: record.scopes.iter().map(|scope| scope.name().to_owned()).collect(),
+        expires: record.expires_ms.map(clock::rfc3339_of_ms),
+        expired: record.is_expired(clock::wall_ms()),
+    }
 }
 
 /// Says what to do about a token file that cannot be read.
@@ -171,7 +176,7 @@ fn explain(error: io::Error, path: &Path, is_shared: bool) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("{hint} (`{}`)", path.display()))
 }
 
-#[expect(clippy::print_stderr, reason = "hints go to standard error, so that output is only data")]
+/// Hints go to standard error, so that output is only data.
 fn note(text: &str) {
-    eprintln!("{text}");
+    drop(writeln!(io::stderr(), "{text}"));
 }

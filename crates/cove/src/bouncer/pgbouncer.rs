@@ -21,7 +21,7 @@ use bouncer::relay::orders::ThreadCommand;
 use bouncer::relay::snapshot::{ClientState, ServerState};
 use bouncer::relay::{ErrorDialect, Relay};
 use bouncer::service::RelayThreads as _;
-use node::drain::DrainHandle;
+use node::drain::{DrainHandle, Hangups};
 use node::{auth, clock, telemetry};
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
@@ -204,7 +204,8 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
     let login_secret = auth::random_key().context("failed to make a key")?;
     let host: Arc<dyn ConsoleHost> = Arc::<IniFile>::clone(&file);
-    let ground = BouncerContext { store: None, login_secret, host, succession: None };
+    let hangups = Some(Hangups::new().context("failed to listen to signals")?);
+    let ground = BouncerContext { store: None, login_secret, host, succession: None, hangups };
     let again = Arc::clone(&file);
     let told = ConfigUpdate {
         config,
@@ -218,7 +219,7 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
     let drain = DrainHandle::new();
     tokio::select! {
         () = bouncer.work(&drain, DRAIN) => {}
-        () = super::reload(&bouncer, &mut hangups) => {}
+        () = super::reload(&bouncer, hangups.as_mut()) => {}
         () = super::renew_certificates(&client_tls, &server_tls) => {}
         done = obey_signals(&file, &bouncer) => done?,
         () = end(&file, &bouncer, &relay) => {}

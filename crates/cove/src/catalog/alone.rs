@@ -3,18 +3,22 @@
 use anyhow::{Context as _, Result, bail};
 use node::clock::IdGenerator;
 use node::data_dir::DataDir;
-use node::drain::DrainHandle;
+use node::drain::{DrainHandle, Hangups};
 use node::http::{self, BoundListener, HttpShell};
 use node::shared_keys::KeyCheck;
-use node::telemetry::{self, HttpMetrics, MetricsRegistry};
+use node::telemetry::{self, HttpMetrics};
 use toml::Value;
 
-use super::{RunningCatalog, site};
+use super::{CatalogSite, RunningCatalog, site};
 use crate::cli::CatalogServeArgs;
 use crate::config::Flags;
+use crate::greeting::{StartHint, greet};
 use crate::ready;
-use crate::serve::{StartHint, greet, open_routes, runtime};
-use crate::{Source, service_manager, storage};
+use crate::reload::{ReloadSignals, ReloadedLimits};
+use crate::scrape::MetricsPage;
+use crate::serve::{open_routes, runtime};
+use crate::traces::ServerTraces;
+use crate::{Source, service_manager, settings, storage};
 
 /// The settings that have a flag.
 pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
@@ -30,18 +34,25 @@ pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
 }
 
 /// Runs it until a signal ends it.
-pub(super) fn serve(source: &Source, keys: KeyCheck) -> Result<()> {
+pub(super) fn serve(source: &Source, keys: KeyCheck, hangups: Hangups) -> Result<()> {
     let Source { config, environment, .. } = source;
-    telemetry::init_logs(config.log.format, config.log.level, environment.colour())
-        .map_err(anyhow::Error::from_boxed)?;
+    let log =
+        telemetry::init_logs(config.log.format, config.log.level, environment.has_log_colours())
+            .map_err(anyhow::Error::from_boxed)?;
     if !config.catalog.enabled {
         bail!("there is nothing to do: catalog.enabled is off");
     }
     let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
-    runtime()?.block_on(run(source, &data_dir, keys))
+    let signals = ReloadSignals { source: source.clone(), log, hangups };
+    runtime()?.block_on(run(source, &data_dir, keys, signals))
 }
 
-async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> {
+async fn run(
+    source: &Source,
+    data_dir: &DataDir,
+    keys: KeyCheck,
+    reload: ReloadSignals,
+) -> Result<()> {
     let Source { config, environment, .. } = source;
     let listener = BoundListener::bind(&config.http).await.context("failed to listen")?;
     let listener = listener.with_tls(config.tls.listener()?);
@@ -53,20 +64,27 @@ async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> 
     let store = storage::open(store, &mut registry).await?;
     let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
     storage::check_keys(&store, &sealer, None, keys).await?;
+    let keyed = storage::idempotency_keys(&store, &sealer).await?;
     let tokens = storage::tokens(data_dir.path(), &store).await?;
-    let lake =
-        RunningCatalog::start(config, environment, data_dir.path(), &store, &tokens, None).await?;
+    let beside = CatalogSite::default();
+    let lake = RunningCatalog::start(config, environment, data_dir.path(), &store, &tokens, beside)
+        .await?;
     let lake = lake.context("there is no catalog")?;
     lake.register(&mut registry);
 
-    let limits = config.limits.limits();
+    let traces = ServerTraces::start(source, None, &mut registry)?;
+    let limits = ReloadedLimits::new(config);
     let ids = IdGenerator::new().context("failed to seed the id generator")?;
-    let shell = HttpShell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
-        .streaming(&catalog::http::STREAMING);
+    let shell =
+        HttpShell::new(limits.shell.clone(), tokens.clone(), drain.clone(), http_metrics, ids)
+            .streaming(&catalog::http::STREAMING)
+            .traced_by(traces.tracer());
     let ending = lake.ending();
-    let disk = (data_dir.path(), config.limits.disk_free_bytes_min());
-    let readiness = ready::checks(&store, None, disk);
-    let routes = open_routes(&drain, MetricsRegistry::new(registry), readiness);
+    let readiness = ready::checks(&store, None, limits.disk());
+    let metrics = MetricsPage::new(registry, &readiness, listener.tls(), None, data_dir.path());
+    let (reload, hangups) = reload.reloader(None, &tokens, listener.tls(), &limits)?;
+    let routes = open_routes(&drain, metrics, readiness)
+        .merge(settings::routes(reload.clone(), tokens.clone()));
     let address = listener.address();
     let written = data_dir.write_addresses(address, &[]);
     written.context("failed to say where the server listens")?;
@@ -74,8 +92,8 @@ async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> 
     greet(source, address, data_dir.path(), StartHint::Catalog);
 
     let tls = listener.tls().cloned();
-    let listeners = vec![(listener, site(&shell, routes, Vec::new(), Some(lake.routes())))];
-    let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
+    let listeners = vec![(listener, site(&shell, routes, Vec::new(), Some(lake.routes(keyed))))];
+    let serving = http::serve_all(listeners, limits.shell, drain.clone(), config.drain_s);
     let working = async { tokio::join!(serving, lake.work(&drain)) };
     let certificate = async {
         if let Some(tls) = tls {
@@ -83,13 +101,16 @@ async fn run(source: &Source, data_dir: &DataDir, keys: KeyCheck) -> Result<()> 
         }
     };
     let manager = service_manager::follow(environment, &drain);
-    let background = async { tokio::join!(signals, tokens.keep_current(), certificate, manager) };
+    let background = async {
+        tokio::join!(signals, tokens.keep_current(), certificate, manager, reload.follow(hangups))
+    };
     tokio::select! {
         _ = working => {}
         _ = background => {}
     }
     ending.write().await;
     store.close().await;
+    traces.close().await;
     data_dir.remove_addresses().context("failed to remove the addresses")?;
     tracing::info!("stopped");
     Ok(())

@@ -12,8 +12,8 @@ use super::{names, text};
 use crate::cli::{
     JobArgs, MaintainCommand, MaintainedArgs, ProtectionCommand, RetentionCommand, ThingArgs,
 };
-use crate::complain;
 use crate::percent::escaped;
+use crate::remark;
 use crate::remote::progress::{ProgressLine, bar};
 use crate::remote::{FailureKind, RemoteFailure, span};
 use crate::values::columns;
@@ -93,7 +93,7 @@ async fn start(lake: &RemoteWarehouse<'_>, body: &Value, job: &JobArgs) -> Resul
 async fn follow(lake: &RemoteWarehouse<'_>, id: &str) -> Result<()> {
     let mut progress = ProgressLine::new(lake.is_json());
     if progress.is_shown() {
-        complain(&format!("{id} goes on at the server when this command is stopped"));
+        remark(&format!("{id} goes on at the server when this command is stopped"));
     }
     let (mut wait, mut lost) = (LOOK_MIN, None);
     let report = loop {

@@ -42,7 +42,7 @@ pub(crate) struct SandboxAuditArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) holder: Option<String>,
     /// Only of this tenant's sandboxes, for an operator
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "TENANT")]
     pub(crate) tenant: Option<String>,
     /// Only of this kind
     #[arg(long, value_name = "EVENT", value_parser = event)]

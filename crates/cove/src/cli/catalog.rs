@@ -32,9 +32,8 @@ The levels of a namespace, and what is in it, are divided by dots: `shop.eu.orde
 that belongs to a name is written `\\.`: `shop.v1\\.5` is `v1.5` in `shop`. Without
 --warehouse it is the server's first one.
 
-The server is the one of --server, of COVE_URL, of the data directory's addresses.json,
-or http://127.0.0.1:4100. The token is that of --token-file, of COVE_TOKEN, or of the
-data directory when the server is on this machine; a client's access token is good, too.
+`cove exec --help` says which server it is and where the token is from; a client's access
+token is good, too.
 
 Examples:
   cove catalog serve
@@ -220,7 +219,7 @@ pub(crate) enum UndropCommand {
         #[arg(value_name = "ID")]
         id: String,
         /// What to call it [default: as it was]
-        #[arg(long, value_name = "TABLE", value_parser = relation)]
+        #[arg(long, value_name = "NAME", value_parser = relation)]
         name: Option<CatalogName>,
     },
     /// Let tables and views go for good, files and all

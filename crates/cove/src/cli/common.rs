@@ -62,7 +62,7 @@ pub(crate) struct ProgramArgs {
     #[arg(long = "file", value_name = "[NAME=]FILE")]
     pub(crate) files: Vec<OsString>,
     /// Environment variable of the program
-    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) env: Vec<(String, String)>,
     /// Template of the server that it starts from, by NAME, NAME:TAG or id (`cove template`)
     #[arg(long, value_name = "TEMPLATE")]

@@ -42,7 +42,7 @@ pub(crate) struct SessionRunArgs {
     #[arg(long, value_name = "ID", value_parser = name, conflicts_with = "language")]
     pub(crate) context: Option<String>,
     /// python, javascript, typescript or bash [default: python]
-    #[arg(long, short, value_name = "NAME", value_parser = name)]
+    #[arg(long, short, value_name = "LANGUAGE", value_parser = name)]
     pub(crate) language: Option<String>,
     /// Environment variable for this cell
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
@@ -94,7 +94,7 @@ pub(crate) enum ContextCommand {
         #[arg(value_name = "ID", value_parser = name)]
         id: String,
         /// python, javascript, typescript or bash [default: python]
-        #[arg(long, short, value_name = "NAME", value_parser = name)]
+        #[arg(long, short, value_name = "LANGUAGE", value_parser = name)]
         language: Option<String>,
         /// Directory that it starts in [default: /workspace]
         #[arg(long, value_name = "DIR")]

@@ -1,9 +1,12 @@
 //! Command-line definitions of `cove demo`.
 
-use clap::Args;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::common::HELP_TEMPLATE;
 use super::remote::ServerArgs;
+use crate::values::duration;
 
 /// `cove demo`.
 #[derive(Clone, Debug, Args)]
@@ -11,10 +14,10 @@ use super::remote::ServerArgs;
     help_template = HELP_TEMPLATE,
     after_help = "\
 Makes something to look at on a server: an agent, sessions, executions of several verdicts,
-Iceberg tables with real rows, and a PostgreSQL tenant where PostgreSQL is at hand. It needs
-no internet and no key of a model. What it makes is named cove-demo; a second run says what
-is there, and --remove takes that away and nothing else. What cannot be made is said with
-its reason, and the rest goes on.
+Iceberg tables with real rows, and tenants of PostgreSQL and of MariaDB where their programs
+are installed. It needs no internet and no key of a model. What it makes is named cove-demo;
+a second run says what is there, and --remove takes that away and nothing else. What cannot
+be made is said with its reason, and the rest goes on.
 
 --serve starts a server for it in a directory of its own, until Ctrl-C ends both. With
 --data-dir the directory is that one, and is kept.
@@ -24,12 +27,15 @@ Examples:
   cove demo                            on the server that `cove exec` would use
   cove demo --postgres postgres://app:secret@127.0.0.1:5432/shop
   cove demo --json | jq '.steps[] | select(.state == \"skipped\")'
+  cove demo load                       requests to all of it, until Ctrl-C
   cove demo --remove
 
 Exit codes: 0 done, 1 --remove left something, 2 wrong usage or refused,
 125 no server answers."
 )]
 pub(crate) struct DemoArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<DemoCommand>,
     /// Start a server for it, and end it with this command
     #[arg(long, conflicts_with_all = ["server", "token_file", "remove"])]
     pub(crate) serve: bool,
@@ -39,7 +45,7 @@ pub(crate) struct DemoArgs {
     /// Take away what the demo made
     #[arg(long, conflicts_with = "postgres")]
     pub(crate) remove: bool,
-    /// Database for the tenant, of a user who is no superuser; one is started when this is left out
+    /// PostgreSQL database, of a user who is no superuser; one is started when this is left out
     #[arg(long, value_name = "postgres://USER:PASSWORD@HOST:PORT/DATABASE")]
     pub(crate) postgres: Option<String>,
     /// Print one JSON document
@@ -47,4 +53,93 @@ pub(crate) struct DemoArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
+}
+
+/// What to do with a demo that is there.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum DemoCommand {
+    /// Keep its services busy, and show how they answer
+    Load(Box<DemoLoadArgs>),
+}
+
+/// A service that can be kept busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LoadService {
+    Executions,
+    Databases,
+    Catalog,
+    Sessions,
+    Gateway,
+}
+
+impl LoadService {
+    /// All of them, in the order in which they are shown.
+    pub(crate) const ALL: [LoadService; 5] = [
+        LoadService::Executions,
+        LoadService::Databases,
+        LoadService::Catalog,
+        LoadService::Sessions,
+        LoadService::Gateway,
+    ];
+
+    /// Returns the name on the command line and in JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            LoadService::Executions => "executions",
+            LoadService::Databases => "databases",
+            LoadService::Catalog => "catalog",
+            LoadService::Sessions => "sessions",
+            LoadService::Gateway => "gateway",
+        }
+    }
+}
+
+/// `cove demo load`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Asks every service of a server that has the demo, until Ctrl-C or for a time: programs of
+several languages and verdicts, transactions of many clients on the tenant's five server
+connections, commits and scans of tables, messages to agents, and requests of a session with
+grants. A line each second says how many were answered and how fast. No limit is changed. At
+the end it removes what it made; records of executions go by their age.
+
+Clients of the database need the data directory of the server, on this machine: that of
+--data-dir where `cove demo --serve` was given one or has shown its own.
+
+Examples:
+  cove demo load
+  cove demo load --for 60s --clients 500 --only databases
+  cove demo load --only executions,catalog --rate 10
+  cove demo load --for 1m --json
+
+Exit codes: 0 done, 1 operations failed, 2 wrong usage or no demo, 125 no server answers or
+the token has no right to what the demo has."
+)]
+pub(crate) struct DemoLoadArgs {
+    /// End after this time [default: with Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) time: Option<Duration>,
+    /// Clients of the database, each with a connection
+    #[arg(long, value_name = "N", default_value_t = 200,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) clients: u32,
+    /// Operations per second of each service [default: 1 for each client of the database, 2 to 4]
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub(crate) rate: Option<f64>,
+    /// Services that are asked [default: all that the demo has something for]
+    #[arg(long, value_name = "SERVICE", value_delimiter = ',')]
+    pub(crate) only: Vec<LoadService>,
+    /// Print one JSON document at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Operations per second: more than none, and no more than a command can begin.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.01..=10_000.0).contains(&rate) => Ok(rate),
+        _ => Err("it is a number from 0.01 to 10000".to_owned()),
+    }
 }

@@ -1,4 +1,4 @@
-//! Command-line definitions of `cove completions` and `cove man`.
+//! Command-line definitions of `cove completions`, `cove man` and `cove docs`.
 
 use std::path::PathBuf;
 
@@ -52,4 +52,23 @@ pub(crate) struct ManArgs {
     /// Write the pages of all commands here, instead of the first page to standard output
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) directory: Option<PathBuf>,
+}
+
+/// `cove docs`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+A server has the same pages at /docs. The files need none: a browser reads them from the
+directory, the search included, and any web server serves them.
+
+Examples:
+  cove docs --out docs                             then open docs/index.html
+
+Exit codes: 0 done, 1 failed, 2 wrong usage."
+)]
+pub(crate) struct DocsArgs {
+    /// Write the pages here
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) out: PathBuf,
 }

@@ -13,8 +13,9 @@ use crate::values;
 /// Which server, and as whom.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Address of the server [default: COVE_URL, or the server of the data directory]
-    #[arg(long, value_name = "URL", global = true, help_heading = "Server")]
+    /// Address of the server, or name of a context [default: COVE_URL, COVE_CONTEXT, the current
+    /// context, or the server of the data directory]
+    #[arg(long, value_name = "URL|CONTEXT", global = true, help_heading = "Server")]
     pub(crate) server: Option<String>,
     /// File with the token [default: COVE_TOKEN, or the data directory's for a local server]
     #[arg(long, value_name = "FILE", global = true, help_heading = "Server")]
@@ -28,9 +29,10 @@ pub(crate) struct ServerArgs {
 #[command(
     help_template = HELP_TEMPLATE,
     after_help = "\
-The server is the one of --server, of COVE_URL, of the data directory's addresses.json,
-or http://127.0.0.1:4100. The token is that of --token-file, of COVE_TOKEN, or of the
-data directory when the server is on this machine.
+The server is the one of --server, of COVE_URL, of COVE_CONTEXT or the current context
+(`cove context`), of the data directory's addresses.json, or http://127.0.0.1:4100. The
+token is that of --token-file, of the context, of COVE_TOKEN, or of the data directory when
+the server is on this machine.
 
 Examples:
   id=$(cove exec submit --label homework-7 main.py)
@@ -274,7 +276,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "STATES")]
     pub(crate) state: Option<String>,
     /// Only those in this language
-    #[arg(long, value_name = "LANGUAGE")]
+    #[arg(long, short, value_name = "LANGUAGE")]
     pub(crate) language: Option<String>,
     /// Only those with this label
     #[arg(long, value_name = "TEXT")]

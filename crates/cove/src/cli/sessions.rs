@@ -320,7 +320,7 @@ pub(crate) struct NewArgs {
     #[arg(long, value_name = "ID", value_parser = name)]
     pub(crate) snapshot: Option<String>,
     /// Template to start from: a name, name:tag or an id
-    #[arg(long, value_name = "NAME", value_parser = super::templates::name)]
+    #[arg(long, value_name = "TEMPLATE", value_parser = super::templates::name)]
     pub(crate) template: Option<String>,
     /// Model that the agent uses
     #[arg(long, value_name = "NAME")]

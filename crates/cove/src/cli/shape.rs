@@ -3,8 +3,8 @@
 
 use clap::{Command, CommandFactory as _};
 
-use super::Cli;
 use super::common::HELP_TEMPLATE;
+use super::{Cli, output};
 
 /// Columns of the help, however wide the terminal is.
 const COLUMNS_MAX: usize = 100;
@@ -26,7 +26,8 @@ const CODES_WITHOUT_SERVER: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage.
 pub(crate) fn command() -> Command {
     let command = Cli::command();
     let (name, after) = (command.get_name().to_owned(), after_help(&command));
-    command.max_term_width(COLUMNS_MAX).mut_subcommands(|sub| shaped(sub, &name, &after))
+    let command = output::with_common_options(command.max_term_width(COLUMNS_MAX));
+    command.mut_subcommands(|sub| shaped(sub, &name, &after))
 }
 
 fn after_help(command: &Command) -> String {
@@ -36,6 +37,7 @@ fn after_help(command: &Command) -> String {
 /// Adds what a command lacks. `outer` is what stands behind the help of those that it belongs to.
 fn shaped(command: Command, path: &str, outer: &str) -> Command {
     let path = format!("{path} {}", command.get_name());
+    let command = output::with_quiet(command, path.trim_start_matches("cove "));
     let own = after_help(&command);
     let is_leaf = command.get_subcommands().next().is_none();
     let names: Vec<String> =

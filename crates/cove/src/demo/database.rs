@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 use axum::http::Method;
 use node::clock::IdGenerator;
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -29,12 +30,13 @@ const STATE_FILE: &str = "demo.json";
 const PACKAGED: &str = "/usr/lib/postgresql";
 /// Whom a server runs as that root starts: PostgreSQL refuses root.
 const USERS: [&str; 2] = ["postgres", "nobody"];
+const WHAT: &str = "PostgreSQL";
 const SUPERUSER: &str = "postgres";
 /// User and database of the tenant.
 const USER: &str = "demo";
 const DATABASE: &str = "demo";
 /// Server connections that all clients of the tenant share.
-const CONNECTIONS_MAX: u32 = 5;
+pub(super) const CONNECTIONS_MAX: u32 = 5;
 /// Tables with rows. The password is set by itself.
 const TABLES: &str = "
 CREATE TABLE customers (id bigint PRIMARY KEY, name text NOT NULL, city text NOT NULL);
@@ -55,13 +57,23 @@ static BUSY: Mutex<()> = Mutex::new(());
 struct DemoDatabase {
     directory: PathBuf,
     programs: PathBuf,
+    /// Known once the database is filled.
+    #[serde(default)]
+    login: Option<DatabaseLogin>,
+}
+
+/// As whom clients log in.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct DatabaseLogin {
+    pub(super) user: String,
+    pub(super) password: String,
 }
 
 /// User of the operating system, by its ids.
 #[derive(Clone, Copy, Debug)]
-struct UnixUser {
-    uid: u32,
-    gid: u32,
+pub(super) struct UnixUser {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
 }
 
 /// Where a database is and as whom it is used.
@@ -158,8 +170,8 @@ fn programs() -> Option<PathBuf> {
     })
 }
 
-/// Finds whom PostgreSQL runs as: this user, or another one if this is root.
-fn unprivileged() -> Result<Option<UnixUser>> {
+/// Finds whom a server runs as: this user, or the first of `users` that there is if this is root.
+pub(super) fn unprivileged(what: &str, users: &[&str]) -> Result<Option<UnixUser>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
@@ -169,8 +181,10 @@ fn unprivileged() -> Result<Option<UnixUser>> {
         let mut ids = line.split(':').skip(2).map(str::parse);
         Some(UnixUser { uid: ids.next()?.ok()?, gid: ids.next()?.ok()? })
     };
-    let user = USERS.into_iter().find_map(of);
-    let user = user.context("PostgreSQL does not run as root, and there is no user `postgres`")?;
+    let user = users.iter().find_map(|name| of(name));
+    let user = user.with_context(|| {
+        format!("{what} does not run as root, and there is no user `{}`", users.join("` or `"))
+    })?;
     Ok(Some(user))
 }
 
@@ -211,8 +225,42 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     options.open(path)?.write_all(text.as_bytes())
 }
 
+/// Writes down what is started, in place of what was written before.
+pub(super) fn note(state: &Path, server: &impl Serialize) -> Result<()> {
+    let beside = state.with_extension("new");
+    let write = || {
+        match fs::remove_file(&beside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => write_private(&beside, &serde_json::to_string(server)?)?,
+        }
+        fs::rename(&beside, state)
+    };
+    write().with_context(|| format!("write `{}`", state.display()))
+}
+
+/// Reads what was written down; none when nothing is.
+pub(super) fn noted<T: DeserializeOwned>(state: &Path) -> Result<Option<T>> {
+    match fs::read_to_string(state) {
+        Ok(text) => {
+            let read = serde_json::from_str(&text);
+            read.map(Some).with_context(|| format!("read `{}`", state.display()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("read `{}`", state.display())),
+    }
+}
+
+/// As whom clients log in to the database that the demo has started; none when it has started none.
+///
+/// # Errors
+/// When what is written down of it cannot be read.
+pub(super) fn login(data_dir: &Path) -> Result<Option<DatabaseLogin>> {
+    let database = noted::<DemoDatabase>(&data_dir.join(STATE_FILE))?;
+    Ok(database.and_then(|database| database.login))
+}
+
 /// Writes a file that this user alone reads.
-fn write_for(path: &Path, user: Option<UnixUser>, text: &str) -> io::Result<()> {
+pub(super) fn write_for(path: &Path, user: Option<UnixUser>, text: &str) -> io::Result<()> {
     write_private(path, text)?;
     user.map_or(Ok(()), |user| chown(path, Some(user.uid), Some(user.gid)))
 }
@@ -226,20 +274,26 @@ fn start(data_dir: &Path) -> Result<DatabaseAddress> {
     )?;
     // Of a run that did not come to its end.
     stop_started(data_dir)?;
-    let user = unprivileged()?;
+    let user = unprivileged(WHAT, &USERS)?;
     // Not in the data directory, which its owner alone may enter.
     let name = IdGenerator::new()?.next("cove-demo-postgres-");
     let directory = std::env::temp_dir().join(name);
-    let database = DemoDatabase { directory: directory.clone(), programs };
+    let mut database = DemoDatabase { directory: directory.clone(), programs, login: None };
     // The server may be another machine's: then there is none here yet.
     DirBuilder::new().recursive(true).mode(0o700).create(data_dir)?;
-    write_private(&data_dir.join(STATE_FILE), &serde_json::to_string(&database)?)
-        .with_context(|| format!("write `{}`", data_dir.join(STATE_FILE).display()))?;
+    let state = data_dir.join(STATE_FILE);
+    note(&state, &database)?;
     DirBuilder::new().mode(0o700).create(&directory)?;
     if let Some(user) = user {
         chown(&directory, Some(user.uid), Some(user.gid))?;
     }
-    let filled = fill(&database, user);
+    let filled = fill(&database, user).and_then(|address| {
+        let DatabaseAddress { user, password, .. } = &address;
+        let login = DatabaseLogin { user: user.clone(), password: password.clone() };
+        database.login = Some(login);
+        note(&state, &database)?;
+        Ok(address)
+    });
     if filled.is_err() {
         stop_started(data_dir)?;
     }
@@ -301,19 +355,13 @@ pub(super) fn stop(data_dir: &Path) -> Result<bool> {
 
 fn stop_started(data_dir: &Path) -> Result<bool> {
     let state = data_dir.join(STATE_FILE);
-    let text = match fs::read_to_string(&state) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error).with_context(|| format!("read `{}`", state.display())),
-    };
-    let database: DemoDatabase =
-        serde_json::from_str(&text).with_context(|| format!("read `{}`", state.display()))?;
+    let Some(database) = noted::<DemoDatabase>(&state)? else { return Ok(false) };
     let data = database.directory.join("data");
     if data.join("postmaster.pid").exists() {
         let arguments = ["-m", "immediate", "-w", "stop", "-D"];
         let mut arguments: Vec<_> = arguments.map(OsStr::new).to_vec();
         arguments.push(data.as_os_str());
-        database.run("pg_ctl", unprivileged()?, &arguments, "")?;
+        database.run("pg_ctl", unprivileged(WHAT, &USERS)?, &arguments, "")?;
     }
     match fs::remove_dir_all(&database.directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -25,7 +25,7 @@ const SEPARATOR: &str = "%1F";
 /// Property by which a namespace is the demo's.
 const MADE_BY: &str = "made-by";
 /// Tables of the demo and its view, in any of its namespaces.
-const TABLES: [&str; 5] = ["orders", "customers", "visits", "old_prices", "big_orders"];
+const TABLES: [&str; 6] = ["orders", "customers", "visits", "old_prices", "big_orders", "load"];
 /// Snapshots of the table of orders: one for each day.
 const SNAPSHOTS: i64 = 30;
 const ORDERS_PER_DAY: i64 = 20;
@@ -39,7 +39,7 @@ const CITIES: [&str; 5] = ["Lima", "Oslo", "Pune", "Quito", "Riga"];
 const COUNTRIES: [&str; 3] = ["NO", "IN", "PE"];
 
 /// The catalog's first warehouse.
-struct DemoLake<'a> {
+pub(super) struct DemoLake<'a> {
     server: &'a Remote,
     prefix: String,
 }
@@ -53,7 +53,7 @@ struct DemoTable<'l> {
 }
 
 impl<'a> DemoLake<'a> {
-    async fn find(server: &'a Remote) -> Result<DemoLake<'a>> {
+    pub(super) async fn find(server: &'a Remote) -> Result<DemoLake<'a>> {
         let config = server.ask_with(Method::GET, "/catalog/v1/config", None).await?;
         let prefix = text(&config["overrides"], "prefix")?.to_owned();
         Ok(DemoLake { server, prefix })
@@ -67,12 +67,12 @@ impl<'a> DemoLake<'a> {
         format!("/catalog/management/v1/{}/{rest}", self.prefix)
     }
 
-    fn namespace(&self, levels: &[&str], rest: &str) -> String {
+    pub(super) fn namespace(&self, levels: &[&str], rest: &str) -> String {
         self.path(&format!("namespaces/{}{rest}", levels.join(SEPARATOR)))
     }
 
     /// Whether a namespace is there. One that somebody else has made is an error.
-    async fn has(&self, levels: &[&str]) -> Result<bool> {
+    pub(super) async fn has(&self, levels: &[&str]) -> Result<bool> {
         let Some(there) = look(self.server, &self.namespace(levels, "")).await? else {
             return Ok(false);
         };
@@ -84,6 +84,28 @@ impl<'a> DemoLake<'a> {
              rename it or leave it"
         );
         Ok(true)
+    }
+
+    /// Name of the warehouse.
+    pub(super) fn warehouse(&self) -> String {
+        node::objects::decoded(&self.prefix).unwrap_or_else(|| self.prefix.clone())
+    }
+
+    /// Makes a table without rows in the demo's namespace; returns its path.
+    pub(super) async fn create_empty(&self, name: &str) -> Result<String> {
+        Ok(self.create(NAMESPACES[0], name, &schema(0, &[(1, "id", "long")])).await?.path)
+    }
+
+    /// Has tables of these names that were dropped from a namespace of the demo go now.
+    pub(super) async fn purge_dropped(&self, levels: &[&str], names: &[&str]) -> Result<()> {
+        let path = self.management(&format!("dropped?namespace={}", levels.join(SEPARATOR)));
+        let list = self.server.ask_with(Method::GET, &path, None).await?;
+        let is_own = |it: &&Value| it["name"].as_str().is_some_and(|it| names.contains(&it));
+        for entry in items(&list, "dropped").iter().filter(is_own) {
+            let path = self.management(&format!("dropped/{}", text(entry, "id")?));
+            delete(self.server, &path).await?;
+        }
+        Ok(())
     }
 
     async fn make_namespace(&self, levels: &[&str]) -> Result<()> {
@@ -428,23 +450,11 @@ pub(super) async fn remove(server: &Remote) -> Result<DemoOutcome> {
                 }
             }
         }
-        purge_dropped(&lake, levels).await?;
+        lake.purge_dropped(levels, &TABLES).await?;
         delete_namespace(&lake, levels).await?;
     }
     let (tables, views) = (counted(tables, "table"), counted(views, "view"));
     Ok(DemoOutcome::Removed(format!("{tables} and {views} with their files")))
-}
-
-/// Has what was dropped from a namespace of the demo go now.
-async fn purge_dropped(lake: &DemoLake<'_>, levels: &[&str]) -> Result<()> {
-    let path = lake.management(&format!("dropped?namespace={}", levels.join(SEPARATOR)));
-    let list = lake.server.ask_with(Method::GET, &path, None).await?;
-    let is_own = |it: &&Value| it["name"].as_str().is_some_and(|it| TABLES.contains(&it));
-    for entry in items(&list, "dropped").iter().filter(is_own) {
-        let path = lake.management(&format!("dropped/{}", text(entry, "id")?));
-        delete(lake.server, &path).await?;
-    }
-    Ok(())
 }
 
 async fn delete_namespace(lake: &DemoLake<'_>, levels: &[&str]) -> Result<(), RemoteFailure> {

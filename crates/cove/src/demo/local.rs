@@ -14,7 +14,7 @@ use node::data_dir::ADDRESSES_FILE;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::database;
+use super::{database, mariadb};
 use crate::cli::DemoArgs;
 use crate::config::{CoveConfig, Environment};
 use crate::remote::Remote;
@@ -101,6 +101,7 @@ impl DemoServer {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
         database::stop(&self.directory)?;
+        mariadb::stop(&self.directory).await?;
         if !self.keeps_directory {
             fs::remove_dir_all(&self.directory)
                 .with_context(|| format!("remove `{}`", self.directory.display()))?;

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result};
 use axum::http::Method;
 use serde_json::{Value, json};
 
-use super::{DEMO, DemoOutcome, counted, delete, items, look, text};
+use super::{DEMO, DemoOutcome, counted, delete, items, look, mariadb, text};
 use crate::remote::Remote;
 
 /// Sessions that a page of the list has: more than the demo makes.
@@ -52,7 +52,7 @@ pub(super) async fn remove_agent(server: &Remote) -> Result<DemoOutcome> {
 }
 
 /// Sessions of the demo that are not over: all, or the one for a purpose.
-async fn sessions(server: &Remote, purpose: Option<&str>) -> Result<Vec<String>> {
+pub(super) async fn sessions_of(server: &Remote, purpose: Option<&str>) -> Result<Vec<String>> {
     let purpose = purpose.map(|it| format!("&metadata.purpose={it}")).unwrap_or_default();
     let states = "starting,active,paused,stopped,error";
     let path = format!("/v1/sessions?limit={PAGE}&state={states}&metadata.demo={DEMO}{purpose}");
@@ -67,7 +67,7 @@ async fn session(
     more: Value,
     fill: impl AsyncFnOnce(&str) -> Result<String>,
 ) -> Result<DemoOutcome> {
-    if let Some(id) = sessions(server, Some(purpose)).await?.first() {
+    if let Some(id) = sessions_of(server, Some(purpose)).await?.first() {
         return Ok(DemoOutcome::Present(id.clone()));
     }
     let mut body = json!({"metadata": {"demo": DEMO, "purpose": purpose}});
@@ -86,7 +86,7 @@ async fn session(
 }
 
 /// Runs a command in a session; one that fails is an error.
-async fn command(server: &Remote, id: &str, line: &str) -> Result<String> {
+pub(super) async fn command(server: &Remote, id: &str, line: &str) -> Result<String> {
     let body = json!({"command": line});
     let end =
         server.ask_with(Method::POST, &format!("/v1/sessions/{id}/exec"), Some(&body)).await?;
@@ -160,26 +160,39 @@ pub(super) async fn cells(server: &Remote) -> Result<DemoOutcome> {
     .await
 }
 
-/// A session that reaches the demo's database, without a password.
+/// A session that reaches the demo's databases, without a password.
 pub(super) async fn database_session(server: &Remote) -> Result<DemoOutcome> {
-    if look(server, &format!("/v1/tenants/{DEMO}")).await?.is_none() {
-        let why = "there is no tenant for it, see the step `database`";
+    let (mut grants, mut clients) = (Vec::new(), Vec::new());
+    for (kind, tenant, client, sql) in [
+        ("postgres", DEMO, "psql", "SELECT current_database()"),
+        ("mysql", mariadb::TENANT, "mariadb", "SELECT database()"),
+    ] {
+        if look(server, &format!("/v1/tenants/{tenant}")).await?.is_some() {
+            grants.push(json!({"kind": kind, "tenant": tenant, "access": "read_write"}));
+            clients.push((format!("{kind}:{tenant}"), client, sql));
+        }
+    }
+    if grants.is_empty() {
+        let why = "there is no tenant for it, see the steps `database` and `mariadb`";
         return Ok(DemoOutcome::Skipped(why.to_owned()));
     }
-    let grant = json!({"kind": "postgres", "tenant": DEMO, "access": "read_write"});
-    session(server, "database", json!({"grants": [grant]}), async |id| {
-        let name = format!("postgres:{DEMO}");
-        let path = format!("/v1/sessions/{id}/grants/{name}/query");
-        let body = json!({"sql": "SELECT current_database()"});
-        let answer = server.ask_with(Method::POST, &path, Some(&body)).await?;
-        let database = answer["rows"][0][0].as_str().context("the database answers with no row")?;
-        Ok(format!("where `psql` reaches {database} without a password"))
+    session(server, "database", json!({"grants": grants}), async |id| {
+        let mut reached = Vec::new();
+        for (grant, client, sql) in &clients {
+            let path = format!("/v1/sessions/{id}/grants/{grant}/query");
+            let body = json!({"sql": sql});
+            let answer = server.ask_with(Method::POST, &path, Some(&body)).await?;
+            let database = answer["rows"][0][0].as_str();
+            let database = database.with_context(|| format!("{grant} answers with no row"))?;
+            reached.push(format!("`{client}` reaches {database}"));
+        }
+        Ok(format!("where {} without a password", reached.join(" and ")))
     })
     .await
 }
 
 pub(super) async fn remove_sessions(server: &Remote) -> Result<DemoOutcome> {
-    let all = sessions(server, None).await?;
+    let all = sessions_of(server, None).await?;
     for id in &all {
         delete(server, &format!("/v1/sessions/{id}")).await?;
     }
@@ -187,7 +200,7 @@ pub(super) async fn remove_sessions(server: &Remote) -> Result<DemoOutcome> {
 }
 
 /// Requests whose ends differ, and the verdict of each.
-fn programs() -> Vec<(&'static str, Value)> {
+pub(super) fn programs() -> Vec<(&'static str, Value)> {
     let python = |source: &str| json!({"language": "python", "source": source});
     let mut right = python("print(sum(map(int, input().split())))");
     right["tests"] = json!([
@@ -221,15 +234,15 @@ const WAITING_SOURCE: &str = "import time\ntime.sleep(8)\nprint('waited')";
 /// What they yield to.
 const LOW_PRIORITY: i64 = -5;
 
-async fn labelled(server: &Remote, state: &str) -> Result<Vec<Value>> {
-    let path = format!("/v1/executions?limit=100&label={DEMO}{state}");
+async fn labelled(server: &Remote, label: &str, state: &str) -> Result<Vec<Value>> {
+    let path = format!("/v1/executions?limit=100&label={label}{state}");
     let list = server.ask_with(Method::GET, &path, None).await?;
     Ok(items(&list, "executions").to_vec())
 }
 
 /// Submits programs, and waits for those whose verdict is known.
 pub(super) async fn executions(server: &Remote) -> Result<DemoOutcome> {
-    let there = labelled(server, "").await?;
+    let there = labelled(server, DEMO, "").await?;
     if !there.is_empty() {
         return Ok(DemoOutcome::Present(format!("{} there", counted(there.len(), "record"))));
     }
@@ -265,7 +278,14 @@ pub(super) async fn executions(server: &Remote) -> Result<DemoOutcome> {
 }
 
 pub(super) async fn remove_executions(server: &Remote) -> Result<DemoOutcome> {
-    let waiting = labelled(server, "&state=queued,running").await?;
+    let waiting = cancel_labelled(server, DEMO).await?;
+    let cancelled = counted(waiting, "execution");
+    Ok(DemoOutcome::Removed(format!("{cancelled} cancelled; records of others go by age")))
+}
+
+/// Cancels executions of a label that wait or run; returns how many there were.
+pub(super) async fn cancel_labelled(server: &Remote, label: &str) -> Result<usize> {
+    let waiting = labelled(server, label, "&state=queued,running").await?;
     for record in &waiting {
         let id = text(record, "id").context("a record without an id")?;
         // One that has ended meanwhile is a conflict, and what was wanted.
@@ -275,6 +295,5 @@ pub(super) async fn remove_executions(server: &Remote) -> Result<DemoOutcome> {
             anyhow::ensure!(is_over, "{failure}");
         }
     }
-    let cancelled = counted(waiting.len(), "execution");
-    Ok(DemoOutcome::Removed(format!("{cancelled} cancelled; records of others go by age")))
+    Ok(waiting.len())
 }

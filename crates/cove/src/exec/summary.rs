@@ -113,6 +113,7 @@ mod tests {
             estimated_start_ms: Some(12_000),
             verdict: None,
             message: None,
+            request: None,
             result: None,
         };
         assert_eq!(

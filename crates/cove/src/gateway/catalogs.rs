@@ -36,7 +36,7 @@ impl CatalogBackends for CatalogBackend {
     }
 
     fn open(&self, guest: CatalogGuest) -> Result<Arc<dyn StreamDoor>, String> {
-        let CatalogGuest { holder, grant, audit } = guest;
+        let CatalogGuest { holder, grant, audit, fence } = guest;
         let port = Grant::Catalog(grant.clone()).port();
         let new = NewGuest {
             tenant: holder.tenant,
@@ -45,6 +45,7 @@ impl CatalogBackends for CatalogBackend {
             writes: grant.access == GrantAccess::ReadWrite,
             address: format!("http://127.0.0.1:{port}"),
             watch: Arc::new(CatalogAuditSink(audit)),
+            fence,
         };
         let door = self.0.open(new).map_err(|error| error.to_string())?;
         Ok(Arc::new(CatalogGrantListener(door)))
@@ -79,6 +80,7 @@ impl SandboxRequestObserver for CatalogAuditSink {
             took,
             bytes_out: Some(bytes_out),
             bytes_in: Some(bytes_in),
+            status: Some(status).filter(|status| *status > 0),
             ..GatewayEvent::new(AuditEvent::Request, outcome)
         });
     }

@@ -8,7 +8,7 @@ use api::{
 };
 use bouncer::Bouncer;
 use bouncer::guest::{
-    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, StatementDetail,
+    GuestSpec, SandboxAction, SandboxClientError, SandboxListener, SessionEpoch, StatementDetail,
 };
 use bouncer::tenants::UserTimes;
 use gateway::config::AuditStatements;
@@ -16,6 +16,7 @@ use gateway::doors::{
     AuditSink, DatabaseBackends, DatabaseDoor, DatabaseFacts, DatabaseGuest, FieldError,
     GatewayEvent, KnownDatabase, LoginPlace,
 };
+use node::task::Boxed;
 
 /// The tenants of the bouncer.
 #[derive(Debug)]
@@ -52,7 +53,9 @@ impl DatabaseBackends for DatabaseBackend {
                 SandboxClientError::NoSuchRole(_)
                 | SandboxClientError::NoRole
                 | SandboxClientError::NoSecret(_) => "role",
-                SandboxClientError::Route(_) | SandboxClientError::Revoked => "tenant",
+                SandboxClientError::Route(_)
+                | SandboxClientError::Revoked
+                | SandboxClientError::Fenced(_) => "tenant",
             };
             FieldError::new(field, error.to_string())
         })?;
@@ -63,7 +66,7 @@ impl DatabaseBackends for DatabaseBackend {
     }
 
     fn open(&self, guest: DatabaseGuest) -> Result<Arc<dyn DatabaseDoor>, String> {
-        let DatabaseGuest { holder, engine, grant, limits, audit } = guest;
+        let DatabaseGuest { holder, engine, grant, limits, audit, fence } = guest;
         let texts = match audit.statements() {
             AuditStatements::None => StatementDetail::None,
             AuditStatements::Normalised => StatementDetail::Masked,
@@ -81,10 +84,13 @@ impl DatabaseBackends for DatabaseBackend {
             rows_max: limits.rows.filter(|rows| *rows > 0),
             bytes_max: limits.bytes.filter(|bytes| *bytes > 0),
             texts,
+            trace_comments: audit.is_traced(),
             witness: Arc::new(DatabaseAuditSink(audit)),
+            fence,
+            session: holder.epoch.map(|epoch| SessionEpoch { session: holder.id, epoch }),
         };
         let door = self.0.open_door(spec).map_err(|error| error.to_string())?;
-        Ok(Arc::new(DatabaseGrantListener(door)))
+        Ok(Arc::new(DatabaseGrantListener { door, bouncer: self.0.clone() }))
     }
 }
 
@@ -102,15 +108,27 @@ fn times(limits: &DatabaseGrantLimits) -> UserTimes {
 }
 
 #[derive(Debug)]
-struct DatabaseGrantListener(SandboxListener);
+struct DatabaseGrantListener {
+    door: SandboxListener,
+    bouncer: Bouncer,
+}
 
 impl DatabaseDoor for DatabaseGrantListener {
     fn admit(&self, stream: std::net::TcpStream, place: LoginPlace) {
-        self.0.admit(stream, Arc::new(place));
+        self.door.admit(stream, Arc::new(place));
     }
 
     fn rest(&self) {
-        self.0.rest();
+        self.door.rest();
+    }
+
+    fn end_former(&self) -> Boxed<'static, ()> {
+        let (bouncer, former) = (self.bouncer.clone(), self.door.former(&self.bouncer));
+        Box::pin(async move {
+            if let Some(former) = former {
+                bouncer.end_former(former).await;
+            }
+        })
     }
 }
 
@@ -121,12 +139,14 @@ struct DatabaseAuditSink(Arc<dyn AuditSink>);
 impl bouncer::guest::SandboxObserver for DatabaseAuditSink {
     fn saw(&self, deed: SandboxAction<'_>) {
         let happening = match deed {
-            SandboxAction::Connected => GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Done),
+            SandboxAction::Connected { took } => {
+                GatewayEvent { took, ..GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Done) }
+            }
             SandboxAction::Refused(reason) => GatewayEvent {
                 error: Some(reason),
                 ..GatewayEvent::new(AuditEvent::Connect, AuditOutcome::Refused)
             },
-            SandboxAction::Statement { text, took, rows, bytes, error } => {
+            SandboxAction::Statement { text, took, waited, trace, rows, bytes, error } => {
                 let outcome = match error {
                     None => AuditOutcome::Done,
                     Some(_) => AuditOutcome::Failed,
@@ -135,6 +155,8 @@ impl bouncer::guest::SandboxObserver for DatabaseAuditSink {
                     text,
                     error,
                     took,
+                    waited,
+                    trace,
                     rows: Some(rows),
                     bytes_in: Some(bytes),
                     ..GatewayEvent::new(AuditEvent::Statement, outcome)

@@ -7,8 +7,10 @@ use api::{AuditEvent, AuditOutcome, Grant, ModelGrant};
 use gateway::config::ModelBudgetConfig;
 use gateway::doors::{AuditSink, FieldError, GatewayEvent, ModelBackends, ModelGuest, StreamDoor};
 use node::client::TlsRoots;
+use node::fence::EffectFence;
 use node::task::Boxed;
 use node::telemetry::Registry;
+use node::traces::Tracer;
 use sessions::model_door::{
     ModelDoor, ModelDoorSpec, ModelDoors, ModelEnd, ModelPrice, ModelRequest, ModelWitness,
 };
@@ -28,12 +30,15 @@ impl ModelBackend {
     pub(super) fn new(
         config: &CoveConfig,
         environment: &Environment,
+        tracer: Option<Tracer>,
+        fence: EffectFence,
         registry: &mut Registry,
     ) -> Result<Option<ModelBackend>> {
         let Some(url) = &config.sessions.model.url else { return Ok(None) };
         let key = crate::sessions::model_key(config, environment)?;
         let most = config.gateway.model.tokens_per_tenant;
         let doors = ModelDoors::new(url, key.as_deref(), TlsRoots::Machine, most)?;
+        let doors = doors.traced_by(tracer).fenced_by(fence);
         doors.register(registry);
         Ok(Some(ModelBackend { doors, config: config.gateway.model.clone() }))
     }
@@ -101,6 +106,7 @@ impl ModelWitness for ModelAuditSink {
             took: request.took,
             bytes_out: Some(request.bytes_out),
             bytes_in: Some(request.bytes_in),
+            status: request.status,
             ..GatewayEvent::new(AuditEvent::Request, outcome)
         });
     }

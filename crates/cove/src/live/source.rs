@@ -37,6 +37,12 @@ const GATHER: Duration = Duration::from_millis(100);
 /// [`READ_INTERVAL`].
 const RECORDS_READ_MAX: usize = 8;
 
+/// Least time between two reads of a summary.
+const SUMMARY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Interval at which a summary is read without a change: for ages in it.
+const SUMMARY_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Interval at which the audit is read, whose records are written as often.
 const NUMBERED_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -180,6 +186,7 @@ impl TopicReader {
                 self.numbered(&target, newest, list, after).await
             }
             TopicSource::Document { target } => self.document(&target).await,
+            TopicSource::Summary { target, service } => self.summary(&target, service).await,
         };
         let end = match end {
             Ok(never) => match never {},
@@ -454,6 +461,40 @@ impl TopicReader {
                 missed = 0;
             }
             self.outlet.event(&document.to_string()).await?;
+        }
+    }
+
+    async fn summary(
+        &self,
+        target: &str,
+        service: Option<FollowedService>,
+    ) -> Result<std::convert::Infallible, TopicEnd> {
+        let mut changes = service.map(|service| self.feeds.listen(service));
+        let interval = SUMMARY_INTERVAL.min(self.feeds.read_interval());
+        let (mut failures, mut last) = (0, None);
+        loop {
+            if !self.outlet.is_behind()
+                && let Some(document) = self.read(target, &mut failures).await?
+            {
+                let text = document.to_string();
+                if last.is_none() {
+                    self.followed().await?;
+                }
+                if last.as_ref() != Some(&text) {
+                    self.outlet.event(&text).await?;
+                    last = Some(text);
+                }
+            }
+            let read_at = time::Instant::now();
+            match &mut changes {
+                Some(changes) => {
+                    let changed = changes.changed(1, GATHER);
+                    let _changed_or_time = time::timeout(interval, changed).await;
+                }
+                None => time::sleep(READ_INTERVAL).await,
+            }
+            // A busy server is not counted more often than a reader can follow.
+            time::sleep_until(read_at + SUMMARY_PAUSE).await;
         }
     }
 }

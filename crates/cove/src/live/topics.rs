@@ -8,6 +8,9 @@ use super::parameters::TopicParameters;
 /// Records of a list that a topic looks at: the newest ones that fit its filter.
 const RECORDS_MAX: usize = 100;
 
+/// Steps of the history in one event.
+const HISTORY_STEPS: usize = 3;
+
 /// Something that can be followed.
 pub(super) trait LiveTopic: Sync {
     /// Name of the topic in messages.
@@ -52,6 +55,10 @@ pub(super) enum TopicSource {
     },
     /// A document that is read each second: each is an event.
     Document { target: String },
+    /// A document that is read when a service says that something changed, and now and then for
+    /// what time alone changes; each second where no service says that. One that is not as before
+    /// is an event.
+    Summary { target: String, service: Option<FollowedService> },
 }
 
 /// Way to one record of a list.
@@ -73,7 +80,7 @@ pub(super) enum FollowedService {
 }
 
 /// All topics.
-pub(super) static TOPICS: [&dyn LiveTopic; 8] = [
+pub(super) static TOPICS: [&dyn LiveTopic; 12] = [
     &ExecutionsTopic,
     &ExecutionEventsTopic,
     &SessionsTopic,
@@ -81,6 +88,10 @@ pub(super) static TOPICS: [&dyn LiveTopic; 8] = [
     &SessionFilesTopic,
     &AuditTopic,
     &TenantsTopic,
+    &TenantListTopic,
+    &QueueTopic,
+    &SandboxesTopic,
+    &HistoryTopic,
     &CatalogChangesTopic,
 ];
 
@@ -220,6 +231,65 @@ impl LiveTopic for TenantsTopic {
     }
 }
 
+/// Definitions of all tenants of the bouncer, with their state.
+struct TenantListTopic;
+
+impl LiveTopic for TenantListTopic {
+    fn name(&self) -> &'static str {
+        "tenants.list"
+    }
+
+    fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let target = parameters.into_target("/v1/tenants", "", &[])?;
+        Ok(TopicSource::Summary { target, service: None })
+    }
+}
+
+/// Figures of the queue.
+struct QueueTopic;
+
+impl LiveTopic for QueueTopic {
+    fn name(&self) -> &'static str {
+        "queue"
+    }
+
+    fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let target = parameters.into_target("/v1/queue", "", &["all"])?;
+        Ok(TopicSource::Summary { target, service: Some(FollowedService::Executions) })
+    }
+}
+
+/// Number of sandboxes of sessions.
+struct SandboxesTopic;
+
+impl LiveTopic for SandboxesTopic {
+    fn name(&self) -> &'static str {
+        "sandboxes"
+    }
+
+    fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        let target = parameters.into_target("/v1/sandboxes", "", &[])?;
+        Ok(TopicSource::Summary { target, service: Some(FollowedService::Sessions) })
+    }
+}
+
+/// What the server measured in the latest steps of its history.
+struct HistoryTopic;
+
+impl LiveTopic for HistoryTopic {
+    fn name(&self) -> &'static str {
+        "history"
+    }
+
+    fn source(&self, parameters: TopicParameters) -> Result<TopicSource, HttpError> {
+        // More than the last, so that a client that missed some has them again.
+        let steps = format!("steps={HISTORY_STEPS}");
+        let target =
+            parameters.into_target("/v1/history", &steps, &["series", "tenant", "step"])?;
+        Ok(TopicSource::Document { target })
+    }
+}
+
 /// Changes of a warehouse.
 struct CatalogChangesTopic;
 
@@ -295,6 +365,24 @@ mod tests {
             ),
             ("sessions", json!({}), Ok(sessions("", RecordRoute::Document("/v1/sessions/")))),
             ("sessions", json!({ "agent": "a" }), Ok(sessions("&agent=a", RecordRoute::List))),
+            (
+                "queue",
+                json!({ "all": true }),
+                Ok(TopicSource::Summary {
+                    target: "/v1/queue?all=true".to_owned(),
+                    service: Some(FollowedService::Executions),
+                }),
+            ),
+            (
+                "history",
+                json!({ "series": ["cove_http_requests", "cove_bouncer_*"], "step": "5s" }),
+                Ok(TopicSource::Document {
+                    target: "/v1/history?steps=3&series=cove_http_requests%2Ccove_bouncer_%2A\
+                             &step=5s"
+                        .to_owned(),
+                }),
+            ),
+            ("history", json!({ "window": "1h" }), Err("window")),
             ("tenants", json!({ "tenant": "x" }), Err("tenant")),
             ("session.events", json!({}), Err("session")),
             ("session.events", json!({ "session": ".." }), Err("session")),

@@ -4,6 +4,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use rustix::termios;
 
+use crate::output;
+
 /// Characters of a line, where the terminal does not know its width.
 const WIDTH_DEFAULT: usize = 80;
 
@@ -28,7 +30,8 @@ pub(crate) struct ProgressLine {
 impl ProgressLine {
     /// A line that is shown when standard error is a terminal and nobody asked for silence.
     pub(crate) fn new(silent: bool) -> ProgressLine {
-        ProgressLine { shown: !silent && io::stderr().is_terminal(), drawn: false }
+        let shown = !silent && !output::is_quiet() && io::stderr().is_terminal();
+        ProgressLine { shown, drawn: false }
     }
 
     /// Returns whether it is worth finding out more.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::EXIT_TURN;
 use crate::complain;
-use crate::plain_text::{plain, plain_with_lines};
+use crate::plain_text::{plain, plain_lines, plain_with_lines};
 
 /// Characters of a tool's input, or of what came of it, that are shown.
 const DETAIL_CHARS_MAX: usize = 100;
@@ -90,7 +90,7 @@ impl EventPrinter {
             SessionEventKind::Error => {
                 self.failed = true;
                 if self.shown.says {
-                    complain(&plain(text("error")));
+                    complain(&plain_lines(text("error")));
                 }
             }
             SessionEventKind::Lifecycle => {
@@ -138,13 +138,28 @@ impl EventPrinter {
 
     fn note(&self, text: &str) {
         if self.shown.does {
-            let mut text = plain(text);
-            if text.chars().count() > DETAIL_CHARS_MAX {
-                text = text.chars().take(DETAIL_CHARS_MAX - 1).chain(['…']).collect();
-            }
             // Nobody is left to tell when standard error is closed.
-            drop(writeln!(io::stderr(), "{}", text.trim_end()));
+            drop(writeln!(io::stderr(), "{}", one_line(text)));
         }
+    }
+}
+
+/// Returns a text on one line of at most [`DETAIL_CHARS_MAX`] characters: a line break, with the
+/// indentation behind it, is a space. Spaces at the beginning stay.
+fn one_line(text: &str) -> String {
+    let mut lines = text.lines();
+    let mut line = lines.next().unwrap_or_default().trim_end().replace('\t', " ");
+    for next in lines.map(str::trim).filter(|next| !next.is_empty()) {
+        line.push(' ');
+        line.push_str(&next.replace('\t', " "));
+        if line.len() > DETAIL_CHARS_MAX * char::MAX.len_utf8() {
+            break;
+        }
+    }
+    let line = plain(&line);
+    match line.char_indices().nth(DETAIL_CHARS_MAX) {
+        Some(_) => line.chars().take(DETAIL_CHARS_MAX - 1).chain(['…']).collect(),
+        None => line,
     }
 }
 
@@ -171,6 +186,15 @@ mod tests {
     #[test]
     fn text_of_others_does_not_steer_the_terminal() {
         assert_eq!(plain_with_lines("a\tb\nc\x1b[2Jd\r"), "a\tb\nc\u{fffd}[2Jd\u{fffd}");
+    }
+
+    #[test]
+    fn what_tools_do_is_on_one_line() {
+        assert_eq!(one_line("  → a\tb\n\n  c\r\nd\n"), "  → a b c d");
+        assert_eq!(one_line("a\x1b[2Jb\nc\rd"), "a\u{fffd}[2Jb c\u{fffd}d");
+        assert_eq!(one_line(&"é\n".repeat(50)), "é ".repeat(50).trim_end());
+        assert_eq!(one_line(&"é\n".repeat(51)), format!("{}é…", "é ".repeat(49)));
+        assert_eq!(one_line("\n"), "");
     }
 
     #[test]

@@ -32,6 +32,16 @@ pub(crate) fn open(
     }
 }
 
+/// Checks where objects are, and that there is a key to a bucket, without opening anything.
+pub(crate) fn check(config: &CoveConfig, environment: &Environment) -> Result<()> {
+    let Some(url) = &config.objects.url else { return Ok(()) };
+    let url = config::resolve("objects.url", url, environment)?.parse();
+    match url.context("objects.url")? {
+        ObjectsUrl::Directory(_) => Ok(()),
+        ObjectsUrl::S3(_) => credentials("objects", "url", &config.objects, environment).map(drop),
+    }
+}
+
 /// Returns what secrets are sealed and opened with.
 pub(crate) fn sealer(
     config: &CoveConfig,

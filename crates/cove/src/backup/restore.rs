@@ -1,0 +1,208 @@
+//! `cove restore`: makes a data directory of an archive, without a server.
+//!
+//! Everything is unpacked and checked in a directory within the new one, and moved into its place
+//! at the end: a directory in which a server could start is whole.
+//!
+//! Two servers that were one must not take each other for themselves: the restored one gets an id
+//! of its own, and what the store says is the first one's becomes its own. Where the store is in
+//! PostgreSQL its rows cannot be changed from here, and the id stays: there a server does not start
+//! while another one of its id is seen.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use executions::queue::JobQueue as _;
+use executions::queue::sql::SqlQueue;
+use node::clock::{self, IdGenerator};
+use node::cluster::NodeRegistry;
+use node::data_dir::write_atomic;
+use node::store::{SqlStore, StoreConfig, StoreUrl};
+use node::telemetry::Registry;
+use serde_json::{Value, json};
+use sessions::Sessions;
+
+use super::manifest::{STORE_NAME, WAREHOUSE};
+use super::unpack::{ArchiveUnpacker, CheckedArchive};
+use crate::cli::RestoreArgs;
+use crate::cluster::SERVER_FILE;
+use crate::config::CoveConfig;
+use crate::remote;
+use crate::run::print_json;
+use crate::usage_error::UsageError;
+
+/// Directory of what is not checked yet, within the new data directory.
+const UNCHECKED: &str = ".restoring";
+/// Directory that new file systems have, which counts as nothing.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// Runs `cove restore`.
+pub(crate) fn run(args: &RestoreArgs, config: &CoveConfig) -> ExitCode {
+    remote::conclude(restore(args, config).map(|()| 0))
+}
+
+fn restore(args: &RestoreArgs, config: &CoveConfig) -> Result<()> {
+    let data_dir = &config.data_dir;
+    if args.verify {
+        let archive = super::verify(&args.file)?;
+        return print(args, &archive, json!({}), "");
+    }
+    let was_there = prepare(data_dir)?;
+    let unchecked = data_dir.join(UNCHECKED);
+    let done = unpack(args, config, &unchecked, data_dir);
+    let removed = fs::remove_dir_all(&unchecked);
+    match done {
+        Ok((archive, server)) => {
+            removed.with_context(|| format!("remove `{}`", unchecked.display()))?;
+            finish(args, data_dir, &archive, server)
+        }
+        Err(error) => {
+            if !was_there {
+                // It is as if nobody had tried. What cannot be removed is empty.
+                drop(fs::remove_dir(data_dir));
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Makes the directory, or looks whether it is empty; tells whether it was there.
+fn prepare(data_dir: &Path) -> Result<bool> {
+    let shown = data_dir.display();
+    let was_there = match fs::read_dir(data_dir) {
+        Ok(entries) => {
+            for entry in entries {
+                let name = entry?.file_name();
+                if name != LOST_AND_FOUND {
+                    let message = format!(
+                        "`{shown}` is not empty: it has `{}`; name another --data-dir, or move \
+                         what is in it away",
+                        name.display()
+                    );
+                    return Err(UsageError(message).into());
+                }
+            }
+            true
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Some(parent) = data_dir.parent() {
+                fs::create_dir_all(parent).with_context(|| format!("create `{shown}`"))?;
+            }
+            let created = DirBuilder::new().mode(0o700).create(data_dir);
+            created.with_context(|| format!("create `{shown}`"))?;
+            false
+        }
+        Err(error) => return Err(error).with_context(|| format!("read `{shown}`")),
+    };
+    let unchecked = DirBuilder::new().mode(0o700).create(data_dir.join(UNCHECKED));
+    unchecked.with_context(|| format!("create a directory in `{shown}`"))?;
+    Ok(was_there)
+}
+
+/// What became of a server's identity.
+struct RestoredServer {
+    /// Its new id; none where it has the old one.
+    id: Option<String>,
+    sessions: u64,
+}
+
+fn unpack(
+    args: &RestoreArgs,
+    config: &CoveConfig,
+    unchecked: &Path,
+    data_dir: &Path,
+) -> Result<(CheckedArchive, RestoredServer)> {
+    let archive = super::read_file(&args.file, &mut ArchiveUnpacker::new(unchecked))?;
+    let mut server = RestoredServer { id: None, sessions: 0 };
+    let has_store = unchecked.join(STORE_NAME).is_file();
+    ensure!(
+        has_store == archive.manifest.has_store(),
+        "`{STORE_NAME}` is not what the archive says of it"
+    );
+    if has_store {
+        let renamed = rename_server(unchecked, &archive.manifest.node, args, config);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        server = runtime.block_on(renamed).context("give the restored server its own id")?;
+    } else if args.pause_queue {
+        let message =
+            "--pause-queue: the store is not in this archive; pause the queue where it is";
+        return Err(UsageError(message.to_owned()).into());
+    }
+    // All of it is on the disk before anything has its name.
+    rustix::fs::syncfs(File::open(unchecked)?)?;
+    for entry in fs::read_dir(unchecked)? {
+        let entry = entry?;
+        let to = data_dir.join(entry.file_name());
+        fs::rename(entry.path(), &to).with_context(|| format!("move `{}`", to.display()))?;
+    }
+    File::open(data_dir)?.sync_all()?;
+    Ok((archive, server))
+}
+
+/// Gives the restored server a new id, and what the old one had in the store.
+async fn rename_server(
+    directory: &Path,
+    old: &str,
+    args: &RestoreArgs,
+    config: &CoveConfig,
+) -> Result<RestoredServer> {
+    let url = StoreUrl::Sqlite(directory.join(STORE_NAME));
+    let store = SqlStore::open(StoreConfig::new(url), &mut Registry::default()).await?;
+    let new = IdGenerator::new()?.next("srv_");
+    let sessions = Sessions::move_to_server(&store, old, &new).await?;
+    NodeRegistry::open(&store).await?.forget(old).await?;
+    if args.pause_queue {
+        let jobs = config.executions.jobs.queue();
+        let queue = SqlQueue::open(store.clone(), jobs, clock::wall_ms()).await?;
+        queue.set_paused(true).await?;
+        drop(queue);
+    }
+    store.close().await;
+    write_atomic(&directory.join(SERVER_FILE), format!("{new}\n").as_bytes())?;
+    Ok(RestoredServer { id: Some(new), sessions })
+}
+
+fn finish(
+    args: &RestoreArgs,
+    data_dir: &Path,
+    archive: &CheckedArchive,
+    server: RestoredServer,
+) -> Result<()> {
+    let mut text = format!("restored to {}", data_dir.display());
+    if let Some(id) = &server.id {
+        let sessions = if server.sessions == 1 { "session" } else { "sessions" };
+        text.push_str(&format!(" as {id}, with disks of {} {sessions}", server.sessions));
+    }
+    text.push('\n');
+    let manifest = &archive.manifest;
+    if Path::new(&manifest.data_dir) != data_dir && manifest.part(WAREHOUSE).is_some() {
+        text.push_str(&format!(
+            "tables name their files below {}: the catalog finds them only where the data \
+             directory has that path\n",
+            crate::plain_text::plain(&manifest.data_dir)
+        ));
+    }
+    if args.pause_queue {
+        text.push_str("the queue is paused: `cove queue resume` starts it\n");
+    }
+    let more = json!({
+        "data_dir": data_dir, "node": server.id, "sessions": server.sessions,
+        "queue_paused": args.pause_queue,
+    });
+    print(args, archive, more, &text)
+}
+
+fn print(args: &RestoreArgs, archive: &CheckedArchive, more: Value, text: &str) -> Result<()> {
+    if args.json {
+        let mut document = super::document(archive, Some(&args.file));
+        if !args.verify {
+            document["restored"] = more;
+        }
+        return Ok(print_json(&document)?);
+    }
+    write!(io::stdout(), "{}{text}", super::described(archive))?;
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! Command-line definitions of `cove history`.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::common::HELP_TEMPLATE;
+use super::remote::ServerArgs;
+use crate::values;
+
+/// `cove history`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+A server keeps 15 minutes by the second and 24 hours by ten seconds, in its memory: a restart
+begins anew. Names end with `*` for many, and `cove_` need not be typed. An operator's token
+sees the whole server; another one the executions and sessions of its own tenant. A rate is the
+mean of its step, a level and a p95 the highest. Gaps are blank.
+
+NO_COLOR switches colours off; where LC_ALL, LC_CTYPE or LANG names no UTF-8, lines are ASCII.
+
+Examples:
+  cove history                                    everything, of the last 15 minutes
+  cove history executions_running executions_waiting --window 1h
+  cove history 'bouncer_*' --tenant shop          one tenant of the bouncer
+  cove history 'bouncer_query_p*' --window 24h --step 10m
+  cove history http_requests --json | jq '.series[0].values | max'
+  watch -n 5 cove history 'process_*' --window 5m
+
+Exit codes: 0 shown, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct HistoryArgs {
+    /// Series to show, or beginnings of their names with `*` behind [default: all]
+    #[arg(value_name = "SERIES")]
+    pub(crate) series: Vec<String>,
+    /// Time until now that is shown, at most 24h
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = values::duration)]
+    pub(crate) window: Duration,
+    /// Time that one value stands for [default: what makes at most 180 values]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) step: Option<Duration>,
+    /// Of the bouncer's tenants, show this one
+    #[arg(long, value_name = "TENANT")]
+    pub(crate) tenant: Option<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}

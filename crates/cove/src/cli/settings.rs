@@ -1,0 +1,140 @@
+//! Command-line definitions of `cove config`, and the settings that have a flag.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::common::{ConfigArgs, HELP_TEMPLATE};
+use super::remote::ServerArgs;
+
+/// Settings that `cove serve` takes as flags.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SettingArgs {
+    /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) http: Option<String>,
+    /// Where to listen for PostgreSQL's clients; port 0 is any free one [default: 127.0.0.1:6432]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) bouncer: Option<String>,
+    /// Where to listen for MySQL's clients; port 0 is any free one [default: 127.0.0.1:6433]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) bouncer_mysql: Option<String>,
+    /// Where to listen for E2B's clients; nowhere when it is left out
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) e2b: Option<String>,
+    /// Read the console's files from here at each request, for work on it
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) console_dir: Option<String>,
+    /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// How log lines look: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+    /// Run programs although nothing here limits their memory or processes
+    #[arg(long)]
+    pub(crate) insecure_no_limits: bool,
+}
+
+/// `cove reload`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+The server reads file and environment as it did when it started, and finds all that is wrong
+first: then nothing changes. What a reload does not take over is named, and needs a restart;
+`cove config show --json` says which settings are `reloadable`. SIGHUP does the same. It needs
+the token of an operator: `cove exec --help` says where that is from.
+
+Examples:
+  cove reload
+  cove reload --server http://127.0.0.1:4100
+  cove reload --json | jq -r '.restart_needed_for[]'
+
+Exit codes: 0 taken over, 2 wrong usage or nothing was taken over, 125 no server answers."
+)]
+pub(crate) struct ReloadArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `cove config`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+File, environment and flags are read as `cove serve` reads them, so that the flags of
+`cove serve` that are settings may be given here, too. Secrets are never shown; in their
+place stands `…`. With --server it is the configuration of a server that runs, which needs
+the token of an operator: `cove exec --help` says where the token is from.
+
+Examples:
+  cove config check --config cove.toml
+  cove config check --json | jq -r '.problems[].message'
+  cove config show --section executions
+  cove config show --origin | grep -v '# default$'
+  cove config show --json | jq -r '.settings[] | select(.origin.kind == \"file\") | .key'
+  cove config show --server http://127.0.0.1:4100 --origin"
+)]
+pub(crate) struct ConfigCommandArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+/// What to do with the configuration.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Find everything that keeps the configuration from being one
+    #[command(after_help = "\
+Each problem is a line on standard error: where the value is, the setting, what is wrong.
+Settings that contradict each other, files that are not there and references that lead to
+nothing are found once each value by itself is right.
+
+Exit codes: 0 it can be served, 1 it cannot, 2 wrong usage or no such file.")]
+    Check {
+        #[command(flatten)]
+        settings: SettingArgs,
+        /// Print one JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the configuration in force, and where each value comes from
+    #[command(after_help = "\
+Exit codes: 0 done, 2 wrong usage or no configuration, 125 no server answers or the token is
+not for it.")]
+    Show(ShowConfigArgs),
+}
+
+/// `cove config show`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ShowConfigArgs {
+    /// Say behind each value where it comes from
+    #[arg(long)]
+    pub(crate) origin: bool,
+    /// Show one table or setting, such as `executions` or `bouncer.tls`
+    #[arg(long, value_name = "SECTION")]
+    pub(crate) section: Option<String>,
+    /// Print one JSON document, with defaults and origins
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show the configuration of a server that runs [default: COVE_URL, or the server of the data
+    /// directory]
+    #[arg(
+        long,
+        value_name = "URL|CONTEXT",
+        num_args = 0..=1,
+        default_missing_value = "",
+        conflicts_with = "SettingArgs"
+    )]
+    pub(crate) server: Option<String>,
+    /// File with the server's token, in place of COVE_TOKEN
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingArgs,
+}

@@ -1,0 +1,89 @@
+//! Greeting of a server that has started: what to try next, with its real paths and ports.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use node::telemetry::LogFormat;
+
+use crate::Source;
+
+/// Who says what to try.
+pub(crate) enum StartHint {
+    /// The server with everything.
+    Server {
+        /// Path of its console with a code that signs in once.
+        console: Option<String>,
+    },
+    /// The catalog alone.
+    Catalog,
+}
+
+/// Says what to try next, with the real paths and ports. Never a token; of the console a code that
+/// works once and soon ends.
+pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: StartHint) {
+    // An address that stands for all of them is reached through loopback.
+    let shown = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port()))
+        }
+        _ => address,
+    };
+    // Where commands look without being told.
+    let is_default = source.environment.default_data_dir().is_some_and(|it| it == data_dir);
+    let option = match is_default {
+        true => String::new(),
+        false => format!(" --data-dir {}", quoted(data_dir)),
+    };
+    let token = format!("$(cove token{option})");
+    let version = env!("CARGO_PKG_VERSION");
+    let scheme = if source.config.tls.cert.is_some() { "https" } else { "http" };
+    let text = match who {
+        StartHint::Server { console } => format!(
+            "\nCove {version} listens at {scheme}://{shown} (documentation: {scheme}://{shown}/docs).\n\
+             {}Try:\n\n  \
+             echo 'print(6*7)' | cove run --lang python -\n  \
+             curl -s http://{shown}/v1/languages -H \"authorization: Bearer {token}\"\n  \
+             curl -s 'http://{shown}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
+             -d '{{\"language\": \"python\", \"source\": \"print(6*7)\"}}'\n\n",
+            console.map_or_else(String::new, |path| format!(
+                "Console: {scheme}://{shown}{path}\n\
+                 (signs in once, within 5 minutes; `cove console{option}` prints another)\n"
+            )),
+        ),
+        StartHint::Catalog => format!(
+            "\nCove {version} has an Iceberg catalog at http://{shown}/catalog. Try:\n\n  \
+             cove catalog namespace create shop{option}\n  \
+             cove catalog table create shop.orders --column id:long{option}\n  \
+             curl -s http://{shown}/catalog/v1/config -H \"authorization: Bearer {token}\"\n\n",
+        ),
+    };
+    // In JSON the log is for machines, and so is whatever reads it.
+    if source.config.log.format == LogFormat::Text {
+        // A closed standard error is no reason not to serve.
+        drop(std::io::stderr().write_all(text.as_bytes()));
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
+    if text.bytes().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is printed is what can be typed.
+
+    use super::*;
+
+    #[test]
+    fn paths_are_quoted_where_they_must_be() {
+        assert_eq!(quoted(Path::new("/var/lib/cove")), "/var/lib/cove");
+        assert_eq!(quoted(Path::new("/a b")), "'/a b'");
+        assert_eq!(quoted(Path::new("/it's")), r"'/it'\''s'");
+        assert_eq!(quoted(Path::new("/$(x)")), "'/$(x)'");
+    }
+}

@@ -1,0 +1,140 @@
+//! Draining of this node while Kubernetes wants its machine empty.
+//!
+//! `kubectl drain` leaves the pods of a DaemonSet where they are, so a node has to see for itself
+//! that its machine is cordoned: it watches the object of its machine, and asks for what
+//! `cove node drain` and `cove node undrain` ask for. It reads that one object, and changes nothing
+//! in Kubernetes.
+//!
+//! # References
+//! - <https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>
+
+mod machine;
+mod watcher;
+
+use std::path::{Path, PathBuf};
+
+use node::cluster::NodeMembership;
+use serde::{Deserialize, Deserializer, de};
+
+use self::watcher::MachineWatcher;
+use crate::Source;
+use crate::config::Environment;
+
+/// Directory in every pod with a service account, unless it says otherwise.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Longest name of an object, in bytes (RFC 1123, which Kubernetes follows).
+const NAME_BYTES_MAX: usize = 253;
+
+/// The `[cluster.kubernetes]` table.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct KubernetesConfig {
+    /// Name of the Kubernetes node that this server runs on. Left out: none is watched.
+    #[serde(deserialize_with = "object_name")]
+    pub(crate) node: Option<String>,
+    /// The API server: `https://HOST[:PORT]`. Left out: the one that every pod is told.
+    #[serde(deserialize_with = "api_server")]
+    pub(crate) server: Option<String>,
+    /// Directory with `token` and `ca.crt` of a service account that may get and watch the node.
+    pub(crate) service_account: PathBuf,
+    /// Keys of taints that mean what a cordon means.
+    pub(crate) drain_taints: Vec<String>,
+}
+
+impl Default for KubernetesConfig {
+    fn default() -> KubernetesConfig {
+        KubernetesConfig {
+            node: None,
+            server: None,
+            service_account: PathBuf::from(SERVICE_ACCOUNT),
+            drain_taints: Vec::new(),
+        }
+    }
+}
+
+fn object_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    // It becomes a part of addresses.
+    let fits =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(fits) {
+        let message = format!("`{}` is not the name of a Kubernetes node", text.escape_default());
+        return Err(de::Error::custom(message));
+    }
+    Ok(Some(text))
+}
+
+fn api_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let is_https = text.starts_with("https://") && node::client::check_url(&text).is_ok();
+    if !is_https {
+        let message = format!("`{text}` is not `https://HOST[:PORT]`");
+        return Err(de::Error::custom(message));
+    }
+    Ok(Some(text.trim_end_matches('/').to_owned()))
+}
+
+/// Lets this node drain while its machine is cordoned, for as long as the server runs. Ends at once
+/// where no machine is named.
+pub(crate) async fn follow_machine(source: &Source, data_dir: &Path, membership: &NodeMembership) {
+    let config = &source.config.cluster.kubernetes;
+    let Some(name) = &config.node else { return };
+    let server = config.server.clone().or_else(|| server_of_pod(&source.environment));
+    let Some(server) = server else {
+        tracing::warn!(
+            "`cluster.kubernetes.node` is set, but no variable says where the API server is; set \
+             `cluster.kubernetes.server`"
+        );
+        return;
+    };
+    MachineWatcher::new(config, name, server, data_dir, membership).run().await;
+}
+
+/// Returns the API server that Kubernetes tells every pod.
+fn server_of_pod(environment: &Environment) -> Option<String> {
+    let host = environment.get("KUBERNETES_SERVICE_HOST")?;
+    let port = environment.get("KUBERNETES_SERVICE_PORT").unwrap_or("443");
+    Some(match host.contains(':') {
+        true => format!("https://[{host}]:{port}"),
+        false => format!("https://{host}:{port}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn the_api_server_is_the_one_that_the_pod_is_told() {
+        let told = |host: &str, port: &str| {
+            let variables = [("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)];
+            let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            server_of_pod(&Environment::made_up(BTreeMap::from(variables)))
+        };
+        assert_eq!(told("10.96.0.1", "6443").as_deref(), Some("https://10.96.0.1:6443"));
+        assert_eq!(told("fd00::1", "").as_deref(), Some("https://[fd00::1]:443"));
+        assert_eq!(told("", "443"), None);
+    }
+
+    #[test]
+    fn names_and_servers_are_checked() {
+        let read = |text: &str| toml::from_str::<KubernetesConfig>(text);
+        for wrong in [
+            "node = \"\"",
+            "node = \"../secrets\"",
+            "node = \"a b\"",
+            "server = \"http://10.0.0.1\"",
+            "server = \"https://a b\"",
+            "serve = \"https://10.0.0.1\"",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        let right = read("node = \"ip-10-0-0-7.internal\"\nserver = \"https://10.0.0.1:6443/\"");
+        let right = right.unwrap();
+        assert_eq!(right.node.as_deref(), Some("ip-10-0-0-7.internal"));
+        assert_eq!(right.server.as_deref(), Some("https://10.0.0.1:6443"));
+        assert_eq!(right.service_account, Path::new(SERVICE_ACCOUNT));
+    }
+}
