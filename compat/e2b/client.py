@@ -557,12 +557,16 @@ def a_background_command_is_listed_and_killed():
 
 @check
 def a_command_outlives_its_connection():
-    commands = shared().commands
-    handle = commands.run("for i in 1 2 3 4 5 6; do echo $i; sleep 0.25; done; exit 7", background=True)
+    sandbox, go = shared(), place()
+    commands = sandbox.commands
+    # It goes on when it is connected to again, however long that takes.
+    script = f"echo 1; until [ -e {go} ]; do sleep 0.05; done; seq 2 6; exit 7"
+    handle = commands.run(script, background=True)
     next(iter(handle))
     handle.disconnect()
     again = commands.connect(handle.pid)
     equal(again.pid, handle.pid)
+    sandbox.files.write(go, "")
     try:
         again.wait()
         raise AssertionError("it should have failed")
@@ -574,9 +578,7 @@ def a_command_outlives_its_connection():
 
 @check
 def a_command_has_a_time_limit():
-    started = time.monotonic()
-    refuses(TimeoutException, shared().commands.run, "sleep 60", timeout=1)
-    assert time.monotonic() - started < 10
+    refuses(TimeoutException, shared().commands.run, "sleep 600", timeout=1)
 
 
 @check

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use api::TenantEngine;
-use bouncer::guest::{GuestSpec, SandboxAction, SandboxObserver, StatementDetail, fuzzing};
+use bouncer::guest::{
+    EffectFence, GuestSpec, SandboxAction, SandboxObserver, StatementDetail, fuzzing,
+};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Debug)]
@@ -28,7 +30,10 @@ fn spec(engine: TenantEngine) -> GuestSpec {
         rows_max: Some(3),
         bytes_max: Some(256),
         texts: StatementDetail::Masked,
+        trace_comments: true,
         witness: Arc::new(Ignores),
+        fence: EffectFence::open(),
+        session: None,
     }
 }
 

@@ -11,6 +11,8 @@ use crate::{
     until,
 };
 
+/// Setting of the length of leases.
+const LEASE: &str = "cluster.lease_ms";
 /// Time for nodes to read what the others have said of themselves, on a busy machine.
 const SEEN_MAX: Duration = Duration::from_secs(60);
 
@@ -20,7 +22,14 @@ const SEEN_MAX: Duration = Duration::from_secs(60);
 pub fn node_config(store: &str, settings: &str, tables: &str) -> String {
     let keys = ["secrets_key", "executions.jobs.webhook_key"];
     let keys = keys.map(|name| format!("{name} = \"{}\"\n", "5a".repeat(32))).concat();
-    format!("store.url = {store:?}\n{keys}cluster.listen = \"127.0.0.1:0\"\n{settings}\n{tables}")
+    // A machine that is busy with other tests may let a node stand still for longer than leases
+    // are by default.
+    let lease = match settings.contains(LEASE) {
+        true => String::new(),
+        false => format!("{LEASE} = 20000\n"),
+    };
+    let listen = "cluster.listen = \"127.0.0.1:0\"\n";
+    format!("store.url = {store:?}\n{keys}{listen}{lease}{settings}\n{tables}")
 }
 
 /// Returns what a node says of all.

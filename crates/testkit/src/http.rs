@@ -119,6 +119,12 @@ impl Client {
         Client { address, token }
     }
 
+    /// With the same token, at another server.
+    #[must_use]
+    pub fn at(&self, address: SocketAddr) -> Client {
+        Client { address, token: self.token.clone() }
+    }
+
     /// Without a token.
     #[must_use]
     pub fn anonymous(&self) -> Client {

@@ -590,9 +590,12 @@ impl MyClient {
         self.at = 0;
         let mut piece = [0; 64 << 10];
         while self.input.len() < count {
-            match self.stream.read(&mut piece)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => self.input.extend_from_slice(&piece[..count]),
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.input.extend_from_slice(&piece[..count]),
+                // A read with a deadline ends so when the process was held, too (signal(7)).
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())

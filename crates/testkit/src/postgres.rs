@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -200,6 +201,24 @@ impl Postgres {
              ICU_LOCALE 'en-US-u-ka-shifted'"
         ));
         self.url(&name)
+    }
+
+    /// Makes a database of what another one has now, as `pg_dump` sees it, and gives its address.
+    #[must_use]
+    pub fn copy_of(&self, url: &str) -> String {
+        let mut dump = unprivileged(&find("pg_dump", &debian_directories()), "KILL");
+        let dumped = dump.args(["--dbname", url]).output().expect("start pg_dump");
+        let errors = String::from_utf8_lossy(&dumped.stderr);
+        assert!(dumped.status.success(), "pg_dump {url}: {errors}");
+        let copy = self.database();
+        let mut psql = unprivileged(&find("psql", &debian_directories()), "KILL");
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", &copy]);
+        let mut filling = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("psql");
+        let mut input = filling.stdin.take().expect("its standard input");
+        input.write_all(&dumped.stdout).expect("psql takes the dump");
+        drop(input);
+        assert!(filling.wait().expect("wait for psql").success(), "the dump of {url} is not taken");
+        copy
     }
 
     /// Runs SQL by `psql` as the superuser in the database `postgres` and gives what it prints.

@@ -61,6 +61,15 @@ impl Server {
         Server::start_in(place, Scratch::new(), binary, arguments, config, Vec::new())
     }
 
+    /// The same on a data directory that `prepare` makes, in a directory of the test's: at `data`.
+    #[must_use]
+    pub fn start_on(binary: &str, config: &str, prepare: impl FnOnce(&Scratch)) -> Server {
+        let scratch = Scratch::new();
+        prepare(&scratch);
+        let place = NetworkPlace::LOOPBACK;
+        Server::start_in(place, scratch, binary, &[], Some(config), Vec::new())
+    }
+
     /// Starts `binary` on a machine of a network.
     #[must_use]
     pub fn start_at(place: NetworkPlace, binary: &str, config: &str) -> Server {

@@ -13,6 +13,7 @@ use catalog::storage::StorageSettings;
 use iceberg::json::RawJson;
 use node::auth::TokenRegistry;
 use node::objects::SigningCredentials;
+use node::removals::RemovalGate;
 use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use parking_lot::Mutex;
@@ -62,6 +63,7 @@ async fn open(store: &S3, scratch: &Scratch) -> (Catalog, AccessControl, String)
         undrop_seconds: 0,
         log_retention_seconds: 86_400,
         node: None,
+        removals: RemovalGate::default(),
     };
     let catalog = Catalog::open(kept, settings, Arc::new(access.clone())).await.unwrap();
     let (root, warehouse) =
@@ -105,6 +107,7 @@ fn pyiceberg_works_with_an_address_and_nothing_else() {
             writes,
             address: address.clone(),
             watch: Arc::clone(&log) as Arc<dyn SandboxRequestObserver>,
+            fence: node::fence::EffectFence::open(),
         });
         let door = door.unwrap();
         runtime.spawn(async move {

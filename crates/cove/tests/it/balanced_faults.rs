@@ -20,7 +20,11 @@ use crate::support::{COVE, beside_others};
 /// Time in which a client gets what it insists on, whatever is being started again.
 const INSIST_MAX: Duration = Duration::from_secs(120);
 /// Warnings and errors of nodes while something is away.
-const EXPECTED: [&str; 9] = [
+const EXPECTED: [&str; 13] = [
+    "nothing listens at its address",
+    "failed to tell that a node is lost",
+    "the lease of this server is over",
+    "could not be taken over",
     "the server does not answer tenant=",
     "the store cannot be reached",
     "lost the store",

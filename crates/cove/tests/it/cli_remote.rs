@@ -1,12 +1,14 @@
 //! `cove exec`, `cove queue` and `cove run --server`: a server seen from a terminal.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use testkit::{Certificate, Server, process, until};
+use testkit::{Certificate, Scratch, Server, process, until};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -465,6 +467,55 @@ fn mistakes_say_what_to_do() {
         let stderr = text(&finish(pause, "").stderr);
         if stderr.contains("operator") { Ok(()) } else { Err(stderr) }
     });
+}
+
+#[test]
+fn contexts_name_servers_and_their_tokens() {
+    let server = serve();
+    let scratch = Scratch::new();
+    let cove = |arguments: &[&str], stdin: &str| {
+        let mut command = testkit::command(COVE);
+        command.args(arguments).env("XDG_CONFIG_HOME", scratch.path());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command, stdin)
+    };
+    let check_cove = |arguments: &[&str], stdin: &str, code, stdout: &str, stderr: &[&str]| {
+        check(&cove(arguments, stdin), &arguments, &Expected { code, stdout, stderr });
+    };
+    let url = format!("http://{}", server.listener("http"));
+    let add = ["context", "add", "kept", "--server", &url, "--token-file", "-"];
+    check_cove(&add, server.token(), 0, "added context kept\n", &[]);
+    let file = scratch.path().join("cove/contexts.toml");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let token_file = server.data_dir().join("token");
+    let token_file = token_file.to_str().unwrap();
+    let add = ["context", "add", "named", "--server", &url, "--token-file", token_file, "--use"];
+    let said = "added context named; it is the current one\n";
+    check_cove(&add, "", 0, said, &[]);
+
+    let id = text(&cove(&["exec", "submit", "--", "/bin/true"], "").stdout);
+    let id = id.trim();
+    assert!(is_execution_id(id), "{id}");
+    for context in ["kept", "named"] {
+        let got = cove(&["exec", "get", "--wait", "--json", id, "--server", context], "");
+        let record: Value = serde_json::from_slice(&got.stdout).expect(context);
+        assert_eq!(record["id"], id, "{context}");
+    }
+    for arguments in [&["context", "list"][..], &["context", "show", "kept", "--json"]] {
+        let shown = text(&cove(arguments, "").stdout);
+        assert!(shown.contains("kept") && !shown.contains(server.token()), "{shown}");
+    }
+
+    let unknown = "unknown context \"other\": there are kept, named";
+    check_cove(&["exec", "list", "--server", "other"], "", 2, "", &[unknown]);
+    check_cove(&["context", "use", "other"], "", 2, "", &[unknown]);
+    check_cove(&["context", "add", "a b", "--server", &url], "", 2, "", &["a name has 1 to 64"]);
+    check_cove(&["context", "add", "a", "--server", "nowhere"], "", 2, "", &["--server: "]);
+    check_cove(&["context", "remove", "named"], "", 0, "removed context named\n", &[]);
+    check_cove(&["context", "show"], "", 2, "", &["no context is the current one"]);
+    check_cove(&["context", "use", "kept"], "", 0, "current context is kept\n", &[]);
+    let said = "no context is the current one\n";
+    check_cove(&["context", "use", "--none"], "", 0, said, &[]);
 }
 
 /// A proxy that takes TLS off, as it stands before servers that are reached from afar. It ends with

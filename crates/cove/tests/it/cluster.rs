@@ -29,7 +29,7 @@ fn config_with(database: &str, settings: &str, of_sessions: &str) -> String {
 pub(crate) struct Pair {
     pub(crate) one: Server,
     pub(crate) two: Server,
-    config: String,
+    pub(crate) config: String,
     _objects: Scratch,
     _database: Arc<Postgres>,
 }
@@ -52,7 +52,7 @@ impl Pair {
     }
 
     /// Clients of both.
-    fn sessions(&self) -> (Sessions, Sessions) {
+    pub(crate) fn sessions(&self) -> (Sessions, Sessions) {
         (Sessions::from(&self.one), Sessions::from(&self.two))
     }
 }
@@ -267,6 +267,7 @@ fn a_node_that_is_gone_is_waited_for_and_no_longer() {
     pair.one.signal("KILL");
     pair.one.wait(SOON);
     pair.two.expect_log("failed to pass a request on");
+    pair.two.expect_log("nothing listens at its address");
     // What changes something is refused, and may be tried again; what only looks is answered.
     let refused = there.try_exec(session, "true");
     assert!(refused.status == 503 || refused.status == 502, "{}", refused.text());
@@ -435,11 +436,16 @@ fn plans_of_scans_are_found_through_any_node() {
 }
 
 /// Makes a session at the node that is asked, wherever it would be placed.
-fn create_at(node: &Sessions) -> String {
+pub(crate) fn create_at(node: &Sessions) -> String {
+    create_of_at(node, &json!({"agent": "probe"}))
+}
+
+/// The same of any kind.
+pub(crate) fn create_of_at(node: &Sessions, request: &Value) -> String {
     let mut elsewhere = Vec::new();
     let found = loop {
         let before = sandboxes(node);
-        let session = node.create(&json!({"agent": "probe"}));
+        let session = node.create(request);
         if sandboxes(node) > before {
             break session;
         }

@@ -176,7 +176,11 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
     assert_eq!(post(&there, "/v1/tenants/shop/kill", &json!({})).status, 204);
     assert!(third.end().0, "the client is gone");
 
-    // One that does not answer is named.
+    // One that does not answer is named. It was lost for a moment, when it was started again.
+    until("both nodes to answer", SOON, || match ok(&here.get("/v1/tenants/shop/stats")) {
+        stats if stats["nodes"] == 2 => Ok(()),
+        stats => Err(stats.to_string()),
+    });
     pair.two.signal("STOP");
     let stats = ok(&here.get("/v1/tenants/shop/stats"));
     pair.two.signal("CONT");

@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
@@ -316,4 +317,99 @@ fn without_root_a_program_is_isolated_all_the_same() {
     assert!(!stdout.contains("host secret"), "{stdout}");
     assert!(!stdout.contains("CONNECTED"), "{stdout}");
     assert_eq!(fs::read_to_string(&marker).unwrap(), "host secret");
+}
+
+/// Runs a command on a terminal that script(1) makes, and types when a word is shown. Returns its
+/// exit code and what was shown.
+fn on_terminal(
+    variables: &[(&str, &str)],
+    line: &str,
+    typed: Option<(&str, &[u8])>,
+) -> (Option<i32>, String) {
+    let mut terminal = testkit::command("script");
+    terminal.args(["--quiet", "--return", "--command", line, "/dev/null"]).env("SHELL", "/bin/sh");
+    terminal.env_remove("PAGER").env_remove("COVE_PAGER").envs(variables.iter().copied());
+    terminal.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = terminal.spawn().unwrap();
+    let mut keys = child.stdin.take();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut shown = String::new();
+    if let (Some((word, bytes)), Some(keys)) = (typed, &mut keys) {
+        while !shown.contains(word) {
+            assert!(output.read_line(&mut shown).unwrap() > 0, "{word} is not in {shown}");
+        }
+        keys.write_all(bytes).unwrap();
+    }
+    output.read_to_string(&mut shown).unwrap();
+    drop(keys);
+    (child.wait().unwrap().code(), shown.replace('\r', ""))
+}
+
+#[test]
+fn long_output_goes_through_a_pager_on_a_terminal() {
+    let scratch = testkit::Scratch::new();
+    let file = scratch.file("cove.toml", "log.level = \"warn\"\n");
+    let show = format!("{COVE} config show --section log --config {}", file.display());
+    let plain = "[log]\nformat = \"text\"\nlevel = \"warn\"\n";
+    let paged = "> [log]\n> format = \"text\"\n> level = \"warn\"\n";
+    let pager = "sed 's/^/> /'";
+    let check = |variables: &[(&str, &str)], line: &str, expected: &str| {
+        let found = on_terminal(variables, line, None);
+        assert_eq!(found, (Some(0), expected.to_owned()), "{variables:?} {line}");
+    };
+    check(&[("COVE_PAGER", pager), ("PAGER", "false")], &show, paged);
+    check(&[("PAGER", pager)], &show, paged);
+    check(&[("PAGER", pager), ("COVE_PAGER", "")], &show, plain);
+    check(&[("PAGER", pager), ("COVE_PAGER", "cat")], &show, plain);
+    check(&[("PAGER", pager)], &format!("{show} --no-pager"), plain);
+    check(&[("PAGER", pager)], &format!("{show} | cat"), plain);
+    // Nothing named one, and the usual one is not installed.
+    check(&[], &format!("PATH=/nowhere {show}"), plain);
+    // Whoever leaves it has seen enough, and nothing is said of that.
+    let all = format!("{COVE} config show --config {}", file.display());
+    check(&[("PAGER", "head -n 1 | sed 's/ .*//'")], &all, "data_dir\n");
+    let (code, json) = on_terminal(&[("PAGER", pager)], &format!("{show} --json"), None);
+    assert!(code == Some(0) && json.starts_with('{'), "{json}");
+    // What the command itself says is not lost.
+    let wrong = show.replace("--section log", "--section nothing");
+    let (code, shown) = on_terminal(&[("PAGER", pager)], &wrong, None);
+    assert!(code == Some(2) && shown.contains("unknown section `nothing`"), "{shown}");
+
+    // Ctrl-C ends the command, and waits for the pager, which may not mind it.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let list = format!("COVE_TOKEN=x {COVE} exec list --server {url} --config {}", file.display());
+    let pager = "trap '' INT; echo begins; cat; echo ends";
+    let found = on_terminal(&[("PAGER", pager)], &list, Some(("begins", b"\x03")));
+    assert_eq!(found.0, Some(130), "{found:?}");
+    assert!(found.1.contains("ends"), "{found:?}");
+}
+
+#[test]
+fn a_closed_pipe_ends_a_command_silently() {
+    let scratch = testkit::Scratch::new();
+    let file = scratch.file("cove.toml", "");
+    let file = file.display();
+    let all = [
+        format!("config show --config {file}"),
+        format!("config show --json --config {file}"),
+        format!("config check --json --config {file}"),
+        "languages".to_owned(),
+        "version --json".to_owned(),
+        "completions bash".to_owned(),
+        "man".to_owned(),
+        "--help".to_owned(),
+    ];
+    for line in all {
+        // Closed from the beginning: a reader that ends later would be a race.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = testkit::command(COVE);
+        let output = command.args(line.split(' ')).stdout(writer).output().unwrap();
+        assert_eq!(
+            (output.status.code(), text(&output.stderr)),
+            (Some(141), String::new()),
+            "{line}"
+        );
+    }
 }

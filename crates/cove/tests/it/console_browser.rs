@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use testkit::{Server, install_packages};
+use testkit::{Scratch, Server, command, install_packages};
 
 use crate::gateway::databases;
-use crate::shared::COMPAT;
+use crate::gateway_lake::{inside_packages, packages};
+use crate::shared::{COMPAT, finish, interpreter_with};
 use crate::support::{COVE, beside_others, node_suite};
 
 /// The driver and the checks, installed once below the target directory.
@@ -36,6 +37,19 @@ fn every_screen_works_in_a_browser_and_survives_the_end_of_the_server() {
     let mut server = Server::start_with(COVE, &[], Some(&tenants));
     // A program runs whenever it is killed, so that it ends as a dead letter.
     server.expect_log("executions were cut off by the server's end");
-    let told = node_suite(&mut server, Command::new("node").arg("run.mjs").current_dir(project()));
+    // Nobody is at its address, which the server notices when it looks after it meanwhile.
+    server.expect_log("the server does not answer tenant=\"dialogs\"");
+    // The documentation is looked at from a directory, too.
+    let scratch = Scratch::new();
+    let docs = scratch.path().join("docs");
+    let first = finish(command(COVE).args(["docs", "--out"]).arg(&docs));
+    assert_eq!(first, format!("{}/index.html\n", docs.display()));
+    let mut suite = Command::new("node");
+    suite.arg("run.mjs").current_dir(project()).env("COVE_DOCS", docs);
+    // Rows of a table need them on both sides.
+    suite.env("COVE_PYTHON", interpreter_with("iceberg/requirements.txt", "compat-iceberg"));
+    let duckdb = inside_packages("iceberg/duckdb.txt", "compat-duckdb-inside");
+    suite.env("COVE_PACKAGES", format!("{}:{}", packages().display(), duckdb.display()));
+    let told = node_suite(&mut server, &mut suite);
     assert!(told.contains("checks passed"), "{told}");
 }

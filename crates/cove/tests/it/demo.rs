@@ -9,11 +9,17 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, Scratch, Server, command, until};
 
+use crate::gateway::audit;
+use crate::gateway_data::{query, rows};
+use crate::gateway_lake::{inside_packages, packages};
+use crate::sessions_support::Sessions;
 use crate::shared::{finish, interpreter_with};
 use crate::support::{COVE, SOON, beside_others};
 
+/// Reads the tables with PyIceberg in a sandbox.
+const LOCAL_FILES: &str = include_str!("../../../../examples/gateway/local_files.py");
 /// Steps of a run that makes all.
-const STEPS: usize = 12;
+const STEPS: usize = 13;
 /// Reads the tables with PyIceberg, at several of their snapshots.
 const READ: &str = r#"
 import json, os
@@ -85,6 +91,54 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).unwrap().next().is_none()
 }
 
+/// The tables are in a directory of the server, which no sandbox sees: a grant has their files.
+fn rows_are_read_through_a_grant(stage: &DemoStage) {
+    let (client, sessions) = (stage.server.client(), Sessions::from(&stage.server));
+    let prefix = client.get("/catalog/v1/config").json()["overrides"]["prefix"].clone();
+    let warehouse = prefix.as_str().unwrap();
+    let grant = json!({"kind": "catalog", "warehouse": warehouse, "namespaces": ["demo"],
+        "access": "read_only"});
+    let session = sessions.create(&json!({
+        "grants": [grant], "env": {"PYTHONPATH": "/workspace/packages:/workspace/duckdb"},
+    }));
+    let duckdb = inside_packages("iceberg/duckdb.txt", "compat-duckdb-inside");
+    for (into, from) in [("packages", &packages()), ("duckdb", &duckdb)] {
+        sessions.unpack(&session, into, from, &["."]);
+    }
+    let label = format!("catalog:{warehouse}");
+    for (sql, expected) in [
+        (
+            "SELECT id, total, country FROM demo.orders WHERE id IN (1, 600) ORDER BY id",
+            json!([[1, 5.37, null], [600, 47.0, "NO"]]),
+        ),
+        ("SELECT count(*), count(country) FROM demo.orders", json!([[600, 400]])),
+        ("SELECT count(*) FROM demo.orders AT (VERSION => 'v1')", json!([[200]])),
+        (
+            "SELECT count(*) FROM demo.orders o JOIN demo.customers c ON o.customer = c.id \
+             WHERE c.city = 'Lima'",
+            json!([[120]]),
+        ),
+    ] {
+        let found = rows(&client, &session, &label, &json!({"sql": sql}));
+        assert_eq!(found["rows"], expected, "{sql}");
+    }
+    audit(&client, &session, |record| {
+        let text = record["text"].as_str().unwrap_or_default();
+        record["outcome"] == "done"
+            && text.starts_with("GET /files/")
+            && text.ends_with(".parquet 206")
+    });
+    // A program of one's own, and what it is refused.
+    assert!(sessions.write(&session, "local_files.py", LOCAL_FILES.as_bytes()).status < 300);
+    let shown = sessions.out(&session, "python3 local_files.py demo.customers");
+    assert_eq!(shown.lines().count(), 10, "{shown}");
+    assert!(shown.contains("'city': 'Lima'"), "{shown}");
+    let tried = "for file in etc/passwd proc/self/environ; do \
+                 curl -s -o /dev/null -w '%{http_code} ' localhost:8181/files/$file; done";
+    assert_eq!(sessions.out(&session, tried), "403 403 ");
+    sessions.end(&session);
+}
+
 #[test]
 fn it_makes_a_world_once_and_takes_it_away() {
     let _guard = beside_others();
@@ -121,6 +175,13 @@ fn it_makes_a_world_once_and_takes_it_away() {
             "schemas": 3, "lima": 8, "visits": 40, "tables": ["demo.customers", "demo.orders"],
         })
     );
+    rows_are_read_through_a_grant(&stage);
+    let shell = client.get("/v1/sessions?metadata.purpose=database").json();
+    let shell = shell["sessions"][0]["id"].as_str().unwrap();
+    for grant in ["postgres:cove-demo", "mysql:cove-demo-mariadb"] {
+        let body = json!({"sql": "SELECT count(*), min(city) FROM customers"});
+        assert_eq!(rows(&client, shell, grant, &body)["rows"], json!([[40, "Lima"]]), "{grant}");
+    }
     // What is there is not made again.
     let (again, is_done) = stage.demo(&[]);
     assert!(is_done, "{again:#}");
@@ -144,6 +205,90 @@ fn it_makes_a_world_once_and_takes_it_away() {
     assert!(is_done, "{again:#}");
 }
 
+/// Says how many executions of a load there are, and sessions of it that live.
+fn load_counts(client: &Client) -> (usize, usize) {
+    let executions = client.get("/v1/executions?limit=100&label=cove-demo-load").json();
+    let sessions = client.get("/v1/sessions?metadata.purpose=load&state=active").json();
+    let count = |list: &Value, name: &str| list[name].as_array().map_or(0, Vec::len);
+    (count(&executions, "executions"), count(&sessions, "sessions"))
+}
+
+#[test]
+fn a_load_keeps_every_service_busy_and_leaves_nothing() {
+    let _guard = beside_others();
+    let stage = DemoStage::start();
+    let client = stage.server.client();
+    let mut early = stage.server.command("demo");
+    let refused = early.args(["load", "--for", "1s"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains("there is no demo") && said.contains("`cove demo`"), "{said}");
+    let (made, is_done) = stage.demo(&[]);
+    assert!(is_done, "{made:#}");
+    let limits = client.get("/v1/tenants/cove-demo").json()["limits"].clone();
+    let mut load = stage.server.command("demo");
+    load.args(["load", "--json", "--clients", "20", "--rate", "20"]).stdout(Stdio::piped());
+    let load = load.spawn().unwrap();
+    let writes = json!({"sql": "SELECT coalesce(sum(writes), 0)::int FROM demo_load"});
+    let shell = client.get("/v1/sessions?metadata.purpose=database").json();
+    let shell = shell["sessions"][0]["id"].as_str().unwrap().to_owned();
+    until("requests to every service", SOON, || {
+        let (executions, sessions) = load_counts(&client);
+        let written = query(&client, &shell, "postgres:cove-demo", &writes).json();
+        let written = written["rows"][0][0].as_i64().unwrap_or(0);
+        match (executions > 8, sessions == 3, written > 20) {
+            (true, true, true) => Ok(()),
+            _ => Err(format!("{executions} executions, {sessions} sessions, {written} writes")),
+        }
+    });
+    testkit::process::signal(load.id(), "INT");
+    let ended = load.wait_with_output().unwrap();
+    let said: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert!(ended.status.success(), "{said:#}");
+    let services = said["services"].as_array().unwrap();
+    let names: Vec<&str> = services.iter().map(|it| it["service"].as_str().unwrap()).collect();
+    assert_eq!(names, ["executions", "databases", "catalog", "sessions", "gateway"]);
+    for service in services {
+        let operations = service["operations"].as_u64().unwrap();
+        assert!(operations > 0 && service["failures"] == 0, "{service}");
+        assert!(service["p50_ms"].as_u64() <= service["p95_ms"].as_u64(), "{service}");
+    }
+    // Nothing goes on, and only records of executions are left.
+    assert_eq!(load_counts(&client).1, 0);
+    let running = "/v1/executions?label=cove-demo-load&state=queued,running";
+    assert_eq!(client.get(running).json()["executions"], json!([]));
+    let there = json!({"sql": "SELECT to_regclass('demo_load')::text"});
+    assert_eq!(rows(&client, &shell, "postgres:cove-demo", &there)["rows"], json!([[null]]));
+    let prefix = client.get("/catalog/v1/config").json()["overrides"]["prefix"].clone();
+    let tables = format!("/catalog/v1/{}/namespaces/demo/tables", prefix.as_str().unwrap());
+    let tables = client.get(&tables).json();
+    let is_loads = |it: &Value| it["name"] == "load";
+    assert!(!tables["identifiers"].as_array().unwrap().iter().any(is_loads), "{tables}");
+    assert_eq!(client.get("/v1/tenants/cove-demo").json()["limits"], limits);
+    // What the demo has nothing for is refused by its name; so is who has no right to it.
+    let mut create = stage.server.command("token");
+    let few = finish(create.args(["create", "--name", "few", "--scope", "executions"]));
+    let known = Client::new(client.address(), Some(few.trim().to_owned()));
+    until("the new token to be known", SOON, || match known.get("/v1/languages").status {
+        200 => Ok(()),
+        status => Err(status.to_string()),
+    });
+    for (service, token, code, word) in [
+        ("databases", stage.server.token(), 2, "--data-dir"),
+        ("sessions", few.trim(), 125, "lacks the scope"),
+    ] {
+        let mut refused = command(COVE);
+        refused.args(["demo", "load", "--only", service, "--data-dir"]);
+        refused.arg(stage.temporary.path().join("none"));
+        refused.env("COVE_URL", format!("http://{}", client.address())).env("COVE_TOKEN", token);
+        let refused = refused.output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(code), "{service}: {said}");
+        assert!(said.contains(word), "{service}: {said}");
+    }
+    assert!(stage.demo(&["--remove"]).1);
+}
+
 #[test]
 fn what_others_made_is_left_and_what_cannot_be_made_is_said() {
     let _guard = beside_others();
@@ -159,7 +304,6 @@ fn what_others_made_is_left_and_what_cannot_be_made_is_said() {
         ("orders", "`demo` is not the demo's"),
         ("other tables", "`demo` is not the demo's"),
         ("database", "postgres://USER:PASSWORD@HOST:PORT/DATABASE"),
-        ("database shell", "there is no tenant"),
     ] {
         let step = step(&made, name);
         assert_eq!(step["state"], "skipped", "{made:#}");

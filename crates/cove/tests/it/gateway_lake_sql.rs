@@ -141,7 +141,15 @@ fn values_come_as_they_are(stage: &LakeStage) {
             json!([[4]])
         }),
         ("SELECT $1, $2", json!([{"k": [1]}, null]), json!([["{\"k\":[1]}", null]])),
-        ("SHOW TABLES", json!([]), json!([["a.b", "people"], ["shop", "orders"]])),
+        (
+            "SHOW TABLES",
+            json!([]),
+            json!([["a.b", "people"], ["shop", "orders"], ["v1.2", "one"], ["v1\\.2", "one"],]),
+        ),
+        // A dot within a level, and one that divides two.
+        ("SELECT number FROM \"v1\\.2\".one", json!([]), json!([[0]])),
+        ("SELECT number FROM v1.\"2\".one", json!([]), json!([[1]])),
+        ("SELECT number FROM \"v1.2\".one", json!([]), json!([[1]])),
         ("SELECT column_name FROM (DESCRIBE a.b.people)", json!([]), json!([["id"], ["city"]])),
     ] {
         check(stage, sql, &parameters, &expected);

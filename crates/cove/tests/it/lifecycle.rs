@@ -444,7 +444,9 @@ fn health_metrics_and_documentation_need_no_token() {
     let _guard = beside_others();
     let server = serve();
     let client = server.client().anonymous();
-    for target in ["/health/live", "/health/ready", "/metrics", "/docs"] {
+    for target in
+        ["/health/live", "/health/ready", "/metrics", "/docs/", "/docs/executions", "/docs/api"]
+    {
         let response = client.get(target);
         assert_eq!(response.status, 200, "{target}: {}", response.text());
         assert!(!response.body.is_empty(), "{target}");

@@ -6,6 +6,7 @@
 //! | `verdicts.rs` | the result document: verdicts, precedence, figures, languages, argv, files, outputs |
 //! | `judge.rs` | test cases, checkers, interactors, and compilations that are done once |
 //! | `gojudge.rs` | go-judge's clients get what they expect |
+//! | `reload.rs` | the configuration is read again while a server runs |
 //! | `requests.rs` | bad input gets a 4xx that says what is wrong |
 //! | `revocation.rs` | a revoked token ends all that it has opened |
 //! | `answers.rs` | clients that do not read their answers hold a bounded amount of memory |
@@ -17,6 +18,8 @@
 //! | `durability.rs` | what was accepted ends exactly once, whatever dies |
 //! | `balanced.rs` | clients that others wrote, at three servers behind a balancer |
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
+//! | `backup.rs` | a server that works is backed up, and a restored one has what was answered |
+//! | `upgrade.rs` | the data directory of an earlier version is opened; that of a later one is not |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `sdk_typescript.rs` | the TypeScript SDK as it is published, in each runtime, over faults |
@@ -38,13 +41,19 @@
 //! | `integrations_agents.rs` | recipes for Inspect, the AI SDK, CrewAI, LlamaIndex and Claude Code, as their pages say |
 //! | `gateway.rs`, `gateway_*.rs` | what code in sandboxes reaches by its grants, and what it does not |
 //! | `managed_agents.rs` | `cove worker anthropic`: tools of agents that are kept elsewhere; `managed_plane.rs` is the other end |
+//! | `takeover.rs` | sessions of a node that is lost go on at others, and nowhere twice |
 //! | `templates.rs` | templates: steps, layers, refusals, sessions that start from one |
 //! | `templates_mirrors.rs` | packages in templates from local mirrors; the builders of E2B's clients |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `console.rs` | who a token is, signing in at the console, and what ends that |
 //! | `system.rs` | a server seen by its operators: what it says of itself |
+//! | `monitoring.rs`, `promql.rs` | the dashboard and the alerts ask for what a server shows; each alert fires |
+//! | `history.rs` | what a server measured is there at the first look, and for whom it is |
 //! | `console_browser.rs` | the console's screens in a real browser: keys, both themes, hostile names, a crash |
+//! | `kubernetes.rs` | the chart is what Kubernetes takes and what Cove understands; three nodes by compose |
+//! | `kubernetes_drain.rs` | a node drains with its machine, and no other drain is undone |
 //! | `packages.rs` | packages are made, installed into a system of their own, used and removed |
+//! | `tutorials.rs` | the tutorials of the documentation, every block of them |
 //! | `demo.rs` | `cove demo` makes something to look at, once, and takes it away |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
@@ -57,12 +66,14 @@ mod answers;
 mod ash;
 mod asynchronous;
 mod backends;
+mod backup;
 mod balanced;
 mod balanced_faults;
 mod cases;
 mod cli_remote;
 mod cluster;
 mod cluster_bouncer;
+mod cluster_fence;
 mod command_line;
 mod console;
 mod console_browser;
@@ -85,6 +96,7 @@ mod gateway_secrets;
 #[path = "../go.rs"]
 mod go;
 mod gojudge;
+mod history;
 mod https;
 mod integrations;
 mod integrations_agents;
@@ -94,6 +106,9 @@ mod interpreter_forks;
 mod jobs;
 mod judge;
 mod judge0;
+mod kubernetes;
+mod kubernetes_api;
+mod kubernetes_drain;
 mod lifecycle;
 mod live;
 mod live_socket;
@@ -101,8 +116,11 @@ mod managed_agents;
 mod managed_plane;
 mod mcp;
 mod mcp_auth;
+mod monitoring;
 mod packages;
 mod piston;
+mod promql;
+mod reload;
 mod requests;
 mod revocation;
 mod routes;
@@ -122,8 +140,12 @@ mod shared;
 mod suite;
 mod support;
 mod system;
+mod takeover;
 mod templates;
 mod templates_executions;
 mod templates_mirrors;
+mod traces;
+mod tutorials;
+mod upgrade;
 mod verdicts;
 mod webhooks;

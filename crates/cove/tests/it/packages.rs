@@ -44,10 +44,14 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The packages of this binary, made once for all tests.
+/// The packages of this binary, made once for all tests. `TEST_PACKAGES` names a directory of
+/// others, such as those of `make dist`.
 fn packages() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
+        if let Some(directory) = std::env::var_os("TEST_PACKAGES") {
+            return PathBuf::from(directory);
+        }
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
         drop(fs::remove_dir_all(&out));
         let script = checkout().join("packaging/package");
@@ -187,6 +191,9 @@ fn assert_complete(system: &InstalledSystem, completions_of_zsh: &str) {
         completions_of_zsh,
         "usr/share/doc/cove/THIRD-PARTY-LICENCES.txt",
         "usr/lib/systemd/system/cove-bouncer.service",
+        "usr/share/cove/monitoring/cove.dashboard.json",
+        "usr/share/cove/monitoring/cove.rules.yml",
+        "usr/share/doc/cove/operations.md",
     ] {
         assert!(system.root.join(path).is_file(), "{path}");
     }
@@ -303,6 +310,29 @@ fn the_script_installs_an_archive_after_its_sum_and_removes_it() {
     assert!(!prefix.join("bin").exists());
     let unknown = install(&["--version", "9.9.9"]);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("has no archive of 9.9.9"));
+}
+
+#[test]
+fn cargo_binstall_finds_the_binary_in_the_archive() {
+    let _guard = beside_others();
+    let manifest = fs::read_to_string(checkout().join("crates/cove/Cargo.toml")).unwrap();
+    let manifest: toml::Table = manifest.parse().unwrap();
+    let settings = &manifest["package"]["metadata"]["binstall"];
+    let filled = |setting: &str| {
+        let template = settings[setting].as_str().unwrap();
+        let values = [
+            ("{ version }", env!("CARGO_PKG_VERSION")),
+            ("{ target }", "x86_64-unknown-linux-gnu"),
+            ("{ bin }", "cove"),
+            ("{ binary-ext }", ""),
+        ];
+        values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
+    };
+    let archive = package(".tar.gz");
+    let name = archive.file_name().unwrap().to_str().unwrap();
+    assert!(filled("pkg-url").ends_with(&format!("/{name}")), "{}", filled("pkg-url"));
+    let binary = filled("bin-dir");
+    finished(Command::new("tar").arg("-tzf").arg(&archive).arg(&binary));
 }
 
 #[test]

@@ -665,6 +665,27 @@ fn a_terminal_outlives_its_socket_and_is_taken_up_again_without_a_gap() {
 }
 
 #[test]
+fn a_client_that_acknowledges_output_bounds_what_is_on_its_way() {
+    let _guard = beside_others();
+    let server = serve_sessions("");
+    let sessions = Sessions::from(&server);
+    let id = workspace(&sessions);
+    const WRITTEN: u64 = 300_000;
+    let query = format!("?argv=head&argv=-c&argv={WRITTEN}&argv=/dev/zero&window=4096");
+    let (mut socket, _) = terminal(&sessions, &id, &query);
+    // What was not sent cannot have been shown.
+    socket.send(&json!({"type": "ack", "bytes": u32::MAX}));
+    let (mut received, mut shown) = (0, 0);
+    while let Message::Binary(piece) = socket.message() {
+        received += piece.len() as u64;
+        assert!(received - shown <= 4096, "{} bytes are on the way", received - shown);
+        shown = received;
+        socket.send(&json!({"type": "ack", "bytes": shown}));
+    }
+    assert_eq!(received, WRITTEN);
+}
+
+#[test]
 fn detached_terminals_are_bounded_taken_over_and_end() {
     let _guard = beside_others();
     let server = serve_sessions("");

@@ -8,9 +8,14 @@ use testkit::{Client, Request, Server, until};
 use crate::asynchronous::post;
 use crate::support::{COVE, SOON, beside_others, serve, serve_with, wait_until_gone};
 
+/// Names of the checks of a report. A module that was not imported in time on a busy machine has a
+/// line of its own under the same name.
 fn names(report: &Value) -> Vec<String> {
     let checks = report["checks"].as_array().unwrap();
-    checks.iter().map(|check| check["name"].as_str().unwrap().to_owned()).collect()
+    let mut names: Vec<_> =
+        checks.iter().map(|check| check["name"].as_str().unwrap().to_owned()).collect();
+    names.dedup();
+    names
 }
 
 /// The report after the first run, which the first request begins.
@@ -90,6 +95,173 @@ fn a_server_checks_itself_for_operators_and_callers_share_a_run() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("ok       kernel") && text.contains("can be run here"), "{text}");
     assert_eq!(doctor(&[], "cove_wrong").status.code(), Some(125));
+}
+
+/// A configuration with a secret in each form that one may have.
+const WITH_SECRETS: &str = "\
+drain_s = 5
+secrets_key = '00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff'
+[sessions.model]
+url = 'http://127.0.0.1:9'
+api_key = 'hunter2'
+[mcp]
+resource = 'https://user:hunter2@cove.example/mcp'
+[gateway.secrets]
+example = 'hunter2'
+[bouncer.health]
+interval_s = 0
+[[bouncer.tenants]]
+name = 'shop'
+server = '127.0.0.1:9'
+users = [{ name = 'app', password = 'hunter2' }]
+";
+
+fn assert_no_secret(text: &str, server: &Server) {
+    for secret in ["hunter2", "00112233", server.token()] {
+        assert!(!text.contains(secret), "{secret} in {text}");
+    }
+}
+
+#[test]
+fn operators_see_the_configuration_in_force_and_all_tokens_without_secrets() {
+    let _guard = beside_others();
+    let server = Server::start_with(COVE, &[], Some(WITH_SECRETS));
+    let owner = server.client();
+    let other = server.other_client("other", &["--scope", "sessions", "--expires", "30d"]);
+    let narrow = server.other_client("narrow", &["--operator", "--scope", "executions"]);
+    for path in ["/v1/config", "/v1/tokens"] {
+        let refused = other.get(path);
+        assert_eq!(refused.status, 403, "{path}: {}", refused.text());
+        assert_eq!(owner.anonymous().get(path).status, 401, "{path}");
+    }
+    // The scope is for tokens alone.
+    assert_eq!(narrow.get("/v1/config").status, 200);
+    let refused = narrow.get("/v1/tokens");
+    assert!(refused.status == 403 && refused.text().contains("tokens"), "{}", refused.text());
+
+    let answer = owner.get("/v1/config");
+    assert_no_secret(&answer.text(), &server);
+    let config = answer.json();
+    let setting = |key: &str| {
+        let all = config["settings"].as_array().unwrap();
+        all.iter().find(|it| it["key"] == key).unwrap_or_else(|| panic!("no {key}")).clone()
+    };
+    let drain = setting("drain_s");
+    assert_eq!((&drain["value"], &drain["default"]), (&json!(5), &json!(30)));
+    assert_eq!((&drain["origin"]["kind"], &drain["origin"]["line"]), (&json!("file"), &json!(1)));
+    assert_eq!(setting("http")["origin"], json!({"kind": "flag", "name": "--http"}));
+    assert_eq!(setting("executions.files_max")["origin"], json!({"kind": "default"}));
+    let key = setting("gateway.secrets.example");
+    assert_eq!((&key["value"], &key["masked"]), (&json!("…"), &json!(true)));
+    assert_eq!(setting("mcp.resource")["value"], "https://user:…@cove.example/mcp");
+    let tenants = setting("bouncer.tenants");
+    assert_eq!(tenants["value"][0]["users"][0], json!({"name": "app", "password": "…"}));
+    assert_eq!((&tenants["reloadable"], &drain["reloadable"]), (&json!(true), &json!(false)));
+
+    let answer = owner.get("/v1/tokens");
+    assert_no_secret(&answer.text(), &server);
+    assert!(!answer.text().contains("sha256"), "{}", answer.text());
+    let listed = answer.json();
+    let names: Vec<&str> = listed["tokens"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["first", "other", "narrow"]);
+    let of_other = &listed["tokens"][1];
+    assert_eq!((&of_other["operator"], &of_other["scopes"]), (&json!(false), &json!(["sessions"])));
+    assert!(of_other["expires"].is_string() && of_other["expired"] == false, "{of_other}");
+    // As the command line says it.
+    let output = server.command("token").args(["list", "--json"]).output().unwrap();
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let of_command: Vec<Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(listed["tokens"], json!(of_command));
+
+    // From the command line: that of the server, and that of the file.
+    let url = format!("http://{}", owner.address());
+    let show = |arguments: &[&str]| {
+        let mut command = server.command("config");
+        command.args(["show"]).args(arguments).env("COVE_TOKEN", server.token());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_no_secret(&text, &server);
+        text
+    };
+    let remote: Value = serde_json::from_str(&show(&["--server", &url, "--json"])).unwrap();
+    assert_eq!(remote, config);
+    let whole = show(&["--server", "--origin"]);
+    assert!(whole.contains("\nhttp = \"127.0.0.1:0\"  # --http\n"), "{whole}");
+    assert!(whole.contains("# secrets_key = \"…\"  # masked, "), "{whole}");
+    let local = show(&["--section", "sessions.model", "--http", "127.0.0.1:7"]);
+    let expected = "[sessions.model]\nurl = \"http://127.0.0.1:9\"\n# api_key = \"…\"  # masked\n";
+    assert_eq!(local, expected);
+    // What is shown is a configuration again.
+    let again = server.data_dir().join("again.toml");
+    std::fs::write(&again, &whole).unwrap();
+    let mut check = testkit::command(COVE);
+    check.args(["config", "check", "--json", "--config"]).arg(&again);
+    let output = check.output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["ok"], output.status.code()), (&json!(true), Some(0)), "{report}");
+}
+
+#[test]
+fn a_configuration_is_checked_without_a_server() {
+    let _guard = beside_others();
+    let scratch = testkit::Scratch::new();
+    let check = |text: &str, variables: &[(&str, &str)], arguments: &[&str], expected: &[&str]| {
+        let file = scratch.file("cove.toml", text);
+        let mut command = testkit::command(COVE);
+        command.args(["config", "check", "--config"]).arg(&file).args(arguments);
+        command.arg("--data-dir").arg(scratch.path().join("none"));
+        let output = command.envs(variables.iter().copied()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let stderr = stderr.replace(&*file.to_string_lossy(), "f");
+        assert_eq!(stderr.lines().collect::<Vec<_>>(), expected, "{text}");
+        assert_eq!(output.status.code(), Some(i32::from(!expected.is_empty())), "{stderr}");
+        assert_eq!(output.stdout.is_empty(), !expected.is_empty());
+    };
+    check("drain_s = 5\n", &[("COVE_LOG__LEVEL", "debug")], &["--http", "127.0.0.1:7"], &[]);
+    check(
+        "[log]\nlevl = 'debug'\n",
+        &[("COVE_DRAIN_S", "soon")],
+        &["--http", "nowhere"],
+        &[
+            "f:2: log.levl: unknown field `levl`; did you mean `level`?",
+            "COVE_DRAIN_S: drain_s: expected a number of seconds",
+            "--http: http: `nowhere` is not HOST:PORT, such as `127.0.0.1:4100`",
+        ],
+    );
+    // What each by itself may be.
+    check(
+        "secrets_key = 'env:NO_SUCH_VARIABLE'\n[tls]\ncert = '/nowhere'\n\n[cluster]\n\
+         listen = '127.0.0.1:0'\n[bouncer]\nthreads = 0\n\n[[bouncer.tenants]]\nname = 'a b'\n\
+         server = 'db'\n[gateway]\naudit_records_per_s_per_grant = -1\n",
+        &[],
+        &[],
+        &[
+            "f:3: tls.cert: tls.key is missing: `tls.cert` needs the key that it is for",
+            "f:6: cluster.listen: sessions and agents go from node to node by an object store that \
+             all share; set `objects.url`",
+            "f:1: secrets_key: `NO_SUCH_VARIABLE` is not set",
+            "f:8: bouncer.threads: must be 1 or more",
+            "f:10: bouncer.tenants[0].name: must be a letter or digit, then up to 62 letters, \
+             digits, `_` and `-`",
+            "f:14: gateway.audit_records_per_s_per_grant: must be a number",
+        ],
+    );
+    assert!(!scratch.path().join("none").exists(), "a check made a data directory");
+    let run = |arguments: &[&str]| {
+        let output = testkit::command(COVE).args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, stderr) = run(&["config", "check", "--config", "/nowhere/cove.toml"]);
+    assert!(code == Some(2) && stderr.contains("/nowhere/cove.toml"), "{stderr}");
+    let (code, stderr) = run(&["config", "show", "--section", "executons"]);
+    assert!(code == Some(2) && stderr.contains("did you mean `executions`?"), "{stderr}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ rows = [
 ]
 
 catalog = load_catalog()
-for namespace in [("shop",), ("a",), ("a", "b")]:
+for namespace in [("shop",), ("a",), ("a", "b"), ("v1.2",), ("v1",), ("v1", "2")]:
     catalog.create_namespace(namespace)
 table = catalog.create_table(("shop", "orders"), orders)
 for part in rows:
@@ -39,4 +39,7 @@ for part in rows:
     table.append(pa.table(columns, schema=orders))
 people = pa.table({"id": [1, 300], "city": ["Oslo", "Lima"]})
 catalog.create_table(("a", "b", "people"), people.schema).append(people)
+for number, levels in enumerate([("v1.2",), ("v1", "2")]):
+    one = pa.table({"number": [number]})
+    catalog.create_table((*levels, "one"), one.schema).append(one)
 print(table.refresh().snapshots()[0].snapshot_id)

@@ -1,0 +1,195 @@
+//! A node drains while Kubernetes wants its machine empty, and no other drain is undone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use testkit::{Certificate, Scratch, Server, until};
+
+use crate::kubernetes_api::{ApiServer, MACHINE};
+use crate::support::{COVE, SOON, beside_others};
+
+/// Key of a taint that the configuration names.
+const NAMED_TAINT: &str = "node.kubernetes.io/out-of-service";
+
+/// A server on a machine of Kubernetes, with a service account as a kubelet mounts it.
+struct ClusteredServer {
+    server: Server,
+    api: ApiServer,
+    credentials: PathBuf,
+    _scratch: Scratch,
+}
+
+impl ClusteredServer {
+    fn start() -> ClusteredServer {
+        let scratch = Scratch::new();
+        let certificate = Certificate::new(&scratch);
+        let api = ApiServer::start(&certificate, "first");
+        let credentials = scratch.path().join("serviceaccount");
+        fs::create_dir(&credentials).unwrap();
+        fs::copy(&certificate.certificate, credentials.join("ca.crt")).unwrap();
+        write_token(&credentials, "first");
+        let config = format!(
+            "bouncer.enabled = false\ncatalog.enabled = false\nsandbox.warm_runtimes = false\n\
+             [cluster.kubernetes]\nnode = {MACHINE:?}\nserver = {:?}\nservice_account = {:?}\n\
+             drain_taints = [\"other\", {NAMED_TAINT:?}]\n",
+            api.url(),
+            credentials
+        );
+        let server = Server::start_with(COVE, &[], Some(&config));
+        ClusteredServer { server, api, credentials, _scratch: scratch }
+    }
+
+    /// Runs `cove node`.
+    fn node(&self, arguments: &[&str]) -> Value {
+        let mut command = testkit::command(COVE);
+        command.arg("node").args(arguments).args(["--json", "--data-dir"]);
+        let output = command.arg(self.server.data_dir()).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    }
+
+    /// What `cove node list` says of it.
+    fn state(&self) -> String {
+        self.node(&["list"])["nodes"][0]["state"].as_str().unwrap().to_owned()
+    }
+
+    fn wait_for(&self, state: &str) {
+        until(&format!("the node to be {state}"), SOON, || match self.state() {
+            now if now == state => Ok(()),
+            now => Err(now),
+        });
+    }
+
+    /// Waits until the node has met the machine as it is now: a watch begins when all that the one
+    /// before it has told has been met, and the object itself as well.
+    fn wait_until_met(&self) {
+        let before = self.api.watches();
+        self.api.cut();
+        self.api.wait_for_watch_beyond(before);
+    }
+
+    fn wait_for_log(&self, text: &str) {
+        until("a line of the log", SOON, || match self.server.log() {
+            log if log.contains(text) => Ok(()),
+            log => Err(log),
+        });
+    }
+}
+
+/// Replaces the token as a kubelet does: at once.
+fn write_token(credentials: &Path, token: &str) {
+    let new = credentials.join("..new");
+    fs::write(&new, format!("{token}\n")).unwrap();
+    fs::rename(new, credentials.join("token")).unwrap();
+}
+
+#[test]
+fn a_node_drains_while_its_machine_is_cordoned() {
+    let _guard = beside_others();
+    let mut it = ClusteredServer::start();
+    it.wait_for("active");
+    it.api.cordon(true);
+    it.wait_for("draining");
+    it.api.cordon(false);
+    it.wait_for("active");
+
+    // A taint that is named is as good; one that is not changes nothing.
+    it.api.taint(&["example.com/dedicated", NAMED_TAINT]);
+    it.wait_for("draining");
+    it.api.taint(&["example.com/dedicated"]);
+    it.wait_for("active");
+
+    // The machine is removed, and comes back.
+    it.server.expect_log("cluster.kubernetes.node` names no node");
+    it.api.remove(true);
+    it.wait_for("draining");
+    it.api.remove(false);
+    it.wait_for("active");
+
+    // It is the drain of this node still when another process has its directory.
+    it.api.cordon(true);
+    it.wait_for("draining");
+    let before = it.api.watches();
+    it.server.restart();
+    it.api.wait_for_watch_beyond(before);
+    assert_eq!(it.state(), "draining");
+    it.api.cordon(false);
+    it.wait_for("active");
+    assert!(!it.server.data_dir().join("kubernetes.drain").exists());
+    // Cordoned while no server was watching.
+    it.server.signal("TERM");
+    it.server.wait(SOON);
+    it.api.cordon(true);
+    it.server.restart();
+    it.wait_for("draining");
+}
+
+#[test]
+fn a_drain_that_somebody_else_asked_for_is_left_alone() {
+    let _guard = beside_others();
+    let it = ClusteredServer::start();
+    let nodes = it.node(&["list"]);
+    let id = nodes["nodes"][0]["id"].as_str().unwrap();
+    it.node(&["drain", id]);
+    it.api.cordon(true);
+    it.wait_until_met();
+    it.api.cordon(false);
+    it.wait_until_met();
+    assert_eq!(it.state(), "draining");
+    it.node(&["undrain", id]);
+    it.wait_for("active");
+
+    // Nor is it asked for again when somebody has taken it back.
+    it.api.cordon(true);
+    it.wait_for("draining");
+    it.node(&["undrain", id]);
+    it.wait_until_met();
+    assert_eq!(it.state(), "active");
+    it.api.cordon(false);
+    it.wait_until_met();
+    assert_eq!(it.state(), "active");
+    assert!(!it.server.data_dir().join("kubernetes.drain").exists());
+}
+
+#[test]
+fn what_goes_wrong_with_the_api_server_is_said_and_passes() {
+    let _guard = beside_others();
+    let mut it = ClusteredServer::start();
+    it.server.expect_log("the Kubernetes node cannot be watched");
+    it.wait_for("active");
+
+    // The former token is good for a while, and the next watch takes the new one.
+    write_token(&it.credentials, "second");
+    it.api.honour("second");
+    it.wait_until_met();
+    it.api.cordon(true);
+    it.wait_for("draining");
+
+    // What was seen last holds while nothing can be seen.
+    it.api.forbid(true);
+    it.api.cut();
+    it.wait_for_log("bind the service account to a ClusterRole with `get` and `watch` on `nodes`");
+    assert_eq!(it.state(), "draining");
+    it.api.cordon(false);
+    it.api.forbid(false);
+    it.wait_for("active");
+    it.wait_for_log("the Kubernetes node is watched again");
+
+    it.api.honour("third");
+    it.api.cut();
+    it.wait_for_log("its token is not good there");
+    write_token(&it.credentials, "third");
+    it.api.cordon(true);
+    it.wait_for("draining");
+
+    // What a watch began with is no longer kept.
+    let before = it.api.watches();
+    it.api.expire();
+    it.api.wait_for_watch_beyond(before);
+    it.api.cordon(false);
+    it.wait_for("active");
+
+    // None of it has the token in the log.
+    let log = it.server.log();
+    assert!(!["first", "second", "third"].iter().any(|it| log.contains(&format!("Bearer {it}"))));
+}

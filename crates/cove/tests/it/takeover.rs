@@ -1,0 +1,285 @@
+//! Nodes that are lost, and those that only seem so: their sessions go on at other nodes without
+//! being asked for, and nowhere twice.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::{
+    Client, Cutter, EventStream, Postgres, Request, Response, Scratch, Server, node_config,
+    nodes_seen_by, process, until, wait_for_each_other,
+};
+
+use crate::cluster::{Pair, create_at};
+use crate::sessions_support::{Sessions, config, numbers, path, probe, start_inside};
+use crate::support::{COVE, SOON, beside_others, wait_for_log};
+
+/// Files go to the object store when a turn is over.
+const SYNCED: &str = "ready = 0\nsnapshot_after_turn = true";
+/// Said by a server that does not know any more whether its sessions are its own.
+const OVER: &str = "the lease of this server is over";
+/// Said about a session that another one has.
+const TAKEN: &str = "a session is another server's now";
+/// Time for an answer while nodes come and go.
+const ANSWER_MAX: Duration = Duration::from_secs(120);
+
+/// A session that is at this node, and whose files are in the object store but for one: whoever
+/// has that has the disk of the first life.
+fn marked(here: &Sessions) -> String {
+    let session = create_at(here);
+    here.out(&session, "echo kept > file");
+    // A turn has brought its files there when the next one begins.
+    for text in ["one", "two"] {
+        here.ask(&session, text);
+    }
+    here.out(&session, "echo old > life");
+    session
+}
+
+/// Asks which life of a session answers; none while nobody does.
+fn life(sessions: &Sessions, session: &str) -> Option<String> {
+    let answer = sessions.client.try_send(&life_request(session));
+    life_in(&answer.ok()?)
+}
+
+fn life_request(session: &str) -> Request {
+    let body = serde_json::json!({"command": "cat file; cat life || echo new"});
+    crate::asynchronous::post_request(&format!("{}/exec", path(session)), &body)
+}
+
+fn life_in(answer: &Response) -> Option<String> {
+    if answer.status != 200 {
+        assert!(matches!(answer.status, 502 | 503), "{}: {}", answer.status, answer.text());
+        return None;
+    }
+    let stdout = answer.json()["stdout"].as_str().unwrap().to_owned();
+    let life = stdout.strip_prefix("kept\n").unwrap_or_else(|| panic!("{stdout}"));
+    Some(life.trim().to_owned())
+}
+
+fn wait_for_life(sessions: &Sessions, session: &str, wanted: &str) {
+    until(&format!("the {wanted} life of {session}"), ANSWER_MAX, || {
+        match life(sessions, session) {
+            Some(found) if found == wanted => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+}
+
+/// Events of a session as a listener at a node hears them.
+struct Listener {
+    events: EventStream,
+    heard: Vec<Value>,
+}
+
+impl Listener {
+    fn start(client: &Client, session: &str) -> Listener {
+        let events = client.events(&format!("{}/events", path(session)));
+        let events = events.unwrap_or_else(|refusal| panic!("{}", refusal.text()));
+        Listener { events, heard: Vec::new() }
+    }
+
+    /// Listens until an event, and returns it.
+    fn until(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        loop {
+            let event = self.events.next();
+            let event = event.unwrap_or_else(|| panic!("no {what} in {:?}", self.heard)).data;
+            self.heard.push(event.clone());
+            if is_it(&event) {
+                return event;
+            }
+        }
+    }
+
+    fn until_done(&mut self, turn: &str) {
+        self.until("end of a turn", |event| event["type"] == "done" && event["turn"] == turn);
+    }
+}
+
+/// The owner is killed with several sessions, a turn under way and a listener elsewhere.
+#[test]
+fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {
+    let _guard = beside_others();
+    // Far longer than the test: nobody waits for it.
+    let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", SYNCED);
+    let (here, there) = pair.sessions();
+    // Of two nodes either may be the first for an agent; of three one is passed over.
+    let sessions: Vec<String> = (0..4).map(|_| marked(&here)).collect();
+    let mut three = pair.one.start_beside(&pair.config);
+    wait_for_each_other(&[&pair.one, &pair.two, &three]);
+    let third = Sessions::from(&three);
+    let busy = &sessions[0];
+    let mut listener = Listener::start(&there.client, busy);
+    let mut turn = here.send(busy, "hold /tmp/never");
+    turn.until_text("holding");
+    let name = turn.name();
+    listener.until("the text", |event| event["data"]["text"] == "holding");
+
+    for node in [&mut pair.two, &mut three] {
+        node.expect_log("failed to pass a request on");
+        node.expect_log("nothing listens at its address");
+    }
+    pair.one.signal("KILL");
+    pair.one.wait(SOON);
+    listener.until_done(&name);
+    let error = listener.heard.iter().find(|event| event["type"] == "error").unwrap();
+    assert_eq!(error["data"]["error"], "the node that worked on this was lost");
+    for session in &sessions {
+        wait_for_life(&third, session, "new");
+        wait_for_life(&there, session, "new");
+        assert_eq!(there.record(session)["state"], "active");
+    }
+    // Who listens hears what comes next as well.
+    let heard = third.hear(busy, "again");
+    listener.until_done(heard.events[0]["turn"].as_str().unwrap());
+    let kept = third.kept(busy, 0);
+    let (told, stored) = (numbers(&listener.heard), numbers(&kept));
+    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    for seq in &stored {
+        assert!(told.contains(seq), "{seq} was not heard: {told:?}, {stored:?}");
+    }
+    let of = |kind: &str| kept.iter().filter(|event| event["type"] == kind).count();
+    assert_eq!(of("done"), of("turn_start"), "{kept:?}");
+    // Back again, it has nothing to say about them.
+    pair.one.restart();
+    let back = Sessions::from(&pair.one);
+    for session in &sessions {
+        wait_for_life(&back, session, "new");
+        back.end(session);
+    }
+}
+
+/// Whatever is asked of an owner that stood still for longer than its lease, it does not answer.
+#[test]
+fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
+    let _guard = beside_others();
+    let mut pair = Pair::start_with("cluster.lease_ms = 3000\n", SYNCED);
+    for node in [&mut pair.one, &mut pair.two] {
+        for text in ["failed to pass a request on", OVER, TAKEN, "not told", "lost the store"] {
+            node.expect_log(text);
+        }
+    }
+    let (here, there) = pair.sessions();
+    let session = &marked(&here);
+    let program = start_inside(&here, session);
+    let mut listener = Listener::start(&there.client, session);
+    pair.one.signal("STOP");
+    // These wait for it, and are the first that it sees when it goes on.
+    let (answers, answered) = mpsc::channel();
+    for _ in 0..4 {
+        let (client, request, answers) =
+            (here.client.clone(), life_request(session), answers.clone());
+        thread::spawn(move || answers.send(client.try_send(&request)));
+    }
+    drop(answers);
+    wait_for_life(&there, session, "new");
+    pair.one.signal("CONT");
+    for answer in answered {
+        // Where it gives up, or cuts the connection, it has answered for nobody either.
+        if let Ok(Some(life)) = answer.map(|answer| life_in(&answer)) {
+            assert_eq!(life, "new");
+        }
+    }
+    until("what it had to be gone", SOON, || match process::name(program).as_str() {
+        "sleep" => Err(format!("{program}")),
+        _ => Ok(()),
+    });
+    wait_for_life(&here, session, "new");
+    let heard = here.hear(session, "hello");
+    listener.until_done(heard.events[0]["turn"].as_str().unwrap());
+    assert!(pair.one.log().contains(TAKEN));
+    there.end(session);
+}
+
+#[test]
+fn a_node_that_stood_still_for_a_moment_keeps_what_it_has() {
+    let _guard = beside_others();
+    let pair = Pair::start_with("cluster.lease_ms = 20000\n", SYNCED);
+    let (here, there) = pair.sessions();
+    let session = &marked(&here);
+    let owner = || {
+        let nodes = nodes_seen_by(&pair.two);
+        let seen = |is_this: bool| {
+            let node = nodes.iter().find(|node| node["is_this"] == is_this).unwrap();
+            node["seen_ms"].as_u64().unwrap()
+        };
+        (seen(false), seen(true))
+    };
+    pair.one.signal("STOP");
+    until("half of a lease without it", SOON, || {
+        let (one, two) = owner();
+        if two > one + 10_000 { Ok(()) } else { Err(format!("{one} {two}")) }
+    });
+    pair.one.signal("CONT");
+    assert_eq!(life(&here, session).as_deref(), Some("old"));
+    wait_for_life(&there, session, "old");
+    assert!(!pair.one.log().contains(OVER), "{}", pair.one.log());
+    assert!(!pair.two.log().contains("a node is lost"), "{}", pair.two.log());
+    there.end(session);
+}
+
+/// The store is away for longer than a lease: everything stands still, and goes on where it was.
+#[test]
+fn a_store_that_comes_back_makes_nobody_lose_a_session() {
+    let _guard = beside_others();
+    let (database, objects) = (Postgres::start(), Scratch::new());
+    let way = Cutter::start(database.tcp());
+    let store =
+        database.database().replace(&database.tcp().to_string(), &way.address().to_string());
+    assert!(store.contains(&way.address().to_string()), "{store}");
+    let settings =
+        format!("objects.url = \"{}\"\ncluster.lease_ms = 3000\n", objects.path().display());
+    let config = node_config(&store, &settings, &config(SYNCED));
+    let mut one = Server::start_with(COVE, &[], Some(&config));
+    let mut two = one.start_beside(&config);
+    wait_for_each_other(&[&one, &two]);
+    for node in [&mut one, &mut two] {
+        for text in [
+            OVER,
+            "not told",
+            "lost the store",
+            "cannot be reached",
+            "failed",
+            "cannot be written",
+            "could not be",
+            "could be read",
+            "failed to pass a request on",
+        ] {
+            node.expect_log(text);
+        }
+    }
+    let (here, there) = (Sessions::from(&one), Sessions::from(&two));
+    here.deploy(&probe("probe"));
+    let sessions = [marked(&here), marked(&there)];
+    let programs = [start_inside(&here, &sessions[0]), start_inside(&there, &sessions[1])];
+    way.silence(true);
+    for node in [&one, &two] {
+        wait_for_log(node, OVER);
+    }
+    for (node, session) in [(&here, &sessions[0]), (&there, &sessions[1])] {
+        let refused = node.try_exec(session, "true");
+        assert_eq!(refused.status, 503, "{}", refused.text());
+        assert!(refused.header("retry-after").is_some(), "{}", refused.text());
+    }
+    way.silence(false);
+    way.cut_all();
+    for session in &sessions {
+        wait_for_life(&here, session, "old");
+        wait_for_life(&there, session, "old");
+    }
+    // Nobody has waited for the end of a lease in secret.
+    let before = nodes_seen_by(&one)[0]["seen_ms"].as_u64().unwrap();
+    until("one more lease", SOON, || {
+        let now = nodes_seen_by(&one)[0]["seen_ms"].as_u64().unwrap();
+        if now > before + 4_000 { Ok(()) } else { Err(now.to_string()) }
+    });
+    for (session, program) in sessions.iter().zip(programs) {
+        wait_for_life(&here, session, "old");
+        assert_eq!(process::name(program), "sleep");
+        there.end(session);
+    }
+    for node in [&one, &two] {
+        assert!(!node.log().contains("a node is lost"), "{}", node.log());
+    }
+}
