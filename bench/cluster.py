@@ -57,7 +57,7 @@ def own_cpu_seconds(pid):
 class Node:
     """A server of the cluster."""
 
-    def __init__(self, binary, scratch, name, database, streams):
+    def __init__(self, binary, scratch, name, database, streams, tables=""):
         self.binary = binary
         self.data = pathlib.Path(scratch) / name
         config = pathlib.Path(scratch) / f"{name}.toml"
@@ -69,7 +69,7 @@ class Node:
             # One tenant has three quarters of what there is, at most.
             f"limits.streams_max = {2 * streams + 1000}\n"
             f"limits.connections_max = {streams + 1000}\n"
-            f"limits.connections_per_address_max = {streams + 1000}\n",
+            f"limits.connections_per_address_max = {streams + 1000}\n{tables}",
             encoding="utf-8",
         )
         argv = [binary, "serve", "--data-dir", self.data, "--config", config]

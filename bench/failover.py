@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""How soon sessions answer again when their node dies.
+
+Three nodes share a PostgreSQL; sessions with a small file are at the first, and rest. It is killed with
+`SIGKILL`. From then on each session is asked for through the other two nodes, as often as it takes:
+for its record, for a program, and for its file. The time of each is from the kill to its first good
+answer. All are asked at once, so that the times are those of the last of many as well.
+"""
+
+import argparse
+import concurrent.futures
+import http.client
+import json
+import pathlib
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+import machine
+import rivals
+from bouncer import poolers
+from client import Client, Refused
+from cluster import ECHO, Node, wait_for_nodes
+
+CONTENT = b"here\n"
+GIVE_UP_SECONDS = 120
+PAUSE_SECONDS = 0.02
+TABLES = """\
+[sessions]
+snapshot_after_turn = true
+disk_bytes = 67108864
+disk_inodes = 8192
+ready = 0
+resident_max = {resident}
+"""
+
+
+def others_than(client, verb):
+    """Has all nodes but the one that is asked take no work, or take it again."""
+    for node in client.json("GET", "/v1/nodes")["nodes"]:
+        if not node["is_this"]:
+            client.json("POST", f"/v1/nodes/{node['id']}/{verb}")
+    time.sleep(3)
+
+
+def prepare(first):
+    """A session whose file is in the object store."""
+    session = first.json("POST", "/v1/sessions", {"agent": "echo"}, status=201)["id"]
+    path = f"/v1/sessions/{session}"
+    first.json("POST", f"{path}/exec", {"command": "echo here > small"})
+    # A turn brings the files there, and has done so when the next one begins.
+    for text in ("one", "two"):
+        first.json("POST", f"{path}/messages?wait=true", {"content": text})
+    return session
+
+
+def until_answered(clients, killed, ask):
+    """Seconds from the kill to the first good answer of any of the clients, asked in turns."""
+    number = 0
+    while time.monotonic() - killed < GIVE_UP_SECONDS:
+        client = clients[number % len(clients)]
+        number += 1
+        try:
+            if ask(client):
+                return time.monotonic() - killed
+        except (OSError, Refused, http.client.HTTPException):
+            pass
+        time.sleep(PAUSE_SECONDS)
+    raise SystemExit("a session did not answer any more")
+
+
+def times_of(session, addresses, token, killed):
+    """The times of one session: its record, a program, its file."""
+    clients = [Client(address, token) for address in addresses]
+    path = f"/v1/sessions/{session}"
+
+    def record(client):
+        return client.json("GET", path)["id"] == session
+
+    def program(client):
+        ended = client.json("POST", f"{path}/exec", {"command": "echo $((6*7))"})
+        return ended["stdout"] == "42\n"
+
+    def file(client):
+        return client.request("GET", f"{path}/files/small") == (200, CONTENT)
+
+    return [until_answered(clients, killed, ask) for ask in (record, program, file)]
+
+
+def summary(values):
+    """Median, 99th percentile and greatest of times in seconds."""
+    return {
+        "p50_s": statistics.median(values),
+        "p99_s": statistics.quantiles(values, n=100)[98],
+        "max_s": max(values),
+    }
+
+
+def measure(nodes, token, count):
+    """Prepares sessions at the first node, kills it, and asks for all of them."""
+    first = Client(nodes[0].address, token)
+    wait_for_nodes(first, len(nodes))
+    files = [{"path": "agent.py", "content": (ECHO / "agent.py").read_text()}]
+    runtime = {"type": "command", "argv": ["python3", "agent.py"]}
+    first.json("POST", "/v1/agents", {"name": "echo", "files": files, "runtime": runtime},
+               status=201)
+    others_than(first, "drain")
+    sessions = [prepare(first) for _ in range(count)]
+    others_than(first, "undrain")
+    addresses = [node.address for node in nodes[1:]]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=count) as threads:
+        killed = time.monotonic()
+        nodes[0].process.process.send_signal(signal.SIGKILL)
+        asked = [threads.submit(times_of, session, addresses, token, killed)
+                 for session in sessions]
+        times = [one.result() for one in asked]
+    names = ("record", "program", "file")
+    return {name: summary(of_it) for name, of_it in zip(names, zip(*times), strict=True)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--binary", default="target/release/cove")
+    parser.add_argument("--out", help="where the figures go, as JSON")
+    parser.add_argument("--sessions", type=int, default=200)
+    parser.add_argument("--resident", type=int, default=128, help="sandboxes of each node")
+    given = parser.parse_args()
+    binary = str(pathlib.Path(given.binary).resolve())
+    with tempfile.TemporaryDirectory(prefix="cove-bench-failover-") as scratch, \
+            poolers.postgres(scratch) as database:
+        database.sql("CREATE DATABASE cove", database="postgres")
+        url = f"postgres://postgres@127.0.0.1:{database.port}/cove"
+        tables = TABLES.format(resident=given.resident)
+        nodes = [Node(binary, scratch, name, url, 0, tables) for name in ("one", "two", "three")]
+        try:
+            for node in nodes:
+                node.start()
+            token = rivals.run([binary, "token", "--data-dir", nodes[0].data]).strip()
+            report = {"machine": machine.describe(), "sessions": given.sessions,
+                      "times": measure(nodes, token, given.sessions)}
+        finally:
+            for node in nodes:
+                node.process.stop()
+    for name, figures in report["times"].items():
+        print(f"{name:8} p50 {figures['p50_s']:6.3f} s  p99 {figures['p99_s']:6.3f} s"
+              f"  last {figures['max_s']:6.3f} s")
+    if given.out:
+        pathlib.Path(given.out).write_text(json.dumps(report, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
