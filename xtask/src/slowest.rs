@@ -112,7 +112,9 @@ impl TestTimes {
     fn line(&mut self, now: Duration, line: &str) {
         self.in_failures |= line == "failures:";
         self.in_failures &= !line.starts_with("test result: ");
-        if self.in_failures && self.failures.len() < FAILED_LINES_MAX {
+        // What a server said stands above, and would push out why the test failed.
+        let is_repeated = self.in_failures && !line.starts_with("server: ");
+        if is_repeated && self.failures.len() < FAILED_LINES_MAX {
             let end = line.floor_char_boundary(FAILED_LINE_BYTES_MAX);
             self.failures.push(line[..end].to_owned());
         }
