@@ -11,7 +11,7 @@ export async function check({ page, go, api, expect, axe, shot, until }) {
   const holding = await api('POST', '/v1/executions', HOLD);
   await go('/databases');
   await page.waitForSelector('[role=row]:has-text("shop") .badge:has-text("active")');
-  expect(await page.locator('[role=row][data-at]').count() === 2, 'both tenants are in the list');
+  await until('both tenants in the list', async () => await page.locator('[role=row][data-at]').count() === 2);
   await axe();
   await shot('databases');
 

@@ -126,18 +126,18 @@ export async function check({ page, go, api, expect, until, axe }) {
     await page.waitForSelector('main [role=row], main [role=tab]');
     for (const key of [...Array(25).fill('Tab'), ...Array(12).fill('Shift+Tab')]) {
       await page.keyboard.press(key);
-      const hidden = await page.evaluate(() => {
+      await until(`a focus that is seen at ${to}`, () => page.evaluate(() => {
         const element = document.activeElement;
-        if (element === null || element === document.body || element.matches('main')) return null;
+        if (element === null || element === document.body || element.matches('main')) return true;
         const box = element.getBoundingClientRect();
         const points = [[0.5, 0.5], [0.1, 0.2], [0.9, 0.8], [0.1, 0.8], [0.9, 0.2]];
         const isSeen = points.some(([x, y]) => {
           const top = document.elementFromPoint(box.left + box.width * x, box.top + box.height * y);
           return top !== null && (element.contains(top) || top.contains(element) || top.closest('label')?.control === element);
         });
-        return isSeen ? null : `${element.tagName} ${(element.getAttribute('aria-label') ?? element.textContent ?? '').slice(0, 40)}`;
-      });
-      expect(hidden === null, `the focus is hidden at ${to}: ${hidden}`);
+        if (isSeen) return true;
+        throw new Error(`${element.tagName} ${(element.getAttribute('aria-label') ?? element.textContent ?? '').slice(0, 40)} is hidden`);
+      }));
     }
   }
   await page.setViewportSize({ width: 1280, height: 800 });

@@ -26,7 +26,7 @@ async function searchAndFollow(page, expect) {
   expect(page.url().endsWith('sandbox.html#verdicts'), `the result leads to its section: ${page.url()}`);
 }
 
-export async function check({ page, base, open, expect, axe, shot, problems }) {
+export async function check({ page, base, open, expect, until, axe, shot, problems }) {
   await page.goto(`${base}/docs`);
   await page.waitForSelector('h1:text("Documentation")');
   expect(page.url() === `${base}/docs/`, `it is a directory: ${page.url()}`);
@@ -40,7 +40,7 @@ export async function check({ page, base, open, expect, axe, shot, problems }) {
   await axe();
   await shot('docs-search');
   await page.fill('input[type=search]', '<img src=x onerror=alert(1)> zzzz');
-  expect((await page.textContent('#count')).includes('<img'), 'what was asked for is text');
+  await until('what was asked for as text', async () => (await page.textContent('#count')).includes('<img'));
 
   // Previous and next, the page's own contents, and the tutorial's files.
   await page.goto(`${base}/docs/tutorials/run-code`);

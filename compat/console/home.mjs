@@ -1,7 +1,7 @@
 // Home in a wide and in a narrow window.
 export const name = 'home';
 
-export async function check({ page, go, api, until, expect, axe, shot }) {
+export async function check({ page, go, api, until, axe, shot }) {
   await go('/');
   await page.waitForSelector('.stat-value');
   await page.waitForSelector('.home-verdict:has-text("Untrusted code") a:has-text("Doctor")');
@@ -15,18 +15,15 @@ export async function check({ page, go, api, until, expect, axe, shot }) {
   await page.reload();
   const line = page.locator('.stat:has-text("Executions running") svg.sparkline');
   await line.waitFor();
-  expect(/^M.*L/.test(await line.locator('path').getAttribute('d')), 'the line has points after a reload');
-  const words = await line.getAttribute('aria-label');
-  expect(/in the last 15 min: now \d+, lowest 0/.test(words), `the line says ${words}`);
+  await until('points of the line after a reload', async () => /^M.*L/.test(await line.locator('path').getAttribute('d')));
+  await until('words of the line', async () => /in the last 15 min: now \d+, lowest 0/.test(await line.getAttribute('aria-label')));
   await page.click('button:has-text("1 h")');
   await until('the range in the address', () => page.url().includes('range=1h'));
   await page.waitForSelector('svg.sparkline[aria-label*="in the last 1 h"]');
   await page.setViewportSize({ width: 360, height: 740 });
   for (const to of ['/', '/system', '/playground', '/executions', '/queue']) {
     await go(to);
-    await page.waitForTimeout(0);
-    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    expect(overflow <= 0, `${to} is ${overflow} pixels wider than a window of 360`);
+    await until(`${to} as wide as a window of 360 pixels`, () => page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth));
   }
   await axe();
   await page.click('button[aria-label="Open the navigation"]');
