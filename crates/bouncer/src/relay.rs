@@ -76,12 +76,13 @@ use ::pool::shares::ThreadWake;
 use api::TenantEngine;
 use mio::Poll;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use self::accept::RelayListener;
 use self::common::{PeerThread, RelayShared};
 use self::conn::EventSource;
 use self::orders::{ThreadCommand, ThreadInbox, ThreadMessageKind};
+use self::pools::{ConnectionBounds, ConnectionUsage};
 use self::prover::ProofThread;
 use self::resolve::ResolverThread;
 use self::snapshot::ThreadSnapshot;
@@ -382,6 +383,19 @@ impl RelayThreads for Relay {
     fn certificate_expiry_s(&self) -> Option<u64> {
         self.common.client_tls.load().expiry_s()
     }
+
+    fn connection_usage(&self) -> ConnectionUsage {
+        self.common.pools.usage()
+    }
+
+    fn bound_connections(&self, bounds: ConnectionBounds) {
+        self.common.pools.set_bounds(bounds);
+        self.order(&|| ThreadCommand::GiveUpSurplus);
+    }
+
+    fn demand(&self) -> Arc<Notify> {
+        Arc::clone(self.common.pools.demand())
+    }
 }
 
 impl Drop for Relay {
@@ -417,6 +431,9 @@ fn start_threads(
     }
     let wakers = ThreadWakers(peers.iter().map(|peer| Arc::clone(&peer.inbox)).collect());
     let (registry, handles) = pools::PoolRegistry::new(count, Arc::new(wakers), started);
+    if config.shares_limits {
+        registry.set_bounds(pools::ConnectionBounds::default());
+    }
     let common = Arc::new(RelayShared {
         bound: listeners.iter().map(|it| (it.engine, it.tenant.clone())).collect(),
         live: common::LiveConfig::new(config.clients_max, config.login),
@@ -435,6 +452,7 @@ fn start_threads(
         failed_logins,
         prover,
         population: Arc::default(),
+        pools: Arc::clone(&registry),
         greetings: common::ServerGreetings::default(),
         holders: Arc::default(),
         is_stopping: false.into(),

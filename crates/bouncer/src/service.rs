@@ -8,6 +8,7 @@ mod activity;
 mod background;
 mod everywhere;
 mod health;
+mod limits;
 mod orders;
 mod views;
 
@@ -22,11 +23,11 @@ use api::{
     TenantStats as Figures, TenantView,
 };
 use node::clock;
-use node::cluster::PeerForwarder;
+use node::cluster::{LimitShares, PeerForwarder};
 use node::sealed::Sealer;
 use node::store::SqlStore;
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use self::health::HealthCheckResults;
 use crate::config::BouncerConfig;
@@ -34,6 +35,7 @@ use crate::error::BouncerError;
 use crate::guest::client::{LoginPlace, SandboxClient};
 use crate::link::ProtocolKeyrings;
 use crate::relay::orders::ThreadCommand;
+use crate::relay::pools::{ConnectionBounds, ConnectionUsage};
 use crate::relay::snapshot::ThreadSnapshot;
 use crate::relay::stats::ThreadTenantStats;
 use crate::secrets::Resolve;
@@ -67,6 +69,16 @@ pub trait RelayThreads: fmt::Debug + Send + Sync {
     /// Returns when the certificate that clients see expires, in seconds since 1970.
     fn certificate_expiry_s(&self) -> Option<u64> {
         None
+    }
+    /// Returns the server connections that there are and may be now.
+    fn connection_usage(&self) -> ConnectionUsage {
+        ConnectionUsage::default()
+    }
+    /// Bounds them, where all nodes share their limits.
+    fn bound_connections(&self, _bounds: ConnectionBounds) {}
+    /// Returns who is told when a client of a tenant waits for one of which none did.
+    fn demand(&self) -> Arc<Notify> {
+        Arc::default()
     }
 }
 
@@ -143,6 +155,8 @@ struct BouncerInner {
     keyrings: ProtocolKeyrings,
     /// Other servers, where they are reached.
     nodes: OnceLock<PeerForwarder>,
+    /// Its part of limits that hold over all nodes, where they do.
+    limits: OnceLock<LimitShares>,
     /// Tenants that begin to drain, for whoever ends that.
     drains: mpsc::UnboundedSender<TenantId>,
     drained: Mutex<Option<mpsc::UnboundedReceiver<TenantId>>>,
@@ -211,6 +225,7 @@ impl InitialTenants {
             checks: HealthCheckResults::new(probe),
             keyrings,
             nodes: OnceLock::new(),
+            limits: OnceLock::new(),
             drains,
             drained: Mutex::new(Some(drained)),
         }));

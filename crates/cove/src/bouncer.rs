@@ -34,7 +34,7 @@ use bouncer::service::{BouncerParts, InitialTenants, RelayThreads, Reread, Resol
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use bouncer::{Bouncer, metrics};
 use node::auth;
-use node::cluster::PeerForwarder;
+use node::cluster::{LimitShares, PeerForwarder};
 use node::drain::{DrainHandle, Hangups};
 use node::sealed::Sealer;
 use node::store::SqlStore;
@@ -79,6 +79,8 @@ pub(crate) struct BouncerContext {
     pub(crate) succession: Option<HandoverConfig>,
     /// SIGHUP, at which it reads the configuration again; none where somebody else does.
     pub(crate) hangups: Option<Hangups>,
+    /// Its part of limits that hold over all nodes, where they do.
+    pub(crate) limits: Option<LimitShares>,
 }
 
 /// A process that is configured by `cove.toml`, as the console sees it.
@@ -119,7 +121,12 @@ struct ConfigUpdate {
 
 impl BouncerContext {
     /// Beside a server.
-    pub(crate) fn beside(store: SqlStore, sealer: Sealer, drain: &DrainHandle) -> BouncerContext {
+    pub(crate) fn beside(
+        store: SqlStore,
+        sealer: Sealer,
+        drain: &DrainHandle,
+        limits: Option<LimitShares>,
+    ) -> BouncerContext {
         let login_secret = sealer.derived_key(LOGIN_PURPOSE);
         let host = Arc::new(ConsoleProcess(drain.clone()));
         BouncerContext {
@@ -128,6 +135,7 @@ impl BouncerContext {
             host,
             succession: None,
             hangups: None,
+            limits,
         }
     }
 }
@@ -170,7 +178,7 @@ impl RunningBouncer {
         if !config.enabled {
             return Ok(None);
         }
-        let BouncerContext { store, login_secret, host, succession, hangups } = ground;
+        let BouncerContext { store, login_secret, host, succession, hangups, limits } = ground;
         let resolver = Arc::clone(&resolve);
         let parts = BouncerParts { config: config.clone(), resolve, reread, store };
         let prepared = InitialTenants::new(parts).await.map_err(|error| explain(&error))?;
@@ -187,7 +195,8 @@ impl RunningBouncer {
             server_tls: Arc::clone(&server_tls),
             look_up: Arc::new(UserLookupTask::new(queries, Handle::current())),
         };
-        let relay = match Relay::start_after(relay_config(config)?, relay_parts, succession) {
+        let shared = RelayConfig { shares_limits: limits.is_some(), ..relay_config(config)? };
+        let relay = match Relay::start_after(shared, relay_parts, succession) {
             Ok(relay) => Arc::new(relay),
             Err(error @ RelayStartError::Listen(_)) if config.listen.is_default() => {
                 let error = &error as &dyn std::error::Error;
@@ -206,6 +215,9 @@ impl RunningBouncer {
         let probe = ServerProber::new(keyrings.clone(), Arc::clone(&server_tls));
         let threads: Arc<dyn RelayThreads> = Arc::<Relay>::clone(&relay);
         let bouncer = prepared.start(threads, Arc::new(probe), keyrings);
+        if let Some(limits) = limits {
+            bouncer.share_limits(limits);
+        }
         let console = AdminConsole::new(bouncer.clone(), host);
         let for_peers = console.peer_routes();
         let access = PgBouncerConsole::new(console, bouncer.clone(), resolver, Handle::current());
@@ -382,6 +394,7 @@ fn relay_config(config: &BouncerConfig) -> Result<RelayConfig> {
         login: Duration::from_secs(config.login_s.max(1).into()),
         cleartext: CleartextPolicy::Protected,
         tcp: TcpPolicy::default(),
+        shares_limits: false,
     })
 }
 
@@ -495,7 +508,8 @@ fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
         let succession = takeover.map(|socket| HandoverConfig { socket, takes_over: true });
         // Before anybody can see that it is there: a signal that nobody heeds ends the process.
         let hangups = Some(Hangups::new().context("failed to listen to signals")?);
-        let ground = BouncerContext { store: None, login_secret, host, succession, hangups };
+        let ground =
+            BouncerContext { store: None, login_secret, host, succession, hangups, limits: None };
         // Alone it has no other purpose, so that a taken address is an error.
         let Some(running) = RunningBouncer::start(source, ground, &mut registry).await? else {
             bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");

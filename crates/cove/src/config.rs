@@ -168,6 +168,8 @@ pub(crate) struct ClusterConfig {
     pub(crate) kubernetes: crate::kubernetes::KubernetesConfig,
     /// Milliseconds for which this node counts as alive after it was seen.
     pub(crate) lease_ms: Option<u64>,
+    /// Whether limits on server connections hold for each node or for all together.
+    pub(crate) limits: node::cluster::LimitScope,
 }
 
 /// The `[compat]` table: interfaces of other systems.

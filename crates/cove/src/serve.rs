@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode};
 use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
 use node::auth::{TokenRegistry, TokenScope};
 use node::clock::IdGenerator;
-use node::cluster::{NodeMembership, PeerForwarder};
+use node::cluster::{LimitShares, NodeMembership, PeerForwarder};
 use node::current::CurrentSettings;
 use node::data_dir::DataDir;
 use node::drain::{DrainHandle, Hangups};
@@ -221,7 +221,7 @@ impl ServerParts<'_> {
         let traces = ServerTraces::start(source, Some(membership.identity()), &mut registry)?;
         let fence = EffectFence::new(membership.serving().clone());
         let node = peers.node(&membership);
-        let used = ServicesBeside::new(&store, &tokens, &drain, node, &traces, &fence);
+        let used = ServicesBeside::new(&store, &tokens, &drain, &membership, node, &traces, &fence);
         let SandboxServices { pooler, lake, gate } =
             SandboxServices::start(source, &data_dir, used, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
@@ -368,6 +368,7 @@ struct ServicesBeside<'a> {
     store: &'a SqlStore,
     tokens: &'a TokenRegistry,
     drain: &'a DrainHandle,
+    membership: &'a NodeMembership,
     /// Name of this node, where others reach it.
     node: Option<String>,
     tracer: Option<Tracer>,
@@ -380,12 +381,13 @@ impl<'a> ServicesBeside<'a> {
         store: &'a SqlStore,
         tokens: &'a TokenRegistry,
         drain: &'a DrainHandle,
+        membership: &'a NodeMembership,
         node: Option<String>,
         traces: &ServerTraces,
         fence: &EffectFence,
     ) -> ServicesBeside<'a> {
         let (tracer, fence) = (traces.tracer(), fence.clone());
-        ServicesBeside { store, tokens, drain, node, tracer, fence }
+        ServicesBeside { store, tokens, drain, membership, node, tracer, fence }
     }
 }
 
@@ -403,11 +405,12 @@ impl SandboxServices {
         beside: ServicesBeside<'_>,
         registry: &mut Registry,
     ) -> Result<SandboxServices> {
-        let ServicesBeside { store, tokens, drain, node, tracer, fence } = beside;
+        let ServicesBeside { store, tokens, drain, membership, node, tracer, fence } = beside;
         let removals = data_dir.removals().clone();
         let Source { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
-        let ground = BouncerContext::beside(store.clone(), sealer, drain);
+        let limits = LimitShares::open(store, membership, config.cluster.limits).await?;
+        let ground = BouncerContext::beside(store.clone(), sealer, drain, limits);
         let pooler = bouncer::RunningBouncer::start(source, ground, registry).await?;
         let lake = catalog::RunningCatalog::start(
             config,

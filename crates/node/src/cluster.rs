@@ -10,6 +10,7 @@
 
 mod identity;
 pub mod join_token;
+mod limit_shares;
 mod membership;
 mod peer;
 pub mod placement;
@@ -20,6 +21,7 @@ pub mod takeover;
 use std::time::Duration;
 
 pub use self::identity::NodeIdentity;
+pub use self::limit_shares::{LimitScope, LimitShares, LimitUse, SETTLED_MAX};
 pub use self::membership::{JoinError, LostNode, NodeDescription, NodeMembership};
 pub use self::peer::{
     ClusterKey, ClusterKeyError, PEER_LISTENER, PeerAnswer, PeerForwarder, PeerListener,

@@ -28,6 +28,10 @@ impl RelayWorker {
                 self.drain_clients(Some(tenant));
             }
             ThreadCommand::Reconnect(tenant) => self.renew_terms(tenant),
+            ThreadCommand::GiveUpSurplus => {
+                let pools: Vec<_> = self.pools.iter().map(|(pool, _)| pool).collect();
+                pools.into_iter().for_each(|pool| self.pools.give_up_surplus(pool));
+            }
             ThreadCommand::Kill(tenant) => {
                 self.kill(tenant, "terminating connection due to administrator command");
             }

@@ -18,6 +18,7 @@ use super::console_backend::ConsoleBackend;
 use super::holders::ServerHolders;
 use super::keys::CancelKeys;
 use super::orders::{ThreadInbox, ThreadMessageKind};
+use super::pools::PoolRegistry;
 use super::prover::ProofThread;
 use super::resolve::ResolverThread;
 use super::server::Parameters;
@@ -108,6 +109,8 @@ pub(super) struct RelayShared {
     pub(super) failed_logins: Arc<LoginLimiter<LoginSource>>,
     pub(super) prover: ProofThread,
     pub(super) population: Arc<ClientCount>,
+    /// Pools, as all threads know them.
+    pub(super) pools: Arc<PoolRegistry>,
     pub(super) greetings: ServerGreetings,
     pub(super) holders: Arc<ServerHolders>,
     /// The threads are told to end.

@@ -30,6 +30,8 @@ pub enum ThreadCommand {
     Admission(TenantId),
     /// Close a tenant's server connections: idle ones now, the others when they come back.
     Reconnect(TenantId),
+    /// Close idle server connections beyond what their pools may have by now.
+    GiveUpSurplus,
     /// Close all clients and server connections of a tenant now.
     Kill(TenantId),
     /// Close the client that has this virtual process id.

@@ -33,7 +33,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub use local::ThreadPools;
-pub use registry::{PoolRegistry, PoolTerms, PooledSlot};
+pub use registry::{
+    ConnectionBounds, ConnectionUsage, ConnectionUse, PoolRegistry, PoolTerms, PooledSlot,
+};
 
 /// Time that a connection has been idle on another thread before it is fetched although another one
 /// could be opened. One that is in use returns sooner, and would go to and fro.

@@ -27,6 +27,7 @@ impl Bouncer {
                 () = self.0.checks.run(&self.0) => {}
                 () = self.end_drains(patience) => {}
                 () = self.follow_store() => {}
+                () = self.follow_limits() => {}
             }
         })
     }

@@ -111,6 +111,7 @@ impl Gate {
             login: Duration::from_secs(10),
             cleartext,
             tcp: TcpPolicy::default(),
+            shares_limits: false,
         };
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().expect("a runtime");

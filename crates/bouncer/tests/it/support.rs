@@ -104,6 +104,7 @@ impl Pooler {
             login: Duration::from_secs(5),
             cleartext: CleartextPolicy::Protected,
             tcp: TcpPolicy::default(),
+            shares_limits: false,
         };
         let no_tls =
             ClientTls { mode: api::TlsMode::Disable, cert: None, key: None, client_ca: None };

@@ -205,7 +205,8 @@ async fn work(file: Arc<IniFile>, config: BouncerConfig) -> Result<()> {
     let login_secret = auth::random_key().context("failed to make a key")?;
     let host: Arc<dyn ConsoleHost> = Arc::<IniFile>::clone(&file);
     let hangups = Some(Hangups::new().context("failed to listen to signals")?);
-    let ground = BouncerContext { store: None, login_secret, host, succession: None, hangups };
+    let ground =
+        BouncerContext { store: None, login_secret, host, succession: None, hangups, limits: None };
     let again = Arc::clone(&file);
     let told = ConfigUpdate {
         config,

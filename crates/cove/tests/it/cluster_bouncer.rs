@@ -1,5 +1,8 @@
 //! Servers on one store as one bouncer: whichever is asked.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use serde_json::json;
 use testkit::my::command;
 use testkit::pg::cancel_request;
@@ -11,7 +14,7 @@ use testkit::{
 use crate::asynchronous::post;
 use crate::cluster::Pair;
 use crate::sessions_support::ok;
-use crate::support::{SOON, beside_others};
+use crate::support::{SOON, beside_others, wait_for_log};
 
 #[test]
 fn a_cancel_request_reaches_its_client_through_any_node() {
@@ -253,4 +256,113 @@ fn the_console_shows_and_commands_all_nodes() {
     }
     assert!(first.end().0 && second.end().0, "both clients are gone");
     assert_eq!(one.fail(&format!("KILL_CLIENT {}", numbers[0][0])).message(), "client not found");
+}
+
+/// Server connections of a tenant at all nodes together.
+const SHARED_MAX: usize = 4;
+
+/// Two nodes that share the limit of a tenant, and its database.
+struct LimitedPair {
+    pair: Pair,
+    backend: Postgres,
+}
+
+impl LimitedPair {
+    fn start(scope: &str) -> LimitedPair {
+        let backend = Postgres::start();
+        backend.sql("CREATE ROLE limited LOGIN PASSWORD 'pw'");
+        let tenant = format!(
+            "ready = 0\n[bouncer]\n[[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\n\
+             database = \"postgres\"\nusers = [{{ name = \"limited\", password = \"pw\" }}]\n\
+             limits = {{ server_connections_max = {SHARED_MAX}, wait_s = 60.0 }}\n",
+            backend.tcp()
+        );
+        let settings = format!("cluster.limits = \"{scope}\"\ncluster.lease_ms = 3000\n");
+        LimitedPair { pair: Pair::start_with(&settings, &tenant), backend }
+    }
+
+    fn login(server: &Server) -> PgClient {
+        let bouncer = PgAddress::Tcp(server.listener("bouncer"));
+        PgClient::login(&bouncer, &[("user", "limited"), ("database", "shop")], "pw").unwrap()
+    }
+
+    /// Connections to the database, as that counts them.
+    fn connections(&self) -> usize {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'limited'";
+        self.backend.sql(sql).trim().parse().unwrap()
+    }
+
+    /// Clients of a node that all hold a server connection at the same time.
+    fn holders(server: &Server) -> Vec<PgClient> {
+        let held = (0..SHARED_MAX).map(|_| {
+            let mut client = LimitedPair::login(server);
+            assert_eq!(client.run("BEGIN").tags(), ["BEGIN"]);
+            client
+        });
+        held.collect()
+    }
+}
+
+/// However clients are spread over nodes, and wherever they go.
+#[test]
+fn a_limit_of_a_tenant_holds_over_all_nodes() {
+    let _guard = beside_others();
+    let limited = LimitedPair::start("strict");
+    let (one, two) = (&limited.pair.one, &limited.pair.two);
+    let is_over = AtomicBool::new(false);
+    let most = thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut most = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                most = most.max(limited.connections());
+            }
+            most
+        });
+        let clients: Vec<_> = [one, two, one, two, one, two, one, two]
+            .map(|server| {
+                scope.spawn(move || {
+                    let mut client = LimitedPair::login(server);
+                    for number in 0..25 {
+                        let sql = format!("SELECT {number} FROM pg_sleep(0.005)");
+                        assert_eq!(client.value(&sql), number.to_string());
+                    }
+                })
+            })
+            .into_iter()
+            .collect();
+        let ended: Vec<_> = clients.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok), "a client was not served");
+        sampler.join().unwrap()
+    });
+    assert!((2..=SHARED_MAX).contains(&most), "{most} connections at one time");
+    // All of it goes to where it is needed.
+    drop(LimitedPair::holders(two));
+    drop(LimitedPair::holders(one));
+    assert!(limited.connections() <= SHARED_MAX);
+}
+
+/// What a silent node has is kept for it where a limit is strict, until it is gone for certain.
+#[test]
+fn the_part_of_a_lost_node_goes_to_the_others() {
+    let _guard = beside_others();
+    for scope in ["strict", "soft"] {
+        let mut limited = LimitedPair::start(scope);
+        let held = LimitedPair::holders(&limited.pair.two);
+        let mut waiting = LimitedPair::login(&limited.pair.one);
+        waiting.send(&PgBatch::new().query("SELECT 7").0).unwrap();
+        limited.pair.two.signal("STOP");
+        wait_for_log(&limited.pair.one, "a node is lost");
+        if scope == "strict" {
+            // The connections of the node are there still.
+            assert_eq!(limited.connections(), SHARED_MAX);
+            let stats = ok(&limited.pair.one.client().get("/v1/tenants/shop/stats"));
+            assert_eq!(stats["waiting"], 1, "{stats}");
+            limited.pair.two.signal("KILL");
+        }
+        assert_eq!(waiting.answer().unwrap().value(), "7", "{scope}");
+        limited.pair.two.signal("KILL");
+        limited.pair.two.wait(SOON);
+        drop(held);
+    }
 }

@@ -167,6 +167,12 @@ impl NodeMembership {
         &self.0.registry
     }
 
+    /// Returns whether other nodes may share the store with this one.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.0.is_shared
+    }
+
     /// Returns the right to act for what this node has, and until when it holds.
     #[must_use]
     pub fn serving(&self) -> &ServingLease {

@@ -371,7 +371,7 @@ fn register(
     Ok(NodeRegistration::Done)
 }
 
-fn list(it: &mut dyn StoreTransaction) -> Result<Vec<NodeRecord>, SqlStoreError> {
+pub(super) fn list(it: &mut dyn StoreTransaction) -> Result<Vec<NodeRecord>, SqlStoreError> {
     let sql = format!("SELECT {COLUMNS} FROM cove_nodes ORDER BY id");
     it.query(&sql, &[])?.iter().map(record).collect()
 }
@@ -439,7 +439,7 @@ fn lease_ms() -> u64 {
     u64::try_from(NODE_LEASE.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn milliseconds(ms: u64) -> SqlValue {
+pub(super) fn milliseconds(ms: u64) -> SqlValue {
     SqlValue::Int(i64::try_from(ms).unwrap_or(i64::MAX))
 }
 

@@ -153,10 +153,15 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
             self.by_key.insert(common.key.index(), pool);
             self.close_idle(pool, usize::MAX, CloseReason::Unfit);
         }
-        let surplus = self.local(pool).common.key.surplus();
-        self.close_idle(pool, usize::try_from(surplus).unwrap_or(usize::MAX), CloseReason::GivenUp);
+        self.give_up_surplus(pool);
         self.plan(pool, Some(now));
         self.need(pool, now);
+    }
+
+    /// Closes idle connections beyond what the pool may have by now.
+    pub fn give_up_surplus(&mut self, pool: PoolRef) {
+        let surplus = self.local(pool).common.key.surplus();
+        self.close_idle(pool, usize::try_from(surplus).unwrap_or(usize::MAX), CloseReason::GivenUp);
     }
 
     /// Gives nothing away until [`ThreadPools::resume`]; idle connections are closed, others when

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pool::shares::{self, ConnectionShares, SlotPermit, ThreadHandle, ThreadWake, UserHandle};
+use tokio::sync::Notify;
 
 use super::{PoolFailure, RETRY_FIRST};
 use crate::tenants::{PoolId, ServerId, TenantId, TenantSnapshot, TenantUser};
@@ -69,6 +70,54 @@ impl PoolTerms {
     }
 }
 
+/// Server connections that this node may have at most, where all nodes share their limits. What is
+/// not named may have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionBounds {
+    /// Connections to each server.
+    pub servers: HashMap<ServerId, u32>,
+    /// Connections of each tenant.
+    pub tenants: HashMap<TenantId, u32>,
+}
+
+/// Server connections of a server or a tenant at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionUse {
+    /// Most there may be now.
+    pub bound: u32,
+    /// Number there is, with those that are being opened and closed.
+    pub used: u32,
+    /// Clients that wait for one; of a tenant.
+    pub waiting: u32,
+}
+
+/// Server connections of all servers and tenants that have a pool or a bound.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionUsage {
+    /// By server.
+    pub servers: HashMap<ServerId, ConnectionUse>,
+    /// By tenant.
+    pub tenants: HashMap<TenantId, ConnectionUse>,
+}
+
+impl ConnectionBounds {
+    fn of_server(&self, server: ServerId) -> u32 {
+        self.servers.get(&server).copied().unwrap_or(0)
+    }
+
+    /// Returns what holds of a tenant's definition here.
+    fn quota(&self, tenant: TenantId, defined: shares::TenantQuota) -> shares::TenantQuota {
+        let bound = self.tenants.get(&tenant).copied().unwrap_or(0);
+        let connections_max = defined.connections_max.min(bound);
+        shares::TenantQuota {
+            connections_max,
+            connections_min: defined.connections_min.min(connections_max),
+            reserve: defined.reserve.min(bound - connections_max),
+            ..defined
+        }
+    }
+}
+
 /// Request between threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PoolMessage {
@@ -94,6 +143,8 @@ pub struct PoolRegistry {
     known: Mutex<RegisteredPool>,
     notes: Box<[Mutex<Vec<PoolMessage>>]>,
     wake: Arc<dyn ThreadWake>,
+    /// Told when a client of a tenant waits of which none did.
+    demand: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -101,10 +152,15 @@ struct RegisteredPool {
     servers: HashMap<ServerId, KnownServer>,
     tenants: HashMap<TenantId, KnownTenant>,
     pools: HashMap<PoolId, Arc<PoolShared>>,
+    /// Bounds by what all nodes share; none where this one has its limits for itself.
+    bounds: Option<ConnectionBounds>,
 }
 
 struct KnownServer {
     server: shares::ServerHandle,
+    /// Connections by the definition of a tenant of it, and those that it may have here.
+    defined: u32,
+    connections_max: u32,
     /// Number of its tenants that are known.
     tenants: u32,
 }
@@ -114,6 +170,8 @@ struct KnownTenant {
     pools: u32,
     server: ServerId,
     tenant: shares::TenantHandle,
+    /// By its definition, and what holds here.
+    defined: shares::TenantQuota,
     limits: shares::TenantQuota,
     waiting: Arc<AtomicU32>,
 }
@@ -134,6 +192,7 @@ pub(super) struct PoolShared {
     trouble: Mutex<Option<ServerTrouble>>,
     /// Clients of the tenant that wait, on all threads and in all pools.
     waiting: Arc<AtomicU32>,
+    demand: Arc<Notify>,
 }
 
 /// A server that cannot be reached.
@@ -165,7 +224,59 @@ impl PoolRegistry {
         let (shares, handles) =
             ConnectionShares::new(threads, Box::new(WakeShared(Arc::clone(&wake))), now);
         let notes = (0..threads).map(|_| Mutex::default()).collect();
-        (Arc::new(PoolRegistry { shares, known: Mutex::default(), notes, wake }), handles)
+        let (known, demand) = (Mutex::default(), Arc::default());
+        (Arc::new(PoolRegistry { shares, known, notes, wake, demand }), handles)
+    }
+
+    /// Told when a client of a tenant waits of which none did.
+    pub fn demand(&self) -> &Arc<Notify> {
+        &self.demand
+    }
+
+    /// Bounds what this node has of limits that all nodes share. Idle connections beyond are closed
+    /// by [`super::ThreadPools::give_up_surplus`], others when they come back.
+    pub fn set_bounds(&self, bounds: ConnectionBounds) {
+        let mut known = self.known.lock();
+        let RegisteredPool { servers, tenants, bounds: before, .. } = &mut *known;
+        for (id, server) in servers {
+            let connections_max = server.defined.min(bounds.of_server(*id));
+            if server.connections_max != connections_max {
+                server.connections_max = connections_max;
+                server.server.set_connections_max(connections_max);
+            }
+        }
+        for (id, tenant) in tenants {
+            let limits = bounds.quota(*id, tenant.defined);
+            if tenant.limits != limits {
+                tenant.limits = limits;
+                tenant.tenant.set_limits(limits);
+            }
+        }
+        *before = Some(bounds);
+    }
+
+    /// Server connections that there are and may be now.
+    pub fn usage(&self) -> ConnectionUsage {
+        let known = self.known.lock();
+        let bounds = known.bounds.clone().unwrap_or_default();
+        let bound_alone = |bound| ConnectionUse { bound, ..ConnectionUse::default() };
+        let mut usage = ConnectionUsage {
+            servers: bounds.servers.into_iter().map(|(id, it)| (id, bound_alone(it))).collect(),
+            tenants: bounds.tenants.into_iter().map(|(id, it)| (id, bound_alone(it))).collect(),
+        };
+        for (id, server) in &known.servers {
+            let (bound, used) = (server.connections_max, server.server.held());
+            let known = usage.servers.entry(*id).or_default();
+            *known = ConnectionUse { bound: bound.max(known.bound), used, waiting: 0 };
+        }
+        for (id, tenant) in &known.tenants {
+            let bound = tenant.limits.connections_max.saturating_add(tenant.limits.reserve);
+            let (used, _) = tenant.tenant.held();
+            let waiting = tenant.waiting.load(Ordering::Relaxed);
+            let known = usage.tenants.entry(*id).or_default();
+            *known = ConnectionUse { bound: bound.max(known.bound), used, waiting };
+        }
+        usage
     }
 
     /// The pool as all threads know it, made or brought up to date.
@@ -176,18 +287,26 @@ impl PoolRegistry {
         terms: &PoolTerms,
     ) -> Arc<PoolShared> {
         let mut known = self.known.lock();
-        let RegisteredPool { servers, tenants, pools } = &mut *known;
-        let KnownServer { server, tenants: known_tenants } =
-            servers.entry(terms.server).or_insert_with(|| KnownServer {
-                server: self.shares.server(terms.server_connections_max),
-                tenants: 0,
-            });
-        server.set_connections_max(terms.server_connections_max);
+        let RegisteredPool { servers, tenants, pools, bounds } = &mut *known;
+        let of_server = bounds.as_ref().map_or(u32::MAX, |it| it.of_server(terms.server));
+        let server_max = terms.server_connections_max.min(of_server);
+        let limits = bounds.as_ref().map_or(terms.tenant, |it| it.quota(tenant_id, terms.tenant));
+        let known_server = servers.entry(terms.server).or_insert_with(|| KnownServer {
+            server: self.shares.server(server_max),
+            defined: terms.server_connections_max,
+            connections_max: server_max,
+            tenants: 0,
+        });
+        known_server.defined = terms.server_connections_max;
+        known_server.connections_max = server_max;
+        let KnownServer { server, tenants: known_tenants, .. } = known_server;
+        server.set_connections_max(server_max);
         let fresh = |pools, waiting| KnownTenant {
             pools,
             server: terms.server,
-            tenant: server.tenant(terms.tenant),
-            limits: terms.tenant,
+            tenant: server.tenant(limits),
+            defined: terms.tenant,
+            limits,
             waiting,
         };
         let tenant = tenants.entry(tenant_id).or_insert_with(|| {
@@ -201,9 +320,10 @@ impl PoolRegistry {
             *tenant = fresh(tenant.pools, Arc::clone(&tenant.waiting));
             leave_server(servers, before);
         }
-        if tenant.limits != terms.tenant {
-            tenant.tenant.set_limits(terms.tenant);
-            tenant.limits = terms.tenant;
+        tenant.defined = terms.tenant;
+        if tenant.limits != limits {
+            tenant.tenant.set_limits(limits);
+            tenant.limits = limits;
         }
         if let Some(common) = pools.get(&id)
             && common.key.is_of(&tenant.tenant)
@@ -222,6 +342,7 @@ impl PoolRegistry {
             troubled: AtomicBool::new(false),
             trouble: Mutex::default(),
             waiting: Arc::clone(&tenant.waiting),
+            demand: Arc::clone(&self.demand),
         });
         if pools.insert(id, Arc::clone(&common)).is_none() {
             tenant.pools += 1;
@@ -233,7 +354,7 @@ impl PoolRegistry {
     /// unless another thread has, or a connection.
     pub(super) fn forget(&self, common: &Arc<PoolShared>) {
         let mut known = self.known.lock();
-        let RegisteredPool { servers, tenants, pools } = &mut *known;
+        let RegisteredPool { servers, tenants, pools, .. } = &mut *known;
         let is_known = pools.get(&common.id).is_some_and(|known| Arc::ptr_eq(known, common));
         // One reference is here and one the caller's. Nobody makes more without the lock, but of
         // one that they have.
@@ -338,7 +459,11 @@ impl PoolShared {
     /// Counts a client that begins to wait, if it may.
     pub(super) fn begin_to_wait(&self, waiting_max: u32) -> bool {
         let more = |waiting: u32| (waiting < waiting_max).then_some(waiting + 1);
-        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        let waited = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        if waited == Ok(0) {
+            self.demand.notify_one();
+        }
+        waited.is_ok()
     }
 
     pub(super) fn end_to_wait(&self, count: u32) {

@@ -1,0 +1,327 @@
+//! Limits that hold over all nodes of a store: how much of each a node may use.
+//!
+//! A node that uses something which is limited over all nodes has a row for it, with the part that
+//! was granted to it and what it needs. The parts of all together never exceed the limit: who
+//! wants more gets what nobody has, and who has more than is fair gives it up as it becomes free.
+//! So a part grows with the store's answer alone, and shrinks in two steps: the node first stops
+//! using more, and gives the rest back the next time.
+//!
+//! What a node has that is lost goes to the others with its lease ([`LimitScope::Soft`]), or when
+//! its process is known to be over ([`LimitScope::Strict`]): one that stands still keeps its
+//! connections, and may use them again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::registry::{list, milliseconds};
+use super::takeover::NodeFate;
+use super::{NodeIdentity, NodeJudge, NodeMembership, NodeRecord};
+use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransaction};
+
+/// Service that the tables belong to.
+const SERVICE: &str = "limits";
+
+const MIGRATIONS: &[MigrationStep] = &[
+    // A row to lock: whoever changes parts of a limit does it alone.
+    MigrationStep::Same(
+        "CREATE TABLE cove_limits (
+            resource TEXT NOT NULL PRIMARY KEY,
+            amount BIGINT NOT NULL
+        )",
+    ),
+    MigrationStep::Same(
+        "CREATE TABLE cove_limit_shares (
+            resource TEXT NOT NULL,
+            node TEXT NOT NULL,
+            incarnation TEXT NOT NULL,
+            granted BIGINT NOT NULL,
+            needed BIGINT NOT NULL,
+            PRIMARY KEY (resource, node)
+        )",
+    ),
+];
+
+/// Time to connect to the store, and for one statement there.
+const STATEMENT_MAX: Duration = Duration::from_secs(2);
+
+/// Time after which it is another node's turn, where there is less than one for each that needs
+/// something.
+const TURN_MS: u64 = 2000;
+
+/// Limits that one transaction settles.
+pub const SETTLED_MAX: usize = 100;
+
+/// Validity of limits in a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitScope {
+    /// Each node has the limit for itself.
+    #[default]
+    Node,
+    /// All nodes share the limit. What a silent node has goes to others with its lease, so that the
+    /// limit may be exceeded by that until the node is back or gone; a node that does not reach the
+    /// store uses its even part.
+    Soft,
+    /// All nodes share the limit, which is never exceeded. What a silent node has is kept for it,
+    /// and a node that does not reach the store uses no more than it had.
+    Strict,
+}
+
+/// Use of something that is limited over all nodes, by one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitUse {
+    /// Name of what is limited, the same at all nodes.
+    pub resource: String,
+    /// Most of it, at all nodes together.
+    pub limit: u32,
+    /// Most of it that the node may use at this moment. Nothing beyond is given up before this is
+    /// lower.
+    pub bound: u32,
+    /// Amount that it uses.
+    pub used: u32,
+    /// Amount that it would use if it could.
+    pub needed: u32,
+}
+
+impl LimitUse {
+    /// Returns what cannot be taken from the node now.
+    fn held(&self) -> u32 {
+        self.used.max(self.bound)
+    }
+}
+
+/// A node's part of a limit, as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ShareRow {
+    node: String,
+    incarnation: String,
+    granted: u32,
+    needed: u32,
+}
+
+/// Returns the fair part of each of some nodes, by what they need: nobody gets more than it needs,
+/// and less only where nobody gets more than it (max-min fairness). What is left goes to where most
+/// is needed next. `turn` says who comes first where there is less than one for each.
+fn fair_parts(limit: u32, needed: &[u32], turn: u64) -> Vec<u32> {
+    let mut parts = fill(limit, needed, turn);
+    let left = limit - parts.iter().sum::<u32>();
+    // Some more than is needed now, so that not each connection asks for its own.
+    let spare: Vec<u32> = needed.iter().map(|needed| needed.div_ceil(4)).collect();
+    for (part, more) in parts.iter_mut().zip(fill(left, &spare, 0)) {
+        *part += more;
+    }
+    parts
+}
+
+/// Max-min fair parts of an amount in whole numbers.
+fn fill(amount: u32, needed: &[u32], turn: u64) -> Vec<u32> {
+    let mut parts = vec![0; needed.len()];
+    let mut left = amount;
+    let mut open: Vec<usize> = (0..needed.len()).filter(|at| needed[*at] > 0).collect();
+    while let Ok(count) = u32::try_from(open.len())
+        && count > 0
+        && left >= count
+    {
+        let most = open.iter().map(|at| needed[*at] - parts[*at]).min().unwrap_or(0);
+        let each = most.min(left / count);
+        open.iter().for_each(|at| parts[*at] += each);
+        left -= each * count;
+        open.retain(|at| parts[*at] < needed[*at]);
+    }
+    if !open.is_empty() {
+        // One each as far as they go. Whoever has something keeps the order, or it would move about.
+        let is_short = open.iter().any(|at| parts[*at] == 0);
+        let first = if is_short { turn % open.len() as u64 } else { 0 };
+        open.rotate_left(usize::try_from(first).unwrap_or(0));
+        for at in open.into_iter().take(left as usize) {
+            parts[at] += 1;
+        }
+    }
+    parts
+}
+
+/// Returns whether a part belongs to a run that can use nothing any more.
+fn is_free(
+    row: &ShareRow,
+    nodes: &BTreeMap<String, NodeRecord>,
+    judge: NodeJudge,
+    scope: LimitScope,
+) -> bool {
+    let Some(node) = nodes.get(&row.node) else { return true };
+    if node.incarnation != row.incarnation {
+        // A directory has one run at a time, and a copy of it waits for the end of the lease.
+        return true;
+    }
+    match judge.fate(node) {
+        NodeFate::Present => false,
+        NodeFate::Silent => scope != LimitScope::Strict,
+        NodeFate::Stopped | NodeFate::Crashed => true,
+    }
+}
+
+/// The parts of limits that this node has. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LimitShares {
+    store: SqlStore,
+    membership: NodeMembership,
+    scope: LimitScope,
+}
+
+impl LimitShares {
+    /// Brings the tables up to date. None where the node has its limits for itself: where it shares
+    /// its store with nobody, or is to.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn open(
+        store: &SqlStore,
+        membership: &NodeMembership,
+        scope: LimitScope,
+    ) -> Result<Option<LimitShares>, SqlStoreError> {
+        if scope == LimitScope::Node || !membership.is_shared() {
+            return Ok(None);
+        }
+        store.migrate(SERVICE, MIGRATIONS).await?;
+        // Rows are locked one after the other: transactions wait for each other, and none is lost.
+        let store = store.reserved(STATEMENT_MAX).await?;
+        Ok(Some(LimitShares { store, membership: membership.clone(), scope }))
+    }
+
+    /// Returns how limits hold.
+    #[must_use]
+    pub fn scope(&self) -> LimitScope {
+        self.scope
+    }
+
+    /// Returns the even part of a limit among the nodes that are known.
+    #[must_use]
+    pub fn even_part(&self, limit: u32) -> u32 {
+        let nodes = u32::try_from(self.membership.all_living().len()).unwrap_or(u32::MAX);
+        (limit / nodes.max(1)).max(1)
+    }
+
+    /// Returns whether another node needs more of anything than was granted to it.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn is_wanted_elsewhere(&self) -> Result<bool, SqlStoreError> {
+        let own = self.membership.identity().id.clone();
+        let wanted = self.store.read("limits.is_wanted_elsewhere", move |it| {
+            let sql = "SELECT node FROM cove_limit_shares \
+                WHERE node <> $1 AND granted < needed LIMIT 1";
+            Ok(it.query_one(sql, &[own.as_str().into()])?.is_some())
+        });
+        wanted.await
+    }
+
+    /// Says what this node uses and needs, and returns what it may use of each, in the same order.
+    /// At most [`SETTLED_MAX`] at once. One that uses and needs nothing has no part any more.
+    ///
+    /// # Errors
+    /// When the store cannot be used; then the parts are as they were, or larger.
+    pub async fn settle(&self, uses: &[LimitUse]) -> Result<Vec<u32>, SqlStoreError> {
+        let (uses, run) = (uses.to_vec(), self.membership.identity().clone());
+        let (judge, scope) = (self.membership.judge(), self.scope);
+        let settled = self.store.transact_idempotent("limits.settle", move |it| {
+            let nodes: BTreeMap<String, NodeRecord> =
+                list(it)?.into_iter().map(|node| (node.id.clone(), node)).collect();
+            let is_free = |row: &ShareRow| is_free(row, &nodes, judge, scope);
+            let turn = judge.now_ms() / TURN_MS;
+            // In one order everywhere, so that no two wait for each other.
+            let mut order: Vec<usize> = (0..uses.len()).collect();
+            order.sort_by(|a, b| uses[*a].resource.cmp(&uses[*b].resource));
+            let mut parts = vec![0; uses.len()];
+            for at in order {
+                parts[at] = settle_one(it, &uses[at], &run, &is_free, turn)?;
+            }
+            Ok(parts)
+        });
+        settled.await
+    }
+}
+
+/// Grants a node its next part, with the rows of those that may use something of it. The row that the
+/// node has from now on, and what it may use.
+fn grant(rows: &[ShareRow], used: &LimitUse, run: &NodeIdentity, turn: u64) -> (ShareRow, u32) {
+    let own = rows.iter().find(|row| row.node == run.id);
+    // What a run before had is gone with it.
+    let granted = own.filter(|row| row.incarnation == run.incarnation).map_or(0, |row| row.granted);
+    let mut row = ShareRow {
+        node: run.id.clone(),
+        incarnation: run.incarnation.clone(),
+        granted,
+        needed: used.needed.max(used.used),
+    };
+    let others: Vec<&ShareRow> = rows.iter().filter(|other| other.node != row.node).collect();
+    // In one order everywhere, so that all nodes find the same.
+    let place = others.iter().filter(|other| other.node < row.node).count();
+    let mut needed: Vec<(&str, u32)> =
+        others.iter().map(|other| (other.node.as_str(), other.needed)).collect();
+    needed.push((&row.node, row.needed));
+    needed.sort_unstable();
+    let needed: Vec<u32> = needed.into_iter().map(|(_, needed)| needed).collect();
+    let fair = fair_parts(used.limit, &needed, turn)[place];
+    let of_others: u64 = others.iter().map(|other| u64::from(other.granted)).sum();
+    let free = u64::from(used.limit).saturating_sub(of_others + u64::from(granted));
+    let more = fair.saturating_sub(granted).min(u32::try_from(free).unwrap_or(u32::MAX));
+    row.granted = (granted.min(fair) + more).max(used.held());
+    let part = row.granted.min(fair);
+    (row, part)
+}
+
+fn settle_one(
+    it: &mut dyn StoreTransaction,
+    used: &LimitUse,
+    run: &NodeIdentity,
+    is_free: &dyn Fn(&ShareRow) -> bool,
+    turn: u64,
+) -> Result<u32, SqlStoreError> {
+    let resource = used.resource.as_str();
+    let sql = "INSERT INTO cove_limits (resource, amount) VALUES ($1, $2) \
+        ON CONFLICT (resource) DO UPDATE SET amount = excluded.amount";
+    it.execute(sql, &[resource.into(), milliseconds(used.limit.into())])?;
+    let sql = "SELECT node, incarnation, granted, needed FROM cove_limit_shares \
+        WHERE resource = $1";
+    let rows: Result<Vec<ShareRow>, _> =
+        it.query(sql, &[resource.into()])?.iter().map(share_row).collect();
+    let (free, rows): (Vec<ShareRow>, Vec<ShareRow>) =
+        rows?.into_iter().partition(|row| row.node != run.id && is_free(row));
+    let remove = "DELETE FROM cove_limit_shares WHERE resource = $1 AND node = $2";
+    for row in free {
+        it.execute(remove, &[resource.into(), row.node.into()])?;
+    }
+    let (row, part) = grant(&rows, used, run, turn);
+    if row.granted == 0 && row.needed == 0 {
+        it.execute(remove, &[resource.into(), row.node.into()])?;
+        return Ok(0);
+    }
+    let sql = "INSERT INTO cove_limit_shares (resource, node, incarnation, granted, needed) \
+        VALUES ($1, $2, $3, $4, $5) ON CONFLICT (resource, node) DO UPDATE SET \
+        incarnation = excluded.incarnation, granted = excluded.granted, needed = excluded.needed";
+    let parameters = [
+        resource.into(),
+        row.node.into(),
+        row.incarnation.into(),
+        milliseconds(row.granted.into()),
+        milliseconds(row.needed.into()),
+    ];
+    it.execute(sql, &parameters)?;
+    Ok(part)
+}
+
+fn share_row(row: &SqlRow) -> Result<ShareRow, SqlStoreError> {
+    let amount = |column| -> Result<u32, SqlStoreError> {
+        u32::try_from(row.get::<u64>(column)?).map_err(|_| SqlStoreError::Spoiled)
+    };
+    Ok(ShareRow {
+        node: row.get(0)?,
+        incarnation: row.get(1)?,
+        granted: amount(2)?,
+        needed: amount(3)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;
