@@ -7,6 +7,8 @@
 //! Servers reach each other at a listener of its own, with TLS in which both sides prove that they
 //! have the key of the cluster ([`ClusterKey`]); [`PeerListener`] serves there what the public
 //! listeners serve, and [`PeerForwarder`] sends requests to it that another server has to answer.
+//!
+//! What is limited over all nodes is divided between them by need ([`LimitShares`]).
 
 mod identity;
 pub mod join_token;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use pool::shares::{TenantQuota, ThreadWake};
 
 use super::{
-    CloseReason, FETCH_IDLE_AFTER, FORGET_AFTER, FreedConnectionUse, LeaseRefusal, PoolEffect,
-    PoolFailure, PoolRef, PoolRegistry, PoolTerms, PooledSlot, QueueTicket, REMIND_EVERY,
-    RETRY_FIRST, ServerLease, ThreadPoolFigures, ThreadPools,
+    CloseReason, ConnectionBounds, ConnectionUse, FETCH_IDLE_AFTER, FORGET_AFTER,
+    FreedConnectionUse, LeaseRefusal, PoolEffect, PoolFailure, PoolRef, PoolRegistry, PoolTerms,
+    PooledSlot, QueueTicket, REMIND_EVERY, RETRY_FIRST, ServerLease, ThreadPoolFigures,
+    ThreadPools,
 };
 use crate::tenants::{PoolId, ServerId, TenantId};
 
@@ -43,6 +44,7 @@ fn terms() -> PoolTerms {
 
 /// Threads whose connections and clients are numbers.
 struct Bench {
+    registry: Arc<PoolRegistry>,
     pools: Vec<ThreadPools<u32, u32>>,
     pool: Vec<PoolRef>,
     places: Vec<(u32, PooledSlot)>,
@@ -62,7 +64,24 @@ impl Bench {
             pools.join(PoolId(0), TenantId(0), terms.clone(), now)
         };
         let pool = pools.iter_mut().map(join).collect();
-        Bench { pools, pool, places: Vec::new(), conns: 0, now }
+        Bench { registry, pools, pool, places: Vec::new(), conns: 0, now }
+    }
+
+    /// Bounds the connections of the tenant and of its server.
+    fn bound(&mut self, connections: u32) {
+        self.registry.set_bounds(ConnectionBounds {
+            servers: [(ServerId(0), connections)].into(),
+            tenants: [(TenantId(0), connections)].into(),
+        });
+        for (pools, pool) in self.pools.iter_mut().zip(&self.pool) {
+            pools.give_up_surplus(*pool);
+        }
+    }
+
+    /// The connections of the tenant, and those of its server.
+    fn usage(&self) -> (ConnectionUse, ConnectionUse) {
+        let usage = self.registry.usage();
+        (usage.tenants[&TenantId(0)], usage.servers[&ServerId(0)])
     }
 
     fn later(&mut self, by: Duration) {
@@ -182,6 +201,38 @@ fn a_client_waits_for_the_first_connection_and_then_shares_it() {
     assert_eq!(bench.opened(0, 2), FreedConnectionUse::Idle);
     assert_eq!(bench.lease(0, 3), ServerLease::Ready(2));
     assert_eq!(bench.figures(0), ThreadPoolFigures { leased: 2, ..ThreadPoolFigures::default() });
+}
+
+/// Where all nodes share a limit, its part of it may become larger and smaller at any time.
+#[tokio::test]
+async fn connections_are_those_of_the_nodes_part() {
+    let usage = |bound, used, waiting| ConnectionUse { bound, used, waiting };
+    let quota = TenantQuota { connections_max: 2, reserve: 1, ..TenantQuota::default() };
+    let mut bench = Bench::new(1, &PoolTerms { tenant: quota, ..terms() });
+    bench.bound(0);
+    assert_eq!(bench.lease(0, 0), ServerLease::Waiting(QueueTicket(0)));
+    assert_eq!(bench.effects(0), [""; 0]);
+    bench.registry.demand().notified().await;
+    assert_eq!(bench.usage(), (usage(0, 0, 1), usage(0, 0, 0)));
+    bench.bound(1);
+    assert_eq!(bench.effects(0), ["open 1"]);
+    assert_eq!(bench.opened(0, 1), FreedConnectionUse::Serve(0));
+    assert_eq!(bench.lease(0, 1), ServerLease::Waiting(QueueTicket(1)));
+    bench.registry.demand().notified().await;
+    bench.bound(5);
+    assert_eq!(bench.effects(0), ["open 2"]);
+    assert_eq!(bench.opened(0, 2), FreedConnectionUse::Serve(1));
+    // The tenant has no more by its definition, whatever the part.
+    assert_eq!(bench.usage(), (usage(5, 2, 0), usage(5, 2, 0)));
+    // What is idle is closed at once, what is used when it comes back.
+    assert_eq!(bench.returned(0, 1, 0), FreedConnectionUse::Idle);
+    bench.bound(1);
+    let closed = format!("close 1: {}", CloseReason::GivenUp);
+    assert_eq!(bench.effects(0), [closed]);
+    assert_eq!(bench.usage(), (usage(1, 1, 0), usage(1, 1, 0)));
+    bench.bound(0);
+    assert_eq!(bench.returned(0, 2, 0), FreedConnectionUse::Close(CloseReason::GivenUp));
+    assert_eq!(bench.usage(), (usage(0, 0, 0), usage(0, 0, 0)));
 }
 
 #[test]
