@@ -32,6 +32,13 @@ impl RelayWorker {
                 let pools: Vec<_> = self.pools.iter().map(|(pool, _)| pool).collect();
                 pools.into_iter().for_each(|pool| self.pools.give_up_surplus(pool));
             }
+            ThreadCommand::GiveUpIdle(tenants, before) => {
+                for tenant in tenants.iter() {
+                    for (_, pool) in self.pools_of(*tenant) {
+                        self.pools.give_up_idle(pool, before);
+                    }
+                }
+            }
             ThreadCommand::Kill(tenant) => {
                 self.kill(tenant, "terminating connection due to administrator command");
             }

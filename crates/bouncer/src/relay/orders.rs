@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use mio::{Registry, Token, Waker};
 use parking_lot::Mutex;
@@ -32,6 +33,9 @@ pub enum ThreadCommand {
     Reconnect(TenantId),
     /// Close idle server connections beyond what their pools may have by now.
     GiveUpSurplus,
+    /// Close server connections of these tenants that nobody has used since: another node needs
+    /// them.
+    GiveUpIdle(Arc<[TenantId]>, Instant),
     /// Close all clients and server connections of a tenant now.
     Kill(TenantId),
     /// Close the client that has this virtual process id.

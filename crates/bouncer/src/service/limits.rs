@@ -5,6 +5,7 @@
 //! and close idle ones when it becomes smaller. It grows when clients wait.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use node::clock;
@@ -12,6 +13,7 @@ use node::cluster::{LimitScope, LimitShares, LimitUse, SETTLED_MAX};
 use node::store::SqlStoreError;
 
 use super::Bouncer;
+use crate::relay::orders::ThreadCommand;
 use crate::relay::pools::{ConnectionBounds, ConnectionUsage};
 use crate::tenants::{ServerId, TenantId};
 
@@ -19,6 +21,8 @@ use crate::tenants::{ServerId, TenantId};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Interval at which a node whose clients wait asks for more.
 const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Time after which a connection that nobody uses is closed when another node needs it.
+const IDLE_MAX: Duration = Duration::from_millis(100);
 /// Shortest time from a change of its parts to the next question.
 const SETTLE_GAP: Duration = Duration::from_millis(10);
 
@@ -96,8 +100,13 @@ impl Bouncer {
         let is_over = |it: &&LimitUse| !all.contains_key(&it.resource) && !is_nothing(it);
         let over = settled.uses.iter().filter(is_over);
         uses.extend(over.map(|it| LimitUse { bound: 0, used: 0, needed: 0, ..it.clone() }));
+        let wanted = match uses.is_empty() {
+            true => Vec::new(),
+            false => shares.wanted_elsewhere().await?,
+        };
+        self.give_up_idle(&all, &wanted);
         let is_same = uses == settled.uses && !settled.is_short && !settled.is_failing;
-        if is_same && (uses.is_empty() || !shares.is_wanted_elsewhere().await?) {
+        if is_same && wanted.is_empty() {
             return Ok(());
         }
         let mut parts = Vec::with_capacity(uses.len());
@@ -116,6 +125,23 @@ impl Bouncer {
         settled.uses = uses;
         self.bound(settled, bounds);
         Ok(())
+    }
+
+    /// Closes what is idle of limits that other nodes need.
+    fn give_up_idle(&self, all: &LimitUses, wanted: &[String]) {
+        let routing = self.0.current.load();
+        let wanted = wanted.iter().filter_map(|resource| all.get(resource));
+        let tenants = wanted.flat_map(|(limit, _)| match limit {
+            SharedLimit::Tenant(id) => vec![*id],
+            SharedLimit::Server(id) => {
+                let of_server = routing.tenants().filter(|tenant| tenant.server.id == *id);
+                of_server.map(|tenant| tenant.id).collect()
+            }
+        });
+        let tenants: Arc<[TenantId]> = tenants.collect();
+        if let (false, Some(before)) = (tenants.is_empty(), clock::now().checked_sub(IDLE_MAX)) {
+            self.0.threads.order(&|| ThreadCommand::GiveUpIdle(Arc::clone(&tenants), before));
+        }
     }
 
     /// Takes the even part of what is needed while the store is away, where that may exceed a limit.

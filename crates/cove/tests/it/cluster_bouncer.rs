@@ -336,7 +336,7 @@ fn a_limit_of_a_tenant_holds_over_all_nodes() {
         sampler.join().unwrap()
     });
     assert!((2..=SHARED_MAX).contains(&most), "{most} connections at one time");
-    // All of it goes to where it is needed.
+    // All of it goes to where it is needed, from where nobody uses it.
     drop(LimitedPair::holders(two));
     drop(LimitedPair::holders(one));
     assert!(limited.connections() <= SHARED_MAX);
@@ -348,8 +348,9 @@ fn the_part_of_a_lost_node_goes_to_the_others() {
     let _guard = beside_others();
     for scope in ["strict", "soft"] {
         let mut limited = LimitedPair::start(scope);
-        let held = LimitedPair::holders(&limited.pair.two);
+        // Its login needs a connection, too.
         let mut waiting = LimitedPair::login(&limited.pair.one);
+        let held = LimitedPair::holders(&limited.pair.two);
         waiting.send(&PgBatch::new().query("SELECT 7").0).unwrap();
         limited.pair.two.signal("STOP");
         wait_for_log(&limited.pair.one, "a node is lost");

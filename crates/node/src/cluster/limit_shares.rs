@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::registry::{list, milliseconds};
+use super::registry::{list, milliseconds as number};
 use super::takeover::NodeFate;
 use super::{NodeIdentity, NodeJudge, NodeMembership, NodeRecord};
 use crate::store::{MigrationStep, SqlRow, SqlStore, SqlStoreError, StoreTransaction};
@@ -202,16 +202,19 @@ impl LimitShares {
         (limit / nodes.max(1)).max(1)
     }
 
-    /// Returns whether another node needs more of anything than was granted to it.
+    /// Returns of what this node has a part, and another one needs more than was granted to it. At
+    /// most [`SETTLED_MAX`].
     ///
     /// # Errors
     /// When the store cannot be used.
-    pub async fn is_wanted_elsewhere(&self) -> Result<bool, SqlStoreError> {
+    pub async fn wanted_elsewhere(&self) -> Result<Vec<String>, SqlStoreError> {
         let own = self.membership.identity().id.clone();
-        let wanted = self.store.read("limits.is_wanted_elsewhere", move |it| {
-            let sql = "SELECT node FROM cove_limit_shares \
-                WHERE node <> $1 AND granted < needed LIMIT 1";
-            Ok(it.query_one(sql, &[own.as_str().into()])?.is_some())
+        let wanted = self.store.read("limits.wanted_elsewhere", move |it| {
+            let sql = "SELECT DISTINCT other.resource FROM cove_limit_shares AS other \
+                JOIN cove_limit_shares AS own ON own.resource = other.resource AND own.node = $1 \
+                WHERE other.node <> $1 AND other.granted < other.needed LIMIT $2";
+            let most = number(SETTLED_MAX as u64);
+            it.query(sql, &[own.as_str().into(), most])?.iter().map(|row| row.get(0)).collect()
         });
         wanted.await
     }
@@ -281,7 +284,7 @@ fn settle_one(
     let resource = used.resource.as_str();
     let sql = "INSERT INTO cove_limits (resource, amount) VALUES ($1, $2) \
         ON CONFLICT (resource) DO UPDATE SET amount = excluded.amount";
-    it.execute(sql, &[resource.into(), milliseconds(used.limit.into())])?;
+    it.execute(sql, &[resource.into(), number(used.limit.into())])?;
     let sql = "SELECT node, incarnation, granted, needed FROM cove_limit_shares \
         WHERE resource = $1";
     let rows: Result<Vec<ShareRow>, _> =
@@ -304,8 +307,8 @@ fn settle_one(
         resource.into(),
         row.node.into(),
         row.incarnation.into(),
-        milliseconds(row.granted.into()),
-        milliseconds(row.needed.into()),
+        number(row.granted.into()),
+        number(row.needed.into()),
     ];
     it.execute(sql, &parameters)?;
     Ok(part)

@@ -158,6 +158,13 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> ThreadPools<C, W> {
         self.need(pool, now);
     }
 
+    /// Closes connections that have been idle since before a time.
+    pub fn give_up_idle(&mut self, pool: PoolRef, before: Instant) {
+        let idle = &self.local(pool).idle;
+        let count = idle.iter().take_while(|idle| idle.since <= before).count();
+        self.close_idle(pool, count, CloseReason::GivenUp);
+    }
+
     /// Closes idle connections beyond what the pool may have by now.
     pub fn give_up_surplus(&mut self, pool: PoolRef) {
         let surplus = self.local(pool).common.key.surplus();

@@ -230,6 +230,14 @@ async fn connections_are_those_of_the_nodes_part() {
     let closed = format!("close 1: {}", CloseReason::GivenUp);
     assert_eq!(bench.effects(0), [closed]);
     assert_eq!(bench.usage(), (usage(1, 1, 0), usage(1, 1, 0)));
+    // Another node needs what nobody has used for a while.
+    assert_eq!(bench.returned(0, 2, 0), FreedConnectionUse::Idle);
+    let (pool, now) = (bench.pool[0], bench.now);
+    bench.pools[0].give_up_idle(pool, now - ms(1));
+    assert_eq!(bench.effects(0), [""; 0]);
+    assert_eq!(bench.lease(0, 2), ServerLease::Ready(2));
+    bench.pools[0].give_up_idle(pool, now);
+    assert_eq!(bench.effects(0), [""; 0]);
     bench.bound(0);
     assert_eq!(bench.returned(0, 2, 0), FreedConnectionUse::Close(CloseReason::GivenUp));
     assert_eq!(bench.usage(), (usage(0, 0, 0), usage(0, 0, 0)));

@@ -1,8 +1,10 @@
 //! Parts of limits: the rule by itself, many nodes in a simulation, and the rows in PostgreSQL.
 
+use std::sync::Arc;
+
 use testkit::Postgres;
 
-use super::super::{NodeDescription, NodeLoad, NodeRegistry, NodeState};
+use super::super::{NodeDescription, NodeLoad, NodeState};
 use super::*;
 use crate::store::{StoreConfig, StoreUrl};
 use crate::telemetry::Registry;
@@ -186,7 +188,7 @@ fn what_a_node_had_is_free_when_it_can_use_nothing_any_more() {
 }
 
 /// Nodes of one PostgreSQL, each with a membership of its own.
-async fn members(count: usize) -> (SqlStore, Vec<NodeMembership>) {
+async fn members(count: usize) -> (Arc<Postgres>, SqlStore, Vec<NodeMembership>) {
     let server = tokio::task::spawn_blocking(Postgres::shared).await.unwrap();
     let config = StoreConfig::new(StoreUrl::Postgres(server.database()));
     let store = SqlStore::open(config, &mut Registry::default()).await.unwrap();
@@ -196,7 +198,7 @@ async fn members(count: usize) -> (SqlStore, Vec<NodeMembership>) {
         let lease = Duration::from_secs(60);
         members.push(NodeMembership::join(&store, run, &description, lease).await.unwrap());
     }
-    (store, members)
+    (server, store, members)
 }
 
 fn used(limit: u32, bound: u32, used: u32, needed: u32) -> Vec<LimitUse> {
@@ -207,7 +209,7 @@ fn used(limit: u32, bound: u32, used: u32, needed: u32) -> Vec<LimitUse> {
 
 #[tokio::test]
 async fn nodes_of_one_store_share_a_limit() {
-    let (store, members) = members(2).await;
+    let (_server, store, members) = members(2).await;
     let mut shares = Vec::new();
     for member in &members {
         assert!(LimitShares::open(&store, member, LimitScope::Node).await.unwrap().is_none());
@@ -236,7 +238,7 @@ async fn nodes_of_one_store_share_a_limit() {
 
 #[tokio::test]
 async fn nodes_that_settle_at_once_wait_for_each_other() {
-    let (store, members) = members(4).await;
+    let (_server, store, members) = members(4).await;
     let mut tasks = tokio::task::JoinSet::new();
     for member in members {
         let shares = LimitShares::open(&store, &member, LimitScope::Soft).await.unwrap().unwrap();
@@ -247,8 +249,7 @@ async fn nodes_that_settle_at_once_wait_for_each_other() {
                 let parts = shares.settle(&uses).await.unwrap();
                 bound = parts[0];
             }
-            let granted: u32 = bound;
-            granted
+            bound
         });
     }
     let parts: Vec<u32> = tasks.join_all().await;
@@ -261,5 +262,4 @@ async fn nodes_that_settle_at_once_wait_for_each_other() {
         .await
         .unwrap();
     assert_eq!(row.unwrap().get::<u64>(0).unwrap(), 8);
-    drop(NodeRegistry::open(&store).await.unwrap());
 }
