@@ -159,7 +159,12 @@ class FaultProxy:
             with socket.create_connection(self._target) as server:
                 server.sendall(first)
                 threading.Thread(target=self._pump, args=(client, server), daemon=True).start()
-                self._answer(server, client)
+                try:
+                    self._answer(server, client)
+                finally:
+                    # Closing alone does not end it while the other thread reads.
+                    with suppress(OSError):
+                        client.shutdown(socket.SHUT_RDWR)
 
     def _pump(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):

@@ -186,7 +186,7 @@ def test_a_stream_outlives_the_server(own_server: OwnServer) -> None:
         assert any(event["type"] == "started" and event["attempt"] == 2 for event in rest)
         assert execution.wait().verdict == "OK"
         assert execution.record["attempts"] == 2
-        waiting.join()
+        waiting.join(timeout=120)
         assert verdicts == ["OK"]
 
 
