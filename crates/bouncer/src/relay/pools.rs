@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 pub use local::ThreadPools;
 pub use registry::{
-    ConnectionBounds, ConnectionUsage, ConnectionUse, PoolRegistry, PoolTerms, PooledSlot,
+    ConnectionBounds, ConnectionUsage, PoolRegistry, PoolTerms, PooledSlot, ServerConnectionUse,
 };
 
 /// Time that a connection has been idle on another thread before it is fetched although another one

@@ -1,8 +1,8 @@
 //! Limits on server connections that hold over all nodes: this node's part of each.
 //!
-//! A tenant's `limits.server_connections_max` with its reserve, and the connections of a server, are
-//! shared ([`node::cluster::LimitShares`]). The pools open no connection beyond this node's part,
-//! and close idle ones when it becomes smaller. It grows when clients wait.
+//! A tenant's `limits.server_connections_max` with its reserve, and the connections of a server,
+//! are shared ([`node::cluster::LimitShares`]). The pools open no connection beyond this node's
+//! part, and close idle ones when it becomes smaller. It grows when clients wait.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -144,7 +144,8 @@ impl Bouncer {
         }
     }
 
-    /// Takes the even part of what is needed while the store is away, where that may exceed a limit.
+    /// Takes the even part of what is needed while the store is away, where a limit may be
+    /// exceeded.
     fn limit_alone(&self, shares: &LimitShares, settled: &mut SettledLimits) {
         if shares.scope() != LimitScope::Soft {
             return;

@@ -358,7 +358,7 @@ fn the_part_of_a_lost_node_goes_to_the_others() {
             // The connections of the node are there still.
             assert_eq!(limited.connections(), SHARED_MAX);
             let stats = ok(&limited.pair.one.client().get("/v1/tenants/shop/stats"));
-            assert_eq!(stats["waiting"], 1, "{stats}");
+            assert_eq!(stats["clients_waiting"], 1, "{stats}");
             limited.pair.two.signal("KILL");
         }
         assert_eq!(waiting.answer().unwrap().value(), "7", "{scope}");

@@ -131,7 +131,8 @@ fn fill(amount: u32, needed: &[u32], turn: u64) -> Vec<u32> {
         open.retain(|at| parts[*at] < needed[*at]);
     }
     if !open.is_empty() {
-        // One each as far as they go. Whoever has something keeps the order, or it would move about.
+        // One each as far as they go, in the same order while everybody has something: or it would
+        // move about.
         let is_short = open.iter().any(|at| parts[*at] == 0);
         let first = if is_short { turn % open.len() as u64 } else { 0 };
         open.rotate_left(usize::try_from(first).unwrap_or(0));
@@ -245,8 +246,8 @@ impl LimitShares {
     }
 }
 
-/// Grants a node its next part, with the rows of those that may use something of it. The row that the
-/// node has from now on, and what it may use.
+/// Grants a node its next part, with the rows of those that may use something of it. Returns the
+/// row that the node has from now on, and what it may use.
 fn grant(rows: &[ShareRow], used: &LimitUse, run: &NodeIdentity, turn: u64) -> (ShareRow, u32) {
     let own = rows.iter().find(|row| row.node == run.id);
     // What a run before had is gone with it.

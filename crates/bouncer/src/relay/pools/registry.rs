@@ -82,7 +82,7 @@ pub struct ConnectionBounds {
 
 /// Server connections of a server or a tenant at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionUse {
+pub struct ServerConnectionUse {
     /// Most there may be now.
     pub bound: u32,
     /// Number there is, with those that are being opened and closed.
@@ -95,9 +95,9 @@ pub struct ConnectionUse {
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionUsage {
     /// By server.
-    pub servers: HashMap<ServerId, ConnectionUse>,
+    pub servers: HashMap<ServerId, ServerConnectionUse>,
     /// By tenant.
-    pub tenants: HashMap<TenantId, ConnectionUse>,
+    pub tenants: HashMap<TenantId, ServerConnectionUse>,
 }
 
 impl ConnectionBounds {
@@ -259,7 +259,7 @@ impl PoolRegistry {
     pub fn usage(&self) -> ConnectionUsage {
         let known = self.known.lock();
         let bounds = known.bounds.clone().unwrap_or_default();
-        let bound_alone = |bound| ConnectionUse { bound, ..ConnectionUse::default() };
+        let bound_alone = |bound| ServerConnectionUse { bound, ..ServerConnectionUse::default() };
         let mut usage = ConnectionUsage {
             servers: bounds.servers.into_iter().map(|(id, it)| (id, bound_alone(it))).collect(),
             tenants: bounds.tenants.into_iter().map(|(id, it)| (id, bound_alone(it))).collect(),
@@ -267,14 +267,14 @@ impl PoolRegistry {
         for (id, server) in &known.servers {
             let (bound, used) = (server.connections_max, server.server.held());
             let known = usage.servers.entry(*id).or_default();
-            *known = ConnectionUse { bound: bound.max(known.bound), used, waiting: 0 };
+            *known = ServerConnectionUse { bound: bound.max(known.bound), used, waiting: 0 };
         }
         for (id, tenant) in &known.tenants {
             let bound = tenant.limits.connections_max.saturating_add(tenant.limits.reserve);
             let (used, _) = tenant.tenant.held();
             let waiting = tenant.waiting.load(Ordering::Relaxed);
             let known = usage.tenants.entry(*id).or_default();
-            *known = ConnectionUse { bound: bound.max(known.bound), used, waiting };
+            *known = ServerConnectionUse { bound: bound.max(known.bound), used, waiting };
         }
         usage
     }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use pool::shares::{TenantQuota, ThreadWake};
 
 use super::{
-    CloseReason, ConnectionBounds, ConnectionUse, FETCH_IDLE_AFTER, FORGET_AFTER,
-    FreedConnectionUse, LeaseRefusal, PoolEffect, PoolFailure, PoolRef, PoolRegistry, PoolTerms,
-    PooledSlot, QueueTicket, REMIND_EVERY, RETRY_FIRST, ServerLease, ThreadPoolFigures,
+    CloseReason, ConnectionBounds, FETCH_IDLE_AFTER, FORGET_AFTER, FreedConnectionUse,
+    LeaseRefusal, PoolEffect, PoolFailure, PoolRef, PoolRegistry, PoolTerms, PooledSlot,
+    QueueTicket, REMIND_EVERY, RETRY_FIRST, ServerConnectionUse, ServerLease, ThreadPoolFigures,
     ThreadPools,
 };
 use crate::tenants::{PoolId, ServerId, TenantId};
@@ -79,7 +79,7 @@ impl Bench {
     }
 
     /// The connections of the tenant, and those of its server.
-    fn usage(&self) -> (ConnectionUse, ConnectionUse) {
+    fn usage(&self) -> (ServerConnectionUse, ServerConnectionUse) {
         let usage = self.registry.usage();
         (usage.tenants[&TenantId(0)], usage.servers[&ServerId(0)])
     }
@@ -206,7 +206,7 @@ fn a_client_waits_for_the_first_connection_and_then_shares_it() {
 /// Where all nodes share a limit, its part of it may become larger and smaller at any time.
 #[tokio::test]
 async fn connections_are_those_of_the_nodes_part() {
-    let usage = |bound, used, waiting| ConnectionUse { bound, used, waiting };
+    let usage = |bound, used, waiting| ServerConnectionUse { bound, used, waiting };
     let quota = TenantQuota { connections_max: 2, reserve: 1, ..TenantQuota::default() };
     let mut bench = Bench::new(1, &PoolTerms { tenant: quota, ..terms() });
     bench.bound(0);
