@@ -84,6 +84,7 @@ impl Sessions {
             SessionState::Ended => return Err(SessionError::Ended),
             SessionState::Active => {
                 inner.leave(&entry, SessionState::Paused, "paused");
+                inner.check_left(&entry)?;
                 if let Some(body) = entry.body()
                     && let Some(gate) = body.gate.lock().await.as_ref()
                 {
@@ -277,7 +278,7 @@ impl Sessions {
         let changes_action = {
             let mut state = entry.state.lock();
             if state.left {
-                return Err(SessionError::Conflict("the session was let go just now".to_owned()));
+                return Err(inner.on_another_server());
             }
             if state.row.state == SessionState::Ended {
                 return Err(SessionError::Ended);
@@ -452,7 +453,7 @@ impl SessionsInner {
         self.leave(entry, SessionState::Error, &text);
     }
 
-    fn tell(&self, entry: &SessionEntry, state: SessionState, reason: &str) {
+    pub(super) fn tell(&self, entry: &SessionEntry, state: SessionState, reason: &str) {
         let data = json!({ "state": state.as_str(), "reason": reason });
         entry.log.push(SessionEventKind::Lifecycle, None, data);
     }
@@ -498,6 +499,10 @@ impl SessionsInner {
     async fn store_rested(&self, entry: &Arc<SessionEntry>) {
         let _transition = entry.transition.lock().await;
         if entry.session_state() == SessionState::Ended || entry.body().is_some() {
+            return;
+        }
+        if entry.state.lock().left {
+            // It is another server's by now, with its files.
             return;
         }
         if let Err(error) = self.store_files(entry).await {
@@ -568,6 +573,10 @@ impl SessionsInner {
             (row.disk.clone(), row.chain.clone(), row.manifest.clone())
         };
         let Some(disk) = disk else { return Ok(()) };
+        if before.is_some() && !self.workspaces.has_disk(&disk).await? {
+            // It was not brought here since another server stored it.
+            return Ok(());
+        }
         let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
         self.stored(entry, stored).await
     }
@@ -596,6 +605,16 @@ impl SessionsInner {
     /// Leaves a session to whoever wants it next. The caller holds its transition, and has stored
     /// its files.
     pub(super) async fn let_go(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
+        self.let_go_to(entry, None).await
+    }
+
+    /// Leaves a session to another server, or to whoever wants it next. The caller holds its
+    /// transition, and has stored its files.
+    pub(super) async fn let_go_to(
+        &self,
+        entry: &Arc<SessionEntry>,
+        server: Option<&str>,
+    ) -> Result<(), SessionError> {
         let _loading = self.loading(&entry.id).lock().await;
         entry.log.settle().await?;
         let epoch = {
@@ -606,7 +625,10 @@ impl SessionsInner {
         // Who listens here is told what happens elsewhere from now on.
         entry.log.leave();
         self.entries.lock().remove(&entry.id);
-        self.store.release(&entry.id, epoch).await?;
+        match server {
+            Some(server) => self.store.give_back(&entry.id, epoch, server).await?,
+            None => self.store.release(&entry.id, epoch).await?,
+        };
         Ok(())
     }
 

@@ -58,6 +58,7 @@ impl Sessions {
                 tokio::join!(
                     inner.keep_fence(verifier),
                     inner.take_over_lost(),
+                    inner.hand_over_while_draining(),
                     inner.keep_deadlines(),
                     inner.sweep(),
                     inner.make_disks(),
@@ -389,7 +390,8 @@ impl SessionsInner {
         let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
             self.store_files(&entry).await?;
-            self.let_go(&entry).await?;
+            let taker = self.taker(&entry.id);
+            self.let_go_to(&entry, taker.as_deref()).await?;
         }
         Ok(())
     }
