@@ -89,7 +89,7 @@ impl SessionsInner {
     /// Refuses to work with an entry that is not this server's any more: what was changed there is
     /// nowhere.
     pub(super) fn check_left(&self, entry: &SessionEntry) -> Result<(), SessionError> {
-        match entry.state.lock().left {
+        match entry.is_left() {
             true => Err(self.on_another_server()),
             false => Ok(()),
         }

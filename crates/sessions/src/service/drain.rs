@@ -270,6 +270,7 @@ impl SessionsInner {
             if *inner.membership.takes_work().borrow() {
                 return Ok(HandoverOutcome::Undrained);
             }
+            inner.store_ahead(&id).await?;
             let held = inner.hold_for(&tenant, &id, SessionUse::End).await;
             let (entry, _transition) = match held {
                 Ok(held) => held,
@@ -286,6 +287,20 @@ impl SessionsInner {
             inner.give_away(&entry).await
         });
         handing.await
+    }
+
+    /// Brings the files of a session with a sandbox to the object store while it may be worked
+    /// with: so little is left to do when it is given away, and where the object store is away it
+    /// keeps its sandbox.
+    async fn store_ahead(&self, session: &str) -> Result<(), SessionError> {
+        let Some(entry) = self.known(session) else { return Ok(()) };
+        let _storing = entry.storing.lock().await;
+        match entry.body() {
+            Some(body) if !entry.is_left() && !*body.frozen().borrow() => {
+                self.snapshot_live(&entry, &body).await
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Gives a session to the node that goes on with it. The caller holds its transition.

@@ -166,6 +166,11 @@ impl SessionEntry {
         self.state.lock().body.clone()
     }
 
+    /// Returns whether the session is no longer this server's.
+    pub(crate) fn is_left(&self) -> bool {
+        self.state.lock().left
+    }
+
     /// Returns where the session is.
     pub(crate) fn session_state(&self) -> SessionState {
         self.state.lock().row.state

@@ -411,7 +411,7 @@ impl SessionsInner {
             let entry = self.acquire_for(tenant, id, purpose).await?;
             let transition = Arc::clone(&entry.transition).lock_owned().await;
             // Whoever had it before may have let the session go.
-            if !entry.state.lock().left {
+            if !entry.is_left() {
                 return Ok((entry, transition));
             }
         }
@@ -498,11 +498,9 @@ impl SessionsInner {
     /// Brings the files of a session that rests to the object store.
     async fn store_rested(&self, entry: &Arc<SessionEntry>) {
         let _transition = entry.transition.lock().await;
-        if entry.session_state() == SessionState::Ended || entry.body().is_some() {
-            return;
-        }
-        if entry.state.lock().left {
-            // It is another server's by now, with its files.
+        // One that was left is another server's by now, with its files.
+        let is_ended = entry.session_state() == SessionState::Ended;
+        if is_ended || entry.body().is_some() || entry.is_left() {
             return;
         }
         if let Err(error) = self.store_files(entry).await {
@@ -514,6 +512,9 @@ impl SessionsInner {
     /// Ends the sandbox of a session that may be at work: its turn is interrupted first.
     pub(super) async fn rest_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
+        if entry.is_left() {
+            return;
+        }
         if entry.session_state() == SessionState::Active {
             self.leave(entry, SessionState::Paused, reason);
         }
@@ -549,7 +550,7 @@ impl SessionsInner {
     /// first. They go on when it is resumed, unless somebody has needed their room by then.
     pub(super) async fn freeze_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
-        if entry.session_state() != SessionState::Active {
+        if entry.is_left() || entry.session_state() != SessionState::Active {
             return;
         }
         self.leave(entry, SessionState::Paused, reason);
@@ -578,6 +579,24 @@ impl SessionsInner {
             return Ok(());
         }
         let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
+        self.stored(entry, stored).await
+    }
+
+    /// Brings the disk of a session whose sandbox lives to the object store. The caller holds
+    /// `storing`.
+    pub(super) async fn snapshot_live(
+        &self,
+        entry: &SessionEntry,
+        body: &SessionSandbox,
+    ) -> Result<(), SessionError> {
+        // Who has ended it already stores what there is later than this.
+        let Some(disk) = body.disk() else { return Ok(()) };
+        let (chain, before) = {
+            let row = &entry.state.lock().row;
+            (row.chain.clone(), row.manifest.clone())
+        };
+        let user = body.sandbox().ok();
+        let stored = self.workspaces.snapshot(disk, user, &chain, before.as_deref()).await?;
         self.stored(entry, stored).await
     }
 

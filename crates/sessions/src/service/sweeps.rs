@@ -411,6 +411,8 @@ impl SessionsInner {
             let rested = async {
                 self.rest_now(&entry, "the server stops").await;
                 if self.is_shared
+                    // It may have been handed over just now.
+                    && !entry.is_left()
                     && let Err(error) = self.hand_over(&entry).await
                 {
                     tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,

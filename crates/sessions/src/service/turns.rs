@@ -685,18 +685,7 @@ impl SessionsInner {
             // It is another server's by now, with its files.
             return;
         }
-        // Who has ended it already stores what there is later than this.
-        let Some(disk) = at_work.body.disk() else { return };
-        let (chain, before) = {
-            let row = &entry.state.lock().row;
-            (row.chain.clone(), row.manifest.clone())
-        };
-        let user = at_work.body.sandbox().ok();
-        let snapshot = self.workspaces.snapshot(disk, user, &chain, before.as_deref()).await;
-        let stored = match snapshot {
-            Ok(stored) => self.stored(entry, stored).await,
-            Err(error) => Err(error),
-        };
+        let stored = self.snapshot_live(entry, &at_work.body).await;
         // One that was left meanwhile is another server's, with its files.
         if let Err(error) = stored
             && !entry.state.lock().left
