@@ -8,12 +8,11 @@ use std::thread;
 
 use serde_json::{Value, json};
 use testkit::{
-    Client, Postgres, Request, Scratch, Server, node_config, nodes_seen_by, process, until,
-    wait_for_each_other,
+    Client, Message, Postgres, Request, Scratch, Server, node_config, nodes_seen_by, process,
+    until, wait_for_each_other,
 };
 
-use crate::asynchronous::post_request;
-use crate::cluster::create_at;
+use crate::asynchronous::{id, post_request};
 use crate::sessions_support::{
     Sessions, config, numbers, ok, path, probe, serve_sessions, start_inside,
 };
@@ -25,6 +24,25 @@ const FAILS: &str = "sessions cannot be handed over at present";
 const GOES_ON: &str = "sessions are handed over again";
 /// Close code of a terminal whose server goes away.
 const AWAY: u16 = 1001;
+
+/// Bytes of a request that is answered by the node that is asked.
+const LONG_BODY_BYTES: usize = 65 << 10;
+
+/// Runs `cove node` at a server.
+fn node(server: &Server, arguments: &[&str]) -> Output {
+    let mut command = testkit::command(COVE);
+    command.arg("node").args(arguments).arg("--data-dir").arg(server.data_dir());
+    command.output().unwrap()
+}
+
+/// A session that is at this node.
+fn create_at(node: &Sessions) -> String {
+    let body = format!("{}{}", json!({"agent": "probe"}), " ".repeat(LONG_BODY_BYTES));
+    let request = Request::new("POST", "/v1/sessions").header("content-type", "application/json");
+    let made = node.client.send(&request.body(body));
+    assert_eq!(made.status, 201, "{}", made.text());
+    id(&made.json())
+}
 
 /// Three nodes with an agent that all have. The first one drains.
 struct Trio {
@@ -63,7 +81,7 @@ impl Trio {
     /// Runs `cove node` at the second node about the first one.
     fn node(&self, verb: &str, arguments: &[&str]) -> Output {
         let id = self.first()["id"].as_str().unwrap().to_owned();
-        self.two.command("node").args([verb, &id]).args(arguments).output().unwrap()
+        node(&self.two, &[&[verb, &id], arguments].concat())
     }
 
     fn drain(&self) {
@@ -83,10 +101,9 @@ impl Trio {
     }
 
     /// Waits with the command line until the first node has none.
-    fn wait_until_drained(&self) -> Output {
+    fn wait_until_drained(&self) {
         let done = self.node("drain", &["--wait", "--timeout", "60s"]);
         assert_eq!(done.status.code(), Some(0), "{done:?}\n{}", self.one.log());
-        done
     }
 }
 
@@ -198,8 +215,9 @@ fn who_asks_in_the_middle_of_a_hand_over_is_answered() {
                 })
             })
             .collect();
-        trio.wait_until_drained();
+        let drained = trio.node("drain", &["--wait", "--timeout", "60s"]);
         is_over.store(true, Ordering::Relaxed);
+        assert_eq!(drained.status.code(), Some(0), "{drained:?}\n{}", trio.one.log());
         asking.into_iter().map(|it| it.join().unwrap()).collect()
     });
     for (index, session) in sessions.iter().enumerate() {
@@ -236,7 +254,10 @@ fn a_node_that_is_undrained_keeps_what_it_still_has() {
     // It stays, with all that runs in it, and new ones come.
     create_at(&here);
     assert_eq!(process::name(program), "sleep");
-    assert_eq!(trio.first()["state"], "active");
+    until("the node to be active", SOON, || match trio.first() {
+        first if first["state"] == "active" => Ok(()),
+        first => Err(first.to_string()),
+    });
     assert_eq!(trio.first()["drain"], Value::Null);
     assert_eq!(there.out(resting, "cat file"), "kept\n");
     there.end(busy);
@@ -252,6 +273,7 @@ fn a_node_keeps_its_sessions_while_the_object_store_is_away() {
     for session in &sessions {
         here.out(session, "echo kept > file");
     }
+    let program = start_inside(&here, &sessions[0]);
     let (store, away) = (trio.objects.path().join("store"), trio.objects.path().join("away"));
     fs::rename(&store, &away).unwrap();
     fs::write(&store, "no directory").unwrap();
@@ -264,6 +286,7 @@ fn a_node_keeps_its_sessions_while_the_object_store_is_away() {
     for session in &sessions {
         assert_eq!(there.out(session, "cat file; echo more >> file"), "kept\n");
     }
+    assert_eq!(process::name(program), "sleep", "what runs goes on");
     fs::remove_file(&store).unwrap();
     fs::rename(&away, &store).unwrap();
     trio.wait_until_drained();
@@ -287,7 +310,13 @@ fn terminals_have_their_time_on_a_node_that_drains() {
     let mut socket = socket.unwrap_or_else(|response| panic!("{}", response.text()));
     assert_eq!(socket.json()["type"], "started");
     trio.wait_until_drained();
-    let (_, code) = socket.rest();
+    let code = loop {
+        // Its prompt comes first.
+        if let Message::Close(code, why) = socket.message() {
+            assert!(why.contains("the server drains"), "{why}");
+            break code;
+        }
+    };
     assert_eq!(code, AWAY);
     let socket = here.client.websocket(&target);
     let mut socket = socket.unwrap_or_else(|response| panic!("{}", response.text()));
@@ -304,7 +333,7 @@ fn a_server_without_a_shared_object_store_keeps_its_sessions() {
     let session = sessions.probe();
     sessions.out(&session, "echo kept > file");
     let id = nodes_seen_by(&server)[0]["id"].as_str().unwrap().to_owned();
-    let done = server.command("node").args(["drain", &id, "--wait"]).output().unwrap();
+    let done = node(&server, &["drain", &id, "--wait"]);
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.code() == Some(1) && said.contains("objects.url"), "{done:?}");
     assert_eq!(nodes_seen_by(&server)[0]["drain"]["keeps_files"], true);
