@@ -31,7 +31,7 @@ use node::store::{SqlStore, SqlStoreError, StoreUrl};
 use node::task::Boxed;
 use serde::Deserialize;
 use sessions::faces::e2b;
-use sessions::{SessionInterface, SessionOwner, SessionOwners, Sessions};
+use sessions::{SessionHolder, SessionInterface, SessionOwners, Sessions};
 
 use crate::Source;
 use crate::config::CoveConfig;
@@ -406,9 +406,9 @@ impl RequestLocator for NodeLocator {
                     self.runner(id, *is_socket, *attaches).await
                 }
                 RequestSubject::Session(id) => match self.owners.owner(id, is_fresh).await {
-                    Ok(SessionOwner::Other(owner)) => SubjectOwner::Node(owner),
-                    Ok(SessionOwner::This) => SubjectOwner::This,
-                    Ok(SessionOwner::Nobody) => self.claimant(id),
+                    Ok(SessionHolder::Other(owner)) => SubjectOwner::Node(owner),
+                    Ok(SessionHolder::This) => SubjectOwner::This,
+                    Ok(SessionHolder::Nobody) => self.claimant(id),
                     // This node's own handler says that the store is away.
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;

@@ -57,7 +57,7 @@ fn first_part(path: &str) -> &str {
 
 /// Server that has a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionOwner {
+pub enum SessionHolder {
     /// This one.
     This,
     /// Another one, by its id.
@@ -94,37 +94,38 @@ impl SessionOwners {
         Ok(SessionOwners { sessions, store, known: Mutex::default() })
     }
 
-    /// Returns who has a session; nobody has one that does not exist. `is_fresh` asks the store, also where an owner is remembered.
+    /// Returns who has a session; nobody has one that does not exist. `is_fresh` asks the store,
+    /// also where an owner is remembered.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn owner(&self, id: &str, is_fresh: bool) -> Result<SessionOwner, SessionError> {
+    pub async fn owner(&self, id: &str, is_fresh: bool) -> Result<SessionHolder, SessionError> {
         if self.sessions.has_here(id) {
-            return Ok(SessionOwner::This);
+            return Ok(SessionHolder::This);
         }
         let now = clock::now();
         if !is_fresh {
             let known = self.known.lock();
             let owner = known.get(id).filter(|owner| now.duration_since(owner.at) < OWNER_AGE);
             if let Some(owner) = owner {
-                return Ok(SessionOwner::Other(owner.server.clone()));
+                return Ok(SessionHolder::Other(owner.server.clone()));
             }
         }
         let owner = match self.store.owner(id).await? {
-            Some(server) if server == self.sessions.server() => SessionOwner::This,
-            Some(server) => SessionOwner::Other(server),
-            None => SessionOwner::Nobody,
+            Some(server) if server == self.sessions.server() => SessionHolder::This,
+            Some(server) => SessionHolder::Other(server),
+            None => SessionHolder::Nobody,
         };
         let mut known = self.known.lock();
         match &owner {
-            SessionOwner::Other(server) => {
+            SessionHolder::Other(server) => {
                 // Forgotten together, which costs each of them a query.
                 if known.len() >= OWNERS_MAX {
                     known.clear();
                 }
                 known.insert(id.to_owned(), KnownOwner { server: server.clone(), at: now });
             }
-            SessionOwner::This | SessionOwner::Nobody => drop(known.remove(id)),
+            SessionHolder::This | SessionHolder::Nobody => drop(known.remove(id)),
         }
         Ok(owner)
     }

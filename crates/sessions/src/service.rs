@@ -145,7 +145,7 @@ pub struct SessionParts {
     /// True if other servers have the same store: then they find everything in the object store
     /// that this one has had when it stops.
     pub is_shared: bool,
-    /// How sessions go to other servers while this one drains.
+    /// Terms on which sessions go to other servers while this one drains.
     pub handover: HandoverTerms,
     /// Gateway that serves the sockets of grants; without it nothing can be granted.
     pub gateway: Option<Arc<dyn GrantGateway>>,

@@ -37,7 +37,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Reason of a session's change of node, for those who listen.
 const HANDED_OVER: &str = "its node drains, and another one goes on with it";
 
-/// How sessions go to other servers while this one drains.
+/// Terms on which sessions go to other servers while this one drains.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HandoverTerms {
     /// True if other servers reach the object store: else their files are on this one alone.
