@@ -70,7 +70,7 @@ pub use job::{
 };
 pub use language::{LanguageList, LanguageView};
 pub use live::{LiveClientMessage, LiveServerMessage, LiveSubscribe};
-pub use node::{NodeList, NodeLoadView, NodeStatus, NodeView};
+pub use node::{NodeDrainView, NodeList, NodeLoadView, NodeStatus, NodeView};
 pub use offer::{
     CheckedGrant, GrantCheckReport, GrantCheckRequest, GrantOfferLimits, GrantOfferList,
     GrantRefusal, OfferedDatabase, OfferedGrant, OfferedHosts, OfferedModel, OfferedWarehouse,

@@ -81,6 +81,24 @@ pub struct NodeView {
     pub seen_ms: u64,
     /// Work that it has.
     pub load: NodeLoadView,
+    /// Progress of its drain, once a node that drains has looked for its sessions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<NodeDrainView>,
+}
+
+/// Progress of a node that drains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(JsonSchema), schemars(rename = "NodeDrain"))]
+pub struct NodeDrainView {
+    /// Sessions that it still has; with none left it can be stopped.
+    pub sessions: u64,
+    /// Sessions of them that somebody works with: they are handed over when that is over.
+    pub busy: u64,
+    /// Sessions of them whose files could not be brought to the object store; it is tried again.
+    pub failed: u64,
+    /// True if their files are on this node's disk alone, because servers share no object store: it
+    /// keeps them.
+    pub keeps_files: bool,
 }
 
 /// All nodes of the store.

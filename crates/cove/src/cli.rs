@@ -52,7 +52,7 @@ pub(crate) use self::contexts::{ContextCommand, OneContextArgs, SessionRunArgs};
 pub(crate) use self::demo::{DemoArgs, DemoCommand, DemoLoadArgs, LoadService};
 pub(crate) use self::history::HistoryArgs;
 pub(crate) use self::mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs};
-pub(crate) use self::nodes::{NodeArgs, NodeCommand, OneNodeArgs};
+pub(crate) use self::nodes::{NodeArgs, NodeCommand, NodeDrainArgs, OneNodeArgs};
 pub(crate) use self::output::OutputChoice;
 pub(crate) use self::reference::{CompletedShell, CompletionsArgs, DocsArgs, ManArgs};
 pub(crate) use self::remote::{

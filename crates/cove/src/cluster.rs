@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ::catalog::http::PlanReference;
 use anyhow::{Context as _, Result, bail};
-use api::{ErrorCode, ExecutionId, NodeList, NodeLoadView, NodeStatus, NodeView};
+use api::{ErrorCode, ExecutionId, NodeDrainView, NodeList, NodeLoadView, NodeStatus, NodeView};
 use axum::body::Bytes;
 use axum::extract::{Path as PathOf, State};
 use axum::http::{Method, StatusCode, header};
@@ -19,9 +19,9 @@ use executions::{ExecutionLocation, ExecutionService, Jobs};
 use node::auth::TokenPrincipal;
 use node::clock::{self, IdGenerator};
 use node::cluster::{
-    ClusterKey, NODE_LEASE, NodeDescription, NodeIdentity, NodeLoad, NodeMembership, NodeRecord,
-    NodeState, PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator, RequestSubject,
-    SubjectOwner, WorkKind,
+    ClusterKey, DrainProgress, NODE_LEASE, NodeDescription, NodeIdentity, NodeLoad, NodeMembership,
+    NodeRecord, NodeState, PEER_LISTENER, PeerForwarder, PeerListener, RequestLocator,
+    RequestSubject, SubjectOwner, WorkKind,
 };
 use node::data_dir::{DataDir, write_atomic};
 use node::drain::DrainHandle;
@@ -31,7 +31,7 @@ use node::store::{SqlStore, SqlStoreError, StoreUrl};
 use node::task::Boxed;
 use serde::Deserialize;
 use sessions::faces::e2b;
-use sessions::{SessionInterface, SessionOwners, Sessions};
+use sessions::{SessionHolder, SessionInterface, SessionOwners, Sessions};
 
 use crate::Source;
 use crate::config::CoveConfig;
@@ -302,6 +302,17 @@ impl NodeLocator {
     }
 }
 
+impl NodeLocator {
+    /// The node that claims a session which nobody has: not this one while it drains, if another
+    /// one takes sessions.
+    fn claimant(&self, session: &str) -> SubjectOwner {
+        if *self.membership.takes_work().borrow() {
+            return SubjectOwner::This;
+        }
+        self.membership.taker_of(session).map_or(SubjectOwner::This, SubjectOwner::Node)
+    }
+}
+
 /// Returns the execution whose events a request is for.
 fn events_of(request: FastHead<'_>) -> Option<RequestSubject> {
     let id = request.uri.path().strip_prefix("/v1/executions/")?.strip_suffix("/events")?;
@@ -395,10 +406,9 @@ impl RequestLocator for NodeLocator {
                     self.runner(id, *is_socket, *attaches).await
                 }
                 RequestSubject::Session(id) => match self.owners.owner(id, is_fresh).await {
-                    Ok(Some(owner)) if owner != self.membership.identity().id => {
-                        SubjectOwner::Node(owner)
-                    }
-                    Ok(_) => SubjectOwner::This,
+                    Ok(SessionHolder::Other(owner)) => SubjectOwner::Node(owner),
+                    Ok(SessionHolder::This) => SubjectOwner::This,
+                    Ok(SessionHolder::Nobody) => self.claimant(id),
                     // This node's own handler says that the store is away.
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
@@ -464,6 +474,7 @@ fn server_id(data_dir: &Path) -> Result<String> {
 /// Says how much work there is, whenever the membership is renewed.
 fn measure(membership: &NodeMembership, executions: &ExecutionService, sessions: &Sessions) {
     let (executions, sessions) = (executions.clone(), sessions.clone());
+    let takes_work = membership.takes_work();
     membership.measure(move || {
         let (sandboxes, places) = (sessions.counts(), executions.places());
         let resident = sandboxes.warming + sandboxes.warm + sandboxes.running + sandboxes.waiting;
@@ -473,6 +484,7 @@ fn measure(membership: &NodeMembership, executions: &ExecutionService, sessions:
             executions: wide(places.running),
             executions_max: wide(places.running_max),
             executions_waiting: wide(places.waiting),
+            drain: (!*takes_work.borrow()).then(|| sessions.drain_progress()).flatten(),
             ..NodeLoad::default()
         }
     });
@@ -564,8 +576,18 @@ fn view(node: NodeRecord, now_ms: u64, this: &str) -> NodeView {
     };
     let NodeDescription { address, peer_address, roles, zone, version } = node.description;
     let NodeLoad {
-        sandboxes, sandboxes_max, executions, executions_max, executions_waiting, ..
+        sandboxes,
+        sandboxes_max,
+        executions,
+        executions_max,
+        executions_waiting,
+        drain,
+        ..
     } = node.load;
+    let drain = drain.filter(|_| node.drain_wanted).map(|drain| {
+        let DrainProgress { sessions, busy, failed, keeps_files } = drain;
+        NodeDrainView { sessions, busy, failed, keeps_files }
+    });
     NodeView {
         is_this: node.id == this,
         id: node.id,
@@ -585,6 +607,7 @@ fn view(node: NodeRecord, now_ms: u64, this: &str) -> NodeView {
             executions_max,
             executions_waiting,
         },
+        drain,
     }
 }
 

@@ -151,8 +151,11 @@ pub(crate) struct ObjectsTable {
     pub(crate) session_token: Option<String>,
 }
 
+/// Time that terminals may go on for on a node that drains.
+const DRAIN_TERMINALS: Duration = Duration::from_secs(300);
+
 /// The `[cluster]` table: servers on one store.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ClusterConfig {
     /// Where other nodes reach this one: `host:port`, port 0 for any. Left out: nowhere, so that
@@ -170,6 +173,23 @@ pub(crate) struct ClusterConfig {
     pub(crate) lease_ms: Option<u64>,
     /// Whether limits on server connections hold for each node or for all together.
     pub(crate) limits: node::cluster::LimitScope,
+    /// Time that terminals may go on for while this node drains.
+    #[serde(deserialize_with = "seconds")]
+    pub(crate) drain_terminals_s: Duration,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> ClusterConfig {
+        ClusterConfig {
+            listen: None,
+            advertise: None,
+            zone: String::new(),
+            kubernetes: crate::kubernetes::KubernetesConfig::default(),
+            lease_ms: None,
+            limits: node::cluster::LimitScope::default(),
+            drain_terminals_s: DRAIN_TERMINALS,
+        }
+    }
 }
 
 /// The `[compat]` table: interfaces of other systems.

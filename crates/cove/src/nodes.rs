@@ -1,5 +1,7 @@
 //! `cove node`: the servers of a cluster, and which of them take work.
 
+mod drained;
+
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -8,7 +10,7 @@ use api::{NodeList, NodeView};
 use axum::http::Method;
 use node::clock;
 
-use crate::cli::{NodeArgs, NodeCommand, OneNodeArgs};
+use crate::cli::{NodeArgs, NodeCommand, NodeDrainArgs, OneNodeArgs};
 use crate::config::{CoveConfig, Environment};
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
@@ -18,41 +20,57 @@ use crate::values::columns;
 pub(crate) fn run(args: &NodeArgs, config: &CoveConfig, environment: &Environment) -> ExitCode {
     let command = &args.command;
     remote::with_server(&command.output().server, config, environment, async |server| {
-        obey(command, &server).await.map(|()| 0)
+        obey(command, &server).await
     })
 }
 
-async fn obey(command: &NodeCommand, server: &Remote) -> Result<()> {
+async fn obey(command: &NodeCommand, server: &Remote) -> Result<u8> {
     let (one, action, method) = match command {
         NodeCommand::List(output) => {
             let list: NodeList = server.call(Method::GET, "/v1/nodes").await?;
-            return match output.json {
-                true => Ok(print_json(&list)?),
-                false => Ok(write!(io::stdout(), "{}", table(&list.nodes))?),
-            };
+            match output.json {
+                true => print_json(&list)?,
+                false => write!(io::stdout(), "{}", table(&list.nodes))?,
+            }
+            return Ok(0);
         }
         NodeCommand::Show(one) => (one, "", Method::GET),
-        NodeCommand::Drain(one) => (one, "/drain", Method::POST),
+        NodeCommand::Drain(drain) => (&drain.node, "/drain", Method::POST),
         NodeCommand::Undrain(one) => (one, "/undrain", Method::POST),
     };
     let OneNodeArgs { id, output } = one;
-    let node: NodeView = server.call(method, &format!("/v1/nodes/{id}{action}")).await?;
+    let mut node: NodeView = server.call(method, &format!("/v1/nodes/{id}{action}")).await?;
+    let mut code = 0;
+    if let NodeCommand::Drain(NodeDrainArgs { wait: true, timeout, .. }) = command {
+        (node, code) = drained::wait(server, node, *timeout).await?;
+    }
     match output.json {
         true => print_json(&node)?,
         false => write!(io::stdout(), "{}", details(&node))?,
     }
-    Ok(())
+    Ok(code)
 }
 
 /// A line for each node.
 pub(crate) fn table(nodes: &[NodeView]) -> String {
-    let head = ["NODE", "STATE", "ADDRESS", "ROLES", "SANDBOXES", "EXECUTIONS", "VERSION", "ZONE"];
+    let head = [
+        "NODE",
+        "STATE",
+        "DRAIN",
+        "ADDRESS",
+        "ROLES",
+        "SANDBOXES",
+        "EXECUTIONS",
+        "VERSION",
+        "ZONE",
+    ];
     let mut rows = vec![head.map(str::to_owned)];
     rows.extend(nodes.iter().map(|node| {
         let mark = if node.is_this { "*" } else { "" };
         [
             format!("{}{mark}", plain(&node.id)),
             node.state.as_str().to_owned(),
+            node.drain.map_or_else(|| "-".to_owned(), |it| format!("{} left", it.sessions)),
             node.address.as_deref().map_or_else(|| "-".to_owned(), plain),
             plain(&node.roles.join(",")),
             format!("{}/{}", node.load.sandboxes, node.load.sandboxes_max),
@@ -67,10 +85,12 @@ pub(crate) fn table(nodes: &[NodeView]) -> String {
 /// One node, a line for each of its properties.
 fn details(node: &NodeView) -> String {
     let load = &node.load;
+    let drain = node.drain.as_ref().map_or_else(|| "-".to_owned(), drained::described);
     let rows = [
         ("node", plain(&node.id)),
         ("run", plain(&node.incarnation)),
         ("state", node.state.as_str().to_owned()),
+        ("drain", drain),
         ("address", node.address.as_deref().map_or_else(|| "-".to_owned(), plain)),
         ("peer address", node.peer_address.as_deref().map_or_else(|| "-".to_owned(), plain)),
         ("roles", plain(&node.roles.join(", "))),

@@ -20,7 +20,7 @@ use node::task::Boxed;
 use node::telemetry::Registry;
 use sandbox::{AttachedLayer, Engine, Toolchain};
 use sessions::Sessions;
-use sessions::service::{ReadyNodes, SessionParts};
+use sessions::service::{HandoverTerms, ReadyNodes, SessionParts};
 
 use crate::config::{self, CoveConfig, Environment};
 use crate::storage::objects;
@@ -185,6 +185,10 @@ impl SessionsSettings {
             model_key: self.model_key,
             claude: self.claude.map(|claude| claude.path),
             is_shared: self.is_shared,
+            handover: HandoverTerms {
+                has_shared_objects: self.is_shared && config.objects.url.is_some(),
+                terminals: config.cluster.drain_terminals_s,
+            },
             gateway: Some(gateway),
             tokens: Some(tokens),
             tracer: executions.tracer().cloned(),

@@ -27,11 +27,11 @@ pub use self::limit_shares::{LimitScope, LimitShares, LimitUse, SETTLED_MAX};
 pub use self::membership::{JoinError, LostNode, NodeDescription, NodeMembership};
 pub use self::peer::{
     ClusterKey, ClusterKeyError, PEER_LISTENER, PeerAnswer, PeerForwarder, PeerListener,
-    RequestLocator, RequestSubject, SubjectOwner, WorkKind,
+    RequestLocator, RequestSubject, SubjectMoved, SubjectOwner, WorkKind,
 };
 pub use self::registry::{
-    NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeRenewal, NodeState, find, is_alive,
-    is_replaced,
+    DrainProgress, NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeRenewal, NodeState,
+    find, is_alive, is_replaced,
 };
 pub use self::serving_lease::{LEASE_MARGIN, LeaseVerifier, ServingLease};
 pub use self::takeover::NodeJudge;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::ErrorCode;
+use node::cluster::SubjectMoved;
 use node::http;
 use node::store::SqlStoreError;
 use sandbox::SandboxError;
@@ -137,6 +138,10 @@ impl From<SessionError> for http::HttpError {
         }
         if let SessionError::Grant(error) = error {
             return *error;
+        }
+        if let SessionError::OnAnotherServer { is_node: true } = error {
+            // Whoever passed the request on may ask that one.
+            SubjectMoved::note();
         }
         let code = error.code();
         let mut answer = http::HttpError::new(code, error.to_string());

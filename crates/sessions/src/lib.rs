@@ -61,5 +61,5 @@ pub use everywhere::peer_routes;
 pub use interpreter::fuzzing as context_frames;
 pub use interpreter::{ForkHazards, ModuleHazard, ParkedImports};
 pub use model::door as model_door;
-pub use routing::{SessionInterface, SessionOwners, session_of};
+pub use routing::{SessionHolder, SessionInterface, SessionOwners, session_of};
 pub use service::{SessionActivity, SessionFileNames, Sessions};

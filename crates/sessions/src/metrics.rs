@@ -109,6 +109,8 @@ pub(crate) enum SandboxEvent {
     Recovered,
     /// Had by a node that is lost.
     TakenOver,
+    /// Handed over to another node by this one, which drains.
+    HandedOver,
     /// Stood still because the lease of the server was over.
     Fenced,
 }
@@ -122,6 +124,7 @@ impl SandboxEvent {
             SandboxEvent::Died => "died",
             SandboxEvent::Recovered => "recovered",
             SandboxEvent::TakenOver => "taken_over",
+            SandboxEvent::HandedOver => "handed_over",
             SandboxEvent::Fenced => "fenced",
         }
     }

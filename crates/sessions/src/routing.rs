@@ -55,6 +55,17 @@ fn first_part(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
+/// Server that has a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionHolder {
+    /// This one.
+    This,
+    /// Another one, by its id.
+    Other(String),
+    /// None: whichever is asked may claim it.
+    Nobody,
+}
+
 /// Servers that have sessions, by the store, and as they were known last.
 pub struct SessionOwners {
     sessions: Sessions,
@@ -83,37 +94,40 @@ impl SessionOwners {
         Ok(SessionOwners { sessions, store, known: Mutex::default() })
     }
 
-    /// Returns the server that has a session; none when this one has it, nobody has it, or there is
-    /// no such session. `is_fresh` asks the store, also where an owner is remembered.
+    /// Returns who has a session; nobody has one that does not exist. `is_fresh` asks the store,
+    /// also where an owner is remembered.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn owner(&self, id: &str, is_fresh: bool) -> Result<Option<String>, SessionError> {
+    pub async fn owner(&self, id: &str, is_fresh: bool) -> Result<SessionHolder, SessionError> {
         if self.sessions.has_here(id) {
-            return Ok(None);
+            return Ok(SessionHolder::This);
         }
         let now = clock::now();
         if !is_fresh {
             let known = self.known.lock();
             let owner = known.get(id).filter(|owner| now.duration_since(owner.at) < OWNER_AGE);
             if let Some(owner) = owner {
-                return Ok(Some(owner.server.clone()));
+                return Ok(SessionHolder::Other(owner.server.clone()));
             }
         }
-        let owner = self.store.owner(id).await?;
-        let server = owner.filter(|server| server != self.sessions.server());
+        let owner = match self.store.owner(id).await? {
+            Some(server) if server == self.sessions.server() => SessionHolder::This,
+            Some(server) => SessionHolder::Other(server),
+            None => SessionHolder::Nobody,
+        };
         let mut known = self.known.lock();
-        match &server {
-            Some(server) => {
+        match &owner {
+            SessionHolder::Other(server) => {
                 // Forgotten together, which costs each of them a query.
                 if known.len() >= OWNERS_MAX {
                     known.clear();
                 }
                 known.insert(id.to_owned(), KnownOwner { server: server.clone(), at: now });
             }
-            None => drop(known.remove(id)),
+            SessionHolder::This | SessionHolder::Nobody => drop(known.remove(id)),
         }
-        Ok(server)
+        Ok(owner)
     }
 }
 

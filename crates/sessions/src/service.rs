@@ -7,8 +7,9 @@
 //!
 //! Who does what: `books` says who has a place; `body` makes and ends sandboxes; `lifecycle` moves
 //! a session from state to state; `create`, `fork`, `turns`, `exec`, `files` are what callers
-//! want; `prewarm`, `sweeps` and `recover` go on by themselves.
+//! want; `prewarm`, `sweeps`, `drain` and `recover` go on by themselves.
 
+mod acquire;
 mod activity;
 mod agents;
 mod archives;
@@ -18,6 +19,7 @@ mod books;
 pub(crate) mod contexts;
 mod create;
 mod deployed;
+mod drain;
 mod entry;
 mod exec;
 mod fence;
@@ -71,12 +73,15 @@ use pool::residents::{ResidentStats, State};
 use sandbox::Engine;
 use tokio::sync::mpsc;
 
+use self::acquire::SessionUse;
 pub use self::activity::SessionActivity;
 pub use self::agents::folder::FolderEntry;
 use self::archives::queue::ArchiveQueue;
 pub use self::backup::SessionFileNames;
 use self::books::ResidentLedger;
 pub use self::create::CreateExtras;
+pub use self::drain::HandoverTerms;
+use self::drain::SessionDrain;
 use self::entry::SessionEntry;
 pub use self::exec::{ExecEvent, ExecStream};
 pub(crate) use self::exec::{exec_result, signal_name};
@@ -140,6 +145,8 @@ pub struct SessionParts {
     /// True if other servers have the same store: then they find everything in the object store
     /// that this one has had when it stops.
     pub is_shared: bool,
+    /// Terms on which sessions go to other servers while this one drains.
+    pub handover: HandoverTerms,
     /// Gateway that serves the sockets of grants; without it nothing can be granted.
     pub gateway: Option<Arc<dyn GrantGateway>>,
     /// Tokens of the server: places are kept for other tenants where there are others.
@@ -189,6 +196,7 @@ pub(crate) struct SessionsInner {
     model_key: Option<ModelKey>,
     claude: Option<String>,
     is_shared: bool,
+    drain: SessionDrain,
     gateway: Option<Arc<dyn GrantGateway>>,
     tokens: Option<TokenRegistry>,
     tracer: Option<Tracer>,
@@ -290,6 +298,7 @@ impl Sessions {
                 model_key,
                 claude: parts.claude,
                 is_shared: parts.is_shared,
+                drain: SessionDrain::new(parts.handover),
                 gateway: parts.gateway,
                 tokens: parts.tokens,
                 tracer: parts.tracer,
@@ -581,15 +590,6 @@ pub struct ListedPage {
     pub next_cursor: Option<String>,
 }
 
-/// Purpose for which a session is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SessionUse {
-    /// To work with its files, sooner or later.
-    Work,
-    /// To end it.
-    End,
-}
-
 impl SessionsInner {
     fn loading(&self, id: &str) -> &tokio::sync::Mutex<()> {
         let hash = self.hasher.hash_one(id);
@@ -612,68 +612,6 @@ impl SessionsInner {
         self.store.session(tenant, id).await?.ok_or(SessionError::NotFound("session"))
     }
 
-    /// A session to work with: this server's already, or made so.
-    async fn acquire(&self, tenant: &str, id: &str) -> Result<Arc<SessionEntry>, SessionError> {
-        self.acquire_for(tenant, id, SessionUse::Work).await
-    }
-
-    async fn acquire_for(
-        &self,
-        tenant: &str,
-        id: &str,
-        purpose: SessionUse,
-    ) -> Result<Arc<SessionEntry>, SessionError> {
-        if let Some(entry) = self.known(id) {
-            return match &*entry.tenant == tenant {
-                true => Ok(entry),
-                false => Err(SessionError::NotFound("session")),
-            };
-        }
-        let _loading = self.loading(id).lock().await;
-        // Whoever had the lock before may have brought it.
-        if let Some(entry) = self.here(tenant, id) {
-            return Ok(entry);
-        }
-        let row = self.row(tenant, id).await?;
-        if row.state == SessionState::Ended {
-            return Err(SessionError::Ended);
-        }
-        if purpose == SessionUse::Work {
-            self.check_files(&row)?;
-        }
-        let claimed = self.store.claim(id, &self.run, row.epoch, self.claim_terms()).await?;
-        let row = claimed.ok_or_else(|| self.on_another_server())?;
-        let log = self.writer.log(&row);
-        let deadline = row.deadline_ms;
-        let entry = Arc::new(SessionEntry::new(row, log));
-        entry.log.end_open_turns(takeover::LOST).await?;
-        self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
-        self.sweeps.deadline(&entry.id, deadline);
-        Ok(entry)
-    }
-
-    /// Returns what is said of a session that another server has.
-    fn on_another_server(&self) -> SessionError {
-        SessionError::OnAnotherServer { is_node: self.is_in_cluster() }
-    }
-
-    /// Returns whether servers on the store pass requests on to each other.
-    fn is_in_cluster(&self) -> bool {
-        self.nodes.get().is_some_and(OtherNodes::are_reached)
-    }
-
-    /// Refuses to take a session over whose files are on another server alone: it could do nothing
-    /// with it, and that one would not get it back.
-    fn check_files(&self, row: &SessionRow) -> Result<(), SessionError> {
-        let Some(server) = self.has_files_elsewhere(row) else { return Ok(()) };
-        let message = format!("the session's files are on the server {server} alone");
-        // In a cluster the request would have gone there if that one was there.
-        Err(match self.is_in_cluster() {
-            true => SessionError::Away(message),
-            false => SessionError::Conflict(message),
-        })
-    }
-
     /// The row of a session, to be written; none when it is another entry's by now.
     fn to_write(entry: &SessionEntry) -> Option<Arc<SessionRow>> {
         let state = entry.state.lock();
@@ -693,9 +631,11 @@ impl SessionsInner {
         match Self::to_write(entry) {
             Some(row) => {
                 self.books.changes().publish(&entry.id);
-                entry.log.save(row).await
+                let saved = entry.log.save(row).await;
+                // It may have gone to another server meanwhile, which is asked then.
+                saved.or_else(|error| self.check_left(entry).and(Err(error)))
             }
-            None => Err(SessionError::Conflict("the session was let go just now".to_owned())),
+            None => Err(self.on_another_server()),
         }
     }
 

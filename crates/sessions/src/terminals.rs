@@ -55,6 +55,8 @@ const SANDBOX_GONE: &str = "the sandbox ended";
 #[derive(Debug, Default)]
 pub(crate) struct SandboxTerminals {
     all: Mutex<Vec<Arc<SandboxTerminal>>>,
+    /// True while all terminals end, also those that end with their clients.
+    hung_up: watch::Sender<bool>,
 }
 
 impl SandboxTerminals {
@@ -92,6 +94,17 @@ impl SandboxTerminals {
     pub(crate) fn end(&self, terminal: &Arc<SandboxTerminal>) {
         self.forget(terminal);
         terminal.close(TerminalClosing::Deleted);
+    }
+
+    /// Ends all terminals and those that are opened from now on, or no longer does.
+    pub(crate) fn hang_up(&self, hangs_up: bool) {
+        self.hung_up.send_if_modified(|now| std::mem::replace(now, hangs_up) != hangs_up);
+    }
+
+    async fn hung_up(&self) {
+        let mut hung_up = self.hung_up.subscribe();
+        // The sender is here.
+        drop(hung_up.wait_for(|is_so| *is_so).await);
     }
 
     fn forget(&self, terminal: &Arc<SandboxTerminal>) {
@@ -195,6 +208,8 @@ pub(crate) enum TerminalClosing {
     Deleted,
     /// The server shuts down.
     Away,
+    /// The server drains, and the time that terminals have then is up.
+    Draining,
 }
 
 /// What a client gets of a terminal.
@@ -256,9 +271,9 @@ pub(crate) fn open(
         terminals.add(&terminal)?;
     }
     let attachment = terminal.attach_first(new.window);
-    let serving = Arc::clone(&terminal).serve(guard, program, ties);
+    let serving = Arc::clone(&terminal);
     node::task::spawn(async move {
-        serving.await;
+        serving.serve(guard, program, ties, &terminals).await;
         terminals.forget(&terminal);
     });
     Ok(attachment)
@@ -347,6 +362,7 @@ impl SandboxTerminal {
         guard: SandboxGuard,
         program: TerminalInput,
         ties: TerminalTies,
+        terminals: &SandboxTerminals,
     ) {
         let TerminalTies { binding, drain } = ties;
         let sandbox_ended = guard.ended();
@@ -368,6 +384,7 @@ impl SandboxTerminal {
             () = life => TerminalClosing::Deleted,
             () = binding.revoked() => TerminalClosing::Deleted,
             () = drain.cancelled() => TerminalClosing::Away,
+            () = terminals.hung_up() => TerminalClosing::Draining,
             _ = sandbox_ended => {
                 let error = SANDBOX_GONE.to_owned();
                 self.state.lock().end.get_or_insert(SessionExecEvent::Error { error });

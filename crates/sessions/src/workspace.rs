@@ -185,11 +185,7 @@ impl WorkspaceStore {
         manifest: Option<&str>,
     ) -> Result<AttachedDisk, SessionError> {
         let path = self.disk_path(id);
-        let is_here = {
-            let path = path.clone();
-            blocking(move || path.try_exists().map_err(SessionError::internal)).await?
-        };
-        if is_here {
+        if self.has_disk(id).await? {
             let disk = blocking(move || {
                 AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(SessionError::internal)
             })
@@ -212,6 +208,12 @@ impl WorkspaceStore {
         })
         .await?;
         Ok(AttachedDisk { id: new, disk: Arc::new(disk), source: DiskSource::Remote })
+    }
+
+    /// Returns whether a disk is on this server.
+    pub(crate) async fn has_disk(&self, id: &str) -> Result<bool, SessionError> {
+        let path = self.disk_path(id);
+        blocking(move || path.try_exists().map_err(SessionError::internal)).await
     }
 
     /// The layers of a chain, in its order, attached once for all who stand on them; brought from

@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:25dacbbd89910ef89b5f0f89394eba67512f2f69f1ad6edfc2b5112c2686d0d7
+// Generated from crates/api/openapi.json, sha256:da394eced922ba8a678fd8dffaa67aab8806e682a068adc3def39863fbe40ba1
 // By `npm run generate`; do not edit.
 
 /** Version of the interface that these types are of. */

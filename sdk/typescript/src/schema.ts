@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:25dacbbd89910ef89b5f0f89394eba67512f2f69f1ad6edfc2b5112c2686d0d7
+// Generated from crates/api/openapi.json, sha256:da394eced922ba8a678fd8dffaa67aab8806e682a068adc3def39863fbe40ba1
 // By `npm run generate`; do not edit.
 
 export interface components {
@@ -2285,6 +2285,8 @@ export interface components {
     Node: {
       /** Address for clients. */
       address?: string | null;
+      /** Progress of its drain, once a node that drains has looked for its sessions. */
+      drain?: components["schemas"]["NodeDrain"] | null;
       /** Name, for as long as its data directory exists. */
       id: string;
       /** Name of its present run; new at each start. */
@@ -2307,6 +2309,20 @@ export interface components {
       version: string;
       /** Place that it shares with others that may fail together; empty when nobody said. */
       zone: string;
+    };
+    /** Progress of a node that drains. */
+    NodeDrain: {
+      /** Sessions of them that somebody works with: they are handed over when that is over. */
+      busy: number;
+      /** Sessions of them whose files could not be brought to the object store; it is tried again. */
+      failed: number;
+      /**
+       * True if their files are on this node's disk alone, because servers share no object store: it
+       *     keeps them.
+       */
+      keeps_files: boolean;
+      /** Sessions that it still has; with none left it can be stopped. */
+      sessions: number;
     };
     /** All nodes of the store. */
     NodeList: {

@@ -2527,6 +2527,8 @@ export interface NamespaceUpdated {
 export interface Node {
   /** Address for clients. */
   address?: string | null;
+  /** Progress of its drain, once a node that drains has looked for its sessions. */
+  drain?: NodeDrain | null;
   /** Name, for as long as its data directory exists. */
   id: string;
   /** Name of its present run; new at each start. */
@@ -2549,6 +2551,18 @@ export interface Node {
   version: string;
   /** Place that it shares with others that may fail together; empty when nobody said. */
   zone: string;
+}
+
+/** Progress of a node that drains. */
+export interface NodeDrain {
+  /** Sessions of them that somebody works with: they are handed over when that is over. */
+  busy: number;
+  /** Sessions of them whose files could not be brought to the object store; it is tried again. */
+  failed: number;
+  /** True if their files are on this node's disk alone, because servers share no object store: it keeps them. */
+  keeps_files: boolean;
+  /** Sessions that it still has; with none left it can be stopped. */
+  sessions: number;
 }
 
 /** All nodes of the store. */

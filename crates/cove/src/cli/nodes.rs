@@ -1,9 +1,12 @@
 //! What there is to type for the servers of a cluster: `cove node`.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
 use super::common::HELP_TEMPLATE;
 use super::remote::ServerArgs;
+use crate::values;
 
 /// Longest id that is sent.
 const ID_BYTES_MAX: usize = 64;
@@ -16,16 +19,18 @@ const ID_BYTES_MAX: usize = 64;
 Servers on one store are the nodes of a cluster; any of them answers for all. It needs an
 operator's token. `cove exec --help` says where it is from.
 
-States: joining, active, draining, left (stopped), lost (not seen for 30 seconds).
+States: joining, active, draining, left (stopped), lost (not seen for as long as its lease).
 
 Examples:
   cove node list
   cove node show srv_01M804ZD7HDBNWX72N11NHQYP8
   cove node drain srv_01M804ZD7HDBNWX72N11NHQYP8
+  cove node drain srv_01M804ZD7HDBNWX72N11NHQYP8 --wait --timeout 10m
   cove node undrain srv_01M804ZD7HDBNWX72N11NHQYP8
   cove node list --json | jq -r '.nodes[] | select(.state == \"lost\").id'
 
-Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
+Exit codes: 0 done, 1 sessions stay at a node that is waited for, 2 wrong usage or refused, 124 the
+time to wait was up, 125 no server answers."
 )]
 pub(crate) struct NodeArgs {
     #[command(subcommand)]
@@ -41,10 +46,22 @@ pub(crate) enum NodeCommand {
     /// Show one node
     #[command(help_template = HELP_TEMPLATE)]
     Show(OneNodeArgs),
-    /// Let a node take no new work; it finishes what it has, and stays so after a restart
-    #[command(help_template = HELP_TEMPLATE)]
-    Drain(OneNodeArgs),
-    /// Let a node take work again
+    /// Let a node take no new work, and hand its sessions over to other nodes
+    #[command(
+        help_template = HELP_TEMPLATE,
+        after_help = "\
+The node hands its sessions over one after the other: those at rest at once, others when their
+turn, command or terminal is over. It finishes what else it has, and stays so after a restart,
+until `cove node undrain`.
+
+With --wait the command shows on standard error how many sessions are left, and ends when there
+are none. It goes on draining when the command is stopped or its time is up.
+
+Exit codes: 0 done, 1 sessions stay there, 2 wrong usage or refused, 124 the time was up, 125 no
+server answers."
+    )]
+    Drain(NodeDrainArgs),
+    /// Let a node take work again; it keeps the sessions that it still has
     #[command(help_template = HELP_TEMPLATE)]
     Undrain(OneNodeArgs),
 }
@@ -57,6 +74,19 @@ pub(crate) struct OneNodeArgs {
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) output: NodeOutputArgs,
+}
+
+/// Node to drain.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NodeDrainArgs {
+    #[command(flatten)]
+    pub(crate) node: OneNodeArgs,
+    /// Wait until the node has no sessions any more
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Longest wait, such as 10m [default: as long as it takes]
+    #[arg(long, value_name = "TIME", requires = "wait", value_parser = values::duration)]
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// Form of the answer, and which server is asked.
@@ -74,9 +104,8 @@ impl NodeCommand {
     pub(crate) fn output(&self) -> &NodeOutputArgs {
         match self {
             NodeCommand::List(output) => output,
-            NodeCommand::Show(one) | NodeCommand::Drain(one) | NodeCommand::Undrain(one) => {
-                &one.output
-            }
+            NodeCommand::Show(one) | NodeCommand::Undrain(one) => &one.output,
+            NodeCommand::Drain(drain) => &drain.node.output,
         }
     }
 }

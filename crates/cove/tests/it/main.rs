@@ -15,6 +15,7 @@
 //! | `lifecycle.rs` | start, drain, `kill -9`, tokens, one server per data directory |
 //! | `jobs.rs` | what is submitted is accepted, listed, cancelled, expires; the queue's limits |
 //! | `live.rs` | events, input and terminals of what runs; slow and rude clients |
+//! | `drain.rs` | a node that drains hands its sessions over, while clients go on with them |
 //! | `durability.rs` | what was accepted ends exactly once, whatever dies |
 //! | `balanced.rs` | clients that others wrote, at three servers behind a balancer |
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
@@ -78,6 +79,7 @@ mod command_line;
 mod console;
 mod console_browser;
 mod demo;
+mod drain;
 mod durability;
 mod e2b;
 mod e2b_ports;

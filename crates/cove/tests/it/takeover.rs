@@ -68,20 +68,20 @@ fn wait_for_life(sessions: &Sessions, session: &str, wanted: &str) {
 }
 
 /// Events of a session as a listener at a node hears them.
-struct Listener {
+pub(crate) struct Listener {
     events: EventStream,
-    heard: Vec<Value>,
+    pub(crate) heard: Vec<Value>,
 }
 
 impl Listener {
-    fn start(client: &Client, session: &str) -> Listener {
+    pub(crate) fn start(client: &Client, session: &str) -> Listener {
         let events = client.events(&format!("{}/events", path(session)));
         let events = events.unwrap_or_else(|refusal| panic!("{}", refusal.text()));
         Listener { events, heard: Vec::new() }
     }
 
     /// Listens until an event, and returns it.
-    fn until(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn until(&mut self, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
         loop {
             let event = self.events.next();
             let event = event.unwrap_or_else(|| panic!("no {what} in {:?}", self.heard)).data;
@@ -92,7 +92,7 @@ impl Listener {
         }
     }
 
-    fn until_done(&mut self, turn: &str) {
+    pub(crate) fn until_done(&mut self, turn: &str) {
         self.until("end of a turn", |event| event["type"] == "done" && event["turn"] == turn);
     }
 }

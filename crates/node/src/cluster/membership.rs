@@ -274,6 +274,16 @@ impl NodeMembership {
         nodes
     }
 
+    /// Returns the other node that a session goes to when this one gives it away: the first by
+    /// rendezvous hashing of those that take sessions and are reached. None where there is none.
+    #[must_use]
+    pub fn taker_of(&self, session: &str) -> Option<String> {
+        let own = &self.0.run.id;
+        let mut nodes = self.session_nodes();
+        nodes.retain(|node| node != own);
+        placement::first(session, &nodes).map(str::to_owned)
+    }
+
     /// Returns whether this node can pass requests on to any other one.
     #[must_use]
     pub fn reaches_others(&self) -> bool {

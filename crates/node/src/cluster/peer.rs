@@ -9,6 +9,7 @@ mod client;
 mod forward;
 mod key;
 mod listener;
+mod moved;
 mod resume;
 mod routing;
 mod watch;
@@ -22,6 +23,7 @@ pub use self::forward::{
 };
 pub use self::key::{ClusterKey, ClusterKeyError};
 pub use self::listener::PeerListener;
+pub use self::moved::SubjectMoved;
 
 /// Header with the node, and the run of it, that a request is for.
 const FOR_NODE: HeaderName = HeaderName::from_static("cove-for-node");

@@ -67,6 +67,12 @@ pub fn is_among_first(key: &str, node: &str, nodes: &[String], count: usize) -> 
     before < count
 }
 
+/// Returns the node that rendezvous hashing ranks first for a key; none where there are no nodes.
+#[must_use]
+pub fn first<'a>(key: &str, nodes: &'a [String]) -> Option<&'a str> {
+    nodes.iter().max_by_key(|node| (score(key, node), Reverse(*node))).map(String::as_str)
+}
+
 /// Sorts nodes by their rank for a key.
 fn rank(key: &str, offers: &mut [PlaceOffer]) {
     offers.sort_by_cached_key(|offer| (Reverse(score(key, &offer.id)), offer.id.clone()));
@@ -131,6 +137,20 @@ mod tests {
                 prop_assert!(after == before || after == offer(count, 0, 0).id);
             }
         }
+    }
+
+    /// Whoever hands something over names the node that takes it over by itself when nobody does.
+    #[test]
+    fn the_first_node_of_a_key_is_the_one_that_counts_itself_first() {
+        let nodes: Vec<String> = (0..7).map(|index| format!("srv_{index}")).collect();
+        for key in 0..50 {
+            let key = format!("ses_{key}");
+            let chosen = first(&key, &nodes).unwrap();
+            for node in &nodes {
+                assert_eq!(is_among_first(&key, node, &nodes, 1), *node == chosen);
+            }
+        }
+        assert_eq!(first("ses_1", &[]), None);
     }
 
     #[test]

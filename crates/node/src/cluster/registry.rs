@@ -91,6 +91,23 @@ pub struct NodeLoad {
     /// True if others have found that nothing is left of it.
     #[serde(skip_serializing_if = "is_false")]
     pub is_lost: bool,
+    /// Progress of its drain, while it was asked to drain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainProgress>,
+}
+
+/// Sessions of a node that drains.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DrainProgress {
+    /// Sessions that it still has.
+    pub sessions: u64,
+    /// Sessions of them that somebody works with.
+    pub busy: u64,
+    /// Sessions of them that could not be handed over when that was tried last.
+    pub failed: u64,
+    /// True if their files are on its disk alone, so that it keeps them.
+    pub keeps_files: bool,
 }
 
 impl NodeLoad {

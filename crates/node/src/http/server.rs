@@ -23,7 +23,7 @@ use crate::tls::ServerCertificate;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Time that answers may take to reach their clients once no work is left.
-const FLUSH_MAX: Duration = Duration::from_secs(1);
+const FLUSH_MAX: Duration = Duration::from_millis(800);
 
 /// Named limits of the server shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

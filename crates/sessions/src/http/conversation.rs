@@ -12,6 +12,7 @@ use api::{
     InterruptAnswer, MessageAnswer, MessageRequest, SessionEvent, SessionEventKind,
     SessionEventList, SessionLogLine, SessionLogs, SessionMessage, SessionMessageList,
 };
+use axum::BoxError;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::sse::{self, KeepAlive, Sse};
@@ -19,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
 use node::auth::TokenPrincipal;
 use node::clock;
+use node::cluster::SubjectMoved;
 use node::drain::DrainHandle;
 use node::http::{self, JsonBody, last_event_id, query};
 use serde::Deserialize;
@@ -178,8 +180,8 @@ fn without_id(event: &SessionEvent) -> sse::Event {
 }
 
 /// An answer of events, with a sign of life now and then.
-pub(super) fn server_sent(
-    events: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'static,
+pub(super) fn server_sent<E: Into<BoxError> + 'static>(
+    events: impl Stream<Item = Result<sse::Event, E>> + Send + 'static,
 ) -> Response {
     let answer = Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT));
     // Proxies must hand events on as they come.
@@ -267,22 +269,28 @@ pub(super) async fn events(
     Ok(server_sent(session_events(stream, drain, kinds)))
 }
 
-/// All events of a session, until it ends for ever or the server shuts down.
+/// All events of a session, until it ends for ever or the server shuts down. They break off when
+/// another server goes on with it.
 fn session_events(
     stream: EventStream,
     drain: DrainHandle,
     kinds: Vec<SessionEventKind>,
-) -> impl Stream<Item = Result<sse::Event, Infallible>> + Send {
-    let state = (stream, drain, kinds);
-    let batches = stream::unfold(state, |(mut stream, drain, kinds)| async move {
+) -> impl Stream<Item = Result<sse::Event, SubjectMoved>> + Send {
+    let state = Some((stream, drain, kinds));
+    let batches = stream::unfold(state, |state| async move {
+        let (mut stream, drain, kinds) = state?;
         // Whoever only watches comes back to the next server, with the number it has seen.
-        let events: Vec<Arc<SessionEvent>> = tokio::select! {
-            events = stream.next() => events?,
+        let events = tokio::select! {
+            events = stream.next() => events,
             () = drain.begun() => return None,
+        };
+        let events: Vec<Arc<SessionEvent>> = match events {
+            Ok(events) => events?,
+            Err(moved) => return Some((vec![Err(moved)], None)),
         };
         let wanted = events.iter().filter(|it| kinds.is_empty() || kinds.contains(&it.kind));
         let wanted: Vec<_> = wanted.map(|event| Ok(as_sse(event))).collect();
-        Some((wanted, (stream, drain, kinds)))
+        Some((wanted, Some((stream, drain, kinds))))
     });
     futures_util::StreamExt::flat_map(batches, stream::iter)
 }

@@ -65,6 +65,8 @@ const TERM: (&str, &str) = ("TERM", "xterm-256color");
 const END_OF_INPUT: u8 = 4;
 /// The signal that nobody ignores, and the last one that has a name.
 const SIGKILL: i32 = 9;
+/// Goodbye to a terminal of a session that goes to another server.
+const DRAINING: &str = "the server drains; open a terminal again, which another one answers";
 const SIGNAL_MAX: i32 = 31;
 
 /// What a client asks for.
@@ -278,6 +280,8 @@ enum TerminalEnd {
     Gone,
     /// The server shuts down.
     Away,
+    /// The server drains, and hands the session over.
+    Draining,
     /// Another server may have taken the session over.
     Lost,
     /// Another client has taken the terminal over.
@@ -318,6 +322,7 @@ async fn hold(
         }
         TerminalEnd::Deleted => goodbye(close_code::NORMAL, "the terminal was ended"),
         TerminalEnd::Away => goodbye(close_code::AWAY, "the server shuts down"),
+        TerminalEnd::Draining => goodbye(close_code::AWAY, DRAINING),
         TerminalEnd::Lost => goodbye(close_code::AWAY, "the server has lost the session"),
         TerminalEnd::TakenOver => goodbye(CLOSE_TAKEN_OVER, "another client has attached"),
         TerminalEnd::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
@@ -382,6 +387,7 @@ async fn show(
                 TerminalNews::TakenOver => return TerminalEnd::TakenOver,
                 TerminalNews::Closed(TerminalClosing::Deleted) => return TerminalEnd::Deleted,
                 TerminalNews::Closed(TerminalClosing::Away) => return TerminalEnd::Away,
+                TerminalNews::Closed(TerminalClosing::Draining) => return TerminalEnd::Draining,
             },
             _ = heartbeat.tick() => {
                 if !send(sink, Message::Ping(Bytes::new())).await {

@@ -49,6 +49,8 @@ pub(crate) struct SessionEntry {
     pub(crate) listeners: AtomicUsize,
     /// The latest lines of its agent's standard error, and what the server has to say.
     pub(crate) lines: Mutex<LatestLines>,
+    /// True when it was handed over to another server: what happens next is told there.
+    pub(crate) handed_over: watch::Sender<bool>,
 }
 
 /// Mutable state of a session.
@@ -155,12 +157,18 @@ impl SessionEntry {
             }),
             listeners: AtomicUsize::new(0),
             lines: Mutex::default(),
+            handed_over: watch::Sender::new(false),
         }
     }
 
     /// The sandbox, when there is one.
     pub(crate) fn body(&self) -> Option<Arc<SessionSandbox>> {
         self.state.lock().body.clone()
+    }
+
+    /// Returns whether the session is no longer this server's.
+    pub(crate) fn is_left(&self) -> bool {
+        self.state.lock().left
     }
 
     /// Returns where the session is.

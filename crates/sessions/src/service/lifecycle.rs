@@ -84,6 +84,7 @@ impl Sessions {
             SessionState::Ended => return Err(SessionError::Ended),
             SessionState::Active => {
                 inner.leave(&entry, SessionState::Paused, "paused");
+                inner.check_left(&entry)?;
                 if let Some(body) = entry.body()
                     && let Some(gate) = body.gate.lock().await.as_ref()
                 {
@@ -277,7 +278,7 @@ impl Sessions {
         let changes_action = {
             let mut state = entry.state.lock();
             if state.left {
-                return Err(SessionError::Conflict("the session was let go just now".to_owned()));
+                return Err(inner.on_another_server());
             }
             if state.row.state == SessionState::Ended {
                 return Err(SessionError::Ended);
@@ -410,7 +411,7 @@ impl SessionsInner {
             let entry = self.acquire_for(tenant, id, purpose).await?;
             let transition = Arc::clone(&entry.transition).lock_owned().await;
             // Whoever had it before may have let the session go.
-            if !entry.state.lock().left {
+            if !entry.is_left() {
                 return Ok((entry, transition));
             }
         }
@@ -452,7 +453,7 @@ impl SessionsInner {
         self.leave(entry, SessionState::Error, &text);
     }
 
-    fn tell(&self, entry: &SessionEntry, state: SessionState, reason: &str) {
+    pub(super) fn tell(&self, entry: &SessionEntry, state: SessionState, reason: &str) {
         let data = json!({ "state": state.as_str(), "reason": reason });
         entry.log.push(SessionEventKind::Lifecycle, None, data);
     }
@@ -497,7 +498,9 @@ impl SessionsInner {
     /// Brings the files of a session that rests to the object store.
     async fn store_rested(&self, entry: &Arc<SessionEntry>) {
         let _transition = entry.transition.lock().await;
-        if entry.session_state() == SessionState::Ended || entry.body().is_some() {
+        // One that was left is another server's by now, with its files.
+        let is_ended = entry.session_state() == SessionState::Ended;
+        if is_ended || entry.body().is_some() || entry.is_left() {
             return;
         }
         if let Err(error) = self.store_files(entry).await {
@@ -509,6 +512,9 @@ impl SessionsInner {
     /// Ends the sandbox of a session that may be at work: its turn is interrupted first.
     pub(super) async fn rest_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
+        if entry.is_left() {
+            return;
+        }
         if entry.session_state() == SessionState::Active {
             self.leave(entry, SessionState::Paused, reason);
         }
@@ -544,7 +550,7 @@ impl SessionsInner {
     /// first. They go on when it is resumed, unless somebody has needed their room by then.
     pub(super) async fn freeze_now(self: &Arc<Self>, entry: &Arc<SessionEntry>, reason: &str) {
         let _transition = entry.transition.lock().await;
-        if entry.session_state() != SessionState::Active {
+        if entry.is_left() || entry.session_state() != SessionState::Active {
             return;
         }
         self.leave(entry, SessionState::Paused, reason);
@@ -568,7 +574,29 @@ impl SessionsInner {
             (row.disk.clone(), row.chain.clone(), row.manifest.clone())
         };
         let Some(disk) = disk else { return Ok(()) };
+        if before.is_some() && !self.workspaces.has_disk(&disk).await? {
+            // It was not brought here since another server stored it.
+            return Ok(());
+        }
         let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
+        self.stored(entry, stored).await
+    }
+
+    /// Brings the disk of a session whose sandbox lives to the object store. The caller holds
+    /// `storing`.
+    pub(super) async fn snapshot_live(
+        &self,
+        entry: &SessionEntry,
+        body: &SessionSandbox,
+    ) -> Result<(), SessionError> {
+        // Who has ended it already stores what there is later than this.
+        let Some(disk) = body.disk() else { return Ok(()) };
+        let (chain, before) = {
+            let row = &entry.state.lock().row;
+            (row.chain.clone(), row.manifest.clone())
+        };
+        let user = body.sandbox().ok();
+        let stored = self.workspaces.snapshot(disk, user, &chain, before.as_deref()).await?;
         self.stored(entry, stored).await
     }
 
@@ -596,6 +624,16 @@ impl SessionsInner {
     /// Leaves a session to whoever wants it next. The caller holds its transition, and has stored
     /// its files.
     pub(super) async fn let_go(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
+        self.let_go_to(entry, None).await
+    }
+
+    /// Leaves a session to another server, or to whoever wants it next. The caller holds its
+    /// transition, and has stored its files.
+    pub(super) async fn let_go_to(
+        &self,
+        entry: &Arc<SessionEntry>,
+        server: Option<&str>,
+    ) -> Result<(), SessionError> {
         let _loading = self.loading(&entry.id).lock().await;
         entry.log.settle().await?;
         let epoch = {
@@ -606,7 +644,10 @@ impl SessionsInner {
         // Who listens here is told what happens elsewhere from now on.
         entry.log.leave();
         self.entries.lock().remove(&entry.id);
-        self.store.release(&entry.id, epoch).await?;
+        match server {
+            Some(server) => self.store.give_back(&entry.id, epoch, server).await?,
+            None => self.store.release(&entry.id, epoch).await?,
+        };
         Ok(())
     }
 

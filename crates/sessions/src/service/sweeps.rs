@@ -58,6 +58,7 @@ impl Sessions {
                 tokio::join!(
                     inner.keep_fence(verifier),
                     inner.take_over_lost(),
+                    inner.hand_over_while_draining(),
                     inner.keep_deadlines(),
                     inner.sweep(),
                     inner.make_disks(),
@@ -389,7 +390,8 @@ impl SessionsInner {
         let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
             self.store_files(&entry).await?;
-            self.let_go(&entry).await?;
+            let taker = self.taker(&entry.id);
+            self.let_go_to(&entry, taker.as_deref()).await?;
         }
         Ok(())
     }
@@ -409,6 +411,8 @@ impl SessionsInner {
             let rested = async {
                 self.rest_now(&entry, "the server stops").await;
                 if self.is_shared
+                    // It may have been handed over just now.
+                    && !entry.is_left()
                     && let Err(error) = self.hand_over(&entry).await
                 {
                     tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,

@@ -13,6 +13,7 @@ use api::{
     MessageContent, MessageRequest, OnDisconnect, SessionEvent, SessionEventKind, SessionState,
 };
 use node::clock;
+use node::cluster::SubjectMoved;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -237,8 +238,17 @@ impl fmt::Debug for EventStream {
 
 impl EventStream {
     /// Returns what comes next; none when nothing ever will. Never empty.
-    pub async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
-        self.events.next().await
+    ///
+    /// # Errors
+    /// When the session was handed over to another server, which has what comes next.
+    pub async fn next(&mut self) -> Result<Option<Vec<Arc<SessionEvent>>>, SubjectMoved> {
+        let Some(entry) = &self.entry else { return Ok(self.events.next().await) };
+        let mut handed_over = entry.handed_over.subscribe();
+        tokio::select! {
+            biased;
+            _ = handed_over.wait_for(|is_over| *is_over) => Err(SubjectMoved),
+            events = self.events.next() => Ok(events),
+        }
     }
 }
 
@@ -675,18 +685,7 @@ impl SessionsInner {
             // It is another server's by now, with its files.
             return;
         }
-        // Who has ended it already stores what there is later than this.
-        let Some(disk) = at_work.body.disk() else { return };
-        let (chain, before) = {
-            let row = &entry.state.lock().row;
-            (row.chain.clone(), row.manifest.clone())
-        };
-        let user = at_work.body.sandbox().ok();
-        let snapshot = self.workspaces.snapshot(disk, user, &chain, before.as_deref()).await;
-        let stored = match snapshot {
-            Ok(stored) => self.stored(entry, stored).await,
-            Err(error) => Err(error),
-        };
+        let stored = self.snapshot_live(entry, &at_work.body).await;
         // One that was left meanwhile is another server's, with its files.
         if let Err(error) = stored
             && !entry.state.lock().left

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use node::cluster::{self, LostNode, NodeIdentity, NodeJudge, NodeRecord};
-use node::store::{SqlStoreError, StoreTransaction};
+use node::store::{SqlRow, SqlStoreError, StoreTransaction};
 
 use super::rows::SessionRow;
 use super::schema::{SessionColumns, limit, number, text};
@@ -43,6 +43,26 @@ impl LostSessions {
             }
         }
     }
+}
+
+/// Sessions that a server has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeldSessions {
+    /// Number of them.
+    pub(crate) count: u64,
+    /// Sessions that were used longest ago, those first.
+    pub(crate) oldest: Vec<HeldSession>,
+}
+
+/// A session that a server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeldSession {
+    /// Id of the session.
+    pub(crate) id: String,
+    /// Owner.
+    pub(crate) tenant: String,
+    /// When it was used last, in milliseconds since 1970.
+    pub(crate) used_ms: u64,
 }
 
 /// Terms on which a session may be claimed that another server has.
@@ -103,8 +123,9 @@ impl SessionStore {
         self.write("sessions.claim_lost", move |it| claim_lost(it, &lost, &run, &ids, terms)).await
     }
 
-    /// Makes a server the owner of a session again that has its files. False when the session is
-    /// not at this epoch any more.
+    /// Makes another server the owner of a session: the one that has its files, or that is to go on
+    /// with it. What is to be kept of it must be written. False when the session is not at this
+    /// epoch any more.
     pub(crate) async fn give_back(
         &self,
         id: &str,
@@ -115,6 +136,32 @@ impl SessionStore {
         self.write_again("sessions.give_back", move |it| {
             let sql = "UPDATE sessions SET owner = $3 WHERE id = $1 AND epoch = $2";
             Ok(it.execute(sql, &parameters)? == 1)
+        })
+        .await
+    }
+
+    /// Sessions that a server has and that are not ended: their number, and those that were used
+    /// longest ago, at most `count_max`.
+    pub(crate) async fn sessions_held(
+        &self,
+        server: &str,
+        count_max: usize,
+    ) -> Result<HeldSessions, SessionError> {
+        let parameters = [text(server), limit(count_max)];
+        self.read("sessions.held", move |it| {
+            let condition = "owner = $1 AND state <> 'ended'";
+            let sql = format!("SELECT COUNT(*) FROM sessions WHERE {condition}");
+            let count = it.query_one(&sql, &parameters[..1])?;
+            let count: u64 = count.map_or(Ok(0), |row| row.get(0))?;
+            let sql = format!(
+                "SELECT id, tenant, last_active_ms FROM sessions WHERE {condition} \
+                ORDER BY last_active_ms, id LIMIT $2"
+            );
+            let rows = it.query(&sql, &parameters)?;
+            let held = |row: &SqlRow| {
+                Ok(HeldSession { id: row.get(0)?, tenant: row.get(1)?, used_ms: row.get(2)? })
+            };
+            Ok(HeldSessions { count, oldest: rows.iter().map(held).collect::<Result<_, _>>()? })
         })
         .await
     }

@@ -74,7 +74,7 @@ async fn an_agent_answers_and_keeps_its_conversation(engine: Engine) {
     let mut stream = server.events(TENANT, &id, 0).await.unwrap();
     let mut heard = Vec::new();
     while heard.len() < events.len() {
-        heard.extend(stream.next().await.unwrap());
+        heard.extend(stream.next().await.unwrap().unwrap());
     }
     let heard: Vec<_> = heard.iter().map(|event| (**event).clone()).collect();
     assert_eq!(heard, events);

@@ -22,7 +22,7 @@ use node::sealed::Sealer;
 use node::store::{CommitDurability, SqlStore, StoreConfig, StoreUrl};
 use node::telemetry;
 use sandbox::{Engine, EngineConfig, HostImage};
-use sessions::service::{MessageStream, SessionParts};
+use sessions::service::{HandoverTerms, MessageStream, SessionParts};
 use sessions::{Sessions, SessionsConfig};
 use testkit::Scratch;
 use tokio::task::JoinHandle;
@@ -185,6 +185,7 @@ impl Home {
             model_key: None,
             claude: None,
             is_shared: false,
+            handover: HandoverTerms::default(),
             tracer: None,
         };
         let sessions = Sessions::start(parts, &mut registry).await.unwrap();

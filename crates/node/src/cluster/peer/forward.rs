@@ -311,7 +311,11 @@ impl PeerForwarder {
     }
 
     /// The node to ask: none when this one has to answer, because it has it, or nobody can.
-    async fn target(&self, subject: &RequestSubject, is_fresh: bool) -> Option<PeerTarget> {
+    pub(super) async fn target(
+        &self,
+        subject: &RequestSubject,
+        is_fresh: bool,
+    ) -> Option<PeerTarget> {
         match self.0.locator.owner(subject, is_fresh).await {
             SubjectOwner::This => None,
             SubjectOwner::Node(id) => match self.address(&id) {
@@ -419,7 +423,8 @@ impl PeerForwarder {
         }
     }
 
-    async fn forward(
+    /// Sends a request to the node that has its subject, and once more where it has not.
+    pub(super) async fn forward(
         &self,
         subject: &RequestSubject,
         mut route: RequestRoute,
@@ -455,7 +460,8 @@ impl PeerForwarder {
                     if !goes_on {
                         return answer;
                     }
-                    let stream = StreamOrigin { target, subject: subject.clone(), next };
+                    let stream =
+                        StreamOrigin { target: Some(target), subject: subject.clone(), next };
                     return ResumedStream::answer(self.clone(), stream, request, answer);
                 }
                 SentAction::FindOwner => {}
@@ -550,7 +556,10 @@ impl FoundSubject {
             let route = RequestRoute::new(is_hop, looks && !is_upgrade);
             let owner = forwarder.target(&subject, route.asks_store()).await;
             let target = match route.with_owner(owner) {
-                OwnerAction::RunHere => return next.run(request).await,
+                OwnerAction::RunHere => {
+                    let answering = forwarder.answer_here(subject, route, listener, request, next);
+                    return answering.await;
+                }
                 OwnerAction::Misdirect => return misdirected(),
                 OwnerAction::Send(target) => target,
             };
@@ -624,8 +633,24 @@ impl ForwardedRequest {
         HeaderValue::from_str(&address.to_string()).ok()
     }
 
+    /// Returns it to be answered here, and once more for another node where its body is kept. None
+    /// when its body was sent already.
+    pub(super) fn twice(mut self) -> Option<(ForwardedRequest, Option<ForwardedRequest>)> {
+        let body = self.body.take()?;
+        let again = match &self.body {
+            ForwardedBody::Kept(bytes) => Some(ForwardedRequest {
+                parts: self.parts.clone(),
+                listener: self.listener,
+                body: ForwardedBody::Kept(bytes.clone()),
+                upgrade: self.upgrade.clone(),
+            }),
+            ForwardedBody::Streamed(_) => None,
+        };
+        Some((ForwardedRequest { body: ForwardedBody::Streamed(Some(body)), ..self }, again))
+    }
+
     /// Answers it with this node's own handlers after all.
-    async fn run_here(mut self, next: Next) -> Response {
+    pub(super) async fn run_here(mut self, next: Next) -> Response {
         let Some(body) = self.body.take() else { return moved() };
         if let Some(upgrade) = self.upgrade {
             self.parts.extensions.insert(upgrade);
@@ -668,7 +693,7 @@ fn address_of(path: uri::PathAndQuery) -> Uri {
 }
 
 /// Prepares a request for being sent, reading a body that is short.
-async fn forwarded(
+pub(super) async fn forwarded(
     mut parts: Parts,
     listener: &'static str,
     body: Body,
@@ -736,7 +761,7 @@ fn full() -> Response {
 }
 
 /// The answer when what a request is about has moved twice, or its body is gone.
-fn moved() -> Response {
+pub(super) fn moved() -> Response {
     try_again("another node is taking this over, or was asked and had no room")
 }
 

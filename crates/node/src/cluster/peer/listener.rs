@@ -45,7 +45,7 @@ const STRANGERS_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Pause after a failed `accept`: the process is out of descriptors, and only time helps.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time that answers may take to reach their nodes once no work is left.
-const FLUSH_MAX: Duration = Duration::from_secs(1);
+const FLUSH_MAX: Duration = Duration::from_millis(800);
 
 /// Routes by the name of the public listener that they are at.
 type PeerSites = Arc<[(&'static str, Router)]>;

@@ -17,7 +17,9 @@ use tokio::time;
 
 use super::client::PeerTarget;
 use super::forward::{ForwardedRequest, PeerForwarder, RequestSubject, SubjectOwner};
+use super::moved::SubjectMoved;
 use crate::clock;
+use crate::drain::DrainHandle;
 
 /// Header with the number of the last event that a listener has seen.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -38,16 +40,16 @@ pub(super) struct ResumedStream {
     listener: &'static str,
     parts: Parts,
     origin: StreamOrigin,
-    /// True if its node is another one, which may be lost.
-    is_elsewhere: bool,
+    /// Shutdown of this node.
+    drain: DrainHandle,
     body: BodyDataStream,
     reader: EventReader,
 }
 
 /// Origin of a stream.
 pub(super) struct StreamOrigin {
-    /// Node that it comes from.
-    pub(super) target: PeerTarget,
+    /// Node that it comes from; none for this one.
+    pub(super) target: Option<PeerTarget>,
     /// What it is about.
     pub(super) subject: RequestSubject,
     /// This node's own handlers.
@@ -76,12 +78,13 @@ impl ResumedStream {
     ) -> Response {
         let (head, body) = answer.into_parts();
         let (parts, listener) = request.into_head();
+        let drain = parts.extensions.get::<DrainHandle>().cloned().unwrap_or_default();
         let stream = ResumedStream {
+            drain,
             forwarder,
             listener,
             parts,
             origin,
-            is_elsewhere: true,
             body: body.into_data_stream(),
             reader: EventReader::default(),
         };
@@ -96,9 +99,11 @@ impl ResumedStream {
         loop {
             let came = tokio::select! {
                 came = self.body.next() => came,
-                () = until_lost(&self.forwarder, &self.origin.target), if self.is_elsewhere => {
+                () = until_lost(&self.forwarder, self.origin.target.as_ref()) => {
                     Some(Err(axum::Error::new(NodeLost)))
                 }
+                // Whoever listens comes back to another node, with the number it has seen.
+                () = self.drain.begun() => return Ok(None),
             };
             match came {
                 Some(Ok(bytes)) => {
@@ -107,6 +112,12 @@ impl ResumedStream {
                     }
                 }
                 None => return Ok(self.reader.rest()),
+                // This node has nothing to say of it, which no other one would add to.
+                Some(Err(error))
+                    if self.origin.target.is_none() && !SubjectMoved::caused(&error) =>
+                {
+                    return Err(error);
+                }
                 Some(Err(error)) => {
                     tracing::info!(%error, "a stream of events broke off; it is gone on with");
                     self.reader.forget_part();
@@ -125,17 +136,17 @@ impl ResumedStream {
         loop {
             time::sleep(LOOK_PAUSE).await;
             let waited = clock::now().duration_since(broke);
-            if waited >= RESUME_MAX {
+            if waited >= RESUME_MAX || self.drain.is_draining() {
                 return None;
             }
-            self.is_elsewhere = false;
+            self.origin.target = None;
             let answer = match self.forwarder.owner(&self.origin.subject).await {
                 SubjectOwner::This => self.ask_here().await,
                 SubjectOwner::Node(id) => match self.forwarder.address(&id) {
                     Some(target) => {
                         let sent = self.request().for_node(&target, Body::empty());
                         let answer = self.forwarder.send(&target, sent, false).await;
-                        (self.origin.target, self.is_elsewhere) = (target, true);
+                        self.origin.target = Some(target);
                         answer.ok().map(|answer| answer.map(Body::new))
                     }
                     // Its node is lost, and nobody has taken it over yet.
@@ -177,7 +188,8 @@ impl ResumedStream {
 #[error("its node is lost")]
 struct NodeLost;
 
-async fn until_lost(forwarder: &PeerForwarder, target: &PeerTarget) {
+async fn until_lost(forwarder: &PeerForwarder, target: Option<&PeerTarget>) {
+    let Some(target) = target else { return std::future::pending().await };
     forwarder.membership().until_lost(&target.id, &target.incarnation).await;
 }
 

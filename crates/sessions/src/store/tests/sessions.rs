@@ -399,3 +399,27 @@ async fn a_removed_session_leaves_nothing_but_what_it_used() {
     })
     .await;
 }
+
+/// What a node has to hand over before it has nothing left.
+#[tokio::test]
+async fn sessions_of_a_server_are_counted_and_the_oldest_come_first() {
+    check(async |store| {
+        for (number, used_ms) in [(1, NOW + 30), (2, NOW + 10), (3, NOW + 20), (4, NOW)] {
+            let id = format!("ses_{number}");
+            let row = SessionRow { last_active_ms: used_ms, ..session(&id, "a") };
+            store.insert_session(row, MANY).await.unwrap();
+        }
+        let end = |row: &mut SessionRow| {
+            row.state = Ended;
+            Ok(())
+        };
+        store.modify("a", "ses_4", end).await.unwrap();
+        let held = store.sessions_held("here", 2).await.unwrap();
+        let oldest: Vec<_> =
+            held.oldest.iter().map(|it| (it.id.as_str(), it.tenant.as_str(), it.used_ms)).collect();
+        assert_eq!(oldest, [("ses_2", "a", NOW + 10), ("ses_3", "a", NOW + 20)]);
+        assert_eq!(held.count, 3);
+        assert_eq!(store.sessions_held("there", 2).await.unwrap().count, 0);
+    })
+    .await;
+}

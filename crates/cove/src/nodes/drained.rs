@@ -1,0 +1,234 @@
+//! `cove node drain --wait`: the wait for a node to hand its sessions over.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use api::{NodeDrainView, NodeStatus, NodeView};
+use axum::http::Method;
+use node::clock;
+use tokio::time;
+
+use crate::output;
+use crate::remote::Remote;
+use crate::remote::progress::{ProgressLine, bar};
+
+/// Interval at which the node is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Renewals of its row after which a node tells how far it is: it learns of the drain by the first
+/// one.
+const RENEWALS_MIN: u32 = 2;
+/// Exit code when sessions stay at the node.
+const EXIT_KEPT: u8 = 1;
+/// Exit code when the time is up.
+const EXIT_TIME: u8 = 124;
+
+/// End of a wait, or what is waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum WaitOutcome {
+    /// The node has none any more.
+    Drained,
+    /// It never will have none; why.
+    InVain(&'static str),
+    /// It hands them over.
+    Goes(NodeDrainView),
+    /// It has not said yet how many it has.
+    Unknown,
+}
+
+/// What was seen of a node since it was asked to drain.
+struct DrainWatch {
+    seen_ms: u64,
+    renewals: u32,
+}
+
+impl DrainWatch {
+    /// Begins with the node as it was when it was asked.
+    fn new(node: &NodeView) -> DrainWatch {
+        DrainWatch { seen_ms: node.seen_ms, renewals: 0 }
+    }
+
+    /// Looks at the node as it is now.
+    fn look(&mut self, node: &NodeView) -> WaitOutcome {
+        if node.seen_ms != self.seen_ms {
+            self.seen_ms = node.seen_ms;
+            self.renewals = self.renewals.saturating_add(1);
+        }
+        match node.state {
+            NodeStatus::Left => return WaitOutcome::Drained,
+            NodeStatus::Lost => {
+                return WaitOutcome::InVain("it is lost; others take over what it had");
+            }
+            NodeStatus::Active | NodeStatus::Joining => {
+                return WaitOutcome::InVain("somebody lets it take work again");
+            }
+            NodeStatus::Draining => {}
+        }
+        match node.drain {
+            _ if self.renewals < RENEWALS_MIN => WaitOutcome::Unknown,
+            None => WaitOutcome::Unknown,
+            Some(NodeDrainView { sessions: 0, .. }) => WaitOutcome::Drained,
+            Some(NodeDrainView { keeps_files: true, .. }) => WaitOutcome::InVain(
+                "their files are on its disk alone, because servers share no object store \
+                 (`objects.url`)",
+            ),
+            Some(drain) => WaitOutcome::Goes(drain),
+        }
+    }
+}
+
+/// Waits until a node that was asked to drain has no sessions any more. Returns the node as it was
+/// seen last, and the exit code.
+pub(super) async fn wait(
+    server: &Remote,
+    mut node: NodeView,
+    timeout: Option<Duration>,
+) -> Result<(NodeView, u8)> {
+    let deadline = timeout.map(|timeout| clock::now() + timeout);
+    let path = format!("/v1/nodes/{}", node.id);
+    let mut watch = DrainWatch::new(&node);
+    let mut shown = DrainDisplay::new();
+    loop {
+        match watch.look(&node) {
+            WaitOutcome::Drained => return Ok((node, 0)),
+            WaitOutcome::InVain(why) => {
+                shown.end(&format!("the node keeps its sessions: {why}"));
+                return Ok((node, EXIT_KEPT));
+            }
+            WaitOutcome::Goes(drain) => shown.say(&drain),
+            WaitOutcome::Unknown => {}
+        }
+        let pause = deadline.map_or(LOOK_EVERY, |at: Instant| {
+            LOOK_EVERY.min(at.saturating_duration_since(clock::now()))
+        });
+        if pause.is_zero() {
+            let left = node.drain.as_ref();
+            let left = left.map_or_else(|| "it has not said how many".to_owned(), described);
+            shown.end(&format!("the time is up, and the node has sessions: {left}"));
+            return Ok((node, EXIT_TIME));
+        }
+        time::sleep(pause).await;
+        node = server.call(Method::GET, &path).await?;
+    }
+}
+
+/// Describes how far a node is.
+pub(super) fn described(drain: &NodeDrainView) -> String {
+    let NodeDrainView { sessions, busy, failed, keeps_files } = *drain;
+    let mut text = match sessions {
+        0 => return "no sessions left".to_owned(),
+        1 => "1 session left".to_owned(),
+        many => format!("{many} sessions left"),
+    };
+    if keeps_files {
+        return text + ", which stay: their files are on this node's disk alone";
+    }
+    for (count, what) in [(busy, "at work"), (failed, "tried again")] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    }
+    text
+}
+
+/// Progress on standard error: a line that is rewritten on a terminal, else one for each change.
+struct DrainDisplay {
+    line: ProgressLine,
+    most: u64,
+    last: Option<NodeDrainView>,
+    is_silent: bool,
+}
+
+impl DrainDisplay {
+    fn new() -> DrainDisplay {
+        let line = ProgressLine::new(false);
+        let is_silent = output::is_quiet() || io::stderr().is_terminal();
+        DrainDisplay { line, most: 0, last: None, is_silent }
+    }
+
+    fn say(&mut self, drain: &NodeDrainView) {
+        self.most = self.most.max(drain.sessions);
+        let gone = self.most - drain.sessions;
+        self.line.say(&format!("{} sessions, {}", bar(gone, self.most), described(drain)));
+        if self.last != Some(*drain) && !self.is_silent {
+            // Nobody is left to tell when standard error is closed.
+            drop(writeln!(io::stderr(), "{}", described(drain)));
+        }
+        self.last = Some(*drain);
+    }
+
+    fn end(&mut self, text: &str) {
+        self.line.clear();
+        drop(writeln!(io::stderr(), "cove: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(seen_ms: u64, state: NodeStatus, drain: Option<NodeDrainView>) -> NodeView {
+        NodeView {
+            id: "srv_1".to_owned(),
+            incarnation: "run_1".to_owned(),
+            state,
+            is_this: true,
+            address: None,
+            peer_address: None,
+            roles: Vec::new(),
+            zone: String::new(),
+            version: "0.1.0".to_owned(),
+            started_ms: 0,
+            seen_ms,
+            load: api::NodeLoadView::default(),
+            drain,
+        }
+    }
+
+    fn left(sessions: u64) -> Option<NodeDrainView> {
+        Some(NodeDrainView { sessions, ..NodeDrainView::default() })
+    }
+
+    /// What it said before it knew of this drain does not count.
+    #[test]
+    fn a_node_is_believed_when_it_knows_of_the_drain() {
+        let mut watch = DrainWatch::new(&seen(10, NodeStatus::Draining, left(0)));
+        for (seen_ms, drain, expected) in [
+            (10, left(0), WaitOutcome::Unknown),
+            (11, left(0), WaitOutcome::Unknown),
+            (12, None, WaitOutcome::Unknown),
+            (13, left(2), WaitOutcome::Goes(left(2).unwrap())),
+            (13, left(2), WaitOutcome::Goes(left(2).unwrap())),
+            (14, left(0), WaitOutcome::Drained),
+        ] {
+            assert_eq!(watch.look(&seen(seen_ms, NodeStatus::Draining, drain)), expected);
+        }
+    }
+
+    #[test]
+    fn what_will_never_be_drained_is_not_waited_for() {
+        let keeps = NodeDrainView { sessions: 3, keeps_files: true, ..NodeDrainView::default() };
+        for (state, drain) in [
+            (NodeStatus::Lost, left(2)),
+            (NodeStatus::Active, None),
+            (NodeStatus::Draining, Some(keeps)),
+        ] {
+            let mut watch = DrainWatch { seen_ms: 0, renewals: RENEWALS_MIN };
+            let found = watch.look(&seen(1, state, drain));
+            assert!(matches!(found, WaitOutcome::InVain(_)), "{state:?}: {found:?}");
+        }
+        let mut watch = DrainWatch::new(&seen(0, NodeStatus::Draining, None));
+        assert_eq!(watch.look(&seen(0, NodeStatus::Left, None)), WaitOutcome::Drained);
+    }
+
+    #[test]
+    fn progress_is_described_in_words() {
+        let of = |sessions, busy, failed, keeps_files| {
+            described(&NodeDrainView { sessions, busy, failed, keeps_files })
+        };
+        assert_eq!(of(0, 0, 0, false), "no sessions left");
+        assert_eq!(of(1, 1, 0, false), "1 session left, 1 at work");
+        assert_eq!(of(12, 3, 2, false), "12 sessions left, 3 at work, 2 tried again");
+        assert!(of(2, 0, 0, true).contains("disk alone"));
+    }
+}

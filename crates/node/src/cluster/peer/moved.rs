@@ -1,0 +1,155 @@
+//! Sign that the subject of a request went to another node while this one answered.
+//!
+//! A handler that finds that out answers 503, as it would to a client. Whoever passes requests on
+//! sees the sign, and asks the node that has the subject now.
+
+use std::cell::Cell;
+use std::error::Error;
+
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+
+use super::forward::{ForwardedRequest, PeerForwarder, RequestSubject, forwarded, moved};
+use super::listener::misdirected;
+use super::resume::{ResumedStream, StreamOrigin};
+use super::routing::{RequestRoute, SendOutcome};
+
+tokio::task_local! {
+    static HAS_MOVED: Cell<bool>;
+}
+
+/// Error of a stream whose subject another node has: what comes next is there.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("another node has this now")]
+pub struct SubjectMoved;
+
+impl SubjectMoved {
+    /// Notes that another node has the subject of the request that this task answers.
+    pub fn note() {
+        // Work that answers no request has nobody to be told.
+        let _is_told = HAS_MOVED.try_with(|has_moved| has_moved.set(true));
+    }
+
+    /// Returns whether an error has this cause.
+    pub(super) fn caused(error: &(dyn Error + 'static)) -> bool {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            if error.is::<SubjectMoved>() {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+/// Runs a handler, and returns whether it has noted that the subject is elsewhere.
+pub(super) async fn noting<T>(handler: impl Future<Output = T>) -> (T, bool) {
+    let noted = async {
+        let answer = handler.await;
+        (answer, HAS_MOVED.with(Cell::get))
+    };
+    HAS_MOVED.scope(Cell::new(false), noted).await
+}
+
+impl PeerForwarder {
+    /// Answers a request that is this node's to answer. While it drains its subject may go to
+    /// another node in the middle of that, which is asked then.
+    pub(super) async fn answer_here(
+        &self,
+        subject: RequestSubject,
+        route: RequestRoute,
+        listener: &'static str,
+        request: Request,
+        next: Next,
+    ) -> Response {
+        if !matches!(subject, RequestSubject::Session(_)) || !self.reaches_others() {
+            return next.run(request).await;
+        }
+        if route.is_hop {
+            let (answer, has_moved) = noting(next.run(request)).await;
+            return if is_elsewhere(&answer, has_moved) { misdirected() } else { answer };
+        }
+        if route.only_looks {
+            let (parts, body) = request.into_parts();
+            let method = parts.method.clone();
+            let request = ForwardedRequest::without_body(parts.clone(), listener);
+            let (answer, has_moved) =
+                noting(next.clone().run(Request::from_parts(parts, body))).await;
+            if is_elsewhere(&answer, has_moved) {
+                return self.answer_there(subject, route, request, next, answer).await;
+            }
+            let goes_on = answer.status() == StatusCode::OK
+                && ResumedStream::is_possible(&subject, &method, answer.headers());
+            return match goes_on {
+                true => {
+                    let stream = StreamOrigin { target: None, subject, next };
+                    ResumedStream::answer(self.clone(), stream, request, answer)
+                }
+                false => answer,
+            };
+        }
+        if *self.membership().takes_work().borrow() {
+            return next.run(request).await;
+        }
+        let (parts, body) = request.into_parts();
+        let kept = match forwarded(parts, listener, body).await {
+            Ok(kept) => kept,
+            Err(error) => return error.into_response(),
+        };
+        let Some((here, there)) = kept.twice() else { return moved() };
+        let (answer, has_moved) = noting(here.run_here(next.clone())).await;
+        if !is_elsewhere(&answer, has_moved) {
+            return answer;
+        }
+        match there {
+            Some(request) => self.answer_there(subject, route, request, next, answer).await,
+            None => answer,
+        }
+    }
+
+    /// Has a request answered by the node that got its subject while this one looked at it.
+    async fn answer_there(
+        &self,
+        subject: RequestSubject,
+        mut route: RequestRoute,
+        request: ForwardedRequest,
+        next: Next,
+        answer: Response,
+    ) -> Response {
+        // It counts as a node that has not got the subject.
+        route.after_sending(SendOutcome::Misdirected);
+        match self.target(&subject, route.asks_store()).await {
+            Some(target) => self.forward(&subject, route, target, request, next).await,
+            None => answer,
+        }
+    }
+}
+
+/// Returns whether this node's own answer says that another one has the subject.
+fn is_elsewhere(answer: &Response, has_moved: bool) -> bool {
+    has_moved && answer.status() == StatusCode::SERVICE_UNAVAILABLE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_handler_notes_is_seen_by_its_caller_alone() {
+        SubjectMoved::note();
+        assert!(!noting(async {}).await.1);
+        assert!(noting(async { SubjectMoved::note() }).await.1);
+        let inner = noting(async { noting(async { SubjectMoved::note() }).await.1 }).await;
+        assert_eq!(inner, (true, false));
+    }
+
+    #[test]
+    fn the_cause_is_found_behind_other_errors() {
+        let error = axum::Error::new(axum::Error::new(SubjectMoved));
+        assert!(SubjectMoved::caused(&error));
+        assert!(!SubjectMoved::caused(&axum::Error::new(std::fmt::Error)));
+    }
+}

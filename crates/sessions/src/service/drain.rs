@@ -1,0 +1,355 @@
+//! Hand-over of sessions to other nodes while this one drains.
+//!
+//! Sessions at rest go first, those that were used longest ago before others; who works with one is
+//! not interrupted: it goes when that is over. The files are brought to the object store, and the
+//! row names the node that goes on with the session, so that whoever is asked for it next finds it
+//! there. What fails is tried again, and stays this node's until it succeeds.
+
+mod plan;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::SessionState;
+use futures_util::{StreamExt as _, stream};
+use node::clock;
+use node::cluster::DrainProgress;
+use parking_lot::Mutex;
+use pool::residents::State;
+use tokio::time;
+
+use self::plan::{HandoverCandidate, HandoverPlan};
+use super::entry::SessionEntry;
+use super::lifecycle::detached;
+use super::{SessionUse, Sessions, SessionsInner};
+use crate::error::SessionError;
+use crate::metrics::SandboxEvent;
+
+/// Sessions that are handed over at the same time.
+const HANDOVERS_MAX: usize = 8;
+/// Sessions that nobody works with which are looked for at a time.
+const LOOKED_MAX: usize = 500;
+/// Interval at which sessions are looked for that have come to rest.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Pause before what failed is tried again.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
+/// Reason of a session's change of node, for those who listen.
+const HANDED_OVER: &str = "its node drains, and another one goes on with it";
+
+/// Terms on which sessions go to other servers while this one drains.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HandoverTerms {
+    /// True if other servers reach the object store: else their files are on this one alone.
+    pub has_shared_objects: bool,
+    /// Time that terminals may go on for.
+    pub terminals: Duration,
+}
+
+/// State of a drain.
+#[derive(Debug)]
+pub(super) struct SessionDrain {
+    terms: HandoverTerms,
+    /// None while this node takes work, and before the first look.
+    progress: Mutex<Option<DrainProgress>>,
+}
+
+impl SessionDrain {
+    pub(super) fn new(terms: HandoverTerms) -> SessionDrain {
+        SessionDrain { terms, progress: Mutex::default() }
+    }
+
+    fn note(&self, change: impl FnOnce(&mut DrainProgress)) {
+        change(self.progress.lock().get_or_insert_default());
+    }
+}
+
+/// Outcome of the hand-over of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HandoverOutcome {
+    /// It is not this server's any more.
+    Gone,
+    /// Somebody works with it again.
+    Busy,
+    /// This server takes work again.
+    Undrained,
+}
+
+/// What could not be handed over, and what was said of it.
+#[derive(Debug, Default)]
+struct HandoverFailures {
+    sessions: HashSet<String>,
+    /// True if the log says that it fails.
+    is_told: bool,
+}
+
+impl HandoverFailures {
+    fn note(&mut self, session: &str, error: &SessionError) {
+        self.sessions.insert(session.to_owned());
+        // Said once, not for each session and each time.
+        if !std::mem::replace(&mut self.is_told, true) {
+            tracing::warn!(
+                session,
+                error = error as &dyn std::error::Error,
+                "sessions cannot be handed over at present; they stay here, and it is tried again"
+            );
+        }
+    }
+
+    fn forget(&mut self, session: &str) {
+        self.keep_only(|failed| failed != session);
+    }
+
+    /// Forgets those that need not go any more.
+    fn keep_only(&mut self, is_left: impl Fn(&str) -> bool) {
+        self.sessions.retain(|session| is_left(session));
+        if self.sessions.is_empty() && std::mem::replace(&mut self.is_told, false) {
+            tracing::info!("sessions are handed over again");
+        }
+    }
+}
+
+impl Sessions {
+    /// Returns how far the drain of this server is; none while it takes work, and before it has
+    /// looked for its sessions.
+    #[must_use]
+    pub fn drain_progress(&self) -> Option<DrainProgress> {
+        match self.supported() {
+            Some(inner) => *inner.drain.progress.lock(),
+            None => Some(DrainProgress::default()),
+        }
+    }
+}
+
+impl SessionsInner {
+    /// Hands sessions over for as long as an operator wants this server to drain.
+    pub(super) async fn hand_over_while_draining(self: &Arc<Self>) {
+        let mut takes_work = self.membership.takes_work();
+        loop {
+            if takes_work.wait_for(|takes| !*takes).await.is_err() {
+                return std::future::pending().await;
+            }
+            tracing::info!("this server drains: its sessions are handed over to other ones");
+            tokio::select! {
+                () = self.hand_over_all() => {}
+                _ = takes_work.wait_for(|takes| *takes) => {
+                    tracing::info!("this server takes work again, and keeps the sessions it has");
+                }
+            }
+            *self.drain.progress.lock() = None;
+            self.hang_up_terminals(false);
+        }
+    }
+
+    async fn hand_over_all(self: &Arc<Self>) {
+        let began = clock::now();
+        let mut failures = HandoverFailures::default();
+        let mut was_empty = false;
+        loop {
+            let pause = match self.hand_over_some(&mut failures).await {
+                Ok(()) if failures.sessions.is_empty() => LOOK_EVERY,
+                Ok(()) => RETRY_PAUSE,
+                Err(error) => {
+                    // No session has this name.
+                    failures.note("", &error);
+                    RETRY_PAUSE
+                }
+            };
+            let is_empty = self.drain.progress.lock().is_some_and(|it| it.sessions == 0);
+            if is_empty && !std::mem::replace(&mut was_empty, is_empty) {
+                tracing::info!("this server drains, and has no sessions any more");
+            }
+            if clock::now().duration_since(began) >= self.drain.terms.terminals {
+                self.hang_up_terminals(true);
+            }
+            time::sleep(pause).await;
+        }
+    }
+
+    /// Looks once at all sessions that this server has, and hands those over that are at rest.
+    async fn hand_over_some(
+        self: &Arc<Self>,
+        failures: &mut HandoverFailures,
+    ) -> Result<(), SessionError> {
+        self.check_lease()?;
+        let (count, candidates) = self.handover_candidates(failures).await?;
+        failures.keep_only(|failed| candidates.iter().any(|session| session.id == failed));
+        let plan = HandoverPlan::new(candidates);
+        self.drain.note(|progress| {
+            *progress = DrainProgress {
+                sessions: count,
+                busy: plan.busy,
+                failed: u64::try_from(failures.sessions.len()).unwrap_or(u64::MAX),
+                keeps_files: !self.drain.terms.has_shared_objects,
+            };
+        });
+        if !self.drain.terms.has_shared_objects {
+            return Ok(());
+        }
+        let handing = plan.at_rest.into_iter().map(|session| async move {
+            let given = self.hand_over_one(&session.tenant, &session.id).await;
+            (session.id, given)
+        });
+        let mut handing = stream::iter(handing).buffer_unordered(HANDOVERS_MAX);
+        while let Some((session, given)) = handing.next().await {
+            match given {
+                Ok(HandoverOutcome::Gone) => {
+                    failures.forget(&session);
+                    self.drain.note(|it| it.sessions = it.sessions.saturating_sub(1));
+                }
+                Ok(HandoverOutcome::Busy) => failures.forget(&session),
+                Ok(HandoverOutcome::Undrained) => return Ok(()),
+                // What has begun comes to its end; the others keep their sandboxes.
+                Err(error) => {
+                    failures.note(&session, &error);
+                    let failed = u64::try_from(failures.sessions.len()).unwrap_or(u64::MAX);
+                    self.drain.note(|it| it.failed = failed);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All sessions that this server has: how many, and those that may go.
+    async fn handover_candidates(
+        &self,
+        failures: &HandoverFailures,
+    ) -> Result<(u64, Vec<HandoverCandidate>), SessionError> {
+        let here: Vec<Arc<SessionEntry>> = self.entries.lock().values().cloned().collect();
+        let limit = LOOKED_MAX.saturating_add(here.len());
+        let held = self.store.sessions_held(&self.run.id, limit).await?;
+        let mut candidates: Vec<_> =
+            here.iter().filter_map(|entry| self.handover_candidate(entry, failures)).collect();
+        let known: HashSet<&str> = here.iter().map(|entry| &*entry.id).collect();
+        let cold = held.oldest.into_iter().filter(|row| !known.contains(row.id.as_str()));
+        candidates.extend(cold.map(|row| HandoverCandidate {
+            has_failed: failures.sessions.contains(&row.id),
+            id: row.id,
+            tenant: row.tenant,
+            used_ms: row.used_ms,
+            is_busy: false,
+        }));
+        // One that has just been made may have no row yet.
+        let count = held.count.max(u64::try_from(candidates.len()).unwrap_or(u64::MAX));
+        Ok((count, candidates))
+    }
+
+    fn handover_candidate(
+        &self,
+        entry: &SessionEntry,
+        failures: &HandoverFailures,
+    ) -> Option<HandoverCandidate> {
+        let used_ms = {
+            let state = entry.state.lock();
+            if state.left || state.row.state == SessionState::Ended {
+                return None;
+            }
+            state.row.last_active_ms
+        };
+        let doing = self.books.state(&entry.key);
+        Some(HandoverCandidate {
+            id: entry.id.to_string(),
+            tenant: entry.tenant.to_string(),
+            used_ms,
+            is_busy: matches!(doing, Some(State::Running | State::Warming)),
+            has_failed: failures.sessions.contains(&*entry.id),
+        })
+    }
+
+    /// Hands a session over, unless somebody works with it. What has begun comes to its end, also
+    /// when nobody waits for it.
+    async fn hand_over_one(
+        self: &Arc<Self>,
+        tenant: &str,
+        id: &str,
+    ) -> Result<HandoverOutcome, SessionError> {
+        let inner = Arc::clone(self);
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
+        let handing = detached(async move {
+            if *inner.membership.takes_work().borrow() {
+                return Ok(HandoverOutcome::Undrained);
+            }
+            inner.store_ahead(&id).await?;
+            let held = inner.hold_for(&tenant, &id, SessionUse::End).await;
+            let (entry, _transition) = match held {
+                Ok(held) => held,
+                Err(
+                    SessionError::OnAnotherServer { .. }
+                    | SessionError::NotFound(_)
+                    | SessionError::Ended,
+                ) => return Ok(HandoverOutcome::Gone),
+                Err(error) => return Err(error),
+            };
+            if *inner.membership.takes_work().borrow() {
+                return Ok(HandoverOutcome::Undrained);
+            }
+            inner.give_away(&entry).await
+        });
+        handing.await
+    }
+
+    /// Brings the files of a session with a sandbox to the object store while it may be worked
+    /// with: so little is left to do when it is given away, and where the object store is away it
+    /// keeps its sandbox.
+    async fn store_ahead(&self, session: &str) -> Result<(), SessionError> {
+        let Some(entry) = self.known(session) else { return Ok(()) };
+        let _storing = entry.storing.lock().await;
+        match entry.body() {
+            Some(body) if !entry.is_left() && !*body.frozen().borrow() => {
+                self.snapshot_live(&entry, &body).await
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Gives a session to the node that goes on with it. The caller holds its transition.
+    async fn give_away(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+    ) -> Result<HandoverOutcome, SessionError> {
+        if entry.session_state() == SessionState::Ended {
+            return Ok(HandoverOutcome::Gone);
+        }
+        if let Some(body) = entry.body() {
+            // From here on nobody begins to work with it: whoever wants to waits for the
+            // transition, and looks for the session again.
+            let is_idle = self.books.take_idle(&entry.key, &body.uses, clock::now());
+            if !is_idle && !self.books.is_cold(&entry.key) {
+                return Ok(HandoverOutcome::Busy);
+            }
+            self.put_down(entry, &body).await;
+        }
+        let with_files = {
+            let row = &entry.state.lock().row;
+            self.has_files_elsewhere(row).map(str::to_owned)
+        };
+        if with_files.is_none() {
+            self.store_files(entry).await?;
+        }
+        if entry.session_state() == SessionState::Active {
+            self.tell(entry, SessionState::Active, HANDED_OVER);
+        }
+        let taker = with_files.or_else(|| self.taker(&entry.id));
+        self.let_go_to(entry, taker.as_deref()).await?;
+        self.metrics.count(SandboxEvent::HandedOver);
+        entry.handed_over.send_replace(true);
+        tracing::debug!(session = %entry.id, taker, "a session was handed over");
+        Ok(HandoverOutcome::Gone)
+    }
+
+    /// The node that goes on with a session; none where requests are not passed on, or no other
+    /// node takes sessions: then whichever is asked does.
+    pub(super) fn taker(&self, session: &str) -> Option<String> {
+        let taker = self.is_in_cluster().then(|| self.membership.taker_of(session));
+        taker.flatten()
+    }
+
+    fn hang_up_terminals(&self, hangs_up: bool) {
+        for entry in self.entries.lock().values() {
+            if let Some(body) = entry.body() {
+                body.terminals.hang_up(hangs_up);
+            }
+        }
+    }
+}
