@@ -87,8 +87,9 @@ impl PeerForwarder {
             Ok(is_expired) => {
                 if is_expired {
                     tracing::warn!(node, address, "a node is lost: nothing listens at its address");
-                    self.membership().look_again();
                 }
+                // Also who was told second: its part of the sessions waits for this look.
+                self.membership().look_again();
                 true
             }
             Err(error) => {
