@@ -565,7 +565,10 @@ impl SessionsInner {
         let _storing = entry.storing.lock().await;
         let (disk, chain, before) = {
             let row = &entry.state.lock().row;
-            (row.disk.clone(), row.chain.clone(), row.manifest.clone())
+            // One that was taken over and has not been used since is in the object store alone.
+            let is_here = row.disk_server.as_deref() == Some(&*self.run.id);
+            let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
+            (disk, row.chain.clone(), row.manifest.clone())
         };
         let Some(disk) = disk else { return Ok(()) };
         let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
