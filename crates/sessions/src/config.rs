@@ -223,3 +223,25 @@ impl Default for SessionsConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_name_of_a_policy_is_the_newer_one_unless_that_says_something() {
+        for (settings, expected, moves_at_once) in [
+            (r#"{}"#, SnapshotPolicy::Stop, false),
+            (r#"{"snapshot_after_turn": true}"#, SnapshotPolicy::Turn, true),
+            (r#"{"snapshots": "turn"}"#, SnapshotPolicy::Turn, true),
+            (r#"{"snapshots": "turn_sync"}"#, SnapshotPolicy::TurnSync, true),
+            (r#"{"snapshots": "every", "snapshot_after_turn": true}"#, SnapshotPolicy::Every, true),
+        ] {
+            let config: SessionsConfig = serde_json::from_str(settings).unwrap();
+            let policy = config.snapshot_policy();
+            assert_eq!((policy, policy.moves_at_once()), (expected, moves_at_once), "{settings}");
+        }
+        let error = serde_json::from_str::<SessionsConfig>(r#"{"snapshots": "always"}"#);
+        assert!(error.unwrap_err().to_string().contains("turn_sync"));
+    }
+}
