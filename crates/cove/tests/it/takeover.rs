@@ -295,7 +295,11 @@ fn an_answer_that_was_told_has_its_files_elsewhere() {
     let session = &create_at(&here);
     // So much that it would be on its way for longer than the answer to this test.
     let sum = here.out(session, "head -c 16M /dev/urandom > much && sha256sum much");
-    here.ask(session, "one");
+    let unused = &create_at(&here);
+    here.out(unused, "echo kept > file");
+    for session in [unused, session] {
+        here.ask(session, "one");
+    }
     pair.one.signal("KILL");
     pair.one.wait(SOON);
     for text in ["failed to pass a request on", "nothing listens at its address"] {
@@ -314,4 +318,15 @@ fn an_answer_that_was_told_has_its_files_elsewhere() {
         Err(error) => Err(format!("{error:?}")),
     });
     there.end(session);
+    // Its disk has never been at this node, which has nothing to store then.
+    until("the other one to be stopped", ANSWER_MAX, || match there.act(unused, "stop") {
+        answer if answer.status == 503 => Err(answer.text()),
+        answer => {
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            Ok(())
+        }
+    });
+    there.did(unused, "resume");
+    assert_eq!(there.out(unused, "cat file"), "kept\n");
+    there.end(unused);
 }
