@@ -125,7 +125,8 @@ def main():
     parser.add_argument("--binary", default="target/release/cove")
     parser.add_argument("--out", help="where the figures go, as JSON")
     parser.add_argument("--sessions", type=int, default=200)
-    parser.add_argument("--resident", type=int, default=128, help="sandboxes of each node")
+    parser.add_argument("--resident", type=int, default=256,
+                        help="sandboxes of each node: no fewer than there are sessions")
     given = parser.parse_args()
     binary = str(pathlib.Path(given.binary).resolve())
     with tempfile.TemporaryDirectory(prefix="cove-bench-failover-") as scratch, \

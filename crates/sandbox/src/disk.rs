@@ -37,7 +37,7 @@ use crate::sys::mounts::{self as kernel, LockMode};
 
 use loops::ImageAccess;
 
-pub use image::{ImageExtents, ImageWriter};
+pub use image::{ImageExtents, ImageWriter, is_zero};
 pub(crate) use users::slot_users;
 
 /// Owner, on disks, of everything that programs of sessions own. Theirs is mapped to it.

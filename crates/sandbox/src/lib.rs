@@ -85,7 +85,7 @@ mod workspace;
 pub use cgroup::{CgroupSupport, HierarchyRole};
 pub use disk::{
     AttachedDiskImage, AttachedLayer, DISK_BYTES_MAX, DISK_BYTES_MIN, DISK_BYTES_PER_INODE,
-    DISK_INODES_MIN, DiskError, DiskSize, DiskUsage, Disks, ImageExtents, ImageWriter,
+    DISK_INODES_MIN, DiskError, DiskSize, DiskUsage, Disks, ImageExtents, ImageWriter, is_zero,
 };
 pub use engine::{
     Engine, EngineStartError, EngineStats, LaunchedSpawners, Sandbox, spawner_main_if_asked,

@@ -70,8 +70,13 @@ pub struct SessionsConfig {
     pub turn_s: u32,
     /// Seconds that `install.sh` may take.
     pub install_s: u32,
-    /// True if files go to the object store after every turn, so that another server can go on with
-    /// them when this one is lost, or only when a session stops.
+    /// When files go to the object store, so that another server can go on with them when this one
+    /// is lost.
+    pub snapshots: SnapshotPolicy,
+    /// Seconds between two snapshots of a session, with [`SnapshotPolicy::Every`].
+    pub snapshot_every_s: u32,
+    /// Older name: true is for [`SnapshotPolicy::Turn`], where `snapshots` says nothing else than
+    /// its default.
     pub snapshot_after_turn: bool,
     /// True if sessions without an agent begin to park an interpreter when they are created, rather
     /// than with their first context; those of agents by `settings.park_interpreter`.
@@ -82,6 +87,42 @@ pub struct SessionsConfig {
     pub claude: Option<String>,
     /// Templates: see [`TemplatesConfig`].
     pub templates: TemplatesConfig,
+}
+
+/// When files of sessions go to the object store, beside when a session stops or rests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SnapshotPolicy {
+    /// At no other time.
+    #[default]
+    Stop,
+    /// After each turn.
+    Turn,
+    /// After each turn, whose end is told when they are there.
+    TurnSync,
+    /// At intervals, while a sandbox is there.
+    Every,
+}
+
+impl SnapshotPolicy {
+    /// Returns whether what is in the object store is as new as anybody may expect, so that nobody
+    /// waits for a lost server to come back with something newer.
+    pub(crate) fn moves_at_once(self) -> bool {
+        match self {
+            SnapshotPolicy::Stop => false,
+            SnapshotPolicy::Turn | SnapshotPolicy::TurnSync | SnapshotPolicy::Every => true,
+        }
+    }
+}
+
+impl SessionsConfig {
+    /// Returns when files go to the object store, whichever setting says so.
+    pub(crate) fn snapshot_policy(&self) -> SnapshotPolicy {
+        match (self.snapshots, self.snapshot_after_turn) {
+            (SnapshotPolicy::Stop, true) => SnapshotPolicy::Turn,
+            (policy, _) => policy,
+        }
+    }
 }
 
 /// Templates and their builds.
@@ -172,11 +213,35 @@ impl Default for SessionsConfig {
             agent_start_s: 60,
             turn_s: 60 * 60,
             install_s: 300,
+            snapshots: SnapshotPolicy::Stop,
+            snapshot_every_s: 60,
             snapshot_after_turn: false,
             park_interpreter: false,
             model: ModelEndpointConfig::default(),
             claude: None,
             templates: TemplatesConfig::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_name_of_a_policy_is_the_newer_one_unless_that_says_something() {
+        for (settings, expected, moves_at_once) in [
+            (r#"{}"#, SnapshotPolicy::Stop, false),
+            (r#"{"snapshot_after_turn": true}"#, SnapshotPolicy::Turn, true),
+            (r#"{"snapshots": "turn"}"#, SnapshotPolicy::Turn, true),
+            (r#"{"snapshots": "turn_sync"}"#, SnapshotPolicy::TurnSync, true),
+            (r#"{"snapshots": "every", "snapshot_after_turn": true}"#, SnapshotPolicy::Every, true),
+        ] {
+            let config: SessionsConfig = serde_json::from_str(settings).unwrap();
+            let policy = config.snapshot_policy();
+            assert_eq!((policy, policy.moves_at_once()), (expected, moves_at_once), "{settings}");
+        }
+        let error = serde_json::from_str::<SessionsConfig>(r#"{"snapshots": "always"}"#);
+        assert!(error.unwrap_err().to_string().contains("turn_sync"));
     }
 }

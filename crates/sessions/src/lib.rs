@@ -53,7 +53,7 @@ mod traces;
 mod turn;
 mod workspace;
 
-pub use config::SessionsConfig;
+pub use config::{SessionsConfig, SnapshotPolicy};
 pub use error::{SessionError, SessionRefusal};
 pub use everywhere::peer_routes;
 #[cfg(fuzzing)]

@@ -36,6 +36,7 @@ mod prewarm;
 mod programs;
 mod records;
 mod recover;
+mod snapshots;
 mod starts;
 mod storage;
 mod sweeps;

@@ -16,6 +16,7 @@
 
 mod image;
 mod recent;
+mod restores;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
@@ -31,6 +32,8 @@ use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, Sand
 
 pub(crate) use self::image::{StoredDisk, disk_of};
 use self::recent::RecentLayers;
+use self::restores::RestoreLimits;
+pub(crate) use self::restores::RestoreRank;
 use crate::error::SessionError;
 
 /// Time that an image may be held by a server that is just going away.
@@ -81,8 +84,9 @@ struct WorkspaceShared {
     layers: Mutex<HashMap<LayerId, Weak<AttachedLayer>>>,
     /// Those that stay attached although nobody uses them.
     recent: RecentLayers,
-    /// Lock for downloading and attaching a layer, so that it is done once.
-    fetching: tokio::sync::Mutex<()>,
+    /// Locks of layers that are being brought and attached, so that it is done once for each.
+    fetching: Mutex<HashMap<LayerId, Weak<tokio::sync::Mutex<()>>>>,
+    restores: RestoreLimits,
     /// Layers known to be in the object store.
     published: Mutex<HashSet<LayerId>>,
     publishing: tokio::sync::Mutex<()>,
@@ -118,7 +122,8 @@ impl WorkspaceStore {
             ready: Mutex::default(),
             layers: Mutex::default(),
             recent: RecentLayers::default(),
-            fetching: tokio::sync::Mutex::default(),
+            fetching: Mutex::default(),
+            restores: RestoreLimits::new(),
             published: Mutex::default(),
             publishing: tokio::sync::Mutex::default(),
         })))
@@ -178,11 +183,13 @@ impl WorkspaceStore {
     }
 
     /// Attaches a disk: the file of this machine, else what the manifest in the object store says,
-    /// under a new id.
+    /// under a new id. Of those that are brought from there, the ones that were used last, in
+    /// milliseconds since 1970, come first.
     pub(crate) async fn attach(
         &self,
         id: &str,
         manifest: Option<&str>,
+        used_ms: u64,
     ) -> Result<AttachedDisk, SessionError> {
         let path = self.disk_path(id);
         if self.has_disk(id).await? {
@@ -202,7 +209,7 @@ impl WorkspaceStore {
         };
         let new = self.0.ids.next("d_");
         let path = self.disk_path(&new);
-        image::restore(&self.0.objects, manifest, &path).await?;
+        self.restore(RestoreRank::Disk(used_ms), manifest, &path).await?;
         let disk = blocking(move || {
             AttachedDiskImage::attach(&path, ATTACH_WAIT).map_err(SessionError::internal)
         })
@@ -222,11 +229,28 @@ impl WorkspaceStore {
         &self,
         chain: &[LayerId],
     ) -> Result<Vec<Arc<AttachedLayer>>, SessionError> {
-        let mut found = Vec::new();
-        for id in chain {
-            found.push(self.layer(id).await?);
+        futures_util::future::try_join_all(chain.iter().map(|id| self.layer(id))).await
+    }
+
+    async fn restore(
+        &self,
+        rank: RestoreRank,
+        manifest: &str,
+        path: &Path,
+    ) -> Result<(), SessionError> {
+        image::restore(&self.0.objects, &self.0.restores, rank, manifest, path).await
+    }
+
+    /// The lock of a layer that is being brought.
+    fn fetch_lock(&self, id: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut fetching = self.0.fetching.lock();
+        if let Some(lock) = fetching.get(id).and_then(Weak::upgrade) {
+            return lock;
         }
-        Ok(found)
+        fetching.retain(|_, lock| lock.strong_count() > 0);
+        let lock = Arc::default();
+        fetching.insert(id.to_owned(), Arc::downgrade(&lock));
+        lock
     }
 
     /// The same, the newest first, for somebody who is soon done with them: they stay attached for
@@ -252,7 +276,8 @@ impl WorkspaceStore {
         if let Some(layer) = known() {
             return Ok(layer);
         }
-        let _one_at_a_time = self.0.fetching.lock().await;
+        let fetching = self.fetch_lock(id);
+        let _one_at_a_time = fetching.lock().await;
         if let Some(layer) = known() {
             return Ok(layer);
         }
@@ -260,7 +285,7 @@ impl WorkspaceStore {
         let exists = path.clone();
         if !blocking(move || exists.try_exists().map_err(SessionError::internal)).await? {
             let manifest = image::layer_manifest_key(id);
-            image::restore(&self.0.objects, &manifest, &path).await?;
+            self.restore(RestoreRank::Layer, &manifest, &path).await?;
             self.0.published.lock().insert(id.to_owned());
         }
         let layer = blocking(move || {

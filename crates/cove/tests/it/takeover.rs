@@ -283,3 +283,50 @@ fn a_store_that_comes_back_makes_nobody_lose_a_session() {
         assert!(!node.log().contains("a node is lost"), "{}", node.log());
     }
 }
+
+/// The owner is killed as soon as the end of a turn was told: what the turn left is there.
+#[test]
+fn an_answer_that_was_told_has_its_files_elsewhere() {
+    let _guard = beside_others();
+    // Far longer than the test: nobody waits for it.
+    let settings = "ready = 0\nsnapshots = \"turn_sync\"";
+    let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", settings);
+    let (here, there) = pair.sessions();
+    let session = &create_at(&here);
+    // So much that it would be on its way for longer than the answer to this test.
+    let sum = here.out(session, "head -c 16M /dev/urandom > much && sha256sum much");
+    let unused = &create_at(&here);
+    here.out(unused, "echo kept > file");
+    for session in [unused, session] {
+        here.ask(session, "one");
+    }
+    pair.one.signal("KILL");
+    pair.one.wait(SOON);
+    for text in ["failed to pass a request on", "nothing listens at its address"] {
+        pair.two.expect_log(text);
+    }
+    let request = || {
+        let body = serde_json::json!({"command": "sha256sum much"});
+        crate::asynchronous::post_request(&format!("{}/exec", path(session)), &body)
+    };
+    until("the files at the other node", ANSWER_MAX, || match there.client.try_send(&request()) {
+        Ok(answer) if answer.status == 200 => {
+            assert_eq!(answer.json()["stdout"].as_str(), Some(&*sum));
+            Ok(())
+        }
+        Ok(answer) => Err(format!("{}: {}", answer.status, answer.text())),
+        Err(error) => Err(format!("{error:?}")),
+    });
+    there.end(session);
+    // Its disk has never been at this node, which has nothing to store then.
+    until("the other one to be stopped", ANSWER_MAX, || match there.act(unused, "stop") {
+        answer if answer.status == 503 => Err(answer.text()),
+        answer => {
+            assert_eq!(answer.status, 200, "{}", answer.text());
+            Ok(())
+        }
+    });
+    there.did(unused, "resume");
+    assert_eq!(there.out(unused, "cat file"), "kept\n");
+    there.end(unused);
+}

@@ -120,18 +120,26 @@ pub(super) fn copy_without_zeros(from: &File, to: &File) -> io::Result<()> {
 
 /// Writes what is not zero of some content, in whole blocks.
 fn write_without_zeros(to: &File, content: &[u8], at: u64) -> io::Result<()> {
-    let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
-    let blocks: Vec<&[u8]> = content.chunks(BLOCK_BYTES as usize).collect();
+    let blocks = content.chunks(BLOCK_BYTES as usize);
+    let blocks: Vec<(&[u8], bool)> = blocks.map(|block| (block, is_zero(block))).collect();
     let mut start = 0;
-    for blocks in blocks.chunk_by(|one, next| is_zero(one) == is_zero(next)) {
-        let end = start + blocks.iter().map(|block| block.len()).sum::<usize>();
+    for blocks in blocks.chunk_by(|(_, one), (_, next)| one == next) {
+        let end = start + blocks.iter().map(|(block, _)| block.len()).sum::<usize>();
         let stretch = content.get(start..end).unwrap_or_default();
-        if blocks.first().is_some_and(|block| !is_zero(block)) {
+        if blocks.first().is_some_and(|(_, is_zero)| !is_zero) {
             to.write_all_at(stretch, at + start as u64)?;
         }
         start = end;
     }
     Ok(())
+}
+
+/// Returns whether all bytes are zero. Compares many at a time, as a loop over bytes does not: most
+/// of an image is zero, and all of it is looked at whenever it is stored or made again.
+pub fn is_zero(content: &[u8]) -> bool {
+    const ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
+    let is_part = |part: &[u8]| ZEROS.get(..part.len()).is_some_and(|zeros| part == zeros);
+    content.chunks(ZEROS.len()).all(is_part)
 }
 
 /// Returns whether the kernel does not copy between two such files itself.

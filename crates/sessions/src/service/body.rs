@@ -28,7 +28,8 @@ const ADMISSION_MAX: Duration = Duration::from_secs(5);
 const SANDBOX_END_MAX: Duration = Duration::from_secs(10);
 
 impl SessionsInner {
-    /// Makes a sandbox over a disk. When that fails, a disk that is a new one is removed again.
+    /// Makes a sandbox over a disk. When that fails, a disk that is a new one is removed again: no
+    /// row names it.
     pub(super) async fn make_body(
         &self,
         tenant: &str,
@@ -36,10 +37,13 @@ impl SessionsInner {
         chain: &[String],
         complete: &SessionLimits,
     ) -> Result<SessionSandbox, SessionError> {
-        let fresh = (disk.source == DiskSource::Fresh).then(|| disk.id.clone());
+        let new = match disk.source {
+            DiskSource::Fresh | DiskSource::Remote => Some(disk.id.clone()),
+            DiskSource::Local => None,
+        };
         let _started = self.starts.enter(tenant).await;
         let made = self.make_body_over(disk, chain, complete).await;
-        if let (Err(_), Some(id)) = (&made, fresh) {
+        if let (Err(_), Some(id)) = (&made, new) {
             self.workspaces.remove_local(&id).await;
         }
         made
@@ -162,9 +166,16 @@ impl SessionsInner {
         entry: &Arc<SessionEntry>,
     ) -> Result<(DiskSource, SandboxUse), SessionError> {
         let row = entry.state.lock().row.clone();
-        let disk = match &row.disk {
-            Some(disk) => self.workspaces.attach(disk, row.manifest.as_deref()).await?,
-            None => self.blank(&row.limits).await?,
+        let (disk, _layers) = match &row.disk {
+            Some(disk) => {
+                let disk =
+                    self.workspaces.attach(disk, row.manifest.as_deref(), row.last_active_ms);
+                // What has to come from the object store comes side by side. A layer that cannot be
+                // had is found out about when the sandbox is made, and the disk is removed then.
+                let (disk, layers) = tokio::join!(disk, self.workspaces.layers(&row.chain));
+                (disk?, layers.unwrap_or_default())
+            }
+            None => (self.blank(&row.limits).await?, Vec::new()),
         };
         let source = disk.source;
         let is_new = row.disk.as_deref() != Some(disk.id.as_str());

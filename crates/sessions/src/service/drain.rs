@@ -296,8 +296,9 @@ impl SessionsInner {
         let Some(entry) = self.known(session) else { return Ok(()) };
         let _storing = entry.storing.lock().await;
         match entry.body() {
-            Some(body) if !entry.is_left() && !*body.frozen().borrow() => {
-                self.snapshot_live(&entry, &body).await
+            // Who has ended it already stores what there is later than this.
+            Some(body) if !entry.is_left() && !*body.frozen().borrow() && body.disk().is_some() => {
+                self.store_living(&entry, &body).await
             }
             Some(_) | None => Ok(()),
         }

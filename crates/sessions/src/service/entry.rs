@@ -110,6 +110,8 @@ pub(crate) struct SessionSandbox {
     pub(crate) uses: UseCount,
     /// When somebody last worked with it, in milliseconds since 1970.
     pub(crate) used_ms: AtomicU64,
+    /// When its files were last on their way to the object store, likewise; or when it was made.
+    pub(crate) stored_ms: AtomicU64,
     /// The agent. Locked while it is being started, so that a message waits for that.
     pub(crate) agent: Arc<tokio::sync::Mutex<Option<RunningAgent>>>,
     /// The way to the model, once an agent needs it.
@@ -207,6 +209,7 @@ impl SessionSandbox {
             _layers: layers,
             uses: UseCount::default(),
             used_ms: AtomicU64::new(clock::wall_ms()),
+            stored_ms: AtomicU64::new(clock::wall_ms()),
             agent: Arc::default(),
             relay: Mutex::default(),
             gate: tokio::sync::Mutex::default(),

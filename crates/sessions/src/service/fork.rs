@@ -237,7 +237,8 @@ impl SessionsInner {
             self.put_down(&entry, &body).await;
         }
         let Some(disk) = row.disk.clone() else { return Ok((entry, chain)) };
-        let attached = self.workspaces.attach(&disk, row.manifest.as_deref()).await?;
+        let used_ms = row.last_active_ms;
+        let attached = self.workspaces.attach(&disk, row.manifest.as_deref(), used_ms).await?;
         if attached.source == DiskSource::Remote {
             {
                 let mut state = entry.state.lock();

@@ -571,7 +571,10 @@ impl SessionsInner {
         let _storing = entry.storing.lock().await;
         let (disk, chain, before) = {
             let row = &entry.state.lock().row;
-            (row.disk.clone(), row.chain.clone(), row.manifest.clone())
+            // One that was taken over and has not been used since is in the object store alone.
+            let is_here = row.disk_server.as_deref() == Some(&*self.run.id);
+            let disk = row.disk.clone().filter(|_| is_here || row.manifest.is_none());
+            (disk, row.chain.clone(), row.manifest.clone())
         };
         let Some(disk) = disk else { return Ok(()) };
         if before.is_some() && !self.workspaces.has_disk(&disk).await? {
@@ -579,24 +582,6 @@ impl SessionsInner {
             return Ok(());
         }
         let stored = self.workspaces.snapshot_cold(&disk, &chain, before.as_deref()).await?;
-        self.stored(entry, stored).await
-    }
-
-    /// Brings the disk of a session whose sandbox lives to the object store. The caller holds
-    /// `storing`.
-    pub(super) async fn snapshot_live(
-        &self,
-        entry: &SessionEntry,
-        body: &SessionSandbox,
-    ) -> Result<(), SessionError> {
-        // Who has ended it already stores what there is later than this.
-        let Some(disk) = body.disk() else { return Ok(()) };
-        let (chain, before) = {
-            let row = &entry.state.lock().row;
-            (row.chain.clone(), row.manifest.clone())
-        };
-        let user = body.sandbox().ok();
-        let stored = self.workspaces.snapshot(disk, user, &chain, before.as_deref()).await?;
         self.stored(entry, stored).await
     }
 

@@ -97,6 +97,10 @@ pub(crate) fn limits(
 /// When they do not: names both settings, and what each would have to be.
 pub(crate) fn check_config(config: &SessionsConfig) -> Result<(), SessionError> {
     super::templates::network::network(&config.templates)?;
+    if config.snapshot_every_s == 0 {
+        let message = "`sessions.snapshot_every_s` must be at least 1".to_owned();
+        return Err(SessionError::invalid("sessions.snapshot_every_s", message));
+    }
     let inodes = config.disk_inodes;
     if !(DISK_INODES_MIN..=DISK_INODES_MAX).contains(&inodes) {
         let message = format!(

@@ -64,6 +64,7 @@ impl Sessions {
                     inner.make_disks(),
                     inner.prewarm_all(),
                     inner.heed_losses(lost),
+                    inner.snapshot_due(),
                 );
             };
             tokio::select! {

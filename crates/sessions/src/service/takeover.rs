@@ -22,7 +22,7 @@ use crate::store::rows::SessionRow;
 use crate::store::{CLAIMED_MAX, ClaimTerms, LostSessions};
 
 /// Time that a lost node has to come back to the files on its disk, where the object store may have
-/// older ones. Where each turn brings them there it is not waited for.
+/// older ones. Where they are brought there all the time it is not waited for.
 const RETURN_MAX: Duration = Duration::from_secs(30);
 /// Error of a turn that was under way, for whoever waits for it.
 pub(super) const LOST: &str = "the node that worked on this was lost";
@@ -47,7 +47,7 @@ struct LossPass {
 impl SessionsInner {
     /// Terms on which a session of another node may be claimed.
     pub(super) fn claim_terms(&self) -> ClaimTerms {
-        let patience = match self.config.now().snapshot_after_turn {
+        let patience = match self.config.now().snapshot_policy().moves_at_once() {
             true => Duration::ZERO,
             false => RETURN_MAX,
         };

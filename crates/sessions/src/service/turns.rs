@@ -23,6 +23,7 @@ use super::entry::{SandboxUse, SessionEntry};
 use super::logs::AgentLogLine;
 use super::{Sessions, SessionsInner};
 use crate::agent::{AgentHandle, TurnId, TurnInput, TurnOutcome};
+use crate::config::SnapshotPolicy;
 use crate::error::SessionError;
 use crate::events::{SessionLog, SessionSubscription};
 use crate::metrics::{SessionCounters, TimedOperation};
@@ -566,6 +567,14 @@ impl SessionsInner {
             span.fail("the turn ended with an error");
             entry.log.push(SessionEventKind::Error, id, json!({ "error": error }));
         }
+        let policy = self.config.now().snapshot_policy();
+        if policy == SnapshotPolicy::TurnSync
+            && let Err(error) = self.snapshot_live(at_work).await
+        {
+            // Whoever relies on the files learns of it before the end.
+            let error = format!("the files of this turn are on this server alone: {error}");
+            entry.log.push(SessionEventKind::Error, id, json!({ "error": error }));
+        }
         {
             let mut state = entry.state.lock();
             state.row.turns += 1;
@@ -577,8 +586,8 @@ impl SessionsInner {
         turn.over.send_replace(true);
         span.set("cove.tool_calls", turn.tool_calls.load(Ordering::Relaxed));
         span.end();
-        if self.config.now().snapshot_after_turn {
-            self.snapshot_after_turn(at_work).await;
+        if policy == SnapshotPolicy::Turn {
+            self.snapshot_behind(at_work).await;
         }
     }
 
@@ -675,25 +684,6 @@ impl SessionsInner {
             tool_calls: turn.tool_calls.load(Ordering::Relaxed),
             duration_ms: now_ms.saturating_sub(began_ms),
         });
-    }
-
-    async fn snapshot_after_turn(&self, at_work: &SandboxUse) {
-        let entry = &at_work.entry;
-        // Whoever ends the sandbox now waits for this before he stores or removes files himself.
-        let _storing = entry.storing.lock().await;
-        if entry.state.lock().left {
-            // It is another server's by now, with its files.
-            return;
-        }
-        let stored = self.snapshot_live(entry, &at_work.body).await;
-        // One that was left meanwhile is another server's, with its files.
-        if let Err(error) = stored
-            && !entry.state.lock().left
-        {
-            tracing::warn!(session = %entry.id,
-                error = &error as &dyn std::error::Error,
-                "the files of a session could not be brought to the object store");
-        }
     }
 
     /// Finds a session, with everything that was told of it in the store.

@@ -28,6 +28,7 @@ use sandbox::{ImageExtents, ImageWriter};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::restores::{PIECES_PER_IMAGE, RestoreLimits, RestoreRank};
 use super::{blocking, unavailable};
 use crate::error::SessionError;
 
@@ -35,8 +36,8 @@ use crate::error::SessionError;
 const PIECE_BYTES: u32 = 1 << 20;
 /// Most pieces of an image: 1 TiB.
 const PIECES_MAX: u64 = 1 << 20;
-/// Pieces that are on their way at one time.
-const AT_ONCE: usize = 4;
+/// Pieces of one image that are brought to the object store at a time.
+const STORED_AT_ONCE: usize = 4;
 /// Keys that are listed at a time.
 const LIST_MAX: usize = 1000;
 /// The one version of the format there is.
@@ -190,7 +191,7 @@ async fn store_pieces(
                 Ok::<_, SessionError>((index, Some(name)))
             }
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(STORED_AT_ONCE)
         .try_collect()
         .await?;
     let count =
@@ -212,7 +213,7 @@ fn piece(
 ) -> Result<Option<(String, Option<Bytes>)>, SessionError> {
     let mut content = Vec::new();
     image.read(index, &mut content).map_err(SessionError::internal)?;
-    if content.iter().all(|byte| *byte == 0) {
+    if sandbox::is_zero(&content) {
         return Ok(None);
     }
     let name = name_of(&content);
@@ -240,12 +241,15 @@ async fn read_manifest(
     Ok(Some(manifest))
 }
 
-/// Makes an image again.
+/// Makes an image again, when it is its turn.
 pub(super) async fn restore(
     objects: &ObjectStore,
+    limits: &RestoreLimits,
+    rank: RestoreRank,
     key: &str,
     path: &Path,
 ) -> Result<(), SessionError> {
+    let _turn = limits.image(rank).await;
     let manifest = read_manifest(objects, key).await?;
     let missing = || SessionError::internal(format!("there is no manifest `{key}`"));
     let manifest = manifest.ok_or_else(missing)?;
@@ -262,13 +266,15 @@ pub(super) async fn restore(
         .map(|(index, name)| {
             let (image, key) = (Arc::clone(&image), piece_key(prefix, &name));
             async move {
+                let _piece = limits.piece().await;
                 let stored = objects.get(&key).await.map_err(unavailable)?;
                 let lost = || SessionError::internal(format!("the object `{key}` is missing"));
                 let stored = stored.ok_or_else(lost)?;
+                let _processor = limits.unpack().await;
                 blocking(move || place(&image, index, &name, &stored)).await
             }
         })
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(PIECES_PER_IMAGE)
         .try_collect::<()>()
         .await?;
     blocking(move || {
@@ -282,7 +288,7 @@ pub(super) async fn restore(
 
 /// Writes one piece into the image, having checked that it is the one that was stored.
 fn place(image: &ImageWriter, index: u64, name: &str, stored: &[u8]) -> Result<(), SessionError> {
-    let mut content = Vec::new();
+    let mut content = Vec::with_capacity(PIECE_BYTES as usize + 1);
     let mut decoder = ZlibDecoder::new(stored).take(u64::from(PIECE_BYTES) + 1);
     decoder.read_to_end(&mut content).map_err(SessionError::internal)?;
     if name_of(&content) != name {

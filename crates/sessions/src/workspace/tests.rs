@@ -10,6 +10,9 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::image;
+use super::restores::{RestoreLimits, RestoreRank};
+
+mod parallel;
 
 const MIB: u64 = 1 << 20;
 
@@ -37,6 +40,14 @@ impl Drop for Place {
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+async fn restore(
+    objects: &ObjectStore,
+    manifest: &str,
+    path: &Path,
+) -> Result<(), crate::error::SessionError> {
+    image::restore(objects, &RestoreLimits::new(), RestoreRank::Layer, manifest, path).await
 }
 
 /// A file of so many bytes with these at these offsets.
@@ -83,7 +94,7 @@ fn an_image_comes_back_the_same() {
         let objects = place.objects();
         runtime.block_on(async {
             let stored = image::store_disk(&objects, &format!("d{count}"), "m", &from, None).await;
-            image::restore(&objects, &stored.unwrap().manifest, &to).await.unwrap();
+            restore(&objects, &stored.unwrap().manifest, &to).await.unwrap();
         });
         prop_assert!(std::fs::read(&from).unwrap() == std::fs::read(&to).unwrap());
         Ok(())
@@ -111,7 +122,7 @@ fn a_second_snapshot_stores_what_has_changed() {
     runtime.block_on(image::remove_replaced(&objects, &second.replaced));
     assert_eq!(objects_in(&place.0.join("objects")).len(), before.len());
     let back = place.0.join("back");
-    runtime.block_on(image::restore(&objects, &second.manifest, &back)).unwrap();
+    runtime.block_on(restore(&objects, &second.manifest, &back)).unwrap();
     assert!(std::fs::read(&back).unwrap() == std::fs::read(&path).unwrap());
     // A manifest of another disk says nothing of this one's pieces.
     let third = store("m3", Some("disks/other/m.json"));
@@ -139,7 +150,7 @@ fn a_server_that_lost_its_session_changes_nothing_that_the_next_one_reads() {
         image.write_all_at(&vec![u8::try_from(round).unwrap() + 200; 4096], MIB).unwrap();
         assert_ne!(store(name, Some(&manifest)).manifest, manifest);
         let back = place.0.join(name);
-        runtime.block_on(image::restore(&objects, &manifest, &back)).unwrap();
+        runtime.block_on(restore(&objects, &manifest, &back)).unwrap();
         assert!(std::fs::read(&back).unwrap() == content);
     }
 }
@@ -155,7 +166,7 @@ fn what_was_changed_in_the_store_is_refused() {
     let check = |change: &dyn Fn(), words: &str| {
         change();
         let to = place.0.join("back");
-        let error = runtime.block_on(image::restore(&objects, &key, &to)).unwrap_err();
+        let error = runtime.block_on(restore(&objects, &key, &to)).unwrap_err();
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         assert!(cause.contains(words), "{cause}");
         assert!(!to.exists());

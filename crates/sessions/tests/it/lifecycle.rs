@@ -3,7 +3,7 @@
 use api::{CreateSession, SandboxState, SessionLimits, SessionState};
 use sandbox::Engine;
 use sessions::service::{CreateExtras, DeadlineAction, ListQuery};
-use sessions::{SessionError, SessionsConfig};
+use sessions::{SessionError, SessionsConfig, SnapshotPolicy};
 
 use crate::support::{Home, SESSIONS, TENANT, config, guest_init_of, kill, tests};
 
@@ -19,6 +19,7 @@ tests![
     a_snapshot_is_what_new_sessions_start_from,
     idle_sessions_give_up_their_sandboxes,
     cold_disks_go_to_the_object_store,
+    files_of_a_session_at_work_go_to_the_object_store_at_intervals,
     deadlines_pause_and_end,
     another_server_goes_on_with_what_was_stopped,
 ];
@@ -293,6 +294,38 @@ async fn cold_disks_go_to_the_object_store(engine: Engine) {
     );
     assert_eq!(server.counts().resumed_remote, 1);
     server.end(TENANT, &id).await.unwrap();
+    server.stop().await;
+}
+
+async fn files_of_a_session_at_work_go_to_the_object_store_at_intervals(engine: Engine) {
+    let config = SessionsConfig {
+        snapshots: SnapshotPolicy::Every,
+        snapshot_every_s: 1,
+        ready: 0,
+        ..config()
+    };
+    let home = Home::new(engine, config);
+    let server = home.start().await;
+    let id = server.plain().await;
+    server.out(&id, "echo kept >file").await;
+    let disks = home.path().join("objects/disks");
+    let manifests = || {
+        let disks = std::fs::read_dir(&disks).into_iter().flatten().flatten();
+        let files = disks.filter_map(|disk| std::fs::read_dir(disk.path()).ok()).flatten();
+        let names = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with("m_")).collect::<Vec<_>>()
+    };
+    server.until("its files are stored", || async { !manifests().is_empty() }).await;
+    // And once more, when somebody has worked with it since.
+    let first = manifests();
+    server.out(&id, "echo more >file").await;
+    let is_newer = || async {
+        let now = manifests();
+        !now.is_empty() && now.iter().all(|name| !first.contains(name))
+    };
+    server.until("its files are stored again", is_newer).await;
+    server.end(TENANT, &id).await.unwrap();
+    assert_eq!(manifests(), Vec::<String>::new());
     server.stop().await;
 }
 

@@ -19,6 +19,9 @@ const WATCHERS: usize = 3;
 /// Pause between the first refusal and the second one. Two tell a node that is gone from one whose
 /// listener was just opened.
 const REFUSED_PAUSE: Duration = Duration::from_millis(300);
+/// Pause before the address of a node is looked at once more whose connection has ended: who dies
+/// closes what it has one after the other, and its listener may come last.
+const ENDED_PAUSE: Duration = Duration::from_millis(50);
 /// Pause before a node is connected to again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -69,7 +72,12 @@ impl PeerForwarder {
             if let Err(error) = self.client().watch(target).await {
                 tracing::debug!(%error, "a node that is watched is not connected");
             }
-            if is_refused(target).await {
+            let mut is_gone = is_refused(target).await;
+            if !is_gone {
+                time::sleep(ENDED_PAUSE).await;
+                is_gone = is_refused(target).await;
+            }
+            if is_gone {
                 time::sleep(REFUSED_PAUSE).await;
                 if is_refused(target).await && self.expire(target).await {
                     return;
@@ -87,8 +95,9 @@ impl PeerForwarder {
             Ok(is_expired) => {
                 if is_expired {
                     tracing::warn!(node, address, "a node is lost: nothing listens at its address");
-                    self.membership().look_again();
                 }
+                // Also who was told second: its part of the sessions waits for this look.
+                self.membership().look_again();
                 true
             }
             Err(error) => {
