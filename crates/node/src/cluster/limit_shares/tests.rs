@@ -49,6 +49,10 @@ struct SimulatedNode {
     measured: Option<(u32, LimitUse)>,
 }
 
+fn index(random: &mut SeededRandom, bound: usize) -> usize {
+    usize::try_from(random.below(bound as u64)).unwrap()
+}
+
 /// Nodes and the rows that they have in the store.
 struct Simulation {
     random: SeededRandom,
@@ -61,8 +65,8 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64) -> Simulation {
         let mut random = SeededRandom(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed + 1));
-        let count = 1 + random.below(12) as usize;
-        let limit = [1, 2, 5, 20, 90][random.below(5) as usize];
+        let count = 1 + index(&mut random, 12);
+        let limit = [1, 2, 5, 20, 90][index(&mut random, 5)];
         let nodes = vec![SimulatedNode::default(); count];
         Simulation { random, limit, nodes, rows: Vec::new(), turn: 0 }
     }
@@ -95,11 +99,14 @@ impl Simulation {
     /// One thing that happens at one node. Connections are opened within the bound only; those that
     /// are open may outlast it.
     fn step(&mut self) {
-        let at = self.random.below(self.nodes.len() as u64) as usize;
+        let at = index(&mut self.random, self.nodes.len());
         match self.random.below(12) {
             0..3 => self.measure(at),
             3..6 => self.settle(at),
-            6..8 => self.nodes[at].wanted = self.random.below(2 * u64::from(self.limit)) as u32,
+            6..8 => {
+                let wanted = self.random.below(2 * u64::from(self.limit));
+                self.nodes[at].wanted = u32::try_from(wanted).unwrap();
+            }
             8..10 => {
                 let node = &mut self.nodes[at];
                 if node.used < node.bound.min(node.wanted) {
