@@ -100,6 +100,12 @@ def summary(values):
 
 def measure(nodes, token, count):
     """Prepares sessions at the first node, kills it, and asks for all of them."""
+    # A node that has just been started compiles libraries of languages for a minute or two.
+    for node in nodes:
+        client = Client(node.address, token)
+        while any(it.get("preparing") for it in client.json("GET", "/v1/languages")["languages"]):
+            time.sleep(1)
+        client.close()
     first = Client(nodes[0].address, token)
     wait_for_nodes(first, len(nodes))
     files = [{"path": "agent.py", "content": (ECHO / "agent.py").read_text()}]
