@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time;
 
 use super::placement::{self, PlaceOffer};
-use super::takeover::{NodeJudge, StoreContinuity};
+use super::takeover::{NodeFate, NodeJudge, StoreContinuity};
 use super::{
     NodeIdentity, NodeLoad, NodeRecord, NodeRegistration, NodeRegistry, NodeState, RENEW_INTERVAL,
     RENEW_INTERVAL_ALONE, ServingLease, WorkKind,
@@ -323,6 +323,15 @@ impl NodeMembership {
         let judge = self.judge();
         let nodes = self.0.nodes.read();
         nodes.values().filter(|node| !judge.fate(node).is_over()).cloned().collect()
+    }
+
+    /// Returns all nodes of which something may be left: those that run, and those that say nothing
+    /// any more.
+    pub(super) fn all_not_over(&self) -> Vec<NodeRecord> {
+        let judge = self.judge();
+        let is_there =
+            |node: &&NodeRecord| matches!(judge.fate(node), NodeFate::Present | NodeFate::Silent);
+        self.0.nodes.read().values().filter(is_there).cloned().collect()
     }
 
     /// Resolves when a run of a node is lost, or over.

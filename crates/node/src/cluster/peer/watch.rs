@@ -2,7 +2,8 @@
 //! listens at the node's address any more, nothing is left of it, which everybody is told at once.
 //!
 //! Silence proves nothing: a node that does not answer may be cut off from this one alone, and goes
-//! on for as long as its lease holds.
+//! on for as long as its lease holds. It is watched after that as well: strict limits keep its part
+//! of them until nothing is left of it ([`crate::cluster::LimitScope`]).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -63,7 +64,9 @@ impl PeerForwarder {
             let others: Vec<String> = reached.iter().filter(|it| *it != id).cloned().collect();
             id != own && placement::is_among_first(id, own, &others, WATCHERS)
         };
-        living.into_iter().filter(|node| is_own(&node.id)).filter_map(target_of).collect()
+        // Also those that are silent: when nothing is left of one, what was kept for it is free.
+        let nodes = self.membership().all_not_over().into_iter();
+        nodes.filter(|node| is_own(&node.id)).filter_map(target_of).collect()
     }
 
     /// Watches a run of a node until nothing is left of it.
@@ -90,10 +93,13 @@ impl PeerForwarder {
     /// Tells everybody that nothing is left of a node. False when that is to be tried again.
     async fn expire(&self, target: &PeerTarget) -> bool {
         let (node, address) = (&target.id, &target.address);
+        let was_silent = self.membership().living(node).is_none();
         let registry = self.membership().registry();
         match registry.expire(&target.id, &target.incarnation).await {
             Ok(is_expired) => {
-                if is_expired {
+                if is_expired && was_silent {
+                    tracing::info!(node, address, "nothing is left of a node that was lost");
+                } else if is_expired {
                     tracing::warn!(node, address, "a node is lost: nothing listens at its address");
                 }
                 // Also who was told second: its part of the sessions waits for this look.
