@@ -183,7 +183,7 @@ impl SessionsInner {
                 keeps_files: !self.drain.terms.has_shared_objects,
             };
         });
-        if !self.drain.terms.has_shared_objects {
+        if !self.drain.terms.has_shared_objects || !self.has_taker() {
             return Ok(());
         }
         let handing = plan.at_rest.into_iter().map(|session| async move {
@@ -344,6 +344,13 @@ impl SessionsInner {
     pub(super) fn taker(&self, session: &str) -> Option<String> {
         let taker = self.is_in_cluster().then(|| self.membership.taker_of(session));
         taker.flatten()
+    }
+
+    /// Returns whether anybody goes on with sessions that are given away. Nodes that all
+    /// drain would hand them round, where they reach each other.
+    fn has_taker(&self) -> bool {
+        let nodes = self.membership.session_nodes();
+        !self.is_in_cluster() || nodes.iter().any(|node| *node != self.run.id)
     }
 
     fn hang_up_terminals(&self, hangs_up: bool) {
