@@ -169,6 +169,7 @@ fn a_tenant_is_paused_and_counted_at_all_nodes() {
     // A pause holds at all nodes, and at one that starts again.
     assert_eq!(post(&here, "/v1/tenants/shop/pause?refuse=true", &json!({})).status, 200);
     assert!(login(&pair.two).is_err(), "clients are refused");
+    pair.one.expect_log("nothing listens at its address");
     pair.two.restart();
     let there = pair.two.client();
     admission(&there, "refusing");
@@ -278,7 +279,13 @@ impl LimitedPair {
             backend.tcp()
         );
         let settings = format!("cluster.limits = \"{scope}\"\ncluster.lease_ms = 3000\n");
-        LimitedPair { pair: Pair::start_with(&settings, &tenant), backend }
+        let mut pair = Pair::start_with(&settings, &tenant);
+        for node in [&mut pair.one, &mut pair.two] {
+            // On a busy machine a start may take longer than a lease.
+            node.expect_log("the lease of this server is over");
+            node.expect_log("this server has not reached the store for so long");
+        }
+        LimitedPair { pair, backend }
     }
 
     fn login(server: &Server) -> PgClient {
