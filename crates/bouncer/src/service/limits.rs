@@ -173,27 +173,32 @@ impl Bouncer {
         let ConnectionUsage { servers, tenants } = self.0.threads.connection_usage();
         let routing = self.0.current.load();
         let mut uses = LimitUses::new();
-        let mut of_servers: HashMap<ServerId, (String, u32, u32)> = HashMap::new();
+        let mut of_servers: HashMap<ServerId, LimitUse> = HashMap::new();
         for tenant in routing.tenants() {
-            let it = tenants.get(&tenant.id).copied().unwrap_or_default();
+            let server = of_servers.entry(tenant.server.id).or_insert_with(|| {
+                let (address, tls) = (&tenant.server.address, tenant.server.tls.mode);
+                let it = servers.get(&tenant.server.id).copied().unwrap_or_default();
+                LimitUse {
+                    resource: format!("connections/server/{address}/{tls:?}"),
+                    limit: tenant.server.connections_max,
+                    bound: it.bound,
+                    used: it.used,
+                    needed: 0,
+                }
+            });
+            // Most of many tenants have nothing, and are looked at each time.
+            let Some(it) = tenants.get(&tenant.id) else { continue };
             let limits = &tenant.limits;
             let limit =
                 limits.server_connections_max.saturating_add(limits.server_connections_reserve);
             let needed = it.used.saturating_add(it.waiting).min(limit);
-            let server = of_servers.entry(tenant.server.id).or_insert_with(|| {
-                let (address, tls) = (&tenant.server.address, tenant.server.tls.mode);
-                let name = format!("connections/server/{address}/{tls:?}");
-                (name, tenant.server.connections_max, 0)
-            });
-            server.2 = server.2.saturating_add(needed);
+            server.needed = server.needed.saturating_add(needed);
             let resource = format!("connections/tenant/{:?}/{}", tenant.engine, tenant.name);
             let used = LimitUse { resource, limit, bound: it.bound, used: it.used, needed };
             add(&mut uses, SharedLimit::Tenant(tenant.id), used);
         }
-        for (id, (resource, limit, needed)) in of_servers {
-            let it = servers.get(&id).copied().unwrap_or_default();
-            let needed = needed.max(it.used).min(limit.max(it.used));
-            let used = LimitUse { resource, limit, bound: it.bound, used: it.used, needed };
+        for (id, mut used) in of_servers {
+            used.needed = used.needed.max(used.used).min(used.limit.max(used.used));
             add(&mut uses, SharedLimit::Server(id), used);
         }
         uses
