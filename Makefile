@@ -97,7 +97,7 @@ test: deps ## check format and lints, run every test
 	@echo "== licences"
 	@$(CARGO) run --quiet -p xtask -- licences
 	@echo "== tests"
-	@export RUST_TEST_THREADS=$(TEST_THREADS); $(SLOWEST) $(CARGO) test --workspace
+	@export RUST_TEST_THREADS=$(TEST_THREADS); $(SLOWEST) --rerun 3 $(CARGO) test --workspace --no-fail-fast
 	@echo "== model checks of the pool"
 	@$(CARGO) test -p pool --features model
 	@echo "== all tests passed"

@@ -1,7 +1,8 @@
 //! Development tasks: `cargo run -p xtask -- gen` writes the generated files,
 //! `cargo run -p xtask -- tidy` checks the conventions, and `-- licences` the licences of packages.
 //! The tests of this crate do the first two. `-- sbom` lists what the binary is built from, for
-//! packages. `-- slowest cargo test …` names the slowest tests.
+//! packages. `-- slowest cargo test …` names the slowest tests, and with `--rerun N` before the
+//! command runs up to N failed ones again.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 use std::path::{Path, PathBuf};
@@ -14,13 +15,31 @@ mod site_sources;
 mod slowest;
 mod tidy;
 
+fn usage() -> ExitCode {
+    eprintln!("usage: cargo run -p xtask -- gen|licences|sbom|tidy|slowest [--rerun N] COMMAND");
+    ExitCode::from(2)
+}
+
+fn run_tests(arguments: &[String]) -> ExitCode {
+    let (rerun_max, command) = match arguments {
+        [flag, count, command @ ..] if flag == "--rerun" => (count.parse(), command),
+        command => (Ok(0), command),
+    };
+    match rerun_max {
+        Ok(rerun_max) if !command.is_empty() => {
+            slowest::run(rerun_max, command, &mut std::io::stdout())
+                .map_or_else(fail, ExitCode::from)
+        }
+        _ => usage(),
+    }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [task, command @ ..] = arguments.as_slice()
         && task == "slowest"
-        && !command.is_empty()
     {
-        return slowest::run(command).map_or_else(fail, ExitCode::from);
+        return run_tests(command);
     }
     let result = match arguments.first().map(String::as_str) {
         Some("gen") => r#gen::write(&root()),
@@ -28,8 +47,7 @@ fn main() -> ExitCode {
         Some("sbom") => sbom::write(&root(), &arguments[1..]),
         Some("tidy") => tidy::check(&root()),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- gen|licences|sbom|tidy|slowest COMMAND");
-            return ExitCode::from(2);
+            return usage();
         }
     };
     match result {

@@ -3,10 +3,15 @@
 //! The stable test harness prints when a test ended, but neither when it began nor how long it
 //! took. Both follow from what it promises: tests begin in the order of their names, so many at a
 //! time as there are threads, and the next begins when one ends. This reads the harness's lines as
-//! they come, passes them on, and never runs a test again. What failed tests printed is repeated at
-//! the very end, where it is found after a run of an hour.
+//! they come and passes them on. What failed tests printed is repeated at the very end, where it is
+//! found after a run of an hour.
+//!
+//! Tests here start browsers, databases and clusters with leases of seconds, several at a time, on
+//! machines that others use as well. With `--rerun N`, tests that failed are run once more, one
+//! after the other, if they are N at most. The command succeeds if all of them pass then, and names
+//! them: each is a fault of the test or of Cove, to be mended.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -52,14 +57,54 @@ struct TestTimes {
     in_failures: bool,
     /// What failed tests printed.
     failures: Vec<String>,
+    /// Tests that failed.
+    failed: Vec<String>,
+    /// The lines below the last `failures:`, which may be the names of the failed tests.
+    listed: Vec<String>,
+    /// Test executables that began and have not said how many of their tests failed.
+    without_result: usize,
+    /// Tests whose own line says that they failed.
+    failed_lines: usize,
+    /// True if a list of failed tests could not be read.
+    is_list_torn: bool,
 }
 
 /// Runs a command, whose output is that of `cargo test`, and names its slowest tests at the end.
-/// Answers the command's exit code.
+/// Answers the command's exit code, or 0 if it failed by `rerun_max` tests at most and all of them
+/// passed when they were run again.
 ///
 /// # Errors
 /// When the command cannot be started or its output cannot be read.
-pub(crate) fn run(command: &[String]) -> Result<u8> {
+pub(crate) fn run(rerun_max: usize, command: &[String], out: &mut dyn Write) -> Result<u8> {
+    let (code, times) = pass_on(command, out)?;
+    let failed = times.failed();
+    out.write_all(times.report().as_bytes())?;
+    let failed = match failed {
+        Some(failed) if code != 0 && (1..=rerun_max).contains(&failed.len()) => failed,
+        _ => return Ok(code),
+    };
+    writeln!(out, "== run again, one after the other: {}", failed.join(", "))?;
+    let (code, times) = pass_on(&rerun(command, &failed), out)?;
+    if code != 0 {
+        out.write_all(times.report().as_bytes())?;
+        return Ok(code);
+    }
+    let missing: Vec<&String> = failed.iter().filter(|name| !times.has_ended(name)).collect();
+    anyhow::ensure!(missing.is_empty(), "not run again, nothing of this name: {missing:?}");
+    writeln!(out, "== passed only when run again, to be mended: {}", failed.join(", "))?;
+    Ok(0)
+}
+
+/// The command for tests of these names alone.
+fn rerun(command: &[String], names: &[String]) -> Vec<String> {
+    let mut rerun = command.to_vec();
+    rerun.extend(["--", "--exact", "--test-threads", "1"].map(str::to_owned));
+    rerun.extend_from_slice(names);
+    rerun
+}
+
+/// Runs the command and passes its output on; returns its exit code and what the output says.
+fn pass_on(command: &[String], out: &mut dyn Write) -> Result<(u8, TestTimes)> {
     let (program, arguments) = command.split_first().context("no command")?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -68,7 +113,6 @@ pub(crate) fn run(command: &[String]) -> Result<u8> {
         .with_context(|| format!("start {program}"))?;
     let output = child.stdout.take().context("the command has no output")?;
     let (mut times, begun) = (TestTimes::new(threads(arguments)), now());
-    let mut out = io::stdout().lock();
     for line in BufReader::new(output).split(b'\n') {
         let line = line.context("read the command's output")?;
         times.line(now().duration_since(begun), &String::from_utf8_lossy(&line));
@@ -76,9 +120,9 @@ pub(crate) fn run(command: &[String]) -> Result<u8> {
         out.write_all(b"\n")?;
     }
     let status = child.wait().context("wait for the command")?;
-    out.write_all(times.report().as_bytes())?;
     // A command that was killed has no code.
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Ok((code, times))
 }
 
 #[expect(clippy::disallowed_methods, reason = "no server: the tests' clock is the wall's")]
@@ -106,11 +150,43 @@ impl TestTimes {
             unknown: 0,
             in_failures: false,
             failures: Vec::new(),
+            failed: Vec::new(),
+            listed: Vec::new(),
+            without_result: 0,
+            failed_lines: 0,
+            is_list_torn: false,
+        }
+    }
+
+    /// Tests that failed; none if they are not known for certain.
+    fn failed(&self) -> Option<Vec<String>> {
+        let is_known = self.without_result == 0 && !self.is_list_torn;
+        (is_known && self.failed_lines <= self.failed.len()).then(|| self.failed.clone())
+    }
+
+    fn has_ended(&self, name: &str) -> bool {
+        let current = self.suite.iter().flat_map(|suite| &suite.ended).map(|(name, _)| name);
+        self.times.iter().map(|test| &test.name).chain(current).any(|ended| ended == name)
+    }
+
+    /// Follows which tests failed: their names stand between `failures:` and the result.
+    fn follow_failed(&mut self, line: &str) {
+        if !self.in_failures && line.starts_with("test ") && line.ends_with(" ... FAILED") {
+            self.failed_lines += 1;
+        } else if line == "failures:" {
+            self.listed.clear();
+        } else if let Some(name) = line.strip_prefix("    ").filter(|_| self.in_failures) {
+            self.listed.push(name.to_owned());
+        } else if let Some(failed) = failed_count(line) {
+            self.is_list_torn |= self.listed.len() != failed;
+            self.failed.append(&mut self.listed);
+            self.without_result = self.without_result.saturating_sub(1);
         }
     }
 
     fn line(&mut self, now: Duration, line: &str) {
         self.in_failures |= line == "failures:";
+        self.follow_failed(line);
         self.in_failures &= !line.starts_with("test result: ");
         // What a server said stands above, and would push out why the test failed.
         let is_repeated = self.in_failures && !line.starts_with("server: ");
@@ -118,8 +194,9 @@ impl TestTimes {
             let end = line.floor_char_boundary(FAILED_LINE_BYTES_MAX);
             self.failures.push(line[..end].to_owned());
         }
-        if let Some(announced) = announced(line) {
+        if let Some(announced) = announced(line).filter(|_| !self.in_failures) {
             self.end_suite();
+            self.without_result += 1;
             self.suite = Some(TestSuite { begun: now, announced, ended: Vec::new() });
         } else if let Some(name) = ended(line)
             && let Some(suite) = &mut self.suite
@@ -182,6 +259,12 @@ fn announced(line: &str) -> Option<usize> {
     let count = line.strip_prefix("running ")?;
     let count = count.strip_suffix(" tests").or_else(|| count.strip_suffix(" test"))?;
     count.parse().ok()
+}
+
+/// `test result: FAILED. 3 passed; 1 failed; …`: how many failed.
+fn failed_count(line: &str) -> Option<usize> {
+    let counts = line.strip_prefix("test result: ")?;
+    counts.split("; ").find_map(|count| count.strip_suffix(" failed"))?.parse().ok()
 }
 
 /// `test NAME ... ok` and its like: the name.
@@ -272,6 +355,67 @@ mod tests {
         assert_eq!(failed.lines().count(), FAILED_LINES_MAX - 2);
         assert!(failed.lines().all(|line| line.len() <= FAILED_LINE_BYTES_MAX));
         assert!(failed.ends_with("and so on\n"));
+    }
+
+    /// Lines of a run, and the tests that failed as far as that is known.
+    fn check_failed(lines: &[&str], wanted: Option<&[&str]>) {
+        let mut times = TestTimes::new(2);
+        lines.iter().for_each(|line| times.line(Duration::ZERO, line));
+        let wanted = wanted.map(|names| names.iter().map(|&name| name.to_owned()).collect());
+        assert_eq!(times.failed(), wanted, "{lines:?}");
+    }
+
+    #[test]
+    fn failed_tests_are_known_where_every_executable_gave_its_result() {
+        let failed = ["running 2 tests", "test a ... FAILED", "test b ... ok", "failures:", ""];
+        let listed = ["---- a stdout ----", "    indented", "running 9 tests", "failures:"];
+        let result = ["    a", "", "test result: FAILED. 1 passed; 1 failed; 0 ignored"];
+        let passed = ["running 1 test", "test c ... ok", "test result: ok. 1 passed; 0 failed"];
+        let run = |parts: &[&[&'static str]]| parts.concat();
+        check_failed(&run(&[&failed, &listed, &result, &passed]), Some(&["a"]));
+        check_failed(&passed, Some(&[]));
+        // The first executable was killed, or ended before its result.
+        check_failed(&run(&[&failed, &listed, &passed]), None);
+        check_failed(&run(&[&failed, &listed]), None);
+        // Another thread's output stands within the list.
+        check_failed(&run(&[&failed, &listed, &["    torn"], &result]), None);
+    }
+
+    #[test]
+    fn failed_tests_are_run_again_once_and_one_after_the_other() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let rerun = rerun(&words("cargo test --workspace"), &words("a::b c"));
+        let wanted = "cargo test --workspace -- --exact --test-threads 1 a::b c";
+        assert_eq!(rerun.join(" "), wanted);
+    }
+
+    /// A stand-in of `cargo test` whose test fails until a file is there, which it makes; and what
+    /// a run with so many reruns ends with.
+    fn check_rerun(rerun_max: usize, makes: &str, wanted: u8) {
+        let directory = std::env::temp_dir()
+            .join(format!("xtask-rerun-{}-{rerun_max}{makes}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let script = format!(
+            "echo 'running 1 test'; if [ -e {0}/made ]; then echo 'test a ... ok'; \
+             echo 'test result: ok. 1 passed; 0 failed'; else touch {0}/{makes}; \
+             printf 'test a ... FAILED\\nfailures:\\nfailures:\\n    a\\n'; \
+             echo 'test result: FAILED. 0 passed; 1 failed'; exit 101; fi",
+            directory.display()
+        );
+        let command = ["sh", "-c", &script, "sh"].map(str::to_owned);
+        let mut out = Vec::new();
+        let code = run(rerun_max, &command, &mut out);
+        std::fs::remove_dir_all(&directory).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert_eq!(code.unwrap(), wanted, "{out}");
+        assert_eq!(out.ends_with("== passed only when run again, to be mended: a\n"), wanted == 0);
+    }
+
+    #[test]
+    fn a_run_succeeds_if_what_failed_passes_alone() {
+        check_rerun(1, "made", 0);
+        check_rerun(0, "made", 101);
+        check_rerun(1, "other", 101);
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod summary;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, mem};
 
 use api::{AuditEvent, AuditOutcome, AuditRecordList, AuditSummaryKey, AuditSummaryReport};
@@ -41,6 +41,9 @@ pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// Interval at which records are written.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Time between two lines in the log about records that are missing.
+const LOSS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Records of one transaction.
 const BATCH: usize = 500;
@@ -504,13 +507,15 @@ impl GatewayAudit {
     /// Writes behind, and removes what is too old, until it is dropped.
     ///
     /// An outage of the store is logged once, when it begins, and once when it is over: the loop
-    /// tries again each [`WRITE_INTERVAL`].
+    /// tries again each [`WRITE_INTERVAL`]. Missing records are logged when the first one is
+    /// missing, and then once in [`LOSS_LOG_INTERVAL`] at most.
     pub(crate) fn write_for_ever(&self) -> impl Future<Output = ()> + Send + use<> {
         let audit = self.clone();
         async move {
             let many = audit.0.limits.records.all / RECORDS_PER_SWEEP;
             let (mut writes, mut lost, mut swept) = (0_u32, 0, 0);
             let mut is_failing = false;
+            let mut loss_logged: Option<Instant> = None;
             loop {
                 sleep(WRITE_INTERVAL).await;
                 let mut done = audit.write().await;
@@ -530,9 +535,14 @@ impl GatewayAudit {
                 }
                 is_failing = done.is_err();
                 let now = audit.lost();
-                if now > lost {
-                    tracing::warn!(lost = now - lost, "records of the audit did not fit");
-                    lost = now;
+                let is_log_due =
+                    loss_logged.is_none_or(|at| clock::now() >= at + LOSS_LOG_INTERVAL);
+                if now > lost && is_log_due {
+                    tracing::warn!(
+                        lost = now - lost,
+                        "audit records are missing: more came than the limits gateway.audit_* let in"
+                    );
+                    (lost, loss_logged) = (now, Some(clock::now()));
                 }
             }
         }

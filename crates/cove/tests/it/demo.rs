@@ -216,7 +216,10 @@ fn load_counts(client: &Client) -> (usize, usize) {
 #[test]
 fn a_load_keeps_every_service_busy_and_leaves_nothing() {
     let _guard = beside_others();
-    let stage = DemoStage::start();
+    let mut stage = DemoStage::start();
+    // Statements of the load have no pace. A machine that starts sandboxes slowly runs more of them
+    // until it has run enough executions than one grant may have in the audit.
+    stage.server.expect_log("audit records are missing");
     let client = stage.server.client();
     let mut early = stage.server.command("demo");
     let refused = early.args(["load", "--for", "1s"]).output().unwrap();
