@@ -28,6 +28,7 @@ use tokio::time;
 use self::ring::ReplayRing;
 use crate::error::SessionError;
 use crate::service::{SandboxGuard, exec_result};
+use crate::traces::CommandTrace;
 
 /// Bytes of output that a client can have repeated.
 pub(crate) const REPLAY_BYTES: usize = 256 << 10;
@@ -120,15 +121,21 @@ fn too_many_kept() -> SessionError {
 /// Parts of a terminal whose program has just been started.
 pub(crate) struct NewTerminal {
     pub(crate) id: String,
-    pub(crate) argv: Vec<String>,
+    pub(crate) program: TerminalProgram,
     /// Time that it may be without a client; zero for one that ends with its client.
     pub(crate) detach: Duration,
     /// Place among the terminals that outlive their clients, for one that does.
     pub(crate) place: Option<Share>,
     /// Window of its first client, see [`SandboxTerminal::attach`].
     pub(crate) window: Option<u32>,
-    pub(crate) terminal: ProcessTerminal,
-    pub(crate) handle: ProcessHandle,
+}
+
+/// Program that was started with a terminal.
+pub(crate) struct TerminalProgram {
+    pub(crate) argv: Vec<String>,
+    pub(crate) input: TerminalInput,
+    /// Span that ends with the program.
+    pub(crate) trace: CommandTrace,
 }
 
 /// Conditions under which a terminal ends, whoever is attached.
@@ -246,11 +253,11 @@ pub(crate) fn open(
 ) -> Result<TerminalAttachment, SessionError> {
     let is_kept = !new.detach.is_zero();
     let capacity = if is_kept { REPLAY_BYTES } else { WINDOW_BYTES };
-    let program = TerminalInput { terminal: new.terminal, handle: new.handle };
+    let TerminalProgram { argv, input: program, trace } = new.program;
     let terminal = Arc::new(SandboxTerminal {
         id: new.id,
         pid: program.handle.pid(),
-        argv: new.argv,
+        argv,
         detach: new.detach,
         created_ms: clock::wall_ms(),
         state: Mutex::new(TerminalState {
@@ -273,7 +280,7 @@ pub(crate) fn open(
     let attachment = terminal.attach_first(new.window);
     let serving = Arc::clone(&terminal);
     node::task::spawn(async move {
-        serving.serve(guard, program, ties, &terminals).await;
+        serving.serve(guard, program, trace, ties, &terminals).await;
         terminals.forget(&terminal);
     });
     Ok(attachment)
@@ -361,6 +368,7 @@ impl SandboxTerminal {
         self: Arc<Self>,
         guard: SandboxGuard,
         program: TerminalInput,
+        trace: CommandTrace,
         ties: TerminalTies,
         terminals: &SandboxTerminals,
     ) {
@@ -374,6 +382,10 @@ impl SandboxTerminal {
             // The terminal hangs up, and the sandbox is no longer held for it.
             self.program.lock().take();
             drop(guard);
+            match &outcome {
+                Some(SessionExecEvent::Ended(result)) => trace.end(result),
+                _ => drop(trace),
+            }
             if let Some(end) = outcome {
                 self.state.lock().end = Some(end);
                 self.news.send_replace(());

@@ -90,7 +90,8 @@ impl TurnTrace {
     }
 }
 
-/// Trace that a command or a cell is a part of, with its sandbox for as long as it runs.
+/// Trace that a command, a terminal or a cell is a part of, with its sandbox for as long as it
+/// runs.
 #[derive(Debug)]
 pub(crate) struct CommandTrace {
     span: Span,

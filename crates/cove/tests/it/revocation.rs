@@ -72,7 +72,7 @@ pub(crate) fn websocket(target: &str) -> Request {
 }
 
 /// What Connect's clients send to have a stream.
-fn call(sandbox: &Value, procedure: &str, message: &Value) -> Request {
+pub(crate) fn call(sandbox: &Value, procedure: &str, message: &Value) -> Request {
     let body = message.to_string();
     let length = u32::try_from(body.len()).unwrap().to_be_bytes();
     Request::new("POST", procedure)

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
-use testkit::{Client, Postgres, Receiver, Request, Server, until};
+use testkit::{Client, Message, Postgres, Receiver, Request, Server, until};
 
 use crate::asynchronous::ended;
 use crate::cluster::Pair;
 use crate::gateway::{CANARY, shop};
+use crate::revocation::call;
 use crate::sessions_support::{Sessions, config, path, probe};
 use crate::support::{COVE, LANGUAGES, SOON, beside_others, run, shell};
 use crate::webhooks::LOOPBACK;
@@ -233,13 +234,15 @@ fn a_session_and_its_queries_and_a_commit_are_parts_of_their_requests() {
         postgres.tcp()
     );
     let config = config("") + &tenants + &telemetry(&collector.url());
-    let server = Server::start_with(COVE, &[], Some(&config));
+    let server = Server::start_with(COVE, &["--e2b", "127.0.0.1:0"], Some(&config));
     let (client, sessions) = (server.client(), Sessions::from(&server));
 
     sessions.deploy(&probe("probe"));
     let session = sessions.create(&json!({"agent": "probe", "grants": [shop("read_only")]}));
     check_message(&collector, &client, &session);
     check_queries(&collector, &client, &session);
+    check_terminal(&collector, &client, &session);
+    check_e2b(&collector, &server);
     check_commit(&collector, &client);
 }
 
@@ -301,6 +304,53 @@ fn check_queries(collector: &Receiver, client: &Client, session: &str) {
     let connects = spans.0.iter().filter(|span| span["name"] == "connect shop");
     assert_eq!(connects.count(), 3, "{:?}", spans.0);
     assert!(!format!("{:?}", spans.0).contains("kept back"), "{:?}", spans.0);
+}
+
+/// A terminal, whose span ends with its program, long after the answer to its request.
+fn check_terminal(collector: &Receiver, client: &Client, session: &str) {
+    let (parent, trace) = context("01");
+    let target = format!("{}/terminal?argv=sh", path(session));
+    let request = Request::new("GET", &target).header("traceparent", &parent);
+    let mut socket = client.websocket_by(&request.header("tracestate", "vendor=1")).unwrap();
+    assert_eq!(socket.json()["type"], "started");
+    let route = "GET /v1/sessions/{id}/terminal";
+    let spans = Spans::wait(collector, &trace, &[route]);
+    assert!(spans.0.iter().all(|span| span["name"] != "terminal"), "{:?}", spans.0);
+    socket.send(&json!({"type": "stdin", "data": "echo [$TRACEPARENT]; exit 7\n"}));
+    let mut output = String::new();
+    let ended = loop {
+        match socket.message() {
+            Message::Binary(piece) => output += &String::from_utf8_lossy(&piece),
+            Message::Text(text) => break serde_json::from_str::<Value>(&text).unwrap(),
+            Message::Close(code, reason) => panic!("{code} {reason}: {output}"),
+        }
+    };
+    assert_eq!(ended["exit_code"], 7, "{ended}");
+    let spans = Spans::wait(collector, &trace, &[route, "terminal"]);
+    spans.check_path(&["terminal", route]);
+    let terminal = spans.one("terminal");
+    let about = attributes(terminal);
+    assert_eq!(
+        (&about["cove.session.id"], &about["process.exit.code"]),
+        (&json!(session), &json!("7"))
+    );
+    let inside = format!("[00-{trace}-{}-01]", terminal["spanId"].as_str().unwrap());
+    assert!(output.contains(&inside), "{output}");
+}
+
+/// A command that E2B's client starts.
+fn check_e2b(collector: &Receiver, server: &Server) {
+    let client = Client::new(server.listener("e2b"), None);
+    let create =
+        Request::new("POST", "/v2/sandboxes").header("x-api-key", &crate::e2b::key(server));
+    let sandbox = client.send(&create.body(json!({"templateID": "base"}).to_string())).json();
+    let (parent, trace) = context("01");
+    let args = ["-c", "[ -n \"$TRACEPARENT\" ] && exit 5"];
+    let start = json!({"process": {"cmd": "/bin/sh", "args": args}, "stdin": false});
+    let start = call(&sandbox, "/process.Process/Start", &start).header("traceparent", &parent);
+    assert_eq!(client.send(&start).status, 200);
+    let spans = Spans::wait(collector, &trace, &["exec"]);
+    assert_eq!(attributes(spans.one("exec"))["process.exit.code"], "5");
 }
 
 /// A commit, and a load that is answered from memory.

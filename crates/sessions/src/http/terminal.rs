@@ -8,7 +8,7 @@
 //! # References
 //! - <https://www.rfc-editor.org/rfc/rfc6455>
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::str::FromStr;
 use std::time::Duration;
@@ -36,8 +36,9 @@ use crate::error::SessionError;
 use crate::service::{SandboxGuard, SessionFence, Sessions, signal_name};
 use crate::terminals::{
     ACKNOWLEDGED_WINDOW, OutputAcknowledger, TerminalAttachment, TerminalClosing, TerminalInput,
-    TerminalNews, TerminalTies,
+    TerminalNews, TerminalProgram, TerminalTies,
 };
+use crate::traces::CommandTrace;
 
 /// Time that a client may leave a message unread before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -206,16 +207,19 @@ pub(super) async fn open(
     };
     let client = match query {
         TerminalQuery::Open { argv, cwd, size, detach_s, window } => {
+            let span = node::traces::span("terminal");
             let guard = sessions.sandbox(&who.tenant, &id).await?;
+            let trace = CommandTrace::begin(span, &id);
             let place = guard.place_of_terminal(detach_s)?;
-            let program = program(&guard, &argv, cwd, size).await?;
+            let program = program(&guard, &argv, cwd, size, &trace).await?;
             let SessionProcess { streams, handle, .. } = guard.start(program).await?;
             let ProcessStreams::Terminal(terminal) = streams else {
                 return Err(SessionError::internal("a program with a terminal has pipes").into());
             };
             let ties = TerminalTies { binding, drain: drain.clone() };
-            let program = TerminalInput { terminal, handle };
-            guard.open_terminal(argv, detach_s, place, window, program, ties)?
+            let input = TerminalInput { terminal, handle };
+            let program = TerminalProgram { argv, input, trace };
+            guard.open_terminal(program, detach_s, place, window, ties)?
         }
         TerminalQuery::Attach { id: terminal, from, size, window } => {
             let client = sessions.attach_terminal(&who, &id, &terminal, from, window).await?;
@@ -237,12 +241,13 @@ async fn program(
     argv: &[String],
     cwd: Option<String>,
     size: TerminalSize,
+    trace: &CommandTrace,
 ) -> Result<SessionProgram, SessionError> {
-    let mut env = guard.environment(&BTreeMap::new()).await?;
+    let mut env = guard.variables().await?;
+    trace.pass_on(&mut env);
     let (name, value) = TERM;
-    if !env.iter().any(|it| it.starts_with(b"TERM=")) {
-        env.push(format!("{name}={value}").into_bytes());
-    }
+    env.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    let env = guard.environment(&env).await?;
     Ok(SessionProgram {
         argv: argv.iter().map(|part| part.clone().into_bytes()).collect(),
         env,

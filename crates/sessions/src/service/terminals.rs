@@ -11,7 +11,7 @@ use super::{SandboxGuard, Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::terminals::{
     self, DETACH_S_MAX, NewTerminal, SandboxTerminal, SandboxTerminals, TerminalAttachment,
-    TerminalInput, TerminalTies,
+    TerminalProgram, TerminalTies,
 };
 
 impl SandboxGuard {
@@ -42,17 +42,15 @@ impl SandboxGuard {
     /// When the session has got too many meanwhile.
     pub(crate) fn open_terminal(
         self,
-        argv: Vec<String>,
+        program: TerminalProgram,
         detach_s: u32,
         place: Option<Share>,
         window: Option<u32>,
-        program: TerminalInput,
         ties: TerminalTies,
     ) -> Result<TerminalAttachment, SessionError> {
-        let TerminalInput { terminal, handle } = program;
         let id = self.at_work.inner().ids.next("tm_");
         let detach = Duration::from_secs(detach_s.into());
-        let new = NewTerminal { id, argv, detach, place, window, terminal, handle };
+        let new = NewTerminal { id, program, detach, place, window };
         let terminals = Arc::clone(&self.at_work.body.terminals);
         terminals::open(self, terminals, new, ties)
     }

@@ -29,7 +29,8 @@ use tokio::time;
 
 use super::errors::{RpcError, shown};
 use super::frames;
-use crate::service::SandboxGuard;
+use crate::service::{SandboxGuard, exec_result};
+use crate::traces::CommandTrace;
 
 /// Processes of one sandbox that were started from outside and have not ended.
 const PROCESSES_MAX: usize = 256;
@@ -192,7 +193,9 @@ impl SandboxProcesses {
         own: &BTreeMap<String, String>,
         time: Option<Duration>,
     ) -> Result<mpsc::Receiver<ProcessEvent>, RpcError> {
-        let program = program(guard, &request, own).await?;
+        let name = if request.pty.is_some() { "terminal" } else { "exec" };
+        let trace = CommandTrace::begin(node::traces::span(name), guard.session());
+        let program = program(guard, &request, own, &trace).await?;
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let message = format!("the sandbox has {PROCESSES_MAX} processes, which is its limit");
             RpcError::new("resource_exhausted", message)
@@ -223,7 +226,7 @@ impl SandboxProcesses {
         self.running.lock().push(Arc::clone(&running));
         let all = Arc::clone(self);
         // Ends with the process, which ends with its sandbox at the latest.
-        node::task::spawn(async move { running.follow(outputs, time, &all).await });
+        node::task::spawn(async move { running.follow(outputs, time, &all, trace).await });
         Ok(told)
     }
 
@@ -306,14 +309,17 @@ async fn program(
     guard: &SandboxGuard,
     request: &StartRequest,
     own: &BTreeMap<String, String>,
+    trace: &CommandTrace,
 ) -> Result<SessionProgram, RpcError> {
     let ProcessConfig { cmd, args, envs, cwd } = &request.process;
     if cmd.is_empty() {
         return Err(RpcError::invalid("process.cmd: is empty"));
     }
     check(&request.process)?;
-    let mut env = own.clone();
+    let mut env = guard.variables().await?;
+    env.extend(own.clone());
     env.extend(envs.clone());
+    trace.pass_on(&mut env);
     let terminal = request.pty.map(|pty| {
         let size = pty.size.unwrap_or(PtySize { cols: 80, rows: 24 });
         TerminalDimensions { rows: size.rows, cols: size.cols }
@@ -460,6 +466,7 @@ impl RunningProcess {
         outputs: ProcessOutputs,
         time: Option<Duration>,
         all: &SandboxProcesses,
+        trace: CommandTrace,
     ) {
         let streams = async {
             match outputs {
@@ -487,6 +494,10 @@ impl RunningProcess {
             self.drain(&mut streams).await;
         }
         drop(streams);
+        match &end {
+            E2bProcessEnd::Ended(end) => trace.end(&exec_result(end, false)),
+            E2bProcessEnd::TimedOut | E2bProcessEnd::Lost => drop(trace),
+        }
         all.running.lock().retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
         let listeners = self.listeners.lock().take();
         for told in last_words(&end) {
