@@ -7,6 +7,7 @@
 //! is not lost.
 
 mod pace;
+pub(crate) mod source;
 mod summary;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use self::pace::GrantPace;
+use self::source::AuditSource;
 pub(crate) use self::summary::{AuditSummary, SummarizedRecord};
 use crate::config::{AuditStatements, GatewayConfig};
 use crate::doors::{AuditSink, GatewayEvent};
@@ -152,14 +154,6 @@ pub(crate) struct WaitingRecord {
 
 /// A record with its place among those that wait. What is missing needs none.
 type Placed = (Arc<WaitingRecord>, Option<AuditReservation>);
-
-/// Whose a record is.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct AuditSource {
-    /// Its id is empty where that is not known any more.
-    pub(crate) holder: GrantHolder,
-    pub(crate) grant: Box<str>,
-}
 
 /// A place among the records that wait: in all, of a tenant, of a grant. It is given back when
 /// the record is written.

@@ -29,7 +29,7 @@ pub(crate) use self::reading::ReadingListener;
 use crate::doors::{AuditSink, DatabaseDoor, GatewayEvent, LoginPlace, StreamDoor};
 use crate::kinds::{self, GrantListener, OpenContext, ResolvedGrant};
 use crate::reader::{DoorReader, READERS_MAX, ReaderDoor, ReaderRooms, WarehouseDoor};
-use crate::service::{GatewayShared, TenantShare};
+use crate::shared::{GatewayShared, TenantShare};
 
 /// Wait after a connection could not be accepted, for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

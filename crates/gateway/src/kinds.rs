@@ -20,7 +20,7 @@ use self::model::ModelKind;
 use crate::config::GatewayConfig;
 use crate::doors::{AuditSink, DatabaseDoor, FieldError, StreamDoor};
 use crate::offers::{GrantNotOffered, TenantOffers};
-use crate::service::{GatewayShared, TenantShare};
+use crate::shared::{GatewayShared, TenantShare};
 
 /// A grant that somebody asks for, as its kind knows it.
 pub(crate) trait GrantKind {

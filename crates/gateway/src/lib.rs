@@ -7,7 +7,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `service.rs` | [`GatewayService`]: who may give grants, what they mean |
+//! | `service.rs` | [`GatewayService`]: who may give grants, and who reads the audit |
+//! | `resolve.rs` | from grants that are asked for to what they mean |
+//! | `shared.rs` | what the gates of all sandboxes have in common |
 //! | `kinds.rs` | the kinds of grants, each in a file: offers, limits, checks, variables, how it opens |
 //! | `offers.rs` | what holders of tokens may give, pure |
 //! | `offered.rs` | what a token may give, listed; and whether grants would be given |
@@ -34,13 +36,16 @@ mod metrics;
 mod offered;
 mod offers;
 mod reader;
+mod resolve;
 mod schema;
 mod service;
+mod shared;
 mod store;
 mod traces;
 
 pub use self::config::GatewayConfig;
-pub use self::service::{GRANTS_MAX, GatewayActivity, GatewayParts, GatewayService};
+pub use self::resolve::GRANTS_MAX;
+pub use self::service::{GatewayActivity, GatewayParts, GatewayService};
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -18,7 +18,8 @@ use crate::config::GrantOffer;
 use crate::egress::rules::PORTS;
 use crate::kinds::{self, ResolvedGrant};
 use crate::offers::{self, READ_WRITE, TenantOffers};
-use crate::service::{self, GRANTS_MAX, GatewayShared};
+use crate::resolve::{self, GRANTS_MAX};
+use crate::shared::GatewayShared;
 
 /// Offers of one answer.
 const OFFERS_MAX: usize = 1000;
@@ -225,7 +226,7 @@ pub(crate) fn check(
     who: &TokenPrincipal,
     grants: &[Grant],
 ) -> Result<GrantCheckReport, http::HttpError> {
-    service::check_count(grants)?;
+    resolve::check_count(grants)?;
     let mut ports = Vec::with_capacity(grants.len());
     let mut resolved: Vec<Box<dyn ResolvedGrant>> = Vec::with_capacity(grants.len());
     let mut checked = Vec::with_capacity(grants.len());
@@ -243,7 +244,7 @@ pub(crate) fn check(
     }
     let given = resolved.len() == grants.len();
     let environment = match given {
-        true => service::environment_of(&ports, &resolved),
+        true => resolve::environment_of(&ports, &resolved),
         false => Default::default(),
     };
     Ok(GrantCheckReport { given, grants: checked, environment })
@@ -262,7 +263,7 @@ fn check_one(
         let message = format!("must be at least {PORT_MIN}");
         return Err(http::HttpError::invalid(message).at(format!("grants[{index}].port")));
     }
-    service::resolve_one(shared, index, grant, ports)
+    resolve::resolve_one(shared, index, grant, ports)
 }
 
 fn refusal(error: &http::HttpError) -> GrantRefusal {

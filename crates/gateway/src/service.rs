@@ -1,8 +1,7 @@
-//! The gateway as services with sandboxes know it: who may give grants, and what they mean.
+//! The gateway as services with sandboxes know it: who may give grants, and who reads the audit.
 
-use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::{
@@ -25,18 +24,16 @@ use tokio::task::JoinHandle;
 
 use crate::audit::{AuditFilter, GatewayAudit, GatewayAuditLimits};
 use crate::config::GatewayConfig;
-use crate::doors::{CatalogBackends, DatabaseBackends, FieldError, ModelBackends};
+use crate::doors::{CatalogBackends, DatabaseBackends, ModelBackends};
 use crate::egress::accounts::GrantAccounts;
-use crate::egress::dial::{EgressDialer, LOOKUPS_MAX_PER_TENANT, NameResolver, SystemResolver};
-use crate::environment::environment;
+use crate::egress::dial::{EgressDialer, NameResolver, SystemResolver};
 use crate::gate::ReadyGrants;
-use crate::kinds::{self, ResolvedGrant};
+use crate::kinds::ResolvedGrant;
 use crate::metrics::{self, GatewayFigures};
+use crate::resolve::{check_count, environment_of, resolve_one};
+use crate::shared::{GatewayShared, TenantShares};
 use crate::store::AuditStore;
 use crate::{offered, offers};
-
-/// Grants of one sandbox.
-pub const GRANTS_MAX: usize = 16;
 
 /// Dependencies of the gateway.
 #[derive(Debug)]
@@ -88,32 +85,6 @@ impl Drop for GatewayInner {
             writer.abort();
         }
     }
-}
-
-/// State that the gates of all sandboxes share.
-pub(crate) struct GatewayShared {
-    pub(crate) config: CurrentSettings<GatewayConfig>,
-    pub(crate) audit: GatewayAudit,
-    pub(crate) databases: Option<Arc<dyn DatabaseBackends>>,
-    pub(crate) catalogs: Option<Arc<dyn CatalogBackends>>,
-    pub(crate) models: Option<Arc<dyn ModelBackends>>,
-    pub(crate) dialer: Arc<EgressDialer>,
-    /// Accounts of `http` grants.
-    pub(crate) accounts: GrantAccounts,
-    /// Permits, one for each connection that is served here.
-    pub(crate) rooms: Arc<Semaphore>,
-    /// Lets nothing go outside after the server's lease.
-    pub(crate) fence: EffectFence,
-    tenants: Mutex<HashMap<Arc<str>, Weak<TenantShare>>>,
-}
-
-/// State that the sandboxes of one tenant share.
-#[derive(Debug)]
-pub(crate) struct TenantShare {
-    /// Permits, one for each of their connections.
-    pub(crate) rooms: Arc<Semaphore>,
-    /// Turns to look up a name.
-    pub(crate) lookups: Arc<Semaphore>,
 }
 
 impl fmt::Debug for GatewayService {
@@ -172,7 +143,7 @@ impl GatewayService {
                 accounts: GrantAccounts::default(),
                 rooms: Arc::new(Semaphore::new(most)),
                 fence: fence.clone(),
-                tenants: Mutex::default(),
+                tenants: TenantShares::default(),
                 config: CurrentSettings::new(config),
             };
             let rooms = Arc::clone(&shared.rooms);
@@ -323,64 +294,5 @@ impl GrantGateway for GatewayService {
         let grants = grants.iter().cloned().zip(resolved).collect();
         let (shared, holder) = (Arc::clone(shared), holder.clone());
         Ok(Box::new(ReadyGrants { shared, holder, grants, ports, environment }))
-    }
-}
-
-/// Checks that these are not too many for one sandbox.
-///
-/// # Errors
-/// 400 at `grants`.
-pub(crate) fn check_count(grants: &[Grant]) -> Result<(), http::HttpError> {
-    if grants.len() <= GRANTS_MAX {
-        return Ok(());
-    }
-    Err(http::HttpError::invalid(format!("must be at most {GRANTS_MAX}")).at("grants"))
-}
-
-/// Finds out what the grant at `index` of a request means, where others have these ports.
-///
-/// # Errors
-/// 400 with the field of the grant that is wrong.
-pub(crate) fn resolve_one(
-    shared: &GatewayShared,
-    index: usize,
-    grant: &Grant,
-    ports: &[u16],
-) -> Result<Box<dyn ResolvedGrant>, http::HttpError> {
-    let wrong = |error: FieldError| {
-        http::HttpError::invalid(error.message).at(format!("grants[{index}].{}", error.field))
-    };
-    let port = grant.port();
-    if port == 0 || ports.contains(&port) {
-        let message = "must be a port that no other grant has";
-        return Err(wrong(FieldError::new("port", message)));
-    }
-    kinds::kind_of(grant).resolve(shared).map_err(wrong)
-}
-
-/// Returns what clients inside look for, of grants at these ports.
-pub(crate) fn environment_of(
-    ports: &[u16],
-    resolved: &[Box<dyn ResolvedGrant>],
-) -> BTreeMap<String, String> {
-    let at_ports = ports.iter().copied().zip(resolved.iter().map(|it| &**it));
-    environment(&at_ports.collect::<Vec<_>>())
-}
-
-impl GatewayShared {
-    /// Returns what the sandboxes of a tenant have together, for as long as one of them is there.
-    pub(crate) fn tenant(&self, name: &Arc<str>) -> Arc<TenantShare> {
-        let mut tenants = self.tenants.lock();
-        if let Some(share) = tenants.get(name).and_then(Weak::upgrade) {
-            return share;
-        }
-        tenants.retain(|_, share| share.strong_count() > 0);
-        let most = self.config.now().connections_max_per_tenant.min(Semaphore::MAX_PERMITS);
-        let share = Arc::new(TenantShare {
-            rooms: Arc::new(Semaphore::new(most)),
-            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX_PER_TENANT)),
-        });
-        tenants.insert(Arc::clone(name), Arc::downgrade(&share));
-        share
     }
 }

@@ -12,7 +12,8 @@ use node::store::{
     MigrationStep, SqlRow, SqlStore, SqlStoreError, SqlValue, StoreTransaction, take_numbers,
 };
 
-use crate::audit::{AuditSource, Bounds, MissingRecords, WaitingRecord};
+use crate::audit::source::AuditSource;
+use crate::audit::{Bounds, MissingRecords, WaitingRecord};
 
 /// Service that owns the tables.
 const SERVICE: &str = "gateway";

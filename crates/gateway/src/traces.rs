@@ -15,7 +15,7 @@ use api::{AuditEvent, AuditOutcome};
 use node::clock;
 use node::traces::{Span, SpanKind, Tracer};
 
-use crate::audit::AuditSource;
+use crate::audit::source::AuditSource;
 use crate::doors::GatewayEvent;
 use crate::kinds::kind_and_name;
 

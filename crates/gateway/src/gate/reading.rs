@@ -15,7 +15,7 @@ use super::{AcceptTask, RevocableListener, open_door};
 use crate::doors::AuditSink;
 use crate::kinds::GrantListener;
 use crate::reader::ReaderRooms;
-use crate::service::{GatewayShared, TenantShare};
+use crate::shared::{GatewayShared, TenantShare};
 
 /// Listener for programs of readers. It is opened with the first statement and stays for as long
 /// as the grant holds, so that statements do not use up the sandbox's ports.

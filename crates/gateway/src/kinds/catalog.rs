@@ -12,7 +12,7 @@ use super::{
 use crate::config::GatewayConfig;
 use crate::doors::{CatalogGuest, FieldError};
 use crate::offers::{GrantNotOffered, TenantOffers};
-use crate::service::GatewayShared;
+use crate::shared::GatewayShared;
 
 /// A grant of a warehouse of the catalog.
 pub(super) struct CatalogKind<'a>(pub(super) &'a CatalogGrant);

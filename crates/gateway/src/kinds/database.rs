@@ -15,7 +15,7 @@ use crate::config::GatewayConfig;
 use crate::doors::{DatabaseFacts, DatabaseGuest, FieldError};
 use crate::offers::{GrantNotOffered, TenantOffers};
 use crate::schema;
-use crate::service::GatewayShared;
+use crate::shared::GatewayShared;
 
 /// Longest time that a limit of a grant may have, in seconds: a year.
 const SECONDS_MAX: f64 = 366.0 * 24.0 * 3600.0;

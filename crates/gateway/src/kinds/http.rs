@@ -14,7 +14,7 @@ use crate::egress::host::HostPattern;
 use crate::egress::rules::{GrantRules, PORTS};
 use crate::egress::{EgressProxy, ProxyContext};
 use crate::offers::{GrantNotOffered, TenantOffers};
-use crate::service::GatewayShared;
+use crate::shared::GatewayShared;
 
 /// Returns whether an offer names hosts that can be understood.
 pub(super) fn is_offer(hosts: Option<&str>) -> bool {

@@ -9,7 +9,7 @@ use super::{
 use crate::config::{GatewayConfig, ModelBudgetConfig};
 use crate::doors::{FieldError, ModelGuest};
 use crate::offers::{GrantNotOffered, TenantOffers};
-use crate::service::GatewayShared;
+use crate::shared::GatewayShared;
 
 /// Models that one grant may name, and bytes of one name.
 const MODELS_MAX: usize = 64;

@@ -1,0 +1,64 @@
+//! State that the gates of all sandboxes have in common.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use node::current::CurrentSettings;
+use node::fence::EffectFence;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use crate::audit::GatewayAudit;
+use crate::config::GatewayConfig;
+use crate::doors::{CatalogBackends, DatabaseBackends, ModelBackends};
+use crate::egress::accounts::GrantAccounts;
+use crate::egress::dial::{EgressDialer, LOOKUPS_MAX_PER_TENANT};
+
+/// State that the gates of all sandboxes share.
+pub(crate) struct GatewayShared {
+    pub(crate) config: CurrentSettings<GatewayConfig>,
+    pub(crate) audit: GatewayAudit,
+    pub(crate) databases: Option<Arc<dyn DatabaseBackends>>,
+    pub(crate) catalogs: Option<Arc<dyn CatalogBackends>>,
+    pub(crate) models: Option<Arc<dyn ModelBackends>>,
+    pub(crate) dialer: Arc<EgressDialer>,
+    /// Accounts of `http` grants.
+    pub(crate) accounts: GrantAccounts,
+    /// Permits, one for each connection that is served here.
+    pub(crate) rooms: Arc<Semaphore>,
+    /// Lets nothing go outside after the server's lease.
+    pub(crate) fence: EffectFence,
+    /// State of the tenants that have a sandbox.
+    pub(crate) tenants: TenantShares,
+}
+
+/// State that the sandboxes of one tenant share.
+#[derive(Debug)]
+pub(crate) struct TenantShare {
+    /// Permits, one for each of their connections.
+    pub(crate) rooms: Arc<Semaphore>,
+    /// Turns to look up a name.
+    pub(crate) lookups: Arc<Semaphore>,
+}
+
+/// State of each tenant that has a sandbox with grants, by its name.
+#[derive(Debug, Default)]
+pub(crate) struct TenantShares(Mutex<HashMap<Arc<str>, Weak<TenantShare>>>);
+
+impl GatewayShared {
+    /// Returns what the sandboxes of a tenant have together, for as long as one of them is there.
+    pub(crate) fn tenant(&self, name: &Arc<str>) -> Arc<TenantShare> {
+        let mut tenants = self.tenants.0.lock();
+        if let Some(share) = tenants.get(name).and_then(Weak::upgrade) {
+            return share;
+        }
+        tenants.retain(|_, share| share.strong_count() > 0);
+        let most = self.config.now().connections_max_per_tenant.min(Semaphore::MAX_PERMITS);
+        let share = Arc::new(TenantShare {
+            rooms: Arc::new(Semaphore::new(most)),
+            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX_PER_TENANT)),
+        });
+        tenants.insert(Arc::clone(name), Arc::downgrade(&share));
+        share
+    }
+}
