@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use crate::agent::print_line;
 use crate::cli::{RecordOrder, SandboxAuditArgs};
-use crate::complain;
 use crate::config::{CoveConfig, Environment};
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::remote::{self, Remote, plain, span};
 use crate::run::print_json;

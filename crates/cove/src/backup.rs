@@ -37,7 +37,7 @@ use self::manifest::SkippedFiles;
 use self::service::BackupService;
 use self::unpack::{ArchiveVisitor, CheckOnly, CheckedArchive, read_archive};
 use self::writer::BackupSources;
-use crate::Source;
+use crate::config::ConfigSource;
 use crate::plain_text::plain;
 use crate::usage_error::UsageError;
 use crate::values::human_bytes;
@@ -50,7 +50,7 @@ const READ_BYTES: usize = 256 << 10;
 
 /// Returns the route of backups, having removed what one has left behind.
 pub(crate) async fn routes_of(
-    source: &Source,
+    source: &ConfigSource,
     data_dir: &DataDir,
     store: &SqlStore,
     sessions: &Sessions,

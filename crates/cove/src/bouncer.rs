@@ -42,10 +42,11 @@ use node::telemetry::{self, Registry};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::cli::{BouncerArgs, BouncerCommand};
+use crate::config::ConfigSource;
 use crate::reload::ReloadError;
 use crate::remote::{self, Remote};
 use crate::run::print_json;
-use crate::{Source, config, service_manager};
+use crate::{config, service_manager};
 
 /// What salts are made from that clients see who do not exist.
 const LOGIN_PURPOSE: &str = "bouncer/logins";
@@ -149,7 +150,7 @@ impl RunningBouncer {
     /// Starts it, when there is to be one. Somebody else at an address that nobody chose is a
     /// warning only: that is another bouncer, most often another Cove.
     pub(crate) async fn start(
-        source: &Source,
+        source: &ConfigSource,
         ground: BouncerContext,
         registry: &mut Registry,
     ) -> Result<Option<RunningBouncer>> {
@@ -451,8 +452,8 @@ fn tcp(setting: &str, text: &str) -> Result<SocketAddr, crate::config::CoveConfi
 }
 
 /// Runs `cove bouncer`.
-pub(crate) fn run(args: &BouncerArgs, source: &Source) -> Result<ExitCode> {
-    let Source { config, environment, .. } = source;
+pub(crate) fn run(args: &BouncerArgs, source: &ConfigSource) -> Result<ExitCode> {
+    let ConfigSource { config, environment, .. } = source;
     match &args.command {
         None | Some(BouncerCommand::Serve) if args.pgbouncer_ini.is_some() => pgbouncer::run(args),
         None | Some(BouncerCommand::Serve) => {
@@ -495,7 +496,7 @@ fn control_plane() -> Result<Runtime> {
 }
 
 /// The bouncer without a server around it.
-fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
+fn alone(source: &ConfigSource, takeover: Option<PathBuf>) -> Result<()> {
     let config = &source.config;
     telemetry::init_logs(config.log.format, config.log.level, source.environment.has_log_colours())
         .map_err(anyhow::Error::from_boxed)?;

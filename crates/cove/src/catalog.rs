@@ -41,7 +41,6 @@ use node::store::SqlStore;
 use node::telemetry::Registry;
 
 use self::lake::RemoteWarehouse;
-use crate::Source;
 use crate::cli::{CatalogArgs, CatalogCommand};
 use crate::config::{CoveConfig, Environment, Flags, ObjectsTable};
 use crate::remote::{self, Remote, plain};
@@ -54,12 +53,12 @@ const WAREHOUSE_DIRECTORY: &str = "warehouse";
 pub(crate) fn run(args: &CatalogArgs, environment: &Environment) -> Result<ExitCode> {
     if let CatalogCommand::Serve(served) = &args.command {
         let flags = alone::flags(served);
-        let source = Source::new(&args.server.config, environment, flags)?;
+        let source = crate::config_source(&args.server.config, environment, flags)?;
         let hangups = Hangups::before_runtime().context("failed to listen to signals")?;
         alone::serve(&source, served.keys.check(), hangups)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let source = Source::new(&args.server.config, environment, Flags::new())?;
+    let source = crate::config_source(&args.server.config, environment, Flags::new())?;
     Ok(remote::with_server(&args.server, &source.config, environment, async |server| {
         obey(args, &server).await.map(|()| 0)
     }))

@@ -33,7 +33,7 @@ use serde::Deserialize;
 use sessions::faces::e2b;
 use sessions::{SessionHolder, SessionInterface, SessionOwners, Sessions};
 
-use crate::Source;
+use crate::config::ConfigSource;
 use crate::config::CoveConfig;
 use crate::kubernetes;
 
@@ -137,7 +137,7 @@ impl PeerAccess {
     pub(crate) async fn join(
         &self,
         store: &SqlStore,
-        source: &Source,
+        source: &ConfigSource,
         data_dir: &Path,
         address: SocketAddr,
     ) -> Result<NodeMembership> {
@@ -252,7 +252,7 @@ pub(crate) async fn run_executions(
 pub(crate) async fn keep(
     membership: &NodeMembership,
     nodes: Option<PeerForwarder>,
-    source: &Source,
+    source: &ConfigSource,
     data_dir: &DataDir,
     drain: &DrainHandle,
 ) {

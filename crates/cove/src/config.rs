@@ -7,6 +7,7 @@
 mod effective;
 mod layers;
 mod schema;
+mod source;
 
 use std::collections::BTreeMap;
 use std::env;
@@ -28,6 +29,7 @@ use toml::Value;
 
 pub(crate) use self::effective::{changed, origin_view, view};
 pub(crate) use self::layers::{ConfigLayers, ConfigProblem};
+pub(crate) use self::source::ConfigSource;
 
 /// Where the HTTP interface listens unless told otherwise.
 pub(crate) const HTTP_DEFAULT: &str = "127.0.0.1:4100";

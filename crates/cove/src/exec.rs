@@ -16,8 +16,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::summary::{summary, table};
 use crate::cli::{CancelArgs, ExecCommand, GetArgs, ListArgs, SubmitArgs, WatchArgs};
-use crate::complain;
 use crate::config::{CoveConfig, Environment};
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::plain_text::plain_json;
 use crate::remote::follow::{EventFollower, FollowStep};

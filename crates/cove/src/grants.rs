@@ -13,8 +13,8 @@ use axum::http::Method;
 use serde_json::Value;
 
 use crate::cli::{SandboxGrantArgs, SandboxGrantCommand};
-use crate::complain;
 use crate::config::{CoveConfig, Environment};
+use crate::messages::complain;
 use crate::remote::{self, Remote, plain};
 use crate::run::print_json;
 use crate::values::columns;

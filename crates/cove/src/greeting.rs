@@ -6,7 +6,7 @@ use std::path::Path;
 
 use node::telemetry::LogFormat;
 
-use crate::Source;
+use crate::config::ConfigSource;
 
 /// Who says what to try.
 pub(crate) enum StartHint {
@@ -21,7 +21,7 @@ pub(crate) enum StartHint {
 
 /// Says what to try next, with the real paths and ports. Never a token; of the console a code that
 /// works once and soon ends.
-pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: StartHint) {
+pub(crate) fn greet(source: &ConfigSource, address: SocketAddr, data_dir: &Path, who: StartHint) {
     // An address that stands for all of them is reached through loopback.
     let shown = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),

@@ -17,7 +17,7 @@ use node::cluster::NodeMembership;
 use serde::{Deserialize, Deserializer, de};
 
 use self::watcher::MachineWatcher;
-use crate::Source;
+use crate::config::ConfigSource;
 use crate::config::Environment;
 
 /// Directory in every pod with a service account, unless it says otherwise.
@@ -76,7 +76,11 @@ fn api_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Strin
 
 /// Lets this node drain while its machine is cordoned, for as long as the server runs. Ends at once
 /// where no machine is named.
-pub(crate) async fn follow_machine(source: &Source, data_dir: &Path, membership: &NodeMembership) {
+pub(crate) async fn follow_machine(
+    source: &ConfigSource,
+    data_dir: &Path,
+    membership: &NodeMembership,
+) {
     let config = &source.config.cluster.kubernetes;
     let Some(name) = &config.node else { return };
     let server = config.server.clone().or_else(|| server_of_pod(&source.environment));

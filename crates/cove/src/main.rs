@@ -39,6 +39,7 @@
 //! | `server_contexts.rs` | names for servers: `cove context` |
 //! | `plain_text.rs` | foreign text, as it is shown on a terminal |
 //! | `identity.rs`, `console.rs` | who a caller is, signing in at the console; `cove console` |
+//! | `messages.rs`, `exit_codes.rs` | what commands say on standard error, and end with |
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
 #![forbid(unsafe_code)]
 
@@ -58,6 +59,7 @@ mod docs;
 mod doctor;
 mod engine;
 mod exec;
+mod exit_codes;
 mod gateway;
 mod grants;
 mod greeting;
@@ -68,6 +70,7 @@ mod kubernetes;
 mod languages;
 mod live;
 mod mcp;
+mod messages;
 mod nodes;
 mod output;
 mod percent;
@@ -96,21 +99,17 @@ mod values;
 mod worker;
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use node::drain::Hangups;
-use parking_lot::Mutex;
 
 use crate::cli::{Cli, CliCommand, ConfigArgs, VersionArgs};
-use crate::config::{ConfigLayers, CoveConfig, Environment, Flags, LoadedConfig};
+use crate::config::{ConfigSource, CoveConfig, Environment, Flags};
+use crate::exit_codes::{EXIT_PIPE, EXIT_USAGE};
+use crate::messages::complain;
 use crate::output::CommandOutput;
-
-/// Wrong usage, in the command line or in the configuration.
-pub(crate) const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     // This binary also plays the spawner, which must not have done anything before.
@@ -138,7 +137,7 @@ fn conclude(result: anyhow::Result<ExitCode>) -> ExitCode {
     let cause = error.downcast_ref::<io::Error>();
     if cause.is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe) {
         // Nobody is left to tell.
-        return ExitCode::from(run::EXIT_PIPE);
+        return ExitCode::from(EXIT_PIPE);
     }
     complain(&format!("{error:#}"));
     let usage = error.downcast_ref::<config::CoveConfigError>().is_some();
@@ -158,7 +157,7 @@ fn dispatch(command: CliCommand, environment: &Environment) -> anyhow::Result<Ex
             // Before anything else: until somebody listens, SIGHUP ends the process.
             let hangups = Hangups::before_runtime().context("failed to listen to signals")?;
             let flags = serve::flags(&args.settings);
-            let source = Source::new(&args.config, environment, flags)?;
+            let source = config_source(&args.config, environment, flags)?;
             done(serve::serve(&source, args.keys.check(), hangups)?)
         }
         CliCommand::Exec(args) => {
@@ -199,7 +198,7 @@ fn dispatch(command: CliCommand, environment: &Environment) -> anyhow::Result<Ex
         CliCommand::Demo(args) => demo::run(&args, &load(&args.server.config)?, environment),
         CliCommand::Tenant(args) => tenant::run(&args, &load(&args.server.config)?, environment),
         CliCommand::Bouncer(args) => {
-            let source = Source::new(&args.server.config, environment, Flags::new())?;
+            let source = config_source(&args.server.config, environment, Flags::new())?;
             bouncer::run(&args, &source)?
         }
         CliCommand::Catalog(args) => catalog::run(&args, environment)?,
@@ -241,6 +240,15 @@ fn print_version(args: &VersionArgs) -> io::Result<()> {
     }
 }
 
+/// Reads the configuration of a command that may read it again later.
+fn config_source(
+    args: &ConfigArgs,
+    environment: &Environment,
+    more: Flags,
+) -> Result<ConfigSource, config::CoveConfigError> {
+    ConfigSource::read(args.config.clone(), environment, flags(args, more)?)
+}
+
 /// The flags that every command has which needs a configuration.
 fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::CoveConfigError> {
     let mut flags = more;
@@ -254,53 +262,6 @@ fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::CoveConfigErro
     Ok(flags)
 }
 
-/// A configuration, and all that it takes to read it again while the process runs.
-#[derive(Clone, Debug)]
-pub(crate) struct Source {
-    pub(crate) config: CoveConfig,
-    pub(crate) environment: Environment,
-    /// What `config` was made of.
-    pub(crate) layers: ConfigLayers,
-    /// What the bouncer read again by itself last.
-    pub(crate) bouncer_read: Arc<Mutex<Option<LoadedConfig>>>,
-    file: Option<PathBuf>,
-    flags: Flags,
-}
-
-impl Source {
-    fn new(
-        args: &ConfigArgs,
-        environment: &Environment,
-        more: Flags,
-    ) -> Result<Self, config::CoveConfigError> {
-        let (file, flags) = (args.config.clone(), flags(args, more)?);
-        let loaded = LoadedConfig::read(file.as_deref(), environment, flags.clone())?;
-        Ok(Source {
-            config: loaded.config,
-            environment: environment.clone(),
-            layers: loaded.layers,
-            bouncer_read: Arc::default(),
-            file,
-            flags,
-        })
-    }
-
-    /// Returns what the file says by now.
-    pub(crate) fn again(&self) -> Result<LoadedConfig, config::CoveConfigError> {
-        LoadedConfig::read(self.file.as_deref(), &self.environment, self.flags.clone())
-    }
-
-    /// Returns the same for the bouncer, and keeps it for those who show what is in force.
-    pub(crate) fn again_for_bouncer(
-        &self,
-    ) -> Result<::bouncer::config::BouncerConfig, config::CoveConfigError> {
-        let loaded = self.again()?;
-        let config = loaded.config.bouncer.clone();
-        *self.bouncer_read.lock() = Some(loaded);
-        Ok(config)
-    }
-}
-
 /// Help is data and goes to standard output; a mistake goes to standard error.
 fn show_usage(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
@@ -310,9 +271,7 @@ fn show_usage(error: &clap::Error) -> ExitCode {
         return match write!(out, "{text}").and_then(|()| out.flush()) {
             Ok(()) => ExitCode::SUCCESS,
             // A reader that has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                ExitCode::from(run::EXIT_PIPE)
-            }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(EXIT_PIPE),
             Err(error) => {
                 complain(&format!("failed to write to standard output: {error}"));
                 ExitCode::FAILURE
@@ -321,17 +280,4 @@ fn show_usage(error: &clap::Error) -> ExitCode {
     }
     drop(write!(io::stderr(), "{text}"));
     ExitCode::from(EXIT_USAGE)
-}
-
-/// Says what went wrong, on standard error.
-pub(crate) fn complain(message: &str) {
-    // Who closed standard error does not want to know.
-    drop(writeln!(io::stderr(), "cove: {}", plain_text::plain_with_lines(message)));
-}
-
-/// Says what may help, on standard error, unless only errors are wanted.
-pub(crate) fn remark(message: &str) {
-    if !output::is_quiet() {
-        complain(message);
-    }
 }

@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::OutputChoice;
 use crate::config::Environment;
-use crate::run::{EXIT_INTERRUPTED, EXIT_PIPE};
+use crate::exit_codes::{EXIT_INTERRUPTED, EXIT_PIPE};
 
 /// Pager where nothing names one: it ends by itself when all fits, and passes colours through.
 const PAGER_DEFAULT: [&str; 2] = ["less", "-FRX"];

@@ -24,16 +24,17 @@ use node::telemetry::LogLevelControl;
 use parking_lot::Mutex;
 use sessions::Sessions;
 
+use crate::config::ConfigSource;
 use crate::config::{
     self, ConfigLayers, CoveConfig, CoveConfigError, Environment, HttpTlsConfig, LoadedConfig,
 };
 use crate::history::HistorySources;
-use crate::{Source, bouncer, gateway as gateways, settings};
+use crate::{bouncer, gateway as gateways, settings};
 
 /// What of reloading exists before there is something to reload; `source` is what the server
 /// started with.
 pub(crate) struct ReloadSignals {
-    pub(crate) source: Source,
+    pub(crate) source: ConfigSource,
     pub(crate) log: LogLevelControl,
     pub(crate) hangups: Hangups,
 }
@@ -164,7 +165,7 @@ impl From<ReloadError> for HttpError {
 pub(crate) struct ConfigReloader(Arc<ReloaderShared>);
 
 struct ReloaderShared {
-    source: Source,
+    source: ConfigSource,
     targets: ReloadTargets,
     in_force: Mutex<ConfigLayers>,
     /// Texts of the gateway's secrets in force, by which a change behind a reference is seen.
@@ -183,7 +184,7 @@ struct CheckedReload {
 }
 
 impl ConfigReloader {
-    fn new(source: Source, targets: ReloadTargets) -> Result<ConfigReloader> {
+    fn new(source: ConfigSource, targets: ReloadTargets) -> Result<ConfigReloader> {
         let secrets = gateways::secrets(&source.config, &source.environment)?;
         Ok(ConfigReloader(Arc::new(ReloaderShared {
             in_force: Mutex::new(source.layers.clone()),

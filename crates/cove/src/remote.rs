@@ -29,12 +29,13 @@ use serde::de::DeserializeOwned;
 
 use crate::cli::ServerArgs;
 use crate::config::{CoveConfig, Environment, HTTP_DEFAULT};
+use crate::exit_codes::EXIT_USAGE;
+use crate::exit_codes::{EXIT_COVE, EXIT_PIPE};
+use crate::messages::complain;
 pub(crate) use crate::plain_text::plain;
 use crate::plain_text::plain_lines;
-use crate::run::{EXIT_COVE, EXIT_PIPE};
 use crate::server_contexts::{ServerContext, ServerContexts};
 use crate::usage_error::UsageError;
-use crate::{EXIT_USAGE, complain};
 
 /// Where the data directory keeps its first token.
 const TOKEN_FILE: &str = "token";

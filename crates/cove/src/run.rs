@@ -23,23 +23,12 @@ use tokio::sync::{Notify, mpsc};
 use self::request::{KnownLanguages, input, lift_maxima, request};
 use crate::cli::RunArgs;
 use crate::config::{CoveConfig, Environment};
+use crate::exit_codes::{EXIT_COMPILE, EXIT_COVE, EXIT_KILLED, EXIT_PIPE, EXIT_TIME, EXIT_USAGE};
+use crate::messages::complain;
 use crate::plain_text::plain_json;
 use crate::usage_error::UsageError;
 use crate::values::human_bytes;
-use crate::{EXIT_USAGE, complain, engine, host, languages};
-
-/// The program reached its CPU or wall time limit, as `timeout(1)` says it.
-const EXIT_TIME: u8 = 124;
-/// Cove failed.
-pub(crate) const EXIT_COVE: u8 = 125;
-/// The program did not compile.
-const EXIT_COMPILE: u8 = 126;
-/// Killed at its memory or output limit: 128 and SIGKILL.
-const EXIT_KILLED: u8 = 137;
-/// Interrupted from the terminal: 128 and SIGINT.
-pub(crate) const EXIT_INTERRUPTED: u8 = 130;
-/// Standard output was closed: 128 and SIGPIPE.
-pub(crate) const EXIT_PIPE: u8 = 141;
+use crate::{engine, host, languages};
 
 /// Name in the accounts of the service.
 const TENANT: &str = "run";

@@ -35,7 +35,7 @@ use toml::Value;
 use crate::bouncer::BouncerContext;
 use crate::cli::SettingArgs;
 use crate::cluster::PeerAccess;
-use crate::config::{CoveConfig, Flags};
+use crate::config::{ConfigSource, CoveConfig, Flags};
 use crate::doctor::{DoctorService, ServerUnderTest};
 use crate::gateway::GrantBackends;
 use crate::greeting::{StartHint, greet};
@@ -47,8 +47,8 @@ use crate::sessions::{SessionNeighbours, SessionsSettings};
 use crate::storage::{QueuePlace, ServerStorage};
 use crate::traces::ServerTraces;
 use crate::{
-    Source, backup, bouncer, catalog, cluster, compat, doctor, engine, gateway, host, identity,
-    live, ready, service_manager, settings, storage,
+    backup, bouncer, catalog, cluster, compat, doctor, engine, gateway, host, identity, live,
+    ready, service_manager, settings, storage,
 };
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
@@ -98,8 +98,8 @@ pub(crate) fn flags(args: &SettingArgs) -> Flags {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) fn serve(source: &Source, keys: KeyCheck, hangups: Hangups) -> Result<()> {
-    let Source { config, environment, .. } = source;
+pub(crate) fn serve(source: &ConfigSource, keys: KeyCheck, hangups: Hangups) -> Result<()> {
+    let ConfigSource { config, environment, .. } = source;
     let log =
         telemetry::init_logs(config.log.format, config.log.level, environment.has_log_colours())
             .map_err(anyhow::Error::from_boxed)?;
@@ -165,7 +165,7 @@ pub(crate) fn runtime() -> Result<Runtime> {
 
 /// What exists before the runtime does.
 struct ServerParts<'a> {
-    source: &'a Source,
+    source: &'a ConfigSource,
     data_dir: DataDir,
     storage: ServerStorage,
     keys: KeyCheck,
@@ -205,7 +205,7 @@ impl ServerParts<'_> {
     ) -> Result<()> {
         let ServerParts { source, data_dir, storage, keys, languages, .. } = self;
         let ServerStorage { store, queue, webhook_key } = storage;
-        let Source { config, .. } = source;
+        let ConfigSource { config, .. } = source;
         let drain = DrainHandle::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
 
@@ -400,14 +400,14 @@ struct SandboxServices {
 
 impl SandboxServices {
     async fn start(
-        source: &Source,
+        source: &ConfigSource,
         data_dir: &DataDir,
         beside: ServicesBeside<'_>,
         registry: &mut Registry,
     ) -> Result<SandboxServices> {
         let ServicesBeside { store, tokens, drain, membership, node, tracer, fence } = beside;
         let removals = data_dir.removals().clone();
-        let Source { config, environment, .. } = source;
+        let ConfigSource { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let limits = LimitShares::open(store, membership, config.cluster.limits).await?;
         let ground = BouncerContext::beside(store.clone(), sealer, drain, limits);
@@ -654,7 +654,7 @@ fn with_tls_of_main(
 
 /// Says where the server listens: in the data directory, in the log, and to whoever started it.
 async fn announce(
-    source: &Source,
+    source: &ConfigSource,
     data_dir: &DataDir,
     address: SocketAddr,
     others: &[(&'static str, SocketAddr)],
@@ -669,7 +669,7 @@ async fn announce(
 
 /// Returns the path of the console with a code of the first token, for whoever started the server.
 /// None where that token is another server's or was revoked, and where nobody reads the greeting.
-async fn first_sign_in(source: &Source, tokens: &TokenRegistry) -> Option<String> {
+async fn first_sign_in(source: &ConfigSource, tokens: &TokenRegistry) -> Option<String> {
     // Under a service manager standard error is a log, and a log is no place for a code.
     let is_read = source.config.log.format == LogFormat::Text
         && !service_manager::is_waiting(&source.environment);

@@ -29,8 +29,8 @@ use crate::cli::{
     CreateArgs, DisconnectPolicy, NewArgs, SendArgs, SessionArgs, SessionCommand, SessionListArgs,
     TailArgs,
 };
-use crate::complain;
 use crate::config::{CoveConfig, Environment};
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::plain_text::plain_json;
 use crate::remote::events::{self, EventPage};

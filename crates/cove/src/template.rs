@@ -164,7 +164,7 @@ async fn build(args: &TemplateBuildArgs, server: &Remote, json: bool) -> Result<
             human_bytes(build.bytes)
         )?;
     } else if let Some(failure) = &build.failure {
-        crate::complain(&plain(&failure.message));
+        crate::messages::complain(&plain(&failure.message));
     }
     Ok(if is_ready { 0 } else { EXIT_FAILED })
 }

@@ -20,7 +20,7 @@ use node::traces::{
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use crate::Source;
+use crate::config::ConfigSource;
 use crate::config::{self, CoveConfig, Environment};
 
 /// Path at which collectors take traces (OTLP/HTTP).
@@ -91,11 +91,11 @@ pub(crate) struct ServerTraces {
 impl ServerTraces {
     /// Begins to send spans, where the configuration or the environment name a collector.
     pub(crate) fn start(
-        source: &Source,
+        source: &ConfigSource,
         node: Option<&NodeIdentity>,
         registry: &mut Registry,
     ) -> Result<ServerTraces> {
-        let Source { config, environment, .. } = source;
+        let ConfigSource { config, environment, .. } = source;
         let zone = Some(config.cluster.zone.as_str()).filter(|zone| !zone.is_empty());
         let settings = settings(&config.telemetry, environment);
         let settings = settings.context("failed to set up traces")?;

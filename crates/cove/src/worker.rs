@@ -53,10 +53,10 @@ use self::report::WorkerReport;
 use self::workspace::WorkspaceTemplate;
 use crate::cli::{WorkerAnthropicArgs, WorkerArgs, WorkerCommand};
 use crate::config::{CoveConfig, Environment};
+use crate::exit_codes::EXIT_COVE;
 use crate::percent::escaped;
 use crate::remote::signals::EndSignals;
 use crate::remote::{self, Remote};
-use crate::run::EXIT_COVE;
 use crate::usage_error::UsageError;
 
 /// Where the control plane is, unless somebody says otherwise.

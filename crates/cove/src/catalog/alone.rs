@@ -11,6 +11,7 @@ use toml::Value;
 
 use super::{CatalogSite, RunningCatalog, site};
 use crate::cli::CatalogServeArgs;
+use crate::config::ConfigSource;
 use crate::config::Flags;
 use crate::greeting::{StartHint, greet};
 use crate::ready;
@@ -18,7 +19,7 @@ use crate::reload::{ReloadSignals, ReloadedLimits};
 use crate::scrape::MetricsPage;
 use crate::serve::{open_routes, runtime};
 use crate::traces::ServerTraces;
-use crate::{Source, service_manager, settings, storage};
+use crate::{service_manager, settings, storage};
 
 /// The settings that have a flag.
 pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
@@ -34,8 +35,8 @@ pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
 }
 
 /// Runs it until a signal ends it.
-pub(super) fn serve(source: &Source, keys: KeyCheck, hangups: Hangups) -> Result<()> {
-    let Source { config, environment, .. } = source;
+pub(super) fn serve(source: &ConfigSource, keys: KeyCheck, hangups: Hangups) -> Result<()> {
+    let ConfigSource { config, environment, .. } = source;
     let log =
         telemetry::init_logs(config.log.format, config.log.level, environment.has_log_colours())
             .map_err(anyhow::Error::from_boxed)?;
@@ -48,12 +49,12 @@ pub(super) fn serve(source: &Source, keys: KeyCheck, hangups: Hangups) -> Result
 }
 
 async fn run(
-    source: &Source,
+    source: &ConfigSource,
     data_dir: &DataDir,
     keys: KeyCheck,
     reload: ReloadSignals,
 ) -> Result<()> {
-    let Source { config, environment, .. } = source;
+    let ConfigSource { config, environment, .. } = source;
     let listener = BoundListener::bind(&config.http).await.context("failed to listen")?;
     let listener = listener.with_tls(config.tls.listener()?);
     let drain = DrainHandle::new();

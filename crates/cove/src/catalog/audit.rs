@@ -13,7 +13,7 @@ use super::lake::{ask, items, management};
 use super::text;
 use crate::agent::print_line;
 use crate::cli::AuditArgs;
-use crate::complain;
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::remote::{Remote, RemoteFailure};
 

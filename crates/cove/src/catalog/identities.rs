@@ -11,7 +11,7 @@ use super::principals::granted;
 use super::tables::DetailLines;
 use super::text;
 use crate::cli::{KeyCommand, RoleCommand};
-use crate::complain;
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::remote::Remote;
 use crate::usage_error::UsageError;

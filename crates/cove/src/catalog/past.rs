@@ -13,7 +13,7 @@ use super::lake::{RemoteWarehouse, items};
 use super::{names, text};
 use crate::agent::print_line;
 use crate::cli::{ChangesArgs, UndropCommand};
-use crate::complain;
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::remote::events::read;
 use crate::remote::{FailureKind, Remote, RemoteFailure};

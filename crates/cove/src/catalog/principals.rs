@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::lake::{RemoteWarehouse, ask, items, management, show};
 use super::{names, text};
 use crate::cli::{GrantCommand, GrantedArgs, PrincipalCommand};
-use crate::complain;
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::remote::Remote;
 use crate::values::columns;

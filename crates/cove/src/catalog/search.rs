@@ -10,7 +10,7 @@ use super::lake::{RemoteWarehouse, items};
 use super::text;
 use crate::agent::print_line;
 use crate::cli::CatalogSearchArgs;
-use crate::complain;
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::values::columns;
 

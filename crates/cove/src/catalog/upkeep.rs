@@ -12,8 +12,8 @@ use super::{names, text};
 use crate::cli::{
     JobArgs, MaintainCommand, MaintainedArgs, ProtectionCommand, RetentionCommand, ThingArgs,
 };
+use crate::messages::remark;
 use crate::percent::escaped;
-use crate::remark;
 use crate::remote::progress::{ProgressLine, bar};
 use crate::remote::{FailureKind, RemoteFailure, span};
 use crate::values::columns;

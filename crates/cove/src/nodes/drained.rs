@@ -9,6 +9,7 @@ use axum::http::Method;
 use node::clock;
 use tokio::time;
 
+use crate::exit_codes::EXIT_TIME;
 use crate::output;
 use crate::remote::Remote;
 use crate::remote::progress::{ProgressLine, bar};
@@ -20,8 +21,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const RENEWALS_MIN: u32 = 2;
 /// Exit code when sessions stay at the node.
 const EXIT_KEPT: u8 = 1;
-/// Exit code when the time is up.
-const EXIT_TIME: u8 = 124;
 
 /// End of a wait, or what is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,9 @@ use tokio::sync::mpsc;
 
 use super::progress::ProgressLine;
 use super::{place, plain};
-use crate::complain;
-use crate::run::{EXIT_COVE, exit_code, judgement, show_compiler, write_through};
+use crate::exit_codes::EXIT_COVE;
+use crate::messages::complain;
+use crate::run::{exit_code, judgement, show_compiler, write_through};
 
 /// Chunks of output that wait to be written. Beyond them, events wait.
 const CHUNKS_MAX: usize = 16;

@@ -10,13 +10,10 @@ use axum::http::Method;
 
 use super::{CHANGE_TIMEOUT, WAIT_TIMEOUT, path, timeout_ms, usage};
 use crate::cli::SessionRunArgs;
+use crate::exit_codes::{EXIT_KILLED, EXIT_TIME};
 use crate::remote::{Remote, plain};
 use crate::run::print_json;
 
-/// Its time was up, as `timeout(1)` says it.
-const EXIT_TIME: u8 = 124;
-/// It was ended by force, as a shell says it of a killed command.
-const EXIT_KILLED: u8 = 137;
 /// Largest cell that is sent.
 const CODE_BYTES_MAX: u64 = 8 << 20;
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::show::{EventDisplay, EventPrinter};
 use super::{begin, change, create, message, path};
 use crate::cli::ChatArgs;
-use crate::complain;
+use crate::messages::complain;
 use crate::remote::events;
 use crate::remote::{Remote, plain};
 

@@ -10,12 +10,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::{CHANGE_TIMEOUT, WAIT_TIMEOUT, path, timeout_ms, usage};
 use crate::cli::SessionExecArgs;
-use crate::complain;
+use crate::exit_codes::{EXIT_COVE, EXIT_TIME};
+use crate::messages::complain;
 use crate::remote::{Remote, plain};
-use crate::run::{EXIT_COVE, print_json};
+use crate::run::print_json;
 
-/// Its time was up, as `timeout(1)` says it.
-const EXIT_TIME: u8 = 124;
 /// Largest input that is sent.
 const STDIN_BYTES_MAX: u64 = 16 << 20;
 /// Names of signals, from 1 on.

@@ -70,7 +70,7 @@ async fn list(place: &SessionFilePath, depth: u32, server: &Remote, json: bool) 
         writeln!(io::stdout(), "{}", line(entry))?;
     }
     if list.truncated {
-        crate::complain(&format!("there are more than {ENTRIES_MAX} entries"));
+        crate::messages::complain(&format!("there are more than {ENTRIES_MAX} entries"));
     }
     Ok(())
 }

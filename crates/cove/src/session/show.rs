@@ -8,7 +8,7 @@ use api::{SessionEvent, SessionEventKind};
 use serde_json::Value;
 
 use super::EXIT_TURN;
-use crate::complain;
+use crate::messages::complain;
 use crate::plain_text::{plain, plain_lines, plain_with_lines};
 
 /// Characters of a tool's input, or of what came of it, that are shown.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{WAIT_TIMEOUT, path};
 use crate::cli::SqlArgs;
-use crate::complain;
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::remote::{Remote, plain};
 use crate::run::print_json;

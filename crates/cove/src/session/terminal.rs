@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::exec::end;
 use super::{path, usage};
 use crate::cli::{SessionExecArgs, SessionTerminalArgs, SessionTerminalsArgs};
-use crate::complain;
+use crate::messages::complain;
 use crate::percent::escaped;
 use crate::remote::socket::{self, Socket};
 use crate::remote::{Remote, plain};

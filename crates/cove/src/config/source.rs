@@ -1,0 +1,58 @@
+//! A configuration together with where it came from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{ConfigLayers, CoveConfig, CoveConfigError, Environment, Flags, LoadedConfig};
+
+/// A configuration, and all that it takes to read it again while the process runs.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigSource {
+    pub(crate) config: CoveConfig,
+    pub(crate) environment: Environment,
+    /// What `config` was made of.
+    pub(crate) layers: ConfigLayers,
+    /// What the bouncer read again by itself last.
+    pub(crate) bouncer_read: Arc<Mutex<Option<LoadedConfig>>>,
+    file: Option<PathBuf>,
+    flags: Flags,
+}
+
+impl ConfigSource {
+    /// Reads a configuration for the first time.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or a value is wrong.
+    pub(crate) fn read(
+        file: Option<PathBuf>,
+        environment: &Environment,
+        flags: Flags,
+    ) -> Result<ConfigSource, CoveConfigError> {
+        let loaded = LoadedConfig::read(file.as_deref(), environment, flags.clone())?;
+        Ok(ConfigSource {
+            config: loaded.config,
+            environment: environment.clone(),
+            layers: loaded.layers,
+            bouncer_read: Arc::default(),
+            file,
+            flags,
+        })
+    }
+
+    /// Returns what the file says by now.
+    pub(crate) fn again(&self) -> Result<LoadedConfig, CoveConfigError> {
+        LoadedConfig::read(self.file.as_deref(), &self.environment, self.flags.clone())
+    }
+
+    /// Returns the same for the bouncer, and keeps it for those who show what is in force.
+    pub(crate) fn again_for_bouncer(
+        &self,
+    ) -> Result<::bouncer::config::BouncerConfig, CoveConfigError> {
+        let loaded = self.again()?;
+        let config = loaded.config.bouncer.clone();
+        *self.bouncer_read.lock() = Some(loaded);
+        Ok(config)
+    }
+}
