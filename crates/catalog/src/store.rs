@@ -35,7 +35,7 @@ pub use self::dropped::{DROPPED_MAX, DropMode, DroppedRelation};
 pub use self::entities::{EntityChange, EntityKey, EntityKind, EntityRecord};
 pub use self::functions::FUNCTIONS_MAX;
 pub use self::handle::CatalogStore;
-pub(crate) use self::handle::broken;
+pub(crate) use self::handle::{broken, no_such_warehouse};
 pub use self::jobs::{JOBS_KEPT_MAX, JobRow, JobText};
 pub use self::log::{ChangeContext, IdempotentOutcome, LINES_MAX, LogAction, StoredLogLine};
 pub use self::names::{NameChange, NameCount, NameCounters};
@@ -49,7 +49,6 @@ pub use self::relations::{
 };
 pub(crate) use self::rights::rights_changed;
 pub use self::rules::RuleSubject;
-pub(crate) use self::storage::no_such as no_such_warehouse;
 pub use self::storage::{StorageRow, WarehouseCounts};
 pub use self::timeline::{TimelineBounds, TimelineMoment, too_old};
 pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow, warehouse_locations};

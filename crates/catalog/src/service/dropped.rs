@@ -23,7 +23,7 @@ use super::rights::RightGuard;
 use super::settings::CatalogSettings;
 use super::warehouses::WarehouseDirectory;
 use crate::error::{CatalogError, ErrorReason, Result};
-use crate::page::{ListPage, PageRequest};
+use crate::page::{ListPage, PAGE_SIZE_MAX, PageRequest};
 use crate::principal::{AccessRight, CatalogPrincipal, ChangeCall, RightTarget};
 use crate::store::{
     CatalogStore, ChangeContext, DropMode, DroppedRelation, LogAction, MetadataPointer,
@@ -334,7 +334,7 @@ impl DroppedRelations {
         // There is no end to what was dropped: this list always comes in pages.
         let page =
             PageRequest { token: Some(page.token.clone().unwrap_or_default()), ..page.clone() };
-        let page = PageRequest { size: Some(page.limit().min(super::PAGE_SIZE_MAX - 1)), ..page };
+        let page = PageRequest { size: Some(page.limit().min(PAGE_SIZE_MAX - 1)), ..page };
         let (after, limit) = page.bounds()?;
         let (after, limit) = (after.unwrap_or_default(), limit.unwrap_or_default());
         let found = self.0.store.dropped(warehouse.id(), namespace, &after, limit).await?;

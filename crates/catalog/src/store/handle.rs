@@ -6,7 +6,7 @@ use node::clock::IdGenerator;
 use node::store::{SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 
 use crate::database::CatalogDatabase;
-use crate::error::CatalogError;
+use crate::error::{CatalogError, ErrorReason};
 
 /// Rows that are asked for at a time where all are wanted.
 const ROWS_AT_A_TIME: usize = 10_000;
@@ -43,6 +43,12 @@ impl CatalogStore {
 /// Says that what is kept cannot be.
 pub(crate) fn broken(what: &'static str) -> SqlStoreError {
     SqlStoreError::refuse(CatalogError::internal(what))
+}
+
+/// Error for a warehouse that does not exist, or not any more.
+pub(crate) fn no_such_warehouse(name: &str) -> CatalogError {
+    let shown: String = name.chars().take(100).collect();
+    CatalogError::new(ErrorReason::NoSuchWarehouse, format!("Warehouse does not exist: {shown}"))
 }
 
 /// A time as a column.

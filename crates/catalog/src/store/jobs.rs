@@ -3,8 +3,7 @@
 
 use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue};
 
-use super::handle::{CatalogStore, ms};
-use super::storage::no_such as no_such_warehouse;
+use super::handle::{CatalogStore, ms, no_such_warehouse};
 use crate::error::Result;
 
 /// Service that owns the tables.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use iceberg::ident::NamespaceIdent;
 use node::store::{SqlStoreError, SqlValue, StoreTransaction};
 
-use super::handle::{CatalogStore, ms, page_all};
+use super::handle::{CatalogStore, ms, no_such_warehouse, page_all};
 use super::log::{self, ChangeContext, LogAction, LogRecord};
 use super::{rights, rules};
 use crate::error::{CatalogError, ErrorReason, Result};
@@ -68,7 +68,7 @@ fn require_warehouse(it: &mut dyn StoreTransaction, warehouse: &str) -> Stored<(
     let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
     match it.query_one(sql, &[warehouse.into()])? {
         Some(_) => Ok(()),
-        None => Err(SqlStoreError::refuse(super::no_such_warehouse(warehouse))),
+        None => Err(SqlStoreError::refuse(no_such_warehouse(warehouse))),
     }
 }
 

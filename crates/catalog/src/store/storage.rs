@@ -7,7 +7,7 @@ use node::clock;
 use node::store::{MigrationStep, SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::entities::{EntityChange, EntityKey};
-use super::handle::{CatalogStore, ms};
+use super::handle::{CatalogStore, ms, no_such_warehouse};
 use super::namespaces::Properties;
 use super::warehouses::{WAREHOUSES_MAX, WarehouseRow};
 use super::{entities, rights};
@@ -160,7 +160,7 @@ impl CatalogStore {
             let sql = "SELECT s.updated_ms FROM catalog_warehouses w \
                 LEFT JOIN catalog_storage s ON s.warehouse = w.id WHERE w.id = $1";
             let found = it.query_one(sql, &[SqlValue::from(&row.id)])?;
-            let found = found.ok_or_else(|| SqlStoreError::refuse(no_such(&row.name)))?;
+            let found = found.ok_or_else(|| SqlStoreError::refuse(no_such_warehouse(&row.name)))?;
             let found = found.get::<Option<i64>>(0)?.and_then(|it| u64::try_from(it).ok());
             if found != expected_ms {
                 let message = "the warehouse was changed at the same time";
@@ -201,7 +201,7 @@ impl CatalogStore {
             it.execute("DELETE FROM catalog_storage WHERE warehouse = $1", &id)?;
             it.execute("DELETE FROM catalog_jobs WHERE warehouse = $1", &id)?;
             if it.execute("DELETE FROM catalog_warehouses WHERE id = $1", &id)? == 0 {
-                return Err(SqlStoreError::refuse(no_such(&name)));
+                return Err(SqlStoreError::refuse(no_such_warehouse(&name)));
             }
             changed(it)
         });
@@ -297,12 +297,6 @@ fn write(it: &mut dyn StoreTransaction, row: &WarehouseRow) -> Stored<()> {
 pub(super) fn changed(it: &mut dyn StoreTransaction) -> Stored<()> {
     let sql = "UPDATE catalog_storage_version SET version = version + 1 WHERE id = 1";
     it.execute(sql, &[]).map(drop)
-}
-
-/// That there is no such warehouse.
-pub(crate) fn no_such(name: &str) -> CatalogError {
-    let shown: String = name.chars().take(100).collect();
-    CatalogError::new(ErrorReason::NoSuchWarehouse, format!("Warehouse does not exist: {shown}"))
 }
 
 fn no_version() -> SqlStoreError {
