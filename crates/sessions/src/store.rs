@@ -25,6 +25,7 @@ mod schema;
 mod secrets;
 mod sessions;
 mod templates;
+mod waiting;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub(crate) use self::events::{SessionBatch, WriteBatch};
 pub(crate) use self::rows::*;
 pub(crate) use self::secrets::SecretStore;
 pub(crate) use self::templates::{BuildBounds, ReleasedTemplates};
+pub(crate) use self::waiting::WaitingMessage;
 use crate::error::SessionError;
 
 /// Rows that one page has at most.

@@ -17,6 +17,7 @@ use crate::sessions_support::{
     Heard, SOON, Sessions, images, loop_devices, numbers, ok, path, probe, serve_sessions,
 };
 use crate::support::{beside_others, settle};
+use crate::takeover::turns;
 
 /// Sessions that are worked with.
 const SESSIONS: usize = 50;
@@ -247,4 +248,49 @@ fn nothing_that_was_answered_is_lost_and_nothing_is_left_behind() {
         let left: Vec<_> = now.groups().difference(before.groups()).collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     });
+}
+
+/// Messages that waited when the server was killed wait until their session is resumed.
+#[test]
+fn messages_that_wait_outlast_the_server() {
+    let _guard = beside_others();
+    let mut server = serve_sessions("");
+    let sessions = Sessions::from(&server);
+    let session = sessions.probe();
+    let mut turn = sessions.send(&session, "hold /tmp/never");
+    turn.until_text("holding");
+    let waiting = ["run echo second >> told", "run echo third >> told; cat told"];
+    let heard = waiting.map(|text| sessions.send(&session, text));
+    server.signal("KILL");
+    server.wait(SOON);
+    drop((turn, heard));
+    server.restart();
+    let sessions = Sessions::from(&server);
+    assert_eq!(sessions.record(&session)["state"], "paused");
+    sessions.did(&session, "resume");
+    let events = until("the end of all turns", SOON, || {
+        let events = sessions.kept(&session, 0);
+        let ends = events.iter().filter(|event| event["type"] == "done").count();
+        if ends == 3 { Ok(events) } else { Err(format!("{ends} of 3: {events:?}")) }
+    });
+    let told = turns(&events);
+    let errors: Vec<bool> = told.iter().map(|(_, error)| error.is_some()).collect();
+    assert_eq!(errors, [true, false, false], "{told:?}");
+    let results = events.iter().filter(|event| event["type"] == "turn_complete");
+    assert_eq!(results.last().unwrap()["data"]["result"], "second\nthird\n");
+    // A pause ends what waits, also after a restart.
+    let mut turn = sessions.send(&session, "hold /tmp/never");
+    turn.until_text("holding");
+    let refused = sessions.send(&session, "unheard");
+    sessions.did(&session, "pause");
+    let refused = refused.end();
+    assert_eq!(refused.errors(), ["the session was paused: paused"]);
+    server.signal("KILL");
+    server.wait(SOON);
+    server.restart();
+    let sessions = Sessions::from(&server);
+    sessions.did(&session, "resume");
+    assert!(sessions.ask(&session, "on").starts_with("You said: on"));
+    let told = turns(&sessions.kept(&session, 0));
+    assert_eq!(told.iter().filter(|(text, _)| text == "unheard").count(), 1, "{told:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::{
     Client, Cutter, EventStream, Postgres, Request, Response, Scratch, Server, node_config,
     nodes_seen_by, process, until, wait_for_each_other,
@@ -97,6 +97,58 @@ impl Listener {
     pub(crate) fn until_done(&mut self, turn: &str) {
         self.until("end of a turn", |event| event["type"] == "done" && event["turn"] == turn);
     }
+}
+
+/// Turns of a session in the order in which they began: what the agent was told, and the error.
+pub(crate) fn turns(events: &[Value]) -> Vec<(String, Option<String>)> {
+    let starts = events.iter().filter(|event| event["type"] == "turn_start");
+    let turn = |start: &Value| {
+        let of_turn = |event: &&Value| event["turn"] == start["turn"];
+        let error = events.iter().filter(of_turn).find(|event| event["type"] == "error");
+        let error = error.map(|event| event["data"]["error"].as_str().unwrap().to_owned());
+        assert_eq!(events.iter().filter(of_turn).filter(|it| it["type"] == "done").count(), 1);
+        (start["data"]["content"].as_str().unwrap().to_owned(), error)
+    };
+    starts.map(turn).collect()
+}
+
+/// The owner is killed while messages wait: whoever takes the session over goes on with them.
+#[test]
+fn messages_that_wait_outlast_their_node() {
+    let _guard = beside_others();
+    let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", SYNCED);
+    let (here, there) = pair.sessions();
+    let session = marked(&here);
+    let before = there.record(&session)["last_seq"].as_u64().unwrap();
+    let mut turn = here.send(&session, "hold /tmp/never");
+    turn.until_text("holding");
+    let waiting = [
+        there.send(&session, "run echo second >> told"),
+        there.send_as(&session, &json!({"content": "unheard", "on_disconnect": "interrupt"})),
+        here.send(&session, "run echo third >> told; cat file told"),
+    ];
+    pair.two.expect_log("failed to pass a request on");
+    pair.two.expect_log("nothing listens at its address");
+    pair.one.signal("KILL");
+    pair.one.wait(SOON);
+    let events = until("the end of all turns", ANSWER_MAX, || {
+        let events = there.kept(&session, before);
+        let ends = events.iter().filter(|event| event["type"] == "done").count();
+        if ends == 4 { Ok(events) } else { Err(format!("{ends} of 4: {events:?}")) }
+    });
+    drop(waiting);
+    let mut told = turns(&events);
+    // It is known at once that nobody hears it.
+    let unheard = told.iter().position(|(text, _)| text == "unheard").unwrap();
+    assert_eq!(told.remove(unheard).1.as_deref(), Some("the turn was interrupted"));
+    let lost = Some("the node that worked on this was lost".to_owned());
+    let second = ("run echo second >> told".to_owned(), None);
+    let third = ("run echo third >> told; cat file told".to_owned(), None);
+    assert_eq!(told, [("hold /tmp/never".to_owned(), lost), second, third]);
+    let results = events.iter().filter(|event| event["type"] == "turn_complete");
+    let last = results.last().unwrap()["data"]["result"].as_str().unwrap();
+    assert_eq!(last, "kept\nsecond\nthird\n");
+    assert!(there.ask(&session, "on").starts_with("You said: on"));
 }
 
 /// The owner is killed with several sessions, a turn under way and a listener elsewhere.

@@ -1,14 +1,20 @@
 //! Sessions that this server gets to work with: those that it has, and those that it claims.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::SessionState;
+use node::task::Boxed;
+use tokio::time;
 
 use super::entry::SessionEntry;
 use super::{SessionsInner, takeover};
 use crate::error::SessionError;
 use crate::everywhere::OtherNodes;
 use crate::store::rows::SessionRow;
+
+/// Pause before room for a session is asked for again that has messages waiting.
+const ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 /// Purpose for which a session is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +28,7 @@ pub(super) enum SessionUse {
 impl SessionsInner {
     /// A session to work with: this server's already, or made so.
     pub(super) async fn acquire(
-        &self,
+        self: &Arc<Self>,
         tenant: &str,
         id: &str,
     ) -> Result<Arc<SessionEntry>, SessionError> {
@@ -30,7 +36,7 @@ impl SessionsInner {
     }
 
     pub(super) async fn acquire_for(
-        &self,
+        self: &Arc<Self>,
         tenant: &str,
         id: &str,
         purpose: SessionUse,
@@ -59,9 +65,37 @@ impl SessionsInner {
         let deadline = row.deadline_ms;
         let entry = Arc::new(SessionEntry::new(row, log));
         entry.log.end_open_turns(takeover::LOST).await?;
+        let waiting = self.store.waiting(id).await?;
+        let goes_on = !waiting.is_empty() && entry.session_state() == SessionState::Active;
+        self.restore_waiting(&entry, waiting);
         self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
         self.sweeps.deadline(&entry.id, deadline);
+        if goes_on {
+            node::task::spawn(Arc::clone(self).go_on_with(Arc::clone(&entry)));
+        }
         Ok(entry)
+    }
+
+    /// Goes on with the messages that were waiting when an active session came to this server.
+    fn go_on_with(self: Arc<Self>, entry: Arc<SessionEntry>) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            loop {
+                match self.with_body(&entry).await {
+                    Ok(at_work) => return self.go_on_waiting(&at_work),
+                    // There is no hurry: nobody is there whom it would keep waiting.
+                    Err(SessionError::Capacity | SessionError::TooMany(_)) => {
+                        time::sleep(ROOM_PAUSE).await;
+                    }
+                    Err(error) => {
+                        let waiting = entry.state.lock().turns.take_waiting();
+                        return self.refuse_all(&entry, waiting, &error.to_string());
+                    }
+                }
+                if entry.is_left() || entry.session_state() != SessionState::Active {
+                    return;
+                }
+            }
+        })
     }
 
     /// Returns what is said of a session that another server has.

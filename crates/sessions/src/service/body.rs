@@ -219,7 +219,12 @@ impl SessionsInner {
     }
 
     /// A sandbox has ended; if nobody ended it, its session is told.
-    async fn died(&self, entry: &Arc<SessionEntry>, body: &Arc<SessionSandbox>, reason: &str) {
+    async fn died(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+        body: &Arc<SessionSandbox>,
+        reason: &str,
+    ) {
         let is_current =
             || entry.state.lock().body.as_ref().is_some_and(|it| Arc::ptr_eq(it, body));
         if !is_current() {

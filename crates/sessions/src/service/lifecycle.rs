@@ -186,6 +186,7 @@ impl Sessions {
                 }
             };
             inner.enter(&entry, "resumed");
+            inner.go_on_waiting(&at_work);
             inner.start_in_background(&entry, &at_work.body);
             let path = match source {
                 DiskSource::Fresh | DiskSource::Local => TimedOperation::ResumeLocal,
@@ -394,7 +395,7 @@ impl SessionsInner {
 
     /// A session with its transition, for as long as the guard is kept.
     pub(super) async fn hold(
-        &self,
+        self: &Arc<Self>,
         tenant: &str,
         id: &str,
     ) -> Result<(Arc<SessionEntry>, OwnedMutexGuard<()>), SessionError> {
@@ -402,7 +403,7 @@ impl SessionsInner {
     }
 
     pub(super) async fn hold_for(
-        &self,
+        self: &Arc<Self>,
         tenant: &str,
         id: &str,
         purpose: SessionUse,
@@ -419,16 +420,19 @@ impl SessionsInner {
 
     /// A session takes no messages any more. What waits for its turn is told so; the turn that runs
     /// is not touched.
-    pub(super) fn leave(&self, entry: &Arc<SessionEntry>, to: SessionState, reason: &str) {
+    pub(super) fn leave(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+        to: SessionState,
+        reason: &str,
+    ) {
         let waiting = {
             let mut state = entry.state.lock();
             state.row.state = to;
             state.row.last_active_ms = self.store.now_ms();
             state.turns.take_waiting()
         };
-        for turn in waiting {
-            turn.refuse(&entry.log, &format!("the session was {}: {reason}", to.as_str()));
-        }
+        self.refuse_all(entry, waiting, &format!("the session was {}: {reason}", to.as_str()));
         self.tell(entry, to, reason);
         self.mark(entry);
     }
@@ -445,7 +449,7 @@ impl SessionsInner {
         self.mark(entry);
     }
 
-    fn fail(&self, entry: &Arc<SessionEntry>, error: &SessionError) {
+    fn fail(self: &Arc<Self>, entry: &Arc<SessionEntry>, error: &SessionError) {
         tracing::warn!(session = %entry.id, error = error as &dyn std::error::Error,
             "a session could not be resumed");
         let text = error.to_string();
@@ -542,6 +546,7 @@ impl SessionsInner {
         }
         at_work.body.thaw().await?;
         self.enter(entry, "resumed");
+        self.go_on_waiting(&at_work);
         self.metrics.took(TimedOperation::ResumeWarm, clock::now().duration_since(began));
         Ok(Some(at_work))
     }
@@ -703,7 +708,7 @@ impl SessionsInner {
 
     /// Ends a session for ever. The caller holds its transition.
     pub(super) async fn finish(
-        &self,
+        self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
         reason: &str,
     ) -> Result<(), SessionError> {

@@ -387,7 +387,7 @@ impl SessionsInner {
     }
 
     /// Leaves a session that rests to the other servers.
-    async fn hand_over(&self, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
+    async fn hand_over(self: &Arc<Self>, entry: &Arc<SessionEntry>) -> Result<(), SessionError> {
         let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
         if entry.session_state() != SessionState::Ended && entry.body().is_none() {
             self.store_files(&entry).await?;

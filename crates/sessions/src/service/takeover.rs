@@ -101,7 +101,12 @@ impl SessionsInner {
         for some in mine.chunks(CLAIMED_MAX) {
             self.check_lease()?;
             let taken = self.store.claim_lost(&wanted, &self.run, some.to_vec(), terms).await?;
-            let recovering = taken.into_iter().map(|row| self.recover_taken(row));
+            let ids = taken.iter().map(|row| row.id.clone()).collect();
+            let with_messages = self.store.sessions_with_waiting(ids).await?;
+            let recovering = taken.into_iter().map(|row| {
+                let goes_on = with_messages.contains(&row.id);
+                self.recover_taken(row, goes_on)
+            });
             stream::iter(recovering).buffer_unordered(SWEEPS_MAX).collect::<()>().await;
         }
         if is_all {
@@ -110,21 +115,37 @@ impl SessionsInner {
         Ok(())
     }
 
-    async fn recover_taken(&self, row: SessionRow) {
-        let session = row.id.clone();
-        if let Err(error) = self.recover_lost(row).await {
-            let error = &error as &dyn std::error::Error;
-            // Whoever asks for it next brings it to its end.
-            tracing::warn!(session, error, "what a lost node had begun could not be ended");
+    /// Ends what was under way in a session that was just claimed, and goes on with the messages
+    /// that waited in it, if any did.
+    async fn recover_taken(self: &Arc<Self>, row: SessionRow, goes_on: bool) {
+        let (tenant, session) = (row.tenant.clone(), row.id.clone());
+        match self.recover_lost(row).await {
+            Ok(is_here) if is_here && goes_on => {}
+            Ok(_) => return,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                // Whoever asks for it next brings it to its end.
+                tracing::warn!(session, error, "what a lost node had begun could not be ended");
+                return;
+            }
+        }
+        match self.acquire(&tenant, &session).await {
+            // Whoever has it by now goes on with them.
+            Ok(_) | Err(SessionError::Ended | SessionError::OnAnotherServer { .. }) => {}
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(session, error, "messages wait until the session is asked for");
+            }
         }
     }
 
     /// Ends what was under way in a session that was just claimed. Nobody works with it here yet.
-    async fn recover_lost(&self, mut row: SessionRow) -> Result<(), SessionError> {
+    /// False when its files are on another server alone, which has it again.
+    async fn recover_lost(&self, mut row: SessionRow) -> Result<bool, SessionError> {
         let _loading = self.loading(&row.id).lock().await;
         if self.known(&row.id).is_some() {
             // Somebody has asked for it, and claimed it once more.
-            return Ok(());
+            return Ok(true);
         }
         self.metrics.count(SandboxEvent::TakenOver);
         let log = self.writer.log(&row);
@@ -141,11 +162,11 @@ impl SessionsInner {
             log.save(Arc::new(row.clone())).await?;
         }
         log.leave();
-        if let Some(server) = stays {
+        if let Some(server) = &stays {
             // It is of no use here: that one goes on with it when it is back.
-            self.store.give_back(&row.id, row.epoch, &server).await?;
+            self.store.give_back(&row.id, row.epoch, server).await?;
         }
-        Ok(())
+        Ok(stays.is_none())
     }
 
     /// The server that alone has the files of a session, when that is another one.

@@ -2,6 +2,10 @@
 //!
 //! Every turn that is taken has a `turn_start` and a `done`, with its own name on everything in
 //! between. While one runs or waits, the session's sandbox is at work.
+//!
+//! A message that waits is in the store before its sender is answered, until its turn has begun:
+//! whoever has the session next, because this server is lost, goes on with it. What has begun is
+//! durable before the agent is told, so that nothing is told twice.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,6 +24,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
 use super::entry::{SandboxUse, SessionEntry};
+use super::lifecycle::detached;
 use super::logs::AgentLogLine;
 use super::{Sessions, SessionsInner};
 use crate::agent::{AgentHandle, TurnId, TurnInput, TurnOutcome};
@@ -27,8 +32,8 @@ use crate::config::SnapshotPolicy;
 use crate::error::SessionError;
 use crate::events::{SessionLog, SessionSubscription};
 use crate::metrics::{SessionCounters, TimedOperation};
-use crate::store::PAGE_MAX;
 use crate::store::rows::{MessageRow, UsageRow};
+use crate::store::{PAGE_MAX, WaitingMessage};
 use crate::traces::TurnTrace;
 
 /// Blocks of one message.
@@ -64,6 +69,20 @@ pub(crate) struct OpenTurn {
     /// Agent to interrupt.
     agent: Mutex<Option<AgentHandle>>,
     over: watch::Sender<bool>,
+    keeping: watch::Sender<MessageKeeping>,
+}
+
+/// State of a message in the store while it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MessageKeeping {
+    /// It did not have to wait.
+    NotNeeded,
+    /// It is being written.
+    Writing,
+    /// It is there.
+    Kept,
+    /// It could not be written, and its sender was told so.
+    Failed,
 }
 
 /// A message that waits for its turn.
@@ -93,8 +112,15 @@ impl OpenTurns {
 }
 
 impl QueuedMessage {
+    /// A message that was kept by whoever had the session before.
+    fn restored(message: WaitingMessage) -> QueuedMessage {
+        let policy = message.request.on_disconnect.unwrap_or_default();
+        let turn = OpenTurn::new(message.turn.into(), policy, 0, MessageKeeping::Kept);
+        QueuedMessage { turn: Arc::new(turn), request: message.request }
+    }
+
     /// Ends a turn that never began.
-    pub(super) fn refuse(self, log: &SessionLog, why: &str) {
+    pub(super) fn refuse(&self, log: &SessionLog, why: &str) {
         let turn = Some(&*self.turn.id);
         log.push(SessionEventKind::TurnStart, turn, json!({ "content": self.request.content }));
         log.push(SessionEventKind::Error, turn, json!({ "error": why }));
@@ -104,6 +130,36 @@ impl QueuedMessage {
 }
 
 impl OpenTurn {
+    fn new(
+        id: TurnId,
+        policy: OnDisconnect,
+        listeners: usize,
+        keeping: MessageKeeping,
+    ) -> OpenTurn {
+        OpenTurn {
+            id,
+            policy,
+            listeners: AtomicUsize::new(listeners),
+            arrived: clock::now(),
+            is_stopped: AtomicBool::new(false),
+            stop: Notify::new(),
+            has_begun: AtomicBool::new(false),
+            tool_calls: AtomicU64::new(0),
+            trace: TurnTrace::default(),
+            agent: Mutex::default(),
+            over: watch::Sender::new(false),
+            keeping: watch::Sender::new(keeping),
+        }
+    }
+
+    /// Returns what became of the message in the store, once that is known.
+    async fn kept(&self) -> MessageKeeping {
+        let mut keeping = self.keeping.subscribe();
+        let known = keeping.wait_for(|keeping| *keeping != MessageKeeping::Writing).await;
+        // The sender is here.
+        known.map_or(MessageKeeping::Failed, |keeping| *keeping)
+    }
+
     /// Tells it to give way, whatever it is doing.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
@@ -166,6 +222,13 @@ pub struct ConversationMessage {
     pub role: String,
     /// Text or blocks.
     pub content: Value,
+}
+
+/// A message that is in line.
+struct TakenMessage {
+    stream: MessageStream,
+    /// To be kept, where it waits.
+    waiting: Option<WaitingMessage>,
 }
 
 /// Stream of the events of one turn.
@@ -303,8 +366,11 @@ impl Sessions {
         let turn: TurnId = inner.ids.next("turn_").into();
         let mut request = Some(request);
         loop {
-            if let Some(stream) = inner.take_message(&entry, &turn, &mut request, arrived)? {
-                return Ok(stream);
+            if let Some(taken) = inner.take_message(&entry, &turn, &mut request, arrived)? {
+                if let Some(waiting) = taken.waiting {
+                    inner.keep_message(&taken.stream, waiting).await?;
+                }
+                return Ok(taken.stream);
             }
             // Active without a sandbox: only for a moment, or until somebody asks.
             // Whoever made one may have had to look for the session again.
@@ -462,7 +528,7 @@ impl SessionsInner {
         id: &TurnId,
         request: &mut Option<MessageRequest>,
         arrived: Instant,
-    ) -> Result<Option<MessageStream>, SessionError> {
+    ) -> Result<Option<TakenMessage>, SessionError> {
         let mut state = entry.state.lock();
         state.active()?;
         if state.turns.waiting.len() >= self.config.now().messages_waiting_max {
@@ -478,19 +544,18 @@ impl SessionsInner {
         let Some(body) = state.body.clone() else { return Ok(None) };
         let Some(at_work) = SandboxUse::of(self, entry, body, arrived) else { return Ok(None) };
         let Some(request) = request.take() else { return Ok(None) };
-        let turn = Arc::new(OpenTurn {
-            id: Arc::clone(id),
-            policy: request.on_disconnect.unwrap_or(state.row.on_disconnect),
-            listeners: AtomicUsize::new(1),
-            arrived,
-            is_stopped: AtomicBool::new(false),
-            stop: Notify::new(),
-            has_begun: AtomicBool::new(false),
-            tool_calls: AtomicU64::new(0),
-            trace: TurnTrace::current(),
-            agent: Mutex::default(),
-            over: watch::Sender::new(false),
+        let policy = request.on_disconnect.unwrap_or(state.row.on_disconnect);
+        let waiting = state.turns.is_worked.then(|| WaitingMessage {
+            turn: id.to_string(),
+            request: MessageRequest { on_disconnect: Some(policy), ..request.clone() },
+            at_ms: clock::wall_ms(),
         });
+        let keeping = match waiting {
+            Some(_) => MessageKeeping::Writing,
+            None => MessageKeeping::NotNeeded,
+        };
+        let turn = OpenTurn::new(Arc::clone(id), policy, 1, keeping);
+        let turn = Arc::new(OpenTurn { arrived, trace: TurnTrace::current(), ..turn });
         let events = entry.log.subscribe(entry.log.last_seq());
         state.turns.waiting.push_back(QueuedMessage { turn: Arc::clone(&turn), request });
         state.row.last_active_ms = clock::wall_ms();
@@ -502,7 +567,102 @@ impl SessionsInner {
             drop(state);
             drop(at_work);
         }
-        Ok(Some(MessageStream { turn, entry: Arc::clone(entry), events, is_over: false }))
+        let stream = MessageStream { turn, entry: Arc::clone(entry), events, is_over: false };
+        Ok(Some(TakenMessage { stream, waiting }))
+    }
+
+    /// Keeps a message that waits; whoever sent it may go away meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be kept: its turn does not begin then.
+    async fn keep_message(
+        self: &Arc<Self>,
+        stream: &MessageStream,
+        message: WaitingMessage,
+    ) -> Result<(), SessionError> {
+        let (inner, turn) = (Arc::clone(self), Arc::clone(&stream.turn));
+        let entry = Arc::clone(&stream.entry);
+        detached(async move {
+            let epoch = entry.state.lock().row.epoch;
+            let kept = inner.store.keep_waiting(&entry.id, epoch, message).await;
+            let (keeping, outcome) = match kept {
+                Ok(true) => (MessageKeeping::Kept, Ok(())),
+                Ok(false) => (MessageKeeping::Failed, Err(inner.on_another_server())),
+                Err(error) => (MessageKeeping::Failed, Err(error)),
+            };
+            turn.keeping.send_replace(keeping);
+            outcome
+        })
+        .await
+    }
+
+    /// Goes on with the messages that were waiting when the session came to this server, if there
+    /// are any and nobody does.
+    pub(super) fn go_on_waiting(self: &Arc<Self>, at_work: &SandboxUse) {
+        let mut state = at_work.entry.state.lock();
+        if state.row.state != SessionState::Active || state.turns.waiting.is_empty() {
+            return;
+        }
+        if !std::mem::replace(&mut state.turns.is_worked, true) {
+            drop(state);
+            node::task::spawn(Arc::clone(self).work_off(at_work.clone()));
+        }
+    }
+
+    /// Puts messages in line that were kept by whoever had the session before. Those whose turn
+    /// was to end with its listeners have lost them.
+    pub(super) fn restore_waiting(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+        messages: Vec<WaitingMessage>,
+    ) {
+        let restored = messages.into_iter().map(QueuedMessage::restored);
+        let (unheard, waiting): (Vec<_>, Vec<_>) =
+            restored.partition(|queued| queued.turn.policy == OnDisconnect::Interrupt);
+        entry.state.lock().turns.waiting.extend(waiting);
+        self.refuse_all(entry, unheard, INTERRUPTED);
+    }
+
+    /// Ends turns that never began, and removes their messages from the store.
+    pub(super) fn refuse_all(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+        refused: Vec<QueuedMessage>,
+        why: &str,
+    ) {
+        let is_kept =
+            |queued: &QueuedMessage| *queued.turn.keeping.borrow() != MessageKeeping::NotNeeded;
+        let mut kept = Vec::new();
+        for queued in refused {
+            queued.refuse(&entry.log, why);
+            if is_kept(&queued) {
+                kept.push(queued.turn);
+            }
+        }
+        if !kept.is_empty() {
+            let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
+            node::task::spawn(async move {
+                for turn in &kept {
+                    turn.kept().await;
+                }
+                inner.begun(&entry, &kept).await;
+            });
+        }
+    }
+
+    /// Removes messages from the store whose turns have begun, when that is durable. False when the
+    /// session is another server's by now.
+    async fn begun(&self, entry: &SessionEntry, turns: &[Arc<OpenTurn>]) -> bool {
+        if entry.log.settle().await.is_err() {
+            return false;
+        }
+        let turns = turns.iter().map(|turn| turn.id.to_string()).collect();
+        if let Err(error) = self.store.drop_waiting(&entry.id, turns).await {
+            // It has begun, which is what counts.
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(session = %entry.id, error, "a message that has begun is still kept");
+        }
+        true
     }
 
     /// Takes the messages of a session one after the other.
@@ -529,7 +689,7 @@ impl SessionsInner {
                 match other {
                     Ok(other) => at_work = other,
                     Err(error) => {
-                        queued.refuse(&entry.log, &error.to_string());
+                        self.refuse_all(&entry, vec![queued], &error.to_string());
                         continue;
                     }
                 }
@@ -544,8 +704,18 @@ impl SessionsInner {
         let entry = &at_work.entry;
         let id = Some(&*turn.id);
         let began_ms = clock::wall_ms();
+        let keeping = turn.kept().await;
+        if keeping == MessageKeeping::Failed {
+            turn.over.send_replace(true);
+            return;
+        }
         entry.log.push(SessionEventKind::TurnStart, id, json!({ "content": request.content }));
         entry.log.message("user", id, json!(request.content));
+        if keeping == MessageKeeping::Kept && !self.begun(entry, &[Arc::clone(&turn)]).await {
+            // Whoever has the session now goes on with the message.
+            turn.over.send_replace(true);
+            return;
+        }
         self.change_model(entry, request.model.as_deref()).await;
         let mut span = turn.trace.begin(&entry.id, &turn.id, turn.arrived);
         let bound = span.bind(&entry.id);

@@ -313,6 +313,15 @@ pub(super) const MIGRATIONS: &[MigrationStep] = &[
         CREATE INDEX session_template_archives_used ON session_template_archives (used_ms)",
     ),
     MigrationStep::Same("ALTER TABLE sessions ADD COLUMN template BYTEA"),
+    MigrationStep::Same(
+        "CREATE TABLE session_waiting_messages (
+            session TEXT NOT NULL,
+            turn TEXT NOT NULL,
+            request BYTEA NOT NULL,
+            at_ms BIGINT NOT NULL,
+            PRIMARY KEY (session, turn)
+        )",
+    ),
 ];
 
 /// Begins a replacement in a stored text: the control character named "substitute".

@@ -636,6 +636,7 @@ fn remove(
     }
     let only = [text(id)];
     transaction.execute("DELETE FROM session_metadata WHERE session = $1", &only)?;
+    transaction.execute("DELETE FROM session_waiting_messages WHERE session = $1", &only)?;
     layers::use_chain(transaction, &user(id), &[])?;
     let sql = "DELETE FROM session_attachments WHERE session = $1 RETURNING object";
     transaction.query(sql, &only)?.iter().map(|row| SessionColumns::of(row).text()).collect()

@@ -6,6 +6,7 @@ mod events;
 mod others;
 mod sessions;
 mod templates;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

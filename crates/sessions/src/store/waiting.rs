@@ -1,0 +1,119 @@
+//! Messages that wait for their turn: kept until it begins, so that whoever has the session next
+//! goes on with them.
+//!
+//! A turn's first event says that it has begun. A message whose turn has one waits no more, also
+//! while its row is still here: what began with a server that is lost does not begin again.
+
+use std::collections::HashSet;
+
+use api::MessageRequest;
+use node::store::{SqlRow, SqlStoreError, StoreTransaction};
+
+use super::SessionStore;
+use super::schema::{SessionColumns, json, number, text};
+use crate::error::SessionError;
+
+/// A message that waits.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WaitingMessage {
+    /// Id of its turn. Those that came later are greater.
+    pub(crate) turn: String,
+    /// The message, with what becomes of its turn when nobody listens.
+    pub(crate) request: MessageRequest,
+    /// When it came (milliseconds since 1970).
+    pub(crate) at_ms: u64,
+}
+
+impl SessionStore {
+    /// Keeps a message of a session that this server has at an epoch. False when the session is not
+    /// at that epoch any more.
+    pub(crate) async fn keep_waiting(
+        &self,
+        session: &str,
+        epoch: u64,
+        message: WaitingMessage,
+    ) -> Result<bool, SessionError> {
+        let of_session = [text(session), number(epoch)];
+        self.write_again("sessions.keep_waiting", move |it| {
+            let sql = "SELECT 1 FROM sessions WHERE id = $1 AND epoch = $2";
+            if it.query_one(sql, &of_session)?.is_none() {
+                return Ok(false);
+            }
+            let [session, _] = &of_session;
+            let sql = "INSERT INTO session_waiting_messages (session, turn, request, at_ms) \
+                VALUES ($1, $2, $3, $4) ON CONFLICT (session, turn) DO NOTHING";
+            let row = [
+                session.clone(),
+                text(&message.turn),
+                json(&message.request)?,
+                number(message.at_ms),
+            ];
+            it.execute(sql, &row).map(|_| true)
+        })
+        .await
+    }
+
+    /// Removes messages of a session, by their turns: they wait no more.
+    pub(crate) async fn drop_waiting(
+        &self,
+        session: &str,
+        turns: Vec<String>,
+    ) -> Result<(), SessionError> {
+        let session = text(session);
+        self.write_again("sessions.drop_waiting", move |it| {
+            for turn in &turns {
+                let sql = "DELETE FROM session_waiting_messages WHERE session = $1 AND turn = $2";
+                it.execute(sql, &[session.clone(), text(turn)])?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Returns those of some sessions that have messages kept.
+    pub(crate) async fn sessions_with_waiting(
+        &self,
+        sessions: Vec<String>,
+    ) -> Result<HashSet<String>, SessionError> {
+        if sessions.is_empty() {
+            return Ok(HashSet::new());
+        }
+        self.read("sessions.with_waiting", move |it| {
+            let places: Vec<String> =
+                (1..=sessions.len()).map(|place| format!("${place}")).collect();
+            let sql = format!(
+                "SELECT DISTINCT session FROM session_waiting_messages WHERE session IN ({})",
+                places.join(", ")
+            );
+            let parameters: Vec<_> = sessions.iter().map(|session| text(session)).collect();
+            let rows = it.query(&sql, &parameters)?;
+            rows.iter().map(|row| SessionColumns::of(row).text()).collect()
+        })
+        .await
+    }
+
+    /// Messages of a session that wait, in the order in which they came.
+    pub(crate) async fn waiting(&self, session: &str) -> Result<Vec<WaitingMessage>, SessionError> {
+        let session = session.to_owned();
+        self.read("sessions.waiting", move |it| waiting(it, &session)).await
+    }
+}
+
+fn waiting(
+    transaction: &mut dyn StoreTransaction,
+    session: &str,
+) -> Result<Vec<WaitingMessage>, SqlStoreError> {
+    let sql = "SELECT turn, request, at_ms FROM session_waiting_messages AS waiting \
+        WHERE session = $1 AND NOT EXISTS (SELECT 1 FROM session_events WHERE session = $1 \
+        AND kind = 'turn_start' AND turn = waiting.turn) ORDER BY turn";
+    let rows = transaction.query(sql, &[text(session)])?;
+    let message = |row: &SqlRow| {
+        let mut columns = SessionColumns::of(row);
+        Ok(WaitingMessage {
+            turn: columns.text()?,
+            request: columns.json()?,
+            at_ms: columns.take()?,
+        })
+    };
+    rows.iter().map(message).collect()
+}
