@@ -26,6 +26,7 @@ use tokio::sync::{Notify, watch};
 use super::entry::{SandboxUse, SessionEntry};
 use super::lifecycle::detached;
 use super::logs::AgentLogLine;
+use super::storage::StorageRequest;
 use super::{Sessions, SessionsInner};
 use crate::agent::{AgentHandle, TurnId, TurnInput, TurnOutcome};
 use crate::config::SnapshotPolicy;
@@ -583,8 +584,7 @@ impl SessionsInner {
         let (inner, turn) = (Arc::clone(self), Arc::clone(&stream.turn));
         let entry = Arc::clone(&stream.entry);
         detached(async move {
-            let epoch = entry.state.lock().row.epoch;
-            let kept = inner.store.keep_waiting(&entry.id, epoch, message).await;
+            let kept = inner.write_waiting(&entry, message).await;
             let (keeping, outcome) = match kept {
                 Ok(true) => (MessageKeeping::Kept, Ok(())),
                 Ok(false) => (MessageKeeping::Failed, Err(inner.on_another_server())),
@@ -594,6 +594,18 @@ impl SessionsInner {
             outcome
         })
         .await
+    }
+
+    async fn write_waiting(
+        &self,
+        entry: &SessionEntry,
+        message: WaitingMessage,
+    ) -> Result<bool, SessionError> {
+        let bytes = serde_json::to_vec(&message.request).map_err(SessionError::internal)?.len();
+        let stored = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.check_storage(&entry.tenant, StorageRequest { stored, declared: 0 }).await?;
+        let epoch = entry.state.lock().row.epoch;
+        self.store.keep_waiting(&entry.id, epoch, message).await
     }
 
     /// Goes on with the messages that were waiting when the session came to this server, if there

@@ -61,7 +61,7 @@ pub(super) struct SessionCount {
 
 /// Bytes of a tenant's events and messages, layers, attachments, archives for templates and folders
 /// of agents.
-const STORED_BYTES: [&str; 5] = [
+const STORED_BYTES: [&str; 6] = [
     "SELECT CAST(COALESCE(SUM(history_bytes), 0) AS BIGINT) FROM sessions WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_layers WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM session_attachments WHERE tenant = $1",
@@ -69,6 +69,8 @@ const STORED_BYTES: [&str; 5] = [
         WHERE tenant = $1",
     "SELECT CAST(COALESCE(SUM(agent_versions.bytes), 0) AS BIGINT) FROM agent_versions \
         JOIN agents ON agents.id = agent_versions.agent_id WHERE agents.tenant = $1",
+    "SELECT CAST(COALESCE(SUM(LENGTH(request)), 0) AS BIGINT) FROM session_waiting_messages \
+        JOIN sessions ON sessions.id = session_waiting_messages.session WHERE tenant = $1",
 ];
 
 /// Storage of a tenant.

@@ -50,6 +50,10 @@ async fn messages_wait_in_their_order_until_their_turns_begin() {
         store.write_batch(Arc::new(WriteBatch { parts })).await.unwrap();
         assert_eq!(turns(store, "ses_1").await, ["turn_2", "turn_3"]);
         assert_eq!(turns(store, "ses_2").await, ["turn_1"]);
+        // What is there takes room, also of what has begun.
+        let bytes = serde_json::to_vec(&message("turn_1").request).unwrap().len();
+        let stored = store.stored_by("a", "here").await.unwrap().bytes;
+        assert_eq!(stored, 4 * u64::try_from(bytes).unwrap());
         store.drop_waiting("ses_1", vec!["turn_2".to_owned(), "none".to_owned()]).await.unwrap();
         assert_eq!(turns(store, "ses_1").await, ["turn_3"]);
         let some = ["ses_1", "ses_2", "ses_3"].map(str::to_owned).to_vec();
