@@ -38,10 +38,10 @@ SCHEMA = {
 class Group:
     """A memory and a CPU group for one server and all that it starts."""
 
-    def __init__(self):
+    def __init__(self, purpose="sizing"):
         root = pathlib.Path("/sys/fs/cgroup")
         self.is_v1 = (root / "memory").is_dir()
-        name = f"cove-sizing-{os.getpid()}"
+        name = f"cove-{purpose}-{os.getpid()}"
         homes = [root / "memory", root / "cpuacct"] if self.is_v1 else [root]
         self.homes = [home / name for home in homes]
         for home in self.homes:

@@ -4,8 +4,8 @@
 Three servers of one binary take turns: one without a collector (`off`), one with a collector whose
 requests say that they are not recorded (`not recorded`), and one that records each (`recorded`). The
 collector is a server of this process that takes OTLP over HTTP and counts the spans of each name; every
-request of a round has to have left its span there, or none. The CPU is that of the server, without
-sandboxes.
+request of a round has to have left its span there, or none. The CPU is that of the server and all that
+it starts, by a control group of its own. Root.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import json
 import pathlib
 import secrets
 import statistics
-import sys
+import subprocess
 import tempfile
 import threading
 import time
@@ -24,11 +24,11 @@ import time
 import machine
 import rivals
 from client import Client
-from cluster import own_cpu_seconds
-from sessions.servers import Process
+from sessions.servers import PLAIN_LANGUAGE, PLAIN_LANGUAGES, until
+from sizing import Group
 
 OFF, UNRECORDED, RECORDED = "off", "not recorded", "recorded"
-ROUNDS = 12
+ROUNDS = 24
 BATCH_SECONDS = 0.2
 ARRIVAL_SECONDS_MAX = 30
 SCHEMA = {"type": "struct", "schema-id": 0,
@@ -37,7 +37,7 @@ TABLES = """\
 sandbox.warm_runtimes = false
 bouncer.enabled = false
 [executions]
-languages = ["bash"]
+languages = "{languages}"
 """
 
 
@@ -80,24 +80,34 @@ class Traced:
         if way != OFF:
             telemetry = (f"[telemetry]\ntraces_endpoint = \"http://127.0.0.1:{collector.server_port}\"\n"
                          f"batch_delay_s = {BATCH_SECONDS}\n")
-        config.write_text(TABLES + telemetry, encoding="utf-8")
-        argv = [binary, "serve", "--data-dir", self.data, "--config", config,
-                "--http", f"127.0.0.1:{rivals.free_port()}"]
-        self.process = Process(argv, self.data.with_suffix(".log"))
+        languages = self.data.with_suffix(".languages.toml")
+        plain = "".join(PLAIN_LANGUAGE.format(name=name) for name in PLAIN_LANGUAGES)
+        languages.write_text(plain, encoding="utf-8")
+        config.write_text(TABLES.format(languages=languages) + telemetry, encoding="utf-8")
+        self.argv = [binary, "serve", "--data-dir", self.data, "--config", config,
+                     "--http", f"127.0.0.1:{rivals.free_port()}"]
+        self.group, self.process = Group(f"tracing-{way.replace(' ', '-')}"), None
 
     def start(self, binary):
-        self.process.start()
+        log = self.data.with_suffix(".log")
+        with open(log, "ab") as out:
+            self.process = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                            preexec_fn=self.group.enter)
         found = rivals.wait_until(lambda: json.loads((self.data / "addresses.json").read_text()),
-                                  self.process.process, self.process.log, "cove")
+                                  self.process, log, "cove")
         token = rivals.run([binary, "token", "--data-dir", self.data]).strip()
         self.client = Client(found["http"], token)
-        rivals.wait_until(lambda: self.client.json("GET", "/health/ready"),
-                          self.process.process, self.process.log, "cove")
+        until(lambda: self.client.request("GET", "/health/ready")[0] == 200, "a ready server")
         prefix = self.client.json("GET", "/catalog/v1/config")["overrides"]["prefix"]
         base = f"/catalog/v1/{prefix}/namespaces"
         self.client.json("POST", base, {"namespace": ["n"]})
         self.table = f"{base}/n/tables/t"
         self.client.json("POST", f"{base}/n/tables", {"name": "t", "schema": SCHEMA})
+
+    def stop(self):
+        if self.process is not None:
+            rivals.stop(self.process, self.argv[0])
+        self.group.remove()
 
     def ask(self, method, path, body=None):
         """One request, in a trace of its own."""
@@ -127,9 +137,9 @@ def execute(server):
 
 # What is asked, how often in a round, and a span that each leaves.
 CASES = {
-    "load a table": (load, 2000, None),
-    "commit to a table": (commit, 500, "commit"),
-    "run a program": (execute, 60, "run"),
+    "load a table": (load, 1000, None),
+    "commit to a table": (commit, 200, "commit"),
+    "run a program": (execute, 30, "run"),
 }
 
 
@@ -149,13 +159,13 @@ def measure(servers, collector, case, count, span):
     cpu = {server.way: [] for server in servers}
     for number in range(ROUNDS):
         for server in servers[number % 3:] + servers[:number % 3]:
-            spans, before = collector.spans[span], own_cpu_seconds(server.process.pid)
+            spans, before = collector.spans[span], server.group.cpu_s()
             for _ in range(count):
                 case(server)
             check_arrived(collector, server.way, span, count, spans)
             # What is sent behind belongs to it.
             time.sleep(2 * BATCH_SECONDS)
-            taken = own_cpu_seconds(server.process.pid) - before
+            taken = server.group.cpu_s() - before
             cpu[server.way].append(taken * 1e6 / count)
     return cpu
 
@@ -182,11 +192,11 @@ def main():
                        for all_of_it in cpu.values()]
                 print(f"| {name} | " + " | ".join(row) + " |", flush=True)
         finally:
-            left = [server.process.stop() for server in servers]
+            for server in servers:
+                server.stop()
     if given.out:
         pathlib.Path(given.out).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return 1 if any(left) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
