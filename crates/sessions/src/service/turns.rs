@@ -546,7 +546,8 @@ impl SessionsInner {
         let Some(at_work) = SandboxUse::of(self, entry, body, arrived) else { return Ok(None) };
         let Some(request) = request.take() else { return Ok(None) };
         let policy = request.on_disconnect.unwrap_or(state.row.on_disconnect);
-        let waiting = state.turns.is_worked.then(|| WaitingMessage {
+        let has_to_wait = state.turns.is_worked || !state.turns.waiting.is_empty();
+        let waiting = has_to_wait.then(|| WaitingMessage {
             turn: id.to_string(),
             request: MessageRequest { on_disconnect: Some(policy), ..request.clone() },
             at_ms: clock::wall_ms(),
