@@ -263,7 +263,7 @@ impl SessionLog {
     pub(crate) async fn save(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
         if matches!(self.state.lock().life, LogLife::Elsewhere) {
             // Nothing would be written, which is not the same as nothing to write.
-            return Err(SessionError::Conflict(TAKEN.to_owned()));
+            return Err(SessionError::Away(TAKEN.to_owned()));
         }
         self.change_row(row, true);
         self.settle().await
@@ -344,7 +344,7 @@ impl SessionLog {
                     return Ok(());
                 }
                 if !matches!(state.life, LogLife::Here(_)) {
-                    return Err(SessionError::Conflict(TAKEN.to_owned()));
+                    return Err(SessionError::Away(TAKEN.to_owned()));
                 }
             }
             // The sender is here.
