@@ -15,6 +15,7 @@
 //! A file is complete or not there: it gets its name when it is.
 
 mod image;
+mod piece;
 mod recent;
 mod restores;
 

@@ -238,13 +238,40 @@ impl ImageWriter {
     /// Writes a chunk, of exactly the bytes that belong there. Zeros become a hole. Any thread may,
     /// at any time.
     pub fn write(&self, chunk: u64, content: &[u8]) -> Result<(), DiskError> {
-        let start = chunk.saturating_mul(self.chunk_bytes.into());
-        let len = self.bytes.saturating_sub(start).min(self.chunk_bytes.into());
-        if len == 0 || content.len() as u64 != len {
-            let detail = format!("chunk {chunk} has {} bytes instead of {len}", content.len());
-            return Err(DiskError::Damaged { path: self.path.clone(), detail });
+        self.check_len(chunk, content.len() as u64)?;
+        self.write_part(chunk, 0, content)
+    }
+
+    /// Refuses a length that a chunk does not have.
+    pub fn check_len(&self, chunk: u64, len: u64) -> Result<(), DiskError> {
+        let expected = self.chunk_len(chunk);
+        match len {
+            0 => Err(self.damaged(format!("there is no chunk {chunk}, or nothing is in it"))),
+            len if len == expected => Ok(()),
+            len => Err(self.damaged(format!("chunk {chunk} has {len} bytes instead of {expected}"))),
         }
-        write_without_zeros(&self.image, content, start).at("write", &self.path)
+    }
+
+    /// Writes a part of a chunk that begins at a block. Zeros become a hole; what is not written is
+    /// one. Any thread may, at any time.
+    pub fn write_part(&self, chunk: u64, at: u64, content: &[u8]) -> Result<(), DiskError> {
+        let (len, end) = (self.chunk_len(chunk), at.saturating_add(content.len() as u64));
+        if end > len || !at.is_multiple_of(BLOCK_BYTES.into()) {
+            let detail = format!("chunk {chunk} has {len} bytes, and no part from {at} to {end}");
+            return Err(self.damaged(detail));
+        }
+        let start = chunk.saturating_mul(self.chunk_bytes.into());
+        write_without_zeros(&self.image, content, start + at).at("write", &self.path)
+    }
+
+    /// Bytes that belong in a chunk; the last one can be shorter.
+    fn chunk_len(&self, chunk: u64) -> u64 {
+        let start = chunk.saturating_mul(self.chunk_bytes.into());
+        self.bytes.saturating_sub(start).min(self.chunk_bytes.into())
+    }
+
+    fn damaged(&self, detail: String) -> DiskError {
+        DiskError::Damaged { path: self.path.clone(), detail }
     }
 
     /// Makes the image durable and gives it its name; never in place of another file.

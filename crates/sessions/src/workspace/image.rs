@@ -1,39 +1,29 @@
 //! Images in the object store: a manifest, and pieces that are named by their content.
 //!
-//! A piece is [`PIECE_BYTES`] of the image, deflated (RFC 1951, zlib's format of RFC 1950); a piece
-//! without data is not stored. Pieces are found by the SHA-256 of their content, which is checked
-//! again when they come back. The manifest is written last: whoever finds it finds everything.
+//! A piece is [`PIECE_BYTES`] of the image, as [`piece`] packs it; a piece without data is not stored.
+//! Pieces are found by the SHA-256 of their content, and checked when they come back. The manifest is
+//! written last: whoever finds it finds everything.
 //!
 //! Each manifest of a disk has a key of its own and is written once, and [`store_disk`] removes
 //! nothing: which manifest counts is decided by the session's row, whose writes are fenced by its
 //! epoch. So a server that has lost a session without knowing it changes nothing that the next
 //! owner reads. Who has written the row removes what only the manifest before needed.
-//!
-//! # References
-//! - <https://www.rfc-editor.org/rfc/rfc1950>
-//! - <https://www.rfc-editor.org/rfc/rfc1951>
 
 use std::collections::HashSet;
-use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::ZlibEncoder;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use node::objects::ObjectStore;
 use sandbox::{ImageExtents, ImageWriter};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
+use super::piece::{self, PIECE_BYTES};
 use super::restores::{PIECES_PER_IMAGE, RestoreLimits, RestoreRank};
 use super::{blocking, unavailable};
 use crate::error::SessionError;
 
-/// Bytes of an image in one object.
-const PIECE_BYTES: u32 = 1 << 20;
 /// Most pieces of an image: 1 TiB.
 const PIECES_MAX: u64 = 1 << 20;
 /// Pieces of one image that are brought to the object store at a time.
@@ -182,7 +172,7 @@ async fn store_pieces(
         .map(|index| {
             let (image, known) = (Arc::clone(&image), Arc::clone(known));
             async move {
-                let read = blocking(move || piece(&image, index, &known)).await?;
+                let read = blocking(move || read_piece(&image, index, &known)).await?;
                 let Some((name, content)) = read else { return Ok((index, None)) };
                 if let Some(content) = content {
                     let key = piece_key(prefix, &name);
@@ -206,7 +196,7 @@ async fn store_pieces(
 }
 
 /// A piece's name and, where it is not known, its content as it is stored; none where it is zeros.
-fn piece(
+fn read_piece(
     image: &ImageExtents,
     index: u64,
     known: &HashSet<String>,
@@ -216,18 +206,12 @@ fn piece(
     if sandbox::is_zero(&content) {
         return Ok(None);
     }
-    let name = name_of(&content);
+    let name = piece::name_of(&content);
     if known.contains(&name) {
         return Ok(Some((name, None)));
     }
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(&content).map_err(SessionError::internal)?;
-    let deflated = encoder.finish().map_err(SessionError::internal)?;
-    Ok(Some((name, Some(Bytes::from(deflated)))))
-}
-
-fn name_of(content: &[u8]) -> String {
-    node::hex::encode(&Sha256::digest(content))
+    let packed = piece::pack(&name, &content).map_err(SessionError::internal)?;
+    Ok(Some((name, Some(Bytes::from(packed)))))
 }
 
 async fn read_manifest(
@@ -271,7 +255,7 @@ pub(super) async fn restore(
                 let lost = || SessionError::internal(format!("the object `{key}` is missing"));
                 let stored = stored.ok_or_else(lost)?;
                 let _processor = limits.unpack().await;
-                blocking(move || place(&image, index, &name, &stored)).await
+                blocking(move || piece::place(&image, index, &name, &stored)).await
             }
         })
         .buffer_unordered(PIECES_PER_IMAGE)
@@ -284,24 +268,6 @@ pub(super) async fn restore(
         image.finish().map_err(SessionError::internal)
     })
     .await
-}
-
-/// Bytes before the compressed data of zlib's format (RFC 1950, section 2.2:
-/// <https://www.rfc-editor.org/rfc/rfc1950#section-2.2>).
-const ZLIB_HEADER_BYTES: usize = 2;
-
-/// Writes one piece into the image, having checked that it is the one that was stored.
-fn place(image: &ImageWriter, index: u64, name: &str, stored: &[u8]) -> Result<(), SessionError> {
-    let mut content = Vec::with_capacity(PIECE_BYTES as usize + 1);
-    // Without zlib's own checksum, a tenth of the work: the name is a better one.
-    let deflated = stored.get(ZLIB_HEADER_BYTES..).unwrap_or_default();
-    let mut decoder = DeflateDecoder::new(deflated).take(u64::from(PIECE_BYTES) + 1);
-    decoder.read_to_end(&mut content).map_err(SessionError::internal)?;
-    if name_of(&content) != name {
-        return Err(SessionError::internal(format!("the piece `{name}` is not what was stored")));
-    }
-    // One of a wrong length is refused here.
-    image.write(index, &content).map_err(SessionError::internal)
 }
 
 /// Removes an image from the object store. What cannot be removed is logged: nothing refers to it.

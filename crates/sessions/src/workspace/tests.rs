@@ -13,6 +13,7 @@ use super::image;
 use super::restores::{RestoreLimits, RestoreRank};
 
 mod parallel;
+mod pieces;
 
 const MIB: u64 = 1 << 20;
 
