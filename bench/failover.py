@@ -5,12 +5,18 @@ Three nodes share a PostgreSQL; sessions with a small file are at the first, and
 `SIGKILL`. From then on each session is asked for through the other two nodes, as often as it takes:
 for its record, for a program, and for its file. The time of each is from the kill to its first good
 answer. All are asked at once, so that the times are those of the last of many as well.
+
+The CPU time from the kill to the last answer is divided by the sessions: that of the two servers that
+are left, of their spawners and all sandboxes, of PostgreSQL, of this client, and what is left of the
+busy time of the machine: threads of the kernel (loop devices, file systems, what is left of processes
+that ended), and whatever else ran.
 """
 
 import argparse
 import concurrent.futures
 import http.client
 import json
+import os
 import pathlib
 import signal
 import statistics
@@ -22,7 +28,7 @@ import machine
 import rivals
 from bouncer import poolers
 from client import Client, Refused
-from cluster import ECHO, Node, wait_for_nodes
+from cluster import ECHO, Node, own_cpu_seconds, wait_for_nodes
 
 CONTENT = b"here\n"
 GIVE_UP_SECONDS = 120
@@ -98,7 +104,25 @@ def summary(values):
     }
 
 
-def measure(nodes, token, count):
+def cpu_seconds(servers, database):
+    """CPU time so far by who takes it; the rest of the machine's is `rest`."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    fields = machine.cpu_fields(machine.read("/proc/stat"))
+    # All of a processor's time but idle and waiting for disks: proc_stat(5).
+    busy = (sum(fields[:8]) - fields[3] - fields[4]) / ticks
+    client = time.process_time()
+    figures = {
+        "servers": sum(map(own_cpu_seconds, servers)),
+        "spawners and sandboxes": sum(map(machine.tree_cpu_seconds, servers)),
+        "PostgreSQL": machine.tree_cpu_seconds(database),
+        "client": client,
+    }
+    figures["spawners and sandboxes"] -= figures["servers"]
+    figures["rest"] = busy - sum(figures.values())
+    return figures
+
+
+def measure(nodes, token, count, database):
     """Prepares sessions at the first node, kills it, and asks for all of them."""
     # A node that has just been started compiles libraries of languages for a minute or two.
     for node in nodes:
@@ -116,14 +140,20 @@ def measure(nodes, token, count):
     sessions = [prepare(first) for _ in range(count)]
     others_than(first, "undrain")
     addresses = [node.address for node in nodes[1:]]
+    servers = [node.process.pid for node in nodes[1:]]
     with concurrent.futures.ThreadPoolExecutor(max_workers=count) as threads:
+        before = cpu_seconds(servers, database.pid)
         killed = time.monotonic()
         nodes[0].process.process.send_signal(signal.SIGKILL)
         asked = [threads.submit(times_of, session, addresses, token, killed)
                  for session in sessions]
         times = [one.result() for one in asked]
+        after = cpu_seconds(servers, database.pid)
     names = ("record", "program", "file")
-    return {name: summary(of_it) for name, of_it in zip(names, zip(*times), strict=True)}
+    return {
+        "times": {name: summary(of_it) for name, of_it in zip(names, zip(*times), strict=True)},
+        "cpu_ms_of_session": {name: (after[name] - before[name]) * 1000 / count for name in after},
+    }
 
 
 def main():
@@ -146,13 +176,16 @@ def main():
                 node.start()
             token = rivals.run([binary, "token", "--data-dir", nodes[0].data]).strip()
             report = {"machine": machine.describe(), "sessions": given.sessions,
-                      "times": measure(nodes, token, given.sessions)}
+                      "load_average": machine.load_average()[0],
+                      **measure(nodes, token, given.sessions, database)}
         finally:
             for node in nodes:
                 node.process.stop()
     for name, figures in report["times"].items():
         print(f"{name:8} p50 {figures['p50_s']:6.3f} s  p99 {figures['p99_s']:6.3f} s"
               f"  last {figures['max_s']:6.3f} s")
+    parts = [f"{name} {value:.1f}" for name, value in report["cpu_ms_of_session"].items()]
+    print(f"CPU per session, ms: {', '.join(parts)}; load average {report['load_average']}")
     if given.out:
         pathlib.Path(given.out).write_text(json.dumps(report, indent=1), encoding="utf-8")
     return 0
