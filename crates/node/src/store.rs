@@ -384,6 +384,25 @@ impl SqlStore {
         self.run(name, TransactionAccess::Read, body)
     }
 
+    /// Runs one statement that only looks, and answers what `read` makes of its rows. It sees
+    /// everything that was answered before it began, and nothing that is committed later. In
+    /// PostgreSQL it takes one round trip where [`SqlStore::read`] takes three, and it has no place
+    /// in the serial order of transactions: for rows that mean something by themselves.
+    ///
+    /// # Errors
+    /// Those of `read` and of the database; see [`SqlStoreError`].
+    pub fn select<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        sql: String,
+        parameters: Vec<SqlValue>,
+        mut read: impl FnMut(&[SqlRow]) -> Result<T, SqlStoreError> + Send + 'static,
+    ) -> Answer<'_, T> {
+        debug_assert!(sql.starts_with("SELECT "), "only looks: {sql}");
+        let body = move |it: &mut dyn StoreTransaction| read(&it.query(&sql, &parameters)?);
+        self.run(name, TransactionAccess::Select, body)
+    }
+
     fn run<T, F>(&self, name: &'static str, access: TransactionAccess, mut body: F) -> Answer<'_, T>
     where
         T: Send + 'static,
@@ -421,7 +440,7 @@ impl SqlStore {
         let started = clock::now();
         let (job, answer) = TransactionJob::new(name, access, body);
         let queue = match access {
-            TransactionAccess::Read => &self.0.reads,
+            TransactionAccess::Read | TransactionAccess::Select => &self.0.reads,
             TransactionAccess::Write | TransactionAccess::WriteAgain => &self.0.writes,
         };
         let result = match queue.push(job) {

@@ -219,38 +219,33 @@ impl PostgresEngine {
         let Some(PostgresConnection { client, statements }) = &mut self.connection else {
             return TransactionAttempt::Done(Err(SqlStoreError::Closed));
         };
+        let rows_max = self.context.config.rows_max;
+        if job.access == TransactionAccess::Select {
+            // The server makes a transaction of a statement that is in none.
+            let mut single = PostgresTransaction::new(client, statements, rows_max);
+            let result = job.run(&mut single);
+            let attempt = concluded(result, single.fate());
+            if single.fate() == Some(TransactionFate::StalePlan) {
+                statements.clear();
+            }
+            return attempt;
+        }
         let isolation = match self.context.config.isolation {
             StoreIsolation::Serializable => IsolationLevel::Serializable,
             StoreIsolation::ReadCommitted => IsolationLevel::ReadCommitted,
         };
         let begin = client.build_transaction().isolation_level(isolation);
-        let inner = match begin.read_only(job.access == TransactionAccess::Read).start() {
+        let mut inner = match begin.read_only(job.access == TransactionAccess::Read).start() {
             Ok(inner) => inner,
             Err(error) => return ended("BEGIN", error),
         };
-        let rows_max = self.context.config.rows_max;
-        let mut transaction = PostgresTransaction::new(inner, statements, rows_max);
+        let mut transaction = PostgresTransaction::new(&mut inner, statements, rows_max);
         let result = job.run(&mut transaction);
-        let (inner, fate) = transaction.into_parts();
-        let result = match (result, fate) {
-            (Ok(()), None) => return commit(inner),
-            // Whatever the closure made of it: the transaction did not fail by itself.
-            (Err(error), Some(TransactionFate::Conflict | TransactionFate::StalePlan)) => {
-                TransactionAttempt::Conflict(error)
-            }
-            (Ok(()), Some(TransactionFate::Conflict | TransactionFate::StalePlan)) => {
-                TransactionAttempt::Conflict(SqlStoreError::Spoiled)
-            }
-            (Err(error), Some(TransactionFate::Lost)) => return TransactionAttempt::Lost(error),
-            (Ok(()), Some(TransactionFate::Lost)) => {
-                return TransactionAttempt::Lost(SqlStoreError::Spoiled);
-            }
-            (Ok(()), Some(TransactionFate::Failed)) => {
-                TransactionAttempt::Done(Err(SqlStoreError::Spoiled))
-            }
-            (Err(error), Some(TransactionFate::Failed) | None) => {
-                TransactionAttempt::Done(Err(error))
-            }
+        let fate = transaction.fate();
+        let attempt = match concluded(result, fate) {
+            TransactionAttempt::Done(Ok(())) => return commit(inner),
+            lost @ TransactionAttempt::Lost(_) => return lost,
+            failed => failed,
         };
         if fate == Some(TransactionFate::StalePlan) {
             statements.clear();
@@ -260,7 +255,25 @@ impl PostgresEngine {
             // What it was in the middle of ends with the connection.
             self.connection = None;
         }
-        result
+        attempt
+    }
+}
+
+/// Outcome of a transaction before it is committed or rolled back: what its body answered, and what
+/// the first statement that failed means for the whole, whatever the body made of that.
+fn concluded(
+    result: Result<(), SqlStoreError>,
+    fate: Option<TransactionFate>,
+) -> TransactionAttempt {
+    let spoiled =
+        |result: Result<(), SqlStoreError>| result.err().unwrap_or(SqlStoreError::Spoiled);
+    match fate {
+        None => TransactionAttempt::Done(result),
+        Some(TransactionFate::Conflict | TransactionFate::StalePlan) => {
+            TransactionAttempt::Conflict(spoiled(result))
+        }
+        Some(TransactionFate::Lost) => TransactionAttempt::Lost(spoiled(result)),
+        Some(TransactionFate::Failed) => TransactionAttempt::Done(Err(spoiled(result))),
     }
 }
 

@@ -24,6 +24,8 @@ const SHARED_FOR: Duration = Duration::from_secs(1);
 pub(super) enum TransactionAccess {
     /// Only looks.
     Read,
+    /// Only looks, by one statement.
+    Select,
     /// Writes; run at most once to its end.
     Write,
     /// Writes, and may be run again when nobody knows whether it was committed.

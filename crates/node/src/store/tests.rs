@@ -88,6 +88,16 @@ async fn ask(
     store.read("test", move |transaction| transaction.query(sql, &parameters)).await
 }
 
+/// Numbers of the first column, read by a statement by itself.
+async fn select(
+    store: &SqlStore,
+    sql: &'static str,
+    parameters: Vec<SqlValue>,
+) -> Result<Vec<i64>, SqlStoreError> {
+    let first = |rows: &[SqlRow]| rows.iter().map(|row| row.get(0)).collect();
+    store.select("test", sql.to_owned(), parameters, first).await
+}
+
 async fn count(store: &SqlStore) -> i64 {
     ask(store, "SELECT COUNT(*) FROM things", vec![]).await.unwrap()[0].get(0).unwrap()
 }
@@ -262,6 +272,32 @@ async fn who_reads_cannot_write() {
         assert!(matches!(error, SqlStoreError::Statement { .. }), "{error:?}");
         assert_eq!(count(store).await, 0);
     })
+    .await;
+}
+
+#[tokio::test]
+async fn a_statement_by_itself_sees_what_was_answered_before() {
+    check_with(
+        |config| config.rows_max = 10,
+        async |Fresh { store, .. }| {
+            for id in 0..11_i64 {
+                write(store, INSERT, vec![id.into(), (id * 2).into()]).await.unwrap();
+                let sql = "SELECT number FROM things WHERE id >= $1";
+                assert_eq!(select(store, sql, vec![id.into()]).await.unwrap(), [id * 2]);
+            }
+            let all = select(store, "SELECT number FROM things", vec![]).await.unwrap_err();
+            assert!(matches!(all, SqlStoreError::TooManyRows { rows_max: 10, .. }), "{all:?}");
+            let wrong = select(store, "SELECT nothing FROM things", vec![]).await.unwrap_err();
+            assert!(matches!(wrong, SqlStoreError::Statement { .. }), "{wrong:?}");
+            let refused = store.select("test", "SELECT 1".to_owned(), vec![], |_| {
+                Err::<(), _>(SqlStoreError::refuse(std::io::Error::other("unwanted")))
+            });
+            let refused = refused.await.unwrap_err();
+            assert!(matches!(refused, SqlStoreError::Refused(_)), "{refused:?}");
+            // Nothing of these is left behind on a connection.
+            assert_eq!(count(store).await, 11);
+        },
+    )
     .await;
 }
 
@@ -631,6 +667,9 @@ async fn a_connection_that_was_cut_is_made_again() {
     };
     store.transact("test", body).await.unwrap();
     assert_eq!((runs.load(Ordering::Relaxed), count(&store).await), (2, 3));
+    server.cut_connections();
+    let sql = "SELECT number FROM things";
+    assert_eq!(select(&store, sql, vec![]).await.unwrap(), [1, 1, 1]);
 
     drop(server);
     let error = write(&store, INSERT, vec![9.into(), 1.into()]).await.unwrap_err();
@@ -678,10 +717,17 @@ async fn a_table_that_changes_under_a_prepared_statement_does_no_harm() {
     let sql = "SELECT * FROM things";
     write(store, INSERT, vec![1.into(), 1.into()]).await.unwrap();
     assert_eq!(ask(store, sql, vec![]).await.unwrap()[0].values().len(), 5);
+    let columns = async |count: usize| {
+        let read = move |rows: &[SqlRow]| Ok(rows[0].values().len() == count);
+        store.select("test", sql.to_owned(), vec![], read).await.unwrap()
+    };
+    assert!(columns(5).await);
     let body = |transaction: &mut dyn StoreTransaction| {
         transaction.batch("ALTER TABLE things ADD z BIGINT")
     };
     store.transact("test", body).await.unwrap();
+    // By itself first: the statement is prepared for the table as it was.
+    assert!(columns(6).await);
     assert_eq!(ask(store, sql, vec![]).await.unwrap()[0].values().len(), 6);
 }
 

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::error::Error;
 
-use ::postgres::Statement;
 use ::postgres::fallible_iterator::FallibleIterator as _;
 use ::postgres::types::private::BytesMut;
 use ::postgres::types::{FromSql, IsNull, ToSql, Type};
+use ::postgres::{GenericClient, Statement};
 
 use super::super::error::{SqlStoreError, shown};
 use super::super::sqlite::check_parameters;
@@ -35,26 +35,27 @@ impl PreparedStatements {
     }
 }
 
-pub(super) struct PostgresTransaction<'c, 's> {
-    inner: ::postgres::Transaction<'c>,
-    statements: &'s mut PreparedStatements,
+/// A transaction, or a connection for one statement that is a transaction by itself.
+pub(super) struct PostgresTransaction<'t, C> {
+    inner: &'t mut C,
+    statements: &'t mut PreparedStatements,
     rows_max: usize,
     /// What the first statement that failed means for the whole.
     fate: Option<TransactionFate>,
 }
 
-impl<'c, 's> PostgresTransaction<'c, 's> {
+impl<'t, C: GenericClient> PostgresTransaction<'t, C> {
     pub(super) fn new(
-        inner: ::postgres::Transaction<'c>,
-        statements: &'s mut PreparedStatements,
+        inner: &'t mut C,
+        statements: &'t mut PreparedStatements,
         rows_max: usize,
     ) -> Self {
         PostgresTransaction { inner, statements, rows_max, fate: None }
     }
 
-    /// The transaction, to be ended, and what became of it.
-    pub(super) fn into_parts(self) -> (::postgres::Transaction<'c>, Option<TransactionFate>) {
-        (self.inner, self.fate)
+    /// What became of it.
+    pub(super) fn fate(&self) -> Option<TransactionFate> {
+        self.fate
     }
 
     /// Runs `body` unless something failed before, and remembers whether it failed.
@@ -118,7 +119,7 @@ impl<'c, 's> PostgresTransaction<'c, 's> {
     }
 }
 
-impl StoreTransaction for PostgresTransaction<'_, '_> {
+impl<C: GenericClient> StoreTransaction for PostgresTransaction<'_, C> {
     fn execute(&mut self, sql: &str, parameters: &[SqlValue]) -> Result<u64, SqlStoreError> {
         self.guarded(|this| {
             let statement = this.prepare(sql, parameters)?;
