@@ -629,15 +629,19 @@ impl SessionsInner {
 
     /// Has all of a session's row written, and waits for that.
     async fn save(&self, entry: &SessionEntry) -> Result<(), SessionError> {
-        match Self::to_write(entry) {
-            Some(row) => {
-                self.books.changes().publish(&entry.id);
-                let saved = entry.log.save(row).await;
-                // It may have gone to another server meanwhile, which is asked then.
-                saved.or_else(|error| self.check_left(entry).and(Err(error)))
-            }
-            None => Err(self.on_another_server()),
-        }
+        let Some(row) = Self::to_write(entry) else { return Err(self.on_another_server()) };
+        self.books.changes().publish(&entry.id);
+        let saved = entry.log.save(row).await;
+        // It may have gone to another server meanwhile, which is asked then.
+        saved.or_else(|error| self.check_left(entry).and(Err(error)))
+    }
+
+    /// Has what changes while a session lives written, and waits for that.
+    async fn save_life(&self, entry: &SessionEntry) -> Result<(), SessionError> {
+        let Some(row) = Self::to_write(entry) else { return Err(self.on_another_server()) };
+        self.books.changes().publish(&entry.id);
+        let saved = entry.log.save_life(row).await;
+        saved.or_else(|error| self.check_left(entry).and(Err(error)))
     }
 
     /// Waits until the rows of a tenant's sessions say what callers were told of them. A store that

@@ -31,7 +31,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use node::cluster::NodeRegistry;
-use node::store::{SqlStore, SqlStoreError, StoreDialect, StoreTransaction};
+use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 use parking_lot::Mutex;
 
 pub(crate) use self::backup::{SessionFileIds, change_server, file_ids};
@@ -90,6 +90,17 @@ impl SessionStore {
         body: impl FnMut(&mut dyn StoreTransaction) -> Result<T, SqlStoreError> + Send + 'static,
     ) -> Result<T, SessionError> {
         self.store.read(name, body).await.map_err(refused)
+    }
+
+    /// For one statement about rows that mean something by themselves.
+    async fn select<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        sql: String,
+        parameters: Vec<SqlValue>,
+        read: impl FnMut(&[SqlRow]) -> Result<T, SqlStoreError> + Send + 'static,
+    ) -> Result<T, SessionError> {
+        self.store.select(name, sql, parameters, read).await.map_err(refused)
     }
 
     async fn write<T: Send + 'static>(

@@ -248,7 +248,9 @@ impl ImageWriter {
         match len {
             0 => Err(self.damaged(format!("there is no chunk {chunk}, or nothing is in it"))),
             len if len == expected => Ok(()),
-            len => Err(self.damaged(format!("chunk {chunk} has {len} bytes instead of {expected}"))),
+            len => {
+                Err(self.damaged(format!("chunk {chunk} has {len} bytes instead of {expected}")))
+            }
         }
     }
 

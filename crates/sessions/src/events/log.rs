@@ -269,6 +269,18 @@ impl SessionLog {
         self.settle().await
     }
 
+    /// As [`SessionLog::save`], of a row whose settings and chain are as they were written last.
+    ///
+    /// # Errors
+    /// When the session is not this server's any more.
+    pub(crate) async fn save_life(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
+        if matches!(self.state.lock().life, LogLife::Elsewhere) {
+            return Err(SessionError::Conflict(TAKEN.to_owned()));
+        }
+        self.change_row(row, false);
+        self.settle().await
+    }
+
     fn change_row(&self, row: Arc<SessionRow>, is_whole: bool) {
         let mut state = self.state.lock();
         if let LogLife::Here(_) = state.life {

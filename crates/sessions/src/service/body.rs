@@ -188,7 +188,7 @@ impl SessionsInner {
         }
         if is_new {
             // What is written to this disk must not be lost for another one that the row names.
-            self.save(entry).await?;
+            self.save_life(entry).await?;
         }
         let body = Arc::new(body);
         let at_work = self.install_at_work(entry, body)?;

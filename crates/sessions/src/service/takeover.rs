@@ -159,7 +159,7 @@ impl SessionsInner {
             }
             let data = json!({ "state": row.state.as_str(), "reason": LOST });
             row.last_seq = log.push(SessionEventKind::Lifecycle, None, data);
-            log.save(Arc::new(row.clone())).await?;
+            log.save_life(Arc::new(row.clone())).await?;
         }
         log.leave();
         if let Some(server) = &stays {

@@ -57,11 +57,8 @@ impl SessionStore {
     /// An agent by its id, whosever it is: for what is not asked on behalf of a tenant.
     pub(crate) async fn agent_by_id(&self, id: &str) -> Result<Option<AgentRow>, SessionError> {
         let sql = format!("SELECT {AGENT} FROM agents WHERE id = $1");
-        let parameters = [text(id)];
-        self.read("agents.by_id", move |it| {
-            it.query_one(&sql, &parameters)?.map(|found| agent(&found)).transpose()
-        })
-        .await
+        let first = |rows: &[SqlRow]| rows.first().map(agent).transpose();
+        self.select("agents.by_id", sql, vec![text(id)], first).await
     }
 
     /// All agents of a tenant, by name.
@@ -149,8 +146,9 @@ impl SessionStore {
         agent_id: &str,
         number: u32,
     ) -> Result<Option<VersionRow>, SessionError> {
-        let id = agent_id.to_owned();
-        self.read("agents.version", move |it| version(it, &id, number)).await
+        let parameters = vec![text(agent_id), number.into()];
+        let first = |rows: &[SqlRow]| rows.first().map(version_row).transpose();
+        self.select("agents.version", version_by_number(), parameters, first).await
     }
 
     /// Removes a version that is not the active one. None when there is none.
@@ -231,9 +229,12 @@ fn version(
     agent_id: &str,
     number: u32,
 ) -> Result<Option<VersionRow>, SqlStoreError> {
-    let sql = format!("SELECT {VERSION} FROM agent_versions WHERE agent_id = $1 AND version = $2");
-    let found = transaction.query_one(&sql, &[text(agent_id), number.into()])?;
+    let found = transaction.query_one(&version_by_number(), &[text(agent_id), number.into()])?;
     found.map(|found| version_row(&found)).transpose()
+}
+
+fn version_by_number() -> String {
+    format!("SELECT {VERSION} FROM agent_versions WHERE agent_id = $1 AND version = $2")
 }
 
 fn versions(

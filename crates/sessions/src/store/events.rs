@@ -104,15 +104,13 @@ impl SessionStore {
 
     /// Turns of a session that began and did not end, in the order in which they began.
     pub(crate) async fn open_turns(&self, session: &str) -> Result<Vec<String>, SessionError> {
-        let parameters = [text(session)];
-        self.read("sessions.open_turns", move |it| {
-            let sql = "SELECT turn FROM session_events AS begun \
-                WHERE session = $1 AND kind = 'turn_start' AND turn IS NOT NULL AND NOT EXISTS \
-                (SELECT 1 FROM session_events WHERE session = $1 AND kind = 'done' \
-                AND turn = begun.turn) ORDER BY seq";
-            it.query(sql, &parameters)?.iter().map(|row| SessionColumns::of(row).text()).collect()
-        })
-        .await
+        let sql = "SELECT turn FROM session_events AS begun \
+            WHERE session = $1 AND kind = 'turn_start' AND turn IS NOT NULL AND NOT EXISTS \
+            (SELECT 1 FROM session_events WHERE session = $1 AND kind = 'done' \
+            AND turn = begun.turn) ORDER BY seq";
+        let turns =
+            |rows: &[SqlRow]| rows.iter().map(|row| SessionColumns::of(row).text()).collect();
+        self.select("sessions.open_turns", sql.to_owned(), vec![text(session)], turns).await
     }
 }
 
@@ -216,13 +214,15 @@ fn write_row(
     transaction: &mut dyn StoreTransaction,
     part: &SessionBatch,
 ) -> Result<bool, SqlStoreError> {
-    let is_ours = match &part.row {
-        None => true,
-        Some(row) if part.is_whole => sessions::update_all(transaction, row, part.epoch)?,
-        Some(row) => sessions::update_life(transaction, row, part.epoch)?,
-    };
-    if !is_ours {
-        return Ok(false);
+    match &part.row {
+        Some(row) if part.is_whole => {
+            if !sessions::update_all(transaction, row, part.epoch)? {
+                return Ok(false);
+            }
+        }
+        // One statement for both, because this is written all the time.
+        Some(row) => return sessions::update_live(transaction, row, part),
+        None => {}
     }
     let sql = "UPDATE sessions SET \
         seq_ceiling = CASE WHEN seq_ceiling < $3 THEN $3 ELSE seq_ceiling END, \

@@ -8,6 +8,7 @@ use node::cluster::{self, NodeIdentity};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::claims::ClaimTerms;
+use super::events::SessionBatch;
 use super::layers;
 use super::rows::{OnDeadline, SessionFilter, SessionRow};
 use super::schema::{
@@ -37,6 +38,15 @@ const UPDATE_LIFE: &str = "UPDATE sessions SET state = $3, disk = $4, disk_serve
     manifest = $6, agent_session = $7, turns = $8, \
     last_seq = CASE WHEN last_seq < $9 THEN $9 ELSE last_seq END, \
     last_active_ms = $10, deadline_ms = $11, message = $12 WHERE id = $1 AND epoch = $2";
+
+/// Likewise, with what a writer has reserved and written beside the row.
+const UPDATE_LIVE: &str = "UPDATE sessions SET state = $3, disk = $4, disk_server = $5, \
+    manifest = $6, agent_session = $7, turns = $8, \
+    last_seq = CASE WHEN last_seq < $9 THEN $9 ELSE last_seq END, \
+    last_active_ms = $10, deadline_ms = $11, message = $12, \
+    seq_ceiling = CASE WHEN seq_ceiling < $13 THEN $13 ELSE seq_ceiling END, \
+    history_bytes = CASE WHEN COALESCE(history_bytes, 0) < $14 THEN $14 ELSE history_bytes END \
+    WHERE id = $1 AND epoch = $2";
 
 const UPDATE_SETTINGS: &str = "UPDATE sessions SET options = $3, limits = $4, metadata = $5, \
     env = $6, credential = $7, on_disconnect = $8, idle_s = $9, on_deadline = $10, extra = $11, \
@@ -125,8 +135,9 @@ impl SessionStore {
         &self,
         id: &str,
     ) -> Result<Option<SessionRow>, SessionError> {
-        let id = id.to_owned();
-        self.read("sessions.get", move |it| get(it, &id)).await
+        let sql = format!("SELECT {COLUMNS} FROM sessions WHERE id = $1");
+        let first = |rows: &[SqlRow]| rows.first().map(row).transpose();
+        self.select("sessions.get", sql, vec![text(id)], first).await
     }
 
     /// Sessions of a tenant, newest first.
@@ -178,8 +189,12 @@ impl SessionStore {
 
     /// The server that has a session; none when nobody has it, or there is no such session.
     pub(crate) async fn owner(&self, id: &str) -> Result<Option<String>, SessionError> {
-        let id = id.to_owned();
-        self.read("sessions.owner", move |it| owner(it, &id)).await
+        let sql = "SELECT owner FROM sessions WHERE id = $1".to_owned();
+        let first = |rows: &[SqlRow]| match rows.first() {
+            Some(row) => SessionColumns::of(row).text_or_null(),
+            None => Ok(None),
+        };
+        self.select("sessions.owner", sql, vec![text(id)], first).await
     }
 
     /// Makes `server` the owner of a session that is at `from_epoch`. None, and nothing changed,
@@ -479,12 +494,28 @@ fn put_metadata(
 }
 
 /// Writes what changes while a session lives. False when it is not at this epoch.
-pub(super) fn update_life(
+fn update_life(
     transaction: &mut dyn StoreTransaction,
     row: &SessionRow,
     epoch: u64,
 ) -> Result<bool, SqlStoreError> {
-    let parameters = [
+    Ok(transaction.execute(UPDATE_LIFE, &life(row, epoch, row.last_seq))? == 1)
+}
+
+/// Writes what changes while a session lives, and the numbers of its events. False when it is not
+/// at this epoch.
+pub(super) fn update_live(
+    transaction: &mut dyn StoreTransaction,
+    row: &SessionRow,
+    part: &SessionBatch,
+) -> Result<bool, SqlStoreError> {
+    let mut parameters = life(row, part.epoch, row.last_seq.max(part.last_seq)).to_vec();
+    parameters.extend([number(part.ceiling), number(part.history_bytes)]);
+    Ok(transaction.execute(UPDATE_LIVE, &parameters)? == 1)
+}
+
+fn life(row: &SessionRow, epoch: u64, last_seq: u64) -> [SqlValue; 12] {
+    [
         text(&row.id),
         number(epoch),
         row.state.as_str().into(),
@@ -493,12 +524,11 @@ pub(super) fn update_life(
         text_or_null(row.manifest.as_deref()),
         text_or_null(row.agent_session.as_deref()),
         number(row.turns),
-        number(row.last_seq),
+        number(last_seq),
         number(row.last_active_ms),
         number_or_null(row.deadline_ms),
         text_or_null(row.message.as_deref()),
-    ];
-    Ok(transaction.execute(UPDATE_LIFE, &parameters)? == 1)
+    ]
 }
 
 /// Writes all that may change. False when it is not at this epoch.
@@ -576,15 +606,6 @@ fn list(
         conditions.sql
     );
     transaction.query(&sql, &conditions.parameters)?.iter().map(row).collect()
-}
-
-fn owner(
-    transaction: &mut dyn StoreTransaction,
-    id: &str,
-) -> Result<Option<String>, SqlStoreError> {
-    let sql = "SELECT owner FROM sessions WHERE id = $1";
-    let Some(row) = transaction.query_one(sql, &[text(id)])? else { return Ok(None) };
-    SessionColumns::of(&row).text_or_null()
 }
 
 fn claim(
