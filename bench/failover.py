@@ -8,8 +8,9 @@ answer. All are asked at once, so that the times are those of the last of many a
 
 The CPU time from the kill to the last answer is divided by the sessions: that of the two servers that
 are left, of their spawners and all sandboxes, of PostgreSQL, of this client, and what is left of the
-busy time of the machine: threads of the kernel (loop devices, file systems, what is left of processes
-that ended), and whatever else ran.
+busy time of the machine: threads of the kernel (loop devices, file systems, network namespaces that
+go), programs that ended, the end of the sandboxes of the node that was killed, which is on the same
+machine here, and whatever else ran.
 """
 
 import argparse
@@ -113,8 +114,8 @@ def cpu_seconds(servers, database):
     client = time.process_time()
     figures = {
         "servers": sum(map(own_cpu_seconds, servers)),
-        "spawners and sandboxes": sum(map(machine.tree_cpu_seconds, servers)),
-        "PostgreSQL": machine.tree_cpu_seconds(database),
+        "spawners and sandboxes": sum(map(machine.fine_tree_cpu_seconds, servers)),
+        "PostgreSQL": machine.fine_tree_cpu_seconds(database),
         "client": client,
     }
     figures["spawners and sandboxes"] -= figures["servers"]

@@ -137,6 +137,29 @@ def tree_cpu_seconds(pid):
     return total / os.sysconf("SC_CLK_TCK")
 
 
+def fine_tree_cpu_seconds(pid):
+    """As `tree_cpu_seconds`, for trees of many processes that take less than a tick each.
+
+    The kernel tells in nanoseconds what threads took that live (sched_info, where it is built in). What
+    ended is in whole ticks of whoever waited for it.
+    """
+    tick, total = 1 / os.sysconf("SC_CLK_TCK"), 0.0
+    for member in descendants(pid):
+        fields = read(f"{PROC}/{member}/stat").rpartition(")")[2].split()[11:15]
+        if not fields:
+            continue
+        own, ended = sum(map(int, fields[:2])) * tick, sum(map(int, fields[2:])) * tick
+        try:
+            threads = os.listdir(f"{PROC}/{member}/task")
+        except OSError:
+            threads = []
+        took = (read(f"{PROC}/{member}/task/{thread}/schedstat").split() for thread in threads)
+        living = sum(int(times[0]) for times in took if times) / 1e9
+        # Threads that ended are in the one, parts of ticks in the other.
+        total += max(own, living) + ended
+    return total
+
+
 def cgroup_directories(root="/sys/fs/cgroup"):
     """Every control group there is."""
     return {path for path, _, _ in os.walk(root)}

@@ -214,15 +214,14 @@ fn write_row(
     transaction: &mut dyn StoreTransaction,
     part: &SessionBatch,
 ) -> Result<bool, SqlStoreError> {
-    match &part.row {
-        Some(row) if part.is_whole => {
-            if !sessions::update_all(transaction, row, part.epoch)? {
-                return Ok(false);
-            }
+    if let Some(row) = &part.row {
+        if !part.is_whole {
+            // One statement for both, because this is written all the time.
+            return sessions::update_live(transaction, row, part);
         }
-        // One statement for both, because this is written all the time.
-        Some(row) => return sessions::update_live(transaction, row, part),
-        None => {}
+        if !sessions::update_all(transaction, row, part.epoch)? {
+            return Ok(false);
+        }
     }
     let sql = "UPDATE sessions SET \
         seq_ceiling = CASE WHEN seq_ceiling < $3 THEN $3 ELSE seq_ceiling END, \

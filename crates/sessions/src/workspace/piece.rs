@@ -229,9 +229,10 @@ impl PieceIndex {
             };
             let run = PieceRun { content: range()?, stream: range()? };
             let is_in_order = run.content.start >= end && run.content.end <= content_len;
-            let is_run = run.content.start % BLOCK_BYTES == 0 && run.stream.end <= stream.len();
+            let is_there = run.stream.end <= stream.len();
+            let is_at_block = run.content.start.is_multiple_of(BLOCK_BYTES);
             end = run.content.end;
-            (is_in_order && is_run).then_some(run)
+            (is_in_order && is_there && is_at_block).then_some(run)
         };
         let runs = (0..count).map(|_| next_run()).collect::<Option<_>>()?;
         Some(PieceIndex { content_bytes, runs })
@@ -245,9 +246,9 @@ impl PieceIndex {
         name: &str,
         object: &[u8],
     ) -> Result<(), SessionError> {
+        image.check_len(number, self.content_bytes.into()).map_err(SessionError::internal)?;
         let mut part = vec![0; INFLATED_AT_ONCE.min(self.longest_run())];
         let mut inflate = Decompress::new(false);
-        image.check_len(number, self.content_bytes.into()).map_err(SessionError::internal)?;
         for PieceRun { content, stream } in &self.runs {
             inflate.reset(false);
             let mut stream = object.get(stream.clone()).unwrap_or_default();
@@ -255,10 +256,9 @@ impl PieceIndex {
             while at < content.end {
                 let room = part.len().min(content.end - at);
                 let buf = part.get_mut(..room).unwrap_or_default();
-                fill(&mut inflate, &mut stream, buf)
-                    .map_err(SessionError::internal)?
-                    .then_some(())
-                    .ok_or_else(|| damaged(name))?;
+                if !fill(&mut inflate, &mut stream, buf).map_err(SessionError::internal)? {
+                    return Err(damaged(name));
+                }
                 image.write_part(number, at as u64, buf).map_err(SessionError::internal)?;
                 at += room;
             }
