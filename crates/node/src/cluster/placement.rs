@@ -59,12 +59,18 @@ pub fn places(key: &str, mut offers: Vec<PlaceOffer>) -> Vec<String> {
     free.map(|offer| offer.id).collect()
 }
 
-/// Returns whether a node is among the first `count` for a key, of those that there are.
+/// Returns whether a node is among the first `count` for a key, of those that there are. It stops
+/// at the first `count` nodes that come before it: of many nodes it asks few.
 #[must_use]
-pub fn is_among_first(key: &str, node: &str, nodes: &[String], count: usize) -> bool {
+pub fn is_among_first<T: AsRef<str>>(
+    key: &str,
+    node: &str,
+    nodes: impl IntoIterator<Item = T>,
+    count: usize,
+) -> bool {
     let own = score(key, node);
-    let before = nodes.iter().filter(|other| *other != node && score(key, other) > own).count();
-    before < count
+    let is_before = |other: &T| other.as_ref() != node && score(key, other.as_ref()) > own;
+    nodes.into_iter().filter(is_before).take(count).count() < count
 }
 
 /// Returns the node that rendezvous hashing ranks first for a key; none where there are no nodes.

@@ -61,10 +61,10 @@ impl PeerForwarder {
         let own = &self.membership().identity().id;
         let living = self.membership().all_living();
         let reached = living.iter().filter(|node| node.description.peer_address.is_some());
-        let reached: Vec<String> = reached.map(|node| node.id.clone()).collect();
+        let reached: Vec<&str> = reached.map(|node| node.id.as_str()).collect();
         let is_own = |id: &str| {
-            let others: Vec<String> = reached.iter().filter(|it| *it != id).cloned().collect();
-            id != own && placement::is_among_first(id, own, &others, WATCHERS)
+            let others = reached.iter().filter(|it| **it != id);
+            id != own && placement::is_among_first(id, own, others, WATCHERS)
         };
         // Also those that are silent: when nothing is left of one, what was kept for it is free.
         let nodes = self.membership().all_not_over().into_iter();
