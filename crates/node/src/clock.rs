@@ -43,8 +43,10 @@ pub fn boot_ms() -> u64 {
 ///
 /// Leases are written by one server and judged by another, so both must read one clock: a server
 /// whose own clock is ten minutes ahead would take all others for dead. What the shared clock says
-/// is asked for now and then; in between, time goes on as the monotonic clock does. It is right to
-/// within half of the time that asking took, and never stops because the other end is away.
+/// is asked for now and then; in between, time goes on as [`boot_ms`] does, also while this machine
+/// is suspended: a server that wrote times of before its suspension would be taken for dead. It is
+/// right to within half of the time that asking took, and never stops because the other end is
+/// away.
 ///
 /// Without any reading it is this machine's wall clock. Cheap to clone; clones share readings.
 #[derive(Clone, Debug, Default)]
@@ -53,62 +55,78 @@ pub struct SharedClock(Arc<Mutex<SharedClockState>>);
 #[derive(Debug, Default)]
 struct SharedClockState {
     latest: Option<ClockSample>,
-    /// When it is to be read anew; at once when there is none.
-    due: Option<Instant>,
+    /// When it is to be read anew, by [`boot_ms`]; at once when there is none.
+    due_ms: Option<u64>,
 }
 
 /// Reading of a clock elsewhere.
 #[derive(Clone, Copy, Debug)]
 struct ClockSample {
-    /// When it was read, by the monotonic clock of this machine.
-    at: Instant,
+    /// When it was read, by [`boot_ms`].
+    at_ms: u64,
     /// Its milliseconds since 1970 then.
     ms: u64,
 }
 
-/// Age from which a reading of a shared clock is taken anew.
-const SAMPLE_AGE_MAX: Duration = Duration::from_secs(10);
-/// Interval between two attempts at a reading.
-const SAMPLE_PAUSE: Duration = Duration::from_secs(1);
-/// Duration of a question from which its answer is too vague to replace one that is known: what two
-/// servers make of the shared clock differs by less than the margin of a lease then.
-const SAMPLE_TOOK_MAX: Duration = Duration::from_millis(200);
+/// Milliseconds from which a reading of a shared clock is taken anew.
+const SAMPLE_AGE_MAX_MS: u64 = 10_000;
+/// Milliseconds between two attempts at a reading.
+const SAMPLE_PAUSE_MS: u64 = 1_000;
+/// Milliseconds that a question takes from which its answer is too vague to replace one that is
+/// known: what two servers make of the shared clock differs by less than the margin of a lease
+/// then.
+const SAMPLE_TOOK_MAX_MS: u64 = 200;
 
 impl SharedClock {
     /// Milliseconds since 1970, by the shared clock.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
-        let Some(sample) = self.0.lock().latest else { return wall_ms() };
-        let since = now().saturating_duration_since(sample.at).as_millis();
-        sample.ms.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+        self.at(boot_ms()).unwrap_or_else(wall_ms)
+    }
+
+    /// Milliseconds since 1970 at a time of [`boot_ms`]; none without a reading.
+    pub(crate) fn at(&self, now_ms: u64) -> Option<u64> {
+        let sample = self.0.lock().latest?;
+        Some(sample.ms.saturating_add(now_ms.saturating_sub(sample.at_ms)))
     }
 
     /// Returns whether the caller should ask what time it is. Others are told no for a while.
     #[must_use]
     pub fn wants_sample(&self) -> bool {
-        let (mut state, now) = (self.0.lock(), now());
-        let wants = state.due.is_none_or(|due| due <= now);
+        self.wants_sample_at(boot_ms())
+    }
+
+    /// Returns whether the caller should ask at `now_ms`.
+    pub(crate) fn wants_sample_at(&self, now_ms: u64) -> bool {
+        let mut state = self.0.lock();
+        let wants = state.due_ms.is_none_or(|due_ms| due_ms <= now_ms);
         if wants {
-            state.due = Some(now + SAMPLE_PAUSE);
+            state.due_ms = Some(now_ms + SAMPLE_PAUSE_MS);
         }
         wants
     }
 
-    /// Takes a reading of `ms`, which was asked for at `asked` and has just arrived.
-    pub fn sampled(&self, asked: Instant, ms: u64) {
-        let now = now();
-        let took = now.saturating_duration_since(asked);
+    /// Takes a reading of `ms`, which was asked for at `asked_ms` by [`boot_ms`] and has just
+    /// arrived.
+    pub fn sampled(&self, asked_ms: u64, ms: u64) {
+        self.sampled_at(asked_ms, boot_ms(), ms);
+    }
+
+    /// Takes a reading that arrived at `now_ms`.
+    pub(crate) fn sampled_at(&self, asked_ms: u64, now_ms: u64, ms: u64) {
+        let took_ms = now_ms.saturating_sub(asked_ms);
         let mut state = self.0.lock();
-        if took <= SAMPLE_TOOK_MAX || state.latest.is_none() {
-            state.latest = Some(ClockSample { at: asked + took / 2, ms });
-            let is_vague = took > SAMPLE_TOOK_MAX;
-            state.due = Some(now + if is_vague { SAMPLE_PAUSE } else { SAMPLE_AGE_MAX });
+        if took_ms <= SAMPLE_TOOK_MAX_MS || state.latest.is_none() {
+            state.latest = Some(ClockSample { at_ms: asked_ms + took_ms / 2, ms });
+            let is_vague = took_ms > SAMPLE_TOOK_MAX_MS;
+            let age_ms = if is_vague { SAMPLE_PAUSE_MS } else { SAMPLE_AGE_MAX_MS };
+            state.due_ms = Some(now_ms + age_ms);
         }
     }
 
     /// Has the clock read anew: the other end may be another one. Until then it goes on.
     pub fn expire(&self) {
-        self.0.lock().due = None;
+        self.0.lock().due_ms = None;
     }
 }
 

@@ -125,8 +125,8 @@ impl RedisQueue {
     /// Asks what time it is at the server, when that was not asked lately.
     async fn read_clock(&self) -> Result<(), QueueError> {
         if self.clock.wants_sample() {
-            let asked = clock::now();
-            self.clock.sampled(asked, self.link.time_ms().await?);
+            let asked_ms = clock::boot_ms();
+            self.clock.sampled(asked_ms, self.link.time_ms().await?);
         }
         Ok(())
     }

@@ -84,21 +84,21 @@ fn a_shared_clock_is_this_machines_until_it_was_read() {
 fn a_shared_clock_goes_on_from_what_was_read() {
     let clock = SharedClock::default();
     let other = clock.clone();
-    let asked = now();
-    clock.sampled(asked, 5_000_000);
-    let since = u64::try_from(now().duration_since(asked).as_millis()).unwrap();
-    let read = other.now_ms();
-    assert!((5_000_000..=5_000_000 + since + 1_000).contains(&read), "{read}");
-    assert!(!clock.wants_sample(), "it is known");
+    assert!(clock.wants_sample_at(1_000));
+    clock.sampled_at(1_000, 1_100, 5_000_000);
+    assert_eq!(other.at(1_050), Some(5_000_000));
+    assert!(!clock.wants_sample_at(1_200), "it is known");
     // An answer that took long says little, once something is known.
-    let long_ago = now().checked_sub(Duration::from_secs(60)).unwrap();
-    clock.sampled(long_ago, 1);
-    assert!(clock.now_ms() >= read);
+    clock.sampled_at(1_300, 61_300, 1);
+    assert_eq!(clock.at(61_300), Some(5_060_250));
     // Until the other server is asked, what was known of the one before goes on.
     clock.expire();
-    let kept = clock.now_ms();
-    assert!((read..read + 1_000).contains(&kept), "{kept}");
-    assert!(clock.wants_sample());
-    clock.sampled(now(), 9_000_000);
-    assert!(clock.now_ms() >= 9_000_000);
+    assert_eq!(clock.at(61_300), Some(5_060_250));
+    assert!(clock.wants_sample_at(61_300));
+    clock.sampled_at(61_300, 61_300, 9_000_000);
+    assert_eq!(clock.at(61_300), Some(9_000_000));
+    // By the clock that goes on while the machine is suspended.
+    let read = SharedClock::default();
+    read.sampled(boot_ms(), 1_000);
+    assert!(read.now_ms() < 61_000, "{}", read.now_ms());
 }

@@ -89,11 +89,16 @@ impl ServingLease {
     /// Takes a renewal that the store has confirmed, and that was sent at `sent_ms` by
     /// [`clock::boot_ms`].
     pub fn renewed(&self, sent_ms: u64) {
+        self.renewed_at(sent_ms, clock::boot_ms());
+    }
+
+    /// Takes a renewal whose confirmation arrived at `now_ms`.
+    pub(super) fn renewed_at(&self, sent_ms: u64, now_ms: u64) {
         let Some(length_ms) = self.0.length_ms else { return };
         let before_ms = self.0.until_ms.load(Ordering::Acquire);
         let until_ms = sent_ms.saturating_add(length_ms);
         // Counted first: whoever sees the new end sees the lapse, too.
-        if before_ms != 0 && until_ms > before_ms && before_ms <= clock::boot_ms() {
+        if before_ms != 0 && until_ms > before_ms && before_ms <= now_ms {
             self.lapse();
         }
         // Answers may overtake each other.
@@ -126,10 +131,15 @@ impl ServingLease {
     /// Returns how long it may act if its lease is not renewed; [`Duration::MAX`] without an end.
     #[must_use]
     pub fn remaining(&self) -> Duration {
+        self.remaining_at(clock::boot_ms())
+    }
+
+    /// Returns how long it may act from `now_ms` on.
+    pub(super) fn remaining_at(&self, now_ms: u64) -> Duration {
         match self.0.until_ms.load(Ordering::Acquire) {
             u64::MAX => Duration::MAX,
             _ if self.0.verified.load(Ordering::Acquire) != self.lapses() => Duration::ZERO,
-            until_ms => Duration::from_millis(until_ms.saturating_sub(clock::boot_ms())),
+            until_ms => Duration::from_millis(until_ms.saturating_sub(now_ms)),
         }
     }
 

@@ -198,7 +198,7 @@ impl PostgresEngine {
         if !self.context.clock.wants_sample() {
             return;
         }
-        let asked = clock::now();
+        let asked_ms = clock::boot_ms();
         match client.simple_query(READ_CLOCK) {
             Ok(answer) => {
                 let row = answer.iter().find_map(|message| match message {
@@ -206,7 +206,7 @@ impl PostgresEngine {
                     _ => None,
                 });
                 if let Some(ms) = row.and_then(|text| text.parse().ok()) {
-                    self.context.clock.sampled(asked, ms);
+                    self.context.clock.sampled(asked_ms, ms);
                 }
             }
             Err(error) => {
