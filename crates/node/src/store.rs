@@ -222,12 +222,39 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, SqlStoreError>> +
 /// Slot in which a transaction leaves its value.
 type Slot<T> = Arc<Mutex<Option<T>>>;
 
+/// Knowledge of which server stands for a store. Cheap to clone; clones share it.
+#[derive(Clone, Debug, Default)]
+struct StoreServer(Arc<Mutex<StoreServerState>>);
+
+#[derive(Debug, Default)]
+struct StoreServerState {
+    /// What tells the latest server that was connected to from others.
+    latest: Option<String>,
+    changes: u64,
+}
+
+impl StoreServer {
+    /// Notes which server a new connection is to.
+    fn connected(&self, server: String) {
+        let mut state = self.0.lock();
+        if state.latest.as_ref().is_some_and(|latest| *latest != server) {
+            state.changes += 1;
+        }
+        state.latest = Some(server);
+    }
+
+    fn changes(&self) -> u64 {
+        self.0.lock().changes
+    }
+}
+
 /// State that threads of the store share.
 struct StoreContext {
     config: StoreConfig,
     metrics: StoreMetrics,
     /// The database's clock.
     clock: SharedClock,
+    server: StoreServer,
     /// Counts the threads that are still there: each holds a receiver.
     running: watch::Receiver<()>,
 }
@@ -244,6 +271,7 @@ struct StoreHandle {
     config: StoreConfig,
     metrics: StoreMetrics,
     clock: SharedClock,
+    server: StoreServer,
     counters: Mutex<CounterReadings>,
     running: watch::Sender<()>,
 }
@@ -275,11 +303,12 @@ impl SqlStore {
             let metrics = StoreMetrics::new(registry);
             let (running, receiver) = watch::channel(());
             let writes = Arc::new(TransactionQueue::new(config.waiting_max));
-            let clock = SharedClock::default();
+            let (clock, server) = (SharedClock::default(), StoreServer::default());
             let context = StoreContext {
                 config: config.clone(),
                 metrics: metrics.clone(),
                 clock: clock.clone(),
+                server: server.clone(),
                 running: receiver,
             };
             let (dialect, reads) = match context.config.url.clone() {
@@ -301,6 +330,7 @@ impl SqlStore {
                 config,
                 metrics,
                 clock,
+                server,
                 counters,
                 running,
             })))
@@ -330,6 +360,7 @@ impl SqlStore {
                 config: config.clone(),
                 metrics: self.0.metrics.clone(),
                 clock: self.0.clock.clone(),
+                server: self.0.server.clone(),
                 running: receiver,
             };
             postgres::start(url, context, &queue).await?;
@@ -340,6 +371,7 @@ impl SqlStore {
                 config,
                 metrics: self.0.metrics.clone(),
                 clock: self.0.clock.clone(),
+                server: self.0.server.clone(),
                 counters: Mutex::default(),
                 running,
             })))
@@ -470,6 +502,13 @@ impl SqlStore {
     /// written and judged by. SQLite has no other than this machine's.
     pub fn now_ms(&self) -> u64 {
         self.0.clock.now_ms()
+    }
+
+    /// Number of times that another server was found to stand for the store, or the same one
+    /// after it was started anew: a replica that has taken over may have forgotten what was
+    /// confirmed last. It is found when a connection is made.
+    pub(crate) fn server_changes(&self) -> u64 {
+        self.0.server.changes()
     }
 
     /// Returns which engine it is.

@@ -220,8 +220,7 @@ impl NodeMembership {
             return NodeJudge::new(now_ms, Some(u64::MAX));
         }
         let continuity = *self.0.continuity.lock();
-        let covered_ms = continuity.covered_ms(clock::boot_ms(), whole_ms(self.0.lease));
-        NodeJudge::new(now_ms, covered_ms)
+        continuity.judge(clock::boot_ms(), now_ms, whole_ms(self.0.lease))
     }
 
     /// Tells whether this node takes new work: not when an operator wants it to drain.
@@ -235,12 +234,7 @@ impl NodeMembership {
         let own = &self.0.run.id;
         let (now_ms, sent) = (self.0.registry.now_ms(), self.0.sent.lock());
         let nodes = self.0.nodes.read();
-        let is_offer = |node: &&NodeRecord| {
-            let is_reachable = node.id == *own || node.description.peer_address.is_some();
-            let takes_work = node.state == NodeState::Active && !node.drain_wanted;
-            let has_role = node.description.roles.iter().any(|role| role == kind.role());
-            node.is_alive(now_ms) && is_reachable && takes_work && has_role
-        };
+        let is_offer = |node: &&NodeRecord| is_place(node, own, kind, now_ms);
         let offers = nodes.values().filter(is_offer).map(|node| {
             // What this node has is known exactly.
             let (load, sent) = match node.id == *own {
@@ -363,6 +357,7 @@ impl NodeMembership {
             false => RENEW_INTERVAL_ALONE,
         };
         let mut failed = false;
+        let mut store_changes = shared.registry.store_changes();
         loop {
             let state = match drain.is_draining() || !*shared.takes_work.borrow() {
                 true => NodeState::Draining,
@@ -372,6 +367,10 @@ impl NodeMembership {
             let (now_ms, sent_ms) = (shared.registry.now_ms(), clock::boot_ms());
             let renewed = shared.registry.renew(&shared.run, state, load, now_ms).await;
             let was_failed = std::mem::replace(&mut failed, renewed.is_err());
+            let changes = shared.registry.store_changes();
+            if std::mem::replace(&mut store_changes, changes) != changes {
+                self.doubt_store();
+            }
             match renewed {
                 Ok(Some(renewal)) => {
                     if renewal.was_expired {
@@ -410,6 +409,17 @@ impl NodeMembership {
         }
     }
 
+    /// Has what this node has compared with the store, which may have forgotten what it confirmed
+    /// last: claims of this node, and renewals of others.
+    fn doubt_store(&self) {
+        tracing::info!(
+            "another server stands for the store, or it was started anew: what this server has is \
+             compared with it"
+        );
+        self.0.continuity.lock().replaced(clock::boot_ms());
+        self.0.serving.lapse();
+    }
+
     /// Reads all nodes soon: something has happened to one.
     pub(super) fn look_again(&self) {
         self.0.hurry.notify_one();
@@ -435,6 +445,14 @@ impl NodeMembership {
         *self.0.nodes.write() = nodes.into_iter().map(|node| (node.id.clone(), node)).collect();
         self.0.renewals.send_modify(|count| *count = count.wrapping_add(1));
     }
+}
+
+/// Returns whether work of a kind may go to a node from another one, `own`, by what is known of it.
+pub(super) fn is_place(node: &NodeRecord, own: &str, kind: WorkKind, now_ms: u64) -> bool {
+    let is_reachable = node.id == own || node.description.peer_address.is_some();
+    let takes_work = node.state == NodeState::Active && !node.drain_wanted;
+    let has_role = node.description.roles.iter().any(|role| role == kind.role());
+    node.is_alive(now_ms) && is_reachable && takes_work && has_role
 }
 
 fn whole_ms(time: Duration) -> u64 {

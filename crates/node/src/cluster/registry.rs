@@ -217,6 +217,12 @@ impl NodeRegistry {
         self.store.now_ms()
     }
 
+    /// Number of times that another server was found to stand for the store
+    /// ([`SqlStore::server_changes`]).
+    pub(super) fn store_changes(&self) -> u64 {
+        self.store.server_changes()
+    }
+
     /// Makes a run the one that speaks for its node, unless another one may be alive, which a store
     /// that is not shared rules out.
     ///

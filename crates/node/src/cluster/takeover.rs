@@ -26,6 +26,8 @@ pub struct StoreContinuity {
     renewed_ms: Option<u64>,
     /// When the latest break ended.
     since_ms: u64,
+    /// When another server was found to stand for the store.
+    replaced_ms: Option<u64>,
 }
 
 impl StoreContinuity {
@@ -36,6 +38,23 @@ impl StoreContinuity {
             self.since_ms = now_ms;
         }
         self.renewed_ms = Some(now_ms);
+    }
+
+    /// Notes that another server stands for the store, or the same one after a crash. It may have
+    /// forgotten what was confirmed last, such as renewals of others: nobody is judged by what it
+    /// says before all have had a whole lease to renew theirs, or to find out that they cannot.
+    pub fn replaced(&mut self, now_ms: u64) {
+        self.renewed_ms = None;
+        self.replaced_ms = Some(now_ms);
+    }
+
+    /// Returns what a node knows by which others are judged, at a time by its own clock and by the
+    /// store's.
+    #[must_use]
+    pub fn judge(&self, now_ms: u64, store_ms: u64, lease_ms: u64) -> NodeJudge {
+        let is_in_doubt = self.replaced_ms.is_some_and(|at_ms| now_ms < at_ms + lease_ms);
+        let covered_ms = self.covered_ms(now_ms, lease_ms);
+        NodeJudge { now_ms: store_ms, covered_ms, is_in_doubt }
     }
 
     /// Returns for how long there was no break; none before a whole lease without one.
@@ -52,6 +71,8 @@ impl StoreContinuity {
 pub struct NodeJudge {
     now_ms: u64,
     covered_ms: Option<u64>,
+    /// True while the store may have forgotten something.
+    is_in_doubt: bool,
 }
 
 impl NodeJudge {
@@ -59,7 +80,7 @@ impl NodeJudge {
     /// ([`StoreContinuity::covered_ms`]).
     #[must_use]
     pub const fn new(now_ms: u64, covered_ms: Option<u64>) -> NodeJudge {
-        NodeJudge { now_ms, covered_ms }
+        NodeJudge { now_ms, covered_ms, is_in_doubt: false }
     }
 
     /// Returns the time by the store's clock.
@@ -71,6 +92,9 @@ impl NodeJudge {
     /// Returns what has become of a node.
     #[must_use]
     pub fn fate(&self, node: &NodeRecord) -> NodeFate {
+        if self.is_in_doubt {
+            return NodeFate::Present;
+        }
         let is_covered = self.covered_ms.is_some_and(|ms| ms >= node.lease_ms());
         NodeFate::of(node, self.now_ms, is_covered)
     }
@@ -133,4 +157,27 @@ pub fn is_own_turn(key: &str, own: &str, nodes: &[String], lost_for: Duration) -
 }
 
 #[cfg(test)]
-mod simulation;
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// One node of many dies: each session is taken once, and no node takes much more than its part.
+    #[test]
+    fn what_a_node_had_is_shared_by_the_others() {
+        let nodes: Vec<String> = (0..9).map(|index| format!("srv_{index}")).collect();
+        let mut taken = HashMap::new();
+        for session in 0..900 {
+            let key = format!("ses_{session}");
+            let first: Vec<_> =
+                nodes.iter().filter(|own| is_own_turn(&key, own, &nodes, Duration::ZERO)).collect();
+            assert_eq!(first.len(), 1);
+            assert!(nodes.iter().all(|own| is_own_turn(&key, own, &nodes, FIRST_CHOICE_MAX)));
+            *taken.entry(first[0].clone()).or_insert(0) += 1;
+        }
+        assert!(
+            taken.len() == 9 && taken.values().all(|count| (60..150).contains(count)),
+            "{taken:?}"
+        );
+    }
+}

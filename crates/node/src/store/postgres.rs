@@ -40,6 +40,10 @@ const BACKOFF_MAX: Duration = Duration::from_millis(20);
 /// Milliseconds since 1970 by the server's clock, whatever transaction it is in.
 const READ_CLOCK: &str = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
 
+/// When the server was started, which tells a replica that has taken over, or a server that was
+/// started anew, from the one before. CockroachDB, which forgets nothing, has no such function.
+const READ_SERVER: &str = "SELECT pg_postmaster_start_time()";
+
 /// Returns whether the address can be understood.
 pub(super) fn check_url(url: &str) -> Result<(), SqlStoreError> {
     parse(url).map(drop)
@@ -175,6 +179,7 @@ impl PostgresEngine {
                 self.connection = Some(PostgresConnection { client, statements });
                 self.failed = None;
                 // Another server may stand in for the one before.
+                self.read_server();
                 self.context.clock.expire();
                 self.read_clock();
                 Ok(())
@@ -191,21 +196,27 @@ impl PostgresEngine {
         }
     }
 
+    /// Asks which server a new connection is to.
+    fn read_server(&mut self) {
+        match self.read_text(READ_SERVER) {
+            Ok(Some(server)) => self.context.server.connected(server),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "read the store's start");
+            }
+        }
+    }
+
     /// Asks what time it is at the server, when that was not asked lately. What fails here fails
     /// with the next transaction as well, which tells of it.
     fn read_clock(&mut self) {
-        let Some(PostgresConnection { client, .. }) = &mut self.connection else { return };
-        if !self.context.clock.wants_sample() {
+        if self.connection.is_none() || !self.context.clock.wants_sample() {
             return;
         }
         let asked_ms = clock::boot_ms();
-        match client.simple_query(READ_CLOCK) {
+        match self.read_text(READ_CLOCK) {
             Ok(answer) => {
-                let row = answer.iter().find_map(|message| match message {
-                    SimpleQueryMessage::Row(row) => row.get(0),
-                    _ => None,
-                });
-                if let Some(ms) = row.and_then(|text| text.parse().ok()) {
+                if let Some(ms) = answer.and_then(|text| text.parse().ok()) {
                     self.context.clock.sampled(asked_ms, ms);
                 }
             }
@@ -213,6 +224,16 @@ impl PostgresEngine {
                 tracing::debug!(error = &error as &dyn std::error::Error, "read the store's clock");
             }
         }
+    }
+
+    /// Asks for one value, outside of transactions.
+    fn read_text(&mut self, sql: &str) -> Result<Option<String>, ::postgres::Error> {
+        let Some(PostgresConnection { client, .. }) = &mut self.connection else { return Ok(None) };
+        let answer = client.simple_query(sql)?;
+        Ok(answer.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        }))
     }
 
     fn attempt(&mut self, job: &mut TransactionJob) -> TransactionAttempt {
