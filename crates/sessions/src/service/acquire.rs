@@ -8,7 +8,7 @@ use node::task::Boxed;
 use tokio::time;
 
 use super::entry::SessionEntry;
-use super::{SessionsInner, takeover};
+use super::{SessionsInner, fence, takeover};
 use crate::error::SessionError;
 use crate::everywhere::OtherNodes;
 use crate::store::rows::SessionRow;
@@ -59,6 +59,7 @@ impl SessionsInner {
         if purpose == SessionUse::Work {
             self.check_files(&row)?;
         }
+        let lapses = self.membership.serving().lapses();
         let claimed = self.store.claim(id, &self.run, row.epoch, self.claim_terms()).await?;
         let row = claimed.ok_or_else(|| self.on_another_server())?;
         let log = self.writer.log(&row);
@@ -69,6 +70,7 @@ impl SessionsInner {
         let goes_on = !waiting.is_empty() && entry.session_state() == SessionState::Active;
         self.restore_waiting(&entry, waiting);
         self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
+        self.check_claim_is_new(&entry, lapses)?;
         self.sweeps.deadline(&entry.id, deadline);
         if goes_on {
             node::task::spawn(Arc::clone(self).go_on_with(Arc::clone(&entry)));
@@ -96,6 +98,23 @@ impl SessionsInner {
                 }
             }
         })
+    }
+
+    /// Gives up what was claimed before the lease of this server had ended: another one may have
+    /// claimed it since, and it was not there yet when what is here was compared with the store.
+    /// A lapse that comes after this look compares it.
+    pub(super) fn check_claim_is_new(
+        &self,
+        entry: &Arc<SessionEntry>,
+        lapses: u64,
+    ) -> Result<(), SessionError> {
+        if self.membership.serving().lapses() == lapses {
+            return Ok(());
+        }
+        entry.state.lock().left = true;
+        self.entries.lock().remove(&entry.id);
+        entry.log.leave();
+        Err(SessionError::Away(fence::OVER.to_owned()))
     }
 
     /// Returns what is said of a session that another server has.

@@ -17,6 +17,7 @@ use super::entry::{SessionEntry, SessionSandbox};
 use super::{SandboxGuard, Sessions, SessionsInner};
 use crate::error::SessionError;
 use crate::metrics::SandboxEvent;
+use crate::store::rows::SessionRow;
 
 /// Interval at which sandboxes are looked for that have come up just when the lease ended.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -25,7 +26,7 @@ const ASK_PAUSE: Duration = Duration::from_millis(200);
 /// Time that the sockets of a lost session's grants may take to be closed.
 const GATE_MAX: Duration = Duration::from_secs(1);
 /// Message of what is refused while the lease is over.
-const OVER: &str = "this server has not reached the store for so long that others may take its \
+pub(super) const OVER: &str = "this server has not reached the store for so long that others may take its \
                     sessions over; it goes on when it has";
 
 /// Right to answer for one session: asked at the entrance of a request, and for each piece of what
@@ -212,9 +213,13 @@ impl SessionsInner {
             if owned.get(&*entry.id) == Some(&epoch) {
                 continue;
             }
-            // It may have ended, or be removed.
+            // It may have ended, or be removed. A store that has forgotten a claim gives its epoch
+            // to the next one.
             let row = self.store.session_of_anybody(&entry.id).await?;
-            if row.is_some_and(|row| row.epoch != epoch) {
+            let is_others = |owner: &str| owner != self.run.id;
+            let is_taken =
+                |row: SessionRow| row.epoch != epoch || row.owner.as_deref().is_some_and(is_others);
+            if row.is_some_and(is_taken) {
                 taken.push(entry);
             }
         }
