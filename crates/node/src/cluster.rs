@@ -18,6 +18,8 @@ mod peer;
 pub mod placement;
 mod registry;
 mod serving_lease;
+#[cfg(test)]
+mod simulation;
 pub mod takeover;
 
 use std::time::Duration;

@@ -30,6 +30,7 @@ impl Drop for TempDir {
 }
 
 /// Numbers by xorshift64* (Vigna 2016), the same for the same seed, which must not be 0.
+#[derive(Debug)]
 pub(crate) struct SeededRandom(pub(crate) u64);
 
 impl SeededRandom {

@@ -94,11 +94,11 @@ impl LimitUse {
 
 /// A node's part of a limit, as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ShareRow {
-    node: String,
-    incarnation: String,
-    granted: u32,
-    needed: u32,
+pub(super) struct ShareRow {
+    pub(super) node: String,
+    pub(super) incarnation: String,
+    pub(super) granted: u32,
+    pub(super) needed: u32,
 }
 
 /// Returns the fair part of each of some nodes, by what they need: nobody gets more than it needs,
@@ -144,7 +144,7 @@ fn fill(amount: u32, needed: &[u32], turn: u64) -> Vec<u32> {
 }
 
 /// Returns whether a part belongs to a run that can use nothing any more.
-fn is_free(
+pub(super) fn is_free(
     row: &ShareRow,
     nodes: &BTreeMap<String, NodeRecord>,
     judge: NodeJudge,
@@ -248,7 +248,12 @@ impl LimitShares {
 
 /// Grants a node its next part, with the rows of those that may use something of it. Returns the
 /// row that the node has from now on, and what it may use.
-fn grant(rows: &[ShareRow], used: &LimitUse, run: &NodeIdentity, turn: u64) -> (ShareRow, u32) {
+pub(super) fn grant(
+    rows: &[ShareRow],
+    used: &LimitUse,
+    run: &NodeIdentity,
+    turn: u64,
+) -> (ShareRow, u32) {
     let own = rows.iter().find(|row| row.node == run.id);
     // What a run before had is gone with it.
     let granted = own.filter(|row| row.incarnation == run.incarnation).map_or(0, |row| row.granted);

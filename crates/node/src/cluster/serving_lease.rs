@@ -185,13 +185,18 @@ impl LeaseVerifier {
     pub async fn lapsed(&mut self) -> u64 {
         loop {
             self.changes.mark_unchanged();
-            let lapses = self.lease.lapses();
-            if self.lease.0.verified.load(Ordering::Acquire) < lapses {
-                return lapses;
+            if let Some(lapse) = self.unverified() {
+                return lapse;
             }
             // The sender is in the lease.
             drop(self.changes.changed().await);
         }
+    }
+
+    /// Returns the number of the latest lapse, if nothing was compared after it yet.
+    pub(super) fn unverified(&self) -> Option<u64> {
+        let lapses = self.lease.lapses();
+        (self.lease.0.verified.load(Ordering::Acquire) < lapses).then_some(lapses)
     }
 
     /// Notes that everything was compared that there was at a lapse: what is left is this node's.

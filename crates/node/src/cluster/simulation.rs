@@ -1,0 +1,236 @@
+//! Simulation of a whole cluster: up to ten thousand nodes on one store, by a heap of events.
+//!
+//! The rules that decide are those of the crate itself: leases ([`ServingLease`]), the store's clock
+//! ([`crate::clock::SharedClock`]), judgement of nodes ([`takeover`]), rendezvous hashing
+//! ([`placement`]) and parts of limits ([`limit_shares`]). What is a statement in SQL, or belongs to
+//! the crate of sessions, is modelled, and names what it stands for. Nothing looks at a time step by
+//! step: two nodes that may act for one session are found at the moment at which the second one
+//! may. A failure names its seed; seeds that have found something are run first.
+
+mod acts;
+mod faults;
+mod ledger;
+mod node;
+mod store;
+mod world;
+
+use self::ledger::Violation;
+use self::world::World;
+use super::membership;
+use super::takeover::{FIRST_CHOICE_MAX, NodeFate, StoreContinuity};
+use super::{NodeDescription, NodeJudge, NodeRecord, WorkKind};
+
+/// What the store's clock shows at the beginning of time.
+const START_MS: u64 = 1_000_000_000;
+/// Milliseconds without faults in which all comes to its end: a node that dies before its first
+/// renewal counts as alive for [`super::NODE_LEASE`], and the store may have been away just before.
+const QUIET_MS: u64 = 38_000;
+
+/// Faults that a world has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SimulatedFaults {
+    /// All but a store that forgets.
+    All,
+    /// All, and a store that is replaced by one that has not got what was confirmed last.
+    Failover,
+    /// Nodes die, and everything else is as it should be.
+    Kills,
+    /// The store goes away and comes back; nodes do not fail.
+    StoreAlone,
+}
+
+impl SimulatedFaults {
+    fn loses_requests(self) -> bool {
+        matches!(self, SimulatedFaults::All | SimulatedFaults::Failover)
+    }
+
+    fn forgets(self) -> bool {
+        self == SimulatedFaults::Failover
+    }
+}
+
+/// A rule that is broken, to see that the simulation finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BrokenRule {
+    /// A lease counts from when its renewal was answered.
+    LeaseFromAnswer,
+    /// A lease counts by a clock that stands still while the machine is suspended.
+    LeaseStandsStill,
+    /// The store's clock goes on by that one.
+    ClockStandsStill,
+    /// Nodes are taken for lost half a lease early.
+    EarlyClaims,
+    /// A node takes over also when the store was just away.
+    NoContinuity,
+    /// A node whose lease had ended goes on without a look at what it still has.
+    NoVerification,
+    /// What was claimed before the lease ended is kept when the answer comes after it.
+    LateClaims,
+    /// A server of the store that stands in for another one is taken for the same.
+    TrustedFailover,
+    /// Parts of a limit are granted without a look at what others have.
+    SharesWithoutSum,
+}
+
+/// The rules by which nodes act.
+#[derive(Clone, Copy, Debug, Default)]
+struct SimulatedRules {
+    broken: Option<BrokenRule>,
+    lease_ms: u64,
+}
+
+impl SimulatedRules {
+    fn breaks(&self, rule: BrokenRule) -> bool {
+        self.broken == Some(rule)
+    }
+
+    fn lease_counts_from_answer(&self) -> bool {
+        self.breaks(BrokenRule::LeaseFromAnswer)
+    }
+
+    fn lease_stands_still(&self) -> bool {
+        self.breaks(BrokenRule::LeaseStandsStill)
+    }
+
+    fn clock_stands_still(&self) -> bool {
+        self.breaks(BrokenRule::ClockStandsStill)
+    }
+
+    fn skips_verification(&self) -> bool {
+        self.breaks(BrokenRule::NoVerification)
+    }
+
+    fn keeps_late_claims(&self) -> bool {
+        self.breaks(BrokenRule::LateClaims)
+    }
+
+    fn trusts_new_store(&self) -> bool {
+        self.breaks(BrokenRule::TrustedFailover)
+    }
+
+    fn ignores_other_shares(&self) -> bool {
+        self.breaks(BrokenRule::SharesWithoutSum)
+    }
+
+    /// Makes what a node judges others by.
+    fn judge(
+        &self,
+        continuity: &StoreContinuity,
+        boot_ms: u64,
+        store_ms: u64,
+        lease_ms: u64,
+    ) -> NodeJudge {
+        match self.breaks(BrokenRule::NoContinuity) {
+            true => NodeJudge::new(store_ms, Some(u64::MAX)),
+            false => continuity.judge(boot_ms, store_ms, lease_ms),
+        }
+    }
+
+    /// Time by which a node is judged.
+    fn judged_ms(&self, judge: NodeJudge) -> u64 {
+        let early_ms = if self.breaks(BrokenRule::EarlyClaims) { self.lease_ms / 2 } else { 0 };
+        judge.now_ms() + early_ms
+    }
+
+    fn fate(&self, judge: NodeJudge, node: &NodeRecord) -> NodeFate {
+        match self.breaks(BrokenRule::EarlyClaims) {
+            true => NodeJudge::new(self.judged_ms(judge), Some(u64::MAX)).fate(node),
+            false => judge.fate(node),
+        }
+    }
+}
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug)]
+struct SimulationPlan {
+    seed: u64,
+    nodes: usize,
+    sessions_per_node: usize,
+    lease_ms: u64,
+    faults: SimulatedFaults,
+    rules: SimulatedRules,
+    /// Milliseconds with faults, and behind them without any, in which everything must come to its
+    /// end; and between two faults.
+    faults_ms: u64,
+    quiet_ms: u64,
+    fault_gap_ms: u64,
+}
+
+impl SimulationPlan {
+    /// Makes the plan that a seed stands for.
+    fn of(seed: u64, nodes: usize) -> SimulationPlan {
+        let faults = match seed % 6 {
+            0 => SimulatedFaults::StoreAlone,
+            1 => SimulatedFaults::Kills,
+            2 | 3 => SimulatedFaults::Failover,
+            _ => SimulatedFaults::All,
+        };
+        let lease_ms = match nodes {
+            0..1_000 => [1_500, 3_000][usize::from(seed % 5 > 1)],
+            1_000..5_000 => 4_000,
+            _ => 10_000,
+        };
+        SimulationPlan {
+            seed,
+            nodes,
+            sessions_per_node: 4,
+            lease_ms,
+            faults,
+            rules: SimulatedRules { broken: None, lease_ms },
+            faults_ms: if nodes < 1_000 { 10 * lease_ms } else { 4 * lease_ms },
+            quiet_ms: QUIET_MS + 4 * lease_ms,
+            fault_gap_ms: if faults == SimulatedFaults::Kills { 2 * lease_ms / 3 } else { 300 },
+        }
+    }
+
+    fn breaking(self, rule: BrokenRule) -> SimulationPlan {
+        let rules = SimulatedRules { broken: Some(rule), ..self.rules };
+        SimulationPlan { rules, ..self }
+    }
+
+    /// Nodes that use something which is limited over all, and how much of it there is.
+    fn limited_nodes(&self) -> usize {
+        self.nodes.min(12)
+    }
+
+    fn limit(&self) -> u32 {
+        [5, 20, 90][usize::try_from(self.seed % 3).expect("it is small")]
+    }
+
+    /// Milliseconds after which a session has a living owner again, where nothing but deaths
+    /// happens: its owner's lease, a look by all, the time that belongs to the first choice, which
+    /// may be dead as well, and another look, each with the ways to the store and back.
+    fn owned_again_max_ms(&self) -> Option<u64> {
+        let first_ms = u64::try_from(FIRST_CHOICE_MAX.as_millis()).expect("it is short");
+        (self.faults == SimulatedFaults::Kills)
+            .then_some(self.lease_ms + first_ms + self.lease_ms + 1_000)
+    }
+
+    /// Most requests to the store within one lease because nodes were lost: each node looks for the
+    /// sessions of each lost one twice, and as many more times as that fails; those that are
+    /// left over are claimed by all at once. In the worst case all losses of four leases meet.
+    fn herd_max(&self) -> usize {
+        let losses = usize::try_from(4 * self.lease_ms / self.fault_gap_ms + 1).expect("few");
+        losses * (2 * self.nodes + 2 * self.sessions_per_node)
+    }
+
+    fn run(self) -> Result<World, Violation> {
+        let mut world = World::new(self);
+        world.run().map(|()| world)
+    }
+}
+
+fn description() -> NodeDescription {
+    NodeDescription {
+        peer_address: Some("10.0.0.1:4190".to_owned()),
+        roles: vec![WorkKind::Session.role().to_owned()],
+        ..NodeDescription::default()
+    }
+}
+
+fn is_session_node(node: &NodeRecord, now_ms: u64) -> bool {
+    membership::is_place(node, "", WorkKind::Session, now_ms)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,559 @@
+//! The world of the simulation: a heap of events, the way of requests to the store and back, and
+//! the checks at each moment at which a node becomes able to act.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+
+use super::ledger::{Ledger, Violation};
+use super::node::{
+    DRIFT_MAX, PendingRequest, SimulatedClocks, SimulatedNode, SimulatedProcess, SimulatedShare,
+    StoreConnection,
+};
+use super::store::{
+    ModelStore, NodeIndex, SessionIndex, StoreAnswer, StoreCaller, StoreRequest, node_name,
+};
+use super::{SimulatedFaults, SimulationPlan, description};
+use crate::clock::SharedClock;
+use crate::cluster::ServingLease;
+use crate::cluster::takeover::StoreContinuity;
+use crate::testing::SeededRandom;
+
+/// Milliseconds that a request or an answer is on its way, on a good day and on a bad one.
+const LEG_MS: u64 = 15;
+const SLOW_LEG_MS: u64 = 600;
+/// One request or answer of so many is lost, while there are faults.
+const LOST_ONE_IN: u64 = 2_000;
+/// Milliseconds after which a request to the store that is no renewal is given up
+/// (`StoreConfig::statement_max`).
+const STATEMENT_MAX_MS: u64 = 30_000;
+/// Milliseconds between two requests of clients for the same session, on average.
+const ASK_MS: u64 = 8_000;
+
+/// What a node does by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeTimer {
+    Register,
+    Renew,
+    Verify,
+    Drain,
+    Settle,
+    /// A look at the address of a node whose process has ended (`peer::watch`).
+    Refused {
+        target: NodeIndex,
+        run: u32,
+    },
+}
+
+/// Something that happens.
+#[derive(Debug)]
+pub(super) enum SimulatedEvent {
+    Timer {
+        node: NodeIndex,
+        run: u32,
+        timer: NodeTimer,
+    },
+    /// A request is at the store, by a connection to one of its servers.
+    Arrives {
+        node: NodeIndex,
+        run: u32,
+        id: u64,
+        request: StoreRequest,
+    },
+    Answered {
+        node: NodeIndex,
+        run: u32,
+        id: u64,
+        generation: u64,
+        answer: StoreAnswer,
+    },
+    GivenUp {
+        node: NodeIndex,
+        run: u32,
+        id: u64,
+    },
+    /// A client asks a node for a session.
+    Ask {
+        session: SessionIndex,
+        node: NodeIndex,
+        was_passed_on: bool,
+    },
+    Fault,
+    GoesOn {
+        node: NodeIndex,
+    },
+    Start {
+        node: NodeIndex,
+    },
+    Drain {
+        node: NodeIndex,
+        drains: bool,
+    },
+}
+
+#[derive(Debug)]
+struct ScheduledEvent {
+    at_ms: u64,
+    number: u64,
+    event: SimulatedEvent,
+}
+
+impl PartialEq for ScheduledEvent {
+    fn eq(&self, other: &ScheduledEvent) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for ScheduledEvent {}
+
+impl PartialOrd for ScheduledEvent {
+    fn partial_cmp(&self, other: &ScheduledEvent) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ScheduledEvent {
+    fn cmp(&self, other: &ScheduledEvent) -> Ordering {
+        (self.at_ms, self.number).cmp(&(other.at_ms, other.number))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) plan: SimulationPlan,
+    pub(super) chance: SeededRandom,
+    pub(super) now_ms: u64,
+    events: BinaryHeap<Reverse<ScheduledEvent>>,
+    count: u64,
+    pub(super) store: ModelStore,
+    pub(super) nodes: Vec<SimulatedNode>,
+    pub(super) ledger: Ledger,
+    pub(super) kills: u64,
+}
+
+impl World {
+    pub(super) fn new(plan: SimulationPlan) -> World {
+        let mut chance = SeededRandom(plan.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut store = ModelStore::new(plan.nodes, description(), plan.rules);
+        let count = plan.nodes * plan.sessions_per_node;
+        let mut nodes = Vec::new();
+        for node in 0..plan.nodes {
+            (0..plan.sessions_per_node).for_each(|_| store.add_session(node));
+            let clocks = SimulatedClocks {
+                boot_ms: 10_000 + chance.below(1_000_000),
+                drift: chance.below(2 * DRIFT_MAX),
+                wall_ms: super::START_MS - 600_000 + chance.below(1_200_000),
+                suspended_ms: 0,
+            };
+            nodes.push(SimulatedNode {
+                clocks,
+                runs: 0,
+                process: None,
+                paused_until_ms: 0,
+                forth_cut_ms: 0,
+                back_cut_ms: 0,
+                peers_cut_ms: 0,
+                busy_until_ms: 0,
+            });
+        }
+        let mut world = World {
+            plan,
+            chance,
+            now_ms: 0,
+            events: BinaryHeap::new(),
+            count: 0,
+            store,
+            nodes,
+            ledger: Ledger::new(count),
+            kills: 0,
+        };
+        for node in 0..world.nodes.len() {
+            // It was there before.
+            let (incarnation, lease_ms) = (format!("run_{node}_0"), plan.lease_ms);
+            let caller = StoreCaller { node, incarnation, lease_ms };
+            world.store.enlist(&caller);
+            let within_ms = world.chance.below(world.plan.lease_ms / 5);
+            world.after(within_ms, SimulatedEvent::Start { node });
+        }
+        for session in 0..count {
+            // Where it is at first, so that it is at work there when faults begin.
+            let node = session / world.plan.sessions_per_node;
+            let within_ms = world.plan.lease_ms + world.chance.below(ASK_MS);
+            world.after(within_ms, SimulatedEvent::Ask { session, node, was_passed_on: false });
+        }
+        world.after(world.plan.lease_ms * 2, SimulatedEvent::Fault);
+        world
+    }
+
+    /// Runs to the end.
+    pub(super) fn run(&mut self) -> Result<(), Violation> {
+        let end_ms = self.plan.faults_ms + self.plan.quiet_ms;
+        while let Some(Reverse(next)) = self.events.pop() {
+            if next.at_ms > end_ms {
+                break;
+            }
+            self.now_ms = next.at_ms;
+            self.happen(next.event)?;
+        }
+        self.check_end()
+    }
+
+    pub(super) fn has_faults(&self) -> bool {
+        self.now_ms < self.plan.faults_ms
+    }
+
+    pub(super) fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.chance.below(count as u64)).expect("it was one")
+    }
+
+    pub(super) fn after(&mut self, ms: u64, event: SimulatedEvent) {
+        self.at(self.now_ms + ms, event);
+    }
+
+    fn at(&mut self, at_ms: u64, event: SimulatedEvent) {
+        self.count += 1;
+        self.events.push(Reverse(ScheduledEvent { at_ms, number: self.count, event }));
+    }
+
+    pub(super) fn set_timer(&mut self, ms: u64, node: NodeIndex, timer: NodeTimer) {
+        let run = self.nodes[node].runs;
+        self.after(ms, SimulatedEvent::Timer { node, run, timer });
+    }
+
+    /// The process of a node, if it is the same run as before.
+    pub(super) fn process(&mut self, node: NodeIndex, run: u32) -> Option<&mut SimulatedProcess> {
+        self.nodes[node].process.as_mut().filter(|process| process.number == run)
+    }
+
+    fn happen(&mut self, event: SimulatedEvent) -> Result<(), Violation> {
+        // Whatever comes to a node that stands still waits there.
+        let waits = match &event {
+            SimulatedEvent::Timer { node, .. }
+            | SimulatedEvent::Answered { node, .. }
+            | SimulatedEvent::GivenUp { node, .. }
+            | SimulatedEvent::Ask { node, .. }
+            | SimulatedEvent::Start { node } => Some(*node),
+            SimulatedEvent::Arrives { .. }
+            | SimulatedEvent::Fault
+            | SimulatedEvent::GoesOn { .. }
+            | SimulatedEvent::Drain { .. } => None,
+        };
+        if let Some(node) = waits
+            && self.nodes[node].is_paused(self.now_ms)
+        {
+            self.at(self.nodes[node].paused_until_ms, event);
+            return Ok(());
+        }
+        match event {
+            SimulatedEvent::Timer { node, run, timer } => match self.process(node, run).is_some() {
+                true => self.tick(node, timer),
+                false => Ok(()),
+            },
+            SimulatedEvent::Arrives { node, run, id, request } => {
+                self.arrive(node, run, id, request)
+            }
+            SimulatedEvent::Answered { node, run, id, generation, answer } => {
+                let pending = self.process(node, run).and_then(|it| it.pending.remove(&id));
+                match pending {
+                    Some(pending) => self.answered(node, pending, generation, answer),
+                    None => Ok(()),
+                }
+            }
+            SimulatedEvent::GivenUp { node, run, id } => {
+                let pending = self.process(node, run).and_then(|it| it.pending.remove(&id));
+                if let Some(pending) = pending {
+                    self.disconnect(node, pending.connection);
+                    self.failed(node, pending.request);
+                }
+                Ok(())
+            }
+            SimulatedEvent::Ask { session, node, was_passed_on } => {
+                if !was_passed_on {
+                    self.ask_again(session);
+                }
+                self.ask(session, node, was_passed_on)
+            }
+            SimulatedEvent::Fault => self.fail(),
+            SimulatedEvent::GoesOn { node } => self.check_node(node),
+            SimulatedEvent::Start { node } => {
+                self.start(node);
+                Ok(())
+            }
+            SimulatedEvent::Drain { node, drains } => {
+                self.store.ask_to_drain(self.now_ms, node, drains);
+                Ok(())
+            }
+        }
+    }
+
+    /// Has a client ask for a session some time later, at the node that it knows or at another one.
+    fn ask_again(&mut self, session: SessionIndex) {
+        let count = self.nodes.len();
+        let node = match self.chance.is_one_in(3) {
+            true => self.index(count),
+            false => self.store.sessions[session].owner,
+        };
+        let within_ms = ASK_MS / 2 + self.chance.below(ASK_MS);
+        self.after(within_ms, SimulatedEvent::Ask { session, node, was_passed_on: false });
+    }
+
+    /// Starts a run of a node.
+    fn start(&mut self, node: NodeIndex) {
+        if self.nodes[node].process.is_some() {
+            return;
+        }
+        let lease = std::time::Duration::from_millis(self.plan.lease_ms);
+        let serving = ServingLease::of(lease);
+        let it = &mut self.nodes[node];
+        it.runs += 1;
+        it.process = Some(SimulatedProcess {
+            number: it.runs,
+            verifier: serving.verify(),
+            serving,
+            clock: SharedClock::default(),
+            continuity: StoreContinuity::default(),
+            snapshot: None,
+            is_registered: false,
+            is_renewing: false,
+            is_verifying: false,
+            is_draining: false,
+            takes_work: true,
+            losses: HashMap::new(),
+            sessions: BTreeMap::new(),
+            loading: BTreeSet::new(),
+            pending: HashMap::new(),
+            connected: HashMap::new(),
+            generation: None,
+            share: SimulatedShare::default(),
+        });
+        self.set_timer(0, node, NodeTimer::Register);
+    }
+
+    /// Sends a request to the store, and the question for its time before it when that is due.
+    pub(super) fn send(
+        &mut self,
+        node: NodeIndex,
+        connection: StoreConnection,
+        request: StoreRequest,
+    ) {
+        let clock_ms = self.sample_clock(node);
+        let process = self.nodes[node].process.as_ref().expect("whoever sends lives");
+        if process.clock.wants_sample_at(clock_ms) {
+            self.transmit(node, connection, StoreRequest::Clock { asked_ms: clock_ms });
+        }
+        self.transmit(node, connection, request);
+    }
+
+    pub(super) fn transmit(
+        &mut self,
+        node: NodeIndex,
+        connection: StoreConnection,
+        request: StoreRequest,
+    ) {
+        self.count += 1;
+        let (id, now_ms) = (self.count, self.now_ms);
+        let time_ms = match connection {
+            StoreConnection::Reserved => self.plan.lease_ms / 2,
+            StoreConnection::Shared => STATEMENT_MAX_MS,
+        };
+        let until_ms = now_ms + time_ms;
+        let leg_ms = self.leg_ms();
+        let is_lost = self.is_lost() || now_ms < self.nodes[node].forth_cut_ms;
+        let process = self.nodes[node].process.as_mut().expect("whoever sends lives");
+        let run = process.number;
+        let pending = PendingRequest { connection, request: request.clone(), until_ms };
+        process.pending.insert(id, pending);
+        match is_lost {
+            true => self.at(until_ms, SimulatedEvent::GivenUp { node, run, id }),
+            false => self.after(leg_ms, SimulatedEvent::Arrives { node, run, id, request }),
+        }
+    }
+
+    fn leg_ms(&mut self) -> u64 {
+        match self.now_ms < self.store.slow_until_ms {
+            true => self.chance.below(SLOW_LEG_MS),
+            false => 1 + self.chance.below(LEG_MS),
+        }
+    }
+
+    fn is_lost(&mut self) -> bool {
+        let may_be = self.has_faults() && self.plan.faults.loses_requests();
+        may_be && self.chance.is_one_in(LOST_ONE_IN)
+    }
+
+    /// Executes a request at the store, and sends the answer.
+    fn arrive(
+        &mut self,
+        node: NodeIndex,
+        run: u32,
+        id: u64,
+        request: StoreRequest,
+    ) -> Result<(), Violation> {
+        let now_ms = self.now_ms;
+        let (lease_ms, generation) = (self.plan.lease_ms, self.store.generation);
+        // It is executed whether or not its sender still waits for it, or lives.
+        let incarnation = format!("run_{node}_{run}");
+        let pending = self.process(node, run).and_then(|process| {
+            let pending = process.pending.get(&id)?;
+            let connected = process.connected.get(&pending.connection).copied();
+            Some((pending.until_ms, connected, pending.connection))
+        });
+        let is_stale = pending.is_some_and(|(_, connected, _)| {
+            connected.is_some_and(|connected| connected != generation)
+        });
+        let answer = if self.store.is_away(now_ms) {
+            match self.store.is_silent {
+                true => None,
+                false => Some(StoreAnswer::Unavailable),
+            }
+        } else if is_stale {
+            Some(StoreAnswer::ConnectionLost)
+        } else {
+            self.count_herd(&request);
+            let caller = StoreCaller { node, incarnation, lease_ms };
+            let answer = self.store.execute(now_ms, &caller, request);
+            self.check_moves()?;
+            Some(answer)
+        };
+        let Some((until_ms, _, connection)) = pending else { return Ok(()) };
+        let is_busy = now_ms < self.nodes[node].busy_until_ms;
+        let leg_ms = match connection {
+            StoreConnection::Shared if is_busy => self.chance.below(3 * lease_ms),
+            StoreConnection::Shared | StoreConnection::Reserved => self.leg_ms(),
+        };
+        let is_lost = self.is_lost() || now_ms < self.nodes[node].back_cut_ms;
+        match answer {
+            Some(answer) if !is_lost && now_ms + leg_ms <= until_ms => {
+                self.after(leg_ms, SimulatedEvent::Answered { node, run, id, generation, answer });
+            }
+            Some(_) | None => {
+                self.at(until_ms.max(now_ms), SimulatedEvent::GivenUp { node, run, id });
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what is asked because of losses.
+    fn count_herd(&mut self, request: &StoreRequest) {
+        let is_of_loss = matches!(
+            request,
+            StoreRequest::FindLost { .. }
+                | StoreRequest::ClaimLost { .. }
+                | StoreRequest::Expire { .. }
+        );
+        if is_of_loss {
+            *self.ledger.herd.entry(self.now_ms / self.plan.lease_ms).or_default() += 1;
+        }
+    }
+
+    /// Checks what has changed hands.
+    fn check_moves(&mut self) -> Result<(), Violation> {
+        for it in std::mem::take(&mut self.store.moves) {
+            if self.plan.faults == SimulatedFaults::StoreAlone {
+                let (session, from) = (it.session, it.from);
+                return Err(Violation::MovedForNothing { session, from });
+            }
+            let is_taken = it.reason != super::store::MoveReason::Given;
+            if is_taken && self.may_act(it.from) {
+                let (session, from, to) = (it.session, it.from, it.to);
+                return Err(Violation::TakenFromServing { session, from, to });
+            }
+            let row = self.store.rows[it.from].as_ref();
+            let row_lease_ms = row.map(|row| row.lease_ms());
+            if let Some(row) = row.filter(|_| !self.plan.faults.forgets()) {
+                self.ledger.note_move(it, row.incarnation.clone(), row.seen_ms)?;
+            }
+            if self.nodes[it.to].process.is_some() {
+                // One that dies before its first renewal counts as alive for longer.
+                let was_new = row_lease_ms.is_none_or(|lease_ms| lease_ms != self.plan.lease_ms);
+                let after_ms = self.ledger.is_owned(it.session, self.now_ms);
+                self.check_owned_late(it.session, if was_new { 0 } else { after_ms })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_owned_late(&self, session: SessionIndex, after_ms: u64) -> Result<(), Violation> {
+        match self.plan.owned_again_max_ms() {
+            Some(most_ms) if after_ms > most_ms => Err(Violation::OwnedLate { session, after_ms }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    pub(super) fn may_act(&self, node: NodeIndex) -> bool {
+        self.nodes[node].may_act(self.now_ms, self.plan.rules.lease_stands_still())
+    }
+
+    /// Checks all that a node may act for from now on.
+    pub(super) fn check_node(&mut self, node: NodeIndex) -> Result<(), Violation> {
+        if !self.may_act(node) {
+            return Ok(());
+        }
+        let process = self.nodes[node].process.as_ref().expect("it acts");
+        let sessions: Vec<_> = process.sessions.iter().map(|(it, epoch)| (*it, *epoch)).collect();
+        sessions.into_iter().try_for_each(|(session, epoch)| self.check_act(node, session, epoch))
+    }
+
+    /// Checks that a node alone may act for a session, at the latest epoch.
+    pub(super) fn check_act(
+        &mut self,
+        node: NodeIndex,
+        session: SessionIndex,
+        epoch: u64,
+    ) -> Result<(), Violation> {
+        if !self.may_act(node) {
+            return Ok(());
+        }
+        for other in &self.ledger.holders[session] {
+            if *other != node && self.may_act(*other) {
+                return Err(Violation::TwoServe { session, nodes: [*other, node] });
+            }
+        }
+        let latest = self.ledger.epochs[session];
+        // A store that forgets gives an epoch twice.
+        if epoch < latest && !self.plan.faults.forgets() {
+            return Err(Violation::OldEpoch { session, node, epoch, latest });
+        }
+        self.ledger.epochs[session] = epoch;
+        Ok(())
+    }
+
+    pub(super) fn check_limit(&self) -> Result<(), Violation> {
+        if self.plan.faults.forgets() {
+            return Ok(());
+        }
+        let limit = self.plan.limit();
+        let processes = self.nodes.iter().filter_map(|node| node.process.as_ref());
+        let used = processes.map(|process| process.share.used).sum();
+        match used <= limit {
+            true => Ok(()),
+            false => Err(Violation::LimitExceeded { used, limit }),
+        }
+    }
+
+    fn check_end(&self) -> Result<(), Violation> {
+        for (session, row) in self.store.sessions.iter().enumerate() {
+            let is_there = self.nodes[row.owner].process.is_some();
+            if !is_there {
+                return Err(Violation::LeftBehind { session, owner: row.owner });
+            }
+        }
+        let bound = self.plan.herd_max();
+        match self.ledger.herd.values().copied().find(|requests| *requests > bound) {
+            Some(requests) => Err(Violation::Herd { requests, bound }),
+            None => Ok(()),
+        }
+    }
+
+    /// Name of a node's present or last run.
+    pub(super) fn incarnation(&self, node: NodeIndex) -> String {
+        format!("run_{node}_{}", self.nodes[node].runs)
+    }
+
+    pub(super) fn others_of(&self, target: NodeIndex) -> Vec<String> {
+        let there = |node: &NodeIndex| {
+            let row = self.store.rows[*node].as_ref();
+            *node != target && row.is_some_and(|row| row.state != crate::cluster::NodeState::Left)
+        };
+        (0..self.nodes.len()).filter(there).map(node_name).collect()
+    }
+}
