@@ -161,6 +161,39 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::cluster::{NodeDescription, NodeLoad};
+
+    /// Nobody is judged by a store that may have forgotten something, not even one that it calls
+    /// crashed, before all have had a lease to renew theirs.
+    #[test]
+    fn a_store_that_was_replaced_is_believed_after_a_lease() {
+        let load = NodeLoad { lease_ms: 3_000, is_lost: true, ..NodeLoad::default() };
+        let crashed = NodeRecord {
+            id: "srv_1".to_owned(),
+            incarnation: "run_1".to_owned(),
+            started_ms: 0,
+            seen_ms: 0,
+            state: NodeState::Left,
+            drain_wanted: false,
+            description: NodeDescription::default(),
+            load,
+        };
+        let load = NodeLoad { lease_ms: 3_000, ..NodeLoad::default() };
+        let silent = NodeRecord { state: NodeState::Active, load, ..crashed.clone() };
+        let mut continuity = StoreContinuity::default();
+        (0..10).for_each(|number| continuity.renewed(number * 600, 3_000));
+        let fates = |continuity: &StoreContinuity, now_ms| {
+            let judge = continuity.judge(now_ms, now_ms, 3_000);
+            [judge.fate(&crashed), judge.fate(&silent)]
+        };
+        assert_eq!(fates(&continuity, 5_500), [NodeFate::Crashed, NodeFate::Silent]);
+        continuity.replaced(5_600);
+        continuity.renewed(5_600, 3_000);
+        assert_eq!(fates(&continuity, 5_600), [NodeFate::Present; 2]);
+        (11..15).for_each(|number| continuity.renewed(number * 600, 3_000));
+        assert_eq!(fates(&continuity, 8_500), [NodeFate::Present; 2]);
+        assert_eq!(fates(&continuity, 8_600), [NodeFate::Crashed, NodeFate::Silent]);
+    }
 
     /// One node of many dies: each session is taken once, and no node takes much more than its part.
     #[test]
