@@ -52,8 +52,10 @@ struct Shared {
     target: SocketAddr,
     plan: Mutex<Plan>,
     ended: AtomicBool,
-    /// Nothing passes, and nobody is told: as behind a firewall that has forgotten a connection.
-    silent: AtomicBool,
+    /// Ways that nothing passes, and nobody is told: as behind a firewall that has forgotten a
+    /// connection.
+    silent_forth: AtomicBool,
+    silent_back: AtomicBool,
     /// Milliseconds that each piece takes longer.
     delay_ms: AtomicU64,
     accepted: AtomicU64,
@@ -65,6 +67,15 @@ struct Shared {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn silent(&self, way: Way) -> &AtomicBool {
+        match way {
+            Way::Forth => &self.silent_forth,
+            Way::Back => &self.silent_back,
+        }
     }
 }
 
@@ -119,7 +130,8 @@ impl Cutter {
             target,
             plan: Mutex::new(Box::new(plan)),
             ended: AtomicBool::new(false),
-            silent: AtomicBool::new(false),
+            silent_forth: AtomicBool::new(false),
+            silent_back: AtomicBool::new(false),
             delay_ms: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             cuts: AtomicU64::new(0),
@@ -148,7 +160,13 @@ impl Cutter {
 
     /// Lets nothing pass any more, or again what came meanwhile; connections stay as they are.
     pub fn silence(&self, is_silent: bool) {
-        self.shared.silent.store(is_silent, Ordering::Relaxed);
+        self.silence_way(Way::Forth, is_silent);
+        self.silence_way(Way::Back, is_silent);
+    }
+
+    /// The same one way: requests arrive and nobody hears the answers, or they do not arrive.
+    pub fn silence_way(&self, way: Way, is_silent: bool) {
+        self.shared.silent(way).store(is_silent, Ordering::Relaxed);
     }
 
     /// Has each piece of a connection take so much longer.
@@ -218,9 +236,9 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 
 /// Takes the time that a piece takes here.
 #[expect(clippy::disallowed_methods, reason = "a slow network is what this is")]
-fn hold_back(pair: &Pair, shared: &Shared) {
+fn hold_back(pair: &Pair, way: Way, shared: &Shared) {
     thread::sleep(Duration::from_millis(shared.delay_ms.load(Ordering::Relaxed)));
-    while shared.silent.load(Ordering::Relaxed) && !is_over(pair, shared) {
+    while shared.silent(way).load(Ordering::Relaxed) && !is_over(pair, shared) {
         thread::sleep(LOOK);
     }
 }
@@ -253,7 +271,7 @@ fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
                 return;
             }
             Ok(count) => {
-                hold_back(pair, shared);
+                hold_back(pair, way, shared);
                 if to.write_all(&piece[..count]).is_err() {
                     return pair.end();
                 }

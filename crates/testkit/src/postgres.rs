@@ -25,6 +25,8 @@ const NEWER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat/postgres/
 #[derive(Debug)]
 pub struct Postgres {
     service: Service,
+    program: PathBuf,
+    arguments: Vec<OsString>,
     port: u16,
     databases: AtomicU32,
 }
@@ -92,11 +94,25 @@ impl Postgres {
         }
         arguments.extend(settings.iter().flat_map(|it| ["-c".into(), it.into()]));
         // SIGQUIT: an immediate shutdown, which also frees the server's shared memory.
-        let service =
-            Service::start(scratch, &program("postgres", &directories), arguments, "QUIT");
-        let server = Postgres { service, port, databases: AtomicU32::new(0) };
+        let program = program("postgres", &directories);
+        let service = Service::start(scratch, &program, arguments.clone(), "QUIT");
+        let databases = AtomicU32::new(0);
+        let server = Postgres { service, program, arguments, port, databases };
         server.wait_ready();
         server
+    }
+
+    /// Ends it at once, as a crash does. What was committed is there when it is started again.
+    pub fn stop(&mut self) {
+        self.service.stop();
+    }
+
+    /// Starts it again, where it was.
+    pub fn start_again(&mut self) {
+        let mut command = unprivileged(&self.program, "QUIT");
+        command.args(&self.arguments);
+        self.service.start_again(command);
+        self.wait_recovered();
     }
 
     /// One server for all tests that hold it at the same time; it ends with the last of them.

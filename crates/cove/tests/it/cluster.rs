@@ -579,7 +579,7 @@ fn nodes_are_shown_and_drained_by_an_operator() {
 
 /// Orders for a tenant, and figures of it, are the same at all nodes.
 /// A free port of loopback.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
@@ -668,6 +668,6 @@ fn the_network_between_nodes_may_fail() {
     assert_eq!(notes.len(), count, "something was done twice");
 }
 
-fn listen_at(port: u16) -> String {
+pub(crate) fn listen_at(port: u16) -> String {
     format!("cluster.listen = \"127.0.0.1:{port}\"")
 }

@@ -37,10 +37,10 @@ for number in itertools.count(1):
 const REFUSED_REQUESTS: usize = 30;
 
 /// Two servers, of which the first reaches the store by a way that can be cut.
-struct FencedServers {
-    one: Server,
-    two: Server,
-    way: Cutter,
+pub(crate) struct FencedServers {
+    pub(crate) one: Server,
+    pub(crate) two: Server,
+    pub(crate) way: Cutter,
     receiver: Receiver,
     backend: Postgres,
     _objects: Scratch,
@@ -48,6 +48,11 @@ struct FencedServers {
 }
 
 fn start() -> FencedServers {
+    start_with("")
+}
+
+/// The same with more settings of both.
+pub(crate) fn start_with(more: &str) -> FencedServers {
     let (database, objects, backend) = (Postgres::shared(), Scratch::new(), Postgres::start());
     backend.sql(
         "CREATE ROLE clerk LOGIN PASSWORD 'pw'; CREATE TABLE numbers (n int, \
@@ -60,7 +65,7 @@ fn start() -> FencedServers {
     );
     let way = Cutter::start(database.tcp());
     let at = |store: &str| {
-        let objects = format!("objects.url = \"{}\"\n", objects.path().display());
+        let objects = format!("objects.url = \"{}\"\n{more}", objects.path().display());
         let settings = format!("ready = 0\nsnapshot_after_turn = true\n{tenant}");
         node_config(store, &objects, &config(&settings))
     };
@@ -81,7 +86,7 @@ fn start() -> FencedServers {
 }
 
 impl FencedServers {
-    fn grants(&self) -> Value {
+    pub(crate) fn grants(&self) -> Value {
         let rule = json!({"hosts": ["127.0.0.1"], "ports": [self.receiver.address().port()],
             "internal": ["127.0.0.0/8"], "session_headers": true});
         json!([{"kind": "http", "rules": [rule]},
@@ -89,7 +94,7 @@ impl FencedServers {
     }
 
     /// Starts the program in a session.
-    fn begin(&self, sessions: &Sessions, session: &str) {
+    pub(crate) fn begin(&self, sessions: &Sessions, session: &str) {
         let written = sessions.write(session, "program.py", PROGRAM.as_bytes());
         assert!(written.status < 300, "{}", written.text());
         let url = format!("http://{}", receiver_at(self.receiver.address()));
@@ -101,18 +106,27 @@ impl FencedServers {
     }
 
     /// Rows by the name of their connection.
-    fn rows(&self, name: &str) -> usize {
+    pub(crate) fn rows(&self, name: &str) -> usize {
         let sql = format!("SELECT count(*) FROM numbers WHERE name = '{name}'");
         self.backend.sql(&sql).trim().parse().unwrap()
     }
 
-    fn requests(&self, epoch: &str) -> usize {
+    pub(crate) fn requests(&self, epoch: &str) -> usize {
         let is_of = |it: &&Delivered| it.header("cove-epoch") == epoch;
         self.receiver.delivered().iter().filter(is_of).count()
     }
 
+    /// Epoch of what has arrived last, as soon as it is not the first one.
+    pub(crate) fn latest_epoch(&self) -> String {
+        until("a request of the next owner", SOON, || {
+            let delivered = self.receiver.delivered();
+            let last = delivered.last().map(|it| it.header("cove-epoch").to_owned());
+            last.filter(|epoch| epoch != "1").ok_or_else(|| format!("{}", delivered.len()))
+        })
+    }
+
     /// Waits until more has arrived, both ways.
-    fn wait_for_more(&self, session: &str, epoch: &str) {
+    pub(crate) fn wait_for_more(&self, session: &str, epoch: &str) {
         let name = format!("cove:{session}:{epoch}");
         let (rows, requests) = (self.rows(&name), self.requests(epoch));
         until("rows and requests", SOON, || match (self.rows(&name), self.requests(epoch)) {

@@ -74,6 +74,7 @@ mod cases;
 mod cli_remote;
 mod cluster;
 mod cluster_bouncer;
+mod cluster_faults;
 mod cluster_fence;
 mod command_line;
 mod console;

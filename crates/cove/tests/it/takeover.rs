@@ -16,19 +16,19 @@ use crate::sessions_support::{Sessions, config, numbers, path, probe, start_insi
 use crate::support::{COVE, SOON, beside_others};
 
 /// Files go to the object store when a turn is over.
-const SYNCED: &str = "ready = 0\nsnapshot_after_turn = true";
+pub(crate) const SYNCED: &str = "ready = 0\nsnapshot_after_turn = true";
 /// Said by a server that does not know any more whether its sessions are its own.
-const OVER: &str = "the lease of this server is over";
+pub(crate) const OVER: &str = "the lease of this server is over";
 /// Why it cannot do something then. On a busy machine also of a server that has just been started.
 const LATE: &str = "this server has not reached the store for so long";
 /// Said about a session that another one has.
-const TAKEN: &str = "a session is another server's now";
+pub(crate) const TAKEN: &str = "a session is another server's now";
 /// Time for an answer while nodes come and go.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// A session that is at this node, and whose files are in the object store but for one: whoever
 /// has that has the disk of the first life.
-fn marked(here: &Sessions) -> String {
+pub(crate) fn marked(here: &Sessions) -> String {
     let session = create_at(here);
     here.out(&session, "echo kept > file");
     // A turn has brought its files there when the next one begins.
@@ -40,12 +40,12 @@ fn marked(here: &Sessions) -> String {
 }
 
 /// Asks which life of a session answers; none while nobody does.
-fn life(sessions: &Sessions, session: &str) -> Option<String> {
+pub(crate) fn life(sessions: &Sessions, session: &str) -> Option<String> {
     let answer = sessions.client.try_send(&life_request(session));
     life_in(&answer.ok()?)
 }
 
-fn life_request(session: &str) -> Request {
+pub(crate) fn life_request(session: &str) -> Request {
     let body = serde_json::json!({"command": "cat file; cat life || echo new"});
     crate::asynchronous::post_request(&format!("{}/exec", path(session)), &body)
 }
@@ -60,7 +60,7 @@ fn life_in(answer: &Response) -> Option<String> {
     Some(life.trim().to_owned())
 }
 
-fn wait_for_life(sessions: &Sessions, session: &str, wanted: &str) {
+pub(crate) fn wait_for_life(sessions: &Sessions, session: &str, wanted: &str) {
     until(&format!("the {wanted} life of {session}"), ANSWER_MAX, || {
         match life(sessions, session) {
             Some(found) if found == wanted => Ok(()),
