@@ -275,7 +275,7 @@ impl SessionLog {
     /// When the session is not this server's any more.
     pub(crate) async fn save_life(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
         if matches!(self.state.lock().life, LogLife::Elsewhere) {
-            return Err(SessionError::Conflict(TAKEN.to_owned()));
+            return Err(SessionError::Away(TAKEN.to_owned()));
         }
         self.change_row(row, false);
         self.settle().await

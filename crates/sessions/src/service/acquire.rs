@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::SessionState;
+use api::{ErrorCode, SessionState};
 use node::task::Boxed;
 use tokio::time;
 
@@ -82,19 +82,22 @@ impl SessionsInner {
     fn go_on_with(self: Arc<Self>, entry: Arc<SessionEntry>) -> Boxed<'static, ()> {
         Box::pin(async move {
             loop {
-                match self.with_body(&entry).await {
+                let error = match self.with_body(&entry).await {
                     Ok(at_work) => return self.go_on_waiting(&at_work),
+                    Err(error) => error,
+                };
+                if entry.is_left() || entry.session_state() != SessionState::Active {
+                    return;
+                }
+                match error.code() {
                     // There is no hurry: nobody is there whom it would keep waiting.
-                    Err(SessionError::Capacity | SessionError::TooMany(_)) => {
+                    ErrorCode::Overloaded | ErrorCode::TooManyRequests => {
                         time::sleep(ROOM_PAUSE).await;
                     }
-                    Err(error) => {
+                    _ => {
                         let waiting = entry.state.lock().turns.take_waiting();
                         return self.refuse_all(&entry, waiting, &error.to_string());
                     }
-                }
-                if entry.is_left() || entry.session_state() != SessionState::Active {
-                    return;
                 }
             }
         })

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use api::MessageRequest;
-use node::store::{SqlRow, SqlStoreError, StoreTransaction};
+use node::store::{SqlRow, SqlStoreError};
 
 use super::SessionStore;
 use super::schema::{SessionColumns, json, number, text};
@@ -78,42 +78,27 @@ impl SessionStore {
         if sessions.is_empty() {
             return Ok(HashSet::new());
         }
-        self.read("sessions.with_waiting", move |it| {
-            let places: Vec<String> =
-                (1..=sessions.len()).map(|place| format!("${place}")).collect();
-            let sql = format!(
-                "SELECT DISTINCT session FROM session_waiting_messages WHERE session IN ({})",
-                places.join(", ")
-            );
-            let parameters: Vec<_> = sessions.iter().map(|session| text(session)).collect();
-            let rows = it.query(&sql, &parameters)?;
-            rows.iter().map(|row| SessionColumns::of(row).text()).collect()
-        })
-        .await
+        let places: Vec<String> = (1..=sessions.len()).map(|place| format!("${place}")).collect();
+        let sql = format!(
+            "SELECT DISTINCT session FROM session_waiting_messages WHERE session IN ({})",
+            places.join(", ")
+        );
+        let parameters = sessions.iter().map(|session| text(session)).collect();
+        let ids = |rows: &[SqlRow]| rows.iter().map(|row| SessionColumns::of(row).text()).collect();
+        self.select("sessions.with_waiting", sql, parameters, ids).await
     }
 
     /// Messages of a session that wait, in the order in which they came.
     pub(crate) async fn waiting(&self, session: &str) -> Result<Vec<WaitingMessage>, SessionError> {
-        let session = session.to_owned();
-        self.read("sessions.waiting", move |it| waiting(it, &session)).await
+        let sql = "SELECT turn, request, at_ms FROM session_waiting_messages AS waiting \
+            WHERE session = $1 AND NOT EXISTS (SELECT 1 FROM session_events WHERE session = $1 \
+            AND kind = 'turn_start' AND turn = waiting.turn) ORDER BY turn";
+        let messages = |rows: &[SqlRow]| rows.iter().map(message).collect();
+        self.select("sessions.waiting", sql.to_owned(), vec![text(session)], messages).await
     }
 }
 
-fn waiting(
-    transaction: &mut dyn StoreTransaction,
-    session: &str,
-) -> Result<Vec<WaitingMessage>, SqlStoreError> {
-    let sql = "SELECT turn, request, at_ms FROM session_waiting_messages AS waiting \
-        WHERE session = $1 AND NOT EXISTS (SELECT 1 FROM session_events WHERE session = $1 \
-        AND kind = 'turn_start' AND turn = waiting.turn) ORDER BY turn";
-    let rows = transaction.query(sql, &[text(session)])?;
-    let message = |row: &SqlRow| {
-        let mut columns = SessionColumns::of(row);
-        Ok(WaitingMessage {
-            turn: columns.text()?,
-            request: columns.json()?,
-            at_ms: columns.take()?,
-        })
-    };
-    rows.iter().map(message).collect()
+fn message(row: &SqlRow) -> Result<WaitingMessage, SqlStoreError> {
+    let mut columns = SessionColumns::of(row);
+    Ok(WaitingMessage { turn: columns.text()?, request: columns.json()?, at_ms: columns.take()? })
 }
