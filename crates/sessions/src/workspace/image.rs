@@ -1,8 +1,8 @@
 //! Images in the object store: a manifest, and pieces that are named by their content.
 //!
-//! A piece is [`PIECE_BYTES`] of the image, as [`piece`] packs it; a piece without data is not stored.
-//! Pieces are found by the SHA-256 of their content, and checked when they come back. The manifest is
-//! written last: whoever finds it finds everything.
+//! A piece is [`PIECE_BYTES`] of the image, as [`piece`] packs it; a piece without data is not
+//! stored. Pieces are found by the SHA-256 of their content, and checked when they come back. The
+//! manifest is written last: whoever finds it finds everything.
 //!
 //! Each manifest of a disk has a key of its own and is written once, and [`store_disk`] removes
 //! nothing: which manifest counts is decided by the session's row, whose writes are fenced by its

@@ -6,16 +6,16 @@
 //! not zero, and has a checksum of what is stored instead of what comes out:
 //!
 //! ```text
-//! stream      zlib's format (RFC 1950); each run of data begins and ends with a full flush, so that
-//!             it is inflated without what is before it
+//! stream      zlib's format (RFC 1950); each run of data begins and ends with a full flush, so
+//!             that it is inflated without what is before it
 //! runs        for each run: offset in the content, its length, offset in the stream, its length
 //! footer      length of the content, number of runs, length of the stream, MAGIC
 //! checksum    SHA-256 of DOMAIN, the piece's name and everything above
 //! ```
 //!
 //! Numbers have four bytes, the least significant first. The checksum has the name in it, so that
-//! the object of another piece is refused. Whoever does not know the index inflates the stream up to
-//! its end, and finds the name to be that of the content: versions before this one read what is
+//! the object of another piece is refused. Whoever does not know the index inflates the stream up
+//! to its end, and finds the name to be that of the content: versions before this one read what is
 //! written here. Objects without an index, as those versions wrote them, are read in that way, and
 //! so are objects whose index or checksum is wrong.
 //!

@@ -18,9 +18,9 @@ use crate::cluster::placement;
 /// Nodes that watch a node: those that rendezvous hashing ranks first for it.
 const WATCHERS: usize = 3;
 /// Pause between the first refusal and the second one. Two tell a node that is gone from one whose
-/// listener was just opened. A node listens before its row has the address, so that there is nothing
-/// to wait for but what stands between two nodes for a moment; each millisecond is one in which
-/// nobody answers for the sessions of a node that is gone.
+/// listener was just opened. A node listens before its row has the address, so that there is
+/// nothing to wait for but what stands between two nodes for a moment; each millisecond is one in
+/// which nobody answers for the sessions of a node that is gone.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 /// Pause before the address of a node is looked at once more whose connection has ended: who dies
 /// closes what it has one after the other, and its listener may come last.
