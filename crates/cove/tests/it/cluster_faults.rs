@@ -1,5 +1,5 @@
-//! Nodes that stand still, are cut off one way or from each other, and a store that is started anew:
-//! rows of the table in `docs/cluster.md`.
+//! Nodes that stand still, are cut off one way or from each other, and a store that is started
+//! anew: rows of the table in `docs/cluster.md`.
 
 use serde_json::json;
 use testkit::{

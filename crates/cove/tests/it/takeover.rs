@@ -210,7 +210,15 @@ fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
     let _guard = beside_others();
     let mut pair = Pair::start_with("cluster.lease_ms = 3000\n", SYNCED);
     for node in [&mut pair.one, &mut pair.two] {
-        let expected = ["failed to pass a request on", OVER, TAKEN, "not told", "lost the store"];
+        let expected = [
+            "failed to pass a request on",
+            OVER,
+            TAKEN,
+            "not told",
+            "lost the store",
+            // It was about to store the files of a turn when it stood still.
+            "could not be brought to the object store",
+        ];
         expected.into_iter().chain([LATE]).for_each(|text| node.expect_log(text));
     }
     let (here, there) = pair.sessions();

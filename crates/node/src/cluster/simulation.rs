@@ -1,11 +1,11 @@
 //! Simulation of a whole cluster: up to ten thousand nodes on one store, by a heap of events.
 //!
-//! The rules that decide are those of the crate itself: leases ([`ServingLease`]), the store's clock
-//! ([`crate::clock::SharedClock`]), judgement of nodes ([`takeover`]), rendezvous hashing
-//! ([`placement`]) and parts of limits ([`limit_shares`]). What is a statement in SQL, or belongs to
-//! the crate of sessions, is modelled, and names what it stands for. Nothing looks at a time step by
-//! step: two nodes that may act for one session are found at the moment at which the second one
-//! may. A failure names its seed; seeds that have found something are run first.
+//! The rules that decide are those of the crate itself: leases ([`super::ServingLease`]), the
+//! store's clock ([`crate::clock::SharedClock`]), judgement of nodes ([`super::takeover`]),
+//! rendezvous hashing ([`super::placement`]) and parts of limits ([`super::limit_shares`]). What is
+//! a statement in SQL, or belongs to the crate of sessions, is modelled, and names what it stands
+//! for. Two nodes that may act for one session are found at the moment at which the second one may.
+//! A failure names its seed; seeds that have found something are run first.
 
 mod acts;
 mod faults;

@@ -195,7 +195,8 @@ mod tests {
         assert_eq!(fates(&continuity, 8_600), [NodeFate::Crashed, NodeFate::Silent]);
     }
 
-    /// One node of many dies: each session is taken once, and no node takes much more than its part.
+    /// One node of many dies: each session is taken once, and no node takes much more than its
+    /// part.
     #[test]
     fn what_a_node_had_is_shared_by_the_others() {
         let nodes: Vec<String> = (0..9).map(|index| format!("srv_{index}")).collect();

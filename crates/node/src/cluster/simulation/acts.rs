@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::ledger::Violation;
 use super::node::{PendingRequest, SimulatedLoss, StoreConnection};
 use super::store::{
-    ModelSession, NodeIndex, SessionIndex, StoreAnswer, StoreRequest, session_name,
+    NodeIndex, SessionIndex, SimulatedSessionRow, StoreAnswer, StoreRequest, session_name,
 };
 use super::world::{NodeTimer, SimulatedEvent, World};
 use crate::cluster::limit_shares::LimitUse;
@@ -514,7 +514,7 @@ impl World {
         node: NodeIndex,
         session: SessionIndex,
         was_passed_on: bool,
-        row: ModelSession,
+        row: SimulatedSessionRow,
     ) {
         let judge = self.judge(node);
         let process = self.nodes[node].process.as_mut().expect("it was asked for");

@@ -28,7 +28,7 @@ pub(super) enum Violation {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct SimulationLedger {
     /// Latest epoch at which somebody may have acted for a session.
     pub(super) epochs: Vec<u64>,
     /// Nodes that have a session in memory.
@@ -44,13 +44,13 @@ pub(super) struct Ledger {
     pub(super) longest_ms: u64,
 }
 
-impl Ledger {
-    pub(super) fn new(sessions: usize) -> Ledger {
-        Ledger {
+impl SimulationLedger {
+    pub(super) fn new(sessions: usize) -> SimulationLedger {
+        SimulationLedger {
             epochs: vec![1; sessions],
             holders: vec![Vec::new(); sessions],
             free_ms: vec![None; sessions],
-            ..Ledger::default()
+            ..SimulationLedger::default()
         }
     }
 

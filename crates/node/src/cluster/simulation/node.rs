@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::store::{SessionIndex, StoreRequest, StoreSnapshot};
+use super::store::{SessionIndex, SimulatedSnapshot, StoreRequest};
 use crate::clock::SharedClock;
 use crate::cluster::serving_lease::{LeaseVerifier, ServingLease};
 use crate::cluster::takeover::StoreContinuity;
@@ -78,7 +78,7 @@ pub(super) struct SimulatedProcess {
     pub(super) verifier: LeaseVerifier,
     pub(super) clock: SharedClock,
     pub(super) continuity: StoreContinuity,
-    pub(super) snapshot: Option<Rc<StoreSnapshot>>,
+    pub(super) snapshot: Option<Rc<SimulatedSnapshot>>,
     pub(super) is_registered: bool,
     pub(super) is_renewing: bool,
     pub(super) is_verifying: bool,

@@ -29,7 +29,7 @@ pub(super) type SessionIndex = usize;
 
 /// Row of `sessions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ModelSession {
+pub(super) struct SimulatedSessionRow {
     pub(super) owner: NodeIndex,
     pub(super) epoch: u64,
 }
@@ -64,7 +64,8 @@ pub(super) enum StoreRequest {
     Look { session: SessionIndex, was_passed_on: bool },
     /// `SessionStore::claim`.
     Claim { session: SessionIndex, from_epoch: u64, judge: NodeJudge, lapses: u64 },
-    /// Read of what was under way in a session that was just claimed (`SessionLog::end_open_turns`).
+    /// Read of what was under way in a session that was just claimed
+    /// (`SessionLog::end_open_turns`).
     OpenTurns { session: SessionIndex, epoch: u64, lapses: u64 },
     /// `SessionStore::sessions_held`.
     Held,
@@ -91,7 +92,7 @@ pub(super) enum StoreAnswer {
     },
     Listed {
         sent_ms: u64,
-        snapshot: Rc<StoreSnapshot>,
+        snapshot: Rc<SimulatedSnapshot>,
     },
     Expired,
     /// Sessions that are held, and another one's.
@@ -109,7 +110,7 @@ pub(super) enum StoreAnswer {
     Looked {
         session: SessionIndex,
         was_passed_on: bool,
-        row: ModelSession,
+        row: SimulatedSessionRow,
     },
     Claimed {
         session: SessionIndex,
@@ -136,9 +137,9 @@ pub(super) enum StoreAnswer {
 
 /// All nodes at a moment.
 #[derive(Debug)]
-pub(super) struct StoreSnapshot {
+pub(super) struct SimulatedSnapshot {
     pub(super) rows: Vec<Option<Rc<NodeRecord>>>,
-    /// Nodes that may not be there for who looks until [`StoreSnapshot::certain_until_ms`]; all
+    /// Nodes that may not be there for who looks until [`SimulatedSnapshot::certain_until_ms`]; all
     /// others are.
     pub(super) doubtful: Vec<NodeIndex>,
     pub(super) certain_until_ms: u64,
@@ -170,14 +171,14 @@ pub(super) enum MoveReason {
 #[derive(Debug)]
 enum StoreUndo {
     Node(NodeIndex, Option<Rc<NodeRecord>>),
-    Session(SessionIndex, ModelSession),
+    Session(SessionIndex, SimulatedSessionRow),
     Share(NodeIndex, Option<ShareRow>),
 }
 
 #[derive(Debug)]
 pub(super) struct ModelStore {
     pub(super) rows: Vec<Option<Rc<NodeRecord>>>,
-    pub(super) sessions: Vec<ModelSession>,
+    pub(super) sessions: Vec<SimulatedSessionRow>,
     shares: BTreeMap<NodeIndex, ShareRow>,
     /// Sessions of each node.
     owned: Vec<Vec<SessionIndex>>,
@@ -192,7 +193,7 @@ pub(super) struct ModelStore {
     pub(super) is_silent: bool,
     pub(super) slow_until_ms: u64,
     tail: VecDeque<(u64, StoreUndo)>,
-    snapshot: Option<(u64, Rc<StoreSnapshot>)>,
+    snapshot: Option<(u64, Rc<SimulatedSnapshot>)>,
     pub(super) moves: Vec<SessionMove>,
     rules: SimulatedRules,
 }
@@ -243,7 +244,7 @@ impl ModelStore {
 
     pub(super) fn add_session(&mut self, owner: NodeIndex) {
         self.owned[owner].push(self.sessions.len());
-        self.sessions.push(ModelSession { owner, epoch: 1 });
+        self.sessions.push(SimulatedSessionRow { owner, epoch: 1 });
     }
 
     /// Makes the row of a node that was there before the beginning.
@@ -313,7 +314,8 @@ impl ModelStore {
             }
             StoreRequest::Epochs { lapse, held } => {
                 let is_taken = |(session, epoch): &(SessionIndex, u64)| {
-                    self.sessions[*session] != ModelSession { owner: caller.node, epoch: *epoch }
+                    self.sessions[*session]
+                        != SimulatedSessionRow { owner: caller.node, epoch: *epoch }
                 };
                 StoreAnswer::Epochs { lapse, taken: held.into_iter().filter(is_taken).collect() }
             }
@@ -393,7 +395,7 @@ impl ModelStore {
         }
     }
 
-    fn list(&mut self, now_ms: u64) -> Rc<StoreSnapshot> {
+    fn list(&mut self, now_ms: u64) -> Rc<SimulatedSnapshot> {
         if let Some((at_ms, snapshot)) = &self.snapshot
             && self.rows.len() >= MANY_NODES
             && now_ms < at_ms + SHARED_READ_MS
@@ -407,7 +409,7 @@ impl ModelStore {
         let numbered = self.rows.iter().enumerate();
         let doubtful =
             numbered.filter(|(_, row)| row.as_ref().is_some_and(is_doubtful)).map(|(node, _)| node);
-        let snapshot = Rc::new(StoreSnapshot {
+        let snapshot = Rc::new(SimulatedSnapshot {
             rows: self.rows.clone(),
             doubtful: doubtful.collect(),
             certain_until_ms,
@@ -536,13 +538,13 @@ impl ModelStore {
     ) {
         let before = self.sessions[session];
         self.tail.push_back((now_ms, StoreUndo::Session(session, before)));
-        self.put_session(session, ModelSession { owner: to, epoch });
+        self.put_session(session, SimulatedSessionRow { owner: to, epoch });
         if before.owner != to {
             self.moves.push(SessionMove { session, from: before.owner, to, reason });
         }
     }
 
-    fn put_session(&mut self, session: SessionIndex, row: ModelSession) {
+    fn put_session(&mut self, session: SessionIndex, row: SimulatedSessionRow) {
         let before = std::mem::replace(&mut self.sessions[session], row);
         if before.owner != row.owner {
             self.owned[before.owner].retain(|owned| *owned != session);
@@ -555,7 +557,7 @@ impl ModelStore {
     }
 }
 
-impl StoreSnapshot {
+impl SimulatedSnapshot {
     /// Returns the nodes that are judged lost, but for one (`NodeMembership::lost`).
     pub(super) fn lost(
         &self,

@@ -10,9 +10,9 @@ const KEPT: &[(u64, usize)] = &[
 ];
 /// Seeds that every run of the tests has, and nodes of their worlds: few nodes meet each other's
 /// faults more often.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 4;
 const NODES: u64 = 100;
-const SMALL_SEEDS: u64 = 60;
+const SMALL_SEEDS: u64 = 40;
 const SMALL_NODES: usize = 8;
 /// Seeds from the one that is named within which a broken rule is found.
 const FOUND_WITHIN: u64 = 12;

@@ -4,7 +4,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
-use super::ledger::{Ledger, Violation};
+use super::ledger::{SimulationLedger, Violation};
 use super::node::{
     DRIFT_MAX, PendingRequest, SimulatedClocks, SimulatedNode, SimulatedProcess, SimulatedShare,
     StoreConnection,
@@ -126,7 +126,7 @@ pub(super) struct World {
     count: u64,
     pub(super) store: ModelStore,
     pub(super) nodes: Vec<SimulatedNode>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: SimulationLedger,
     pub(super) kills: u64,
 }
 
@@ -163,7 +163,7 @@ impl World {
             count: 0,
             store,
             nodes,
-            ledger: Ledger::new(count),
+            ledger: SimulationLedger::new(count),
             kills: 0,
         };
         for node in 0..world.nodes.len() {
