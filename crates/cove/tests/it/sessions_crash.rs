@@ -276,8 +276,8 @@ fn messages_that_wait_outlast_the_server() {
     let told = turns(&events);
     let errors: Vec<bool> = told.iter().map(|(_, error)| error.is_some()).collect();
     assert_eq!(errors, [true, false, false], "{told:?}");
-    let results = events.iter().filter(|event| event["type"] == "turn_complete");
-    assert_eq!(results.last().unwrap()["data"]["result"], "second\nthird\n");
+    let mut results = events.iter().filter(|event| event["type"] == "turn_complete");
+    assert_eq!(results.next_back().unwrap()["data"]["result"], "second\nthird\n");
     // A pause ends what waits, also after a restart.
     let mut turn = sessions.send(&session, "hold /tmp/never");
     turn.until_text("holding");

@@ -145,8 +145,8 @@ fn messages_that_wait_outlast_their_node() {
     let second = ("run echo second >> told".to_owned(), None);
     let third = ("run echo third >> told; cat file told".to_owned(), None);
     assert_eq!(told, [("hold /tmp/never".to_owned(), lost), second, third]);
-    let results = events.iter().filter(|event| event["type"] == "turn_complete");
-    let last = results.last().unwrap()["data"]["result"].as_str().unwrap();
+    let mut results = events.iter().filter(|event| event["type"] == "turn_complete");
+    let last = results.next_back().unwrap()["data"]["result"].as_str().unwrap();
     assert_eq!(last, "kept\nsecond\nthird\n");
     assert!(there.ask(&session, "on").starts_with("You said: on"));
 }

@@ -1,0 +1,152 @@
+//! Messages that wait for their turn, in the store until it begins.
+
+use std::sync::Arc;
+
+use api::{OnDisconnect, SessionState};
+
+use super::{INTERRUPTED, MessageStream, OpenTurn, QueuedMessage};
+use crate::error::SessionError;
+use crate::service::SessionsInner;
+use crate::service::entry::{SandboxUse, SessionEntry};
+use crate::service::lifecycle::detached;
+use crate::service::storage::StorageRequest;
+use crate::store::WaitingMessage;
+
+/// State of a message in the store while it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MessageKeeping {
+    /// It did not have to wait.
+    NotNeeded,
+    /// It is being written.
+    Writing,
+    /// It is there.
+    Kept,
+    /// It could not be written, and its sender was told so.
+    Failed,
+}
+
+impl QueuedMessage {
+    /// A message that was kept by whoever had the session before.
+    fn restored(message: WaitingMessage) -> QueuedMessage {
+        let policy = message.request.on_disconnect.unwrap_or_default();
+        let turn = OpenTurn::new(message.turn.into(), policy, 0, MessageKeeping::Kept);
+        QueuedMessage { turn: Arc::new(turn), request: message.request }
+    }
+}
+
+impl OpenTurn {
+    /// Returns what became of the message in the store, once that is known.
+    pub(super) async fn kept(&self) -> MessageKeeping {
+        let mut keeping = self.keeping.subscribe();
+        let known = keeping.wait_for(|keeping| *keeping != MessageKeeping::Writing).await;
+        // The sender is here.
+        known.map_or(MessageKeeping::Failed, |keeping| *keeping)
+    }
+}
+
+impl SessionsInner {
+    /// Keeps a message that waits; whoever sent it may go away meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be kept: its turn does not begin then.
+    pub(super) async fn keep_message(
+        self: &Arc<Self>,
+        stream: &MessageStream,
+        message: WaitingMessage,
+    ) -> Result<(), SessionError> {
+        let (inner, turn) = (Arc::clone(self), Arc::clone(&stream.turn));
+        let entry = Arc::clone(&stream.entry);
+        detached(async move {
+            let kept = inner.write_waiting(&entry, message).await;
+            let (keeping, outcome) = match kept {
+                Ok(true) => (MessageKeeping::Kept, Ok(())),
+                Ok(false) => (MessageKeeping::Failed, Err(inner.on_another_server())),
+                Err(error) => (MessageKeeping::Failed, Err(error)),
+            };
+            turn.keeping.send_replace(keeping);
+            outcome
+        })
+        .await
+    }
+
+    async fn write_waiting(
+        &self,
+        entry: &SessionEntry,
+        message: WaitingMessage,
+    ) -> Result<bool, SessionError> {
+        let bytes = serde_json::to_vec(&message.request).map_err(SessionError::internal)?.len();
+        let stored = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.check_storage(&entry.tenant, StorageRequest { stored, declared: 0 }).await?;
+        let epoch = entry.state.lock().row.epoch;
+        self.store.keep_waiting(&entry.id, epoch, message).await
+    }
+
+    /// Goes on with the messages that were waiting when the session came to this server, if there
+    /// are any and nobody does.
+    pub(in crate::service) fn go_on_waiting(self: &Arc<Self>, at_work: &SandboxUse) {
+        let mut state = at_work.entry.state.lock();
+        if state.row.state != SessionState::Active || state.turns.waiting.is_empty() {
+            return;
+        }
+        if !std::mem::replace(&mut state.turns.is_worked, true) {
+            drop(state);
+            node::task::spawn(Arc::clone(self).work_off(at_work.clone()));
+        }
+    }
+
+    /// Puts messages in line that were kept by whoever had the session before. Those whose turn
+    /// was to end with its listeners have lost them.
+    pub(in crate::service) fn restore_waiting(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+        messages: Vec<WaitingMessage>,
+    ) {
+        let restored = messages.into_iter().map(QueuedMessage::restored);
+        let (unheard, waiting): (Vec<_>, Vec<_>) =
+            restored.partition(|queued| queued.turn.policy == OnDisconnect::Interrupt);
+        entry.state.lock().turns.waiting.extend(waiting);
+        self.refuse_all(entry, unheard, INTERRUPTED);
+    }
+
+    /// Ends turns that never began, and removes their messages from the store.
+    pub(in crate::service) fn refuse_all(
+        self: &Arc<Self>,
+        entry: &Arc<SessionEntry>,
+        refused: Vec<QueuedMessage>,
+        why: &str,
+    ) {
+        let is_kept =
+            |queued: &QueuedMessage| *queued.turn.keeping.borrow() != MessageKeeping::NotNeeded;
+        let mut kept = Vec::new();
+        for queued in refused {
+            queued.refuse(&entry.log, why);
+            if is_kept(&queued) {
+                kept.push(queued.turn);
+            }
+        }
+        if !kept.is_empty() {
+            let (inner, entry) = (Arc::clone(self), Arc::clone(entry));
+            node::task::spawn(async move {
+                for turn in &kept {
+                    turn.kept().await;
+                }
+                inner.begun(&entry, &kept).await;
+            });
+        }
+    }
+
+    /// Removes messages from the store whose turns have begun, when that is durable. False when the
+    /// session is another server's by now.
+    pub(super) async fn begun(&self, entry: &SessionEntry, turns: &[Arc<OpenTurn>]) -> bool {
+        if entry.log.settle().await.is_err() {
+            return false;
+        }
+        let turns = turns.iter().map(|turn| turn.id.to_string()).collect();
+        if let Err(error) = self.store.drop_waiting(&entry.id, turns).await {
+            // It has begun, which is what counts.
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(session = %entry.id, error, "a message that has begun is still kept");
+        }
+        true
+    }
+}
