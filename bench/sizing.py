@@ -81,7 +81,8 @@ class Group:
 class Server:
     """One server on a data directory of its own, but for what languages have prepared once."""
 
-    prepared = pathlib.Path(tempfile.mkdtemp(prefix="cove-sizing-prepared-"))
+    # Where that is between two of them; set before the first one.
+    prepared = None
 
     def __init__(self, binary, config=""):
         self.home = pathlib.Path(tempfile.mkdtemp(prefix="cove-sizing-"))
@@ -325,6 +326,7 @@ def main():
     load = os.getloadavg()[0]
     print(f"{version.stdout.splitlines()[0]}, {os.cpu_count()} cores, Linux {platform.release()}, load {load:.1f}\n")
     print("| one more | memory | disk | CPU to make or do it |\n|---|--:|--:|--:|")
+    Server.prepared = pathlib.Path(tempfile.mkdtemp(prefix="cove-sizing-prepared-"))
     try:
         for part in options.only.split(","):
             for label, memory, disk, cpu in PARTS[part](binary):
