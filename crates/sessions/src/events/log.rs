@@ -261,12 +261,7 @@ impl SessionLog {
     /// # Errors
     /// When the session is not this server's any more.
     pub(crate) async fn save(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
-        if matches!(self.state.lock().life, LogLife::Elsewhere) {
-            // Nothing would be written, which is not the same as nothing to write.
-            return Err(SessionError::Away(TAKEN.to_owned()));
-        }
-        self.change_row(row, true);
-        self.settle().await
+        self.save_row(row, true).await
     }
 
     /// As [`SessionLog::save`], of a row whose settings and chain are as they were written last.
@@ -274,10 +269,15 @@ impl SessionLog {
     /// # Errors
     /// When the session is not this server's any more.
     pub(crate) async fn save_life(&self, row: Arc<SessionRow>) -> Result<(), SessionError> {
+        self.save_row(row, false).await
+    }
+
+    async fn save_row(&self, row: Arc<SessionRow>, is_whole: bool) -> Result<(), SessionError> {
         if matches!(self.state.lock().life, LogLife::Elsewhere) {
+            // Nothing would be written, which is not the same as nothing to write.
             return Err(SessionError::Away(TAKEN.to_owned()));
         }
-        self.change_row(row, false);
+        self.change_row(row, is_whole);
         self.settle().await
     }
 
