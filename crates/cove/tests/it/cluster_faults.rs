@@ -11,7 +11,9 @@ use crate::cluster::{create_of_at, free_port, listen_at};
 use crate::cluster_fence::{FencedServers, start_with};
 use crate::sessions_support::{Sessions, config, path, probe, start_inside};
 use crate::support::{COVE, SOON, beside_others};
-use crate::takeover::{OVER, SYNCED, TAKEN, life, life_request, marked, wait_for_life};
+use crate::takeover::{
+    OVER, SYNCED, TAKEN, life, life_request, marked, wait_for_lapses, wait_for_life,
+};
 
 /// Lease of nodes that lose it.
 const LEASE_MS: u64 = 3_000;
@@ -220,15 +222,7 @@ fn a_store_that_is_started_anew_makes_nobody_lose_a_session() {
     here.deploy(&probe("probe"));
     let sessions = [marked(&here), marked(&there)];
     let programs = [start_inside(&here, &sessions[0]), start_inside(&there, &sessions[1])];
-    let said = |node: &Server| node.log().matches(OVER).count();
-    let before = [&one, &two].map(said);
-    database.stop();
-    for (node, before) in [&one, &two].into_iter().zip(before) {
-        until("the lease to be over", SOON, || match said(node) > before {
-            true => Ok(()),
-            false => Err(node.log()),
-        });
-    }
+    wait_for_lapses([&one, &two], || database.stop());
     database.start_again();
     for session in &sessions {
         wait_for_life(&here, session, "old");

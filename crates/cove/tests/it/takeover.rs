@@ -99,6 +99,20 @@ impl Listener {
     }
 }
 
+/// Does what ends the leases of both nodes, and waits until both say so.
+pub(crate) fn wait_for_lapses(nodes: [&Server; 2], cause: impl FnOnce()) {
+    // On a busy machine a log may say so of the time when its server was started.
+    let said = |node: &Server| node.log().matches(OVER).count();
+    let before = nodes.map(said);
+    cause();
+    for (node, before) in nodes.into_iter().zip(before) {
+        until("the lease to be over", SOON, || match said(node) > before {
+            true => Ok(()),
+            false => Err(node.log()),
+        });
+    }
+}
+
 /// Turns of a session in the order in which they began: what the agent was told, and the error.
 pub(crate) fn turns(events: &[Value]) -> Vec<(String, Option<String>)> {
     let starts = events.iter().filter(|event| event["type"] == "turn_start");
@@ -213,13 +227,14 @@ fn a_node_that_stood_still_for_longer_than_its_lease_answers_for_nobody() {
         let expected = [
             "failed to pass a request on",
             OVER,
+            LATE,
             TAKEN,
             "not told",
             "lost the store",
             // It was about to store the files of a turn when it stood still.
             "could not be brought to the object store",
         ];
-        expected.into_iter().chain([LATE]).for_each(|text| node.expect_log(text));
+        expected.into_iter().for_each(|text| node.expect_log(text));
     }
     let (here, there) = pair.sessions();
     let session = &marked(&here);
@@ -314,16 +329,7 @@ fn a_store_that_comes_back_makes_nobody_lose_a_session() {
     here.deploy(&probe("probe"));
     let sessions = [marked(&here), marked(&there)];
     let programs = [start_inside(&here, &sessions[0]), start_inside(&there, &sessions[1])];
-    // On a busy machine a log may say so of the time when its server was started.
-    let said = |node: &Server| node.log().matches(OVER).count();
-    let before = [&one, &two].map(said);
-    way.silence(true);
-    for (node, before) in [&one, &two].into_iter().zip(before) {
-        until("the lease to be over", SOON, || match said(node) > before {
-            true => Ok(()),
-            false => Err(node.log()),
-        });
-    }
+    wait_for_lapses([&one, &two], || way.silence(true));
     for (node, session) in [(&here, &sessions[0]), (&there, &sessions[1])] {
         let refused = node.try_exec(session, "true");
         assert_eq!(refused.status, 503, "{}", refused.text());
