@@ -33,8 +33,7 @@ use serde::Deserialize;
 use sessions::faces::e2b;
 use sessions::{SessionHolder, SessionInterface, SessionOwners, Sessions};
 
-use crate::config::ConfigSource;
-use crate::config::CoveConfig;
+use crate::config::{ConfigSource, CoveConfig};
 use crate::kubernetes;
 
 /// The name of this server among those that share a store, for as long as its directory exists.

@@ -2,7 +2,7 @@
 
 /// Wrong usage, in the command line or in the configuration.
 pub(crate) const EXIT_USAGE: u8 = 2;
-/// Something took longer than it may, as `timeout(1)` says it.
+/// Time limit reached, as `timeout(1)` says it.
 pub(crate) const EXIT_TIME: u8 = 124;
 /// Cove failed.
 pub(crate) const EXIT_COVE: u8 = 125;

@@ -17,8 +17,7 @@ use node::cluster::NodeMembership;
 use serde::{Deserialize, Deserializer, de};
 
 use self::watcher::MachineWatcher;
-use crate::config::ConfigSource;
-use crate::config::Environment;
+use crate::config::{ConfigSource, Environment};
 
 /// Directory in every pod with a service account, unless it says otherwise.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -1,4 +1,4 @@
-//! What commands say beside their output, on standard error.
+//! Messages of commands on standard error, beside their output.
 
 use std::io::{self, Write as _};
 

@@ -11,8 +11,7 @@ use toml::Value;
 
 use super::{CatalogSite, RunningCatalog, site};
 use crate::cli::CatalogServeArgs;
-use crate::config::ConfigSource;
-use crate::config::Flags;
+use crate::config::{ConfigSource, Flags};
 use crate::greeting::{StartHint, greet};
 use crate::ready;
 use crate::reload::{ReloadSignals, ReloadedLimits};

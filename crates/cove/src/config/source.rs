@@ -12,9 +12,9 @@ use super::{ConfigLayers, CoveConfig, CoveConfigError, Environment, Flags, Loade
 pub(crate) struct ConfigSource {
     pub(crate) config: CoveConfig,
     pub(crate) environment: Environment,
-    /// What `config` was made of.
+    /// Layers that `config` was made of.
     pub(crate) layers: ConfigLayers,
-    /// What the bouncer read again by itself last.
+    /// Configuration that the bouncer read last by itself.
     pub(crate) bouncer_read: Arc<Mutex<Option<LoadedConfig>>>,
     file: Option<PathBuf>,
     flags: Flags,

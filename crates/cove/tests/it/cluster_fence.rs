@@ -51,7 +51,7 @@ fn start() -> FencedServers {
     start_with("")
 }
 
-/// The same with more settings of both.
+/// Starts them with more settings of both.
 pub(crate) fn start_with(more: &str) -> FencedServers {
     let (database, objects, backend) = (Postgres::shared(), Scratch::new(), Postgres::start());
     backend.sql(

@@ -14,13 +14,13 @@ mod node;
 mod store;
 mod world;
 
-use self::ledger::Violation;
-use self::world::World;
+use self::ledger::InvariantViolation;
+use self::world::SimulatedWorld;
 use super::membership;
 use super::takeover::{FIRST_CHOICE_MAX, NodeFate, StoreContinuity};
 use super::{NodeDescription, NodeJudge, NodeRecord, WorkKind};
 
-/// What the store's clock shows at the beginning of time.
+/// Reading of the store's clock at the beginning of time.
 const START_MS: u64 = 1_000_000_000;
 /// Milliseconds without faults in which all comes to its end: a node that dies before its first
 /// renewal counts as alive for [`super::NODE_LEASE`], and the store may have been away just before.
@@ -64,7 +64,7 @@ enum BrokenRule {
     NoContinuity,
     /// A node whose lease had ended goes on without a look at what it still has.
     NoVerification,
-    /// What was claimed before the lease ended is kept when the answer comes after it.
+    /// A claim from before the end of the lease is kept when its answer comes after it.
     LateClaims,
     /// A server of the store that stands in for another one is taken for the same.
     TrustedFailover,
@@ -140,7 +140,7 @@ impl SimulatedRules {
     }
 }
 
-/// What is simulated.
+/// Parameters of one run of the simulation.
 #[derive(Clone, Copy, Debug)]
 struct SimulationPlan {
     seed: u64,
@@ -214,8 +214,8 @@ impl SimulationPlan {
         losses * (2 * self.nodes + 2 * self.sessions_per_node)
     }
 
-    fn run(self) -> Result<World, Violation> {
-        let mut world = World::new(self);
+    fn run(self) -> Result<SimulatedWorld, InvariantViolation> {
+        let mut world = SimulatedWorld::new(self);
         world.run().map(|()| world)
     }
 }

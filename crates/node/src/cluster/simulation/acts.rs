@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::ledger::Violation;
+use super::ledger::InvariantViolation;
 use super::node::{PendingRequest, SimulatedLoss, StoreConnection};
 use super::store::{
     NodeIndex, SessionIndex, SimulatedSessionRow, StoreAnswer, StoreRequest, session_name,
 };
-use super::world::{NodeTimer, SimulatedEvent, World};
+use super::world::{NodeTimer, SimulatedEvent, SimulatedWorld};
 use crate::cluster::limit_shares::LimitUse;
 use crate::cluster::takeover::{self, FIRST_CHOICE_MAX, NodeFate};
 use crate::cluster::{NodeJudge, NodeState, RENEW_INTERVAL, placement};
@@ -29,7 +29,7 @@ const SETTLE_MS: u64 = 500;
 /// Pause before a watched node is looked at again (`peer::watch`).
 const RETRY_WATCH_MS: u64 = 500;
 
-impl World {
+impl SimulatedWorld {
     /// Clock by which the store's clock goes on between two readings.
     pub(super) fn sample_clock(&self, node: NodeIndex) -> u64 {
         let clocks = &self.nodes[node].clocks;
@@ -62,7 +62,11 @@ impl World {
         longest_ms.min(self.plan.lease_ms / RENEWALS_PER_LEASE)
     }
 
-    pub(super) fn tick(&mut self, node: NodeIndex, timer: NodeTimer) -> Result<(), Violation> {
+    pub(super) fn tick(
+        &mut self,
+        node: NodeIndex,
+        timer: NodeTimer,
+    ) -> Result<(), InvariantViolation> {
         match timer {
             NodeTimer::Register => self.register(node),
             NodeTimer::Renew => self.renew(node),
@@ -114,7 +118,7 @@ impl World {
         node: NodeIndex,
         lapse: u64,
         taken: &[(SessionIndex, u64)],
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         let process = self.nodes[node].process.as_mut().expect("it was asked for");
         process.is_verifying = false;
         for (session, epoch) in taken {
@@ -185,7 +189,7 @@ impl World {
         pending: PendingRequest,
         generation: u64,
         answer: StoreAnswer,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         let PendingRequest { connection, request, .. } = pending;
         match &answer {
             StoreAnswer::ConnectionLost => {
@@ -209,7 +213,7 @@ impl World {
         node: NodeIndex,
         request: StoreRequest,
         answer: StoreAnswer,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         let clock_ms = self.sample_clock(node);
         let process = self.nodes[node].process.as_mut().expect("it was asked for");
         match answer {
@@ -354,7 +358,7 @@ impl World {
         }
     }
 
-    fn registered(&mut self, node: NodeIndex, sent_ms: u64) -> Result<(), Violation> {
+    fn registered(&mut self, node: NodeIndex, sent_ms: u64) -> Result<(), InvariantViolation> {
         let lease_ms = self.lease_clock(node);
         let process = self.nodes[node].process.as_mut().expect("it was asked for");
         process.is_registered = true;
@@ -370,7 +374,7 @@ impl World {
     }
 
     /// What follows a renewal.
-    fn renewed(&mut self, node: NodeIndex, sent_ms: u64) -> Result<(), Violation> {
+    fn renewed(&mut self, node: NodeIndex, sent_ms: u64) -> Result<(), InvariantViolation> {
         let (lease_ms, boot_ms) =
             (self.lease_clock(node), self.nodes[node].clocks.boot(self.now_ms));
         let (could_act, rules) = (self.may_act(node), self.plan.rules);
@@ -490,7 +494,7 @@ impl World {
         session: SessionIndex,
         node: NodeIndex,
         was_passed_on: bool,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         // `SessionsInner::check_lease`, at the entrance.
         if !self.may_act(node) {
             return Ok(());
@@ -542,7 +546,7 @@ impl World {
         session: SessionIndex,
         epoch: u64,
         lapses: u64,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         let keeps_late = self.plan.rules.keeps_late_claims();
         let process = self.nodes[node].process.as_mut().expect("it was asked for");
         process.loading.remove(&session);

@@ -2,9 +2,9 @@
 //! or another server than before.
 
 use super::SimulatedFaults;
-use super::ledger::Violation;
+use super::ledger::InvariantViolation;
 use super::store::NodeIndex;
-use super::world::{NodeTimer, SimulatedEvent, World};
+use super::world::{NodeTimer, SimulatedEvent, SimulatedWorld};
 use crate::cluster::placement;
 
 /// Nodes that look at the address of a node whose process ends (`WATCHERS` of `peer::watch`).
@@ -18,9 +18,9 @@ const STORE_STEP_MS: u64 = 100;
 /// Most that a store forgets.
 const FORGOTTEN_MS: u64 = 1_000;
 
-impl World {
+impl SimulatedWorld {
     /// Has something go wrong, and the next thing some time later.
-    pub(super) fn fail(&mut self) -> Result<(), Violation> {
+    pub(super) fn fail(&mut self) -> Result<(), InvariantViolation> {
         if !self.has_faults() {
             // Whatever stands still goes on, and the store stays.
             return Ok(());
@@ -76,7 +76,7 @@ impl World {
     }
 
     /// Ends a process, with its machine or without.
-    fn kill(&mut self, node: NodeIndex) -> Result<(), Violation> {
+    fn kill(&mut self, node: NodeIndex) -> Result<(), InvariantViolation> {
         let living = self.nodes.iter().filter(|node| node.process.is_some()).count();
         if self.nodes[node].process.is_none() || living <= 2 {
             return Ok(());

@@ -6,7 +6,7 @@ use super::store::{MoveReason, NodeIndex, SessionIndex, SessionMove};
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Violation {
+pub(super) enum InvariantViolation {
     /// Two nodes may act for a session.
     TwoServe { session: SessionIndex, nodes: [NodeIndex; 2] },
     /// A node acts for a session at an epoch before one at which somebody has acted.
@@ -77,13 +77,13 @@ impl SimulationLedger {
         it: SessionMove,
         run: String,
         seen_ms: u64,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         self.moves += 1;
         let is_first =
             it.reason != MoveReason::TakenOver || self.moved.insert((it.session, run, seen_ms));
         match is_first {
             true => Ok(()),
-            false => Err(Violation::MovedTwice { session: it.session, from: it.from }),
+            false => Err(InvariantViolation::MovedTwice { session: it.session, from: it.from }),
         }
     }
 }

@@ -17,7 +17,7 @@ const SMALL_NODES: usize = 8;
 /// Seeds from the one that is named within which a broken rule is found.
 const FOUND_WITHIN: u64 = 12;
 
-fn check(seed: u64, nodes: usize) -> World {
+fn check(seed: u64, nodes: usize) -> SimulatedWorld {
     let plan = SimulationPlan::of(seed, nodes);
     plan.run().unwrap_or_else(|violation| panic!("seed {seed}, {nodes} nodes: {violation:?}"))
 }

@@ -4,7 +4,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
-use super::ledger::{SimulationLedger, Violation};
+use super::ledger::{InvariantViolation, SimulationLedger};
 use super::node::{
     DRIFT_MAX, PendingRequest, SimulatedClocks, SimulatedNode, SimulatedProcess, SimulatedShare,
     StoreConnection,
@@ -118,7 +118,7 @@ impl Ord for ScheduledEvent {
 }
 
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct SimulatedWorld {
     pub(super) plan: SimulationPlan,
     pub(super) chance: SeededRandom,
     pub(super) now_ms: u64,
@@ -130,8 +130,8 @@ pub(super) struct World {
     pub(super) kills: u64,
 }
 
-impl World {
-    pub(super) fn new(plan: SimulationPlan) -> World {
+impl SimulatedWorld {
+    pub(super) fn new(plan: SimulationPlan) -> SimulatedWorld {
         let mut chance = SeededRandom(plan.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let mut store = ModelStore::new(plan.nodes, description(), plan.rules);
         let count = plan.nodes * plan.sessions_per_node;
@@ -155,7 +155,7 @@ impl World {
                 busy_until_ms: 0,
             });
         }
-        let mut world = World {
+        let mut world = SimulatedWorld {
             plan,
             chance,
             now_ms: 0,
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// Runs to the end.
-    pub(super) fn run(&mut self) -> Result<(), Violation> {
+    pub(super) fn run(&mut self) -> Result<(), InvariantViolation> {
         let end_ms = self.plan.faults_ms + self.plan.quiet_ms;
         while let Some(Reverse(next)) = self.events.pop() {
             if next.at_ms > end_ms {
@@ -224,7 +224,7 @@ impl World {
         self.nodes[node].process.as_mut().filter(|process| process.number == run)
     }
 
-    fn happen(&mut self, event: SimulatedEvent) -> Result<(), Violation> {
+    fn happen(&mut self, event: SimulatedEvent) -> Result<(), InvariantViolation> {
         // Whatever comes to a node that stands still waits there.
         let waits = match &event {
             SimulatedEvent::Timer { node, .. }
@@ -387,7 +387,7 @@ impl World {
         run: u32,
         id: u64,
         request: StoreRequest,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         let now_ms = self.now_ms;
         let (lease_ms, generation) = (self.plan.lease_ms, self.store.generation);
         // It is executed whether or not its sender still waits for it, or lives.
@@ -446,16 +446,16 @@ impl World {
     }
 
     /// Checks what has changed hands.
-    fn check_moves(&mut self) -> Result<(), Violation> {
+    fn check_moves(&mut self) -> Result<(), InvariantViolation> {
         for it in std::mem::take(&mut self.store.moves) {
             if self.plan.faults == SimulatedFaults::StoreAlone {
                 let (session, from) = (it.session, it.from);
-                return Err(Violation::MovedForNothing { session, from });
+                return Err(InvariantViolation::MovedForNothing { session, from });
             }
             let is_taken = it.reason != super::store::MoveReason::Given;
             if is_taken && self.may_act(it.from) {
                 let (session, from, to) = (it.session, it.from, it.to);
-                return Err(Violation::TakenFromServing { session, from, to });
+                return Err(InvariantViolation::TakenFromServing { session, from, to });
             }
             let row = self.store.rows[it.from].as_ref();
             let row_lease_ms = row.map(|row| row.lease_ms());
@@ -472,9 +472,15 @@ impl World {
         Ok(())
     }
 
-    fn check_owned_late(&self, session: SessionIndex, after_ms: u64) -> Result<(), Violation> {
+    fn check_owned_late(
+        &self,
+        session: SessionIndex,
+        after_ms: u64,
+    ) -> Result<(), InvariantViolation> {
         match self.plan.owned_again_max_ms() {
-            Some(most_ms) if after_ms > most_ms => Err(Violation::OwnedLate { session, after_ms }),
+            Some(most_ms) if after_ms > most_ms => {
+                Err(InvariantViolation::OwnedLate { session, after_ms })
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -484,7 +490,7 @@ impl World {
     }
 
     /// Checks all that a node may act for from now on.
-    pub(super) fn check_node(&mut self, node: NodeIndex) -> Result<(), Violation> {
+    pub(super) fn check_node(&mut self, node: NodeIndex) -> Result<(), InvariantViolation> {
         if !self.may_act(node) {
             return Ok(());
         }
@@ -499,25 +505,25 @@ impl World {
         node: NodeIndex,
         session: SessionIndex,
         epoch: u64,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), InvariantViolation> {
         if !self.may_act(node) {
             return Ok(());
         }
         for other in &self.ledger.holders[session] {
             if *other != node && self.may_act(*other) {
-                return Err(Violation::TwoServe { session, nodes: [*other, node] });
+                return Err(InvariantViolation::TwoServe { session, nodes: [*other, node] });
             }
         }
         let latest = self.ledger.epochs[session];
         // A store that forgets gives an epoch twice.
         if epoch < latest && !self.plan.faults.forgets() {
-            return Err(Violation::OldEpoch { session, node, epoch, latest });
+            return Err(InvariantViolation::OldEpoch { session, node, epoch, latest });
         }
         self.ledger.epochs[session] = epoch;
         Ok(())
     }
 
-    pub(super) fn check_limit(&self) -> Result<(), Violation> {
+    pub(super) fn check_limit(&self) -> Result<(), InvariantViolation> {
         if self.plan.faults.forgets() {
             return Ok(());
         }
@@ -526,20 +532,20 @@ impl World {
         let used = processes.map(|process| process.share.used).sum();
         match used <= limit {
             true => Ok(()),
-            false => Err(Violation::LimitExceeded { used, limit }),
+            false => Err(InvariantViolation::LimitExceeded { used, limit }),
         }
     }
 
-    fn check_end(&self) -> Result<(), Violation> {
+    fn check_end(&self) -> Result<(), InvariantViolation> {
         for (session, row) in self.store.sessions.iter().enumerate() {
             let is_there = self.nodes[row.owner].process.is_some();
             if !is_there {
-                return Err(Violation::LeftBehind { session, owner: row.owner });
+                return Err(InvariantViolation::LeftBehind { session, owner: row.owner });
             }
         }
         let bound = self.plan.herd_max();
         match self.ledger.herd.values().copied().find(|requests| *requests > bound) {
-            Some(requests) => Err(Violation::Herd { requests, bound }),
+            Some(requests) => Err(InvariantViolation::Herd { requests, bound }),
             None => Ok(()),
         }
     }

@@ -44,15 +44,15 @@ fn read_before(object: &[u8]) -> Vec<u8> {
     content
 }
 
-/// Where an object is placed as the second of three pieces, the others of which are holes.
-struct Target {
+/// Image into which an object is placed as the second of three pieces; the others are holes.
+struct PieceTarget {
     place: Place,
     count: std::cell::Cell<usize>,
 }
 
-impl Target {
-    fn new(name: &str) -> Target {
-        Target { place: Place::new(name), count: std::cell::Cell::new(0) }
+impl PieceTarget {
+    fn new(name: &str) -> PieceTarget {
+        PieceTarget { place: Place::new(name), count: std::cell::Cell::new(0) }
     }
 
     /// The file; its last piece is the one, of so many bytes.
@@ -77,7 +77,7 @@ impl Target {
 
 #[test]
 fn a_piece_comes_back_the_same_and_older_versions_read_it() {
-    let target = Target::new("pieces");
+    let target = PieceTarget::new("pieces");
     let noise = prop::collection::vec(any::<u8>(), 1..9000);
     let runs = (any::<u8>(), 1..200_000_usize).prop_map(|(byte, len)| vec![byte; len]);
     let part = (0..PIECE, prop_oneof![noise, runs]);
@@ -97,7 +97,7 @@ fn a_piece_comes_back_the_same_and_older_versions_read_it() {
 
 #[test]
 fn a_piece_without_gaps_comes_back_the_same() {
-    let target = Target::new("dense");
+    let target = PieceTarget::new("dense");
     let mut state = 1_u32;
     let mut noise = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -125,7 +125,7 @@ fn sparse(bytes: usize) -> Vec<u8> {
 
 #[test]
 fn zeros_of_a_piece_are_holes() {
-    let target = Target::new("holes");
+    let target = PieceTarget::new("holes");
     let content = sparse(PIECE);
     let blocks = content.chunks(BLOCK).filter(|block| !sandbox::is_zero(block)).count();
     let name = piece::name_of(&content);
@@ -139,7 +139,7 @@ fn zeros_of_a_piece_are_holes() {
 
 #[test]
 fn every_changed_byte_is_found() {
-    let target = Target::new("flipped");
+    let target = PieceTarget::new("flipped");
     let bytes = 40 * BLOCK;
     let content = sparse(bytes);
     let name = piece::name_of(&content);
@@ -176,7 +176,7 @@ fn packed_end(object: &[u8]) -> usize {
 
 #[test]
 fn the_object_of_another_piece_is_refused() {
-    let target = Target::new("other");
+    let target = PieceTarget::new("other");
     let (one, other) = (sparse(PIECE), content_of(PIECE, &[(0, vec![9; 5000])]));
     let (name, other_name) = (piece::name_of(&one), piece::name_of(&other));
     let refused = |bytes, object: &[u8]| {
