@@ -176,7 +176,8 @@ fn a_node_that_drains_hands_its_sessions_over() {
     }
 }
 
-/// Requests come through every node all the time: each is answered, and the session moves.
+/// Requests come through every node all the time, and overlap so that no session is at rest by
+/// itself: each is answered, and the sessions move.
 #[test]
 fn who_asks_in_the_middle_of_a_hand_over_is_answered() {
     let _guard = beside_others();
@@ -185,7 +186,7 @@ fn who_asks_in_the_middle_of_a_hand_over_is_answered() {
     let sessions: Vec<String> = (0..3).map(|_| create_at(&all[0])).collect();
     let is_over = AtomicBool::new(false);
     let ask = |client: &Client, session: &str, number: usize| {
-        let command = format!("echo {number} >> notes; echo said {number}");
+        let command = format!("echo {number} >> notes; sleep 0.2; echo said {number}");
         let target = format!("{}/exec", path(session));
         let answer = client.send(&post_request(&target, &json!({"command": command})));
         match answer.status {

@@ -1,6 +1,7 @@
 //! Sandboxes of sessions: how they come to be, and how they go.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::{SessionLimits, SessionState};
@@ -295,7 +296,9 @@ impl SessionsInner {
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
     ) -> Result<SandboxUse, SessionError> {
-        if let Some(at_work) = SandboxUse::begin(self, entry, clock::now()) {
+        if !entry.comes_to_rest.load(Ordering::Relaxed)
+            && let Some(at_work) = SandboxUse::begin(self, entry, clock::now())
+        {
             return Ok(at_work);
         }
         let inner = Arc::clone(self);

@@ -12,9 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use node::changes::RecordFeed;
+use node::clock;
 use parking_lot::Mutex;
 use pool::residents::{ResidentFigures, ResidentStats, Residents, State};
 use tokio::sync::Notify;
+use tokio::time;
 
 /// Key of an entry on the books.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -410,6 +412,32 @@ impl ResidentLedger {
             }
             Some(State::Warming | State::Running | State::Cold) | None => false,
         }
+    }
+
+    /// Takes a session as [`ResidentLedger::take_idle`] does, once it comes to rest. False when it
+    /// has not within the time, or has no sandbox.
+    pub(crate) async fn take_rested(
+        &self,
+        key: &ResidentKey,
+        uses: &UseCount,
+        within: Duration,
+    ) -> bool {
+        let rested = async {
+            loop {
+                let changed = self.changed.notified();
+                tokio::pin!(changed);
+                // From here on nothing is missed.
+                changed.as_mut().enable();
+                if self.take_idle(key, uses, clock::now()) {
+                    return true;
+                }
+                if uses.is_gone() {
+                    return false;
+                }
+                changed.await;
+            }
+        };
+        time::timeout(within, rested).await.unwrap_or(false)
     }
 
     /// Says that this server keeps the disk of a cold session. Nobody goes for it: at the start

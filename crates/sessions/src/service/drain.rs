@@ -3,12 +3,13 @@
 //! Sessions at rest go first, those that were used longest ago before others; who works with one is
 //! not interrupted: it goes when that is over. The files are brought to the object store, and the
 //! row names the node that goes on with the session, so that whoever is asked for it next finds it
-//! there. What fails is tried again, and stays this node's until it succeeds.
+//! there. A session whose requests overlap all the time is given a moment in which new ones wait. What fails is tried again, and stays this node's until it succeeds.
 
 mod plan;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use api::SessionState;
@@ -19,8 +20,8 @@ use parking_lot::Mutex;
 use pool::residents::State;
 use tokio::time;
 
-use self::plan::{HandoverCandidate, HandoverPlan};
-use super::entry::SessionEntry;
+use self::plan::{HandoverCandidate, HandoverPlan, RestSchedules};
+use super::entry::{SessionEntry, SessionSandbox};
 use super::lifecycle::detached;
 use super::{SessionUse, Sessions, SessionsInner};
 use crate::error::SessionError;
@@ -109,6 +110,22 @@ impl HandoverFailures {
     }
 }
 
+/// A session whose new work waits. Dropping this lets it begin.
+struct ComingToRest<'a>(&'a SessionEntry);
+
+impl ComingToRest<'_> {
+    fn begin(entry: &SessionEntry) -> ComingToRest<'_> {
+        entry.comes_to_rest.store(true, Ordering::Relaxed);
+        ComingToRest(entry)
+    }
+}
+
+impl Drop for ComingToRest<'_> {
+    fn drop(&mut self) {
+        self.0.comes_to_rest.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Sessions {
     /// Returns how far the drain of this server is; none while it takes work, and before it has
     /// looked for its sessions.
@@ -144,9 +161,10 @@ impl SessionsInner {
     async fn hand_over_all(self: &Arc<Self>) {
         let began = clock::now();
         let mut failures = HandoverFailures::default();
+        let mut rests = RestSchedules::default();
         let mut was_empty = false;
         loop {
-            let pause = match self.hand_over_some(&mut failures).await {
+            let pause = match self.hand_over_some(&mut failures, &mut rests).await {
                 Ok(()) if failures.sessions.is_empty() => LOOK_EVERY,
                 Ok(()) => RETRY_PAUSE,
                 Err(error) => {
@@ -170,6 +188,7 @@ impl SessionsInner {
     async fn hand_over_some(
         self: &Arc<Self>,
         failures: &mut HandoverFailures,
+        rests: &mut RestSchedules,
     ) -> Result<(), SessionError> {
         self.check_lease()?;
         let (count, candidates) = self.handover_candidates(failures).await?;
@@ -186,8 +205,9 @@ impl SessionsInner {
         if !self.drain.terms.has_shared_objects || !self.has_taker() {
             return Ok(());
         }
-        let handing = plan.at_rest.into_iter().map(|session| async move {
-            let given = self.hand_over_one(&session.tenant, &session.id).await;
+        let chosen = rests.choose(plan, HANDOVERS_MAX, clock::now());
+        let handing = chosen.into_iter().map(|(session, patience)| async move {
+            let given = self.hand_over_one(&session.tenant, &session.id, patience).await;
             (session.id, given)
         });
         let mut handing = stream::iter(handing).buffer_unordered(HANDOVERS_MAX);
@@ -229,6 +249,7 @@ impl SessionsInner {
             tenant: row.tenant,
             used_ms: row.used_ms,
             is_busy: false,
+            is_lasting: false,
         }));
         // One that has just been made may have no row yet.
         let count = held.count.max(u64::try_from(candidates.len()).unwrap_or(u64::MAX));
@@ -240,29 +261,33 @@ impl SessionsInner {
         entry: &SessionEntry,
         failures: &HandoverFailures,
     ) -> Option<HandoverCandidate> {
-        let used_ms = {
+        let (used_ms, mut is_lasting) = {
             let state = entry.state.lock();
             if state.left || state.row.state == SessionState::Ended {
                 return None;
             }
-            state.row.last_active_ms
+            // Sandboxes of other products' clients are at work for as long as they live.
+            (state.row.last_active_ms, state.turns.current().is_some() || state.row.face.is_some())
         };
+        is_lasting |= entry.body().is_some_and(|body| !body.terminals.list().is_empty());
         let doing = self.books.state(&entry.key);
         Some(HandoverCandidate {
             id: entry.id.to_string(),
             tenant: entry.tenant.to_string(),
             used_ms,
             is_busy: matches!(doing, Some(State::Running | State::Warming)),
+            is_lasting,
             has_failed: failures.sessions.contains(&*entry.id),
         })
     }
 
-    /// Hands a session over, unless somebody works with it. What has begun comes to its end, also
-    /// when nobody waits for it.
+    /// Hands a session over, unless somebody works with it for longer than `patience`, in which
+    /// nobody begins to. What has begun comes to its end, also when nobody waits for it.
     async fn hand_over_one(
         self: &Arc<Self>,
         tenant: &str,
         id: &str,
+        patience: Duration,
     ) -> Result<HandoverOutcome, SessionError> {
         let inner = Arc::clone(self);
         let (tenant, id) = (tenant.to_owned(), id.to_owned());
@@ -284,7 +309,7 @@ impl SessionsInner {
             if *inner.membership.takes_work().borrow() {
                 return Ok(HandoverOutcome::Undrained);
             }
-            inner.give_away(&entry).await
+            inner.give_away(&entry, patience).await
         });
         handing.await
     }
@@ -308,6 +333,7 @@ impl SessionsInner {
     async fn give_away(
         self: &Arc<Self>,
         entry: &Arc<SessionEntry>,
+        patience: Duration,
     ) -> Result<HandoverOutcome, SessionError> {
         if entry.session_state() == SessionState::Ended {
             return Ok(HandoverOutcome::Gone);
@@ -315,7 +341,7 @@ impl SessionsInner {
         if let Some(body) = entry.body() {
             // From here on nobody begins to work with it: whoever wants to waits for the
             // transition, and looks for the session again.
-            let is_idle = self.books.take_idle(&entry.key, &body.uses, clock::now());
+            let is_idle = self.take_rested(entry, &body, patience).await;
             if !is_idle && !self.books.is_cold(&entry.key) {
                 return Ok(HandoverOutcome::Busy);
             }
@@ -337,6 +363,20 @@ impl SessionsInner {
         entry.handed_over.send_replace(true);
         tracing::debug!(session = %entry.id, taker, "a session was handed over");
         Ok(HandoverOutcome::Gone)
+    }
+
+    /// Takes a session that nobody works with, or that comes to rest while new work waits.
+    async fn take_rested(
+        &self,
+        entry: &SessionEntry,
+        body: &SessionSandbox,
+        patience: Duration,
+    ) -> bool {
+        if patience.is_zero() {
+            return self.books.take_idle(&entry.key, &body.uses, clock::now());
+        }
+        let _resting = ComingToRest::begin(entry);
+        self.books.take_rested(&entry.key, &body.uses, patience).await
     }
 
     /// The node that goes on with a session; none where requests are not passed on, or no other

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use api::SessionState;
@@ -39,6 +39,9 @@ pub(crate) struct SessionEntry {
     pub(crate) log: Arc<SessionLog>,
     /// Lock of transitions, one at a time: whoever makes or ends the sandbox holds this.
     pub(crate) transition: Arc<tokio::sync::Mutex<()>>,
+    /// True while a hand-over waits for those who work with the sandbox: who wants to begin waits
+    /// for the transition.
+    pub(crate) comes_to_rest: AtomicBool,
     /// Held while its files are on their way to the object store, and while they are removed there:
     /// an older copy must neither take the place of a newer one nor come after the end. Who holds
     /// the transition may wait for it, and never the other way round.
@@ -149,6 +152,7 @@ impl SessionEntry {
             tenant: row.tenant.as_str().into(),
             log,
             transition: Arc::default(),
+            comes_to_rest: AtomicBool::new(false),
             storing: tokio::sync::Mutex::default(),
             state: Mutex::new(EntryState {
                 row,

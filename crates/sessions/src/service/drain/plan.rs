@@ -1,5 +1,17 @@
 //! Which sessions a node that drains hands over, and in what order. Pure.
 
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// Time for which a session may be at work before new work waits for the first time.
+const FIRST_REST_AFTER: Duration = Duration::from_secs(1);
+/// Longest time between two such waits: it doubles from one to the next.
+const REST_EVERY_MAX: Duration = Duration::from_mins(1);
+/// Longest that new work waits the first time; it doubles as well.
+const FIRST_REST: Duration = Duration::from_millis(250);
+/// Longest that new work waits at all.
+const REST_MAX: Duration = Duration::from_secs(2);
+
 /// A session that a node has which drains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HandoverCandidate {
@@ -11,6 +23,9 @@ pub(super) struct HandoverCandidate {
     pub(super) used_ms: u64,
     /// True if a turn, a command, a terminal or anything else works with its sandbox.
     pub(super) is_busy: bool,
+    /// True if what works with it may last, and may need more requests to come to its end: a turn, a
+    /// terminal, a sandbox that runs until its time is over.
+    pub(super) is_lasting: bool,
     /// True if it could not be handed over when that was tried last.
     pub(super) has_failed: bool,
 }
@@ -22,6 +37,8 @@ pub(super) struct HandoverPlan {
     pub(super) at_rest: Vec<HandoverCandidate>,
     /// Number of those that are waited for.
     pub(super) busy: u64,
+    /// Those of them that come to rest when nothing new begins for a moment.
+    pub(super) restless: Vec<HandoverCandidate>,
 }
 
 impl HandoverPlan {
@@ -35,7 +52,75 @@ impl HandoverPlan {
             let rank = |session: &HandoverCandidate| (!session.has_failed, session.used_ms);
             rank(one).cmp(&rank(other)).then_with(|| one.id.cmp(&other.id))
         });
-        HandoverPlan { at_rest, busy: u64::try_from(busy.len()).unwrap_or(u64::MAX) }
+        let count = u64::try_from(busy.len()).unwrap_or(u64::MAX);
+        let restless = busy.into_iter().filter(|session| !session.is_lasting).collect();
+        HandoverPlan { at_rest, busy: count, restless }
+    }
+}
+
+/// When new work with sessions waits because requests to them overlap all the time: without that
+/// they would never be at rest. Seldom and short, since what runs may take long all the same.
+#[derive(Debug, Default)]
+pub(super) struct RestSchedules(HashMap<String, RestSchedule>);
+
+impl RestSchedules {
+    /// Chooses the sessions that are handed over now, and says for how long new work with each
+    /// waits: all that are at rest, and at most `restless_max` of the others, because those at rest
+    /// are looked for again only when these are done with.
+    pub(super) fn choose(
+        &mut self,
+        plan: HandoverPlan,
+        restless_max: usize,
+        now: Instant,
+    ) -> Vec<(HandoverCandidate, Duration)> {
+        let mut before = std::mem::take(&mut self.0);
+        let mut due = |session: &HandoverCandidate, may_wait: bool| {
+            let id = session.id.clone();
+            let schedule = before.remove(&id).unwrap_or_else(|| RestSchedule::new(now));
+            let schedule = self.0.entry(id).or_insert(schedule);
+            if may_wait { schedule.due(now) } else { None }
+        };
+        let mut chosen = Vec::new();
+        for session in plan.at_rest {
+            // It may be at work again when it is its turn, time after time.
+            let patience = due(&session, true).unwrap_or_default();
+            chosen.push((session, patience));
+        }
+        let mut left = restless_max;
+        for session in plan.restless {
+            if let Some(patience) = due(&session, left > 0) {
+                left -= 1;
+                chosen.push((session, patience));
+            }
+        }
+        chosen
+    }
+}
+
+/// When new work with one session waits.
+#[derive(Clone, Copy, Debug)]
+struct RestSchedule {
+    next: Instant,
+    doublings: u32,
+}
+
+impl RestSchedule {
+    /// Schedule of a session that is seen for the first time.
+    fn new(now: Instant) -> RestSchedule {
+        RestSchedule { next: now + FIRST_REST_AFTER, doublings: 0 }
+    }
+
+    /// Returns for how long new work waits now; none while it is too early.
+    fn due(&mut self, now: Instant) -> Option<Duration> {
+        if now < self.next {
+            return None;
+        }
+        let factor = 1_u32.checked_shl(self.doublings).unwrap_or(u32::MAX);
+        self.doublings = self.doublings.saturating_add(1);
+        let pause = FIRST_REST_AFTER.saturating_mul(factor).min(REST_EVERY_MAX);
+        let rest = FIRST_REST.saturating_mul(factor).min(REST_MAX);
+        self.next = now + rest + pause;
+        Some(rest)
     }
 }
 
@@ -65,6 +150,7 @@ mod tests {
             tenant: "shop".to_owned(),
             used_ms,
             is_busy,
+            is_lasting: false,
             has_failed,
         }
     }
@@ -87,6 +173,56 @@ mod tests {
         assert_eq!(order(&plan), ["failed", "old", "a", "b", "new"]);
         assert_eq!(plan.busy, 2);
         assert_eq!(HandoverPlan::new(Vec::new()), HandoverPlan::default());
+    }
+
+    #[test]
+    fn new_work_waits_seldom_and_for_a_moment() {
+        let began = node::clock::now();
+        let restless = |count: usize| HandoverPlan {
+            restless: (0..count).map(|id| candidate(&format!("{id}"), 0, true, false)).collect(),
+            ..HandoverPlan::default()
+        };
+        let mut rests = RestSchedules::default();
+        let mut waits = Vec::new();
+        let mut total = Duration::ZERO;
+        for tenth in 0..6000 {
+            let at = Duration::from_millis(100 * tenth);
+            for (_, patience) in rests.choose(restless(1), 8, began + at) {
+                waits.push((at.as_millis(), patience.as_millis()));
+                total += patience;
+            }
+        }
+        assert_eq!(
+            waits[..7],
+            [
+                (1000, 250),
+                (2300, 500),
+                (4800, 1000),
+                (9800, 2000),
+                (19800, 2000),
+                (37800, 2000),
+                (71800, 2000)
+            ]
+        );
+        assert!(total * 20 < Duration::from_mins(10), "{waits:?}");
+
+        // Many take turns, and one that has gone is forgotten.
+        let mut rests = RestSchedules::default();
+        assert!(rests.choose(restless(20), 8, began).is_empty());
+        let at = began + FIRST_REST_AFTER;
+        let counts: Vec<usize> = (0..4).map(|_| rests.choose(restless(20), 8, at).len()).collect();
+        assert_eq!(counts, [8, 8, 4, 0]);
+        assert!(rests.choose(HandoverPlan::default(), 8, at).is_empty());
+        assert!(rests.0.is_empty());
+        // One at rest goes at once, and is not waited for at first.
+        let plan = || HandoverPlan::new(vec![candidate("rests", 0, false, false)]);
+        assert_eq!(rests.choose(plan(), 8, at)[0].1, Duration::ZERO);
+        assert_eq!(rests.choose(plan(), 8, at + FIRST_REST_AFTER)[0].1, FIRST_REST);
+        // What lasts is not made to wait for.
+        let mut lasting = candidate("lasting", 0, true, false);
+        lasting.is_lasting = true;
+        let plan = HandoverPlan::new(vec![lasting, candidate("short", 0, true, false)]);
+        assert_eq!((plan.busy, plan.restless.len()), (2, 1));
     }
 
     /// Sessions come to rest and to work again, and the object store fails now and then: none goes
