@@ -442,15 +442,18 @@ async fn close_all(
     traces: ServerTraces,
 ) {
     drop(tools);
-    if let Some(ending) = ending {
-        ending.write().await;
-    }
-    if let Err(error) = gate.close().await {
-        let error = &error as &dyn std::error::Error;
-        tracing::error!(error, "the last of the audit could not be written");
-    }
-    membership.leave().await;
-    store.close().await;
+    let writing = async {
+        if let Some(ending) = ending {
+            ending.write().await;
+        }
+        if let Err(error) = gate.close().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "the last of the audit could not be written");
+        }
+        membership.leave().await;
+        store.close().await;
+    };
+    storage::finish(writing).await;
     traces.close().await;
 }
 

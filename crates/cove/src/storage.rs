@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use executions::JobsConfig;
@@ -35,6 +36,19 @@ const MARK_PURPOSE: &str = "mark in the store";
 const STORE_FILE: &str = "cove.sqlite";
 /// The key of webhooks, in hexadecimal digits; for the owner of the data directory.
 pub(crate) const WEBHOOK_KEY_FILE: &str = "webhook.key";
+
+/// Time that the store may take for what is left to write when the server stops.
+const STORE_END_MAX: Duration = Duration::from_secs(10);
+
+/// Does what is left to do in the store when the server stops, unless that does not answer: one that
+/// refuses says so, and one that says nothing would keep the server for ever.
+pub(crate) async fn finish(writing: impl Future<Output = ()>) {
+    if tokio::time::timeout(STORE_END_MAX, writing).await.is_err() {
+        tracing::error!(
+            "the store did not answer while the server stopped; what was not written yet is lost"
+        );
+    }
+}
 
 /// What is known of it before anything is opened.
 pub(crate) struct ServerStorage {

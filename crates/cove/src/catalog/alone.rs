@@ -108,8 +108,11 @@ async fn run(
         _ = working => {}
         _ = background => {}
     }
-    ending.write().await;
-    store.close().await;
+    let writing = async {
+        ending.write().await;
+        store.close().await;
+    };
+    storage::finish(writing).await;
     traces.close().await;
     data_dir.remove_addresses().context("failed to remove the addresses")?;
     tracing::info!("stopped");

@@ -42,6 +42,10 @@ const ATTACHING_MAX: usize = 256;
 const ATTACHING_MAX_PER_TENANT: usize = 32;
 /// Interval at which the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Time that the queue has to answer what it was asked for before the server began to stop.
+const CLAIM_END_MAX: Duration = Duration::from_secs(5);
+/// Time that the queue has to take back what still ran when the time to stop was up.
+const RETURN_MAX: Duration = Duration::from_secs(10);
 /// Bytes of a result that is kept with the events of its execution, for those who follow it. Each
 /// of them could else make a larger one last in memory for as long as it does not read.
 const FOLLOWED_BYTES_MAX: usize = 64 << 10;
@@ -232,6 +236,19 @@ enum AttemptEnd {
     Returned,
 }
 
+/// Resolves when a server that stops waits no longer for what it may have claimed: whatever that is
+/// waits in the queue for the end of its lease.
+async fn claim_is_over(drain: &DrainHandle) {
+    drain.begun().await;
+    time::sleep(CLAIM_END_MAX).await;
+}
+
+/// Resolves when a server that stops waits no longer for the queue to take back what still ran.
+async fn return_is_over(drain: &DrainHandle) {
+    drain.cancelled().await;
+    time::sleep(RETURN_MAX).await;
+}
+
 impl Jobs {
     /// Runs what waits until the server drains and nothing runs any more. Whoever drops the future
     /// ends what runs; it is run again by the next server.
@@ -273,8 +290,15 @@ impl Jobs {
             {
                 permits.push(more);
             }
-            let claims = match queue.claim(permits.len(), self.quota(&places), queue.now_ms()).await
-            {
+            let claim = queue.claim(permits.len(), self.quota(&places), queue.now_ms());
+            let claims = tokio::select! {
+                claims = claim => claims,
+                () = claim_is_over(drain) => {
+                    tracing::warn!("the queue did not answer before the server stopped");
+                    break;
+                }
+            };
+            let claims = match claims {
                 Ok(claims) => {
                     self.inner.outages.claims.works("jobs are taken from the queue again");
                     claims
@@ -310,8 +334,16 @@ impl Jobs {
                 }
             }
         }
-        // Ends in time: what still runs when the time to drain is up is returned to the queue.
-        while running.join_next().await.is_some() {}
+        // What still runs when the time to drain is up is returned to the queue.
+        let returned = async { while running.join_next().await.is_some() {} };
+        tokio::select! {
+            () = returned => {}
+            () = return_is_over(drain) => {
+                tracing::error!(
+                    "the queue cannot be reached; what was taken from it runs again elsewhere"
+                );
+            }
+        }
     }
 
     /// Jobs that may be taken of each tenant: where there are others, as many as it may run. More
