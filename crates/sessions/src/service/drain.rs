@@ -295,7 +295,18 @@ impl SessionsInner {
             if *inner.membership.takes_work().borrow() {
                 return Ok(HandoverOutcome::Undrained);
             }
-            inner.store_ahead(&id).await?;
+            match inner.store_ahead(&id).await {
+                // It keeps its sandbox while the object store is away.
+                Err(error @ SessionError::Unavailable(_)) => return Err(error),
+                // This server's own disk is full or failing, and may leave no room for a copy:
+                // what there is can be read once the sandbox has ended.
+                Err(error) => tracing::info!(
+                    session = id,
+                    error = &error as &dyn std::error::Error,
+                    "the files of a session cannot be copied while it has a sandbox"
+                ),
+                Ok(()) => {}
+            }
             let held = inner.hold_for(&tenant, &id, SessionUse::End).await;
             let (entry, _transition) = match held {
                 Ok(held) => held,
