@@ -107,15 +107,7 @@ impl Server {
     /// When `libfaketime` is not installed.
     #[must_use]
     pub fn start_beside_at(&self, config: &str, offset: &str) -> Server {
-        let library = Path::new(LIBFAKETIME);
-        assert!(library.exists(), "there is no `{LIBFAKETIME}`; scripts/test-deps.sh installs it");
-        let environment = [
-            ("LD_PRELOAD", LIBFAKETIME),
-            ("FAKETIME", offset),
-            // A machine whose clock is wrong counts seconds as others do.
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-        ];
-        let environment = environment.map(|(name, value)| (name, value.to_owned())).to_vec();
+        let environment = faked_clock(("FAKETIME", offset.to_owned()));
         let server = self.start_beside_with(NetworkPlace::LOOPBACK, config, environment.clone());
         // It has just written that it serves, if not in this minute then in the one before.
         let minutes = ["now", "1 minute ago"].map(|when| {
@@ -128,6 +120,43 @@ impl Server {
         let is_off = minutes.iter().any(|minute| log.contains(minute.as_str()));
         assert!(is_off, "the server's clock is as it was, not {offset}\n{log}");
         server
+    }
+
+    /// The same, on a machine whose wall clock [`Server::set_clock`] sets while it runs.
+    ///
+    /// # Panics
+    /// When `libfaketime` is not installed.
+    #[must_use]
+    pub fn start_beside_with_clock(&self, config: &str) -> Server {
+        let file = self.scratch.file("clock", "+0\n").display().to_string();
+        let mut environment = faked_clock(("FAKETIME_TIMESTAMP_FILE", file));
+        environment.push(("FAKETIME_NO_CACHE", "1".to_owned()));
+        self.start_beside_with(NetworkPlace::LOOPBACK, config, environment)
+    }
+
+    /// Sets the wall clock of a server that was started so to so many seconds after the right time,
+    /// and waits until its log shows that.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn set_clock(&self, ahead_s: i64) {
+        let file = self.environment.iter().find(|(name, _)| *name == "FAKETIME_TIMESTAMP_FILE");
+        let (_, file) = file.expect("a server whose clock can be set");
+        fs::write(file, format!("{ahead_s:+}\n")).expect("set the clock");
+        let said = self.log().len();
+        until("the clock to be another one", STOP_LIMIT, || {
+            // It says that it reads its configuration again.
+            self.signal("HUP");
+            let mut wanted = Command::new("date");
+            wanted.args(["-u", "+%Y-%m-%dT%H:%M", "-d", &format!("{ahead_s} seconds")]);
+            let output = wanted.output().expect("run `date`");
+            let wanted = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            let log = self.log();
+            match log[said..].contains(&wanted) {
+                true => Ok(()),
+                false => Err(format!("no {wanted} in {}", &log[said..])),
+            }
+        });
     }
 
     fn start_beside_with(
@@ -381,6 +410,15 @@ fn read_address(data_dir: &Path, name: &str) -> Result<SocketAddr, String> {
     let json: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     let address = json[name].as_str().ok_or_else(|| format!("no {name:?} in {json}"))?;
     address.parse().map_err(|_| format!("{address:?} is not an address"))
+}
+
+/// Environment of a program whose wall clock a variable sets.
+fn faked_clock(by: (&'static str, String)) -> Vec<(&'static str, String)> {
+    let library = Path::new(LIBFAKETIME);
+    assert!(library.exists(), "there is no `{LIBFAKETIME}`; scripts/test-deps.sh installs it");
+    let preload = ("LD_PRELOAD", LIBFAKETIME.to_owned());
+    // A machine whose clock is wrong counts seconds as others do.
+    vec![preload, by, ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned())]
 }
 
 impl Drop for Server {

@@ -1,16 +1,25 @@
 //! Nodes that stand still, are cut off one way or from each other, and a store that is started
 //! anew: rows of the table in `docs/cluster.md`.
 
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
 use serde_json::json;
 use testkit::{
-    Cutter, Postgres, Scratch, Server, Way, node_config, nodes_seen_by, process, until,
+    Cut, Cutter, Postgres, S3, Scratch, Server, Way, node_config, nodes_seen_by, process, until,
     wait_for_each_other,
 };
 
+use crate::asynchronous::{id, post_request};
 use crate::cluster::{create_of_at, free_port, listen_at};
 use crate::cluster_fence::{FencedServers, start_with};
-use crate::sessions_support::{Sessions, config, path, probe, start_inside};
-use crate::support::{COVE, SOON, beside_others};
+use crate::drain;
+use crate::sessions_support::{DISK_BYTES, Sessions, config, path, probe, start_inside};
+use crate::support::{COVE, SOON, beside_others, wait_for_log};
 use crate::takeover::{
     OVER, SYNCED, TAKEN, life, life_request, marked, wait_for_lapses, wait_for_life,
 };
@@ -19,6 +28,10 @@ use crate::takeover::{
 const LEASE_MS: u64 = 3_000;
 /// Lease of nodes that keep it, also on a busy machine.
 const LONG_LEASE_MS: u64 = 20_000;
+/// Time that each piece takes longer on its way to the object store.
+const SLOW: Duration = Duration::from_millis(100);
+/// Size of a node's disk that becomes full.
+const SMALL_DISK_BYTES: u64 = 512 << 20;
 /// Time that is far less than that, and in which a node has lost the store.
 const MOMENT_MS: u64 = 5_000;
 
@@ -51,10 +64,7 @@ fn check_takeover(
     let (here, there) = (Sessions::from(&stage.one), Sessions::from(&stage.two));
     let session = create_of_at(&here, &json!({"agent": "probe", "grants": stage.grants()}));
     here.out(&session, "echo kept > file");
-    // A turn has brought its files to the object store when the next one begins.
-    for text in ["one", "two"] {
-        here.ask(&session, text);
-    }
+    here.ask(&session, "one");
     here.out(&session, "echo old > life");
     stage.begin(&here, &session);
     stage.wait_for_more(&session, "1");
@@ -144,6 +154,27 @@ fn a_node_that_is_cut_off_one_way_for_a_moment_goes_on() {
     assert!(!stage.two.log().contains("a node is lost"), "{}", stage.two.log());
     assert!(there.read(&session, "program.py").status < 300, "by the other node");
     there.end(&session);
+}
+
+/// Whatever it waits for comes to an end: nobody sends it an error.
+#[test]
+fn a_server_that_hears_nothing_of_its_store_stops_all_the_same() {
+    let _guard = beside_others();
+    let mut stage = start_with(&format!("cluster.lease_ms = {LEASE_MS}\n"));
+    for text in ["failed", "reach", "rest", "session", "told", "written"] {
+        stage.two.expect_log(text);
+    }
+    for text in ["rest", "written", "alone", "reach", "did not answer"] {
+        stage.one.expect_log(text);
+    }
+    let here = Sessions::from(&stage.one);
+    let session = create_of_at(&here, &json!({"agent": "probe", "grants": stage.grants()}));
+    stage.begin(&here, &session);
+    stage.wait_for_more(&session, "1");
+    stage.way.silence(true);
+    wait_for_log(&stage.one, OVER);
+    stage.one.signal("TERM");
+    assert!(stage.one.wait(SOON * 2).success(), "{}", stage.one.log());
 }
 
 /// The owner reaches the store, and the other node does not reach it.
@@ -243,4 +274,223 @@ fn a_store_that_is_started_anew_makes_nobody_lose_a_session() {
         assert!(log.contains("another server stands for the store"), "{log}");
         assert!(!log.contains("a node is lost"), "{log}");
     }
+}
+
+/// Only what it shows to people goes by the wall clock.
+#[test]
+fn a_node_whose_wall_clock_is_set_keeps_what_it_has_and_takes_nothing() {
+    let _guard = beside_others();
+    let (database, objects) = (Postgres::shared(), Scratch::new());
+    let settings = format!("objects.url = \"{}\"\n", objects.path().display());
+    let config = node_config(&database.database(), &settings, &config(SYNCED));
+    let one = Server::start_with(COVE, &[], Some(&config));
+    let two = one.start_beside_with_clock(&config);
+    let (here, there) = (Sessions::from(&one), Sessions::from(&two));
+    here.deploy(&probe("probe"));
+    wait_for_each_other(&[&one, &two]);
+    let sessions = [marked(&here), marked(&there)];
+    let programs = [start_inside(&here, &sessions[0]), start_inside(&there, &sessions[1])];
+    let jobs = [&here, &there].map(|node| submit_slow(node));
+    for ahead_s in [600, -600, 0] {
+        two.set_clock(ahead_s);
+        wait_for_renewals(&one, &two);
+        for (session, program) in sessions.iter().zip(programs) {
+            wait_for_life(&here, session, "old");
+            wait_for_life(&there, session, "old");
+            assert_eq!(process::name(program), "sleep");
+        }
+        let made = there.create(&json!({"agent": "probe"}));
+        assert!(here.ask(&made, "hello").contains("hello"));
+        there.end(&made);
+    }
+    for job in jobs {
+        let record = until("the end of an execution", SOON, || {
+            let record = here.client.get(&format!("/v1/executions/{job}")).json();
+            if record["state"] == "finished" { Ok(record) } else { Err(record.to_string()) }
+        });
+        assert_eq!(
+            (&record["attempts"], &record["result"]["stdout"]),
+            (&json!(1), &json!("once\n"))
+        );
+    }
+    for (node, session) in [&here, &there].into_iter().zip(&sessions) {
+        node.end(session);
+    }
+    for node in [&one, &two] {
+        let log = node.log();
+        assert!(!log.contains("a node is lost") && !log.contains(OVER), "{log}");
+    }
+}
+
+/// Submits an execution that runs while the clock is changed.
+fn submit_slow(node: &Sessions) -> String {
+    let job = json!({"argv": ["sh", "-c", "sleep 5; echo once"]});
+    let accepted = node.client.send(&post_request("/v1/executions", &job));
+    assert_eq!(accepted.status, 202, "{}", accepted.text());
+    id(&accepted.json())
+}
+
+/// Waits until both nodes have renewed their leases a few times, by the store's clock.
+fn wait_for_renewals(one: &Server, two: &Server) {
+    let seen = |node: &Server| -> Vec<u64> {
+        let mut nodes = nodes_seen_by(node);
+        nodes.sort_by_key(|node| node["id"].to_string());
+        nodes.iter().map(|node| node["seen_ms"].as_u64().unwrap()).collect()
+    };
+    let before = seen(one);
+    for node in [one, two] {
+        until("renewals of both nodes", SOON, || {
+            let now = seen(node);
+            match now.iter().zip(&before).all(|(now, before)| *now > before + 3_000) {
+                true => Ok(()),
+                false => Err(format!("{before:?}, {now:?}")),
+            }
+        });
+    }
+}
+
+/// While the object store fails nobody gets older files, and when it is slow those who ask wait.
+#[test]
+fn sessions_of_a_lost_node_wait_for_an_object_store_that_fails_and_then_is_slow() {
+    let _guard = beside_others();
+    let (database, objects) = (Postgres::shared(), S3::start());
+    let way = Cutter::start(objects.address());
+    let store = database.database();
+    let at = |address: std::net::SocketAddr| {
+        let url = objects.url("cluster");
+        let url = url.replace(&objects.address().to_string(), &address.to_string());
+        let settings = format!(
+            "objects.url = {url:?}\nobjects.access_key_id = {:?}\n\
+             objects.secret_access_key = {:?}\n",
+            objects.access_key_id, objects.secret_access_key
+        );
+        node_config(&store, &settings, &config(SYNCED))
+    };
+    let mut one = Server::start_with(COVE, &[], Some(&at(objects.address())));
+    let mut two = one.start_beside(&at(way.address()));
+    for text in ["failed", "lost", "told", "taken over", "object store", "could not"] {
+        two.expect_log(text);
+    }
+    let (here, there) = (Sessions::from(&one), Sessions::from(&two));
+    here.deploy(&probe("probe"));
+    wait_for_each_other(&[&one, &two]);
+    let sessions: Vec<String> = (0..3).map(|_| marked(&here)).collect();
+    way.plan(|_| Some(Cut { way: Way::Forth, after: 0 }));
+    way.cut_all();
+    one.signal("KILL");
+    one.wait(SOON);
+    wait_for_log(&two, "a node is lost");
+    let cut = way.cuts();
+    for session in &sessions {
+        let refused = until("a request to be refused", SOON, || {
+            let answer = there.client.send(&life_request(session));
+            if answer.status == 502 { Err(answer.text()) } else { Ok(answer) }
+        });
+        assert_eq!(refused.status, 503, "{}", refused.text());
+        assert!(refused.header("retry-after").is_some(), "{}", refused.text());
+    }
+    assert!(way.cuts() > cut, "it was asked for");
+    way.delay(SLOW);
+    way.plan(|_| None);
+    for session in &sessions {
+        wait_for_life(&there, session, "new");
+    }
+    // What is stored from now on is slow as well.
+    for session in &sessions {
+        assert!(there.ask(session, "three").contains("three"));
+        let recalled = there.recall(session);
+        assert_eq!((&*recalled[0], &*recalled[recalled.len() - 2]), ("one", "three"));
+        there.end(session);
+    }
+}
+
+/// File system of its own for the data of a node. Servers on it have ended before it is dropped.
+struct SmallDisk(Scratch);
+
+impl SmallDisk {
+    fn mount() -> SmallDisk {
+        let directory = Scratch::new();
+        let options = format!("size={SMALL_DISK_BYTES},mode=0700");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "cove-test"]).arg(directory.path());
+        assert!(mount.status().unwrap().success());
+        SmallDisk(directory)
+    }
+
+    /// Fills it to the last byte.
+    fn fill(&self) {
+        let mut file = File::create(self.0.path().join("filling")).unwrap();
+        let piece = vec![1; 1 << 20];
+        while file.write_all(&piece).is_ok() {}
+        for _ in 0..piece.len() {
+            if file.write_all(&[1]).is_err() {
+                return;
+            }
+        }
+        panic!("the disk has no end");
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.0.path().join("filling")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(self.0.path()).status();
+        assert!(unmounted.unwrap().success() || thread::panicking());
+    }
+}
+
+/// Its sessions can be read and handed over, and new ones are made elsewhere.
+#[test]
+fn a_node_whose_disk_is_full_loses_nothing_and_gets_no_new_sessions() {
+    let _guard = beside_others();
+    let (database, objects, disk) = (Postgres::shared(), Scratch::new(), SmallDisk::mount());
+    let settings = format!("objects.url = \"{}\"\n", objects.path().display());
+    let least = format!("{SYNCED}\ndisk_free_bytes_min = {DISK_BYTES}");
+    let config = node_config(&database.database(), &settings, &config(&least));
+    let mut one = Server::start_on(COVE, &config, |scratch| {
+        symlink(disk.0.path(), scratch.path().join("data")).unwrap();
+    });
+    let two = one.start_beside(&config);
+    for text in ["full", "failed", "written", "cannot", "No space", "handed over"] {
+        one.expect_log(text);
+    }
+    let (here, there) = (Sessions::from(&one), Sessions::from(&two));
+    here.deploy(&probe("probe"));
+    wait_for_each_other(&[&one, &two]);
+    let sessions: Vec<String> = (0..3).map(|_| marked(&here)).collect();
+    // What is not on the disk yet when that is full is lost.
+    for session in &sessions {
+        here.out(session, "sync file life");
+    }
+    disk.fill();
+    until("the node to say that its disk is full", SOON, || {
+        let ready = one.client().get("/health/ready");
+        if ready.status == 503 { Ok(()) } else { Err(ready.text()) }
+    });
+    for session in &sessions {
+        wait_for_life(&there, session, "old");
+    }
+    for node in [&here, &there] {
+        let made = node.create(&json!({"agent": "probe"}));
+        assert!(there.ask(&made, "hello").contains("hello"));
+        there.end(&made);
+    }
+    let id = nodes_seen_by(&one).into_iter().find(|node| node["is_this"] == true).unwrap();
+    let id = id["id"].as_str().unwrap();
+    let drained = drain::node(&two, &["drain", id, "--wait", "--timeout", "60s"]);
+    assert_eq!(drained.status.code(), Some(0), "{drained:?}\n{}", one.log());
+    for session in &sessions {
+        wait_for_life(&there, session, "old");
+        there.end(session);
+    }
+    disk.free();
+    until("the node to be ready", SOON, || {
+        let ready = one.client().get("/health/ready");
+        if ready.status == 200 { Ok(()) } else { Err(ready.text()) }
+    });
+    one.signal("TERM");
+    assert!(one.wait(SOON).success());
 }

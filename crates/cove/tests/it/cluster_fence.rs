@@ -11,6 +11,7 @@ use testkit::{
 use crate::cluster::create_of_at;
 use crate::sessions_support::{Sessions, config, probe};
 use crate::support::{COVE, SOON, beside_others};
+use crate::takeover::SYNCED;
 
 /// Sends numbers to a server outside and into a table, for as long as it lives.
 const PROGRAM: &str = "\
@@ -66,7 +67,7 @@ pub(crate) fn start_with(more: &str) -> FencedServers {
     let way = Cutter::start(database.tcp());
     let at = |store: &str| {
         let objects = format!("objects.url = \"{}\"\n{more}", objects.path().display());
-        let settings = format!("ready = 0\nsnapshot_after_turn = true\n{tenant}");
+        let settings = format!("{SYNCED}\n{tenant}");
         node_config(store, &objects, &config(&settings))
     };
     let store = database.database();

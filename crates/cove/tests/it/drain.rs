@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::process::Output;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -22,6 +22,8 @@ use crate::takeover::Listener;
 /// Said once when sessions cannot be handed over, and once when they can again.
 const FAILS: &str = "sessions cannot be handed over at present";
 const GOES_ON: &str = "sessions are handed over again";
+/// Said by who asks a node that has just been stopped.
+const GONE: &str = "failed to pass a request on";
 /// Close code of a terminal whose server goes away.
 const AWAY: u16 = 1001;
 
@@ -29,7 +31,7 @@ const AWAY: u16 = 1001;
 const LONG_BODY_BYTES: usize = 65 << 10;
 
 /// Runs `cove node` at a server.
-fn node(server: &Server, arguments: &[&str]) -> Output {
+pub(crate) fn node(server: &Server, arguments: &[&str]) -> Output {
     let mut command = testkit::command(COVE);
     command.arg("node").args(arguments).arg("--data-dir").arg(server.data_dir());
     command.output().unwrap()
@@ -50,6 +52,8 @@ struct Trio {
     two: Server,
     three: Server,
     objects: Scratch,
+    /// Configuration of each.
+    config: String,
     _database: Arc<Postgres>,
 }
 
@@ -64,7 +68,7 @@ impl Trio {
         let (two, three) = (one.start_beside(&config), one.start_beside(&config));
         Sessions::from(&one).deploy(&probe("probe"));
         wait_for_each_other(&[&one, &two, &three]);
-        Trio { one, two, three, objects, _database: database }
+        Trio { one, two, three, objects, config, _database: database }
     }
 
     fn sessions(&self) -> [Sessions; 3] {
@@ -232,6 +236,112 @@ fn who_asks_in_the_middle_of_a_hand_over_is_answered() {
         notes.dedup();
         assert_eq!(notes.len(), count, "something was done twice");
         all[1].end(session);
+    }
+}
+
+/// Client that does numbered things in a session through whichever node is there, and insists.
+struct InsistentWorker<'a> {
+    nodes: &'a Mutex<Vec<Client>>,
+    session: &'a str,
+}
+
+impl InsistentWorker<'_> {
+    /// Writes a number down in the session, once.
+    fn write(&self, number: usize) {
+        let command = format!("grep -qx {number} notes || echo {number} >> notes");
+        let exec =
+            post_request(&format!("{}/exec", path(self.session)), &json!({"command": command}));
+        let resume = post_request(&format!("{}/resume", path(self.session)), &json!({}));
+        let mut attempt = number;
+        until("the command to have run", SOON * 2, || {
+            attempt += 1;
+            let client = {
+                let nodes = self.nodes.lock().unwrap();
+                nodes[attempt % nodes.len()].clone()
+            };
+            let answer = client.try_send(&exec).map_err(|error| error.to_string())?;
+            match answer.status {
+                200 => return Ok(()),
+                // It rests where a node has stopped.
+                409 => drop(client.try_send(&resume)),
+                502..=504 => {}
+                other => panic!("{other}: {}", answer.text()),
+            }
+            Err(format!("{}: {}", answer.status, answer.text()))
+        });
+    }
+}
+
+/// One node more, one that drains and is stopped, one that is stopped as it is: whatever was
+/// answered is there, and nobody is turned away for long.
+#[test]
+fn nodes_come_and_go_while_clients_work() {
+    let _guard = beside_others();
+    let mut trio = Trio::start("");
+    for node in [&mut trio.one, &mut trio.two, &mut trio.three] {
+        node.expect_log(GONE);
+    }
+    let sessions: Vec<String> =
+        trio.sessions().iter().flat_map(|node| [create_at(node), create_at(node)]).collect();
+    let nodes = Mutex::new(trio.sessions().map(|node| node.client.clone()).to_vec());
+    let is_over = AtomicBool::new(false);
+    let written = AtomicUsize::new(0);
+    let (_four, counts) = thread::scope(|scope| {
+        let working: Vec<_> = sessions
+            .iter()
+            .map(|session| {
+                let worker = InsistentWorker { nodes: &nodes, session };
+                let (is_over, written) = (&is_over, &written);
+                scope.spawn(move || {
+                    let mut count = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        worker.write(count);
+                        count += 1;
+                        written.fetch_add(1, Ordering::Relaxed);
+                    }
+                    count
+                })
+            })
+            .collect();
+        let wait_for_work = || {
+            let before = written.load(Ordering::Relaxed);
+            until("clients to get on", SOON * 2, || match written.load(Ordering::Relaxed) {
+                now if now > before + 2 * sessions.len() => Ok(()),
+                now => Err(format!("{now} after {before}")),
+            });
+        };
+        let leaves = |client: &Client| {
+            nodes.lock().unwrap().retain(|node| node.address() != client.address());
+        };
+        wait_for_work();
+        let mut joins = trio.two.start_beside(&trio.config);
+        joins.expect_log(GONE);
+        wait_for_each_other(&[&trio.one, &trio.two, &trio.three, &joins]);
+        nodes.lock().unwrap().push(joins.client());
+        wait_for_work();
+
+        trio.wait_until_drained();
+        leaves(&trio.one.client());
+        trio.one.signal("TERM");
+        assert!(trio.one.wait(SOON).success());
+        wait_for_work();
+
+        // A balancer notices that it is gone when it has answered 503 or refused.
+        trio.three.signal("TERM");
+        assert!(trio.three.wait(SOON * 2).success());
+        leaves(&trio.three.client());
+        wait_for_work();
+        is_over.store(true, Ordering::Relaxed);
+        let counts: Vec<usize> = working.into_iter().map(|it| it.join().unwrap()).collect();
+        (joins, counts)
+    });
+    let two = Sessions::from(&trio.two);
+    for (session, count) in sessions.iter().zip(counts) {
+        let wanted: String = (0..count).map(|number| format!("{number}\n")).collect();
+        // It rests where it was at a node that was stopped last.
+        two.did(session, "resume");
+        assert_eq!(two.out(session, "sort -n notes"), wanted);
+        two.end(session);
     }
 }
 

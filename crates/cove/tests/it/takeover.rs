@@ -15,8 +15,8 @@ use crate::cluster::{Pair, create_at};
 use crate::sessions_support::{Sessions, config, numbers, path, probe, start_inside};
 use crate::support::{COVE, SOON, beside_others};
 
-/// Files go to the object store when a turn is over.
-pub(crate) const SYNCED: &str = "ready = 0\nsnapshot_after_turn = true";
+/// Files are in the object store when the end of a turn is told, and no later ones.
+pub(crate) const SYNCED: &str = "ready = 0\nsnapshots = \"turn_sync\"";
 /// Said by a server that does not know any more whether its sessions are its own.
 pub(crate) const OVER: &str = "the lease of this server is over";
 /// Why it cannot do something then. On a busy machine also of a server that has just been started.
@@ -31,10 +31,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(120);
 pub(crate) fn marked(here: &Sessions) -> String {
     let session = create_at(here);
     here.out(&session, "echo kept > file");
-    // A turn has brought its files there when the next one begins.
-    for text in ["one", "two"] {
-        here.ask(&session, text);
-    }
+    here.ask(&session, "one");
     here.out(&session, "echo old > life");
     session
 }
