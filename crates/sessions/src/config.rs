@@ -75,6 +75,9 @@ pub struct SessionsConfig {
     pub snapshots: SnapshotPolicy,
     /// Seconds between two snapshots of a session, with [`SnapshotPolicy::Every`].
     pub snapshot_every_s: u32,
+    /// Bytes of files of other nodes' sessions that this server keeps at hand, so that it goes on
+    /// with a session sooner when its node is lost; 0: none.
+    pub prefetch_bytes_max: u64,
     /// Older name: true is for [`SnapshotPolicy::Turn`], where `snapshots` says nothing else than
     /// its default.
     pub snapshot_after_turn: bool,
@@ -215,6 +218,7 @@ impl Default for SessionsConfig {
             install_s: 300,
             snapshots: SnapshotPolicy::Stop,
             snapshot_every_s: 60,
+            prefetch_bytes_max: 4 << 30,
             snapshot_after_turn: false,
             park_interpreter: false,
             model: ModelEndpointConfig::default(),

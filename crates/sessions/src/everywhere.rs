@@ -10,7 +10,7 @@ use axum::{Json, Router};
 use node::auth::TokenPrincipal;
 use node::clock;
 use node::cluster::{PeerAnswer, PeerForwarder};
-use node::http::{HttpError, RouteTable as _, get, query};
+use node::http::{HttpError, RouteTable as _, get, post, query};
 use serde::Deserialize;
 
 use crate::service::Sessions;
@@ -19,6 +19,8 @@ use crate::service::Sessions;
 const ROLE: &str = "session";
 /// Path, for nodes alone, at which a node tells its own figures.
 const COUNTS: &str = "/peer/sandboxes";
+/// Path, for nodes alone, at which a node is told of files that it may need.
+const STORED: &str = "/peer/session-files";
 /// Bytes of such an answer.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Time for which figures of all nodes are shown to those who need no token, before the other nodes
@@ -40,6 +42,16 @@ impl OtherNodes {
     /// Returns whether requests are passed on to them.
     pub(crate) fn are_reached(&self) -> bool {
         self.nodes.reaches_others()
+    }
+
+    /// Tells a node where files of a session are that it goes on with if this one is lost.
+    pub(crate) fn tell_stored(
+        &self,
+        node: String,
+        manifest: String,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let nodes = self.nodes.clone();
+        async move { nodes.tell(&node, STORED, Bytes::from(manifest)).await }
     }
 
     /// Returns the figures of the others: of a tenant, or of all.
@@ -97,7 +109,7 @@ impl Sessions {
 
 /// Routes for other nodes.
 pub fn peer_routes(sessions: Sessions) -> Router {
-    Router::new().at(COUNTS, get(counts)).with_state(sessions)
+    Router::new().at(COUNTS, get(counts)).at(STORED, post(note_stored)).with_state(sessions)
 }
 
 /// Query of another node.
@@ -116,4 +128,9 @@ async fn counts(
         Some(tenant) => sessions.counts_of(&tenant),
         None => sessions.counts(),
     }))
+}
+
+async fn note_stored(State(sessions): State<Sessions>, manifest: String) -> StatusCode {
+    sessions.note_stored(manifest);
+    StatusCode::NO_CONTENT
 }

@@ -12,7 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
@@ -135,6 +135,40 @@ struct CountedLabels {
     what: &'static str,
 }
 
+/// Metrics of disks that come from the object store. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RestoreMetrics {
+    /// Pieces that were asked of the object store while somebody waited.
+    pub(crate) fetched: Counter,
+    /// Pieces that had been fetched ahead.
+    pub(crate) prefetched: Counter,
+    /// Bytes that are on this machine for sessions of other nodes.
+    pub(crate) prefetched_bytes: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PieceLabels {
+    from: &'static str,
+}
+
+impl RestoreMetrics {
+    fn new(registry: &mut Registry) -> RestoreMetrics {
+        let pieces = Family::<PieceLabels, Counter>::default();
+        let help = "Pieces of session disks that were restored, by where they came from";
+        registry.register("cove_session_restored_pieces", help, pieces.clone());
+        let of = |from| pieces.get_or_create(&PieceLabels { from }).clone();
+        let metrics = RestoreMetrics {
+            fetched: of("objects"),
+            prefetched: of("prefetched"),
+            prefetched_bytes: Gauge::default(),
+        };
+        let help = "Files of other nodes' sessions that this server has fetched ahead";
+        let bytes = metrics.prefetched_bytes.clone();
+        registry.register_with_unit("cove_session_prefetched", help, Unit::Bytes, bytes);
+        metrics
+    }
+}
+
 /// The counters and histograms; each histogram is looked up once.
 #[derive(Debug)]
 pub(crate) struct SessionCounters {
@@ -145,6 +179,8 @@ pub(crate) struct SessionCounters {
     /// Turns that began, and commands that ended.
     messages: AtomicU64,
     commands: AtomicU64,
+    /// Those of disks that come from the object store.
+    pub(crate) restores: RestoreMetrics,
     /// Those of the code interpreter.
     pub(crate) interpreter: Arc<InterpreterMetrics>,
 }
@@ -167,6 +203,7 @@ impl SessionCounters {
             prewarm_hits: AtomicU64::new(0),
             messages: AtomicU64::new(0),
             commands: AtomicU64::new(0),
+            restores: RestoreMetrics::new(registry),
             interpreter: Arc::new(InterpreterMetrics::new(registry)),
         }
     }

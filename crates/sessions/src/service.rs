@@ -32,6 +32,7 @@ mod limits;
 mod logs;
 #[cfg(test)]
 mod overhead;
+mod prefetch;
 mod prewarm;
 mod programs;
 mod records;
@@ -90,6 +91,7 @@ pub(crate) use self::fence::SessionFence;
 pub use self::files::{SandboxGuard, SessionFiles};
 pub use self::lifecycle::{DeadlineAction, SessionUpdate};
 pub use self::logs::{AgentLogLine, LogLevel};
+use self::prefetch::PrefetchQueue;
 use self::prewarm::PrewarmPool;
 pub use self::records::{
     ATTACHMENT_BYTES_MAX, FaceDocument, StoredAttachment, TurnUsageRecord, UsageQuery, UsageTotal,
@@ -198,6 +200,7 @@ pub(crate) struct SessionsInner {
     claude: Option<String>,
     is_shared: bool,
     drain: SessionDrain,
+    prefetch: PrefetchQueue,
     gateway: Option<Arc<dyn GrantGateway>>,
     tokens: Option<TokenRegistry>,
     tracer: Option<Tracer>,
@@ -264,7 +267,9 @@ impl Sessions {
             let (data_dir, ready) = (parts.data_dir, config.ready);
             let opened = {
                 let objects = objects.clone();
-                let open = move || WorkspaceStore::open(&data_dir, objects, ready_size, ready);
+                let restores = metrics.restores.clone();
+                let open =
+                    move || WorkspaceStore::open(&data_dir, objects, ready_size, ready, restores);
                 node::task::blocking(open).await.map_err(SessionError::internal)?
             };
             let workspaces = match opened {
@@ -300,6 +305,7 @@ impl Sessions {
                 claude: parts.claude,
                 is_shared: parts.is_shared,
                 drain: SessionDrain::new(parts.handover),
+                prefetch: PrefetchQueue::default(),
                 gateway: parts.gateway,
                 tokens: parts.tokens,
                 tracer: parts.tracer,

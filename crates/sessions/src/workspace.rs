@@ -16,6 +16,7 @@
 
 mod image;
 mod piece;
+mod prefetched;
 mod recent;
 mod restores;
 
@@ -31,11 +32,14 @@ use node::objects::ObjectStore;
 use parking_lot::Mutex;
 use sandbox::{AttachedDiskImage, AttachedLayer, DiskError, DiskSize, Disks, SandboxedSession};
 
+use self::image::PieceSource;
 pub(crate) use self::image::{StoredDisk, disk_of};
+use self::prefetched::PrefetchedPieces;
 use self::recent::RecentLayers;
 use self::restores::RestoreLimits;
 pub(crate) use self::restores::RestoreRank;
 use crate::error::SessionError;
+use crate::metrics::RestoreMetrics;
 
 /// Time that an image may be held by a server that is just going away.
 const ATTACH_WAIT: Duration = Duration::from_secs(20);
@@ -44,6 +48,10 @@ const COPIES: &str = "copies";
 
 /// Begins the name of a manifest.
 const MANIFEST_PREFIX: &str = "m_";
+/// Begins the name of a disk.
+const DISK_PREFIX: &str = "d_";
+/// Directory of pieces that were fetched ahead.
+const PREFETCHED: &str = "prefetched";
 
 /// Names a disk: `d_…`.
 pub(crate) type DiskId = String;
@@ -88,6 +96,8 @@ struct WorkspaceShared {
     /// Locks of layers that are being brought and attached, so that it is done once for each.
     fetching: Mutex<HashMap<LayerId, Weak<tokio::sync::Mutex<()>>>>,
     restores: RestoreLimits,
+    prefetched: PrefetchedPieces,
+    metrics: RestoreMetrics,
     /// Layers known to be in the object store.
     published: Mutex<HashSet<LayerId>>,
     publishing: tokio::sync::Mutex<()>,
@@ -101,6 +111,7 @@ impl WorkspaceStore {
         objects: ObjectStore,
         ready_size: DiskSize,
         ready_max: usize,
+        metrics: RestoreMetrics,
     ) -> Result<WorkspaceStore, SessionError> {
         let directory = data_dir.join("sessions");
         for name in ["disks", "layers", "templates"] {
@@ -113,6 +124,7 @@ impl WorkspaceStore {
             }
             _ => fs::create_dir(directory.join(COPIES)).map_err(SessionError::internal)?,
         }
+        let prefetched = directory.join(PREFETCHED);
         Ok(WorkspaceStore(Arc::new(WorkspaceShared {
             directory,
             maker,
@@ -125,6 +137,8 @@ impl WorkspaceStore {
             recent: RecentLayers::default(),
             fetching: Mutex::default(),
             restores: RestoreLimits::new(),
+            prefetched: PrefetchedPieces::open(prefetched).map_err(SessionError::internal)?,
+            metrics,
             published: Mutex::default(),
             publishing: tokio::sync::Mutex::default(),
         })))
@@ -153,7 +167,7 @@ impl WorkspaceStore {
     }
 
     async fn make(&self, size: DiskSize) -> Result<AttachedDisk, SessionError> {
-        let id = self.0.ids.next("d_");
+        let id = self.0.ids.next(DISK_PREFIX);
         let (path, maker) = (self.disk_path(&id), self.0.maker.clone());
         let disk = blocking(move || {
             maker.create(&path, size).map_err(SessionError::internal)?;
@@ -208,7 +222,7 @@ impl WorkspaceStore {
             let message = format!("the disk {id} is on no server and in no object store");
             return Err(SessionError::internal(message));
         };
-        let new = self.0.ids.next("d_");
+        let new = self.0.ids.next(DISK_PREFIX);
         let path = self.disk_path(&new);
         self.restore(RestoreRank::Disk(used_ms), manifest, &path).await?;
         let disk = blocking(move || {
@@ -239,7 +253,34 @@ impl WorkspaceStore {
         manifest: &str,
         path: &Path,
     ) -> Result<(), SessionError> {
-        image::restore(&self.0.objects, &self.0.restores, rank, manifest, path).await
+        let prefetched = self.0.prefetched.take(manifest);
+        let source = PieceSource {
+            objects: &self.0.objects,
+            prefetched: prefetched.as_ref(),
+            metrics: &self.0.metrics,
+        };
+        image::restore(source, &self.0.restores, rank, manifest, path).await
+    }
+
+    /// Returns whether images are being brought from the object store for somebody.
+    pub(crate) fn is_restoring(&self) -> bool {
+        self.0.restores.is_busy()
+    }
+
+    /// Fetches a disk that another node has stored, for when this one goes on with its session.
+    ///
+    /// # Errors
+    /// See [`PrefetchedPieces::fetch`].
+    pub(crate) async fn prefetch(
+        &self,
+        manifest: &str,
+        bytes_max: u64,
+    ) -> Result<(), SessionError> {
+        let name = self.0.ids.next("f_");
+        let fetched = self.0.prefetched.fetch(&self.0.objects, manifest, &name, bytes_max).await;
+        let bytes = i64::try_from(self.0.prefetched.bytes()).unwrap_or(i64::MAX);
+        self.0.metrics.prefetched_bytes.set(bytes);
+        fetched
     }
 
     /// The lock of a layer that is being brought.

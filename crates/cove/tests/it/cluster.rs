@@ -30,7 +30,7 @@ pub(crate) struct Pair {
     pub(crate) one: Server,
     pub(crate) two: Server,
     pub(crate) config: String,
-    _objects: Scratch,
+    pub(crate) objects: Scratch,
     _database: Arc<Postgres>,
 }
 
@@ -48,7 +48,7 @@ impl Pair {
         let two = one.start_beside(&config);
         Sessions::from(&one).deploy(&probe("probe"));
         wait_for_each_other(&[&one, &two]);
-        Pair { one, two, config, _objects: objects, _database: database }
+        Pair { one, two, config, objects, _database: database }
     }
 
     /// Clients of both.

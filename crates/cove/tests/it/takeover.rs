@@ -162,6 +162,36 @@ fn messages_that_wait_outlast_their_node() {
     assert!(there.ask(&session, "on").starts_with("You said: on"));
 }
 
+/// Who goes on with a session has its files already: they come from nowhere else here.
+#[test]
+fn files_are_fetched_ahead_by_the_node_that_takes_over() {
+    let _guard = beside_others();
+    let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", SYNCED);
+    let (here, there) = pair.sessions();
+    let session = marked(&here);
+    let figure = |name: &str| {
+        let metrics = there.client.get("/metrics").text();
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or_default()
+    };
+    until("files at the other node", SOON, || match figure("cove_session_prefetched_bytes") {
+        bytes if bytes > 0.0 => Ok(()),
+        bytes => Err(bytes.to_string()),
+    });
+    let disks = pair.objects.path().join("disks");
+    let pieces = std::fs::read_dir(disks).unwrap().map(|disk| disk.unwrap().path().join("pieces"));
+    for pieces in pieces.filter(|pieces| pieces.exists()) {
+        std::fs::remove_dir_all(pieces).unwrap();
+    }
+    pair.two.expect_log("failed to pass a request on");
+    pair.two.expect_log("nothing listens at its address");
+    pair.one.signal("KILL");
+    pair.one.wait(SOON);
+    wait_for_life(&there, &session, "new");
+    assert!(figure("cove_session_restored_pieces_total{from=\"prefetched\"}") > 0.0);
+    assert!(figure("cove_session_prefetched_bytes") < 1.0, "they are a disk of this node now");
+}
+
 /// The owner is killed with several sessions, a turn under way and a listener elsewhere.
 #[test]
 fn sessions_of_a_node_that_was_killed_go_on_without_a_gap() {

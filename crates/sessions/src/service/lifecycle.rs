@@ -604,6 +604,7 @@ impl SessionsInner {
             entry.state.lock().row.manifest = before;
             return Err(error);
         }
+        self.announce_stored(&entry.id, &manifest);
         self.workspaces.remove_replaced(&replaced).await;
         if let Some(before) = before.filter(|before| disk_of(before) != disk_of(&manifest)) {
             self.workspaces.remove_stored(&before).await;

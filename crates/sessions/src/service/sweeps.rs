@@ -59,6 +59,7 @@ impl Sessions {
                     inner.keep_fence(verifier),
                     inner.take_over_lost(),
                     inner.hand_over_while_draining(),
+                    inner.prefetch_all(),
                     inner.keep_deadlines(),
                     inner.sweep(),
                     inner.make_disks(),

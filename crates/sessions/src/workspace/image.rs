@@ -20,9 +20,11 @@ use sandbox::{ImageExtents, ImageWriter};
 use serde::{Deserialize, Serialize};
 
 use super::piece::{self, PIECE_BYTES};
+use super::prefetched::PrefetchedDisk;
 use super::restores::{PIECES_PER_IMAGE, RestoreLimits, RestoreRank};
 use super::{blocking, unavailable};
 use crate::error::SessionError;
+use crate::metrics::RestoreMetrics;
 
 /// Most pieces of an image: 1 TiB.
 const PIECES_MAX: u64 = 1 << 20;
@@ -36,7 +38,7 @@ const VERSION: u32 = 1;
 /// Contents of an image.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ImageManifest {
+pub(super) struct ImageManifest {
     version: u32,
     /// Bytes of the image.
     bytes: u64,
@@ -63,7 +65,8 @@ impl ImageManifest {
         }
     }
 
-    fn names(&self) -> HashSet<&str> {
+    /// Returns the names of its pieces.
+    pub(super) fn names(&self) -> HashSet<&str> {
         self.pieces.iter().flatten().map(String::as_str).collect()
     }
 }
@@ -86,7 +89,13 @@ pub(crate) struct StoredDisk {
     pub(crate) replaced: Vec<String>,
 }
 
-fn piece_key(prefix: &str, name: &str) -> String {
+/// Returns where a manifest of a disk is.
+pub(super) fn disk_manifest_key(disk: &str, name: &str) -> String {
+    format!("{DISKS}/{disk}/{name}.json")
+}
+
+/// Returns where a piece is, of an image with this prefix.
+pub(super) fn piece_key(prefix: &str, name: &str) -> String {
     format!("{prefix}/pieces/{name}")
 }
 
@@ -110,7 +119,7 @@ pub(super) async fn store_disk(
         known.iter().flat_map(|it| it.names()).map(str::to_owned).collect();
     let known = Arc::new(known);
     let pieces = store_pieces(objects, &prefix, path, &known).await?;
-    let manifest = format!("{prefix}/{name}.json");
+    let manifest = disk_manifest_key(disk, name);
     put_manifest(objects, &manifest, &pieces).await?;
     let names = pieces.names();
     let replaced = known.iter().filter(|name| !names.contains(name.as_str()));
@@ -147,7 +156,8 @@ pub(crate) fn disk_of(manifest: &str) -> Option<&str> {
 }
 
 /// Folder of a manifest, which has its pieces too.
-fn prefix_of(manifest: &str) -> &str {
+/// Returns what the keys of an image's pieces begin with.
+pub(super) fn prefix_of(manifest: &str) -> &str {
     manifest.rsplit_once('/').map_or(manifest, |(prefix, _)| prefix)
 }
 
@@ -214,7 +224,8 @@ fn read_piece(
     Ok(Some((name, Some(Bytes::from(packed)))))
 }
 
-async fn read_manifest(
+/// Reads a manifest; none where there is none.
+pub(super) async fn read_manifest(
     objects: &ObjectStore,
     key: &str,
 ) -> Result<Option<ImageManifest>, SessionError> {
@@ -225,16 +236,25 @@ async fn read_manifest(
     Ok(Some(manifest))
 }
 
+/// Origin of the pieces of an image that is made again.
+#[derive(Clone, Copy)]
+pub(super) struct PieceSource<'a> {
+    pub(super) objects: &'a ObjectStore,
+    /// Pieces that are on this machine.
+    pub(super) prefetched: Option<&'a PrefetchedDisk>,
+    pub(super) metrics: &'a RestoreMetrics,
+}
+
 /// Makes an image again, when it is its turn.
 pub(super) async fn restore(
-    objects: &ObjectStore,
+    source: PieceSource<'_>,
     limits: &RestoreLimits,
     rank: RestoreRank,
     key: &str,
     path: &Path,
 ) -> Result<(), SessionError> {
     let _turn = limits.image(rank).await;
-    let manifest = read_manifest(objects, key).await?;
+    let manifest = read_manifest(source.objects, key).await?;
     let missing = || SessionError::internal(format!("there is no manifest `{key}`"));
     let manifest = manifest.ok_or_else(missing)?;
     let prefix = prefix_of(key);
@@ -251,7 +271,11 @@ pub(super) async fn restore(
             let (image, key) = (Arc::clone(&image), piece_key(prefix, &name));
             async move {
                 let _piece = limits.piece().await;
-                let stored = objects.get(&key).await.map_err(unavailable)?;
+                if place_prefetched(source, limits, &image, index, &name).await {
+                    return Ok(());
+                }
+                let stored = source.objects.get(&key).await.map_err(unavailable)?;
+                source.metrics.fetched.inc();
                 let lost = || SessionError::internal(format!("the object `{key}` is missing"));
                 let stored = stored.ok_or_else(lost)?;
                 let _processor = limits.unpack().await;
@@ -268,6 +292,26 @@ pub(super) async fn restore(
         image.finish().map_err(SessionError::internal)
     })
     .await
+}
+
+/// Places a piece that is on this machine. False where it is not, or is damaged: then the object
+/// store has it.
+async fn place_prefetched(
+    source: PieceSource<'_>,
+    limits: &RestoreLimits,
+    image: &Arc<ImageWriter>,
+    index: u64,
+    name: &str,
+) -> bool {
+    let Some(disk) = source.prefetched else { return false };
+    let Some(piece) = disk.piece(name).await else { return false };
+    let _processor = limits.unpack().await;
+    let (image, name) = (Arc::clone(image), name.to_owned());
+    let placed = blocking(move || piece::place(&image, index, &name, &piece)).await;
+    if placed.is_ok() {
+        source.metrics.prefetched.inc();
+    }
+    placed.is_ok()
 }
 
 /// Removes an image from the object store. What cannot be removed is logged: nothing refers to it.

@@ -33,6 +33,7 @@ const LONGEST_EVERY: u64 = 4;
 #[derive(Debug)]
 pub(super) struct RestoreLimits {
     images: Arc<Mutex<ImageQueue>>,
+    images_max: usize,
     pieces: Semaphore,
     unpacked: Semaphore,
 }
@@ -98,6 +99,7 @@ impl RestoreLimits {
                 by_rank: BTreeMap::new(),
                 by_arrival: BTreeMap::new(),
             })),
+            images_max: images,
             pieces: Semaphore::new(PIECES_MAX),
             unpacked: Semaphore::new(processors),
         }
@@ -123,6 +125,11 @@ impl RestoreLimits {
             // The queue outlives whoever waits in it, so that this does not happen.
             Err(_) => RestorePlace { queue: None },
         }
+    }
+
+    /// Returns whether images are being brought, or wait for that.
+    pub(super) fn is_busy(&self) -> bool {
+        self.images.lock().free < self.images_max
     }
 
     /// Waits until so many images wait for a place.

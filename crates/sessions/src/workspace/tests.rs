@@ -9,11 +9,13 @@ use node::store::CommitDurability;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::image;
+use super::image::{self, PieceSource};
 use super::restores::{RestoreLimits, RestoreRank};
+use crate::metrics::RestoreMetrics;
 
 mod parallel;
 mod pieces;
+mod prefetched;
 
 const MIB: u64 = 1 << 20;
 
@@ -48,7 +50,19 @@ async fn restore(
     manifest: &str,
     path: &Path,
 ) -> Result<(), crate::error::SessionError> {
-    image::restore(objects, &RestoreLimits::new(), RestoreRank::Layer, manifest, path).await
+    restore_within(&RestoreLimits::new(), objects, RestoreRank::Layer, manifest, path).await
+}
+
+async fn restore_within(
+    limits: &RestoreLimits,
+    objects: &ObjectStore,
+    rank: RestoreRank,
+    manifest: &str,
+    path: &Path,
+) -> Result<(), crate::error::SessionError> {
+    let metrics = RestoreMetrics::default();
+    let source = PieceSource { objects, prefetched: None, metrics: &metrics };
+    image::restore(source, limits, rank, manifest, path).await
 }
 
 /// A file of so many bytes with these at these offsets.

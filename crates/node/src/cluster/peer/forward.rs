@@ -235,6 +235,16 @@ impl PeerForwarder {
         self.ask_all(role, &Method::POST, path, body, TELL_BYTES_MAX).await;
     }
 
+    /// Tells another node something, at a path that is for nodes alone. One that is not there, or
+    /// does not answer in time, is not told.
+    pub async fn tell(&self, node: &str, path: &str, body: Bytes) {
+        let Ok(path) = path.parse::<uri::PathAndQuery>() else { return };
+        if let Some(target) = self.address(node) {
+            let sent = for_node_alone(&target, Method::POST, path, body);
+            self.ask(&target, sent, TELL_BYTES_MAX).await;
+        }
+    }
+
     /// Asks all other nodes of a role at a path that is for nodes alone. The answer of one that
     /// gives none in time, or too long a one, is left out.
     pub async fn ask_all(

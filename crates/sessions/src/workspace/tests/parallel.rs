@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use sandbox::DiskSize;
 use tokio::sync::watch;
 
-use super::{MIB, Place, image_of};
+use super::{MIB, Place, image_of, restore_within};
+use crate::metrics::RestoreMetrics;
 use crate::workspace::restores::{RestoreLimits, RestoreRank};
 use crate::workspace::{WorkspaceStore, image};
 
@@ -117,7 +118,7 @@ async fn pieces_of_an_image_come_side_by_side() {
     let stored = image::store_disk(&objects, "d", "m", &path, None).await.unwrap();
     let back = place.0.join("back");
     let limits = RestoreLimits::new();
-    let restored = image::restore(&objects, &limits, RestoreRank::Disk(1), &stored.manifest, &back);
+    let restored = restore_within(&limits, &objects, RestoreRank::Disk(1), &stored.manifest, &back);
     soon(&held, restored).await.unwrap();
     assert!(std::fs::read(&path).unwrap() == std::fs::read(&back).unwrap());
 }
@@ -147,7 +148,7 @@ async fn images_come_side_by_side_and_those_that_were_used_last_first() {
         let (rank, manifest) = (RestoreRank::Disk(number as u64), manifest.clone());
         let waiting = Arc::clone(&limits);
         restoring
-            .spawn(async move { image::restore(&objects, &limits, rank, &manifest, &to).await });
+            .spawn(async move { restore_within(&limits, &objects, rank, &manifest, &to).await });
         waiting.until_waiting(number + 1).await;
     }
     drop(taken);
@@ -169,7 +170,10 @@ async fn layers_come_side_by_side() {
     let place = Place::new("layers");
     let (held, objects) = HeldObjects::start("/manifest.json", 3).await;
     let size = DiskSize { bytes: 16 << 20, inodes: 1024 };
-    let open = || WorkspaceStore::open(&place.0, objects.clone(), size, 0).unwrap();
+    let open = || {
+        let metrics = RestoreMetrics::default();
+        WorkspaceStore::open(&place.0, objects.clone(), size, 0, metrics).unwrap()
+    };
     let workspaces = open();
     let mut chain = Vec::new();
     for _ in 0..3 {

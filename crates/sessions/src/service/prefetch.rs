@@ -1,0 +1,83 @@
+//! Files of sessions that other nodes have, fetched ahead by the node that goes on with a session
+//! if its own is lost: the one that rendezvous hashing names, as in a takeover and in a drain.
+//!
+//! A node that has stored files of a session tells that node where they are. It fetches them when it
+//! has nothing better to do; who is told too much forgets the rest, and asks the object store for it
+//! when the time comes.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time;
+
+use super::{Sessions, SessionsInner};
+use crate::error::SessionError;
+
+/// Manifests that are to be fetched. Beyond that they are forgotten.
+const QUEUE_MAX: usize = 4096;
+/// Pause before the next look whether disks are being restored, which go before.
+const YIELD_PAUSE: Duration = Duration::from_millis(100);
+/// Pause after something could not be fetched.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Manifests of disks that are to be fetched, in order of arrival.
+#[derive(Debug)]
+pub(super) struct PrefetchQueue {
+    sender: mpsc::Sender<String>,
+    receiver: Mutex<Option<mpsc::Receiver<String>>>,
+}
+
+impl Default for PrefetchQueue {
+    fn default() -> PrefetchQueue {
+        let (sender, receiver) = mpsc::channel(QUEUE_MAX);
+        PrefetchQueue { sender, receiver: Mutex::new(Some(receiver)) }
+    }
+}
+
+impl Sessions {
+    /// Takes note of files that another node has stored.
+    pub(crate) fn note_stored(&self, manifest: String) {
+        let Ok(inner) = self.ready() else { return };
+        let is_wanted = inner.config.now().prefetch_bytes_max > 0;
+        if is_wanted && inner.prefetch.sender.try_send(manifest).is_err() {
+            tracing::debug!("other nodes store files faster than they are fetched here");
+        }
+    }
+}
+
+impl SessionsInner {
+    /// Tells the node that would go on with a session where its files are.
+    pub(super) fn announce_stored(&self, session: &str, manifest: &str) {
+        let Some(nodes) = self.nodes.get().filter(|it| it.are_reached()) else { return };
+        if let Some(node) = self.membership.taker_of(session) {
+            // Nobody waits for that.
+            node::task::spawn(nodes.tell_stored(node, manifest.to_owned()));
+        }
+    }
+
+    /// Fetches what other nodes have stored.
+    pub(super) async fn prefetch_all(&self) {
+        let Some(mut receiver) = self.prefetch.receiver.lock().take() else { return };
+        while let Some(manifest) = receiver.recv().await {
+            while self.workspaces.is_restoring() {
+                time::sleep(YIELD_PAUSE).await;
+            }
+            let fetched = self.prefetch_one(&manifest).await;
+            if let Err(error) = &fetched {
+                let error = error as &dyn std::error::Error;
+                tracing::debug!(manifest, error, "files of another node's session are not here");
+            }
+            if fetched.is_err() {
+                time::sleep(FAILURE_PAUSE).await;
+            }
+        }
+    }
+
+    async fn prefetch_one(&self, manifest: &str) -> Result<(), SessionError> {
+        let bytes_max = self.config.now().prefetch_bytes_max;
+        // Room is for this node's own sessions first.
+        self.check_free().await?;
+        self.workspaces.prefetch(manifest, bytes_max).await
+    }
+}

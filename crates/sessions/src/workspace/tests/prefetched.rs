@@ -1,0 +1,148 @@
+//! Disks that were fetched ahead come back without the object store, and never otherwise than from
+//! there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use node::objects::ObjectStore;
+
+use super::{MIB, Place, image_of};
+use crate::error::SessionError;
+use crate::metrics::RestoreMetrics;
+use crate::workspace::image::{self, PieceSource, StoredDisk};
+use crate::workspace::prefetched::PrefetchedPieces;
+use crate::workspace::restores::{RestoreLimits, RestoreRank};
+
+const DISK: &str = "d_01M8MR4C0PB6C5XASBCW7ES8FX";
+const NAMES: [&str; 2] = ["m_01M8MR4AG15HDP9DWDPYW6QMTT", "m_01M8MR4C0PB6C5XASBCW7ES8FX"];
+const BYTES_MAX: u64 = 10 * MIB;
+
+/// A disk in an object store, and a node that fetches it.
+struct Fixture {
+    place: Place,
+    objects: ObjectStore,
+    prefetched: PrefetchedPieces,
+    metrics: RestoreMetrics,
+}
+
+impl Fixture {
+    fn new(name: &str) -> Fixture {
+        let place = Place::new(name);
+        let objects = place.objects();
+        let prefetched = PrefetchedPieces::open(place.0.join("prefetched")).unwrap();
+        Fixture { place, objects, prefetched, metrics: RestoreMetrics::default() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.0.join(name)
+    }
+
+    /// Stores a disk whose pieces have these bytes.
+    async fn store(&self, name: &str, pieces: &[u8], before: Option<&str>) -> StoredDisk {
+        let parts: Vec<_> = (0..).zip(pieces).map(|(i, byte)| (i * MIB, vec![*byte; 9])).collect();
+        let path = self.path(name);
+        image_of(&path, 4 * MIB, &parts);
+        image::store_disk(&self.objects, DISK, name, &path, before).await.unwrap()
+    }
+
+    async fn fetch(&self, manifest: &str, directory: &str) -> Result<(), SessionError> {
+        self.prefetched.fetch(&self.objects, manifest, directory, BYTES_MAX).await
+    }
+
+    async fn restore(&self, manifest: &str, path: &Path) -> Result<(), SessionError> {
+        let disk = self.prefetched.take(manifest);
+        let prefetched = disk.as_ref();
+        let source = PieceSource { objects: &self.objects, prefetched, metrics: &self.metrics };
+        image::restore(source, &RestoreLimits::new(), RestoreRank::Disk(1), manifest, path).await
+    }
+
+    /// Keys of the disk's pieces in the object store.
+    async fn pieces(&self) -> Vec<String> {
+        self.objects.list(&format!("disks/{DISK}/pieces/"), None, 100).await.unwrap()
+    }
+
+    async fn delete_pieces(&self) {
+        for key in self.pieces().await {
+            self.objects.delete(&key).await.unwrap();
+        }
+    }
+
+    /// Directories of disks that are here.
+    fn here(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path("prefetched")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        (self.metrics.prefetched.get(), self.metrics.fetched.get())
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_was_fetched_comes_back_without_the_object_store() {
+    let fixture = Fixture::new("ahead");
+    let first = fixture.store(NAMES[0], &[1, 2, 3], None).await.manifest;
+    fixture.fetch(&first, "f_1").await.unwrap();
+    // A newer one needs one more piece, and one less.
+    let second = fixture.store(NAMES[1], &[1, 2, 4], Some(&first)).await.manifest;
+    let known = fixture.prefetched.bytes();
+    for key in fixture.pieces().await {
+        let name = key.rsplit('/').next().unwrap();
+        if fixture.path("prefetched/f_1").join(name).exists() {
+            fixture.objects.delete(&key).await.unwrap();
+        }
+    }
+    fixture.fetch(&second, "f_2").await.unwrap();
+    assert_eq!(fixture.here(), ["f_2"]);
+    assert!(fixture.prefetched.bytes().abs_diff(known) < 100, "three small pieces again");
+    fixture.delete_pieces().await;
+    let back = fixture.path("back");
+    fixture.restore(&second, &back).await.unwrap();
+    assert!(fs::read(&back).unwrap() == fs::read(fixture.path(NAMES[1])).unwrap());
+    assert_eq!(fixture.counts(), (3, 0));
+    // It is a disk of this node now.
+    assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
+}
+
+#[tokio::test]
+async fn what_is_not_here_or_damaged_comes_from_the_object_store() {
+    let fixture = Fixture::new("damaged");
+    let first = fixture.store(NAMES[0], &[1, 2, 3], None).await.manifest;
+    fixture.fetch(&first, "f_1").await.unwrap();
+    let second = fixture.store(NAMES[1], &[1, 2, 4], Some(&first)).await.manifest;
+    let mut names: Vec<String> = fs::read_dir(fixture.path("prefetched/f_1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    // Two of them are pieces of the second one: of these one is of other content, unless it is the
+    // third, which nobody reads.
+    let other = fs::read(fixture.path("prefetched/f_1").join(&names[1])).unwrap();
+    fs::write(fixture.path("prefetched/f_1").join(&names[0]), other).unwrap();
+    let back = fixture.path("back");
+    fixture.restore(&second, &back).await.unwrap();
+    assert!(fs::read(&back).unwrap() == fs::read(fixture.path(NAMES[1])).unwrap());
+    let (prefetched, fetched) = fixture.counts();
+    assert_eq!(prefetched + fetched, 3);
+    assert!((1..=2).contains(&prefetched), "{prefetched}");
+    assert!(fixture.here().is_empty());
+}
+
+#[tokio::test]
+async fn what_cannot_be_fetched_leaves_nothing() {
+    let fixture = Fixture::new("nothing");
+    let manifest = fixture.store(NAMES[0], &[1, 2, 3], None).await.manifest;
+    let pieces = fixture.pieces().await;
+    fixture.objects.delete(&pieces[1]).await.unwrap();
+    let error = fixture.fetch(&manifest, "f_1").await.unwrap_err();
+    assert!(node::telemetry::error_chain(&error).contains("is missing"), "{error:?}");
+    assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
+    // More than there is to be.
+    let too_much = fixture.prefetched.fetch(&fixture.objects, &manifest, "f_2", 1).await;
+    assert!(too_much.is_err());
+    assert!(fixture.here().is_empty());
+    // One that was replaced is none to complain about.
+    fixture.objects.delete(&manifest).await.unwrap();
+    fixture.fetch(&manifest, "f_3").await.unwrap();
+    assert!(fixture.here().is_empty());
+}
