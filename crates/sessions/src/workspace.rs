@@ -254,6 +254,7 @@ impl WorkspaceStore {
         path: &Path,
     ) -> Result<(), SessionError> {
         let prefetched = self.0.prefetched.take(manifest);
+        self.note_prefetched();
         let source = PieceSource {
             objects: &self.0.objects,
             prefetched: prefetched.as_ref(),
@@ -278,9 +279,13 @@ impl WorkspaceStore {
     ) -> Result<(), SessionError> {
         let name = self.0.ids.next("f_");
         let fetched = self.0.prefetched.fetch(&self.0.objects, manifest, &name, bytes_max).await;
+        self.note_prefetched();
+        fetched
+    }
+
+    fn note_prefetched(&self) {
         let bytes = i64::try_from(self.0.prefetched.bytes()).unwrap_or(i64::MAX);
         self.0.metrics.prefetched_bytes.set(bytes);
-        fetched
     }
 
     /// The lock of a layer that is being brought.

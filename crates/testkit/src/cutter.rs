@@ -49,7 +49,7 @@ pub struct Cutter {
 }
 
 struct Shared {
-    target: SocketAddr,
+    target: Mutex<SocketAddr>,
     plan: Mutex<Plan>,
     ended: AtomicBool,
     /// Ways that nothing passes, and nobody is told: as behind a firewall that has forgotten a
@@ -127,7 +127,7 @@ impl Cutter {
         let listener = TcpListener::bind((address, 0)).expect("bind a port");
         let address = listener.local_addr().expect("the port");
         let shared = Arc::new(Shared {
-            target,
+            target: Mutex::new(target),
             plan: Mutex::new(Box::new(plan)),
             ended: AtomicBool::new(false),
             silent_forth: AtomicBool::new(false),
@@ -175,6 +175,11 @@ impl Cutter {
         self.shared.delay_ms.store(ms, Ordering::Relaxed);
     }
 
+    /// Passes connections on to another server from now on. Those that are there stay.
+    pub fn lead_to(&self, target: SocketAddr) {
+        *self.shared.target.lock() = target;
+    }
+
     /// Ends all connections there are.
     pub fn cut_all(&self) {
         for pair in self.shared.live.lock().drain(..).filter_map(|pair| pair.upgrade()) {
@@ -215,7 +220,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         // A connection that its peer has already given up is none.
         let Ok(near) = stream else { continue };
         let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
-        let Ok(far) = TcpStream::connect(shared.target) else { continue };
+        let target = *shared.target.lock();
+        let Ok(far) = TcpStream::connect(target) else { continue };
         let cut = (shared.plan.lock())(number);
         for stream in [&near, &far] {
             stream.set_nodelay(true).expect("send at once");

@@ -79,6 +79,12 @@ impl Postgres {
         let made = initdb.args(["--no-locale", "--pgdata"]).arg(&data).output();
         let made = made.expect("start initdb");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        Postgres::start_on(scratch, &program("postgres", &directories), settings)
+    }
+
+    /// Starts a server on what is in `data`.
+    fn start_on(scratch: Scratch, program: &Path, settings: &[String]) -> Postgres {
+        let data = scratch.path().join("data");
         // The port names the socket as well. The directory of the socket is the test's own.
         let port = free_port();
         let mut arguments: Vec<OsString> = vec!["-D".into(), data.into_os_string()];
@@ -94,12 +100,41 @@ impl Postgres {
         }
         arguments.extend(settings.iter().flat_map(|it| ["-c".into(), it.into()]));
         // SIGQUIT: an immediate shutdown, which also frees the server's shared memory.
-        let program = program("postgres", &directories);
-        let service = Service::start(scratch, &program, arguments.clone(), "QUIT");
-        let databases = AtomicU32::new(0);
+        let service = Service::start(scratch, program, arguments.clone(), "QUIT");
+        let (program, databases) = (program.to_owned(), AtomicU32::new(0));
         let server = Postgres { service, program, arguments, port, databases };
         server.wait_ready();
         server
+    }
+
+    /// A replica of it, which is behind it by what is on the way (streaming replication, not
+    /// synchronous: <https://www.postgresql.org/docs/current/warm-standby.html>).
+    #[must_use]
+    pub fn replica(&self) -> Postgres {
+        let scratch = directory();
+        let data = scratch.path().join("data");
+        let mut copy = unprivileged(&find("pg_basebackup", &debian_directories()), "KILL");
+        copy.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"]);
+        copy.arg(&data).args(["--dbname", &self.url("postgres")]);
+        let copied = copy.output().expect("start pg_basebackup");
+        let errors = String::from_utf8_lossy(&copied.stderr);
+        assert!(copied.status.success(), "pg_basebackup: {errors}");
+        Postgres::start_on(scratch, &self.program, &[])
+    }
+
+    /// Has a replica hear nothing more of its server.
+    pub fn stop_following(&self) {
+        self.sql("ALTER SYSTEM SET primary_conninfo = ''");
+        self.sql("SELECT pg_reload_conf()");
+        until("the end of replication", RELOAD_LIMIT, || {
+            let receivers = self.sql("SELECT count(*) FROM pg_stat_wal_receiver");
+            if receivers == "0" { Ok(()) } else { Err(receivers) }
+        });
+    }
+
+    /// Makes a replica the server that it was a replica of.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()"), "t");
     }
 
     /// Ends it at once, as a crash does. What was committed is there when it is started again.

@@ -276,6 +276,67 @@ fn a_store_that_is_started_anew_makes_nobody_lose_a_session() {
     }
 }
 
+/// A replica takes over for the store, and has not got what was written last: sessions keep their
+/// owners, and what was made meanwhile and forgotten is no session.
+#[test]
+fn a_replica_that_has_forgotten_something_stands_in_for_the_store() {
+    let _guard = beside_others();
+    let (mut database, objects) = (Postgres::start(), Scratch::new());
+    let (replica, way) = (database.replica(), Cutter::start(database.tcp()));
+    let store = database.database();
+    let store = store.replace(&database.tcp().to_string(), &way.address().to_string());
+    let settings = format!("objects.url = \"{}\"\n", objects.path().display());
+    let config = node_config(&store, &settings, &config(SYNCED));
+    let mut one = Server::start_with(COVE, &[], Some(&config));
+    let mut two = one.start_beside(&config);
+    for node in [&mut one, &mut two] {
+        for text in ["lease", "told", "store", "failed", "written", "could", "reach", "audit"] {
+            node.expect_log(text);
+        }
+    }
+    // The one that is forgotten.
+    two.expect_log(TAKEN);
+    let (here, there) = (Sessions::from(&one), Sessions::from(&two));
+    here.deploy(&probe("probe"));
+    wait_for_each_other(&[&one, &two]);
+    let sessions = [marked(&here), marked(&there)];
+    let programs = [start_inside(&here, &sessions[0]), start_inside(&there, &sessions[1])];
+    replica.stop_following();
+    let forgotten = marked(&there);
+    here.out(&sessions[0], "echo meanwhile > meanwhile");
+
+    database.stop();
+    replica.promote();
+    way.lead_to(replica.tcp());
+    way.cut_all();
+    for node in [&one, &two] {
+        wait_for_log(node, "another server stands for the store");
+    }
+    wait_for_renewals(&one, &two);
+    for (session, program) in sessions.iter().zip(programs) {
+        wait_for_life(&here, session, "old");
+        wait_for_life(&there, session, "old");
+        assert_eq!(process::name(program), "sleep");
+    }
+    assert_eq!(there.out(&sessions[0], "cat meanwhile"), "meanwhile\n");
+    for node in [&here, &there] {
+        // Its node has it in memory until it writes something of it.
+        until("the session to be none", SOON, || {
+            let answer = node.client.send(&life_request(&forgotten));
+            if answer.status == 404 { Ok(()) } else { Err(answer.text()) }
+        });
+        let made = node.create(&json!({"agent": "probe"}));
+        assert!(there.ask(&made, "hello").contains("hello"));
+        there.end(&made);
+    }
+    for session in &sessions {
+        there.end(session);
+    }
+    for node in [&one, &two] {
+        assert!(!node.log().contains("a node is lost"), "{}", node.log());
+    }
+}
+
 /// Only what it shows to people goes by the wall clock.
 #[test]
 fn a_node_whose_wall_clock_is_set_keeps_what_it_has_and_takes_nothing() {
