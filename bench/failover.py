@@ -6,6 +6,11 @@ Three nodes share a PostgreSQL; sessions with a small file are at the first, and
 for its record, for a program, and for its file. The time of each is from the kill to its first good
 answer. All are asked at once, so that the times are those of the last of many as well.
 
+Some more sessions of the first node are at work: their agent says something ten times a second, and each
+has a listener at one of the other nodes. Their *silence* is the longest time between two events of a
+listener, from a second before the kill to the end of the turn, which is told with an error. Numbers of
+events are checked to have no gap, and each turn to have one end.
+
 The CPU time from the kill to the last answer is divided by the sessions: that of the two servers that
 are left, of their spawners and all sandboxes, of PostgreSQL, of this client, and what is left of the
 busy time of the machine: threads of the kernel (loop devices, file systems, network namespaces that
@@ -23,6 +28,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import threading
 import time
 
 import machine
@@ -30,6 +36,8 @@ import rivals
 from bouncer import poolers
 from client import Client, Refused
 from cluster import ECHO, Node, own_cpu_seconds, wait_for_nodes
+
+TICKING = pathlib.Path(__file__).parent / "programs" / "ticking_agent.py"
 
 CONTENT = b"here\n"
 GIVE_UP_SECONDS = 120
@@ -61,6 +69,80 @@ def prepare(first):
     for text in ("one", "two"):
         first.json("POST", f"{path}/messages?wait=true", {"content": text})
     return session
+
+
+class Listener:
+    """Hears the events of a session at a node, from its own thread."""
+
+    def __init__(self, session, address, token):
+        self.session, self.address, self.token = session, address, token
+        self.events, self.sender = [], None
+        self.connection = http.client.HTTPConnection(address, timeout=GIVE_UP_SECONDS)
+        self.connection.request("GET", f"/v1/sessions/{session}/events",
+                                headers={"authorization": f"Bearer {token}"})
+        self.answer = self.connection.getresponse()
+        if self.answer.status != 200:
+            raise SystemExit(f"{session}: {self.answer.status} {self.answer.read()[:200]!r}")
+        self.ended = threading.Event()
+        threading.Thread(target=self.hear, daemon=True).start()
+
+    def hear(self):
+        """Notes each event and when it came, up to the end of a turn that was lost."""
+        is_lost = False
+        for line in self.answer:
+            if line.startswith(b"data:"):
+                event = json.loads(line[5:])
+                self.events.append((time.monotonic(), event))
+                is_lost = is_lost or event["type"] == "error"
+                if is_lost and event["type"] == "done":
+                    break
+        self.ended.set()
+
+    def kept(self, last):
+        """Numbers of the events that are kept from the first one that was heard to the last."""
+        first = next(event["seq"] for _, event in self.events if "seq" in event)
+        client, after, kept = Client(self.address, self.token), first - 1, set()
+        while after is not None and after < last:
+            path = f"/v1/sessions/{self.session}/events?after={after}&limit=1000"
+            page = client.json("GET", path, headers={"accept": "application/json"}.items())
+            kept.update(event["seq"] for event in page["events"] if event["seq"] <= last)
+            after = page.get("next_after")
+        return kept
+
+    def silence(self, killed):
+        """The longest time between two events from a second before the kill on."""
+        if not self.ended.wait(GIVE_UP_SECONDS):
+            raise SystemExit(f"{self.session}: its turn has no end")
+        heard = [event["seq"] for _, event in self.events if "seq" in event]
+        if any(later <= before for before, later in zip(heard, heard[1:])):
+            raise SystemExit(f"{self.session}: events come twice: {heard}")
+        kept = self.kept(heard[-1])
+        if not kept.issubset(heard):
+            raise SystemExit(f"{self.session}: events were not heard: {kept.difference(heard)}")
+        kinds = [event["type"] for _, event in self.events]
+        if kinds.count("error") != 1 or kinds.count("done") != 1:
+            raise SystemExit(f"{self.session}: a turn has other ends than one: {kinds}")
+        at = [came for came, _ in self.events if came >= killed - 1]
+        return max(later - before for before, later in zip(at, at[1:]))
+
+
+def listen(first, addresses, token, count):
+    """Sessions that are at work, each with a listener that has heard something."""
+    listeners = []
+    for number in range(count):
+        session = first.json("POST", "/v1/sessions", {"agent": "ticking"}, status=201)["id"]
+        path = f"/v1/sessions/{session}/messages"
+        first.json("POST", f"{path}?wait=true", {"content": "one"})
+        listener = Listener(session, addresses[number % len(addresses)], token)
+        # Its answer is a stream that nobody reads.
+        sender = http.client.HTTPConnection(first.address, timeout=GIVE_UP_SECONDS)
+        sender.request("POST", path, json.dumps({"content": "tick", "on_disconnect": "continue"}),
+                       {"authorization": f"Bearer {token}", "content-type": "application/json"})
+        listener.sender = sender
+        listeners.append(listener)
+    while not all(len(listener.events) > 10 for listener in listeners):
+        time.sleep(0.1)
+    return listeners
 
 
 def until_answered(clients, killed, ask):
@@ -123,8 +205,18 @@ def cpu_seconds(servers, database):
     return figures
 
 
-def measure(nodes, token, count, database):
+def deploy(first, name, program):
+    """Makes an agent of one program."""
+    first.json("POST", "/v1/agents", {
+        "name": name,
+        "files": [{"path": "agent.py", "content": program.read_text(encoding="utf-8")}],
+        "runtime": {"type": "command", "argv": ["python3", "agent.py"]},
+    }, status=201)
+
+
+def measure(nodes, token, given, database):
     """Prepares sessions at the first node, kills it, and asks for all of them."""
+    count = given.sessions
     # A node that has just been started compiles libraries of languages for a minute or two.
     for node in nodes:
         client = Client(node.address, token)
@@ -133,14 +225,13 @@ def measure(nodes, token, count, database):
         client.close()
     first = Client(nodes[0].address, token)
     wait_for_nodes(first, len(nodes))
-    files = [{"path": "agent.py", "content": (ECHO / "agent.py").read_text()}]
-    runtime = {"type": "command", "argv": ["python3", "agent.py"]}
-    first.json("POST", "/v1/agents", {"name": "echo", "files": files, "runtime": runtime},
-               status=201)
+    deploy(first, "echo", ECHO / "agent.py")
+    deploy(first, "ticking", TICKING)
+    addresses = [node.address for node in nodes[1:]]
     others_than(first, "drain")
     sessions = [prepare(first) for _ in range(count)]
+    listeners = listen(first, addresses, token, given.listening)
     others_than(first, "undrain")
-    addresses = [node.address for node in nodes[1:]]
     servers = [node.process.pid for node in nodes[1:]]
     with concurrent.futures.ThreadPoolExecutor(max_workers=count) as threads:
         before = cpu_seconds(servers, database.pid)
@@ -151,8 +242,11 @@ def measure(nodes, token, count, database):
         times = [one.result() for one in asked]
         after = cpu_seconds(servers, database.pid)
     names = ("record", "program", "file")
+    of_all = {name: summary(of_it) for name, of_it in zip(names, zip(*times), strict=True)}
+    if listeners:
+        of_all["silence"] = summary([listener.silence(killed) for listener in listeners])
     return {
-        "times": {name: summary(of_it) for name, of_it in zip(names, zip(*times), strict=True)},
+        "times": of_all,
         "cpu_ms_of_session": {name: (after[name] - before[name]) * 1000 / count for name in after},
     }
 
@@ -162,6 +256,8 @@ def main():
     parser.add_argument("--binary", default="target/release/cove")
     parser.add_argument("--out", help="where the figures go, as JSON")
     parser.add_argument("--sessions", type=int, default=200)
+    parser.add_argument("--listening", type=int, default=20,
+                        help="sessions at work that somebody listens to, beside those")
     parser.add_argument("--resident", type=int, default=256,
                         help="sandboxes of each node: no fewer than there are sessions")
     given = parser.parse_args()
@@ -178,7 +274,7 @@ def main():
             token = rivals.run([binary, "token", "--data-dir", nodes[0].data]).strip()
             report = {"machine": machine.describe(), "sessions": given.sessions,
                       "load_average": machine.load_average()[0],
-                      **measure(nodes, token, given.sessions, database)}
+                      **measure(nodes, token, given, database)}
         finally:
             for node in nodes:
                 node.process.stop()
