@@ -25,6 +25,7 @@ mod buffers;
 mod cancel;
 mod cancel_leg;
 mod client;
+pub mod client_count;
 mod commands;
 mod common;
 mod config;
@@ -33,6 +34,7 @@ mod console;
 pub(crate) mod console_backend;
 mod deadlines;
 pub(crate) mod dialect;
+mod entry;
 mod guests;
 mod handshake;
 mod holders;
@@ -75,10 +77,12 @@ use std::time::Duration;
 use ::pool::shares::ThreadWake;
 use api::TenantEngine;
 use mio::Poll;
+use node::cluster::LimitGrant;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use self::accept::RelayListener;
+use self::client_count::{ClientCount, ClientUsage, SharedClientLimit};
 use self::common::{PeerThread, RelayShared};
 use self::conn::EventSource;
 use self::orders::{ThreadCommand, ThreadInbox, ThreadMessageKind};
@@ -389,12 +393,27 @@ impl RelayThreads for Relay {
     }
 
     fn bound_connections(&self, bounds: ConnectionBounds) {
-        self.common.pools.set_bounds(bounds);
-        self.order(&|| ThreadCommand::GiveUpSurplus);
+        if self.common.pools.set_bounds(bounds) {
+            self.order(&|| ThreadCommand::GiveUpSurplus);
+        }
     }
 
     fn demand(&self) -> Arc<Notify> {
         Arc::clone(self.common.pools.demand())
+    }
+
+    fn client_usage(&self) -> ClientUsage {
+        self.common.population.usage()
+    }
+
+    fn bound_clients(&self, parts: &[(SharedClientLimit, LimitGrant)]) {
+        if self.common.population.set_parts(parts) {
+            self.order(&|| ThreadCommand::RetryEntries);
+        }
+    }
+
+    fn client_demand(&self) -> Arc<Notify> {
+        Arc::clone(self.common.population.demand())
     }
 }
 
@@ -431,8 +450,10 @@ fn start_threads(
     }
     let wakers = ThreadWakers(peers.iter().map(|peer| Arc::clone(&peer.inbox)).collect());
     let (registry, handles) = pools::PoolRegistry::new(count, Arc::new(wakers), started);
+    let mut population = ClientCount::default();
     if config.shares_limits {
         registry.set_bounds(pools::ConnectionBounds::default());
+        population = ClientCount::shared();
     }
     let common = Arc::new(RelayShared {
         bound: listeners.iter().map(|it| (it.engine, it.tenant.clone())).collect(),
@@ -451,7 +472,7 @@ fn start_threads(
         cancel_rate: LoginLimiter::new(CANCELS, started),
         failed_logins,
         prover,
-        population: Arc::default(),
+        population: Arc::new(population),
         pools: Arc::clone(&registry),
         greetings: common::ServerGreetings::default(),
         holders: Arc::default(),

@@ -23,7 +23,7 @@ use api::{
     TenantStats as Figures, TenantView,
 };
 use node::clock;
-use node::cluster::{LimitShares, PeerForwarder};
+use node::cluster::{LimitGrant, LimitShares, PeerForwarder};
 use node::sealed::Sealer;
 use node::store::SqlStore;
 use parking_lot::Mutex;
@@ -34,6 +34,7 @@ use crate::config::BouncerConfig;
 use crate::error::BouncerError;
 use crate::guest::client::{LoginPlace, SandboxClient};
 use crate::link::ProtocolKeyrings;
+use crate::relay::client_count::{ClientUsage, SharedClientLimit};
 use crate::relay::orders::ThreadCommand;
 use crate::relay::pools::{ConnectionBounds, ConnectionUsage};
 use crate::relay::snapshot::ThreadSnapshot;
@@ -78,6 +79,17 @@ pub trait RelayThreads: fmt::Debug + Send + Sync {
     fn bound_connections(&self, _bounds: ConnectionBounds) {}
     /// Returns who is told when a client of a tenant waits for one of which none did.
     fn demand(&self) -> Arc<Notify> {
+        Arc::default()
+    }
+    /// Returns the clients that there are, wait, and may be now, where all nodes share their
+    /// limits.
+    fn client_usage(&self) -> ClientUsage {
+        ClientUsage::default()
+    }
+    /// Takes this node's parts of limits on clients.
+    fn bound_clients(&self, _parts: &[(SharedClientLimit, LimitGrant)]) {}
+    /// Returns who is told when a client waits for this node's part of a limit.
+    fn client_demand(&self) -> Arc<Notify> {
         Arc::default()
     }
 }
@@ -633,6 +645,8 @@ impl Bouncer {
         self.0.checks.keep_only(&routing);
         self.0.current.replace(routing);
         self.0.threads.order(&|| ThreadCommand::Routing);
+        // Clients that are there may be subject to a limit from now on.
+        self.0.threads.client_demand().notify_one();
         self.prepare_secrets();
     }
 

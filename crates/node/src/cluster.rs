@@ -8,10 +8,13 @@
 //! have the key of the cluster ([`ClusterKey`]); [`PeerListener`] serves there what the public
 //! listeners serve, and [`PeerForwarder`] sends requests to it that another server has to answer.
 //!
-//! What is limited over all nodes is divided between them by need ([`LimitShares`]).
+//! What is limited over all nodes is divided between them by need ([`LimitShares`]). A service that
+//! uses something of that says what ([`SharedLimitUser`]), and is told its part
+//! ([`follow_shared_limits`]).
 
 mod identity;
 pub mod join_token;
+mod limit_follower;
 mod limit_shares;
 mod membership;
 mod peer;
@@ -25,7 +28,8 @@ pub mod takeover;
 use std::time::Duration;
 
 pub use self::identity::NodeIdentity;
-pub use self::limit_shares::{LimitScope, LimitShares, LimitUse, SETTLED_MAX};
+pub use self::limit_follower::{SharedLimitUser, SharedLimitUses, follow_shared_limits};
+pub use self::limit_shares::{LimitGrant, LimitScope, LimitShares, LimitUse};
 pub use self::membership::{JoinError, LostNode, NodeDescription, NodeMembership};
 pub use self::peer::{
     ClusterKey, ClusterKeyError, PEER_LISTENER, PeerAnswer, PeerForwarder, PeerListener,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::accept::AcceptedConnection;
-use super::common::CountedClient;
+use super::client_count::CountedClient;
 use super::conn::{EventSource, RelayConnection, SocketReadiness};
 use super::console::ConsoleClient;
 use super::guests::{ClientOrigin, ListenerBinding};
@@ -279,7 +279,7 @@ impl RelayClient {
                 session.place.is_waiting() || session.is_stalled || session.asks_elsewhere
             }
             ClientPhase::Greeting(_) => true,
-            ClientPhase::Login(login) => login.is_looked_up(),
+            ClientPhase::Login(login) => login.is_waiting(),
             ClientPhase::Console(console_client) => console_client.is_waiting(),
             ClientPhase::Closing => false,
         }

@@ -39,6 +39,7 @@ impl RelayWorker {
                     }
                 }
             }
+            ThreadCommand::RetryEntries => self.retry_entries(),
             ThreadCommand::Kill(tenant) => {
                 self.kill(tenant, "terminating connection due to administrator command");
             }

@@ -2,7 +2,6 @@
 //! query.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -13,6 +12,7 @@ use api::TenantEngine;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 
+use super::client_count::ClientCount;
 use super::config::RelayConfig;
 use super::console_backend::ConsoleBackend;
 use super::holders::ServerHolders;
@@ -29,7 +29,7 @@ use crate::mysql;
 use crate::pg::settings::PgSettings;
 use crate::rate::{LoginLimiter, LoginSource};
 use crate::secrets::ClientSecret;
-use crate::tenants::{CurrentRouting, PoolId, TenantId, TenantRoute, TenantSnapshot};
+use crate::tenants::{CurrentRouting, PoolId, TenantId, TenantSnapshot};
 use crate::tls::{ClientSide, ServerSide};
 
 /// Connections beyond the number of clients, for logins: whoever is one too many is told so once it
@@ -176,124 +176,6 @@ pub(super) struct PeerThread {
     pub(super) counters: Arc<ThreadCounters>,
     /// Connections that it has or was dealt; who has fewest gets the next one.
     pub(super) load: AtomicUsize,
-}
-
-/// Number of clients.
-#[derive(Debug, Default)]
-pub(super) struct ClientCount(Mutex<ClientCounts>);
-
-#[derive(Debug, Default)]
-struct ClientCounts {
-    all: u32,
-    tenants: HashMap<TenantId, u32>,
-    users: HashMap<(TenantId, Arc<str>), u32>,
-    /// At the console.
-    visitors: HashMap<Arc<str>, u32>,
-}
-
-/// Why one more client is too many.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum ClientLimit {
-    /// Limit of all tenants together.
-    #[error("too many clients: `bouncer.clients_max` is {0}")]
-    All(u32),
-    /// Limit of the tenant.
-    #[error("too many clients of this tenant: `limits.clients_max` is {0}")]
-    Tenant(u32),
-    /// Limit of the user.
-    #[error("too many clients of this user: the limit is {0}")]
-    User(u32),
-}
-
-/// A client among the others; it is counted until this is dropped.
-#[derive(Debug)]
-pub(super) struct CountedClient {
-    population: Arc<ClientCount>,
-    tenant: TenantId,
-    user: Arc<str>,
-}
-
-impl ClientCount {
-    /// Counts one more client, if there may be one.
-    pub(super) fn enter(
-        self: &Arc<Self>,
-        route: &TenantRoute,
-        clients_max: u32,
-    ) -> Result<CountedClient, ClientLimit> {
-        let (id, user) = (route.tenant.id, Arc::clone(&route.user.name));
-        let tenant_max = route.tenant.limits.clients_max;
-        let user_max = route.tenant.clients_max_of(&route.user);
-        let mut counts = self.0.lock();
-        let of_tenant = counts.tenants.get(&id).copied().unwrap_or(0);
-        if counts.all >= clients_max {
-            return Err(ClientLimit::All(clients_max));
-        }
-        if let Some(max) = tenant_max.filter(|max| of_tenant >= *max) {
-            return Err(ClientLimit::Tenant(max));
-        }
-        let key = (id, Arc::clone(&user));
-        let of_user = counts.users.get(&key).copied().unwrap_or(0);
-        if let Some(max) = user_max.filter(|max| of_user >= *max) {
-            return Err(ClientLimit::User(max));
-        }
-        counts.all += 1;
-        counts.tenants.insert(id, of_tenant + 1);
-        counts.users.insert(key, of_user + 1);
-        Ok(CountedClient { population: Arc::clone(self), tenant: id, user })
-    }
-}
-
-/// A client of the console among the others; it is counted until this is dropped.
-#[derive(Debug)]
-pub(super) struct CountedConsoleClient {
-    population: Arc<ClientCount>,
-    user: Arc<str>,
-}
-
-impl ClientCount {
-    /// Counts one more client of the console, if there may be one.
-    pub(super) fn route_to_console(
-        self: &Arc<Self>,
-        user: &Arc<str>,
-        all_max: Option<u32>,
-        user_max: Option<u32>,
-    ) -> Result<CountedConsoleClient, ClientLimit> {
-        let mut counts = self.0.lock();
-        let all: u32 = counts.visitors.values().sum();
-        if let Some(max) = all_max.filter(|max| all >= *max) {
-            return Err(ClientLimit::Tenant(max));
-        }
-        let of_user = counts.visitors.get(user).copied().unwrap_or(0);
-        if let Some(max) = user_max.filter(|max| of_user >= *max) {
-            return Err(ClientLimit::User(max));
-        }
-        counts.visitors.insert(Arc::clone(user), of_user + 1);
-        Ok(CountedConsoleClient { population: Arc::clone(self), user: Arc::clone(user) })
-    }
-}
-
-impl Drop for CountedConsoleClient {
-    fn drop(&mut self) {
-        one_less(self.population.0.lock().visitors.entry(Arc::clone(&self.user)));
-    }
-}
-
-impl Drop for CountedClient {
-    fn drop(&mut self) {
-        let mut counts = self.population.0.lock();
-        counts.all -= 1;
-        one_less(counts.tenants.entry(self.tenant));
-        one_less(counts.users.entry((self.tenant, Arc::clone(&self.user))));
-    }
-}
-
-fn one_less<K>(entry: Entry<'_, K, u32>) {
-    if let Entry::Occupied(mut count) = entry {
-        *count.get_mut() -= 1;
-        if *count.get() == 0 {
-            count.remove();
-        }
-    }
 }
 
 /// Greetings of servers, for clients that log in.

@@ -27,7 +27,7 @@ pub struct RelayConfig {
     pub cleartext: CleartextPolicy,
     /// Keepalive and timeouts of TCP.
     pub tcp: TcpPolicy,
-    /// True if limits on server connections hold over all nodes: then there are none before this
-    /// node has a part.
+    /// True if limits on server connections and clients hold over all nodes: then there are none of
+    /// what is limited before this node has a part.
     pub shares_limits: bool,
 }

@@ -9,7 +9,7 @@ use wire::pg::frame::{HEADER_BYTES, PgHeader, TransactionStatus, frontend};
 use wire::pg::message::{ErrorFields, backend};
 
 use super::client::{ClientPhase, RelayClient};
-use super::common::CountedConsoleClient;
+use super::client_count::CountedConsoleClient;
 use super::console_backend::ConsoleReplySlot;
 use super::keys::KEY_BYTES;
 use super::leave::ClientDeparture;

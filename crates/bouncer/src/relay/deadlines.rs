@@ -27,6 +27,8 @@ const OVERTIME_US: u64 = 5_000_000;
 enum ClientDeadline {
     /// Login.
     Login,
+    /// Wait for this node's part of a limit on clients.
+    Entry,
     /// Reading of the last error before the connection closes.
     Farewell,
     /// Reading of what was sent.
@@ -69,6 +71,7 @@ impl RelayWorker {
                 let message = self.words().of("the login took too long", "client_login_timeout");
                 self.disconnect(place, &ErrorFields::fatal("08006", message));
             }
+            ClientDeadline::Entry => self.entry_wait_expired(place),
             ClientDeadline::Farewell => self.client_gone(place, &ClientDeparture::Dismissed),
             ClientDeadline::Write => {
                 let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
@@ -127,8 +130,13 @@ impl RelayWorker {
     fn client_deadline(&self, place: u32) -> Option<(u64, ClientDeadline)> {
         let client = self.clients.get(place)?;
         match &client.phase {
-            ClientPhase::Login(_) => {
-                Some((client.since_us + self.common.live.login_us(), ClientDeadline::Login))
+            ClientPhase::Login(phase) => {
+                let login_us = client.since_us + self.common.live.login_us();
+                let awaited = phase.awaited.as_ref().filter(|awaited| awaited.until_us < login_us);
+                Some(match awaited {
+                    Some(awaited) => (awaited.until_us, ClientDeadline::Entry),
+                    None => (login_us, ClientDeadline::Login),
+                })
             }
             // Its place in the queue has a deadline of its own.
             ClientPhase::Greeting(_) | ClientPhase::Console(_) => None,

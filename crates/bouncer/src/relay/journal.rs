@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tracing::Level;
 
 use super::client::{ClientPhase, RelayClient};
-use super::common::ClientLimit;
+use super::client_count::ClientLimit;
 use super::dialect::{DATABASE, ErrorDialect};
 use super::leave::ClientDeparture;
 use super::pools::{CloseReason, LeaseRefusal};

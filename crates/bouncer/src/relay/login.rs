@@ -8,17 +8,19 @@ use std::time::Instant;
 
 use api::{ClientTransportMode, PoolMode, TenantEngine, UserAuth};
 use wire::mysql::auth::{AuthNonce, NONCE_BYTES};
-use wire::mysql::capabilities::{CapabilityFlags, StatusFlags};
+use wire::mysql::capabilities::CapabilityFlags;
 use wire::mysql::sql::is_system_schema;
 use wire::pg::message::ErrorFields;
 
 use super::client::{ClientLogin, ClientPhase, ServerAttachment};
-use super::common::{ClientLimit, CountedClient, RelayShared, SecretReply};
+use super::client_count::CountedClient;
+use super::common::{RelayShared, SecretReply};
 use super::dialect::DATABASE;
+use super::entry::AwaitedEntry;
 use super::guests::{ClientOrigin, ListenerBinding};
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
 use super::leave::ClientDeparture;
-use super::pools::{PoolRef, PoolTerms};
+use super::pools::PoolRef;
 use super::prover;
 use super::server::Parameters;
 use super::socket::RelaySocket;
@@ -26,8 +28,8 @@ use super::stats::ThreadTenantStats;
 use super::worker::{RelayWorker, TimerKey};
 use crate::guest::client::{DEFAULT_APPLICATION, SandboxClient, SessionEpoch};
 use crate::link::{
-    AuthRequirement, ClientId, ClientLink, ClientLoginNext, ClientProofRequest, LoggedInClient,
-    LoginMachine, MYSQL_PLUGIN, UnresolvedLogin,
+    AuthRequirement, ClientId, ClientLink, ClientLoginNext, ClientProofRequest, LoginMachine,
+    MYSQL_PLUGIN, UnresolvedLogin,
 };
 use crate::mysql;
 use crate::pg;
@@ -55,16 +57,16 @@ pub(super) struct LoginPhase {
     /// The number that it was told before anything was known of it.
     pid: Option<u32>,
     /// Binding of its listener.
-    bound: ListenerBinding,
+    pub(super) bound: ListenerBinding,
     /// The tenant whose client it was, of one that logs in anew: it names a schema there, unless it
     /// names another tenant.
     former: Option<Arc<str>>,
     /// Route to its tenant.
-    route: Option<TenantRoute>,
+    pub(super) route: Option<TenantRoute>,
     /// Rule on replication connections.
     replication: ReplicationPolicy,
     /// Rights at the console, if it goes there.
-    visit: Option<(Arc<str>, ConsoleRights)>,
+    pub(super) visit: Option<(Arc<str>, ConsoleRights)>,
     /// True if its secret is being looked up, or its proof checked.
     pub(super) is_looked_up: bool,
     /// From where it comes, once it has to prove who it is.
@@ -73,16 +75,18 @@ pub(super) struct LoginPhase {
     pub(super) is_counted: bool,
     /// TLS configuration of the handshake that is under way.
     pub(super) is_in_handshake: Option<Arc<tls::ListenerTls>>,
+    /// What it goes on with once there may be one more client.
+    pub(super) awaited: Option<Box<AwaitedEntry>>,
 }
 
 /// A client that has proved who it is, and waits until a server tells its parameters.
 #[derive(Debug)]
 pub(super) struct GreetingWait {
-    authenticated: PgAuthenticatedClient,
+    pub(super) authenticated: PgAuthenticatedClient,
     pub(super) route: TenantRoute,
     /// Counts it among the clients.
-    head: CountedClient,
-    pool_id: PoolId,
+    pub(super) head: CountedClient,
+    pub(super) pool_id: PoolId,
     pub(super) pool: PoolRef,
     pub(super) place: ServerAttachment,
     pub(super) stats: Arc<ThreadTenantStats>,
@@ -116,9 +120,10 @@ impl LoginPhase {
         self.route = Some(route);
     }
 
-    /// Returns whether somebody else finds out who it is.
-    pub(super) fn is_looked_up(&self) -> bool {
-        self.is_looked_up
+    /// Returns whether it waits for others: until somebody else has found out who it is, or there
+    /// may be one more client.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_looked_up || self.awaited.is_some()
     }
 
     /// Returns what a client has to show that wants to the console; nothing of any other.
@@ -166,6 +171,7 @@ impl LoginPhase {
             origin: None,
             is_counted: false,
             is_in_handshake: None,
+            awaited: None,
         }
     }
 }
@@ -266,6 +272,9 @@ impl RelayWorker {
                 // It is somebody by now; the rest is for its session.
                 return used + self.feed_client(place, &bytes[used..]);
             };
+            if phase.awaited.is_some() {
+                return used;
+            }
             let shaken = phase.is_in_handshake.take();
             let step = match &shaken {
                 Some(shown) => {
@@ -312,15 +321,7 @@ impl RelayWorker {
             }
             ClientLoginNext::Done(proved) => {
                 self.send_outbox(Some(place), None);
-                match self.admit(place, proved) {
-                    Ok(()) => LoginFlow::Again,
-                    Err((proved, refusal)) => {
-                        self.journal_client(place, &refusal.message);
-                        proved.put_refusal(&refusal, &mut self.outbox.to_client);
-                        self.close_when_sent(place);
-                        LoginFlow::Took
-                    }
-                }
+                self.admit(place, proved)
             }
             ClientLoginNext::Cancel { pid, key } => {
                 self.cancel_requested(place, pid, &key);
@@ -487,96 +488,8 @@ impl RelayWorker {
         self.queue_client(place);
     }
 
-    /// Takes in a client that has proved who it is; gives it back when it cannot stay.
-    fn admit(
-        &mut self,
-        place: u32,
-        proved: LoggedInClient,
-    ) -> Result<(), (LoggedInClient, PgLoginRefusal)> {
-        let (route, pid, bound) = match self.clients.get_mut(place).map(|client| &mut client.phase)
-        {
-            Some(ClientPhase::Login(phase)) => match phase.visit.take() {
-                Some((user, rights)) => {
-                    let begun = self.begin_console(place, user, rights);
-                    return begun.map_err(|refusal| (proved, refusal));
-                }
-                None => {
-                    // From here on it is one of those that its limits count.
-                    phase.bound.login_place = None;
-                    (phase.route.take(), phase.pid, phase.bound.clone())
-                }
-            },
-            _ => (None, None, ListenerBinding::default()),
-        };
-        let Some(route) = route else { return Ok(()) };
-        let entered = self.enter(&route);
-        let (pool_id, head) = match entered {
-            Ok(entered) => entered,
-            Err(refusal) => return Err((proved, refusal)),
-        };
-        let terms = PoolTerms::of(&route.tenant, &route.user);
-        let pool = self.pools.join(pool_id, route.tenant.id, terms, self.context.now);
-        self.remember_role(pool_id, &route, &proved);
-        self.apply_admission(pool_id);
-        let stats = self.counters.tenant(route.tenant.id);
-        stats.clients.add(1);
-        stats.logins.add(1);
-        self.counters.stats.logins.sub(1);
-        let now_us = self.context.now_us;
-        let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
-        client.since_us = now_us;
-        match proved {
-            LoggedInClient::Pg(authenticated) => {
-                let authenticated = *authenticated;
-                let nowhere = ServerAttachment::Idle;
-                let greeting = GreetingWait {
-                    authenticated,
-                    route,
-                    head,
-                    pool_id,
-                    pool,
-                    place: nowhere,
-                    stats,
-                    bound,
-                };
-                client.phase = ClientPhase::Greeting(Box::new(greeting));
-                self.greet_client(place);
-            }
-            LoggedInClient::My(authenticated) => {
-                let pid = pid.unwrap_or_default();
-                let link = self.mysql_session(&authenticated, &route, pid, bound.guest.as_ref());
-                let owner = (route.tenant.id, Arc::clone(&route.user.name));
-                self.common.keys.own(pid, owner);
-                let guest = bound.guest.clone();
-                let session = ClientLogin::new(link, route, head, pool, pid, stats)
-                    .of_mysql(authenticated.requested.collation, bound);
-                let out = &mut self.outbox.to_client;
-                mysql::login::welcome(&authenticated, StatusFlags::AUTOCOMMIT, out);
-                let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
-                client.phase = ClientPhase::Session(Box::new(session));
-                self.context.timers.disarm(TimerKey::Client(place).id());
-                self.send_outbox(Some(place), None);
-                self.begin_watch(place, guest.as_ref());
-                self.watch_client(place);
-            }
-        }
-        Ok(())
-    }
-
-    /// Counts a client among the others, if there may be one more.
-    fn enter(&self, route: &TenantRoute) -> Result<(PoolId, CountedClient), PgLoginRefusal> {
-        let words = self.words();
-        let full = |full: ClientLimit| PgLoginRefusal::new("53300", words.full(full));
-        let pool = route
-            .pool()
-            .map_err(|error| PgLoginRefusal::new(error.sqlstate(), error.to_string()))?;
-        let clients_max = self.common.live.clients_max();
-        let head = self.common.population.enter(route, clients_max).map_err(full)?;
-        Ok((pool, head))
-    }
-
     /// The session of a client of MySQL that is in.
-    fn mysql_session(
+    pub(super) fn mysql_session(
         &mut self,
         authenticated: &mysql::login::MysqlAuthenticatedClient,
         route: &TenantRoute,

@@ -36,6 +36,8 @@ pub enum ThreadCommand {
     /// Close server connections of these tenants that nobody has used since: another node needs
     /// them.
     GiveUpIdle(Arc<[TenantId]>, Instant),
+    /// Let clients in that wait for this node's part of a limit, as far as it has grown.
+    RetryEntries,
     /// Close all clients and server connections of a tenant now.
     Kill(TenantId),
     /// Close the client that has this virtual process id.

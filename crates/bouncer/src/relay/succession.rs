@@ -23,6 +23,7 @@ use wire::pg::message::{ErrorFields, backend};
 
 use super::accept::{RelayListener, SocketFile};
 use super::client::{ClientLogin, ClientPhase, RelayClient, ServerAttachment};
+use super::client_count::ClientArrival;
 use super::common::RelayShared;
 use super::conn::{EventSource, RelayConnection};
 use super::guests::ListenerBinding;
@@ -253,7 +254,8 @@ impl RelayWorker {
             Err(error) => return Err((Some(fd), error.to_string())),
         };
         let clients_max = self.common.config.clients_max;
-        let head = match self.common.population.enter(&route, clients_max) {
+        let arrival = ClientArrival { route: &route, is_guest: false, clients_max };
+        let head = match self.common.population.adopt(&arrival) {
             Ok(head) => head,
             Err(full) => return Err((Some(fd), full.to_string())),
         };

@@ -1,14 +1,14 @@
 //! Servers on one store as one bouncer: whichever is asked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::json;
 use testkit::my::command;
 use testkit::pg::cancel_request;
 use testkit::{
-    Client, MariaDb, MyClient, MyLogin, PgAddress, PgBatch, PgClient, Postgres, Request, Server,
-    Stopwatch, until,
+    Client, MariaDb, MyClient, MyFailure, MyLogin, PgAddress, PgBatch, PgClient, PgFailure,
+    Postgres, Request, Server, Stopwatch, until,
 };
 
 use crate::asynchronous::post;
@@ -259,8 +259,11 @@ fn the_console_shows_and_commands_all_nodes() {
     assert_eq!(one.fail(&format!("KILL_CLIENT {}", numbers[0][0])).message(), "client not found");
 }
 
-/// Server connections of a tenant at all nodes together.
+/// Server connections or clients of a tenant at all nodes together.
 const SHARED_MAX: usize = 4;
+
+/// Clients of the user `few` at all nodes together.
+const FEW_MAX: usize = 2;
 
 /// Two nodes that share the limit of a tenant, and its database.
 struct LimitedPair {
@@ -270,12 +273,20 @@ struct LimitedPair {
 
 impl LimitedPair {
     fn start(scope: &str) -> LimitedPair {
+        let limits = format!("server_connections_max = {SHARED_MAX}, wait_s = 60.0");
+        LimitedPair::start_with(scope, &limits)
+    }
+
+    fn start_with(scope: &str, limits: &str) -> LimitedPair {
         let backend = Postgres::start();
-        backend.sql("CREATE ROLE limited LOGIN PASSWORD 'pw'");
+        for role in ["limited", "few"] {
+            backend.sql(&format!("CREATE ROLE {role} LOGIN PASSWORD 'pw'"));
+        }
         let tenant = format!(
             "ready = 0\n[bouncer]\n[[bouncer.tenants]]\nname = \"shop\"\nserver = \"{}\"\n\
-             database = \"postgres\"\nusers = [{{ name = \"limited\", password = \"pw\" }}]\n\
-             limits = {{ server_connections_max = {SHARED_MAX}, wait_s = 60.0 }}\n",
+             database = \"postgres\"\nusers = [{{ name = \"limited\", password = \"pw\" }}, \
+             {{ name = \"few\", password = \"pw\", clients_max = {FEW_MAX} }}]\n\
+             limits = {{ {limits} }}\n",
             backend.tcp()
         );
         let settings = format!("cluster.limits = \"{scope}\"\ncluster.lease_ms = 3000\n");
@@ -289,8 +300,29 @@ impl LimitedPair {
     }
 
     fn login(server: &Server) -> PgClient {
+        LimitedPair::try_login(server, "limited").unwrap()
+    }
+
+    fn try_login(server: &Server, user: &str) -> Result<PgClient, PgFailure> {
         let bouncer = PgAddress::Tcp(server.listener("bouncer"));
-        PgClient::login(&bouncer, &[("user", "limited"), ("database", "shop")], "pw").unwrap()
+        PgClient::login(&bouncer, &[("user", user), ("database", "shop")], "pw")
+    }
+
+    /// A client, once there may be one; the limit is reached meanwhile.
+    fn login_in_time(server: &Server, user: &str) -> PgClient {
+        until("a place for a client", SOON, || match LimitedPair::try_login(server, user) {
+            Ok(client) => Ok(client),
+            Err(PgFailure::Server(error)) if error.code() == "53300" => Err(error.message().into()),
+            Err(error) => panic!("{error:?}"),
+        })
+    }
+
+    /// The message to a client that is one too many.
+    fn refusal(server: &Server, user: &str) -> String {
+        match LimitedPair::try_login(server, user) {
+            Err(PgFailure::Server(error)) if error.code() == "53300" => error.message().to_owned(),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Connections to the database, as that counts them.
@@ -369,6 +401,132 @@ fn the_part_of_a_lost_node_goes_to_the_others() {
             limited.pair.two.signal("KILL");
         }
         assert_eq!(waiting.answer().unwrap().value(), "7", "{scope}");
+        limited.pair.two.signal("KILL");
+        limited.pair.two.wait(SOON);
+        drop(held);
+    }
+}
+
+fn limit_on_clients() -> String {
+    format!("clients_max = {SHARED_MAX}")
+}
+
+/// However clients are spread over nodes, and wherever they go.
+#[test]
+fn limits_on_clients_hold_over_all_nodes() {
+    let _guard = beside_others();
+    let limited = LimitedPair::start_with("strict", &limit_on_clients());
+    let (one, two) = (&limited.pair.one, &limited.pair.two);
+    let (inside, of_few) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    // A client is there for longer than it is counted.
+    let visit = |server: &Server, user: &str| {
+        let mut client = LimitedPair::login_in_time(server, user);
+        let counted = usize::from(user == "few");
+        let few = of_few.fetch_add(counted, Ordering::SeqCst) + counted;
+        let all = inside.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(all <= SHARED_MAX && few <= FEW_MAX, "{all} clients, {few} of `few`");
+        assert_eq!(client.value("SELECT 7 FROM pg_sleep(0.02)"), "7");
+        inside.fetch_sub(1, Ordering::SeqCst);
+        of_few.fetch_sub(counted, Ordering::SeqCst);
+    };
+    thread::scope(|scope| {
+        for (server, user) in [one, two]
+            .into_iter()
+            .flat_map(|server| ["limited", "limited", "few", "few"].map(|user| (server, user)))
+        {
+            scope.spawn(move || (0..8).for_each(|_| visit(server, user)));
+        }
+    });
+
+    // All of it goes to where it is needed, from where nobody uses it.
+    for (here, there) in [(one, two), (two, one)] {
+        let all = || (0..SHARED_MAX).map(|_| LimitedPair::login_in_time(here, "limited"));
+        let mut clients: Vec<PgClient> = all().collect();
+        for server in [here, there] {
+            let message = LimitedPair::refusal(server, "limited");
+            assert_eq!(message, "too many clients of this tenant: `limits.clients_max` is 4");
+        }
+        // Nobody was closed for that, and a place that comes free is another node's as well.
+        clients.iter_mut().for_each(|client| assert_eq!(client.value("SELECT 1"), "1"));
+        drop(clients.pop());
+        let mut client = LimitedPair::login_in_time(there, "limited");
+        assert_eq!(client.value("SELECT 2"), "2");
+    }
+    let _few = [one, two].map(|server| LimitedPair::login_in_time(server, "few"));
+    for server in [one, two] {
+        let message = LimitedPair::refusal(server, "few");
+        assert_eq!(message, "too many clients of this user: the limit is 2");
+    }
+}
+
+/// A place that a node has and does not need comes to a client that waits at another one.
+#[test]
+fn a_client_waits_until_its_node_has_a_place_for_it() {
+    let _guard = beside_others();
+    let limited = LimitedPair::start_with("strict", &limit_on_clients());
+    let (one, two) = (&limited.pair.one, &limited.pair.two);
+    let held: Vec<PgClient> =
+        (0..SHARED_MAX - 1).map(|_| LimitedPair::login_in_time(one, "limited")).collect();
+    let mut client = LimitedPair::login(two);
+    assert_eq!(client.value("SELECT 7"), "7");
+    drop(held);
+}
+
+/// Those of MySQL, too.
+#[test]
+fn limits_on_clients_of_mysql_hold_over_all_nodes() {
+    let _guard = beside_others();
+    let maria = MariaDb::start();
+    maria.user("limited", "pw");
+    let settings = "cluster.limits = \"strict\"\nbouncer.mysql.listen = \"127.0.0.1:0\"\n";
+    let pair = Pair::start(settings);
+    let tenant = json!({
+        "name": "shop", "engine": "mysql", "server": maria.tcp().to_string(),
+        "database": "information_schema", "users": [{"name": "limited", "password": "pw"}],
+        "limits": {"clients_max": 2},
+    });
+    assert_eq!(post(&pair.one.client(), "/v1/tenants", &tenant).status, 201);
+    let try_login = |server: &Server| {
+        let address = PgAddress::Tcp(server.listener("mysql"));
+        MyClient::login(&address, &MyLogin::new("limited", "pw", "shop"))
+    };
+    let login = |server: &Server| {
+        until("a place for a client", SOON, || {
+            try_login(server).map_err(|error| format!("{error:?}"))
+        })
+    };
+    let mut clients = [&pair.one, &pair.two].map(login);
+    for server in [&pair.one, &pair.two] {
+        match try_login(server) {
+            Err(MyFailure::Server(error)) => assert_eq!(error.code, 1040, "{error:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    clients.iter_mut().for_each(|client| assert_eq!(client.value("SELECT 1"), "1"));
+    let [here, _there] = clients;
+    drop(here);
+    let mut client = login(&pair.two);
+    // One that logs in anew is counted once.
+    client.change_user(&MyLogin::new("limited", "pw", "shop")).unwrap();
+    assert_eq!(client.value("SELECT 2"), "2");
+}
+
+/// What a silent node has is kept for it where a limit is strict, until it is gone for certain.
+#[test]
+fn the_clients_of_a_lost_node_count_until_it_is_gone() {
+    let _guard = beside_others();
+    for scope in ["strict", "soft"] {
+        let mut limited = LimitedPair::start_with(scope, &limit_on_clients());
+        let login = || LimitedPair::login_in_time(&limited.pair.two, "limited");
+        let held: Vec<PgClient> = (0..SHARED_MAX).map(|_| login()).collect();
+        limited.pair.two.signal("STOP");
+        wait_for_log(&limited.pair.one, "a node is lost");
+        if scope == "strict" {
+            LimitedPair::refusal(&limited.pair.one, "limited");
+            limited.pair.two.signal("KILL");
+        }
+        let mut client = LimitedPair::login_in_time(&limited.pair.one, "limited");
+        assert_eq!(client.value("SELECT 7"), "7", "{scope}");
         limited.pair.two.signal("KILL");
         limited.pair.two.wait(SOON);
         drop(held);

@@ -41,6 +41,9 @@ const MIGRATIONS: &[MigrationStep] = &[
             PRIMARY KEY (resource, node)
         )",
     ),
+    // Who settled before whom, without a clock.
+    MigrationStep::Same("ALTER TABLE cove_limits ADD COLUMN round BIGINT NOT NULL DEFAULT 0"),
+    MigrationStep::Same("ALTER TABLE cove_limit_shares ADD COLUMN round BIGINT NOT NULL DEFAULT 0"),
 ];
 
 /// Time to connect to the store, and for one statement there.
@@ -51,7 +54,7 @@ const STATEMENT_MAX: Duration = Duration::from_secs(2);
 const TURN_MS: u64 = 2000;
 
 /// Limits that one transaction settles.
-pub const SETTLED_MAX: usize = 100;
+pub(super) const SETTLED_MAX: usize = 100;
 
 /// Validity of limits in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -92,6 +95,20 @@ impl LimitUse {
     }
 }
 
+/// A node's part of a limit, and what it may know of the others'.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LimitGrant {
+    /// Most that the node may use from now on.
+    pub part: u32,
+    /// Amount that the other nodes have and need, as they said last.
+    pub used_elsewhere: u32,
+    /// Number of the transaction that granted this, among those of all nodes about the limit.
+    pub round: u64,
+    /// The earliest of the transactions in which the other nodes said what they need;
+    /// [`u64::MAX`] where no other node has a part.
+    pub heard_elsewhere: u64,
+}
+
 /// A node's part of a limit, as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShareRow {
@@ -99,6 +116,8 @@ pub(super) struct ShareRow {
     pub(super) incarnation: String,
     pub(super) granted: u32,
     pub(super) needed: u32,
+    /// Number of the transaction in which the node said so.
+    pub(super) round: u64,
 }
 
 /// Returns the fair part of each of some nodes, by what they need: nobody gets more than it needs,
@@ -203,19 +222,25 @@ impl LimitShares {
         (limit / nodes.max(1)).max(1)
     }
 
-    /// Returns of what this node has a part, and another one needs more than was granted to it. At
-    /// most [`SETTLED_MAX`].
+    /// Returns of what this node has a part, and another one needs more than was granted to it:
+    /// resources whose names begin with `prefix`, a word and a slash. At most [`SETTLED_MAX`].
     ///
     /// # Errors
     /// When the store cannot be used.
-    pub async fn wanted_elsewhere(&self) -> Result<Vec<String>, SqlStoreError> {
+    pub async fn wanted_elsewhere(
+        &self,
+        prefix: &'static str,
+    ) -> Result<Vec<String>, SqlStoreError> {
         let own = self.membership.identity().id.clone();
         let wanted = self.store.read("limits.wanted_elsewhere", move |it| {
             let sql = "SELECT DISTINCT other.resource FROM cove_limit_shares AS other \
                 JOIN cove_limit_shares AS own ON own.resource = other.resource AND own.node = $1 \
-                WHERE other.node <> $1 AND other.granted < other.needed LIMIT $2";
+                WHERE other.node <> $1 AND other.granted < other.needed \
+                AND other.resource LIKE $2 LIMIT $3";
+            let pattern = format!("{prefix}%");
             let most = number(SETTLED_MAX as u64);
-            it.query(sql, &[own.as_str().into(), most])?.iter().map(|row| row.get(0)).collect()
+            let parameters = [own.as_str().into(), pattern.into(), most];
+            it.query(sql, &parameters)?.iter().map(|row| row.get(0)).collect()
         });
         wanted.await
     }
@@ -225,7 +250,7 @@ impl LimitShares {
     ///
     /// # Errors
     /// When the store cannot be used; then the parts are as they were, or larger.
-    pub async fn settle(&self, uses: &[LimitUse]) -> Result<Vec<u32>, SqlStoreError> {
+    pub async fn settle(&self, uses: &[LimitUse]) -> Result<Vec<LimitGrant>, SqlStoreError> {
         let (uses, run) = (uses.to_vec(), self.membership.identity().clone());
         let (judge, scope) = (self.membership.judge(), self.scope);
         let settled = self.store.transact_idempotent("limits.settle", move |it| {
@@ -236,11 +261,11 @@ impl LimitShares {
             // In one order everywhere, so that no two wait for each other.
             let mut order: Vec<usize> = (0..uses.len()).collect();
             order.sort_by(|a, b| uses[*a].resource.cmp(&uses[*b].resource));
-            let mut parts = vec![0; uses.len()];
+            let mut grants = vec![LimitGrant::default(); uses.len()];
             for at in order {
-                parts[at] = settle_one(it, &uses[at], &run, &is_free, turn)?;
+                grants[at] = settle_one(it, &uses[at], &run, &is_free, turn)?;
             }
-            Ok(parts)
+            Ok(grants)
         });
         settled.await
     }
@@ -262,6 +287,7 @@ pub(super) fn grant(
         incarnation: run.incarnation.clone(),
         granted,
         needed: used.needed.max(used.used),
+        round: 0,
     };
     let others: Vec<&ShareRow> = rows.iter().filter(|other| other.node != row.node).collect();
     // In one order everywhere, so that all nodes find the same.
@@ -286,12 +312,14 @@ fn settle_one(
     run: &NodeIdentity,
     is_free: &dyn Fn(&ShareRow) -> bool,
     turn: u64,
-) -> Result<u32, SqlStoreError> {
+) -> Result<LimitGrant, SqlStoreError> {
     let resource = used.resource.as_str();
-    let sql = "INSERT INTO cove_limits (resource, amount) VALUES ($1, $2) \
-        ON CONFLICT (resource) DO UPDATE SET amount = excluded.amount";
-    it.execute(sql, &[resource.into(), number(used.limit.into())])?;
-    let sql = "SELECT node, incarnation, granted, needed FROM cove_limit_shares \
+    let sql = "INSERT INTO cove_limits (resource, amount, round) VALUES ($1, $2, 1) \
+        ON CONFLICT (resource) DO UPDATE SET amount = excluded.amount, \
+        round = cove_limits.round + 1 RETURNING round";
+    let counted = it.query_one(sql, &[resource.into(), number(used.limit.into())])?;
+    let round: u64 = counted.ok_or(SqlStoreError::Spoiled)?.get(0)?;
+    let sql = "SELECT node, incarnation, granted, needed, round FROM cove_limit_shares \
         WHERE resource = $1";
     let rows: Result<Vec<ShareRow>, _> =
         it.query(sql, &[resource.into()])?.iter().map(share_row).collect();
@@ -302,22 +330,33 @@ fn settle_one(
         it.execute(remove, &[resource.into(), row.node.into()])?;
     }
     let (row, part) = grant(&rows, used, run, turn);
+    let others = || rows.iter().filter(|other| other.node != run.id);
+    let used_elsewhere: u64 = others().map(|it| u64::from(it.granted.min(it.needed))).sum();
+    let granted = LimitGrant {
+        part,
+        used_elsewhere: u32::try_from(used_elsewhere).unwrap_or(u32::MAX),
+        round,
+        heard_elsewhere: others().map(|it| it.round).min().unwrap_or(u64::MAX),
+    };
     if row.granted == 0 && row.needed == 0 {
         it.execute(remove, &[resource.into(), row.node.into()])?;
-        return Ok(0);
+        return Ok(granted);
     }
-    let sql = "INSERT INTO cove_limit_shares (resource, node, incarnation, granted, needed) \
-        VALUES ($1, $2, $3, $4, $5) ON CONFLICT (resource, node) DO UPDATE SET \
-        incarnation = excluded.incarnation, granted = excluded.granted, needed = excluded.needed";
+    let sql = "INSERT INTO cove_limit_shares \
+        (resource, node, incarnation, granted, needed, round) \
+        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (resource, node) DO UPDATE SET \
+        incarnation = excluded.incarnation, granted = excluded.granted, needed = excluded.needed, \
+        round = excluded.round";
     let parameters = [
         resource.into(),
         row.node.into(),
         row.incarnation.into(),
         number(row.granted.into()),
         number(row.needed.into()),
+        number(round),
     ];
     it.execute(sql, &parameters)?;
-    Ok(part)
+    Ok(granted)
 }
 
 fn share_row(row: &SqlRow) -> Result<ShareRow, SqlStoreError> {
@@ -329,6 +368,7 @@ fn share_row(row: &SqlRow) -> Result<ShareRow, SqlStoreError> {
         incarnation: row.get(1)?,
         granted: amount(2)?,
         needed: amount(3)?,
+        round: row.get(4)?,
     })
 }
 

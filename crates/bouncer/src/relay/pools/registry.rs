@@ -234,10 +234,14 @@ impl PoolRegistry {
     }
 
     /// Bounds what this node has of limits that all nodes share. Idle connections beyond are closed
-    /// by [`super::ThreadPools::give_up_surplus`], others when they come back.
-    pub fn set_bounds(&self, bounds: ConnectionBounds) {
+    /// by [`super::ThreadPools::give_up_surplus`], others when they come back. False when it had
+    /// the same bounds before.
+    pub fn set_bounds(&self, bounds: ConnectionBounds) -> bool {
         let mut known = self.known.lock();
         let RegisteredPool { servers, tenants, bounds: before, .. } = &mut *known;
+        if before.as_ref() == Some(&bounds) {
+            return false;
+        }
         for (id, server) in servers {
             let connections_max = server.defined.min(bounds.of_server(*id));
             if server.connections_max != connections_max {
@@ -253,6 +257,7 @@ impl PoolRegistry {
             }
         }
         *before = Some(bounds);
+        true
     }
 
     /// Server connections that there are and may be now.

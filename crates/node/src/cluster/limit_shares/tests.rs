@@ -176,8 +176,13 @@ fn what_a_node_had_is_free_when_it_can_use_nothing_any_more() {
     use LimitScope::{Soft, Strict};
     let now_ms = 100_000;
     let judge = NodeJudge::new(now_ms, Some(u64::MAX));
-    let row =
-        ShareRow { node: "other".to_owned(), incarnation: "1".to_owned(), granted: 5, needed: 5 };
+    let row = ShareRow {
+        node: "other".to_owned(),
+        incarnation: "1".to_owned(),
+        granted: 5,
+        needed: 5,
+        round: 1,
+    };
     for (record, scope, expected) in [
         (Some(node("1", NodeState::Active, now_ms - 1, false)), Soft, false),
         (Some(node("1", NodeState::Active, now_ms - 1, false)), Strict, false),
@@ -214,6 +219,12 @@ fn used(limit: u32, bound: u32, used: u32, needed: u32) -> Vec<LimitUse> {
         .to_vec()
 }
 
+/// Settles two limits alike, and returns the parts.
+async fn parts(shares: &LimitShares, limit: u32, bound: u32, in_use: u32, needed: u32) -> Vec<u32> {
+    let grants = shares.settle(&used(limit, bound, in_use, needed)).await.unwrap();
+    grants.into_iter().map(|grant| grant.part).collect()
+}
+
 #[tokio::test]
 async fn nodes_of_one_store_share_a_limit() {
     let (_server, store, members) = members(2).await;
@@ -223,21 +234,21 @@ async fn nodes_of_one_store_share_a_limit() {
         shares.push(LimitShares::open(&store, member, LimitScope::Strict).await.unwrap().unwrap());
     }
     let [first, second] = [&shares[0], &shares[1]];
-    assert_eq!(first.settle(&used(10, 0, 0, 10)).await.unwrap(), [10, 10]);
+    assert_eq!(parts(first, 10, 0, 0, 10).await, [10, 10]);
     // Nothing is free before the first one has given something up, which takes it two steps.
-    assert_eq!(second.settle(&used(10, 0, 0, 10)).await.unwrap(), [0, 0]);
-    assert_eq!(first.settle(&used(10, 10, 8, 10)).await.unwrap(), [5, 5]);
-    assert_eq!(second.settle(&used(10, 0, 0, 10)).await.unwrap(), [0, 0]);
-    assert_eq!(first.settle(&used(10, 5, 6, 10)).await.unwrap(), [5, 5]);
-    assert_eq!(second.settle(&used(10, 0, 0, 10)).await.unwrap(), [4, 4]);
-    assert_eq!(first.settle(&used(10, 5, 5, 10)).await.unwrap(), [5, 5]);
-    assert_eq!(second.settle(&used(10, 4, 4, 10)).await.unwrap(), [5, 5]);
+    assert_eq!(parts(second, 10, 0, 0, 10).await, [0, 0]);
+    assert_eq!(parts(first, 10, 10, 8, 10).await, [5, 5]);
+    assert_eq!(parts(second, 10, 0, 0, 10).await, [0, 0]);
+    assert_eq!(parts(first, 10, 5, 6, 10).await, [5, 5]);
+    assert_eq!(parts(second, 10, 0, 0, 10).await, [4, 4]);
+    assert_eq!(parts(first, 10, 5, 5, 10).await, [5, 5]);
+    assert_eq!(parts(second, 10, 4, 4, 10).await, [5, 5]);
     // A limit that was lowered holds as what is used comes back.
-    assert_eq!(first.settle(&used(4, 5, 5, 10)).await.unwrap(), [2, 2]);
+    assert_eq!(parts(first, 4, 5, 5, 10).await, [2, 2]);
     // A node that leaves leaves all to the other.
     members[1].leave().await;
-    assert_eq!(first.settle(&used(10, 2, 2, 10)).await.unwrap(), [10, 10]);
-    assert_eq!(first.settle(&used(10, 0, 0, 0)).await.unwrap(), [0, 0]);
+    assert_eq!(parts(first, 10, 2, 2, 10).await, [10, 10]);
+    assert_eq!(parts(first, 10, 0, 0, 0).await, [0, 0]);
     let left =
         store.read("test", |it| it.query("SELECT node FROM cove_limit_shares", &[])).await.unwrap();
     assert!(left.is_empty());
@@ -254,7 +265,7 @@ async fn nodes_that_settle_at_once_wait_for_each_other() {
             for _ in 0..25 {
                 let uses = used(10, bound, bound, 10);
                 let parts = shares.settle(&uses).await.unwrap();
-                bound = parts[0];
+                bound = parts[0].part;
             }
             bound
         });
@@ -269,4 +280,33 @@ async fn nodes_that_settle_at_once_wait_for_each_other() {
         .await
         .unwrap();
     assert_eq!(row.unwrap().get::<u64>(0).unwrap(), 8);
+}
+
+/// A node knows what the others use, and whether they have said so since it asked.
+#[tokio::test]
+async fn a_node_is_told_what_the_others_use_and_since_when() {
+    let (_server, store, members) = members(2).await;
+    let mut shares = Vec::new();
+    for member in &members {
+        shares.push(LimitShares::open(&store, member, LimitScope::Strict).await.unwrap().unwrap());
+    }
+    let settle = async |node: usize, bound, in_use, needed| {
+        shares[node].settle(&used(4, bound, in_use, needed)).await.unwrap()[0]
+    };
+    let alone = settle(0, 0, 0, 4).await;
+    let expected = LimitGrant { part: 4, used_elsewhere: 0, round: 1, heard_elsewhere: u64::MAX };
+    assert_eq!(alone, expected);
+    let asked = settle(1, 0, 0, 1).await;
+    let expected = LimitGrant { part: 0, used_elsewhere: 4, round: 2, heard_elsewhere: 1 };
+    assert_eq!(asked, expected);
+    assert_eq!(shares[0].wanted_elsewhere("a").await.unwrap(), ["a"]);
+    assert_eq!(shares[0].wanted_elsewhere("c").await.unwrap(), [""; 0]);
+    // All of it is used: there is nothing to wait for.
+    assert_eq!(settle(0, 4, 4, 4).await.part, 3);
+    let told = settle(1, 0, 0, 1).await;
+    assert_eq!((told.used_elsewhere, told.heard_elsewhere > asked.round), (4, true));
+    // What is kept and not needed is to come free.
+    assert_eq!(settle(0, 3, 2, 2).await.part, 3);
+    let told = settle(1, 0, 0, 1).await;
+    assert_eq!((told.part, told.used_elsewhere), (1, 2));
 }

@@ -1,0 +1,192 @@
+//! Following of limits that hold over all nodes: says what a service of this node uses, and tells
+//! it what it may use.
+//!
+//! A service asks when it needs more than its part, and looks now and then whether other nodes need
+//! what it has. What has not changed and nobody needs is not said again, so that a service with a
+//! part that is large enough does not touch the rows of its limits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::limit_shares::{LimitGrant, LimitScope, LimitShares, LimitUse, SETTLED_MAX};
+use crate::clock;
+use crate::store::SqlStoreError;
+
+/// Interval at which a node looks whether others need what it has.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Interval at which a node that needs more than its parts asks for more.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Shortest time from one question to the next.
+const SETTLE_GAP: Duration = Duration::from_millis(10);
+
+/// Limits of which a service uses or needs something, by the names that they have at all nodes.
+pub type SharedLimitUses<L> = BTreeMap<String, (L, LimitUse)>;
+
+/// Service that uses what is limited over all nodes.
+pub trait SharedLimitUser: Sync {
+    /// A limit, as the service knows it.
+    type Limit: Clone + Send + Sync;
+
+    /// Subject of the limits, for the log: `server connections`.
+    const SUBJECT: &'static str;
+
+    /// Beginning of the names of all of its limits, and of no others: a word and a slash.
+    const PREFIX: &'static str;
+
+    /// Returns what it uses and needs of each limit at this moment. Those of which it uses, needs
+    /// and may use nothing may be left out.
+    fn uses(&self) -> SharedLimitUses<Self::Limit>;
+
+    /// Gives up what it has and does not use of limits that other nodes need.
+    fn give_up_idle(&self, _wanted: &[Self::Limit]) {}
+
+    /// Takes the parts of all limits of which it uses or needs something, which may be the same as
+    /// before. Of any other it may use nothing.
+    fn take_parts(&self, parts: Vec<(Self::Limit, LimitGrant)>);
+}
+
+/// Limit, as it was settled last.
+#[derive(Debug)]
+struct SettledLimit {
+    used: LimitUse,
+    grant: LimitGrant,
+}
+
+/// What was settled last.
+#[derive(Debug, Default)]
+struct FollowedLimits {
+    settled: BTreeMap<String, SettledLimit>,
+    /// True if a limit had less than was needed.
+    is_short: bool,
+    /// True if less may be used of a limit than before: what is over is given back at once.
+    is_shrinking: bool,
+    /// True if the store could not be asked.
+    is_failing: bool,
+}
+
+/// Keeps the parts that a service has of limits. It asks at once when `demand` is told that
+/// something is needed of a limit of which nothing is there. Never ends.
+pub async fn follow_shared_limits<U: SharedLimitUser>(
+    shares: &LimitShares,
+    user: &U,
+    demand: &Notify,
+) {
+    let mut followed = FollowedLimits::default();
+    loop {
+        let pause = match () {
+            () if followed.is_shrinking => SETTLE_GAP,
+            () if followed.is_short => ASK_EVERY,
+            () if followed.settled.is_empty() && !followed.is_failing => Duration::MAX,
+            () => LOOK_EVERY,
+        };
+        tokio::select! {
+            () = demand.notified(), if !followed.is_short => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+        let asked = clock::now();
+        let outcome = followed.settle(shares, user).await;
+        let was_failing = std::mem::replace(&mut followed.is_failing, outcome.is_err());
+        if let Err(error) = outcome {
+            followed.use_alone(shares, user);
+            if !was_failing {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "cannot share limits on {} with other nodes", U::SUBJECT);
+            }
+        } else if was_failing {
+            tracing::info!("limits on {} are shared with other nodes again", U::SUBJECT);
+        }
+        tokio::time::sleep(SETTLE_GAP.saturating_sub(clock::now() - asked)).await;
+    }
+}
+
+impl FollowedLimits {
+    /// Says what this node uses, and takes what it may use.
+    async fn settle<U: SharedLimitUser>(
+        &mut self,
+        shares: &LimitShares,
+        user: &U,
+    ) -> Result<(), SqlStoreError> {
+        let uses = user.uses();
+        if uses.is_empty() && self.settled.is_empty() {
+            return Ok(());
+        }
+        let wanted = shares.wanted_elsewhere(U::PREFIX).await?;
+        let known: Vec<U::Limit> =
+            wanted.iter().filter_map(|name| Some(uses.get(name)?.0.clone())).collect();
+        if !known.is_empty() {
+            user.give_up_idle(&known);
+        }
+        self.is_shrinking = false;
+        for some in self.untold(&uses, &wanted).chunks(SETTLED_MAX) {
+            for (used, grant) in some.iter().zip(shares.settle(some).await?) {
+                if is_nothing(used) && grant.part == 0 {
+                    self.settled.remove(&used.resource);
+                    continue;
+                }
+                self.is_shrinking |= grant.part < used.bound;
+                let settled = SettledLimit { used: used.clone(), grant };
+                self.settled.insert(used.resource.clone(), settled);
+            }
+        }
+        let is_short = |it: &SettledLimit| it.grant.part < it.used.needed;
+        self.is_short = self.settled.values().any(is_short);
+        self.give_parts(user, &uses);
+        Ok(())
+    }
+
+    /// Returns what the store is to be told: what has changed, is short, or is needed elsewhere.
+    fn untold<L>(&self, uses: &SharedLimitUses<L>, wanted: &[String]) -> Vec<LimitUse> {
+        let is_told = |it: &LimitUse| {
+            let settled = self.settled.get(&it.resource);
+            settled.is_some_and(|settled| settled.used == *it && settled.grant.part >= it.needed)
+        };
+        let is_due = |it: &&LimitUse| {
+            self.is_failing || !is_told(it) || wanted.iter().any(|name| *name == it.resource)
+        };
+        let current = uses.values().map(|(_, it)| it);
+        let current =
+            current.filter(|it| !is_nothing(it) || self.settled.contains_key(&it.resource));
+        let mut untold: Vec<LimitUse> = current.filter(is_due).cloned().collect();
+        // What is not used any more is given back, once nothing of it can be taken.
+        let over = self.settled.iter().filter(|(name, _)| !uses.contains_key(*name));
+        let over = over.map(|(_, it)| it.used.clone());
+        untold.extend(over.map(|it| LimitUse { bound: 0, used: 0, needed: 0, ..it }));
+        untold
+    }
+
+    fn give_parts<U: SharedLimitUser>(&self, user: &U, uses: &SharedLimitUses<U::Limit>) {
+        let parts = uses.iter().filter_map(|(name, (limit, _))| {
+            let settled = self.settled.get(name)?;
+            Some((limit.clone(), settled.grant))
+        });
+        user.take_parts(parts.collect());
+    }
+
+    /// Takes the even part of what is needed while the store is away, where a limit may be
+    /// exceeded.
+    fn use_alone<U: SharedLimitUser>(&mut self, shares: &LimitShares, user: &U) {
+        self.is_shrinking = false;
+        if shares.scope() != LimitScope::Soft {
+            return;
+        }
+        let uses = user.uses();
+        for (_, used) in uses.values() {
+            let alone = shares.even_part(used.limit).min(used.needed);
+            let part = used.bound.max(alone);
+            let settled = self.settled.entry(used.resource.clone()).or_insert_with(|| {
+                SettledLimit { used: used.clone(), grant: LimitGrant::default() }
+            });
+            settled.grant = LimitGrant { part, ..LimitGrant::default() };
+        }
+        self.give_parts(user, &uses);
+    }
+}
+
+fn is_nothing(used: &LimitUse) -> bool {
+    (used.bound, used.used, used.needed) == (0, 0, 0)
+}
+
+#[cfg(test)]
+mod tests;
