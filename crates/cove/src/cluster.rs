@@ -246,14 +246,15 @@ pub(crate) async fn run_executions(
     }
 }
 
-/// Keeps the membership until the server stops, tells all of other nodes that are lost, and lets
-/// this node drain with its machine.
+/// Keeps the membership, and this node's parts of limits on executions, until the server stops;
+/// tells all of other nodes that are lost, and lets this node drain with its machine.
 pub(crate) async fn keep(
     membership: &NodeMembership,
     nodes: Option<PeerForwarder>,
     source: &ConfigSource,
     data_dir: &DataDir,
     drain: &DrainHandle,
+    jobs: &Jobs,
 ) {
     let machine = kubernetes::follow_machine(source, data_dir.path(), membership);
     let watching = async {
@@ -262,7 +263,8 @@ pub(crate) async fn keep(
         }
     };
     // Boxed, because few servers have others or such a machine.
-    tokio::join!(membership.keep(drain), Box::pin(watching), Box::pin(machine));
+    let limits = Box::pin(jobs.service().follow_limits());
+    tokio::join!(membership.keep(drain), Box::pin(watching), Box::pin(machine), limits);
 }
 
 /// Finds the node that has a session, or the plan of a scan.

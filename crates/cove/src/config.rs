@@ -173,7 +173,8 @@ pub(crate) struct ClusterConfig {
     pub(crate) kubernetes: crate::kubernetes::KubernetesConfig,
     /// Milliseconds for which this node counts as alive after it was seen.
     pub(crate) lease_ms: Option<u64>,
-    /// Whether limits on server connections hold for each node or for all together.
+    /// Whether limits on server connections, clients and executions hold for each node or for all
+    /// together.
     pub(crate) limits: node::cluster::LimitScope,
     /// Time that terminals may go on for while this node drains.
     #[serde(deserialize_with = "seconds")]

@@ -222,12 +222,12 @@ impl ServerParts<'_> {
         let fence = EffectFence::new(membership.serving().clone());
         let node = peers.node(&membership);
         let used = ServicesBeside::new(&store, &tokens, &drain, &membership, node, &traces, &fence);
-        let SandboxServices { pooler, lake, gate } =
+        let SandboxServices { pooler, lake, gate, shares } =
             SandboxServices::start(source, &data_dir, used, &mut registry).await?;
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer).cloned();
         let service = begin_executions(engine, &languages, config, self.capacity, &mut registry)?;
         let service = service.with_gateway(Arc::new(gate.clone())).with_tokens(tokens.clone());
-        let service = service.traced_by(traces.tracer());
+        let service = service.traced_by(traces.tracer()).with_shared_limits(shares);
         let jobs = begin_jobs(service, queue, webhook_key, config, &store, &mut registry).await?;
         let neighbours = session_neighbours(&store, &gate, &tokens, &membership, &jobs, fence);
         let sessions =
@@ -278,7 +278,8 @@ impl ServerParts<'_> {
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
         let listeners = with_tls_of_main(others, (listener, main));
         let serving = http::serve_all(listeners, limits.shell, drain.clone(), config.drain_s);
-        let member = cluster::keep(&membership, forwarder.clone(), source, &data_dir, &drain);
+        let member =
+            cluster::keep(&membership, forwarder.clone(), source, &data_dir, &drain, &jobs);
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);
             let others = work_beside(pooler, lake, &drain, config.drain_s);
@@ -396,6 +397,8 @@ struct SandboxServices {
     pooler: Option<bouncer::RunningBouncer>,
     lake: Option<catalog::RunningCatalog>,
     gate: ::gateway::GatewayService,
+    /// This node's part of limits that hold over all nodes, where they do.
+    shares: Option<LimitShares>,
 }
 
 impl SandboxServices {
@@ -409,8 +412,8 @@ impl SandboxServices {
         let removals = data_dir.removals().clone();
         let ConfigSource { config, environment, .. } = source;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
-        let limits = LimitShares::open(store, membership, config.cluster.limits).await?;
-        let ground = BouncerContext::beside(store.clone(), sealer, drain, limits);
+        let shares = LimitShares::open(store, membership, config.cluster.limits).await?;
+        let ground = BouncerContext::beside(store.clone(), sealer, drain, shares.clone());
         let pooler = bouncer::RunningBouncer::start(source, ground, registry).await?;
         let lake = catalog::RunningCatalog::start(
             config,
@@ -428,7 +431,7 @@ impl SandboxServices {
         let guests = lake.as_ref().map(catalog::RunningCatalog::guests);
         let behind = GrantBackends { bouncer: control, guests, tracer, fence };
         let gate = gateway::start(config, environment, store, behind, registry).await?;
-        Ok(SandboxServices { pooler, lake, gate })
+        Ok(SandboxServices { pooler, lake, gate, shares })
     }
 }
 

@@ -6,7 +6,9 @@
 //! nobody overtakes, so that large requests are not starved by small ones. What keeps one tenant
 //! from filling the queue is a limit on how much of it may be one tenant's; another one keeps it
 //! from all places and all memory, so that who comes next does not wait for the end of a long
-//! program. A tenant that runs as much as it may is passed over.
+//! program. A tenant that runs as much as it may is passed over. Where that limit holds over all
+//! nodes, a tenant may run this node's part of it here, which grows when its executions wait
+//! ([`Admission::share_limits`]).
 //!
 //! [`AdmissionQueue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its
 //! asynchronous shell.
@@ -19,9 +21,13 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 use node::auth::TokenRegistry;
+use node::cluster::{
+    LimitGrant, LimitShares, LimitUse, SharedLimitUser, SharedLimitUses, follow_shared_limits,
+};
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
-use self::queue::{AdmissionQueue, AdmissionTicket, ArrivalOutcome, TurnRequest};
+use self::queue::{AdmissionQueue, AdmissionTicket, ArrivalOutcome, TenantPartUse, TurnRequest};
 use crate::error::{ExecutionError, RequestRefusal};
 
 /// The bounds of everything that runs and waits.
@@ -31,6 +37,9 @@ pub(crate) struct AdmissionBounds {
     pub(crate) running_max: usize,
     /// Executions of one tenant that run at one time, where there are others.
     pub(crate) running_max_per_tenant: usize,
+    /// True if that was set, and does not follow from the places of this node: then it may hold
+    /// over all nodes.
+    pub(crate) limits_tenants: bool,
     /// Sum of the memory limits of what runs.
     pub(crate) memory_bytes_max: u64,
     /// Callers that wait.
@@ -97,6 +106,19 @@ pub(crate) struct Admission {
     queue: Arc<Mutex<AdmissionQueue<Waker>>>,
     /// Tokens of the server: places are kept for others where there are others.
     tokens: Arc<OnceLock<TokenRegistry>>,
+    /// This node's part of limits that hold over all nodes, where they do.
+    shares: Arc<OnceLock<LimitShares>>,
+    /// Told when an execution waits for a part of a limit that holds over all nodes.
+    demand: Arc<Notify>,
+}
+
+/// What a program needs to run.
+#[derive(Clone, Copy, Debug)]
+struct PlaceRequest<'a> {
+    tenant: &'a str,
+    memory_bytes: u64,
+    tenant_max: usize,
+    is_further: bool,
 }
 
 /// The right to run, until it is dropped.
@@ -105,12 +127,40 @@ pub(crate) struct RunPermit {
     admission: Admission,
     tenant: String,
     memory_bytes: u64,
+    /// True if it counts with another one.
+    is_further: bool,
 }
 
 impl Admission {
     pub(crate) fn new(bounds: AdmissionBounds) -> Admission {
         let queue = Arc::new(Mutex::new(AdmissionQueue::new(bounds)));
-        Admission { queue, tokens: Arc::new(OnceLock::new()) }
+        Admission {
+            queue,
+            tokens: Arc::new(OnceLock::new()),
+            shares: Arc::new(OnceLock::new()),
+            demand: Arc::default(),
+        }
+    }
+
+    /// Has the limit of each tenant hold over all nodes from now on, where it is set. Only the first
+    /// call counts; [`Admission::follow_limits`] has to run.
+    pub(crate) fn share_limits(&self, shares: LimitShares) {
+        if self.shares.set(shares).is_ok() {
+            self.set_parts(HashMap::new());
+        }
+    }
+
+    /// Keeps this node's parts of limits. Never ends.
+    pub(crate) async fn follow_limits(&self) {
+        match self.shares.get() {
+            Some(shares) => follow_shared_limits(shares, self, &self.demand).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn set_parts(&self, parts: HashMap<String, usize>) {
+        let woken = self.queue.lock().set_parts(parts);
+        woken.into_iter().for_each(Waker::wake);
     }
 
     /// Keeps places for others from now on, where there are other tokens. Only the first call
@@ -160,11 +210,15 @@ impl Admission {
         tenant: &str,
         memory_bytes: u64,
     ) -> Result<RunPermit, ExecutionError> {
-        self.enter_within(origin, tenant, memory_bytes, self.tenant_max(tenant)).await
+        let tenant_max = self.tenant_max(tenant);
+        let place = PlaceRequest { tenant, memory_bytes, tenant_max, is_further: false };
+        self.enter_place(origin, place).await
     }
 
     /// Waits for its turn as one of `count` programs that run together or not at all, and may have
-    /// as many places as they are.
+    /// as many places as they are. All but the first of them are `is_further`: together they count
+    /// as one where the limit of a tenant holds over all nodes, since no node could run some of
+    /// them.
     ///
     /// # Errors
     /// As of [`Admission::enter`]; cancel-safe like it.
@@ -173,22 +227,27 @@ impl Admission {
         tenant: &str,
         memory_bytes: u64,
         count: usize,
+        is_further: bool,
     ) -> Result<RunPermit, ExecutionError> {
         let tenant_max = self.tenant_max(tenant).max(count);
-        self.enter_within(AdmissionOrigin::Caller, tenant, memory_bytes, tenant_max).await
+        let place = PlaceRequest { tenant, memory_bytes, tenant_max, is_further };
+        self.enter_place(AdmissionOrigin::Caller, place).await
     }
 
-    async fn enter_within(
+    async fn enter_place(
         &self,
         origin: AdmissionOrigin,
-        tenant: &str,
-        memory_bytes: u64,
-        tenant_max: usize,
+        place: PlaceRequest<'_>,
     ) -> Result<RunPermit, ExecutionError> {
-        let request = TurnRequest { tenant, origin, memory_bytes, tenant_max };
-        let arrival = self.queue.lock().arrive(request);
+        let PlaceRequest { tenant, memory_bytes, tenant_max, is_further } = place;
+        let request = TurnRequest { tenant, origin, memory_bytes, tenant_max, is_further };
+        let (arrival, wants_part) = {
+            let mut queue = self.queue.lock();
+            let arrival = queue.arrive(request);
+            (arrival, !is_further && queue.wants_part(tenant, tenant_max))
+        };
         let ticket = match arrival {
-            ArrivalOutcome::Admitted => return Ok(self.permit(tenant, memory_bytes)),
+            ArrivalOutcome::Admitted => return Ok(self.permit(&place)),
             ArrivalOutcome::Waits(ticket) => ticket,
             ArrivalOutcome::TooLarge { memory_bytes_max } => {
                 let message =
@@ -204,13 +263,16 @@ impl Admission {
         };
         let mut waiting =
             AdmissionPlace { admission: self, ticket: Some(ticket), tenant, memory_bytes };
+        if wants_part {
+            self.demand.notify_one();
+        }
         poll_fn(|context| match self.queue.lock().poll(ticket, context.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         })
         .await;
         waiting.ticket = None;
-        Ok(self.permit(tenant, memory_bytes))
+        Ok(self.permit(&place))
     }
 
     /// Keeps to other bounds of what waits from now on. Who waits already goes on to.
@@ -218,6 +280,9 @@ impl Admission {
         let mut queue = self.queue.lock();
         let bounds = queue.bounds();
         queue.set_bounds(change(bounds));
+        drop(queue);
+        // What runs may be subject to a limit from now on.
+        self.demand.notify_one();
     }
 
     /// The bounds it keeps to.
@@ -235,8 +300,48 @@ impl Admission {
         self.queue.lock().tenant_loads()
     }
 
-    fn permit(&self, tenant: &str, memory_bytes: u64) -> RunPermit {
-        RunPermit { admission: self.clone(), tenant: tenant.to_owned(), memory_bytes }
+    fn permit(&self, place: &PlaceRequest<'_>) -> RunPermit {
+        let PlaceRequest { tenant, memory_bytes, is_further, .. } = *place;
+        RunPermit { admission: self.clone(), tenant: tenant.to_owned(), memory_bytes, is_further }
+    }
+}
+
+impl SharedLimitUser for Admission {
+    /// Tenant.
+    type Limit = String;
+
+    const SUBJECT: &'static str = "executions that run";
+
+    const PREFIX: &'static str = "executions/";
+
+    fn uses(&self) -> SharedLimitUses<String> {
+        let limit = self.tenant_max_beside_others();
+        let queue = self.queue.lock();
+        if limit == usize::MAX || !queue.has_parts() {
+            return SharedLimitUses::new();
+        }
+        let uses = queue.part_uses().into_iter().map(|(tenant, it)| {
+            let used = limit_use(&tenant, limit, it);
+            (used.resource.clone(), (tenant, used))
+        });
+        uses.collect()
+    }
+
+    fn take_parts(&self, parts: Vec<(String, LimitGrant)>) {
+        let parts = parts.into_iter().map(|(tenant, grant)| (tenant, grant.part as usize));
+        self.set_parts(parts.collect());
+    }
+}
+
+/// Returns what a tenant uses and needs of its limit at this node.
+fn limit_use(tenant: &str, limit: usize, it: TenantPartUse) -> LimitUse {
+    let amount = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    LimitUse {
+        resource: format!("executions/tenant/{tenant}"),
+        limit: amount(limit),
+        bound: amount(it.bound),
+        used: amount(it.running),
+        needed: amount((it.running + it.waiting).min(limit)),
     }
 }
 
@@ -261,7 +366,12 @@ impl Drop for AdmissionPlace<'_> {
 
 impl Drop for RunPermit {
     fn drop(&mut self) {
-        let woken = self.admission.queue.lock().release(&self.tenant, self.memory_bytes);
+        let mut queue = self.admission.queue.lock();
+        let woken = match self.is_further {
+            true => queue.release_further(&self.tenant, self.memory_bytes),
+            false => queue.release(&self.tenant, self.memory_bytes),
+        };
+        drop(queue);
         woken.into_iter().for_each(Waker::wake);
     }
 }

@@ -12,6 +12,7 @@ use api::{
 };
 use node::auth::{TokenPrincipal, TokenRegistry};
 use node::clock::{self, IdGenerator};
+use node::cluster::LimitShares;
 use node::current::CurrentSettings;
 use node::gateway::GrantGateway;
 use node::telemetry::Registry;
@@ -165,6 +166,7 @@ impl ExecutionService {
         let admission = Admission::new(AdmissionBounds {
             running_max: config.running_max(capacity.cores),
             running_max_per_tenant: config.running_max_per_tenant(capacity.cores),
+            limits_tenants: config.running_max_per_tenant != 0,
             memory_bytes_max,
             queue_max: config.queue_max,
             queue_max_per_tenant: config.queue_max_per_tenant,
@@ -216,12 +218,14 @@ impl ExecutionService {
         capacity: HostCapacity,
     ) -> Result<(), ConfigError> {
         let running_max_per_tenant = config.running_max_per_tenant(capacity.cores);
+        let limits_tenants = config.running_max_per_tenant != 0;
         let ExecutionsConfig { queue_max, queue_max_per_tenant, .. } = config;
         let memory_bytes_max = config.memory_budget(capacity.memory_bytes);
         let path = self.inner.languages.path();
         self.inner.planner.replace(ExecutionPlanner::new(config, memory_bytes_max, path)?);
         self.inner.admission.change_bounds(|bounds| AdmissionBounds {
             running_max_per_tenant,
+            limits_tenants,
             queue_max,
             queue_max_per_tenant,
             ..bounds
@@ -262,6 +266,21 @@ impl ExecutionService {
     pub fn with_tokens(self, tokens: TokenRegistry) -> ExecutionService {
         self.inner.admission.share_by(tokens);
         self
+    }
+
+    /// Has the limit on executions of one tenant hold over all nodes, where it is set. Then
+    /// [`ExecutionService::follow_limits`] has to run.
+    #[must_use]
+    pub fn with_shared_limits(self, shares: Option<LimitShares>) -> ExecutionService {
+        if let Some(shares) = shares {
+            self.inner.admission.share_limits(shares);
+        }
+        self
+    }
+
+    /// Keeps this node's parts of limits that hold over all nodes. Never ends.
+    pub async fn follow_limits(&self) {
+        self.inner.admission.follow_limits().await;
     }
 
     /// Returns how many executions run and wait now.

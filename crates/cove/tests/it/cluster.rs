@@ -11,9 +11,9 @@ use testkit::{
     nodes_seen_by, until, wait_for_each_other,
 };
 
-use crate::asynchronous::{post, post_request};
+use crate::asynchronous::{ended, post, post_request, submit_all};
 use crate::sessions_support::{Sessions, numbers, ok, path, probe};
-use crate::support::{COVE, SOON, beside_others};
+use crate::support::{COVE, SOON, beside_others, run, shell};
 
 /// The configuration of servers that share a store, and reach each other.
 fn config(database: &str, settings: &str) -> String {
@@ -670,4 +670,78 @@ fn the_network_between_nodes_may_fail() {
 
 pub(crate) fn listen_at(port: u16) -> String {
     format!("cluster.listen = \"127.0.0.1:{port}\"")
+}
+
+/// Executions of one token that run at one time, at all nodes together.
+const RUNNING_MAX: usize = 2;
+
+/// A program that says when it began and when it ended.
+fn timed(seconds: &str) -> Value {
+    shell(&format!("date +%s%N; sleep {seconds}; date +%s%N"))
+}
+
+/// When a program began and ended.
+fn span(stdout: &Value) -> [u128; 2] {
+    let text = stdout.as_str().unwrap_or_else(|| panic!("no output: {stdout}"));
+    let times: Vec<u128> = text.lines().map(|line| line.parse().unwrap()).collect();
+    times.try_into().unwrap()
+}
+
+/// Most programs that ran at one time.
+fn most_at_once(spans: &[[u128; 2]]) -> usize {
+    let running = |at: u128| spans.iter().filter(|[from, to]| (*from..*to).contains(&at)).count();
+    spans.iter().map(|[from, _]| running(*from)).max().unwrap()
+}
+
+/// Runs programs side by side, one after the other in each thread.
+fn run_at(clients: &[Client], rounds: usize, seconds: &str) -> Vec<[u128; 2]> {
+    std::thread::scope(|scope| {
+        let run = |client| {
+            move || -> Vec<_> {
+                (0..rounds).map(|_| span(&run(client, &timed(seconds))["stdout"])).collect()
+            }
+        };
+        let threads: Vec<_> = clients.iter().map(|client| scope.spawn(run(client))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// However executions are spread over nodes, and wherever they go.
+#[test]
+fn a_limit_on_executions_of_a_token_holds_over_all_nodes() {
+    let _guard = beside_others();
+    let settings = format!(
+        "cluster.limits = \"strict\"\nexecutions.running_max = 4\n\
+         executions.running_max_per_tenant = {RUNNING_MAX}\n"
+    );
+    let pair = Pair::start(&settings);
+    let servers = [&pair.one, &pair.two];
+    // Where there is no other token, nothing is kept for it.
+    let other = pair.one.other_client("other", &[]);
+    let others = servers.map(|server| other.at(server.client().address()));
+    assert!(others.iter().all(|client| client.get("/v1/languages").status == 200));
+    let [here, there] = servers.map(Server::client);
+
+    // Callers at both, and jobs, which either takes.
+    let jobs: Vec<String> = [&here, &there]
+        .into_iter()
+        .flat_map(|it| submit_all(it, &[timed("0.1"), timed("0.1")]))
+        .collect();
+    let callers = [&here, &there, &here, &there, &here, &there].map(Client::clone);
+    let mut spans = run_at(&callers, 4, "0.05");
+    let ends = jobs.iter().map(|id| span(&ended(&here, id)["result"]["stdout"]));
+    spans.extend(ends);
+    let most = most_at_once(&spans);
+    assert!((1..=RUNNING_MAX).contains(&most), "{most} at one time: {spans:?}");
+
+    // All of it goes to where it is needed, from where nobody uses it.
+    for client in [&here, &there] {
+        let crowd = [(); RUNNING_MAX].map(|()| client.clone());
+        until("all of the limit at one node", SOON, || match run_at(&crowd, 1, "0.5") {
+            spans if most_at_once(&spans) == RUNNING_MAX => Ok(()),
+            spans => Err(format!("{spans:?}")),
+        });
+    }
+    // Another token has a limit of its own.
+    assert_eq!(run(&others[1], &shell("echo mine"))["stdout"], "mine\n");
 }

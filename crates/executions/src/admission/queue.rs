@@ -25,8 +25,23 @@ pub(super) struct TurnRequest<'a> {
     pub(super) tenant: &'a str,
     pub(super) origin: AdmissionOrigin,
     pub(super) memory_bytes: u64,
-    /// Executions of its tenant that may run beside each other, with this one.
+    /// Executions of its tenant that may run beside each other, with this one. `usize::MAX` where
+    /// no limit of one tenant holds.
     pub(super) tenant_max: usize,
+    /// True for all but the first of several programs that run together: they count once in this
+    /// node's part of the limit, and need none themselves.
+    pub(super) is_further: bool,
+}
+
+/// What a tenant has of its limit at this node, where all nodes share that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TenantPartUse {
+    /// Most that may run here.
+    pub(super) bound: usize,
+    /// Number that runs here.
+    pub(super) running: usize,
+    /// Number that waits here, as far as it could run.
+    pub(super) waiting: usize,
 }
 
 /// Names one place in the queue; never used twice.
@@ -48,15 +63,34 @@ pub(super) struct AdmissionQueue<W> {
     /// The tenants that wait, each once, the one whose turn it is first.
     turns: VecDeque<TenantLine<W>>,
     /// Admitted from the queue, and not yet noticed by the one who waits.
-    granted: Vec<AdmissionTicket>,
+    granted: Vec<GrantedTicket>,
+    /// This node's parts of the limits of tenants; who is not named has none. None where a node has
+    /// them for itself.
+    parts: Option<HashMap<String, usize>>,
     next_ticket: u64,
+}
+
+/// Ticket of one that was admitted from the queue.
+#[derive(Clone, Copy, Debug)]
+struct GrantedTicket {
+    ticket: AdmissionTicket,
+    is_further: bool,
 }
 
 /// Places and memory that one tenant has.
 #[derive(Clone, Copy, Debug, Default)]
 struct TenantUsage {
     running: usize,
+    /// Those that count with another one, of `running`.
+    further: usize,
     memory_bytes: u64,
+}
+
+impl TenantUsage {
+    /// Number that counts in this node's part of the limit.
+    fn counted(&self) -> usize {
+        self.running.saturating_sub(self.further)
+    }
 }
 
 /// Waiting requests of one tenant, at least one. Each line is in order of arrival.
@@ -78,6 +112,7 @@ struct AdmissionWaiter<W> {
     ticket: AdmissionTicket,
     memory_bytes: u64,
     tenant_max: usize,
+    is_further: bool,
     wake: Option<W>,
 }
 
@@ -125,6 +160,10 @@ impl<W> TenantLine<W> {
         lines.into_iter().find(|line| !self.line(*line).is_empty()).unwrap_or(origin)
     }
 
+    fn waiters(&self) -> impl Iterator<Item = &AdmissionWaiter<W>> {
+        self.callers.iter().chain(&self.patient_callers).chain(&self.jobs)
+    }
+
     fn waiters_mut(&mut self) -> impl Iterator<Item = &mut AdmissionWaiter<W>> {
         self.callers.iter_mut().chain(&mut self.patient_callers).chain(&mut self.jobs)
     }
@@ -161,22 +200,30 @@ impl<W: Clone> AdmissionQueue<W> {
             usage: HashMap::new(),
             turns: VecDeque::new(),
             granted: Vec::new(),
+            parts: None,
             next_ticket: 0,
         }
     }
 
     /// A request arrives.
     pub(super) fn arrive(&mut self, request: TurnRequest<'_>) -> ArrivalOutcome {
-        let TurnRequest { tenant, origin, memory_bytes, tenant_max } = request;
+        let TurnRequest { tenant, origin, memory_bytes, tenant_max, is_further } = request;
         let memory_bytes_max = self.bounds.memory_bytes_max;
         if memory_bytes > memory_bytes_max {
             return ArrivalOutcome::TooLarge { memory_bytes_max };
         }
         let known = self.turns.iter().position(|waiting| waiting.name == tenant);
         let is_overtaking = known.is_some() || self.next_turn().is_some();
-        let has_share = self.has_share(tenant, memory_bytes, tenant_max);
+        let waiter = AdmissionWaiter {
+            ticket: AdmissionTicket(self.next_ticket),
+            memory_bytes,
+            tenant_max,
+            is_further,
+            wake: None,
+        };
+        let has_share = self.has_share(tenant, &waiter);
         if !is_overtaking && !has_share && self.fits(memory_bytes) {
-            self.start(tenant, memory_bytes);
+            self.start(tenant, &waiter);
             return ArrivalOutcome::Admitted;
         }
         let [queue_max, waiting_max] = origin.waiting_max(&self.bounds);
@@ -187,9 +234,8 @@ impl<W: Clone> AdmissionQueue<W> {
         if known.and_then(|at| self.turns.get(at)).map_or(0, waiting) >= waiting_max {
             return ArrivalOutcome::TenantFull { waiting_max };
         }
-        let ticket = AdmissionTicket(self.next_ticket);
+        let ticket = waiter.ticket;
         self.next_ticket += 1;
-        let waiter = AdmissionWaiter { ticket, memory_bytes, tenant_max, wake: None };
         match known.and_then(|at| self.turns.get_mut(at)) {
             Some(waiting) => waiting.line_mut(origin).push_back(waiter),
             None => {
@@ -204,8 +250,7 @@ impl<W: Clone> AdmissionQueue<W> {
     /// Returns whether `ticket` has been admitted; if so, that is told once. Otherwise remembers
     /// how to wake the one who holds it.
     pub(super) fn poll(&mut self, ticket: AdmissionTicket, wake: &W) -> bool {
-        if let Some(at) = self.granted.iter().position(|granted| *granted == ticket) {
-            self.granted.swap_remove(at);
+        if self.take_granted(ticket).is_some() {
             return true;
         }
         let mut waiters = self.turns.iter_mut().flat_map(TenantLine::waiters_mut);
@@ -222,14 +267,22 @@ impl<W: Clone> AdmissionQueue<W> {
         tenant: &str,
         memory_bytes: u64,
     ) -> Vec<W> {
-        if let Some(at) = self.granted.iter().position(|granted| *granted == ticket) {
-            self.granted.swap_remove(at);
-            return self.release(tenant, memory_bytes);
+        match self.take_granted(ticket) {
+            Some(GrantedTicket { is_further: true, .. }) => {
+                return self.release_further(tenant, memory_bytes);
+            }
+            Some(_) => return self.release(tenant, memory_bytes),
+            None => {}
         }
         self.turns.iter_mut().for_each(|tenant| tenant.remove(ticket));
         self.turns.retain(|tenant| tenant.len() > 0);
         // The one behind it may need less.
         self.admit()
+    }
+
+    fn take_granted(&mut self, ticket: AdmissionTicket) -> Option<GrantedTicket> {
+        let at = self.granted.iter().position(|granted| granted.ticket == ticket)?;
+        Some(self.granted.swap_remove(at))
     }
 
     /// Gives back the place of an execution that ended. Returns who is to be woken.
@@ -245,6 +298,14 @@ impl<W: Clone> AdmissionQueue<W> {
             }
         }
         self.admit()
+    }
+
+    /// The same for one that counted with another one.
+    pub(super) fn release_further(&mut self, tenant: &str, memory_bytes: u64) -> Vec<W> {
+        if let Some(usage) = self.usage.get_mut(tenant) {
+            usage.further = usage.further.saturating_sub(1);
+        }
+        self.release(tenant, memory_bytes)
     }
 
     pub(super) fn load(&self) -> AdmissionLoad {
@@ -265,6 +326,46 @@ impl<W: Clone> AdmissionQueue<W> {
         loads
     }
 
+    /// Has limits of tenants hold over all nodes, of which this one may use these parts from now on;
+    /// who is not named has none. Returns who is to be woken.
+    pub(super) fn set_parts(&mut self, parts: HashMap<String, usize>) -> Vec<W> {
+        self.parts = Some(parts);
+        self.admit()
+    }
+
+    /// Returns whether limits of tenants hold over all nodes.
+    pub(super) fn has_parts(&self) -> bool {
+        self.parts.is_some() && self.bounds.limits_tenants
+    }
+
+    /// Returns whether a larger part would let a tenant run more here, of a limit of so many.
+    pub(super) fn wants_part(&self, tenant: &str, tenant_max: usize) -> bool {
+        let Some(parts) = self.parts.as_ref().filter(|_| self.bounds.limits_tenants) else {
+            return false;
+        };
+        let part = parts.get(tenant).copied().unwrap_or(0);
+        let counted = self.usage.get(tenant).map_or(0, TenantUsage::counted);
+        tenant_max != usize::MAX && part < tenant_max && counted >= part
+    }
+
+    /// Returns what each tenant has of its limit here, of those that have or want something.
+    pub(super) fn part_uses(&self) -> HashMap<String, TenantPartUse> {
+        let mut uses: HashMap<String, TenantPartUse> = HashMap::new();
+        for (tenant, bound) in self.parts.iter().flatten() {
+            uses.entry(tenant.clone()).or_default().bound = *bound;
+        }
+        for (tenant, usage) in &self.usage {
+            uses.entry(tenant.clone()).or_default().running = usage.counted();
+        }
+        for line in &self.turns {
+            let counted = line.waiters().filter(|waiter| !waiter.is_further).count();
+            let usage = uses.entry(line.name.clone()).or_default();
+            // There are no places for more.
+            usage.waiting = counted.min(self.bounds.running_max.saturating_sub(usage.running));
+        }
+        uses
+    }
+
     fn fits(&self, memory_bytes: u64) -> bool {
         self.running < self.bounds.running_max
             && memory_bytes <= self.bounds.memory_bytes_max - self.memory_bytes
@@ -272,9 +373,14 @@ impl<W: Clone> AdmissionQueue<W> {
 
     /// Returns whether a tenant runs as much as it may: places, and memory in the same proportion.
     /// The first that takes memory is bounded by what there is alone.
-    fn has_share(&self, tenant: &str, memory_bytes: u64, tenant_max: usize) -> bool {
+    fn has_share(&self, tenant: &str, waiter: &AdmissionWaiter<W>) -> bool {
+        let AdmissionWaiter { memory_bytes, tenant_max, .. } = *waiter;
         let AdmissionBounds { running_max, memory_bytes_max, .. } = self.bounds;
-        let Some(usage) = self.usage.get(tenant) else { return false };
+        let usage = self.usage.get(tenant);
+        if self.has_part(tenant, usage, waiter) {
+            return true;
+        }
+        let Some(usage) = usage else { return false };
         if usage.running >= tenant_max {
             return true;
         }
@@ -285,24 +391,42 @@ impl<W: Clone> AdmissionQueue<W> {
         u128::from(usage.memory_bytes) + u128::from(memory_bytes) > part
     }
 
+    /// Returns whether a tenant runs as much as it may at this node, where all nodes share its
+    /// limit.
+    fn has_part(
+        &self,
+        tenant: &str,
+        usage: Option<&TenantUsage>,
+        waiter: &AdmissionWaiter<W>,
+    ) -> bool {
+        let Some(parts) = self.parts.as_ref().filter(|_| self.bounds.limits_tenants) else {
+            return false;
+        };
+        let is_limited = waiter.tenant_max != usize::MAX && !waiter.is_further;
+        let part = parts.get(tenant).copied().unwrap_or(0);
+        is_limited && usage.map_or(0, TenantUsage::counted) >= part
+    }
+
     /// Index in `turns` of the tenant whose turn it is: the first that runs less than its share.
     fn next_turn(&self) -> Option<usize> {
         self.turns.iter().position(|tenant| {
-            tenant.first().is_some_and(|first| {
-                !self.has_share(&tenant.name, first.memory_bytes, first.tenant_max)
-            })
+            tenant.first().is_some_and(|first| !self.has_share(&tenant.name, first))
         })
     }
 
-    fn start(&mut self, tenant: &str, memory_bytes: u64) {
+    fn start(&mut self, tenant: &str, waiter: &AdmissionWaiter<W>) {
+        let AdmissionWaiter { memory_bytes, is_further, .. } = *waiter;
+        let further = usize::from(is_further);
         self.running += 1;
         self.memory_bytes += memory_bytes;
         // Looked up first: most of the time it is there.
         if let Some(usage) = self.usage.get_mut(tenant) {
             usage.running += 1;
+            usage.further += further;
             usage.memory_bytes += memory_bytes;
         } else {
-            self.usage.insert(tenant.to_owned(), TenantUsage { running: 1, memory_bytes });
+            let usage = TenantUsage { running: 1, further, memory_bytes };
+            self.usage.insert(tenant.to_owned(), usage);
         }
     }
 
@@ -317,11 +441,12 @@ impl<W: Clone> AdmissionQueue<W> {
             && let Some(mut tenant) = self.turns.remove(at)
             && let Some(waiter) = tenant.take_first()
         {
-            self.start(&tenant.name, waiter.memory_bytes);
+            self.start(&tenant.name, &waiter);
             if tenant.len() > 0 {
                 self.turns.push_back(tenant);
             }
-            self.granted.push(waiter.ticket);
+            let AdmissionWaiter { ticket, is_further, .. } = waiter;
+            self.granted.push(GrantedTicket { ticket, is_further });
             woken.extend(waiter.wake);
         }
         woken

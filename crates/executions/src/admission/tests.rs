@@ -9,6 +9,7 @@ fn admission() -> Admission {
     Admission::new(AdmissionBounds {
         running_max: 1,
         running_max_per_tenant: 1,
+        limits_tenants: true,
         memory_bytes_max: 10,
         queue_max: 4,
         queue_max_per_tenant: 4,
@@ -88,6 +89,7 @@ async fn refusals_say_what_to_do() {
     let admission = Admission::new(AdmissionBounds {
         running_max: 1,
         running_max_per_tenant: 1,
+        limits_tenants: true,
         memory_bytes_max: 10,
         queue_max: 0,
         queue_max_per_tenant: 0,
@@ -108,6 +110,7 @@ async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
     let admission = Admission::new(AdmissionBounds {
         running_max: 1,
         running_max_per_tenant: 1,
+        limits_tenants: true,
         memory_bytes_max: 10,
         queue_max: 1,
         queue_max_per_tenant: 1,
@@ -140,6 +143,7 @@ async fn no_permit_is_lost_under_contention() {
     let admission = Admission::new(AdmissionBounds {
         running_max: 3,
         running_max_per_tenant: 3,
+        limits_tenants: true,
         memory_bytes_max: 8,
         queue_max: 64,
         queue_max_per_tenant: 64,

@@ -37,7 +37,7 @@ struct Entry {
 
 /// A request whose tenant may have all there is.
 fn request(tenant: &str, origin: AdmissionOrigin, memory_bytes: u64) -> TurnRequest<'_> {
-    TurnRequest { tenant, origin, memory_bytes, tenant_max: usize::MAX }
+    TurnRequest { tenant, origin, memory_bytes, tenant_max: usize::MAX, is_further: false }
 }
 
 impl Oracle {
@@ -167,6 +167,7 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
     let bounds = AdmissionBounds {
         running_max: 1 + usize::try_from(random.below(4)).unwrap(),
         running_max_per_tenant: 1 + usize::try_from(random.below(4)).unwrap(),
+        limits_tenants: true,
         memory_bytes_max: 10 + random.below(20),
         queue_max: usize::try_from(random.below(8)).unwrap(),
         queue_max_per_tenant: 1 + usize::try_from(random.below(4)).unwrap(),
@@ -255,6 +256,7 @@ fn bounds() -> AdmissionBounds {
     AdmissionBounds {
         running_max: 2,
         running_max_per_tenant: 2,
+        limits_tenants: true,
         memory_bytes_max: 10,
         queue_max: 3,
         queue_max_per_tenant: 2,
@@ -368,6 +370,7 @@ fn check_order(arrivals: &str, expected: &str) {
     let mut queue = AdmissionQueue::<String>::new(AdmissionBounds {
         running_max: 1,
         running_max_per_tenant: 1,
+        limits_tenants: true,
         memory_bytes_max: 10,
         queue_max: 1000,
         queue_max_per_tenant: 1000,
@@ -511,6 +514,7 @@ fn starve(seed: u64) -> u64 {
     let bounds = AdmissionBounds {
         running_max: 1 + usize::try_from(random.below(4)).unwrap(),
         running_max_per_tenant: usize::MAX,
+        limits_tenants: true,
         memory_bytes_max: 10,
         queue_max: 400,
         queue_max_per_tenant: 200,
@@ -566,4 +570,79 @@ fn starve(seed: u64) -> u64 {
 fn nobody_starves() {
     // Somebody waited for many turns, or nothing was tried.
     assert!((0..100).map(starve).max() > Some(100));
+}
+
+/// A tenant may run two of three, and this node has a part of that.
+fn with_part(tenant: &str, part: usize) -> HashMap<String, usize> {
+    HashMap::from([(tenant.to_owned(), part)])
+}
+
+#[test]
+fn a_tenant_runs_this_node_s_part_of_its_limit() {
+    let mut queue = AdmissionQueue::<char>::new(AdmissionBounds { running_max: 3, ..bounds() });
+    assert!(queue.set_parts(HashMap::new()).is_empty());
+    let ArrivalOutcome::Waits(first) = queue.arrive(limited("a", 1)) else {
+        panic!("this node has no part")
+    };
+    assert!(!queue.poll(first, &'1'));
+    // One that no limit holds for needs no part, and goes past.
+    let free = request("b", AdmissionOrigin::Caller, 1);
+    assert_eq!(queue.arrive(free), ArrivalOutcome::Admitted);
+    let wants = |bound, running, waiting| TenantPartUse { bound, running, waiting };
+    assert_eq!(queue.part_uses()["a"], wants(0, 0, 1));
+    assert_eq!(queue.set_parts(with_part("a", 1)), ['1']);
+    assert!(queue.poll(first, &'1'));
+    let ArrivalOutcome::Waits(second) = queue.arrive(limited("a", 1)) else {
+        panic!("its part is used up")
+    };
+    assert!(!queue.poll(second, &'2'));
+    assert_eq!(queue.part_uses()["a"], wants(1, 1, 1));
+    assert!(queue.wants_part("a", 2) && !queue.wants_part("a", 1));
+    assert!(!queue.wants_part("b", usize::MAX));
+    // Smaller than what runs: that goes on, and nothing follows it.
+    assert!(queue.set_parts(HashMap::new()).is_empty());
+    assert!(queue.release("a", 1).is_empty());
+    assert_eq!(queue.set_parts(with_part("a", 1)), ['2']);
+    assert_eq!(queue.leave(second, "a", 1), ['2'; 0]);
+    assert_eq!(queue.part_uses()["a"], wants(1, 0, 0));
+    // The whole limit holds here all the same.
+    queue.set_parts(with_part("a", 9));
+    for _ in 0..2 {
+        assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Admitted);
+    }
+    assert!(matches!(queue.arrive(limited("a", 1)), ArrivalOutcome::Waits(_)));
+}
+
+#[test]
+fn a_limit_that_was_not_set_has_no_parts() {
+    let bounds = AdmissionBounds { limits_tenants: false, ..bounds() };
+    let mut queue = AdmissionQueue::<char>::new(bounds);
+    queue.set_parts(HashMap::new());
+    assert!(!queue.has_parts());
+    assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Admitted);
+    queue.set_bounds(AdmissionBounds { limits_tenants: true, ..bounds });
+    assert!(queue.has_parts());
+    assert!(matches!(queue.arrive(limited("a", 1)), ArrivalOutcome::Waits(_)));
+}
+
+#[test]
+fn programs_that_run_together_count_once_in_a_part() {
+    let mut queue = AdmissionQueue::<char>::new(AdmissionBounds { running_max: 4, ..bounds() });
+    queue.set_parts(with_part("a", 1));
+    let further = || TurnRequest { is_further: true, ..limited("a", 1) };
+    assert_eq!(queue.arrive(limited("a", 1)), ArrivalOutcome::Admitted);
+    assert_eq!(queue.arrive(further()), ArrivalOutcome::Admitted);
+    assert_eq!(queue.part_uses()["a"].running, 1);
+    // A further one that waits asks for no part.
+    let ArrivalOutcome::Waits(ticket) = queue.arrive(further()) else {
+        panic!("its tenant has its share")
+    };
+    assert!(!queue.poll(ticket, &'f'));
+    assert_eq!(queue.part_uses()["a"], TenantPartUse { bound: 1, running: 1, waiting: 0 });
+    assert_eq!(queue.release("a", 1), ['f']);
+    assert_eq!(queue.part_uses()["a"].running, 0);
+    assert!(queue.leave(ticket, "a", 1).is_empty());
+    assert!(queue.release_further("a", 1).is_empty());
+    assert_eq!(queue.load().running, 0);
+    assert!(queue.usage.is_empty());
 }

@@ -229,9 +229,10 @@ impl GojudgeRunner {
         // Places alone are harmless: one group gathers at a time, and it leaves one to others.
         let mut permits = Vec::with_capacity(count);
         while permits.len() + 1 < count {
-            permits.push(admission.enter_grouped(tenant, 0, count).await?);
+            let is_further = !permits.is_empty();
+            permits.push(admission.enter_grouped(tenant, 0, count, is_further).await?);
         }
-        permits.push(admission.enter_grouped(tenant, memory_bytes, count).await?);
+        permits.push(admission.enter_grouped(tenant, memory_bytes, count, true).await?);
         drop(turn);
         Ok(permits)
     }
