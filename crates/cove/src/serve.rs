@@ -278,8 +278,7 @@ impl ServerParts<'_> {
         let others = listeners.into_iter().chain(e2b).chain(dbbouncer);
         let listeners = with_tls_of_main(others, (listener, main));
         let serving = http::serve_all(listeners, limits.shell, drain.clone(), config.drain_s);
-        let member =
-            cluster::keep(&membership, forwarder.clone(), source, &data_dir, &drain, &jobs);
+        let keep = cluster::keep(&membership, forwarder.clone(), source, &data_dir, &drain, &jobs);
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);
             let others = work_beside(pooler, lake, &drain, config.drain_s);
@@ -288,7 +287,7 @@ impl ServerParts<'_> {
             tokio::join!(serving, peers, executions, sessions, others);
         };
         let manager = service_manager::follow(&source.environment, &drain);
-        let kept = async { tokio::join!(member, manager, history.work(measured)) };
+        let kept = async { tokio::join!(keep, manager, history.work(measured)) };
         let signals = async { tokio::join!(signals, kept, doctor.work(), reload.follow(hangup)).0 };
         Box::pin(beside(working, signals, tokens, languages, tls)).await;
         close_all(tools, ending, &gate, &membership, &store, traces).await;

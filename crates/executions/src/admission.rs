@@ -114,7 +114,7 @@ pub(crate) struct Admission {
 
 /// What a program needs to run.
 #[derive(Clone, Copy, Debug)]
-struct PlaceRequest<'a> {
+struct AdmissionRequest<'a> {
     tenant: &'a str,
     memory_bytes: u64,
     tenant_max: usize,
@@ -142,8 +142,8 @@ impl Admission {
         }
     }
 
-    /// Has the limit of each tenant hold over all nodes from now on, where it is set. Only the first
-    /// call counts; [`Admission::follow_limits`] has to run.
+    /// Has the limit of each tenant hold over all nodes from now on, where it is set. Only the
+    /// first call counts; [`Admission::follow_limits`] has to run.
     pub(crate) fn share_limits(&self, shares: LimitShares) {
         if self.shares.set(shares).is_ok() {
             self.set_parts(HashMap::new());
@@ -211,7 +211,7 @@ impl Admission {
         memory_bytes: u64,
     ) -> Result<RunPermit, ExecutionError> {
         let tenant_max = self.tenant_max(tenant);
-        let place = PlaceRequest { tenant, memory_bytes, tenant_max, is_further: false };
+        let place = AdmissionRequest { tenant, memory_bytes, tenant_max, is_further: false };
         self.enter_place(origin, place).await
     }
 
@@ -230,16 +230,16 @@ impl Admission {
         is_further: bool,
     ) -> Result<RunPermit, ExecutionError> {
         let tenant_max = self.tenant_max(tenant).max(count);
-        let place = PlaceRequest { tenant, memory_bytes, tenant_max, is_further };
+        let place = AdmissionRequest { tenant, memory_bytes, tenant_max, is_further };
         self.enter_place(AdmissionOrigin::Caller, place).await
     }
 
     async fn enter_place(
         &self,
         origin: AdmissionOrigin,
-        place: PlaceRequest<'_>,
+        place: AdmissionRequest<'_>,
     ) -> Result<RunPermit, ExecutionError> {
-        let PlaceRequest { tenant, memory_bytes, tenant_max, is_further } = place;
+        let AdmissionRequest { tenant, memory_bytes, tenant_max, is_further } = place;
         let request = TurnRequest { tenant, origin, memory_bytes, tenant_max, is_further };
         let (arrival, wants_part) = {
             let mut queue = self.queue.lock();
@@ -300,8 +300,8 @@ impl Admission {
         self.queue.lock().tenant_loads()
     }
 
-    fn permit(&self, place: &PlaceRequest<'_>) -> RunPermit {
-        let PlaceRequest { tenant, memory_bytes, is_further, .. } = *place;
+    fn permit(&self, place: &AdmissionRequest<'_>) -> RunPermit {
+        let AdmissionRequest { tenant, memory_bytes, is_further, .. } = *place;
         RunPermit { admission: self.clone(), tenant: tenant.to_owned(), memory_bytes, is_further }
     }
 }

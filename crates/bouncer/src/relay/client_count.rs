@@ -31,7 +31,7 @@ pub enum ClientGroup {
 /// Limit on clients that holds over all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedClientLimit {
-    /// Whose clients.
+    /// Group of the clients.
     pub group: ClientGroup,
     /// Most of them, at all nodes together.
     pub limit: u32,

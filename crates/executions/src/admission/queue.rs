@@ -326,8 +326,8 @@ impl<W: Clone> AdmissionQueue<W> {
         loads
     }
 
-    /// Has limits of tenants hold over all nodes, of which this one may use these parts from now on;
-    /// who is not named has none. Returns who is to be woken.
+    /// Has limits of tenants hold over all nodes, of which this one may use these parts from now
+    /// on; who is not named has none. Returns who is to be woken.
     pub(super) fn set_parts(&mut self, parts: HashMap<String, usize>) -> Vec<W> {
         self.parts = Some(parts);
         self.admit()

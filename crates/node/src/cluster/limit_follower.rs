@@ -142,9 +142,8 @@ impl FollowedLimits {
             let settled = self.settled.get(&it.resource);
             settled.is_some_and(|settled| settled.used == *it && settled.grant.part >= it.needed)
         };
-        let is_due = |it: &&LimitUse| {
-            self.is_failing || !is_told(it) || wanted.iter().any(|name| *name == it.resource)
-        };
+        let is_due =
+            |it: &&LimitUse| self.is_failing || !is_told(it) || wanted.contains(&it.resource);
         let current = uses.values().map(|(_, it)| it);
         let current =
             current.filter(|it| !is_nothing(it) || self.settled.contains_key(&it.resource));
