@@ -25,7 +25,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use node::clock::IdGenerator;
 use node::objects::ObjectStore;
@@ -281,6 +281,16 @@ impl WorkspaceStore {
         let fetched = self.0.prefetched.fetch(&self.0.objects, manifest, &name, bytes_max).await;
         self.note_prefetched();
         fetched
+    }
+
+    /// Removes disks that were fetched ahead before this.
+    ///
+    /// # Errors
+    /// When the machine cannot be asked.
+    pub(crate) async fn forget_prefetched(&self, before: Instant) -> Result<(), SessionError> {
+        let removed = self.0.prefetched.remove_older(before).await;
+        self.note_prefetched();
+        removed
     }
 
     fn note_prefetched(&self) {

@@ -168,18 +168,27 @@ fn files_are_fetched_ahead_by_the_node_that_takes_over() {
     let _guard = beside_others();
     let mut pair = Pair::start_with("cluster.lease_ms = 60000\n", SYNCED);
     let (here, there) = pair.sessions();
-    let session = marked(&here);
+    let (session, other) = (marked(&here), marked(&here));
     let figure = |name: &str| {
         let metrics = there.client.get("/metrics").text();
         let line = metrics.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or_default()
     };
-    until("files at the other node", SOON, || match figure("cove_session_prefetched_bytes") {
-        bytes if bytes > 0.0 => Ok(()),
-        bytes => Err(bytes.to_string()),
+    let prefetched = pair.two.data_dir().join("sessions/prefetched");
+    let disks = || std::fs::read_dir(&prefetched).unwrap().count();
+    until("both disks at the other node", SOON, || match disks() {
+        2 => Ok(()),
+        count => Err(count.to_string()),
     });
-    let disks = pair.objects.path().join("disks");
-    let pieces = std::fs::read_dir(disks).unwrap().map(|disk| disk.unwrap().path().join("pieces"));
+    // What ends is not kept there either.
+    here.end(&other);
+    until("one disk at the other node", SOON, || match disks() {
+        1 => Ok(()),
+        count => Err(count.to_string()),
+    });
+    assert!(figure("cove_session_prefetched_bytes") > 0.0);
+    let stored = pair.objects.path().join("disks");
+    let pieces = std::fs::read_dir(stored).unwrap().map(|disk| disk.unwrap().path().join("pieces"));
     for pieces in pieces.filter(|pieces| pieces.exists()) {
         std::fs::remove_dir_all(pieces).unwrap();
     }

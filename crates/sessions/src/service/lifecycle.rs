@@ -743,6 +743,9 @@ impl SessionsInner {
         entry.log.close();
         self.books.remove(&ResidentKey::Session(Arc::clone(&entry.id)));
         self.remove_disks(disk.as_deref(), manifest.as_deref()).await;
+        if let Some(manifest) = &manifest {
+            self.announce_stored(&entry.id, manifest);
+        }
         self.remove_attachments(&entry.tenant, &entry.id).await?;
         // The layers that it stood on may be nobody's now.
         self.sweeps.layers();

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use node::clock;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time;
@@ -20,6 +21,8 @@ const QUEUE_MAX: usize = 4096;
 const YIELD_PAUSE: Duration = Duration::from_millis(100);
 /// Pause after something could not be fetched.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
+/// Interval at which it is looked what is too old.
+const FORGET_EVERY: Duration = Duration::from_mins(1);
 
 /// Manifests of disks that are to be fetched, in order of arrival.
 #[derive(Debug)]
@@ -47,7 +50,8 @@ impl Sessions {
 }
 
 impl SessionsInner {
-    /// Tells the node that would go on with a session where its files are.
+    /// Tells the node that would go on with a session where its files are, or were: it removes what
+    /// it has of those that are not there any more.
     pub(super) fn announce_stored(&self, session: &str, manifest: &str) {
         let Some(nodes) = self.nodes.get().filter(|it| it.are_reached()) else { return };
         if let Some(node) = self.membership.taker_of(session) {
@@ -59,7 +63,17 @@ impl SessionsInner {
     /// Fetches what other nodes have stored.
     pub(super) async fn prefetch_all(&self) {
         let Some(mut receiver) = self.prefetch.receiver.lock().take() else { return };
-        while let Some(manifest) = receiver.recv().await {
+        let mut forgot = clock::now();
+        loop {
+            let told = time::timeout(FORGET_EVERY, receiver.recv()).await;
+            let now = clock::now();
+            if now.duration_since(forgot) >= FORGET_EVERY {
+                self.forget_prefetched().await;
+                forgot = now;
+            }
+            let Ok(told) = told else { continue };
+            // The queue outlives whoever fills it.
+            let Some(manifest) = told else { return };
             while self.workspaces.is_restoring() {
                 time::sleep(YIELD_PAUSE).await;
             }
@@ -71,6 +85,16 @@ impl SessionsInner {
             if fetched.is_err() {
                 time::sleep(FAILURE_PAUSE).await;
             }
+        }
+    }
+
+    /// Removes what was fetched for sessions that have been at rest since.
+    async fn forget_prefetched(&self) {
+        let age = Duration::from_secs(self.config.now().cold_s.into());
+        let Some(before) = clock::now().checked_sub(age) else { return };
+        if let Err(error) = self.workspaces.forget_prefetched(before).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::debug!(error, "files of other nodes' sessions are still here");
         }
     }
 

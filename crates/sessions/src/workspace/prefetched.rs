@@ -3,16 +3,18 @@
 //! then, where hundreds of disks are wanted at once.
 //!
 //! What is here is a copy and nothing more: a restore looks here for each piece before it asks the
-//! object store, and checks it in the same way. Disks that were fetched first give way to others.
+//! object store, and checks it in the same way. Disks that were fetched first give way to others, and
+//! none stays when it is removed there, or for longer than somebody may be in a hurry for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use node::clock::is_id;
+use node::clock::{self, is_id};
 use node::objects::ObjectStore;
 use parking_lot::Mutex;
 
@@ -67,8 +69,16 @@ struct PrefetchIndex {
 #[derive(Debug)]
 struct PrefetchEntry {
     number: u64,
+    fetched: Instant,
     directory: PathBuf,
     pieces: HashMap<String, u64>,
+}
+
+/// A disk that has just been fetched.
+struct FetchedDisk {
+    directory: PathBuf,
+    pieces: HashMap<String, u64>,
+    fetched: Instant,
 }
 
 impl PrefetchIndex {
@@ -80,21 +90,24 @@ impl PrefetchIndex {
         Some(entry)
     }
 
+    /// Takes those out that were fetched before this.
+    fn take_older(&mut self, than: Instant) -> Vec<PrefetchEntry> {
+        let old = self.disks.iter().filter(|(_, entry)| entry.fetched < than);
+        let old: Vec<String> = old.map(|(disk, _)| disk.clone()).collect();
+        old.iter().filter_map(|disk| self.take(disk)).collect()
+    }
+
     /// Adds a disk, and takes those out that have to give way for it. A disk that is too large by
     /// itself is among them.
-    fn put(
-        &mut self,
-        disk: &str,
-        directory: PathBuf,
-        pieces: HashMap<String, u64>,
-        bytes_max: u64,
-    ) -> Vec<PrefetchEntry> {
+    fn put(&mut self, disk: &str, entry: FetchedDisk, bytes_max: u64) -> Vec<PrefetchEntry> {
+        let FetchedDisk { directory, pieces, fetched } = entry;
         let mut gone: Vec<PrefetchEntry> = self.take(disk).into_iter().collect();
         let number = self.next;
         self.next += 1;
         self.bytes += pieces.values().sum::<u64>();
         self.by_age.insert(number, disk.to_owned());
-        self.disks.insert(disk.to_owned(), PrefetchEntry { number, directory, pieces });
+        let entry = PrefetchEntry { number, fetched, directory, pieces };
+        self.disks.insert(disk.to_owned(), entry);
         while self.bytes > bytes_max
             && let Some((_, first)) = self.by_age.first_key_value()
         {
@@ -126,6 +139,16 @@ impl PrefetchedPieces {
         Some(PrefetchedDisk { directory: entry.directory, pieces: entry.pieces })
     }
 
+    /// Removes disks that were fetched before this.
+    pub(super) async fn remove_older(&self, than: Instant) -> Result<(), SessionError> {
+        let gone = self.index.lock().take_older(than);
+        blocking(move || {
+            gone.iter().for_each(|entry| remove(&entry.directory));
+            Ok(())
+        })
+        .await
+    }
+
     /// Fetches the pieces of a disk, into a directory that has this name here. What an earlier
     /// manifest of the same disk had is kept as far as this one needs it. Those fetched first give
     /// way, so that no more than `bytes_max` are here; a disk with more than that is not kept.
@@ -141,7 +164,8 @@ impl PrefetchedPieces {
     ) -> Result<(), SessionError> {
         let disk = checked(key)?;
         let Some(manifest) = image::read_manifest(objects, key).await? else {
-            // A newer one has replaced it, and is told of as well.
+            // It was removed; or a newer one has replaced it, which is told of as well.
+            drop(self.take(key));
             return Ok(());
         };
         let fetch = PrefetchOfDisk {
@@ -157,7 +181,8 @@ impl PrefetchedPieces {
             remove(&before.directory);
         }
         let pieces = pieces.inspect_err(|_| remove(&fetch.directory))?;
-        let gone = self.index.lock().put(disk, fetch.directory, pieces, bytes_max);
+        let entry = FetchedDisk { directory: fetch.directory, pieces, fetched: clock::now() };
+        let gone = self.index.lock().put(disk, entry, bytes_max);
         blocking(move || {
             gone.iter().for_each(|entry| remove(&entry.directory));
             Ok(())
@@ -276,7 +301,7 @@ mod tests {
         fn disks_fetched_first_give_way(
             steps in prop::collection::vec((0..6_usize, 0..50_u64, any::<bool>()), 1..60),
         ) {
-            let bytes_max = 100;
+            let (bytes_max, fetched) = (100, clock::now());
             let mut index = PrefetchIndex::default();
             let mut model: Vec<(String, u64)> = Vec::new();
             for (disk, bytes, is_taken) in steps {
@@ -286,7 +311,8 @@ mod tests {
                     index.take(&disk);
                 } else {
                     let pieces = HashMap::from([("a".to_owned(), bytes), ("b".to_owned(), 1)]);
-                    index.put(&disk, PathBuf::from(&disk), pieces, bytes_max);
+                    let entry = FetchedDisk { directory: PathBuf::from(&disk), pieces, fetched };
+                    index.put(&disk, entry, bytes_max);
                     model.push((disk, bytes + 1));
                     while model.iter().map(|(_, bytes)| bytes).sum::<u64>() > bytes_max {
                         model.remove(0);
@@ -297,6 +323,10 @@ mod tests {
                 prop_assert_eq!(kept, model.iter().map(|(name, _)| name).collect::<Vec<_>>());
                 prop_assert_eq!(index.disks.len(), model.len());
             }
+            prop_assert!(index.take_older(fetched).is_empty());
+            let later = fetched + std::time::Duration::from_secs(1);
+            prop_assert_eq!(index.take_older(later).len(), model.len());
+            prop_assert_eq!((index.bytes, index.by_age.len()), (0, 0));
         }
     }
 }

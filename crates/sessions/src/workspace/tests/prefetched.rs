@@ -141,8 +141,11 @@ async fn what_cannot_be_fetched_leaves_nothing() {
     let too_much = fixture.prefetched.fetch(&fixture.objects, &manifest, "f_2", 1).await;
     assert!(too_much.is_err());
     assert!(fixture.here().is_empty());
-    // One that was replaced is none to complain about.
-    fixture.objects.delete(&manifest).await.unwrap();
-    fixture.fetch(&manifest, "f_3").await.unwrap();
-    assert!(fixture.here().is_empty());
+    // What is removed there does not stay here.
+    let again = fixture.store(NAMES[1], &[1, 2], None).await.manifest;
+    fixture.fetch(&again, "f_3").await.unwrap();
+    assert_eq!(fixture.here(), ["f_3"]);
+    fixture.objects.delete(&again).await.unwrap();
+    fixture.fetch(&again, "f_4").await.unwrap();
+    assert_eq!((fixture.prefetched.bytes(), fixture.here()), (0, Vec::new()));
 }
