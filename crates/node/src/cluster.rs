@@ -10,8 +10,10 @@
 //!
 //! What is limited over all nodes is divided between them by need ([`LimitShares`]). A service that
 //! uses something of that says what ([`SharedLimitUser`]), and is told its part
-//! ([`follow_shared_limits`]).
+//! ([`follow_shared_limits`]). Amounts that are used up are kept in the store, and leased by nodes a
+//! part at a time ([`AmountLedger`]).
 
+mod amounts;
 mod identity;
 pub mod join_token;
 mod limit_follower;
@@ -27,6 +29,9 @@ pub mod takeover;
 
 use std::time::Duration;
 
+pub use self::amounts::{
+    AmountAccount, AmountLedger, AmountRefusal, migrate_amounts, remove_amounts,
+};
 pub use self::identity::NodeIdentity;
 pub use self::limit_follower::{SharedLimitUser, SharedLimitUses, follow_shared_limits};
 pub use self::limit_shares::{LimitGrant, LimitScope, LimitShares, LimitUse};

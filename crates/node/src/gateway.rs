@@ -48,6 +48,12 @@ impl GrantHolder {
     pub fn at_epoch(self, epoch: Option<u64>) -> GrantHolder {
         GrantHolder { epoch, ..self }
     }
+
+    /// Returns whether it may move to another server, or outlast this one: a session.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        self.epoch.is_some()
+    }
 }
 
 /// Serves the sockets inside sandboxes.

@@ -169,8 +169,19 @@ pub(super) fn is_free(
     judge: NodeJudge,
     scope: LimitScope,
 ) -> bool {
-    let Some(node) = nodes.get(&row.node) else { return true };
-    if node.incarnation != row.incarnation {
+    is_run_over(&row.node, &row.incarnation, nodes, judge, scope)
+}
+
+/// Returns whether a run of a node can use nothing any more that it had of a limit.
+pub(super) fn is_run_over(
+    id: &str,
+    incarnation: &str,
+    nodes: &BTreeMap<String, NodeRecord>,
+    judge: NodeJudge,
+    scope: LimitScope,
+) -> bool {
+    let Some(node) = nodes.get(id) else { return true };
+    if node.incarnation != incarnation {
         // A directory has one run at a time, and a copy of it waits for the end of the lease.
         return true;
     }
