@@ -38,7 +38,7 @@ pub struct GrantOfferLimits {
     pub database: DatabaseGrantLimits,
     /// Limits of servers outside; 0 is for no limit.
     pub http: HttpGrantLimits,
-    /// Tokens that all `model` grants of the tenant may use together while the server runs; none
+    /// Tokens that all `model` grants of the tenant may use together in all; none
     /// without such a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_tokens: Option<u64>,

@@ -14,6 +14,7 @@ use gateway::config::NamedSecrets;
 use gateway::doors::{CatalogBackends, DatabaseBackends, ModelBackends};
 use gateway::{GatewayParts, GatewayService};
 use node::client::TlsRoots;
+use node::cluster::AmountLedger;
 use node::fence::EffectFence;
 use node::store::SqlStore;
 use node::telemetry::Registry;
@@ -26,8 +27,8 @@ use crate::config::{self, CoveConfig, Environment};
 
 /// Checks the endpoint of the model.
 pub(crate) fn check_model(config: &CoveConfig, environment: &Environment) -> Result<()> {
-    ModelBackend::new(config, environment, None, EffectFence::open(), &mut Registry::default())
-        .map(drop)
+    let (fence, mut registry) = (EffectFence::open(), Registry::default());
+    ModelBackend::new(config, environment, None, fence, None, &mut registry).map(drop)
 }
 
 /// What is behind grants, where it is there, and who traces what is done with it.
@@ -37,6 +38,8 @@ pub(crate) struct GrantBackends<'a> {
     pub(crate) tracer: Option<Tracer>,
     /// Lets nothing go outside after the server's lease.
     pub(crate) fence: EffectFence,
+    /// Keeps what grants have used.
+    pub(crate) amounts: AmountLedger,
 }
 
 /// Returns the texts of the secrets of the configuration, by name.
@@ -67,10 +70,18 @@ pub(crate) async fn start(
     behind: GrantBackends<'_>,
     registry: &mut Registry,
 ) -> Result<GatewayService> {
-    let GrantBackends { bouncer, guests, tracer, fence } = behind;
+    let GrantBackends { bouncer, guests, tracer, fence, amounts } = behind;
+    let amounts = Some(amounts);
     let databases =
         bouncer.cloned().map(|it| Arc::new(DatabaseBackend::new(it)) as Arc<dyn DatabaseBackends>);
-    let models = ModelBackend::new(config, environment, tracer.clone(), fence.clone(), registry)?;
+    let models = ModelBackend::new(
+        config,
+        environment,
+        tracer.clone(),
+        fence.clone(),
+        amounts.clone(),
+        registry,
+    )?;
     let parts = GatewayParts {
         config: with_secrets(config, secrets(config, environment)?),
         store: store.clone(),
@@ -81,6 +92,7 @@ pub(crate) async fn start(
         resolver: None,
         tracer,
         fence,
+        amounts,
     };
     GatewayService::start(parts, registry).await.context("failed to start the gateway")
 }

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode};
 use executions::{ExecutionService, HostCapacity, Jobs, Languages, ToolHost};
 use node::auth::{TokenRegistry, TokenScope};
 use node::clock::IdGenerator;
-use node::cluster::{LimitShares, NodeMembership, PeerForwarder};
+use node::cluster::{AmountLedger, LimitShares, NodeMembership, PeerForwarder};
 use node::current::CurrentSettings;
 use node::data_dir::DataDir;
 use node::drain::{DrainHandle, Hangups};
@@ -428,7 +428,9 @@ impl SandboxServices {
         }
         let control = pooler.as_ref().map(bouncer::RunningBouncer::bouncer);
         let guests = lake.as_ref().map(catalog::RunningCatalog::guests);
-        let behind = GrantBackends { bouncer: control, guests, tracer, fence };
+        let scope = config.cluster.limits;
+        let amounts = AmountLedger::open(store, membership, scope, registry).await?;
+        let behind = GrantBackends { bouncer: control, guests, tracer, fence, amounts };
         let gate = gateway::start(config, environment, store, behind, registry).await?;
         Ok(SandboxServices { pooler, lake, gate, shares })
     }

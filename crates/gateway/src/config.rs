@@ -172,8 +172,7 @@ impl HttpLimits {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelBudgetConfig {
-    /// Tokens that all `model` grants of one tenant may use together, from the start of the server
-    /// on; 0 is for no limit.
+    /// Tokens that all `model` grants of one tenant may use together in all; 0 is for no limit.
     pub tokens_per_tenant: u64,
     /// Prices of models, by the names that are asked for.
     pub prices: BTreeMap<String, GatewayModelPrice>,

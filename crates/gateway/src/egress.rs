@@ -58,7 +58,7 @@ use tokio::time::timeout;
 use self::accounts::GrantAccount;
 use self::body::{BodyCut, BoxError, OutsideConnection, ProxiedBody};
 use self::dial::{DialTerms, EgressDialError, EgressDialer};
-use self::exchange::{ByteDirection, GrantUsage, ProxyExchange};
+use self::exchange::{ByteDirection, GrantUsage, LimitRefusal, ProxyExchange};
 use self::first_read::ShortFirstRead;
 use self::forms::FormFilter;
 pub use self::headers::REFUSED;
@@ -229,13 +229,13 @@ impl EgressProxy {
     }
 
     /// Asks rules and limits.
-    fn decide(
+    async fn decide(
         &self,
         method: &str,
         target: &EgressTarget,
     ) -> Result<(&EgressRule, InspectedParts), EgressRefusal> {
         self.fence.check(EffectWay::Http)?;
-        self.usage.request().map_err(EgressRefusal::limit)?;
+        self.usage.request().await?;
         let EgressTarget { host, port, path } = target;
         match self.rules.decide(&RuleRequest { method, host, port: *port, path: path.as_ref() }) {
             RuleVerdict::Allow { rule, inspected } => Ok((rule, inspected)),
@@ -267,7 +267,7 @@ impl EgressProxy {
         exchange: &Arc<ProxyExchange>,
     ) -> Result<Response<Body>, EgressRefusal> {
         let target = target_of_tunnel(request.uri())?;
-        let (rule, _) = self.decide(Method::CONNECT.as_str(), &target)?;
+        let (rule, _) = self.decide(Method::CONNECT.as_str(), &target).await?;
         let EgressTarget { host, port, .. } = target;
         let server = self.dialer.connect(&host, port, self.terms(rule, rule.names_ports)).await?;
         let server = self.fence.guard(EffectWay::Http, server);
@@ -284,7 +284,7 @@ impl EgressProxy {
     ) -> Result<Response<Body>, EgressRefusal> {
         let target = target_of_request(request.uri())?;
         check_framing(request.headers())?;
-        let (rule, mut inspected) = self.decide(request.method().as_str(), &target)?;
+        let (rule, mut inspected) = self.decide(request.method().as_str(), &target).await?;
         let compared_path = inspected.path;
         // Nobody is lent a secret for another request than the one that is seen.
         inspected.path |= rule.scanner.is_some();
@@ -518,7 +518,7 @@ impl EgressRefusal {
         match error.source().and_then(|source| source.downcast_ref::<BodyCut>()) {
             Some(BodyCut::Broken) => EgressRefusal::malformed("body"),
             Some(cut @ BodyCut::Paused) => EgressRefusal::of(408, cut.to_string()),
-            Some(cut @ BodyCut::Limit) => EgressRefusal::of(429, cut.to_string()),
+            Some(BodyCut::Limit(refusal)) => EgressRefusal::from(*refusal),
             Some(cut @ BodyCut::MethodField) => EgressRefusal::of(403, cut.to_string()),
             Some(BodyCut::Secret) | None => {
                 EgressRefusal::of(502, "the connection to the server broke")
@@ -540,6 +540,15 @@ impl EgressRefusal {
             headers.insert(RETRY_AFTER, HeaderValue::from(LEASE_RETRY.as_secs()));
         }
         answer
+    }
+}
+
+impl From<LimitRefusal> for EgressRefusal {
+    fn from(refusal: LimitRefusal) -> EgressRefusal {
+        match refusal.is_store_away {
+            true => EgressRefusal::of(503, refusal.why),
+            false => EgressRefusal::limit(refusal.why),
+        }
     }
 }
 

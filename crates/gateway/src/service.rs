@@ -10,6 +10,7 @@ use api::{
 };
 use node::auth::{TokenPrincipal, TokenScope};
 use node::client::TlsRoots;
+use node::cluster::AmountLedger;
 use node::current::CurrentSettings;
 use node::fence::EffectFence;
 use node::gateway::{GrantGateway, GrantHolder, GrantOpening};
@@ -56,6 +57,8 @@ pub struct GatewayParts {
     pub tracer: Option<Tracer>,
     /// Lets nothing go outside after the server's lease.
     pub fence: EffectFence,
+    /// Keeps what grants have used; in memory where there is none.
+    pub amounts: Option<AmountLedger>,
 }
 
 /// Why there is no gateway.
@@ -75,6 +78,8 @@ pub struct GatewayService(Arc<GatewayInner>);
 
 struct GatewayInner {
     shared: Arc<GatewayShared>,
+    /// Keeps what grants have used, where something does.
+    amounts: Option<AmountLedger>,
     /// None once it was ended.
     writer: Mutex<Option<JoinHandle<()>>>,
 }
@@ -125,7 +130,7 @@ impl GatewayService {
     ) -> Boxed<'_, Result<GatewayService, GatewayStartError>> {
         Box::pin(async move {
             let GatewayParts { config, store, databases, catalogs, models, .. } = parts;
-            let GatewayParts { roots, resolver, tracer, fence, .. } = parts;
+            let GatewayParts { roots, resolver, tracer, fence, amounts, .. } = parts;
             offers::check(&config.offers).map_err(GatewayStartError::Setting)?;
             config.check().map_err(GatewayStartError::Setting)?;
             let store = AuditStore::open(store).await?;
@@ -140,7 +145,7 @@ impl GatewayService {
                 catalogs,
                 models,
                 dialer: Arc::new(EgressDialer::new(resolver, roots)),
-                accounts: GrantAccounts::default(),
+                accounts: GrantAccounts::kept_in(amounts.clone()),
                 rooms: Arc::new(Semaphore::new(most)),
                 fence: fence.clone(),
                 tenants: TenantShares::default(),
@@ -152,7 +157,8 @@ impl GatewayService {
                 registry,
             );
             let writer = Mutex::new(Some(task::spawn(audit.write_for_ever())));
-            Ok(GatewayService(Arc::new(GatewayInner { shared: Arc::new(shared), writer })))
+            let shared = Arc::new(shared);
+            Ok(GatewayService(Arc::new(GatewayInner { shared, amounts, writer })))
         })
     }
 
@@ -168,7 +174,7 @@ impl GatewayService {
         Ok(())
     }
 
-    /// Writes what waits to be written, for the end of the server.
+    /// Writes what waits to be written, and what grants have used, for the end of the server.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -178,6 +184,9 @@ impl GatewayService {
         if let Some(writer) = writer {
             writer.abort();
             let _ended = writer.await;
+        }
+        if let Some(amounts) = &self.0.amounts {
+            amounts.close().await;
         }
         self.0.shared.audit.write().await
     }

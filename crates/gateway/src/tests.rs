@@ -128,6 +128,7 @@ async fn ground_within(config: &str, fence: EffectFence) -> Ground {
         resolver: None,
         tracer: None,
         fence,
+        amounts: None,
     };
     let service = GatewayService::start(parts, &mut registry).await.unwrap();
     Ground { service, databases, metrics: MetricsRegistry::new(registry), _scratch: scratch }
@@ -435,6 +436,7 @@ async fn an_offer_that_is_none_stops_the_start() {
         resolver: None,
         tracer: None,
         fence: EffectFence::open(),
+        amounts: None,
     };
     let error = GatewayService::start(parts, &mut registry).await.unwrap_err();
     assert!(error.to_string().starts_with("gateway.offers[0].grants[0]"), "{error}");

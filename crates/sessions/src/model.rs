@@ -304,6 +304,12 @@ impl ModelKeyOwner {
     }
 }
 
+/// Error of a request when other servers have what is left.
+const BUDGET_ELSEWHERE: &str = "another server has what is left of the budget; try again";
+/// Error of a request when the store is away.
+const BUDGET_UNKNOWN: &str =
+    "the store, which keeps what of the budget is used, cannot be reached; try again";
+
 /// Why a request was not relayed, in the shape of the Messages API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ModelRefusal {
@@ -317,6 +323,10 @@ enum ModelRefusal {
     Model,
     /// A granted budget is used up; whose.
     Budget(&'static str),
+    /// Other servers have what is left of a budget.
+    BudgetElsewhere,
+    /// The store does not say what is left of a budget.
+    BudgetUnknown,
     /// Too much is on its way already.
     Full,
     /// The body did not come, or not in time.
@@ -360,6 +370,8 @@ impl ModelRefusal {
             ModelRefusal::Unclear(why) => (400, INVALID, why),
             ModelRefusal::Model => (403, "permission_error", "this model is not granted"),
             ModelRefusal::Budget(whose) => (429, "rate_limit_error", whose),
+            ModelRefusal::BudgetElsewhere => (429, "rate_limit_error", BUDGET_ELSEWHERE),
+            ModelRefusal::BudgetUnknown => (503, "api_error", BUDGET_UNKNOWN),
             ModelRefusal::Full => (529, "overloaded_error", "too many large requests at one time"),
             ModelRefusal::Unread => (408, "timeout_error", "the request did not come in time"),
             ModelRefusal::Down => (502, "api_error", "the model cannot be reached at present"),
@@ -380,7 +392,9 @@ impl ModelRefusal {
             // Clients try again otherwise, for nothing.
             answer.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
         }
-        if self == ModelRefusal::Fenced {
+        let comes_back =
+            [ModelRefusal::Fenced, ModelRefusal::BudgetElsewhere, ModelRefusal::BudgetUnknown];
+        if comes_back.contains(&self) {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(LEASE_RETRY.as_secs()));
         }
         answer

@@ -30,7 +30,7 @@ mod waiting;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use node::cluster::NodeRegistry;
+use node::cluster::{NodeRegistry, migrate_amounts};
 use node::store::{SqlRow, SqlStore, SqlStoreError, SqlValue, StoreDialect, StoreTransaction};
 use parking_lot::Mutex;
 
@@ -70,6 +70,8 @@ impl SessionStore {
         store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
         // Claims look whether the owner of a session is alive.
         NodeRegistry::open(&store).await?;
+        // What grants of a session have used goes with it.
+        migrate_amounts(&store).await?;
         Ok(SessionStore { store, counts: Arc::default() })
     }
 

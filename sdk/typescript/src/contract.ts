@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:da394eced922ba8a678fd8dffaa67aab8806e682a068adc3def39863fbe40ba1
+// Generated from crates/api/openapi.json, sha256:a51d926c7e154ee08ce2f3bb22ef40c9c3585a1059a511a62bb166a56d57523f
 // By `npm run generate`; do not edit.
 
 /** Version of the interface that these types are of. */

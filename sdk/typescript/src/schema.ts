@@ -1,4 +1,4 @@
-// Generated from crates/api/openapi.json, sha256:da394eced922ba8a678fd8dffaa67aab8806e682a068adc3def39863fbe40ba1
+// Generated from crates/api/openapi.json, sha256:a51d926c7e154ee08ce2f3bb22ef40c9c3585a1059a511a62bb166a56d57523f
 // By `npm run generate`; do not edit.
 
 export interface components {
@@ -1898,7 +1898,7 @@ export interface components {
       /** Limits of servers outside; 0 is for no limit. */
       http: components["schemas"]["HttpGrantLimits"];
       /**
-       * Tokens that all `model` grants of the tenant may use together while the server runs; none
+       * Tokens that all `model` grants of the tenant may use together in all; none
        *     without such a limit.
        */
       model_tokens?: number | null;

@@ -2017,7 +2017,7 @@ export interface GrantOfferLimits {
   grants: number;
   /** Limits of servers outside; 0 is for no limit. */
   http: HttpGrantLimits;
-  /** Tokens that all `model` grants of the tenant may use together while the server runs; none without such a limit. */
+  /** Tokens that all `model` grants of the tenant may use together in all; none without such a limit. */
   model_tokens?: number | null;
 }
 

@@ -7,6 +7,7 @@ use api::{AuditEvent, AuditOutcome, Grant, ModelGrant};
 use gateway::config::ModelBudgetConfig;
 use gateway::doors::{AuditSink, FieldError, GatewayEvent, ModelBackends, ModelGuest, StreamDoor};
 use node::client::TlsRoots;
+use node::cluster::AmountLedger;
 use node::fence::EffectFence;
 use node::task::Boxed;
 use node::telemetry::Registry;
@@ -32,13 +33,14 @@ impl ModelBackend {
         environment: &Environment,
         tracer: Option<Tracer>,
         fence: EffectFence,
+        amounts: Option<AmountLedger>,
         registry: &mut Registry,
     ) -> Result<Option<ModelBackend>> {
         let Some(url) = &config.sessions.model.url else { return Ok(None) };
         let key = crate::sessions::model_key(config, environment)?;
         let most = config.gateway.model.tokens_per_tenant;
         let doors = ModelDoors::new(url, key.as_deref(), TlsRoots::Machine, most)?;
-        let doors = doors.traced_by(tracer).fenced_by(fence);
+        let doors = doors.traced_by(tracer).fenced_by(fence).kept_in(amounts);
         doors.register(registry);
         Ok(Some(ModelBackend { doors, config: config.gateway.model.clone() }))
     }
@@ -63,6 +65,7 @@ impl ModelBackends for ModelBackend {
             (model.clone(), price)
         });
         let door = self.doors.open(ModelDoorSpec {
+            is_lasting: holder.is_lasting(),
             holder: holder.id,
             port,
             tenant: holder.tenant,

@@ -1,26 +1,39 @@
-//! Usage of servers outside by grants. In memory: it begins anew with the server.
+//! Usage of servers outside by grants. That of sessions is kept in the store ([`AmountLedger`]);
+//! that of executions, which live at one server, ends with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
+use node::cluster::{AmountAccount, AmountLedger};
+use node::gateway::GrantHolder;
 use parking_lot::Mutex;
 
-/// Accounts that are kept. Beyond it those are given up that were opened first and whose sandboxes
-/// are gone.
+/// Accounts that are kept in memory. Beyond it those are given up that were opened first and whose
+/// sandboxes are gone.
 const ACCOUNTS_MAX: usize = 20_000;
 
 /// Usage of a grant so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GrantAccount {
-    pub(super) requests: AtomicU64,
-    pub(super) bytes: AtomicU64,
+    pub(super) requests: Arc<AmountAccount>,
+    pub(super) bytes: Arc<AmountAccount>,
+}
+
+impl Default for GrantAccount {
+    /// Creates one in memory.
+    fn default() -> GrantAccount {
+        GrantAccount { requests: AmountAccount::in_memory(), bytes: AmountAccount::in_memory() }
+    }
 }
 
 /// The accounts of a server: by the holder of a grant and its port inside, so that a sandbox that
 /// comes back, or the next one of an execution, does not begin anew.
 #[derive(Debug, Default)]
-pub(crate) struct GrantAccounts(Mutex<AccountLedger>);
+pub(crate) struct GrantAccounts {
+    /// None where nothing is kept.
+    kept: Option<AmountLedger>,
+    in_memory: Mutex<AccountLedger>,
+}
 
 #[derive(Debug, Default)]
 struct AccountLedger {
@@ -30,24 +43,36 @@ struct AccountLedger {
 }
 
 impl GrantAccounts {
-    pub(crate) fn open(&self, holder: &Arc<str>, port: u16) -> Arc<GrantAccount> {
-        let mut books = self.0.lock();
-        let key = (Arc::clone(holder), port);
-        if let Some((_, account)) = books.grants.get(&key) {
-            return Arc::clone(account);
+    pub(crate) fn kept_in(ledger: Option<AmountLedger>) -> GrantAccounts {
+        GrantAccounts { kept: ledger, in_memory: Mutex::default() }
+    }
+
+    pub(crate) fn open(&self, holder: &GrantHolder, port: u16) -> Arc<GrantAccount> {
+        match self.kept.as_ref().filter(|_| holder.is_lasting()) {
+            Some(ledger) => {
+                let open = |what| ledger.of_session(&holder.id, &format!("http/{port}/{what}"));
+                Arc::new(GrantAccount { requests: open("requests"), bytes: open("bytes") })
+            }
+            None => self.in_memory.lock().open(&holder.id, port),
         }
-        if books.grants.len() >= ACCOUNTS_MAX {
-            books.give_up();
-        }
-        books.opened += 1;
-        let account = Arc::new(GrantAccount::default());
-        let opened = (books.opened, Arc::clone(&account));
-        books.grants.insert(key, opened);
-        account
     }
 }
 
 impl AccountLedger {
+    fn open(&mut self, holder: &Arc<str>, port: u16) -> Arc<GrantAccount> {
+        let key = (Arc::clone(holder), port);
+        if let Some((_, account)) = self.grants.get(&key) {
+            return Arc::clone(account);
+        }
+        if self.grants.len() >= ACCOUNTS_MAX {
+            self.give_up();
+        }
+        self.opened += 1;
+        let account = Arc::new(GrantAccount::default());
+        self.grants.insert(key, (self.opened, Arc::clone(&account)));
+        account
+    }
+
     /// Gives up the older half of the accounts that nobody uses.
     fn give_up(&mut self) {
         let is_idle = |account: &Arc<GrantAccount>| Arc::strong_count(account) == 1;
@@ -66,7 +91,7 @@ mod tests {
     #[test]
     fn accounts_are_kept_as_long_as_there_is_room() {
         let accounts = GrantAccounts::default();
-        let id = |number: usize| -> Arc<str> { format!("exe_{number}").into() };
+        let id = |number: usize| GrantHolder::new(format!("exe_{number}"), "team");
         let used = accounts.open(&id(0), 3128);
         for number in 1..ACCOUNTS_MAX {
             accounts.open(&id(number), 3128);
@@ -78,6 +103,6 @@ mod tests {
         // Those that are in use and the newer ones stay.
         assert!(early.upgrade().is_none() && last.upgrade().is_some());
         assert!(Arc::ptr_eq(&used, &accounts.open(&id(0), 3128)));
-        assert!(accounts.0.lock().grants.len() <= ACCOUNTS_MAX / 2 + 2);
+        assert!(accounts.in_memory.lock().grants.len() <= ACCOUNTS_MAX / 2 + 2);
     }
 }

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use node::task::Boxed;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::echo::{EchoFilter, SecretScanner};
-use super::exchange::{ByteDirection, ProxyExchange};
+use super::exchange::{ByteDirection, LimitRefusal, ProxyExchange};
 use super::forms::FormFilter;
 
 /// Longest pause between two pieces of a body.
@@ -32,9 +33,9 @@ pub(super) enum BodyCut {
     /// The sender paused for too long.
     #[error("the body paused for too long")]
     Paused,
-    /// The grant's limit of bytes is reached.
-    #[error("bytes: the grant's limit is reached")]
-    Limit,
+    /// The grant's limit of bytes is reached, or nobody can tell.
+    #[error("{0}")]
+    Limit(LimitRefusal),
     /// The body has a secret that must not come back.
     #[error("the answer has a secret in it")]
     Secret,
@@ -42,6 +43,9 @@ pub(super) enum BodyCut {
     #[error("the form has a field that stands for another method")]
     MethodField,
 }
+
+/// Next part of a body, or its end.
+type PolledFrame = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
 
 /// The task that moves the bytes of a connection outside; it ends with this.
 pub(super) struct OutsideConnection(pub(super) AbortHandle);
@@ -63,7 +67,15 @@ pub(super) struct ProxiedBody {
     form: Option<FormFilter>,
     /// Connection that it comes by, which lives as long.
     connection: Option<OutsideConnection>,
+    /// A piece that waits until the store has said whether it may pass.
+    waiting: Option<WaitingPiece>,
     is_done: bool,
+}
+
+/// Piece of a body that waits for the store.
+struct WaitingPiece {
+    data: Bytes,
+    may_pass: Boxed<'static, Result<(), LimitRefusal>>,
 }
 
 impl ProxiedBody {
@@ -82,6 +94,7 @@ impl ProxiedBody {
             echoes,
             form: None,
             connection: None,
+            waiting: None,
             is_done: false,
         }
     }
@@ -104,12 +117,30 @@ impl ProxiedBody {
         self
     }
 
-    fn cut(&mut self, cut: BodyCut) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    /// Passes a piece that is counted, after a search. None where all of it is held back.
+    fn pass(&mut self, data: Bytes) -> Option<PolledFrame> {
+        if self.form.as_mut().is_some_and(|form| !form.passes(&data)) {
+            return Some(self.cut(BodyCut::MethodField));
+        }
+        match self.echoes.pass(data) {
+            Some(data) if data.is_empty() => None,
+            Some(data) => Some(Poll::Ready(Some(Ok(Frame::data(data))))),
+            None => Some(self.cut(BodyCut::Secret)),
+        }
+    }
+
+    /// Returns how many bytes have come and not gone on.
+    fn held_bytes(&self) -> u64 {
+        let waiting = self.waiting.as_ref().map_or(0, |piece| piece.data.len());
+        u64::try_from(self.echoes.held_bytes().saturating_add(waiting)).unwrap_or(u64::MAX)
+    }
+
+    fn cut(&mut self, cut: BodyCut) -> PolledFrame {
         self.is_done = true;
         self.connection = None;
         match cut {
             BodyCut::Broken | BodyCut::Paused => self.exchange.failed(&cut.to_string()),
-            BodyCut::Limit | BodyCut::Secret | BodyCut::MethodField => {
+            BodyCut::Limit(_) | BodyCut::Secret | BodyCut::MethodField => {
                 self.exchange.refused(&cut.to_string())
             }
         }
@@ -129,6 +160,19 @@ impl Body for ProxiedBody {
         loop {
             if it.is_done {
                 return Poll::Ready(None);
+            }
+            if let Some(mut piece) = it.waiting.take() {
+                match piece.may_pass.as_mut().poll(context) {
+                    Poll::Pending => {
+                        it.waiting = Some(piece);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Err(refusal)) => return it.cut(BodyCut::Limit(refusal)),
+                    Poll::Ready(Ok(())) => match it.pass(piece.data) {
+                        Some(passed) => return passed,
+                        None => continue,
+                    },
+                }
             }
             let polled = Pin::new(&mut it.inner).poll_frame(context);
             let Poll::Ready(frame) = polled else {
@@ -159,26 +203,27 @@ impl Body for ProxiedBody {
                     };
                 }
             };
-            if !it.exchange.count(it.way, data.len()) {
-                return it.cut(BodyCut::Limit);
+            match it.exchange.try_count(it.way, data.len()) {
+                Some(Ok(())) => {}
+                Some(Err(refusal)) => return it.cut(BodyCut::Limit(refusal)),
+                None => {
+                    let may_pass = it.exchange.take_bytes(data.len());
+                    it.waiting = Some(WaitingPiece { data, may_pass });
+                    continue;
+                }
             }
-            if it.form.as_mut().is_some_and(|form| !form.passes(&data)) {
-                return it.cut(BodyCut::MethodField);
-            }
-            match it.echoes.pass(data) {
-                Some(data) if data.is_empty() => {}
-                Some(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
-                None => return it.cut(BodyCut::Secret),
+            if let Some(passed) = it.pass(data) {
+                return passed;
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_done || (self.inner.is_end_stream() && self.echoes.held_bytes() == 0)
+        self.is_done || (self.inner.is_end_stream() && self.held_bytes() == 0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held = u64::try_from(self.echoes.held_bytes()).unwrap_or(u64::MAX);
+        let held = self.held_bytes();
         let inner = self.inner.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(inner.lower().saturating_add(held));

@@ -9,6 +9,8 @@ use std::time::Instant;
 use api::{AuditEvent, AuditOutcome};
 use hyper::StatusCode;
 use node::clock;
+use node::cluster::AmountRefusal;
+use node::task::Boxed;
 use node::traces::TraceContext;
 use parking_lot::Mutex;
 
@@ -28,44 +30,92 @@ pub(super) enum ByteDirection {
 /// Usage of one grant, and its limits.
 #[derive(Debug)]
 pub(super) struct GrantUsage {
-    limits: HttpLimits,
+    requests_max: Option<u64>,
+    bytes_max: Option<u64>,
     account: Arc<GrantAccount>,
 }
 
 impl GrantUsage {
     pub(super) fn new(limits: HttpLimits, account: Arc<GrantAccount>) -> GrantUsage {
-        GrantUsage { limits, account }
+        // 0 is for no limit.
+        let [requests_max, bytes_max] =
+            [limits.requests, limits.bytes].map(|limit| Some(limit).filter(|limit| *limit != 0));
+        GrantUsage { requests_max, bytes_max, account }
     }
 
     /// Counts one more request; the limit that is reached when it may not be made.
-    pub(super) fn request(&self) -> Result<(), &'static str> {
-        if is_over(self.account.bytes.load(Ordering::Relaxed), self.limits.bytes) {
-            return Err("bytes: the grant's limit is reached");
-        }
-        let before = self.account.requests.fetch_add(1, Ordering::Relaxed);
-        if is_over(before.saturating_add(1), self.limits.requests) {
-            return Err("requests: the grant's limit is reached");
-        }
-        Ok(())
+    pub(super) async fn request(&self) -> Result<(), LimitRefusal> {
+        let GrantAccount { requests, bytes } = &*self.account;
+        // Together, because each of them may have to wait for the store.
+        let (bytes, requests) =
+            tokio::join!(bytes.check_left(self.bytes_max), requests.take(1, self.requests_max));
+        bytes.map_err(LimitRefusal::of_bytes)?;
+        requests.map_err(LimitRefusal::of_requests)
     }
 
-    /// Returns whether so many bytes may still pass.
+    /// Returns whether so many bytes may still pass, as far as it is known.
     pub(super) fn has_room(&self, count: u64) -> bool {
-        !is_over(
-            self.account.bytes.load(Ordering::Relaxed).saturating_add(count),
-            self.limits.bytes,
-        )
+        !self.account.bytes.would_exceed(count, self.bytes_max)
     }
 
-    fn bytes(&self, count: u64) -> bool {
-        let before = self.account.bytes.fetch_add(count, Ordering::Relaxed);
-        !is_over(before.saturating_add(count), self.limits.bytes)
+    /// Counts bytes, or refuses them. None where the store has to be asked.
+    fn try_bytes(&self, count: u64) -> Option<Result<(), LimitRefusal>> {
+        let taken = self.account.bytes.try_take(count, self.bytes_max)?;
+        Some(taken.map_err(|refusal| self.refuse_bytes(count, refusal)))
+    }
+
+    async fn bytes(&self, count: u64) -> Result<(), LimitRefusal> {
+        let taken = self.account.bytes.take(count, self.bytes_max).await;
+        taken.map_err(|refusal| self.refuse_bytes(count, refusal))
+    }
+
+    fn refuse_bytes(&self, count: u64, refusal: AmountRefusal) -> LimitRefusal {
+        if refusal == AmountRefusal::UsedUp {
+            // They were there, and what comes next is beyond the limit as well.
+            self.account.bytes.charge(count);
+        }
+        LimitRefusal::of_bytes(refusal)
     }
 }
 
-/// 0 is for no limit.
-fn is_over(used: u64, limit: u64) -> bool {
-    limit != 0 && used > limit
+/// Why something is beyond a limit of the grant, or nobody can tell whether it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub(super) struct LimitRefusal {
+    /// A line that names the limit.
+    pub(super) why: &'static str,
+    /// True if it may be different soon.
+    pub(super) is_store_away: bool,
+}
+
+impl LimitRefusal {
+    fn of_requests(refusal: AmountRefusal) -> LimitRefusal {
+        let why = match refusal {
+            AmountRefusal::UsedUp => "requests: the grant's limit is reached",
+            AmountRefusal::HeldElsewhere => {
+                "requests: another server has what is left of the grant's limit; try again"
+            }
+            AmountRefusal::StoreAway => {
+                "requests: the store, which keeps what the grant has used, cannot be reached; try \
+                 again"
+            }
+        };
+        LimitRefusal { why, is_store_away: refusal == AmountRefusal::StoreAway }
+    }
+
+    fn of_bytes(refusal: AmountRefusal) -> LimitRefusal {
+        let why = match refusal {
+            AmountRefusal::UsedUp => "bytes: the grant's limit is reached",
+            AmountRefusal::HeldElsewhere => {
+                "bytes: another server has what is left of the grant's limit; try again"
+            }
+            AmountRefusal::StoreAway => {
+                "bytes: the store, which keeps what the grant has used, cannot be reached; try \
+                 again"
+            }
+        };
+        LimitRefusal { why, is_store_away: refusal == AmountRefusal::StoreAway }
+    }
 }
 
 /// A request or tunnel.
@@ -109,12 +159,23 @@ impl ProxyExchange {
         }
     }
 
-    /// Counts bytes that passed. False when that is more than the grant may have.
-    pub(super) fn count(&self, way: ByteDirection, bytes: usize) -> bool {
+    /// Counts bytes that are about to pass. None where the store has to be asked whether they may,
+    /// which [`ProxyExchange::take_bytes`] does.
+    pub(super) fn try_count(
+        &self,
+        way: ByteDirection,
+        bytes: usize,
+    ) -> Option<Result<(), LimitRefusal>> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let counter = if way == ByteDirection::Out { &self.bytes_out } else { &self.bytes_in };
         counter.fetch_add(bytes, Ordering::Relaxed);
-        self.usage.bytes(bytes)
+        self.usage.try_bytes(bytes)
+    }
+
+    /// Waits for the store to say whether bytes may pass that are counted.
+    pub(super) fn take_bytes(&self, bytes: usize) -> Boxed<'static, Result<(), LimitRefusal>> {
+        let (usage, bytes) = (Arc::clone(&self.usage), u64::try_from(bytes).unwrap_or(u64::MAX));
+        Box::pin(async move { usage.bytes(bytes).await })
     }
 
     /// Notes the status of the answer.

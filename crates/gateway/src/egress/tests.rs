@@ -1,5 +1,6 @@
 //! The proxy over real sockets, with servers that say what they were sent.
 
+mod amounts;
 mod fence;
 
 use std::io;
@@ -84,6 +85,7 @@ struct Setup {
     roots: TlsRoots,
     fence: EffectFence,
     holder: GrantHolder,
+    account: Arc<GrantAccount>,
 }
 
 /// Rules that reach servers of these tests.
@@ -92,7 +94,8 @@ fn setup(rules: &str) -> Setup {
     let names = vec![vec!["127.0.0.1"]];
     let (fence, holder) = (EffectFence::open(), GrantHolder::new("ses_1", "team"));
     let roots = TlsRoots::Machine;
-    Setup { rules: rules.to_owned(), limits, names, roots, fence, holder }
+    let account = Arc::default();
+    Setup { rules: rules.to_owned(), limits, names, roots, fence, holder, account }
 }
 
 #[derive(serde::Deserialize)]
@@ -111,8 +114,7 @@ impl Setup {
         let recorder = Arc::new(Recorder::default());
         let witness: Arc<dyn AuditSink> = Arc::clone(&recorder) as _;
         let lookups = Arc::new(Semaphore::new(1));
-        let account = Arc::default();
-        let (fence, holder) = (self.fence, self.holder);
+        let (fence, holder, account) = (self.fence, self.holder, self.account);
         let shows_queries = false;
         let surroundings =
             ProxyContext { dialer, lookups, account, witness, shows_queries, fence, holder };

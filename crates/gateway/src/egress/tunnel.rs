@@ -72,7 +72,7 @@ impl ConnectTunnel {
             let (mut from_server, mut to_server) = tokio::io::split(server);
             let out = async {
                 let first = first(&mut from_client, read, &host, port).await?;
-                pass(&exchange, ByteDirection::Out, &first)?;
+                pass(&exchange, ByteDirection::Out, &first).await?;
                 to_server.write_all(&first).await?;
                 copy(&mut from_client, &mut to_server, &exchange, ByteDirection::Out, &activity)
                     .await
@@ -125,11 +125,12 @@ impl LastActivity {
     }
 }
 
-fn pass(exchange: &ProxyExchange, way: ByteDirection, bytes: &[u8]) -> Result<(), TunnelCut> {
-    match exchange.count(way, bytes.len()) {
-        true => Ok(()),
-        false => Err(TunnelCut::Refused("bytes: the grant's limit is reached")),
-    }
+async fn pass(exchange: &ProxyExchange, way: ByteDirection, bytes: &[u8]) -> Result<(), TunnelCut> {
+    let passes = match exchange.try_count(way, bytes.len()) {
+        Some(passes) => passes,
+        None => exchange.take_bytes(bytes.len()).await,
+    };
+    passes.map_err(|refusal| TunnelCut::Refused(refusal.why))
 }
 
 async fn copy(
@@ -149,7 +150,7 @@ async fn copy(
         }
         activity.note();
         let bytes = buffer.get(..count).unwrap_or_default();
-        pass(exchange, way, bytes)?;
+        pass(exchange, way, bytes).await?;
         to.write_all(bytes).await?;
         activity.note();
     }

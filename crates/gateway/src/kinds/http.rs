@@ -98,7 +98,7 @@ impl ResolvedGrant for ResolvedProxy {
         let proxy = ProxyContext {
             dialer: Arc::clone(&shared.dialer),
             lookups: Arc::clone(&tenant.lookups),
-            account: shared.accounts.open(&holder.id, port),
+            account: shared.accounts.open(&holder, port),
             witness: audit,
             shows_queries: shared.config.now().audit_queries,
             fence: shared.fence.clone(),

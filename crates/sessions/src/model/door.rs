@@ -43,6 +43,7 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use node::client::TlsRoots;
+use node::cluster::AmountLedger;
 use node::fence::EffectFence;
 use node::task::Boxed;
 use node::telemetry::Registry;
@@ -152,9 +153,11 @@ pub trait ModelWitness: Send + Sync + fmt::Debug {
 /// Specification of a door.
 #[derive(Clone, Debug)]
 pub struct ModelDoorSpec {
-    /// Owner of the door: a session or execution. Its use is remembered by this and `port` for as
-    /// long as the server runs.
+    /// Owner of the door: a session or execution. Its use is remembered by this and `port`.
     pub holder: Arc<str>,
+    /// True if the owner may move to another server, or outlast this one: its use is kept in the
+    /// store.
+    pub is_lasting: bool,
     /// Port inside.
     pub port: u16,
     /// Tenant of the holder.
@@ -205,7 +208,7 @@ impl fmt::Debug for ModelDoors {
 
 impl ModelDoors {
     /// Doors to the endpoint at `url`, with the key that is added to their requests. The tokens
-    /// that each tenant may use from now on: 0 is for no limit.
+    /// that each tenant may use: 0 is for no limit.
     ///
     /// # Errors
     /// When the address or the key cannot be used.
@@ -236,6 +239,15 @@ impl ModelDoors {
     pub fn traced_by(mut self, tracer: Option<Tracer>) -> ModelDoors {
         if let Some(shared) = Arc::get_mut(&mut self.0) {
             shared.tracer = tracer;
+        }
+        self
+    }
+
+    /// Keeps in a ledger what sessions and tenants use. To be called before a door is opened.
+    #[must_use]
+    pub fn kept_in(mut self, ledger: Option<AmountLedger>) -> ModelDoors {
+        if let Some(shared) = Arc::get_mut(&mut self.0) {
+            shared.accounts.keep_in(ledger);
         }
         self
     }
@@ -340,7 +352,7 @@ impl ModelDoor {
         if !shared.access.allows(&head.method, head.uri.path()) {
             return Err(ModelRefusal::Path);
         }
-        self.budget.check().map_err(ModelRefusal::Budget)?;
+        self.budget.check().await?;
         let body = match head.method {
             Method::POST => {
                 let (question, body) = self.question(&head, body).await?;
@@ -356,7 +368,7 @@ impl ModelDoor {
             _ => Empty::new().map_err(|never| match never {}).boxed_unsync(),
         };
         // The body may have come slowly.
-        self.budget.check().map_err(ModelRefusal::Budget)?;
+        self.budget.check().await?;
         exchange.sent();
         let trace = |headers: &mut HeaderMap| {
             if let Some(tracer) = &self.tracer {

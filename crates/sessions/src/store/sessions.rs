@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use api::{OnDisconnect, SessionLimits, SessionState};
 use node::clock;
-use node::cluster::{self, NodeIdentity};
+use node::cluster::{self, NodeIdentity, remove_amounts};
 use node::store::{SqlRow, SqlStoreError, SqlValue, StoreTransaction};
 
 use super::claims::ClaimTerms;
@@ -661,6 +661,7 @@ fn remove(
     transaction.execute("DELETE FROM session_metadata WHERE session = $1", &only)?;
     transaction.execute("DELETE FROM session_waiting_messages WHERE session = $1", &only)?;
     layers::use_chain(transaction, &user(id), &[])?;
+    remove_amounts(transaction, id)?;
     let sql = "DELETE FROM session_attachments WHERE session = $1 RETURNING object";
     transaction.query(sql, &only)?.iter().map(|row| SessionColumns::of(row).text()).collect()
 }

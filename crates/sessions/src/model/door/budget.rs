@@ -1,48 +1,45 @@
-//! Usage of grants of the model, and whether there is something left of them. Pure.
+//! Usage of grants of the model, and whether there is something left of them. That of sessions and
+//! of tenants is kept in the store ([`AmountLedger`]); that of executions ends with the server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use node::cluster::{AmountAccount, AmountLedger, AmountRefusal};
 use parking_lot::Mutex;
 
 use super::{ModelDoorSpec, ModelPrice, ModelTokens};
+use crate::model::ModelRefusal;
 
 /// Error of a request when its grant is used up.
 pub(super) const OF_GRANT: &str = "the budget of the grant is used up";
 /// Error of a request when all grants of its tenant together are used up.
 pub(super) const OF_TENANT: &str = "the budget of the tenant is used up";
 
-/// Accounts that are kept. Beyond it those are given up that were opened first and whose sandboxes
-/// are gone.
+/// Accounts that are kept in memory. Beyond it those are given up that were opened first and whose
+/// sandboxes are gone.
 const ACCOUNTS_MAX: usize = 20_000;
 
-/// Tokens and dollars that a grant or a tenant has used so far.
-#[derive(Debug, Default)]
-pub(super) struct ModelAccount(Mutex<SpentAmount>);
+/// Units of money that accounts count, in a dollar: fractions of the price of one token.
+const UNITS_PER_DOLLAR: f64 = 1e9;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct SpentAmount {
-    tokens: u64,
-    dollars: f64,
+/// What a grant has used so far.
+#[derive(Debug)]
+pub(super) struct ModelAccount {
+    tokens: Arc<AmountAccount>,
+    money: Arc<AmountAccount>,
 }
 
 impl ModelAccount {
-    fn spent(&self) -> SpentAmount {
-        *self.0.lock()
-    }
-
-    fn add(&self, tokens: u64, dollars: f64) {
-        let mut spent = self.0.lock();
-        spent.tokens = spent.tokens.saturating_add(tokens);
-        spent.dollars += dollars;
+    fn in_memory() -> ModelAccount {
+        ModelAccount { tokens: AmountAccount::in_memory(), money: AmountAccount::in_memory() }
     }
 }
 
 /// Budget that the sandboxes of one tenant share.
 #[derive(Debug)]
 pub(super) struct TenantBudget {
-    account: ModelAccount,
+    tokens: Arc<AmountAccount>,
     /// Bytes of their requests that are held.
     pub(super) room: Arc<ByteBudget>,
 }
@@ -53,40 +50,51 @@ pub(super) struct GrantBudget {
     own: Arc<ModelAccount>,
     tenant: Arc<TenantBudget>,
     tokens_max: Option<u64>,
-    dollars_max: Option<f64>,
+    money_max: Option<u64>,
     prices: BTreeMap<String, ModelPrice>,
-    /// 0 is for no limit.
-    tokens_max_of_tenant: u64,
+    tokens_max_of_tenant: Option<u64>,
 }
 
 impl GrantBudget {
-    /// Returns whether there is something left; whose it is that is used up when not.
-    pub(super) fn check(&self) -> Result<(), &'static str> {
-        let spent = self.own.spent();
-        let is_used_up = self.tokens_max.is_some_and(|most| spent.tokens >= most)
-            || self.dollars_max.is_some_and(|most| spent.dollars >= most);
-        if is_used_up {
-            return Err(OF_GRANT);
-        }
-        let most = self.tokens_max_of_tenant;
-        if most != 0 && self.tenant.account.spent().tokens >= most {
-            return Err(OF_TENANT);
-        }
-        Ok(())
+    /// Returns when something is left; whose it is that is used up when not.
+    pub(super) async fn check(&self) -> Result<(), ModelRefusal> {
+        // Together, because each of them may have to wait for the store.
+        let (tokens, money, of_tenant) = tokio::join!(
+            self.own.tokens.check_left(self.tokens_max),
+            self.own.money.check_left(self.money_max),
+            self.tenant.tokens.check_left(self.tokens_max_of_tenant),
+        );
+        tokens.and(money).map_err(|refusal| refuse(refusal, OF_GRANT))?;
+        of_tenant.map_err(|refusal| refuse(refusal, OF_TENANT))
     }
 
     /// Returns whether it can be said what a model costs, or need not be.
     pub(super) fn has_price(&self, model: &str) -> bool {
-        self.dollars_max.is_none() || self.prices.contains_key(model)
+        self.money_max.is_none() || self.prices.contains_key(model)
     }
 
     /// Takes what was used of a model.
     pub(super) fn add(&self, model: &str, tokens: &ModelTokens) {
         let total = tokens.total();
         let dollars = self.prices.get(model).map_or(0.0, |price| price.of(tokens));
-        self.own.add(total, dollars);
-        self.tenant.account.add(total, dollars);
+        self.own.tokens.charge(total);
+        self.own.money.charge(units((dollars * UNITS_PER_DOLLAR).ceil()));
+        self.tenant.tokens.charge(total);
     }
+}
+
+fn refuse(refusal: AmountRefusal, used_up: &'static str) -> ModelRefusal {
+    match refusal {
+        AmountRefusal::UsedUp => ModelRefusal::Budget(used_up),
+        AmountRefusal::HeldElsewhere => ModelRefusal::BudgetElsewhere,
+        AmountRefusal::StoreAway => ModelRefusal::BudgetUnknown,
+    }
+}
+
+/// Returns a whole number of units; the largest there is for what is beyond that.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+fn units(amount: f64) -> u64 {
+    amount as u64
 }
 
 impl ModelPrice {
@@ -103,11 +111,13 @@ impl ModelPrice {
     }
 }
 
-/// The accounts of a server. In memory: they begin anew with it.
+/// The accounts of a server.
 #[derive(Debug)]
 pub(super) struct ModelAccounts {
-    tokens_max_per_tenant: u64,
+    tokens_max_per_tenant: Option<u64>,
     room_per_tenant: usize,
+    /// None where nothing is kept.
+    kept: Option<AmountLedger>,
     books: Mutex<ModelLedger>,
 }
 
@@ -122,25 +132,50 @@ struct ModelLedger {
 }
 
 impl ModelAccounts {
-    /// `room_per_tenant`: bytes of the requests of one tenant that may be held.
+    /// `tokens_max_per_tenant`: 0 is for no limit. `room_per_tenant`: bytes of the requests of one
+    /// tenant that may be held.
     pub(super) fn new(tokens_max_per_tenant: u64, room_per_tenant: usize) -> ModelAccounts {
-        ModelAccounts { tokens_max_per_tenant, room_per_tenant, books: Mutex::default() }
+        let tokens_max_per_tenant = Some(tokens_max_per_tenant).filter(|most| *most != 0);
+        ModelAccounts {
+            tokens_max_per_tenant,
+            room_per_tenant,
+            kept: None,
+            books: Mutex::default(),
+        }
+    }
+
+    /// Keeps accounts in a ledger, from those on that are opened next.
+    pub(super) fn keep_in(&mut self, ledger: Option<AmountLedger>) {
+        self.kept = ledger;
     }
 
     /// The budget of a grant, and the tenant whose it is.
     pub(super) fn open(&self, spec: &ModelDoorSpec) -> (GrantBudget, Arc<TenantBudget>) {
         let mut books = self.books.lock();
-        let own = books.grant((Arc::clone(&spec.holder), spec.port));
+        let own = match self.kept.as_ref().filter(|_| spec.is_lasting) {
+            Some(ledger) => {
+                let open =
+                    |what| ledger.of_session(&spec.holder, &format!("model/{}/{what}", spec.port));
+                Arc::new(ModelAccount { tokens: open("tokens"), money: open("nanodollars") })
+            }
+            None => books.grant((Arc::clone(&spec.holder), spec.port)),
+        };
         let tenant = books.tenants.entry(Arc::clone(&spec.tenant)).or_insert_with(|| {
             let room = Arc::new(ByteBudget::new(self.room_per_tenant));
-            Arc::new(TenantBudget { account: ModelAccount::default(), room })
+            // Without a limit nothing is counted that would count against a later one.
+            let ledger = self.kept.as_ref().filter(|_| self.tokens_max_per_tenant.is_some());
+            let tokens = match ledger {
+                Some(ledger) => ledger.of_tenant(&spec.tenant, "model/tokens"),
+                None => AmountAccount::in_memory(),
+            };
+            Arc::new(TenantBudget { tokens, room })
         });
         let tenant = Arc::clone(tenant);
         let budget = GrantBudget {
             own,
             tenant: Arc::clone(&tenant),
             tokens_max: spec.tokens_max,
-            dollars_max: spec.dollars_max,
+            money_max: spec.dollars_max.map(|most| units((most * UNITS_PER_DOLLAR).round())),
             prices: spec.prices.clone(),
             tokens_max_of_tenant: self.tokens_max_per_tenant,
         };
@@ -157,7 +192,7 @@ impl ModelLedger {
             self.give_up();
         }
         self.opened += 1;
-        let account = Arc::new(ModelAccount::default());
+        let account = Arc::new(ModelAccount::in_memory());
         self.grants.insert(key, (self.opened, Arc::clone(&account)));
         account
     }
@@ -255,14 +290,14 @@ mod tests {
         let mut books = ModelLedger::default();
         let key = |number: usize| (Arc::from(format!("ses_{number}")), 8100);
         let kept = books.grant(key(0));
-        kept.add(5, 0.0);
+        kept.tokens.charge(5);
         for number in 1..ACCOUNTS_MAX + 2 {
-            books.grant(key(number)).add(1, 0.0);
+            books.grant(key(number)).tokens.charge(1);
         }
         assert!(books.grants.len() <= ACCOUNTS_MAX);
-        assert_eq!(books.grant(key(0)).spent().tokens, 5);
-        assert_eq!(books.grant(key(ACCOUNTS_MAX)).spent().tokens, 1);
-        assert_eq!(books.grant(key(1)).spent().tokens, 0, "it was the first to be opened");
+        assert_eq!(books.grant(key(0)).tokens.spent(), 5);
+        assert_eq!(books.grant(key(ACCOUNTS_MAX)).tokens.spent(), 1);
+        assert_eq!(books.grant(key(1)).tokens.spent(), 0, "it was the first to be opened");
     }
 
     #[test]

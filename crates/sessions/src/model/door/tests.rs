@@ -1,7 +1,8 @@
 //! Doors to an endpoint that is written in the relay's tests.
 
 use node::clock;
-use node::cluster::ServingLease;
+use node::cluster::{LimitScope, NodeDescription, NodeIdentity, NodeMembership, ServingLease};
+use node::store::{SqlStore, StoreConfig, StoreUrl};
 use node::telemetry::MetricsRegistry;
 use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
@@ -85,6 +86,7 @@ impl Ground {
     fn spec(&self) -> ModelDoorSpec {
         ModelDoorSpec {
             holder: "ses_1".into(),
+            is_lasting: true,
             port: 8100,
             tenant: "team".into(),
             models: Vec::new(),
@@ -269,6 +271,47 @@ async fn a_budget_stops_and_is_not_begun_anew() {
     assert_eq!(other.message(HELLO).await.0, 200);
     let none = ModelDoorSpec { holder: "ses_3".into(), tokens_max: Some(0), ..ground.spec() };
     assert_eq!(ground.serve(none).await.message(HELLO).await.0, 429);
+}
+
+#[tokio::test]
+async fn budgets_outlast_the_server() {
+    let scratch = testkit::Scratch::new();
+    let price = ModelPrice { input: 500_000.0, output: 1_500_000.0, ..ModelPrice::default() };
+    let prices = BTreeMap::from([("small".to_owned(), price)]);
+    for (run, whose) in [("1", None), ("2", Some([OF_GRANT, OF_GRANT, OF_TENANT]))] {
+        let mut registry = Registry::default();
+        let url = StoreUrl::Sqlite(scratch.path().join("db"));
+        let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
+        let (id, incarnation, home) = ("srv_1".to_owned(), run.to_owned(), String::new());
+        let run = NodeIdentity { id, incarnation, home };
+        let (description, lease) = (NodeDescription::default(), Duration::from_secs(60));
+        let member = NodeMembership::join(&store, run, &description, lease).await.unwrap();
+        let scope = LimitScope::Node;
+        let ledger = AmountLedger::open(&store, &member, scope, &mut registry).await.unwrap();
+        // A message has five tokens, and costs five dollars and a half.
+        let mut ground = ground(15).await;
+        ground.doors = ground.doors.kept_in(Some(ledger.clone()));
+        let of = |holder: &str, tenant: &str| ModelDoorSpec {
+            holder: holder.into(),
+            tenant: tenant.into(),
+            prices: prices.clone(),
+            ..ground.spec()
+        };
+        let tokens = ModelDoorSpec { tokens_max: Some(5), ..of("ses_1", "a") };
+        let dollars = ModelDoorSpec { dollars_max: Some(5.5), ..of("ses_2", "a") };
+        let of_tenant = ModelDoorSpec { is_lasting: false, ..of("exe_1", "a") };
+        for (at, spec) in [tokens, dollars, of_tenant].into_iter().enumerate() {
+            let answer = ground.serve(spec).await.answer("POST /v1/messages", HELLO).await;
+            match whose {
+                None => assert_eq!(status(&answer), 200, "{answer}"),
+                Some(whose) => assert!(answer.contains(whose[at]), "{answer}"),
+            }
+        }
+        let other = ground.serve(of("ses_3", "b")).await;
+        assert_eq!(other.message(HELLO).await.0, 200);
+        ledger.close().await;
+        store.close().await;
+    }
 }
 
 #[tokio::test]
