@@ -39,7 +39,12 @@ pub(crate) fn node(server: &Server, arguments: &[&str]) -> Output {
 
 /// A session that is at this node.
 fn create_at(node: &Sessions) -> String {
-    let body = format!("{}{}", json!({"agent": "probe"}), " ".repeat(LONG_BODY_BYTES));
+    create_of_at(node, &json!({"agent": "probe"}))
+}
+
+/// The same of any kind.
+pub(crate) fn create_of_at(node: &Sessions, session: &Value) -> String {
+    let body = format!("{session}{}", " ".repeat(LONG_BODY_BYTES));
     let request = Request::new("POST", "/v1/sessions").header("content-type", "application/json");
     let made = node.client.send(&request.body(body));
     assert_eq!(made.status, 201, "{}", made.text());
@@ -47,7 +52,7 @@ fn create_at(node: &Sessions) -> String {
 }
 
 /// Three nodes with an agent that all have. The first one drains.
-struct Trio {
+pub(crate) struct Trio {
     one: Server,
     two: Server,
     three: Server,
@@ -58,7 +63,7 @@ struct Trio {
 }
 
 impl Trio {
-    fn start(settings: &str) -> Trio {
+    pub(crate) fn start(settings: &str) -> Trio {
         let (database, objects) = (Postgres::shared(), Scratch::new());
         fs::create_dir(objects.path().join("store")).unwrap();
         let url = format!("objects.url = \"{}\"\n", objects.path().join("store").display());
@@ -71,7 +76,7 @@ impl Trio {
         Trio { one, two, three, objects, config, _database: database }
     }
 
-    fn sessions(&self) -> [Sessions; 3] {
+    pub(crate) fn sessions(&self) -> [Sessions; 3] {
         [&self.one, &self.two, &self.three].map(Sessions::from)
     }
 
@@ -88,7 +93,7 @@ impl Trio {
         node(&self.two, &[&[verb, &id], arguments].concat())
     }
 
-    fn drain(&self) {
+    pub(crate) fn drain(&self) {
         let done = self.node("drain", &[]);
         assert!(done.status.success(), "{done:?}");
     }
@@ -105,7 +110,7 @@ impl Trio {
     }
 
     /// Waits with the command line until the first node has none.
-    fn wait_until_drained(&self) {
+    pub(crate) fn wait_until_drained(&self) {
         let done = self.node("drain", &["--wait", "--timeout", "60s"]);
         assert_eq!(done.status.code(), Some(0), "{done:?}\n{}", self.one.log());
     }

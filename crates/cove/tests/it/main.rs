@@ -86,6 +86,7 @@ mod e2b;
 mod e2b_ports;
 mod foreign;
 mod gateway;
+mod gateway_amounts;
 mod gateway_data;
 mod gateway_drivers;
 mod gateway_egress;
