@@ -40,8 +40,8 @@ pub(crate) const WEBHOOK_KEY_FILE: &str = "webhook.key";
 /// Time that the store may take for what is left to write when the server stops.
 const STORE_END_MAX: Duration = Duration::from_secs(10);
 
-/// Does what is left to do in the store when the server stops, unless that does not answer: one that
-/// refuses says so, and one that says nothing would keep the server for ever.
+/// Does what is left to do in the store when the server stops, unless that does not answer: one
+/// that refuses says so, and one that says nothing would keep the server for ever.
 pub(crate) async fn finish(writing: impl Future<Output = ()>) {
     if tokio::time::timeout(STORE_END_MAX, writing).await.is_err() {
         tracing::error!(

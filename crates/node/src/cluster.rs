@@ -10,8 +10,8 @@
 //!
 //! What is limited over all nodes is divided between them by need ([`LimitShares`]). A service that
 //! uses something of that says what ([`SharedLimitUser`]), and is told its part
-//! ([`follow_shared_limits`]). Amounts that are used up are kept in the store, and leased by nodes a
-//! part at a time ([`AmountLedger`]).
+//! ([`follow_shared_limits`]). Amounts that are used up are kept in the store, and leased by nodes
+//! a part at a time ([`AmountLedger`]).
 
 mod amounts;
 mod identity;

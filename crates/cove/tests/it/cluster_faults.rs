@@ -351,7 +351,7 @@ fn a_node_whose_wall_clock_is_set_keeps_what_it_has_and_takes_nothing() {
     wait_for_each_other(&[&one, &two]);
     let sessions = [marked(&here), marked(&there)];
     let programs = [start_inside(&here, &sessions[0]), start_inside(&there, &sessions[1])];
-    let jobs = [&here, &there].map(|node| submit_slow(node));
+    let jobs = [&here, &there].map(submit_slow);
     for ahead_s in [600, -600, 0] {
         two.set_clock(ahead_s);
         wait_for_renewals(&one, &two);

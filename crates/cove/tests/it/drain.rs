@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::process::Output;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testkit::{
     Client, Message, Postgres, Request, Scratch, Server, node_config, nodes_seen_by, process,
@@ -261,7 +262,7 @@ impl InsistentWorker<'_> {
         until("the command to have run", SOON * 2, || {
             attempt += 1;
             let client = {
-                let nodes = self.nodes.lock().unwrap();
+                let nodes = self.nodes.lock();
                 nodes[attempt % nodes.len()].clone()
             };
             let answer = client.try_send(&exec).map_err(|error| error.to_string())?;
@@ -288,7 +289,7 @@ fn nodes_come_and_go_while_clients_work() {
     }
     let sessions: Vec<String> =
         trio.sessions().iter().flat_map(|node| [create_at(node), create_at(node)]).collect();
-    let nodes = Mutex::new(trio.sessions().map(|node| node.client.clone()).to_vec());
+    let nodes = Mutex::new(trio.sessions().map(|node| node.client).to_vec());
     let is_over = AtomicBool::new(false);
     let written = AtomicUsize::new(0);
     let (_four, counts) = thread::scope(|scope| {
@@ -316,13 +317,13 @@ fn nodes_come_and_go_while_clients_work() {
             });
         };
         let leaves = |client: &Client| {
-            nodes.lock().unwrap().retain(|node| node.address() != client.address());
+            nodes.lock().retain(|node| node.address() != client.address());
         };
         wait_for_work();
         let mut joins = trio.two.start_beside(&trio.config);
         joins.expect_log(GONE);
         wait_for_each_other(&[&trio.one, &trio.two, &trio.three, &joins]);
-        nodes.lock().unwrap().push(joins.client());
+        nodes.lock().push(joins.client());
         wait_for_work();
 
         trio.wait_until_drained();

@@ -3,7 +3,8 @@
 //! Sessions at rest go first, those that were used longest ago before others; who works with one is
 //! not interrupted: it goes when that is over. The files are brought to the object store, and the
 //! row names the node that goes on with the session, so that whoever is asked for it next finds it
-//! there. A session whose requests overlap all the time is given a moment in which new ones wait. What fails is tried again, and stays this node's until it succeeds.
+//! there. A session whose requests overlap all the time is given a moment in which new ones wait.
+//! What fails is tried again, and stays this node's until it succeeds.
 
 mod plan;
 

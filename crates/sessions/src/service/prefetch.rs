@@ -1,9 +1,9 @@
 //! Files of sessions that other nodes have, fetched ahead by the node that goes on with a session
 //! if its own is lost: the one that rendezvous hashing names, as in a takeover and in a drain.
 //!
-//! A node that has stored files of a session tells that node where they are. It fetches them when it
-//! has nothing better to do; who is told too much forgets the rest, and asks the object store for it
-//! when the time comes.
+//! A node that has stored files of a session tells that node where they are. It fetches them when
+//! it has nothing better to do; who is told too much forgets the rest, and asks the object store
+//! for it when the time comes.
 
 use std::time::Duration;
 

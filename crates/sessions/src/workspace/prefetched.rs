@@ -3,8 +3,8 @@
 //! then, where hundreds of disks are wanted at once.
 //!
 //! What is here is a copy and nothing more: a restore looks here for each piece before it asks the
-//! object store, and checks it in the same way. Disks that were fetched first give way to others, and
-//! none stays when it is removed there, or for longer than somebody may be in a hurry for it.
+//! object store, and checks it in the same way. Disks that were fetched first give way to others,
+//! and none stays when it is removed there, or for longer than somebody may be in a hurry for it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

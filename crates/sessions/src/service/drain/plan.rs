@@ -23,8 +23,8 @@ pub(super) struct HandoverCandidate {
     pub(super) used_ms: u64,
     /// True if a turn, a command, a terminal or anything else works with its sandbox.
     pub(super) is_busy: bool,
-    /// True if what works with it may last, and may need more requests to come to its end: a turn, a
-    /// terminal, a sandbox that runs until its time is over.
+    /// True if what works with it may last, and may need more requests to come to its end: a turn,
+    /// a terminal, a sandbox that runs until its time is over.
     pub(super) is_lasting: bool,
     /// True if it could not be handed over when that was tried last.
     pub(super) has_failed: bool,
