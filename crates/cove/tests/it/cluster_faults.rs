@@ -164,7 +164,7 @@ fn a_server_that_hears_nothing_of_its_store_stops_all_the_same() {
     for text in ["failed", "reach", "rest", "session", "told", "written"] {
         stage.two.expect_log(text);
     }
-    for text in ["rest", "written", "alone", "reach", "did not answer"] {
+    for text in ["rest", "written", "alone", "reach", "did not answer", "not told"] {
         stage.one.expect_log(text);
     }
     let here = Sessions::from(&stage.one);

@@ -2413,8 +2413,8 @@ class GrantOfferLimits(_GrantOfferLimitsRequired, total=False):
     """
 
     model_tokens: int | None
-    """Tokens that all `model` grants of the tenant may use together in all; none
-    without such a limit.
+    """Tokens that all `model` grants of the tenant may use together in all; none without such a
+    limit.
     """
 
 
