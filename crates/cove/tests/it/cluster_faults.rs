@@ -161,7 +161,7 @@ fn a_node_that_is_cut_off_one_way_for_a_moment_goes_on() {
 fn a_server_that_hears_nothing_of_its_store_stops_all_the_same() {
     let _guard = beside_others();
     let mut stage = start_with(&format!("cluster.lease_ms = {LEASE_MS}\n"));
-    for text in ["failed", "reach", "rest", "session", "told", "written"] {
+    for text in ["failed", "reach", "rest", "session", "told", "written", "nothing listens"] {
         stage.two.expect_log(text);
     }
     for text in ["rest", "written", "alone", "reach", "did not answer", "not told"] {
