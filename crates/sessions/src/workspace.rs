@@ -260,7 +260,11 @@ impl WorkspaceStore {
             prefetched: prefetched.as_ref(),
             metrics: &self.0.metrics,
         };
-        image::restore(source, &self.0.restores, rank, manifest, path).await
+        let restored = image::restore(source, &self.0.restores, rank, manifest, path).await;
+        if let Some(prefetched) = prefetched {
+            prefetched.remove().await;
+        }
+        restored
     }
 
     /// Returns whether images are being brought from the object store for somebody.

@@ -32,26 +32,38 @@ pub(super) struct PrefetchedPieces {
     index: Mutex<PrefetchIndex>,
 }
 
-/// Pieces of a disk that a restore finds here. They stay until it is dropped.
+/// Disk that was fetched.
 #[derive(Debug)]
-pub(super) struct PrefetchedDisk {
+struct FetchedDisk {
     directory: PathBuf,
+    /// Sizes of the pieces as they are stored, by name.
     pieces: HashMap<String, u64>,
+    at: Instant,
 }
+
+/// Disk that a restore finds here. Its pieces stay until this is dropped.
+#[derive(Debug)]
+pub(super) struct PrefetchedDisk(FetchedDisk);
 
 impl PrefetchedDisk {
     /// Returns a piece, as it is stored; none where it is not here, or cannot be read.
     pub(super) async fn piece(&self, name: &str) -> Option<Bytes> {
-        self.pieces.get(name)?;
-        let path = self.directory.join(name);
+        self.0.pieces.get(name)?;
+        let path = self.0.directory.join(name);
         let read = blocking(move || fs::read(path).map_err(SessionError::internal)).await;
         read.ok().map(Bytes::from)
+    }
+
+    /// Removes its pieces, without a pause for whoever else is served by this thread.
+    pub(super) async fn remove(self) {
+        // Where that cannot be, dropping it does the same.
+        drop(remove_all(vec![self.0.directory.clone()]).await);
     }
 }
 
 impl Drop for PrefetchedDisk {
     fn drop(&mut self) {
-        remove(&self.directory);
+        remove(&self.0.directory);
     }
 }
 
@@ -69,45 +81,34 @@ struct PrefetchIndex {
 #[derive(Debug)]
 struct PrefetchEntry {
     number: u64,
-    fetched: Instant,
-    directory: PathBuf,
-    pieces: HashMap<String, u64>,
-}
-
-/// A disk that has just been fetched.
-struct FetchedDisk {
-    directory: PathBuf,
-    pieces: HashMap<String, u64>,
-    fetched: Instant,
+    disk: FetchedDisk,
 }
 
 impl PrefetchIndex {
     /// Takes a disk out.
-    fn take(&mut self, disk: &str) -> Option<PrefetchEntry> {
-        let entry = self.disks.remove(disk)?;
-        self.by_age.remove(&entry.number);
-        self.bytes -= entry.pieces.values().sum::<u64>();
-        Some(entry)
+    fn take(&mut self, disk: &str) -> Option<FetchedDisk> {
+        let PrefetchEntry { number, disk } = self.disks.remove(disk)?;
+        self.by_age.remove(&number);
+        self.bytes -= disk.pieces.values().sum::<u64>();
+        Some(disk)
     }
 
     /// Takes those out that were fetched before this.
-    fn take_older(&mut self, than: Instant) -> Vec<PrefetchEntry> {
-        let old = self.disks.iter().filter(|(_, entry)| entry.fetched < than);
+    fn take_older(&mut self, than: Instant) -> Vec<FetchedDisk> {
+        let old = self.disks.iter().filter(|(_, entry)| entry.disk.at < than);
         let old: Vec<String> = old.map(|(disk, _)| disk.clone()).collect();
         old.iter().filter_map(|disk| self.take(disk)).collect()
     }
 
     /// Adds a disk, and takes those out that have to give way for it. A disk that is too large by
     /// itself is among them.
-    fn put(&mut self, disk: &str, entry: FetchedDisk, bytes_max: u64) -> Vec<PrefetchEntry> {
-        let FetchedDisk { directory, pieces, fetched } = entry;
-        let mut gone: Vec<PrefetchEntry> = self.take(disk).into_iter().collect();
+    fn put(&mut self, name: &str, disk: FetchedDisk, bytes_max: u64) -> Vec<FetchedDisk> {
+        let mut gone: Vec<FetchedDisk> = self.take(name).into_iter().collect();
         let number = self.next;
         self.next += 1;
-        self.bytes += pieces.values().sum::<u64>();
-        self.by_age.insert(number, disk.to_owned());
-        let entry = PrefetchEntry { number, fetched, directory, pieces };
-        self.disks.insert(disk.to_owned(), entry);
+        self.bytes += disk.pieces.values().sum::<u64>();
+        self.by_age.insert(number, name.to_owned());
+        self.disks.insert(name.to_owned(), PrefetchEntry { number, disk });
         while self.bytes > bytes_max
             && let Some((_, first)) = self.by_age.first_key_value()
         {
@@ -135,18 +136,13 @@ impl PrefetchedPieces {
 
     /// Takes out what is here of the disk of a manifest.
     pub(super) fn take(&self, manifest: &str) -> Option<PrefetchedDisk> {
-        let entry = self.index.lock().take(image::disk_of(manifest)?)?;
-        Some(PrefetchedDisk { directory: entry.directory, pieces: entry.pieces })
+        self.index.lock().take(image::disk_of(manifest)?).map(PrefetchedDisk)
     }
 
     /// Removes disks that were fetched before this.
     pub(super) async fn remove_older(&self, than: Instant) -> Result<(), SessionError> {
         let gone = self.index.lock().take_older(than);
-        blocking(move || {
-            gone.iter().for_each(|entry| remove(&entry.directory));
-            Ok(())
-        })
-        .await
+        remove_all(gone.into_iter().map(|disk| disk.directory).collect()).await
     }
 
     /// Fetches the pieces of a disk, into a directory that has this name here. What an earlier
@@ -165,7 +161,9 @@ impl PrefetchedPieces {
         let disk = checked(key)?;
         let Some(manifest) = image::read_manifest(objects, key).await? else {
             // It was removed; or a newer one has replaced it, which is told of as well.
-            drop(self.take(key));
+            if let Some(removed) = self.take(key) {
+                removed.remove().await;
+            }
             return Ok(());
         };
         let fetch = PrefetchOfDisk {
@@ -177,17 +175,22 @@ impl PrefetchedPieces {
         };
         let names = manifest.names().into_iter().map(str::to_owned).collect();
         let pieces = fetch.all(names, bytes_max).await;
-        if let Some(before) = &fetch.before {
-            remove(&before.directory);
-        }
-        let pieces = pieces.inspect_err(|_| remove(&fetch.directory))?;
-        let entry = FetchedDisk { directory: fetch.directory, pieces, fetched: clock::now() };
-        let gone = self.index.lock().put(disk, entry, bytes_max);
-        blocking(move || {
-            gone.iter().for_each(|entry| remove(&entry.directory));
-            Ok(())
-        })
-        .await
+        let PrefetchOfDisk { directory, before, .. } = fetch;
+        let mut gone: Vec<PathBuf> = before.into_iter().map(|disk| disk.directory).collect();
+        let fetched = match pieces {
+            Ok(pieces) => {
+                let fetched = FetchedDisk { directory, pieces, at: clock::now() };
+                let others = self.index.lock().put(disk, fetched, bytes_max);
+                gone.extend(others.into_iter().map(|disk| disk.directory));
+                Ok(())
+            }
+            Err(error) => {
+                gone.push(directory);
+                Err(error)
+            }
+        };
+        remove_all(gone).await?;
+        fetched
     }
 }
 
@@ -197,7 +200,7 @@ struct PrefetchOfDisk<'a> {
     prefix: &'a str,
     directory: PathBuf,
     /// What an earlier manifest of it had.
-    before: Option<PrefetchEntry>,
+    before: Option<FetchedDisk>,
 }
 
 impl PrefetchOfDisk<'_> {
@@ -260,6 +263,15 @@ fn checked(key: &str) -> Result<&str, SessionError> {
     }
 }
 
+/// Removes directories that are of no use any more.
+async fn remove_all(directories: Vec<PathBuf>) -> Result<(), SessionError> {
+    blocking(move || {
+        directories.iter().for_each(|directory| remove(directory));
+        Ok(())
+    })
+    .await
+}
+
 /// Removes what is of no use any more; what cannot be removed is removed at the next start.
 fn remove(directory: &Path) {
     if let Err(error) = fs::remove_dir_all(directory)
@@ -301,7 +313,7 @@ mod tests {
         fn disks_fetched_first_give_way(
             steps in prop::collection::vec((0..6_usize, 0..50_u64, any::<bool>()), 1..60),
         ) {
-            let (bytes_max, fetched) = (100, clock::now());
+            let (bytes_max, at) = (100, clock::now());
             let mut index = PrefetchIndex::default();
             let mut model: Vec<(String, u64)> = Vec::new();
             for (disk, bytes, is_taken) in steps {
@@ -311,8 +323,8 @@ mod tests {
                     index.take(&disk);
                 } else {
                     let pieces = HashMap::from([("a".to_owned(), bytes), ("b".to_owned(), 1)]);
-                    let entry = FetchedDisk { directory: PathBuf::from(&disk), pieces, fetched };
-                    index.put(&disk, entry, bytes_max);
+                    let fetched = FetchedDisk { directory: PathBuf::from(&disk), pieces, at };
+                    index.put(&disk, fetched, bytes_max);
                     model.push((disk, bytes + 1));
                     while model.iter().map(|(_, bytes)| bytes).sum::<u64>() > bytes_max {
                         model.remove(0);
@@ -323,8 +335,8 @@ mod tests {
                 prop_assert_eq!(kept, model.iter().map(|(name, _)| name).collect::<Vec<_>>());
                 prop_assert_eq!(index.disks.len(), model.len());
             }
-            prop_assert!(index.take_older(fetched).is_empty());
-            let later = fetched + std::time::Duration::from_secs(1);
+            prop_assert!(index.take_older(at).is_empty());
+            let later = at + std::time::Duration::from_secs(1);
             prop_assert_eq!(index.take_older(later).len(), model.len());
             prop_assert_eq!((index.bytes, index.by_age.len()), (0, 0));
         }

@@ -18,19 +18,19 @@ const NAMES: [&str; 2] = ["m_01M8MR4AG15HDP9DWDPYW6QMTT", "m_01M8MR4C0PB6C5XASBC
 const BYTES_MAX: u64 = 10 * MIB;
 
 /// A disk in an object store, and a node that fetches it.
-struct Fixture {
+struct PrefetchFixture {
     place: Place,
     objects: ObjectStore,
     prefetched: PrefetchedPieces,
     metrics: RestoreMetrics,
 }
 
-impl Fixture {
-    fn new(name: &str) -> Fixture {
+impl PrefetchFixture {
+    fn new(name: &str) -> PrefetchFixture {
         let place = Place::new(name);
         let objects = place.objects();
         let prefetched = PrefetchedPieces::open(place.0.join("prefetched")).unwrap();
-        Fixture { place, objects, prefetched, metrics: RestoreMetrics::default() }
+        PrefetchFixture { place, objects, prefetched, metrics: RestoreMetrics::default() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -80,7 +80,7 @@ impl Fixture {
 
 #[tokio::test]
 async fn a_disk_that_was_fetched_comes_back_without_the_object_store() {
-    let fixture = Fixture::new("ahead");
+    let fixture = PrefetchFixture::new("ahead");
     let first = fixture.store(NAMES[0], &[1, 2, 3], None).await.manifest;
     fixture.fetch(&first, "f_1").await.unwrap();
     // A newer one needs one more piece, and one less.
@@ -106,7 +106,7 @@ async fn a_disk_that_was_fetched_comes_back_without_the_object_store() {
 
 #[tokio::test]
 async fn what_is_not_here_or_damaged_comes_from_the_object_store() {
-    let fixture = Fixture::new("damaged");
+    let fixture = PrefetchFixture::new("damaged");
     let first = fixture.store(NAMES[0], &[1, 2, 3], None).await.manifest;
     fixture.fetch(&first, "f_1").await.unwrap();
     let second = fixture.store(NAMES[1], &[1, 2, 4], Some(&first)).await.manifest;
@@ -130,7 +130,7 @@ async fn what_is_not_here_or_damaged_comes_from_the_object_store() {
 
 #[tokio::test]
 async fn what_cannot_be_fetched_leaves_nothing() {
-    let fixture = Fixture::new("nothing");
+    let fixture = PrefetchFixture::new("nothing");
     let manifest = fixture.store(NAMES[0], &[1, 2, 3], None).await.manifest;
     let pieces = fixture.pieces().await;
     fixture.objects.delete(&pieces[1]).await.unwrap();
