@@ -49,8 +49,8 @@ impl GrantUsage {
         // Together, because each of them may have to wait for the store.
         let (bytes, requests) =
             tokio::join!(bytes.check_left(self.bytes_max), requests.take(1, self.requests_max));
-        bytes.map_err(LimitRefusal::of_bytes)?;
-        requests.map_err(LimitRefusal::of_requests)
+        bytes.map_err(|refusal| LimitRefusal::new(&OF_BYTES, refusal))?;
+        requests.map_err(|refusal| LimitRefusal::new(&OF_REQUESTS, refusal))
     }
 
     /// Returns whether so many bytes may still pass, as far as it is known.
@@ -74,7 +74,7 @@ impl GrantUsage {
             // They were there, and what comes next is beyond the limit as well.
             self.account.bytes.charge(count);
         }
-        LimitRefusal::of_bytes(refusal)
+        LimitRefusal::new(&OF_BYTES, refusal)
     }
 }
 
@@ -88,31 +88,33 @@ pub(super) struct LimitRefusal {
     pub(super) is_store_away: bool,
 }
 
-impl LimitRefusal {
-    fn of_requests(refusal: AmountRefusal) -> LimitRefusal {
-        let why = match refusal {
-            AmountRefusal::UsedUp => "requests: the grant's limit is reached",
-            AmountRefusal::HeldElsewhere => {
-                "requests: another server has what is left of the grant's limit; try again"
-            }
-            AmountRefusal::StoreAway => {
-                "requests: the store, which keeps what the grant has used, cannot be reached; try \
-                 again"
-            }
-        };
-        LimitRefusal { why, is_store_away: refusal == AmountRefusal::StoreAway }
-    }
+/// Lines about one limit of a grant.
+struct LimitWords {
+    used_up: &'static str,
+    held_elsewhere: &'static str,
+    store_away: &'static str,
+}
 
-    fn of_bytes(refusal: AmountRefusal) -> LimitRefusal {
+const OF_REQUESTS: LimitWords = LimitWords {
+    used_up: "requests: the grant's limit is reached",
+    held_elsewhere: "requests: another server has what is left of the grant's limit; try again",
+    store_away: "requests: the store, which keeps what the grant has used, cannot be reached; try \
+                 again",
+};
+
+const OF_BYTES: LimitWords = LimitWords {
+    used_up: "bytes: the grant's limit is reached",
+    held_elsewhere: "bytes: another server has what is left of the grant's limit; try again",
+    store_away: "bytes: the store, which keeps what the grant has used, cannot be reached; try \
+                 again",
+};
+
+impl LimitRefusal {
+    fn new(words: &LimitWords, refusal: AmountRefusal) -> LimitRefusal {
         let why = match refusal {
-            AmountRefusal::UsedUp => "bytes: the grant's limit is reached",
-            AmountRefusal::HeldElsewhere => {
-                "bytes: another server has what is left of the grant's limit; try again"
-            }
-            AmountRefusal::StoreAway => {
-                "bytes: the store, which keeps what the grant has used, cannot be reached; try \
-                 again"
-            }
+            AmountRefusal::UsedUp => words.used_up,
+            AmountRefusal::HeldElsewhere => words.held_elsewhere,
+            AmountRefusal::StoreAway => words.store_away,
         };
         LimitRefusal { why, is_store_away: refusal == AmountRefusal::StoreAway }
     }
