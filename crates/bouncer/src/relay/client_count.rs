@@ -22,9 +22,9 @@ const ASKED_MAX: usize = 64;
 /// Clients that have a limit in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClientGroup {
-    /// Those of a tenant.
+    /// Clients of a tenant.
     Tenant(TenantId),
-    /// Those of a user of a tenant.
+    /// Clients of a user of a tenant.
     User(TenantId, Arc<str>),
 }
 
@@ -91,11 +91,11 @@ struct ClientCounts {
     guests: HashMap<(TenantId, Arc<str>), u32>,
     /// At the console.
     visitors: HashMap<Arc<str>, u32>,
-    /// What this node may use of limits; none where it has them for itself.
+    /// Parts of limits that this node may use; none where it has them for itself.
     parts: Option<ClientParts>,
 }
 
-/// What this node may use of limits that all nodes share.
+/// Parts of limits that this node may use, where all nodes share them.
 #[derive(Debug, Default)]
 struct ClientParts {
     /// A group without one may have no clients.
@@ -110,10 +110,9 @@ struct ClientPart {
     bound: u32,
     /// Clients that wait for it to grow.
     waiting: u32,
-    /// What the store was asked for: after which arrival, and in which transaction.
+    /// Questions to the store: after which arrival, and in which transaction.
     asked: Vec<(u64, u64)>,
-    /// Those that arrived up to here were found to be too many, as all nodes have said what they
-    /// use since.
+    /// Last arrival that was found to be one too many, as all nodes have said what they use since.
     refused: u64,
 }
 
@@ -130,7 +129,7 @@ pub(super) struct ClientArrival<'a> {
 /// Result of an attempt to count a client.
 #[derive(Debug)]
 pub(super) enum ClientEntry {
-    /// One of the clients.
+    /// Counted, and one of the clients.
     Counted(CountedClient),
     /// This node may have no more for now.
     Waits(WaitingClient),

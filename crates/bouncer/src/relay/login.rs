@@ -75,7 +75,7 @@ pub(super) struct LoginPhase {
     pub(super) is_counted: bool,
     /// TLS configuration of the handshake that is under way.
     pub(super) is_in_handshake: Option<Arc<tls::ListenerTls>>,
-    /// What it goes on with once there may be one more client.
+    /// Rest of the login of a client that waits until there may be one more.
     pub(super) awaited: Option<Box<AwaitedEntry>>,
 }
 

@@ -17,15 +17,15 @@ const WHAT: &str = "http/3128/requests";
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A store, and what nodes of it count.
-struct Ground {
+struct AmountFixture {
     store: SqlStore,
     metrics: Option<Registry>,
     _temp: TempDir,
     _server: Option<Arc<Postgres>>,
 }
 
-impl Ground {
-    async fn new(dialect: StoreDialect) -> Ground {
+impl AmountFixture {
+    async fn new(dialect: StoreDialect) -> AmountFixture {
         let temp = TempDir::new();
         let (url, server) = match dialect {
             StoreDialect::Sqlite => (StoreUrl::Sqlite(temp.path().join("cove.db")), None),
@@ -40,7 +40,7 @@ impl Ground {
         };
         let mut registry = Registry::default();
         let store = SqlStore::open(StoreConfig::new(url), &mut registry).await.unwrap();
-        Ground { store, metrics: Some(registry), _temp: temp, _server: server }
+        AmountFixture { store, metrics: Some(registry), _temp: temp, _server: server }
     }
 
     async fn node(&self, node: usize, run: u32, scope: LimitScope) -> AmountLedger {
@@ -102,7 +102,7 @@ async fn take(account: &AmountAccount, amount: u64, limit: u64) {
 #[tokio::test]
 async fn what_was_used_outlasts_a_server_that_stops() {
     for dialect in [StoreDialect::Sqlite, StoreDialect::Postgres] {
-        let ground = Ground::new(dialect).await;
+        let ground = AmountFixture::new(dialect).await;
         let first = ground.node(0, 1, LimitScope::Node).await;
         take(&first.of_session(SESSION, WHAT), 6, 10).await;
         first.close().await;
@@ -126,7 +126,7 @@ async fn what_was_used_outlasts_a_server_that_stops() {
 async fn what_a_crashed_server_had_leased_is_spent_but_for_soft_limits() {
     for dialect in [StoreDialect::Sqlite, StoreDialect::Postgres] {
         for (scope, least) in [(LimitScope::Strict, 20), (LimitScope::Soft, 34)] {
-            let ground = Ground::new(dialect).await;
+            let ground = AmountFixture::new(dialect).await;
             let first = ground.node(0, 1, scope).await;
             let account = first.of_session(SESSION, WHAT);
             take(&account, 6, 40).await;
@@ -143,7 +143,7 @@ async fn what_a_crashed_server_had_leased_is_spent_but_for_soft_limits() {
 #[tokio::test]
 async fn nodes_use_all_of_a_limit_together_and_no_more() {
     for scope in [LimitScope::Strict, LimitScope::Soft] {
-        let ground = Ground::new(StoreDialect::Postgres).await;
+        let ground = AmountFixture::new(StoreDialect::Postgres).await;
         let mut tasks = tokio::task::JoinSet::new();
         let mut nodes = Vec::new();
         for node in 0..4 {
@@ -172,7 +172,7 @@ async fn nodes_use_all_of_a_limit_together_and_no_more() {
 
 #[tokio::test]
 async fn a_tenant_has_its_limit_at_each_node_where_nodes_do_not_share() {
-    let ground = Ground::new(StoreDialect::Postgres).await;
+    let ground = AmountFixture::new(StoreDialect::Postgres).await;
     for node in 0..2 {
         let ledger = ground.node(node, 1, LimitScope::Node).await;
         let account = ledger.of_tenant("team", "tokens");
@@ -183,7 +183,7 @@ async fn a_tenant_has_its_limit_at_each_node_where_nodes_do_not_share() {
 
 #[tokio::test]
 async fn what_a_node_does_not_use_goes_to_those_who_wait() {
-    let ground = Ground::new(StoreDialect::Postgres).await;
+    let ground = AmountFixture::new(StoreDialect::Postgres).await;
     let idle = ground.node(0, 1, LimitScope::Strict).await;
     let of_idle = idle.of_tenant("team", "tokens");
     of_idle.take(1, Some(1000)).await.unwrap();
@@ -196,7 +196,7 @@ async fn what_a_node_does_not_use_goes_to_those_who_wait() {
 
 #[tokio::test]
 async fn the_store_is_not_asked_for_each_use() {
-    let mut ground = Ground::new(StoreDialect::Sqlite).await;
+    let mut ground = AmountFixture::new(StoreDialect::Sqlite).await;
     let mut metrics = ground.metrics.take().unwrap();
     let ledger = ground.node_with(0, 1, LimitScope::Node, &mut metrics).await;
     let metrics = MetricsRegistry::new(metrics);
@@ -219,7 +219,7 @@ async fn the_store_is_not_asked_for_each_use() {
 
 #[tokio::test]
 async fn what_is_known_afterwards_is_kept_beyond_the_limit() {
-    let ground = Ground::new(StoreDialect::Sqlite).await;
+    let ground = AmountFixture::new(StoreDialect::Sqlite).await;
     let ledger = ground.node(0, 1, LimitScope::Node).await;
     let account = ledger.of_session(SESSION, WHAT);
     for _ in 0..2 {
@@ -233,7 +233,7 @@ async fn what_is_known_afterwards_is_kept_beyond_the_limit() {
 
 #[tokio::test]
 async fn accounts_go_with_their_session() {
-    let ground = Ground::new(StoreDialect::Sqlite).await;
+    let ground = AmountFixture::new(StoreDialect::Sqlite).await;
     let ledger = ground.node(0, 1, LimitScope::Node).await;
     let (account, of_tenant) = (ledger.of_session(SESSION, WHAT), ledger.of_tenant("team", "it"));
     take(&account, 3, 10).await;
@@ -251,7 +251,7 @@ async fn accounts_go_with_their_session() {
 
 #[tokio::test]
 async fn accounts_that_nobody_uses_leave_the_memory() {
-    let ground = Ground::new(StoreDialect::Sqlite).await;
+    let ground = AmountFixture::new(StoreDialect::Sqlite).await;
     let ledger = ground.node(0, 1, LimitScope::Node).await;
     take(&ledger.of_session(SESSION, WHAT), 3, 10).await;
     let started = Instant::now();
@@ -266,7 +266,7 @@ async fn accounts_that_nobody_uses_leave_the_memory() {
 async fn what_is_leased_is_used_while_the_store_is_away() {
     // A sixteenth of it, and as much beyond the lease but for strict limits.
     for (scope, beyond) in [(LimitScope::Node, 63), (LimitScope::Strict, 0)] {
-        let ground = Ground::new(StoreDialect::Sqlite).await;
+        let ground = AmountFixture::new(StoreDialect::Sqlite).await;
         let ledger = ground.node(0, 1, scope).await;
         let account = ledger.of_session(SESSION, WHAT);
         take(&account, 1, 1000).await;
