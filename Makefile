@@ -104,7 +104,7 @@ test: deps ## check format and lints, run every test
 
 test-full: test ## the same and what takes long; test-PART is one part (oracle …)
 	@echo "== heavy tests: $(FULL_PARTS)"
-	@$(CARGO) test -p cove --test full -- --test-threads 1
+	@$(CARGO) test --workspace --test full -- --test-threads 1
 	@$(MAKE) --no-print-directory fuzz
 	@echo "== all tests passed, the heavy ones too"
 
@@ -113,7 +113,7 @@ fuzz: ## run the fuzz targets, or TARGET=… for FUZZ_SECONDS=…
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) fuzz/run $(if $(TARGET),$(TARGET) $(FUZZ_SECONDS))
 
 $(FULL_PARTS:%=test-%): test-%: deps
-	@$(CARGO) test -p cove --test full $*:: -- --test-threads 1
+	@$(CARGO) test --workspace --test full $*:: -- --test-threads 1
 
 lint: ## check format, lints, conventions and licences
 	$(CARGO) fmt --all --check
